@@ -1,0 +1,166 @@
+"""The words that every layer speaks: who calls, what is asked, what is answered.
+
+A call runs one way, through `Policy` after `Policy`, to the `Handler` that answers it. Whatever a client can ask for
+(a tool, a list, a resource, a prompt) is a `Call`, so that one chain stands around all of it.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NewType, Protocol
+
+from refdesk.errors import ClientCannot
+
+TenantId = NewType("TenantId", str)
+UserId = NewType("UserId", str)
+
+DEFAULT_TENANT = TenantId("default")
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Who asks. `anonymous` is what a desk without authentication calls everybody."""
+
+    user: UserId = UserId("anonymous")
+    tenant: TenantId = DEFAULT_TENANT
+    roles: frozenset[str] = frozenset()
+    authenticated: bool = False
+
+
+ANONYMOUS = Caller()
+LOCAL = Caller(user=UserId("local"), authenticated=True)
+"""The owner of this process: standard input, the command line, a program that uses the library."""
+
+
+class Client(Protocol):
+    """The way back to whoever asked, while their call is open."""
+
+    async def progress(self, done: float, total: float | None = None, message: str | None = None) -> None:
+        """Report progress; silent when the caller did not ask for it."""
+        ...
+
+    async def log(self, level: str, data: Any, logger: str | None = None) -> None:
+        """Send a log message to the client."""
+        ...
+
+    async def ask(self, name: str, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Have the client answer a request of ours (elicitation, sampling, roots).
+
+        `name` identifies the question within the call: a client of the stateless revision is asked by ending the call
+        and gets the answer in when it calls again, so the handler runs from the start and must ask under the same name.
+        """
+        ...
+
+
+class SilentClient:
+    """A caller that can be told nothing before the answer: plain HTTP, the library, the command line."""
+
+    async def progress(self, done: float, total: float | None = None, message: str | None = None) -> None:
+        return
+
+    async def log(self, level: str, data: Any, logger: str | None = None) -> None:
+        return
+
+    async def ask(self, name: str, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
+        raise ClientCannot(
+            f"This needs {method} from the client, which a plain request cannot answer. "
+            "Connect with an MCP client that offers it."
+        )
+
+
+SILENT = SilentClient()
+
+
+def new_trace_id() -> str:
+    """A fresh W3C trace id: 32 hexadecimal digits."""
+    return secrets.token_hex(16)
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One request, after the door and before its answer."""
+
+    method: str
+    params: Mapping[str, Any] = field(default_factory=dict)
+    caller: Caller = ANONYMOUS
+    client: Client = SILENT
+    trace_id: str = field(default_factory=new_trace_id)
+    toolsets: frozenset[str] | None = None
+    """The toolsets this connection asked for; None means all that are switched on."""
+
+    @property
+    def target(self) -> str:
+        """What is called: the tool's or prompt's name, the resource's URI, or nothing."""
+        target = self.params.get("name") or self.params.get("uri") or ""
+        return target if isinstance(target, str) else ""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A result, in the shape that it has on the wire."""
+
+    result: dict[str, Any]
+
+    @property
+    def is_error(self) -> bool:
+        """Whether a tool reported a failure of its own."""
+        return self.result.get("isError") is True
+
+    @property
+    def structured(self) -> Any:
+        """The structured content of a tool's answer, if it has any."""
+        return self.result.get("structuredContent")
+
+    @property
+    def text(self) -> str:
+        """The text of a tool's answer, its items set apart by a blank line."""
+        items = self.result.get("content", ())
+        return "\n\n".join(item["text"] for item in items if item.get("type") == "text")
+
+
+Handler = Callable[[Call], Awaitable[Answer]]
+
+
+class Policy(Protocol):
+    """Let a call through, change it, answer it, or refuse it."""
+
+    async def __call__(self, call: Call, proceed: Handler) -> Answer: ...
+
+
+
+@dataclass(frozen=True, slots=True)
+class ListChanged:
+    """What `kind/list` answers is different now."""
+
+    kind: str
+    """`tools`, `resources` or `prompts`."""
+
+
+@dataclass(frozen=True, slots=True)
+class ResourceUpdated:
+    """A resource that a client may have subscribed to has new content."""
+
+    uri: str
+
+
+Event = ListChanged | ResourceUpdated
+Listener = Callable[[Event], None]
+
+
+def text_content(text: str, **meta: Any) -> dict[str, Any]:
+    """A text item; keyword arguments become its `_meta`."""
+    return {"type": "text", "text": text, "_meta": meta} if meta else {"type": "text", "text": text}
+
+
+def tool_answer(
+    content: Sequence[Mapping[str, Any]], *, structured: Any = None, is_error: bool = False
+) -> dict[str, Any]:
+    """The result of `tools/call` in its wire shape."""
+    result: dict[str, Any] = {"content": list(content)}
+    if structured is not None:
+        result["structuredContent"] = structured
+    if is_error:
+        result["isError"] = True
+    return result

@@ -1,0 +1,189 @@
+"""Every error a caller can meet, with the code it has on the wire.
+
+    RefdeskError                      code, message safe to show, retryable, retry_after
+    ├─ ProtocolError                  the envelope: ParseError · InvalidRequest · MethodNotFound
+    ├─ InvalidCall                    the caller can mend it: UnknownTool · UnknownResource · UnknownPrompt ·
+    │                                 InvalidArguments
+    ├─ ToolFailure                    told to the model as a tool result: DocumentNotFound · ClientCannot
+    ├─ Refused                        policy said no: Unauthenticated · Forbidden · RateLimited · Overloaded ·
+    │                                 DeadlineExceeded
+    ├─ DependencyError                something behind us: EngineError · BreakerOpen
+    └─ ConfigError                    start-up only; holds every problem at once
+
+This module knows names and numbers, not transports: `inbound.wire` turns an error into JSON.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+PARSE_ERROR = -32700
+INVALID_REQUEST = -32600
+METHOD_NOT_FOUND = -32601
+INVALID_PARAMS = -32602
+INTERNAL_ERROR = -32603
+ENGINE_ERROR = -32001
+AUTHENTICATION_ERROR = -32002
+BREAKER_OPEN = -32003
+RATE_LIMITED = -32004
+
+
+class RefdeskError(Exception):
+    """The root of the tree; `str(error)` is safe to show to a caller."""
+
+    code: ClassVar[int] = INTERNAL_ERROR
+    retryable: ClassVar[bool] = False
+
+    def __init__(self, detail: str, *, retry_after: float | None = None) -> None:
+        super().__init__(detail)
+        self.detail = detail
+        self.retry_after = retry_after
+
+    @property
+    def data(self) -> dict[str, Any]:
+        """What goes into `error.data`: always the same four names."""
+        data: dict[str, Any] = {"type": type(self).__name__, "detail": self.detail, "retryable": self.retryable}
+        if self.retry_after is not None:
+            data["retry_after"] = round(self.retry_after, 3)
+        return data
+
+
+class ProtocolError(RefdeskError):
+    """The message is not one that this server can take as a call."""
+
+    code = INVALID_REQUEST
+
+
+class ParseError(ProtocolError):
+    """The bytes are not JSON."""
+
+    code = PARSE_ERROR
+
+
+class InvalidRequest(ProtocolError):
+    """JSON, but not a JSON-RPC request."""
+
+
+class MethodNotFound(ProtocolError):
+    """A method that this server does not have."""
+
+    code = METHOD_NOT_FOUND
+
+    def __init__(self, method: str) -> None:
+        super().__init__(f"Unknown method {method!r}")
+        self.method = method
+
+
+class InvalidCall(RefdeskError):
+    """A well-formed request for something that cannot be done as asked."""
+
+    code = INVALID_PARAMS
+
+
+class UnknownTool(InvalidCall):
+    """No tool of that name is open to this caller."""
+
+
+class UnknownResource(InvalidCall):
+    """No resource of that URI is open to this caller."""
+
+
+class UnknownPrompt(InvalidCall):
+    """No prompt of that name is open to this caller."""
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One argument that is wrong, and the rule it breaks."""
+
+    argument: str
+    rule: str
+
+
+class InvalidArguments(InvalidCall):
+    """One or more arguments break a rule; all of them are named."""
+
+    def __init__(self, problems: Sequence[Problem]) -> None:
+        super().__init__("; ".join(f"{problem.argument}: {problem.rule}" for problem in problems))
+        self.problems = tuple(problems)
+
+    @property
+    def data(self) -> dict[str, Any]:
+        errors = [{"argument": problem.argument, "rule": problem.rule} for problem in self.problems]
+        return {**super().data, "errors": errors}
+
+
+class ToolFailure(RefdeskError):
+    """What goes wrong inside a tool: a result with `isError` whose sentence says what to do next."""
+
+
+class DocumentNotFound(ToolFailure):
+    """No such document; another tenant's document answers exactly so."""
+
+
+class ClientCannot(ToolFailure):
+    """The tool has to ask the client something (a sample, an input) that this client does not offer."""
+
+
+class Refused(RefdeskError):
+    """Policy said no."""
+
+
+class Unauthenticated(Refused):
+    """No valid credential."""
+
+    code = AUTHENTICATION_ERROR
+
+
+class Forbidden(Refused):
+    """A valid credential that may not do this."""
+
+    code = AUTHENTICATION_ERROR
+
+
+class RateLimited(Refused):
+    """Over the rate; `retry_after` says when there is room."""
+
+    code = RATE_LIMITED
+    retryable = True
+
+
+class Overloaded(Refused):
+    """The server is full at this moment."""
+
+    code = RATE_LIMITED
+    retryable = True
+
+
+class DeadlineExceeded(Refused):
+    """The call took longer than it may."""
+
+    code = ENGINE_ERROR
+    retryable = True
+
+
+class DependencyError(RefdeskError):
+    """Something behind this server failed."""
+
+    code = ENGINE_ERROR
+    retryable = True
+
+
+class EngineError(DependencyError):
+    """The knowledge engine failed."""
+
+
+class BreakerOpen(DependencyError):
+    """A dependency failed so often that it is left alone for a while."""
+
+    code = BREAKER_OPEN
+
+
+class ConfigError(RefdeskError):
+    """The configuration cannot be used; `problems` lists everything that is wrong with it."""
+
+    def __init__(self, problems: Sequence[str]) -> None:
+        super().__init__("\n".join(problems))
+        self.problems = tuple(problems)
