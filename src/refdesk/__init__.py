@@ -1,7 +1,7 @@
 """Refdesk, the reference desk for LLM agents.
 
-    async with refdesk.open() as desk:
-        answer = await desk.call("search_documentation", {"query": "how do I start it?"})
+async with refdesk.open() as desk:
+    answer = await desk.call("search_documentation", {"query": "how do I start it?"})
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NewType, Protocol
+from typing import Any, Literal, NewType, Protocol
 
 from refdesk.errors import ClientCannot
 
@@ -17,6 +17,8 @@ TenantId = NewType("TenantId", str)
 UserId = NewType("UserId", str)
 
 DEFAULT_TENANT = TenantId("default")
+
+LogLevel = Literal["debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +36,14 @@ LOCAL = Caller(user=UserId("local"), authenticated=True)
 """The owner of this process: standard input, the command line, a program that uses the library."""
 
 
+class InputRequired(Exception):
+    """A client without a way back is asked by ending its call: it calls again with what was asked for."""
+
+    def __init__(self, requests: Mapping[str, Mapping[str, Any]]) -> None:
+        super().__init__(", ".join(requests))
+        self.requests = requests
+
+
 class Client(Protocol):
     """The way back to whoever asked, while their call is open."""
 
@@ -41,7 +51,7 @@ class Client(Protocol):
         """Report progress; silent when the caller did not ask for it."""
         ...
 
-    async def log(self, level: str, data: Any, logger: str | None = None) -> None:
+    async def log(self, level: LogLevel, data: Any, logger: str | None = None) -> None:
         """Send a log message to the client."""
         ...
 
@@ -60,7 +70,7 @@ class SilentClient:
     async def progress(self, done: float, total: float | None = None, message: str | None = None) -> None:
         return
 
-    async def log(self, level: str, data: Any, logger: str | None = None) -> None:
+    async def log(self, level: LogLevel, data: Any, logger: str | None = None) -> None:
         return
 
     async def ask(self, name: str, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -127,7 +137,6 @@ class Policy(Protocol):
     """Let a call through, change it, answer it, or refuse it."""
 
     async def __call__(self, call: Call, proceed: Handler) -> Answer: ...
-
 
 
 @dataclass(frozen=True, slots=True)

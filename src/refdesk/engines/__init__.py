@@ -1,1 +1,1 @@
-
+"""Where knowledge lives. One port, whatever is behind it."""

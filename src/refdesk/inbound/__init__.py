@@ -1,1 +1,1 @@
-
+"""The door: bytes become calls, answers and errors become bytes."""

@@ -1,0 +1,7 @@
+"""`python -m refdesk`."""
+
+import sys
+
+from refdesk.cli import main
+
+sys.exit(main())

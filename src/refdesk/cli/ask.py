@@ -1,0 +1,112 @@
+"""Commands that ask the desk something, in this process: no server is needed."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from argparse import Namespace
+from collections.abc import Mapping
+from typing import Any
+
+from refdesk.app import Desk, open_desk
+from refdesk.calls import LOCAL, Answer, Call
+from refdesk.cli.settings import load_settings
+from refdesk.config import Config
+from refdesk.errors import InvalidArguments, Problem, UnknownTool
+
+
+def search(arguments: Namespace) -> int:
+    """`refdesk search`."""
+    given = {
+        "query": " ".join(arguments.query),
+        "max_results": arguments.max_results,
+        "doc_type": arguments.doc_type,
+    }
+    wanted = {name: value for name, value in given.items() if value is not None}
+    return _print_answer(asyncio.run(_call(load_settings(arguments), "search_documentation", wanted)), arguments.json)
+
+
+def call(arguments: Namespace) -> int:
+    """`refdesk call`."""
+    return _print_answer(asyncio.run(_call_typed(load_settings(arguments), arguments)), arguments.json)
+
+
+def tools(arguments: Namespace) -> int:
+    """`refdesk tools`."""
+    listing = asyncio.run(_list(load_settings(arguments)))
+    if arguments.tool:
+        listing = [tool for tool in listing if tool["name"] == arguments.tool]
+        if not listing:
+            raise UnknownTool(f"Unknown tool {arguments.tool!r}; `refdesk tools` lists them")
+    if arguments.json:
+        print(json.dumps(listing, indent=2, ensure_ascii=False))
+    elif arguments.tool:
+        print(_described(listing[0]))
+    else:
+        width = max(len(tool["name"]) for tool in listing)
+        for tool in listing:
+            print(f"{tool['name']:<{width}}  {tool['description']}")
+    return 0
+
+
+async def _call(config: Config, tool: str, arguments: Mapping[str, Any]) -> Answer:
+    async with open_desk(config) as desk:
+        return await desk.call(tool, arguments)
+
+
+async def _call_typed(config: Config, arguments: Namespace) -> Answer:
+    async with open_desk(config) as desk:
+        schema = desk.input_schema(arguments.tool) or {}
+        given = dict(_argument(text, schema) for text in arguments.arguments)
+        return await desk.call(arguments.tool, given)
+
+
+async def _list(config: Config) -> list[dict[str, Any]]:
+    async with open_desk(config) as desk:
+        return await _all_pages(desk)
+
+
+async def _all_pages(desk: Desk) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = []
+    params: dict[str, Any] = {}
+    while True:
+        page = (await desk.handle(Call(method="tools/list", params=params, caller=LOCAL))).result
+        found += page["tools"]
+        if "nextCursor" not in page:
+            return found
+        params = {"cursor": page["nextCursor"]}
+
+
+def _argument(text: str, schema: Mapping[str, Any]) -> tuple[str, Any]:
+    """`name=value`, where the schema says whether the value is text or JSON."""
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise InvalidArguments([Problem(text, "write it as name=value")])
+    if schema.get("properties", {}).get(name, {}).get("type") in (None, "string"):
+        return name, value
+    try:
+        return name, json.loads(value)
+    except ValueError:
+        return name, value
+
+
+def _described(tool: Mapping[str, Any]) -> str:
+    schema = tool["inputSchema"]
+    lines = [f"{tool['name']}: {tool['title']}", "", tool["description"], "", "Arguments:"]
+    for name, rule in schema["properties"].items():
+        notes = [str(rule.get("type", "any"))]
+        notes += ["required"] if name in schema.get("required", ()) else []
+        notes += [f"default {rule['default']!r}"] if "default" in rule else []
+        notes += [f"one of {', '.join(rule['enum'])}"] if "enum" in rule else []
+        notes += [f"from {rule['minimum']} to {rule['maximum']}"] if "minimum" in rule and "maximum" in rule else []
+        lines.append(f"  {name} ({', '.join(notes)})  {rule.get('description', '')}".rstrip())
+    return "\n".join(lines)
+
+
+def _print_answer(answer: Answer, as_json: bool) -> int:
+    if as_json:
+        print(json.dumps(answer.result, indent=2, ensure_ascii=False))
+    else:
+        print(answer.text, file=sys.stderr if answer.is_error else sys.stdout)
+    return 1 if answer.is_error else 0

@@ -1,0 +1,23 @@
+"""`refdesk check`: is the configuration one that the server can start with?"""
+
+from __future__ import annotations
+
+import json
+from argparse import Namespace
+
+from refdesk.cli.settings import load_settings
+
+
+def check(arguments: Namespace) -> int:
+    """Print that all is well, or every problem; with `--show`, every setting with its value and source."""
+    settings = load_settings(arguments).describe()
+    if arguments.json:
+        rows = [{"key": key, "value": value, "source": source} for key, value, source in settings]
+        print(json.dumps(rows if arguments.show else {"status": "ok"}, indent=2, ensure_ascii=False))
+    elif arguments.show:
+        widths = [max(len(row[column]) for row in settings) for column in (0, 1)]
+        for key, value, source in settings:
+            print(f"{key:<{widths[0]}}  {value:<{widths[1]}}  {source}")
+    else:
+        print("The configuration is fine.")
+    return 0

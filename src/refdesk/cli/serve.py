@@ -1,0 +1,81 @@
+"""`refdesk serve`: the desk behind HTTP or standard input, until it is told to stop."""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+import tempfile
+from argparse import Namespace
+from functools import partial
+from typing import TYPE_CHECKING
+
+import uvloop
+
+from refdesk.cli.settings import load_settings
+from refdesk.config import Config
+from refdesk.errors import ConfigError, RefdeskError
+
+if TYPE_CHECKING:
+    from structlog.typing import FilteringBoundLogger
+
+
+def serve(arguments: Namespace) -> int:
+    """Run the server; answers its exit code."""
+    config = load_settings(arguments)
+    if arguments.stdio:
+        uvloop.run(_serve_stdio(config))
+        return 0
+    from refdesk.inbound.serve import bind
+
+    listener = bind(config.server)
+    if config.server.workers == 1:
+        uvloop.run(_serve_http(config, listener))
+        return 0
+    return _serve_with_workers(config, listener)
+
+
+def _serve_with_workers(config: Config, listener: socket.socket) -> int:
+    if not hasattr(os, "fork"):
+        raise ConfigError(["server.workers: more than one process needs a system with fork; set it to 1"])
+    from refdesk.inbound.workers import run_workers
+
+    with tempfile.TemporaryDirectory(prefix="refdesk-metrics-") as folder:
+        # Before prometheus_client is imported: by this it knows that its numbers are to be added up over processes.
+        os.environ["PROMETHEUS_MULTIPROC_DIR"] = folder
+        return run_workers(config.server.workers, partial(_work, config, listener))
+
+
+def _work(config: Config, listener: socket.socket) -> int:
+    try:
+        uvloop.run(_serve_http(config, listener))
+    except RefdeskError as error:
+        print(f"refdesk: {error.detail}", file=sys.stderr)
+        return 2
+    return 0
+
+
+async def _serve_http(config: Config, listener: socket.socket) -> None:
+    from refdesk.app import open_desk
+    from refdesk.inbound.serve import serve_http, url_of
+
+    logger = _open_log(config)
+    ready = partial(logger.info, "ready", endpoint=f"{url_of(listener)}/mcp", pid=os.getpid())
+    async with open_desk(config, logger=logger) as desk:
+        await serve_http(desk, config, listener, ready)
+
+
+async def _serve_stdio(config: Config) -> None:
+    from refdesk.app import open_desk
+    from refdesk.inbound.stdio import serve_stdio
+
+    async with open_desk(config, logger=_open_log(config)) as desk:
+        await serve_stdio(desk)
+
+
+def _open_log(config: Config) -> FilteringBoundLogger:
+    from refdesk.telemetry import capture_standard_logging, open_logger
+
+    logger = open_logger(config.logging.level, config.logging.format)
+    capture_standard_logging(logger, config.logging.level)
+    return logger

@@ -1,0 +1,57 @@
+"""The settings: frozen models, and `load`, which fills them from defaults, a YAML file, the environment and flags.
+
+Everything that is wrong is reported at once as a `ConfigError`. Knows nothing of the parts that the settings are for.
+"""
+
+from refdesk.config.environment import ENVIRONMENT, Variable
+from refdesk.config.kinds import MASK, Url
+from refdesk.config.loading import find, load
+from refdesk.config.models import (
+    TOOLSETS,
+    ApiKey,
+    AuthConfig,
+    CacheConfig,
+    CacheTtlConfig,
+    CircuitBreakerConfig,
+    Config,
+    DownstreamConfig,
+    LoggingConfig,
+    MonitoringConfig,
+    ProjectsConfig,
+    PrometheusConfig,
+    R2RConfig,
+    ReaderConfig,
+    RedisConfig,
+    SentryConfig,
+    ServerConfig,
+)
+from refdesk.config.settings import SETTINGS, Setting, settings_of
+
+__all__ = [
+    "ENVIRONMENT",
+    "MASK",
+    "SETTINGS",
+    "TOOLSETS",
+    "ApiKey",
+    "AuthConfig",
+    "CacheConfig",
+    "CacheTtlConfig",
+    "CircuitBreakerConfig",
+    "Config",
+    "DownstreamConfig",
+    "LoggingConfig",
+    "MonitoringConfig",
+    "ProjectsConfig",
+    "PrometheusConfig",
+    "R2RConfig",
+    "ReaderConfig",
+    "RedisConfig",
+    "SentryConfig",
+    "ServerConfig",
+    "Setting",
+    "Url",
+    "Variable",
+    "find",
+    "load",
+    "settings_of",
+]

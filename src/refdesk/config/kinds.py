@@ -1,0 +1,160 @@
+"""The kinds of value that a setting can have, each with what it accepts and how it is masked.
+
+A check that fails raises ValueError with what was expected, worded to follow "is not".
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+from urllib.parse import urlsplit
+
+from pydantic import AfterValidator, BeforeValidator, Field, SecretStr
+
+MASK = "********"
+
+ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[^\s/?#@]+")
+HOST = re.compile(r"[^\s/?#@]+")
+HEX_DIGITS = re.compile(r"[0-9a-f]{64}")
+
+YEAR_SECONDS = 31_536_000
+"""The longest time a setting may have: longer ones overflow the timers of some event loops."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """What a number counts."""
+
+    name: str
+
+
+class Url(SecretStr):
+    """A URL that shows itself without the password it may carry; `get_secret_value()` is the whole of it."""
+
+    def _display(self) -> str:
+        return mask_url(self.get_secret_value())
+
+
+def mask_url(url: str) -> str:
+    """The URL with its credentials and its query hidden; safe for text that only means to be a URL."""
+    credentials, at, place = url.rpartition("@")
+    place = re.sub(r"[?#].*", f"?{MASK}", place, flags=re.DOTALL)
+    if not at:
+        return place
+    scheme, separator, login = credentials.rpartition("://")
+    user, colon, _ = login.partition(":")
+    return f"{scheme}{separator}{user}:{MASK}@{place}" if separator and colon else f"{scheme}{separator}{MASK}@{place}"
+
+
+def _no_switch(value: Any) -> Any:
+    # A bool is an int to Python: `port: yes` would be port 1.
+    if isinstance(value, bool):
+        raise ValueError("a number")
+    return value
+
+
+def _blank_is_unset(value: Any) -> Any:
+    return None if isinstance(value, str) and not value.strip() else value
+
+
+def _lowered(value: Any) -> Any:
+    return value.strip().lower() if isinstance(value, str) else value
+
+
+def split_commas(value: Any) -> Any:
+    """A text of items set apart by commas as a list; anything else as it is."""
+    if not isinstance(value, str):
+        return value
+    return [item for item in map(str.strip, value.split(",")) if item]
+
+
+def _usable_path(path: Path | None) -> Path | None:
+    if "\0" in str(path):
+        raise ValueError("a path")
+    try:
+        return path.expanduser() if path else path
+    except RuntimeError:
+        raise ValueError("a path whose home folder is known") from None
+
+
+def _host(value: str) -> str:
+    if not HOST.fullmatch(value):
+        raise ValueError("a host name or address")
+    return value.lower()
+
+
+def _address(value: str) -> str:
+    return _host(value).removeprefix("[").removesuffix("]")
+
+
+def _origin(value: str) -> str:
+    origin = value.lower().removesuffix("/")
+    if origin != "*" and not ORIGIN.fullmatch(origin):
+        raise ValueError("an origin such as https://app.example.com, without a path")
+    return origin
+
+
+def is_encodable(text: str) -> bool:
+    """Whether a text can be written as UTF-8; bytes of another encoding in the environment cannot."""
+    return not any("\ud800" <= character <= "\udfff" for character in text)
+
+
+def _usable_key(value: SecretStr | None) -> SecretStr | None:
+    if value is not None and not (value.get_secret_value() and is_encodable(value.get_secret_value())):
+        raise ValueError("a key of at least one character")
+    return value
+
+
+def _sha256(value: SecretStr | None) -> SecretStr | None:
+    digits = value.get_secret_value().lower() if value else ""
+    if value is not None and not HEX_DIGITS.fullmatch(digits):
+        raise ValueError("64 hexadecimal digits")
+    return SecretStr(digits) if digits else None
+
+
+def _has_scheme(url: str, schemes: tuple[str, ...]) -> bool:
+    try:
+        parts = urlsplit(url)
+        # Reading the port is what checks it.
+        return parts.scheme in schemes and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        return False
+
+
+def _web_url(url: Url | None) -> Url | None:
+    if url and not _has_scheme(url.get_secret_value(), ("http", "https")):
+        raise ValueError("a URL such as http://localhost:7272")
+    return url
+
+
+def _redis_url(url: Url) -> Url:
+    text = url.get_secret_value()
+    if not text.startswith("unix://") and not _has_scheme(text, ("redis", "rediss")):
+        raise ValueError("a URL such as redis://localhost:6379")
+    return url
+
+
+Whole = Annotated[int, BeforeValidator(_no_switch)]
+Bytes = Annotated[int, BeforeValidator(_no_switch), Unit("bytes")]
+_Time = Annotated[
+    float, Field(allow_inf_nan=False), BeforeValidator(_no_switch), Unit("seconds"), Field(le=YEAR_SECONDS)
+]
+Seconds = Annotated[_Time, Field(gt=0)]
+SecondsOrNone = Annotated[_Time, Field(ge=0)]
+"""Zero switches off what the time is for."""
+Address = Annotated[str, AfterValidator(_address)]
+OptionalText = Annotated[str | None, BeforeValidator(_blank_is_unset)]
+OptionalPath = Annotated[Path | None, BeforeValidator(_blank_is_unset), AfterValidator(_usable_path)]
+OptionalSecret = Annotated[SecretStr | None, BeforeValidator(_blank_is_unset)]
+OptionalWebUrl = Annotated[Url | None, BeforeValidator(_blank_is_unset), AfterValidator(_web_url)]
+RedisUrl = Annotated[Url, AfterValidator(_redis_url)]
+Key = Annotated[SecretStr | None, AfterValidator(_usable_key)]
+Sha256 = Annotated[SecretStr | None, AfterValidator(_sha256)]
+Texts = Annotated[tuple[str, ...], BeforeValidator(split_commas)]
+Hosts = Annotated[tuple[Annotated[str, AfterValidator(_host)], ...], BeforeValidator(split_commas)]
+Origins = Annotated[tuple[Annotated[str, AfterValidator(_origin)], ...], BeforeValidator(split_commas)]
+
+AnyCase = BeforeValidator(_lowered)
+"""Makes a choice between words one that may be written in capitals."""

@@ -1,0 +1,119 @@
+"""Puts the layers together: defaults, the file, the well-known variables, `REFDESK__` variables, flags; the last wins.
+
+Every layer is an argument; nothing here reads the process's own environment.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails
+
+from refdesk.config.environment import read_environment
+from refdesk.config.kinds import MASK, is_encodable, mask_url
+from refdesk.config.models import ApiKey, Config
+from refdesk.config.rules import broken_rules
+from refdesk.config.settings import SETTINGS, Given, place
+from refdesk.config.wording import Fault, explain, quoted, suggestion, unknown
+from refdesk.config.yaml_file import read_yaml
+from refdesk.errors import ConfigError
+
+FILE_NAME = "refdesk.yaml"
+DEFAULT = "default"
+COMMAND_LINE = "command line"
+
+
+def find(cwd: Path, environ: Mapping[str, str]) -> Path | None:
+    """The file to read when none is named: `REFDESK_CONFIG`, or `refdesk.yaml` in the folder if it is there."""
+    if named := environ.get("REFDESK_CONFIG", "").strip():
+        return cwd / named
+    return cwd / FILE_NAME if (cwd / FILE_NAME).is_file() else None
+
+
+def load(path: Path | None, environ: Mapping[str, str], overrides: Mapping[str, Any] | None = None) -> Config:
+    """The configuration that the layers give together, or a ConfigError that lists all that is wrong with them."""
+    layers = chain(
+        read_yaml(path, environ) if path else (),
+        read_environment(environ),
+        _read_flags(overrides or {}),
+    )
+    values, faults = _gather(layers)
+    invalid = list(_invalid(values))
+    unusable = {fault.key for fault in faults} | {key for key, _ in invalid}
+    faults += [fault for _, fault in invalid]
+    config = _build({key: given for key, given in values.items() if key not in unusable})
+    faults += broken_rules(config, unusable)
+    if faults:
+        raise ConfigError(list(dict.fromkeys(map(str, faults))))
+    return config
+
+
+def _read_flags(overrides: Mapping[str, Any]) -> Iterator[Given | Fault]:
+    for key, value in overrides.items():
+        yield from place(key, value, COMMAND_LINE)
+
+
+def _gather(items: Iterable[Given | Fault]) -> tuple[dict[str, Given], list[Fault]]:
+    values: dict[str, Given] = {}
+    faults: list[Fault] = []
+    for item in items:
+        if isinstance(item, Fault):
+            faults.append(item)
+        elif isinstance(item.value, str) and not is_encodable(item.value):
+            faults.append(Fault(item.source, item.key, "not UTF-8 text"))
+        elif item.key in values and values[item.key].source == item.source:
+            faults.append(Fault(item.source, item.key, "given in two ways; keep one"))
+        else:
+            values[item.key] = item
+    return values, faults
+
+
+def _build(values: Mapping[str, Given]) -> Config:
+    sources = {key: values[key].source if key in values else DEFAULT for key in SETTINGS}
+    return Config.model_validate({**_nested(values), "sources": sources})
+
+
+def _nested(values: Mapping[str, Given]) -> dict[str, Any]:
+    tree: dict[str, Any] = {}
+    for key, given in values.items():
+        *sections, name = key.split(".")
+        branch = tree
+        for section in sections:
+            branch = branch.setdefault(section, {})
+        branch[name] = given.value
+    return tree
+
+
+def _invalid(values: Mapping[str, Given]) -> Iterator[tuple[str, Fault]]:
+    """The settings whose value cannot be used, with the reason."""
+    try:
+        _build(values)
+    except ValidationError as error:
+        for detail in error.errors(include_url=False):
+            key = _setting_at(detail["loc"])
+            yield key, _fault(key, values[key].source, detail)
+
+
+def _setting_at(location: tuple[int | str, ...]) -> str:
+    """The setting that a place in the configuration is, or is inside of."""
+    keys = (".".join(map(str, location[:length])) for length in range(1, len(location) + 1))
+    return next(key for key in keys if key in SETTINGS)
+
+
+def _fault(key: str, source: str, detail: ErrorDetails) -> Fault:
+    inside = detail["loc"][key.count(".") + 1 :]
+    place = key + "".join(f"[{step}]" if isinstance(step, int) else f".{quoted(step)}" for step in inside)
+    if detail["type"] in ("extra_forbidden", "invalid_key"):
+        known = list(ApiKey.model_fields)
+        return Fault(source, place, unknown(suggestion(str(inside[-1]), known), known))
+    return Fault(source, place, explain(detail, _masked(key, detail["input"]), SETTINGS[key].choices))
+
+
+def _masked(key: str, value: Any) -> str:
+    if SETTINGS[key].is_secret:
+        return MASK
+    return quoted(mask_url(value) if SETTINGS[key].is_url and isinstance(value, str) else value)

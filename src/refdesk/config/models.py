@@ -1,0 +1,278 @@
+"""One small frozen model per part, with each setting's default and its sentence.
+
+The sentences are the reference page; a part receives its own model and never the whole.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self, get_args
+
+from platformdirs import user_data_path
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+
+from refdesk.calls import DEFAULT_TENANT
+from refdesk.config import kinds
+from refdesk.config.wording import shown
+
+Toolset = Literal["docs", "r2r", "reader", "convert", "downstream"]
+TOOLSETS: tuple[Toolset, ...] = get_args(Toolset)
+
+
+class Part(BaseModel):
+    """A section of the configuration."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+
+
+class ServerConfig(Part):
+    """Where the server listens, and how much of a stranger's traffic it takes on."""
+
+    host: kinds.Address = Field("127.0.0.1", description="The address to listen on.")
+    port: kinds.Whole = Field(8001, ge=0, le=65535, description="The port to listen on; 0 takes any free one.")
+    workers: kinds.Whole = Field(1, ge=1, le=64, description="How many processes serve the port.")
+    stateless: bool = Field(False, description="Whether sessions of the older MCP revisions are switched off.")
+    allowed_origins: kinds.Origins = Field(
+        (), description="The web origins that browsers may call from; `*` allows any."
+    )
+    allowed_hosts: kinds.Hosts = Field(
+        (), description="The names that a `Host` header may carry besides the address itself; `*` allows any."
+    )
+    allow_anonymous: bool = Field(
+        False, description="Whether other machines may call without a key when authentication is off."
+    )
+    max_body_bytes: kinds.Bytes = Field(4_194_304, ge=1, description="The largest request body.")
+    max_inflight_body_bytes: kinds.Bytes = Field(
+        67_108_864, ge=1, description="The most that all request bodies being read may hold together."
+    )
+    max_json_depth: kinds.Whole = Field(64, ge=1, le=512, description="The deepest nesting in a request body.")
+    max_connections: kinds.Whole = Field(2048, ge=1, description="The most connections open at a time, per process.")
+    header_timeout_seconds: kinds.Seconds = Field(10, description="How long a client may take to send its headers.")
+    body_timeout_seconds: kinds.Seconds = Field(30, description="How long a client may take to send a body.")
+    idle_timeout_seconds: kinds.Seconds = Field(60, description="How long an idle connection is kept alive.")
+    write_timeout_seconds: kinds.Seconds = Field(
+        30, description="How long a client may leave an answer unread before it is cut off."
+    )
+    request_timeout_seconds: kinds.Seconds = Field(60, description="How long a call may take.")
+    shutdown_grace_seconds: kinds.SecondsOrNone = Field(
+        20, description="How long open calls may go on once the server is told to stop."
+    )
+    max_sessions: kinds.Whole = Field(1000, ge=1, description="The most MCP sessions open at a time, per process.")
+    session_idle_seconds: kinds.Seconds = Field(1800, description="How long an unused session is kept.")
+    page_size: kinds.Whole = Field(100, ge=1, le=1000, description="The number of items in a page of any list.")
+
+    @property
+    def is_loopback(self) -> bool:
+        """Whether only programs on this machine can reach the address."""
+        if self.host == "localhost":
+            return True
+        try:
+            return ip_address(self.host).is_loopback
+        except ValueError:
+            return False
+
+
+class ApiKey(Part):
+    """A key, and who calls with it."""
+
+    key: kinds.Key = Field(None, description="The key itself.")
+    key_sha256: kinds.Sha256 = Field(None, description="The SHA-256 of the key, in place of the key.")
+    user: str = Field("default", min_length=1, description="The user who calls with this key.")
+    tenant: str = Field(DEFAULT_TENANT, min_length=1, description="The tenant whose documents this key opens.")
+    roles: kinds.Texts = Field((), description="The roles that this key gives.")
+    name: str = Field("", description="What people call this key.")
+
+    @model_validator(mode="after")
+    def _is_given_once(self) -> Self:
+        if (self.key is None) == (self.key_sha256 is None):
+            raise ValueError("an entry with exactly one of key and key_sha256")
+        return self
+
+    @property
+    def digest(self) -> str:
+        """The SHA-256 of the key in hexadecimal digits, however the key was given."""
+        if self.key_sha256 is not None:
+            return self.key_sha256.get_secret_value()
+        key = self.key.get_secret_value() if self.key else ""
+        return hashlib.sha256(key.encode()).hexdigest()
+
+
+def _keys_of_text(value: Any) -> Any:
+    keys = kinds.split_commas(value)
+    return [{"key": key, "user": "api-key"} for key in keys] if isinstance(value, str) else value
+
+
+class AuthConfig(Part):
+    """Who may call."""
+
+    required: bool = Field(False, description="Whether a call needs a key.")
+    keys: Annotated[tuple[ApiKey, ...], BeforeValidator(_keys_of_text)] = Field(
+        (), description="The keys that are let in; a text of keys set apart by commas makes each the user `api-key`."
+    )
+
+
+class R2RConfig(Part):
+    """The R2R server, when knowledge is kept there."""
+
+    api_url: kinds.OptionalWebUrl = Field(None, description="The address of the R2R server.")
+    email: kinds.OptionalText = Field(
+        None, description="The service account's e-mail address; `service_account.email` is the same setting."
+    )
+    password: kinds.OptionalSecret = Field(
+        None, description="The service account's password; `service_account.password` is the same setting."
+    )
+    api_key: kinds.OptionalSecret = Field(None, description="An R2R API key, in place of the service account.")
+
+
+class RedisConfig(Part):
+    """The Redis server, when the cache is kept there."""
+
+    url: kinds.RedisUrl = Field(kinds.Url("redis://localhost:6379"), description="The address of the Redis server.")
+    db: kinds.Whole = Field(0, ge=0, description="The number of the database in it.")
+
+
+class CacheTtlConfig(Part):
+    """How long answers are kept; zero keeps none."""
+
+    search: kinds.SecondsOrNone = Field(300, description="How many seconds search results are kept.")
+    rag: kinds.SecondsOrNone = Field(120, description="How many seconds written answers are kept.")
+    list: kinds.SecondsOrNone = Field(60, description="How many seconds lists are kept.")
+
+
+class CacheConfig(Part):
+    """Where answers are kept, and how many."""
+
+    type: Annotated[Literal["memory", "redis"], kinds.AnyCase] = Field(
+        "memory", description="Where the cache is: in each process, or in Redis for all of them."
+    )
+    redis: RedisConfig = RedisConfig()
+    ttl: CacheTtlConfig = CacheTtlConfig()
+    max_bytes: kinds.Bytes = Field(67_108_864, ge=0, description="The most that the cache in memory may hold.")
+    max_entries: kinds.Whole = Field(10_000, ge=0, description="The most answers that the cache in memory may hold.")
+
+
+class CircuitBreakerConfig(Part):
+    """When a failing knowledge engine is left alone."""
+
+    failure_threshold: kinds.Whole = Field(5, ge=1, description="How many failures in a row open the breaker.")
+    timeout_seconds: kinds.Seconds = Field(60, description="How long it stays open before a trial call.")
+    success_threshold: kinds.Whole = Field(2, ge=1, description="How many trial calls must succeed to close it.")
+
+
+class LoggingConfig(Part):
+    """What is logged, and how."""
+
+    level: Annotated[Literal["debug", "info", "warning", "error"], kinds.AnyCase] = Field(
+        "info", description="The least important messages that are logged."
+    )
+    format: Annotated[Literal["auto", "json", "console"], kinds.AnyCase] = Field(
+        "auto", description="How a line looks; `auto` is `console` on a terminal and `json` elsewhere."
+    )
+    file: kinds.OptionalPath = Field(None, description="A file to log to in place of standard error.")
+
+
+class PrometheusConfig(Part):
+    """Metrics for Prometheus."""
+
+    enabled: bool = Field(True, description="Whether `/metrics` answers, on the server's own port.")
+
+
+class SentryConfig(Part):
+    """Error reports to Sentry."""
+
+    enabled: bool = Field(False, description="Whether errors are reported to Sentry.")
+    dsn: kinds.OptionalSecret = Field(None, description="The DSN of the Sentry project.")
+
+
+class MonitoringConfig(Part):
+    """Who is told how the server is doing."""
+
+    prometheus: PrometheusConfig = PrometheusConfig()
+    sentry: SentryConfig = SentryConfig()
+
+
+class ProjectsConfig(Part):
+    """Which collection belongs to which project."""
+
+    auto_create_collections: bool = Field(
+        True, description="Whether a project without a collection gets one when it is first used."
+    )
+    collection_mapping_file: kinds.OptionalPath = Field(
+        None, description="The file that remembers each project's collection; it is kept with the data when not set."
+    )
+
+
+class ReaderConfig(Part):
+    """How much of a document the reader tools hand out."""
+
+    max_pages_per_call: kinds.Whole = Field(5, ge=1, description="The most pages that one call may read.")
+    max_text_bytes: kinds.Bytes = Field(20_000, ge=1, description="The most text that one call returns.")
+    rate_limit_calls: kinds.Whole = Field(60, ge=1, description="The most calls per minute on one document.")
+    rate_limit_tokens: kinds.Whole = Field(
+        100_000, ge=1, description="The most tokens per minute returned from one document."
+    )
+    retrieval_window_url: kinds.OptionalWebUrl = Field(
+        None, description="A service that is asked for the chunks around a chunk, in place of the engine."
+    )
+    retrieval_timeout_seconds: kinds.Seconds = Field(5, description="How long that service may take.")
+    max_window_radius: kinds.Whole = Field(5, ge=0, description="The most chunks returned on each side of a chunk.")
+    blocklist_keywords: kinds.Texts = Field((), description="Words that must not appear in the text returned.")
+    blocklist_action: Annotated[Literal["refuse", "redact"], kinds.AnyCase] = Field(
+        "refuse", description="Whether text with such a word is refused, or returned without the word."
+    )
+
+
+class DownstreamConfig(Part):
+    """How other MCP servers are talked to."""
+
+    protocol_version: kinds.OptionalText = Field(
+        None, description="The MCP revision to ask for; the newest known one when not set."
+    )
+    tool_cache_ttl_seconds: kinds.SecondsOrNone = Field(
+        300, description="How long a server's tool schemas are kept; zero asks each time."
+    )
+
+
+class Config(Part):
+    """Everything that can be set, and where each value came from."""
+
+    data_dir: kinds.OptionalPath = Field(
+        None, description="The folder that the data lives in; the platform's user data folder when not set."
+    )
+    toolsets: Annotated[tuple[Annotated[Toolset, kinds.AnyCase], ...], BeforeValidator(kinds.split_commas)] = Field(
+        ("docs",), description="The toolsets that are switched on."
+    )
+    project: kinds.OptionalText = Field(
+        None, description="The current project's name, for clients that do not announce a root."
+    )
+    server: ServerConfig = ServerConfig()
+    auth: AuthConfig = AuthConfig()
+    r2r: R2RConfig = R2RConfig()
+    cache: CacheConfig = CacheConfig()
+    circuit_breaker: CircuitBreakerConfig = CircuitBreakerConfig()
+    logging: LoggingConfig = LoggingConfig()
+    monitoring: MonitoringConfig = MonitoringConfig()
+    projects: ProjectsConfig = ProjectsConfig()
+    reader: ReaderConfig = ReaderConfig()
+    downstream: DownstreamConfig = DownstreamConfig()
+    sources: Mapping[str, str] = Field(default_factory=dict, repr=False, exclude=True)
+
+    @property
+    def data_path(self) -> Path:
+        """The folder that the data lives in; it may not exist yet."""
+        return self.data_dir or user_data_path("refdesk", appauthor=False)
+
+    def describe(self) -> list[tuple[str, str, str]]:
+        """Every setting with its value and its source, secrets masked."""
+        return [(key, shown(value), self.sources.get(key, "default")) for key, value in _leaves(self)]
+
+
+def _leaves(part: Part, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for name, value in part:
+        if isinstance(value, Part):
+            yield from _leaves(value, f"{prefix}{name}.")
+        elif name != "sources":
+            yield f"{prefix}{name}", value

@@ -1,0 +1,86 @@
+"""What must hold between settings. A rule is asked only when the settings it reads are themselves in order."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Set
+from dataclasses import dataclass
+
+from refdesk.config.models import Config
+from refdesk.config.wording import Fault, quoted
+
+SHORTEST_KEY = 8
+"""Characters; fewer can be guessed over the network in reasonable time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """A check of several settings, reported under the first of them."""
+
+    keys: tuple[str, ...]
+    check: Callable[[Config], Iterator[str]]
+
+
+def broken_rules(config: Config, unusable: Set[str]) -> Iterator[Fault]:
+    """What is wrong between settings, leaving out rules about the unusable ones."""
+    for rule in RULES:
+        if unusable.isdisjoint(rule.keys):
+            source = config.sources[rule.keys[0]]
+            yield from (Fault(source, rule.keys[0], text) for text in rule.check(config))
+
+
+def _strangers_are_let_in_on_purpose(config: Config) -> Iterator[str]:
+    if not (config.server.is_loopback or config.auth.required or config.server.allow_anonymous):
+        yield (
+            f"{quoted(config.server.host)} can be reached from other machines and authentication is off; "
+            "set MCP_AUTH_REQUIRED=true with MCP_API_KEY, or start with --allow-anonymous"
+        )
+
+
+def _required_keys_exist(config: Config) -> Iterator[str]:
+    if config.auth.required and not config.auth.keys:
+        yield "a key is required, but there is none; set MCP_API_KEY or auth.keys"
+
+
+def _keys_differ(config: Config) -> Iterator[str]:
+    digests = [key.digest for key in config.auth.keys]
+    for digest, count in Counter(digests).items():
+        if count > 1:
+            numbers = [str(number) for number, other in enumerate(digests, 1) if other == digest]
+            yield f"the same key is given more than once, as numbers {' and '.join(numbers)}"
+
+
+def _keys_are_hard_to_guess(config: Config) -> Iterator[str]:
+    for number, key in enumerate(config.auth.keys, 1):
+        if key.key and len(key.key.get_secret_value()) < SHORTEST_KEY and not config.server.is_loopback:
+            yield (
+                f"key number {number} has fewer than {SHORTEST_KEY} characters, "
+                f"too few on {quoted(config.server.host)}, which other machines can reach"
+            )
+
+
+def _a_body_fits_among_the_others(config: Config) -> Iterator[str]:
+    server = config.server
+    if server.max_body_bytes > server.max_inflight_body_bytes:
+        yield f"{server.max_body_bytes} is above server.max_inflight_body_bytes, {server.max_inflight_body_bytes}"
+
+
+def _a_service_account_is_whole(config: Config) -> Iterator[str]:
+    if (config.r2r.email is None) != (config.r2r.password is None):
+        yield "set both or neither of r2r.email and r2r.password"
+
+
+def _sentry_has_an_address(config: Config) -> Iterator[str]:
+    if config.monitoring.sentry.enabled and config.monitoring.sentry.dsn is None:
+        yield "true, but there is no address to report to; set SENTRY_DSN or monitoring.sentry.dsn"
+
+
+RULES = (
+    Rule(("server.host", "auth.required", "server.allow_anonymous"), _strangers_are_let_in_on_purpose),
+    Rule(("auth.required", "auth.keys"), _required_keys_exist),
+    Rule(("auth.keys",), _keys_differ),
+    Rule(("auth.keys", "server.host"), _keys_are_hard_to_guess),
+    Rule(("server.max_body_bytes", "server.max_inflight_body_bytes"), _a_body_fits_among_the_others),
+    Rule(("r2r.email", "r2r.password"), _a_service_account_is_whole),
+    Rule(("monitoring.sentry.enabled", "monitoring.sentry.dsn"), _sentry_has_an_address),
+)

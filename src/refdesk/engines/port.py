@@ -1,0 +1,80 @@
+"""The engine port: what the tools may ask of the place where documents live.
+
+Every question names its tenant. A document of another tenant does not exist.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Protocol
+
+from refdesk.calls import TenantId
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentationSet:
+    """A body of documentation that is indexed and refreshed together."""
+
+    doc_type: str
+    collection: str
+    title: str
+    version: str
+    documents: int
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentInfo:
+    """What is known of a document besides its text."""
+
+    id: str
+    doc_type: str
+    title: str
+    version: str
+    indexed_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """A document with its text."""
+
+    info: DocumentInfo
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """A passage that matches a query; the higher the score, the better."""
+
+    document: DocumentInfo
+    chunk_id: str
+    section: str
+    path: tuple[str, ...]
+    page: int | None
+    text: str
+    score: float
+
+
+class Engine(Protocol):
+    """Search and reading, for one tenant at a time."""
+
+    async def search(self, tenant: TenantId, query: str, *, limit: int, doc_type: str | None = None) -> Sequence[Hit]:
+        """The best passages, at most one a section, best first."""
+        ...
+
+    async def read(self, tenant: TenantId, document_id: str) -> Document | None:
+        """A document by its id, or None."""
+        ...
+
+    async def document_ids(self, tenant: TenantId, *, prefix: str = "", limit: int = 100) -> Sequence[str]:
+        """Ids that begin with the prefix, in order."""
+        ...
+
+    def sets(self, tenant: TenantId) -> Sequence[DocumentationSet]:
+        """The documentation sets that the tenant can search; from memory, so that it costs nothing to ask."""
+        ...
+
+    async def check(self) -> str:
+        """One word on how the engine is, for readiness; raises EngineError when it cannot answer."""
+        ...

@@ -1,0 +1,105 @@
+"""JSON-RPC envelopes: bytes to one message, or the error that says what is wrong with them. No I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from refdesk.errors import InvalidRequest, ParseError
+
+MessageId = str | int
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A message that wants an answer."""
+
+    id: MessageId
+    method: str
+    params: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Notification:
+    """A message that wants none."""
+
+    method: str
+    params: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """The client's answer to something that it was asked."""
+
+
+Message = Request | Notification | Reply
+
+
+def parse(body: bytes, *, max_depth: int) -> Any:
+    """JSON that is nested no deeper than it may be."""
+    try:
+        parsed = orjson.loads(body)
+    except orjson.JSONDecodeError as error:
+        raise ParseError(f"The body is not JSON: {error.msg} at byte {error.pos}") from None
+    # Every level opens a bracket, so few brackets cannot be deep: the walk is needed only for the rest.
+    if body.count(b"[") + body.count(b"{") > max_depth and _is_deeper(parsed, max_depth):
+        raise InvalidRequest(f"The JSON is nested more than {max_depth} levels deep")
+    return parsed
+
+
+def read_message(parsed: Any) -> Message:
+    """One message from parsed JSON; raises InvalidRequest when it is not one."""
+    if isinstance(parsed, list):
+        raise InvalidRequest("Batches are not part of MCP any more; send each message in a request of its own")
+    if not isinstance(parsed, dict):
+        raise InvalidRequest("The message must be a JSON object")
+    if parsed.get("jsonrpc") != "2.0":
+        raise InvalidRequest('jsonrpc must be "2.0"')
+    if "id" in parsed and not _is_id(parsed["id"]):
+        raise InvalidRequest("id must be a string or an integer")
+    if "method" not in parsed:
+        return _read_reply(parsed)
+    method, params = parsed["method"], parsed.get("params")
+    if not isinstance(method, str) or not method:
+        raise InvalidRequest("method must be a non-empty string")
+    if params is None:
+        params = {}
+    elif not isinstance(params, dict):
+        raise InvalidRequest("params must be an object")
+    return Request(parsed["id"], method, params) if "id" in parsed else Notification(method, params)
+
+
+def id_of(parsed: Any) -> MessageId | None:
+    """The id to echo in an error, where there is a usable one."""
+    if isinstance(parsed, dict):
+        candidate = parsed.get("id")
+        if isinstance(candidate, str | int) and _is_id(candidate):
+            return candidate
+    return None
+
+
+def _read_reply(parsed: Mapping[str, Any]) -> Reply:
+    if "id" in parsed and ("result" in parsed) != ("error" in parsed):
+        return Reply()
+    raise InvalidRequest("method is missing")
+
+
+def _is_id(value: object) -> bool:
+    return isinstance(value, str | int) and not isinstance(value, bool)
+
+
+def _is_deeper(value: Any, limit: int) -> bool:
+    level: list[Any] = [value]
+    for _ in range(limit + 1):
+        level = [child for node in level for child in _children(node)]
+        if not level:
+            return False
+    return True
+
+
+def _children(node: Any) -> Iterator[Any]:
+    children = node.values() if isinstance(node, dict) else node
+    return (child for child in children if isinstance(child, dict | list))

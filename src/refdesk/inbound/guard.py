@@ -1,0 +1,282 @@
+"""The HTTP connection with a clock and a measure: slow and greedy clients lose it before they cost anything.
+
+Extends uvicorn's protocol with deadlines for head, body and answer, byte caps and a connection cap.
+Knows framing only: sizes of whole bodies, hosts, origins and callers are decided further in.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from dataclasses import dataclass
+from math import inf
+from typing import Any, ClassVar
+
+import httptools
+from uvicorn._types import ASGI3Application
+from uvicorn.config import Config
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
+from uvicorn.server import ServerState
+
+# What the connection is being read for. Plain numbers: they are compared several times per request.
+_IDLE, _HEAD, _BODY, _DEAF = range(4)
+
+# Seconds a refused client has to read its answer. Closing while it still sends would reset the
+# connection, and the answer could be lost on the way.
+_LINGER_SECONDS = 1.0
+# Connections above the cap that may linger so; beyond, they are closed without waiting.
+_MAX_LINGERING = 64
+# Requests waiting behind the one being answered. Reading stops at the first, but one read can hold thousands.
+_MAX_PIPELINED = 16
+# Seconds; loops round their timers to a millisecond and may fire just before the deadline.
+_SHORTEST_NAP_SECONDS = 0.002
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What one client may take; every timeout is a total, not a pause between two reads."""
+
+    header_timeout_seconds: float = 10.0
+    body_timeout_seconds: float = 30.0
+    idle_timeout_seconds: float = 60.0
+    write_timeout_seconds: float = 30.0
+    max_header_bytes: int = 65536
+    max_connections: int = 2048
+
+
+def guarded_protocol(limits: Limits) -> type[HttpToolsProtocol]:
+    """The protocol class for `uvicorn.Config(http=...)` that holds its clients to `limits`."""
+    return type("GuardedProtocol", (_Guarded,), {"limits": limits})
+
+
+class _Guarded(HttpToolsProtocol):
+    """Every connection has one timer that never sleeps longer than the shortest timeout.
+
+    So no deadline can fall before the timer's next look, and setting one is setting a number.
+    """
+
+    limits: ClassVar[Limits]
+
+    def __init__(
+        self,
+        config: Config,
+        server_state: ServerState,
+        app_state: dict[str, Any],
+        _loop: asyncio.AbstractEventLoop | None = None,
+    ) -> None:
+        super().__init__(config, server_state, app_state, _loop)
+        limits = self.limits
+        self.timeout_keep_alive = limits.idle_timeout_seconds  # type: ignore[assignment]  # timers take floats
+        self._longest_nap = min(
+            limits.header_timeout_seconds,
+            limits.body_timeout_seconds,
+            limits.idle_timeout_seconds,
+            limits.write_timeout_seconds,
+        )
+        self._phase = _IDLE
+        self._read_deadline = inf
+        self._write_deadline = inf
+        # Bytes fed to the parser since it last gave back a whole head or a piece of body.
+        self._unclaimed_bytes = 0
+        self._running: RequestResponseCycle | None = None
+        self._timer: asyncio.TimerHandle | None = None
+
+    # Connection
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
+        super().connection_made(transport)
+        self._phase = _HEAD
+        self._start_clock()
+        self._nap(self._longest_nap)
+        excess = len(self.connections) - self.limits.max_connections
+        if excess > 0:
+            self._refuse(503, "Too many connections; try again in a second.")
+        if excess > _MAX_LINGERING:
+            transport.close()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._cancel_timer()
+        self.pipeline.clear()
+        # uvicorn tells the newest request only, which may be one still waiting behind the running one.
+        if self._running is not None and not self._running.response_complete:
+            _disconnect(self._running)
+        super().connection_lost(exc)
+        self._unset_keepalive_if_required()
+
+    def pause_writing(self) -> None:
+        self._write_deadline = self.loop.time() + self.limits.write_timeout_seconds
+        super().pause_writing()
+
+    def resume_writing(self) -> None:
+        self._write_deadline = inf
+        super().resume_writing()
+
+    def handle_websocket_upgrade(self) -> None:
+        self._phase = _DEAF
+        self._cancel_timer()
+        super().handle_websocket_upgrade()
+
+    # Reading
+
+    def data_received(self, data: bytes) -> None:
+        offset = 0
+        while offset < len(data) and self._phase != _DEAF:
+            if self._phase == _IDLE:
+                self._turn_to(_HEAD)
+            room = self.limits.max_header_bytes - self._unclaimed_bytes
+            if room <= 0:
+                self._refuse(431, f"Request headers are limited to {self.limits.max_header_bytes} bytes.")
+                return
+            piece = data[offset : offset + room]
+            offset += len(piece)
+            self._unclaimed_bytes += len(piece)
+            super().data_received(piece)
+        # Most requests arrive whole and never look at the clock.
+        if self._read_deadline == inf and (self._phase == _HEAD or self._phase == _BODY):
+            self._start_clock()
+
+    def on_message_begin(self) -> None:
+        if self._phase == _IDLE:
+            # In one piece with the end of another request: at least one byte is of this head.
+            self._turn_to(_HEAD)
+            self._unclaimed_bytes = 1
+        super().on_message_begin()
+
+    def on_headers_complete(self) -> None:
+        if _is_misframed(self.parser.get_http_version(), self.headers) or len(self.pipeline) >= _MAX_PIPELINED:
+            raise httptools.HttpParserError("refused")
+        super().on_headers_complete()
+        self._turn_to(_BODY)
+        if not self.parser.should_upgrade():
+            # Trailers would be added to the headers of a request already on its way.
+            self.headers = []
+
+    def on_body(self, body: bytes) -> None:
+        self._unclaimed_bytes = 0
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        self._turn_to(_IDLE)
+        super().on_message_complete()
+        if self.cycle is not None and self.cycle.response_complete:
+            # Answered before its body was whole: uvicorn's keep-alive timer ended with the last read.
+            self._read_deadline = self.loop.time() + self.limits.idle_timeout_seconds
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
+        self._running = cycle
+        if self._phase == _BODY:
+            # It waited for its turn, and nothing was read meanwhile.
+            self._start_clock()
+        super()._start_asgi_task(cycle, app)
+
+    def _unsupported_upgrade_warning(self) -> None:
+        super()._unsupported_upgrade_warning()
+        # The parser takes what follows for the other protocol, or for a request of its own.
+        self._turn_to(_DEAF)
+        self.cycle.keep_alive = False
+
+    def _turn_to(self, phase: int) -> None:
+        self._phase = phase
+        self._unclaimed_bytes = 0
+        self._read_deadline = inf
+
+    # Time
+
+    def _start_clock(self) -> None:
+        limits = self.limits
+        seconds = limits.header_timeout_seconds if self._phase == _HEAD else limits.body_timeout_seconds
+        self._read_deadline = self.loop.time() + seconds
+
+    def _nap(self, seconds: float) -> None:
+        self._cancel_timer()
+        self._timer = self.loop.call_later(max(seconds, _SHORTEST_NAP_SECONDS), self._look)
+
+    def _cancel_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _look(self) -> None:
+        now = self.loop.time()
+        if self.transport.is_closing():
+            # A closing transport waits until its buffer has been read, however long that takes.
+            self._read_deadline = inf
+            self._write_deadline = min(self._write_deadline, now + self.limits.write_timeout_seconds)
+        if now >= self._write_deadline:
+            self.transport.abort()
+            return
+        if now >= self._read_deadline:
+            self._read_overdue()
+        self._nap(min(self._longest_nap, self._read_deadline - now, self._write_deadline - now))
+
+    def _read_overdue(self) -> None:
+        if self._phase == _DEAF:
+            self.transport.abort()
+        elif self.flow.read_paused:
+            # The wait is for the application, not for the client.
+            self._start_clock()
+        elif self._phase == _BODY:
+            self._refuse(408, "The request body did not arrive in time.")
+        elif self._unclaimed_bytes:
+            self._refuse(408, "The request headers did not arrive in time.")
+        else:
+            self.transport.close()
+
+    # Refusing
+
+    def send_400_response(self, msg: str) -> None:
+        self._refuse(400, msg)
+
+    def _refuse(self, status: int, detail: str) -> None:
+        """Give up on the request being read, after the answers still owed to the ones before it."""
+        in_body = self._phase == _BODY
+        cycle = self.cycle
+        self._turn_to(_DEAF)
+        if cycle is None or cycle.response_complete:
+            self._hang_up(b"" if in_body else self._answer(status, detail))
+        elif not in_body:
+            cycle.keep_alive = False
+        elif cycle.response_started or cycle is not self._running:
+            self.transport.abort()
+        else:
+            _disconnect(cycle)
+            self._hang_up(self._answer(status, detail))
+
+    def _hang_up(self, last_words: bytes) -> None:
+        self.transport.write(last_words)
+        if not self.transport.can_write_eof():
+            self.transport.close()
+            return
+        # The client's own end is noticed only while reading.
+        self.flow.resume_reading()
+        self.transport.write_eof()
+        self._read_deadline = self.loop.time() + _LINGER_SECONDS
+        self._nap(_LINGER_SECONDS)
+
+    def _answer(self, status: int, detail: str) -> bytes:
+        body = json.dumps({"detail": detail}).encode()
+        headers = [
+            *self.server_state.default_headers,
+            (b"content-type", b"application/json"),
+            (b"content-length", b"%d" % len(body)),
+            (b"connection", b"close"),
+        ]
+        if status == 503:
+            headers.append((b"retry-after", b"1"))
+        return STATUS_LINE[status] + b"".join(b"%s: %s\r\n" % header for header in headers) + b"\r\n" + body
+
+
+def _disconnect(cycle: RequestResponseCycle) -> None:
+    """Let the application see `http.disconnect`, whatever it waits for."""
+    cycle.disconnected = True
+    cycle.message_event.set()
+
+
+def _is_misframed(version: str, headers: list[tuple[bytes, bytes]]) -> bool:
+    """Whether peers on the way could disagree on where this request ends (RFC 9112, 6.1)."""
+    if version not in ("1.1", "1.0"):
+        return True
+    for name, value in headers:
+        if name == b"transfer-encoding" and (version == "1.0" or value.lower() != b"chunked"):
+            return True
+    return False

@@ -1,0 +1,236 @@
+"""The SDK's server as one more way in: its requests become calls, our answers and errors go back through it.
+
+It validates nothing that the catalogue validates and decides nothing that a policy decides.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import mcp_types as types
+from mcp.server.caching import CacheHint
+from mcp.server.connection import Connection, allowed_log_levels
+from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
+from mcp.server.lowlevel.server import NotificationOptions, Server
+from mcp.server.models import InitializationOptions
+from mcp.server.request_state import RequestStateBoundary, RequestStateSecurity
+from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler
+from mcp.shared.exceptions import MCPError
+from mcp.shared.message import ServerMessageMetadata
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+from pydantic import BaseModel, ValidationError
+
+import refdesk
+from refdesk.calls import LOCAL, Call, Caller, InputRequired, new_trace_id
+from refdesk.errors import ClientCannot, MethodNotFound, RefdeskError
+from refdesk.inbound.audience import Audience
+from refdesk.inbound.services import Services
+from refdesk.inbound.wire import to_wire
+from refdesk.problems import invalid_arguments
+
+logger = logging.getLogger(__name__)
+
+NAME = "refdesk"
+TITLE = "Refdesk"
+INSTRUCTIONS = (
+    "Refdesk is the reference desk for this team's technical documentation. Before answering from memory, search it "
+    "with search_documentation and read on with get_document; name the source of what you use."
+)
+
+LIST_CACHE = CacheHint(ttl_ms=60_000, scope="private")
+"""How long a client may reuse a list: changes are announced to those who listen, the rest ask again in a minute."""
+
+Context = ServerRequestContext[Any, Any]
+
+_METHODS: Mapping[str, type[BaseModel]] = {
+    "tools/list": types.PaginatedRequestParams,
+    "tools/call": types.CallToolRequestParams,
+    "resources/list": types.PaginatedRequestParams,
+    "resources/templates/list": types.PaginatedRequestParams,
+    "resources/read": types.ReadResourceRequestParams,
+    "prompts/list": types.PaginatedRequestParams,
+    "prompts/get": types.GetPromptRequestParams,
+    "completion/complete": types.CompleteRequestParams,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Visitor:
+    """What the HTTP door knows of a request that it hands to the SDK."""
+
+    caller: Caller
+    trace_id: str
+    toolsets: frozenset[str] | None
+
+
+VISITOR = "refdesk.visitor"
+"""Where the door leaves it in the ASGI scope."""
+
+
+class SdkServer(Server[Any]):
+    """The SDK's server with our methods on it."""
+
+    def __init__(self, services: Services, audience: Audience) -> None:
+        self._bus = InMemorySubscriptionBus()
+        self.listeners = ListenHandler(self._bus)
+        super().__init__(
+            NAME,
+            version=refdesk.__version__,
+            title=TITLE,
+            instructions=INSTRUCTIONS,
+            cache_hints=dict.fromkeys(
+                ("tools/list", "resources/list", "resources/templates/list", "prompts/list"), LIST_CACHE
+            ),
+            # Without it the SDK lists all tools on every call, to check headers.
+            get_tool_input_schema=services.input_schema,
+            on_subscriptions_listen=self.listeners,
+        )
+        self._handle = services.handle
+        self._audience = audience
+        audience.also_tell(self._bus.publish)
+        services.listen(audience.notice)
+        # In place of the SDK's tracing: spans are ours to make, and it costs a tenth of a call.
+        self.middleware = [
+            _in_our_words,
+            RequestStateBoundary(RequestStateSecurity.ephemeral(), default_audience=NAME),
+        ]
+        for method, params in _METHODS.items():
+            self.add_request_handler(method, params, self._serve)
+        self.add_request_handler("resources/subscribe", types.SubscribeRequestParams, self._subscribe)
+        self.add_request_handler("resources/unsubscribe", types.UnsubscribeRequestParams, self._unsubscribe)
+        self.add_request_handler("logging/setLevel", types.SetLevelRequestParams, self._set_level)
+        self.add_notification_handler("notifications/initialized", types.NotificationParams, self._initialized)
+
+    def create_initialization_options(
+        self,
+        notification_options: NotificationOptions | None = None,
+        experimental_capabilities: dict[str, dict[str, Any]] | None = None,
+        extensions: dict[str, dict[str, Any]] | None = None,
+    ) -> InitializationOptions:
+        """As the SDK's, and announcing that lists may change."""
+        changes = notification_options or NotificationOptions(True, True, True)
+        return super().create_initialization_options(changes, experimental_capabilities, extensions)
+
+    async def _serve(self, ctx: Context, _: BaseModel) -> HandlerResult:
+        visitor = _visitor(ctx)
+        call = Call(
+            method=ctx.method,
+            params=ctx.params or {},
+            caller=visitor.caller,
+            client=SdkClient(ctx),
+            trace_id=visitor.trace_id,
+            toolsets=visitor.toolsets,
+        )
+        try:
+            answer = await self._handle(call)
+        except InputRequired as asked:
+            return {"resultType": "input_required", "inputRequests": dict(asked.requests)}
+        return answer.result
+
+    async def _initialized(self, ctx: Context, _: types.NotificationParams) -> None:
+        self._audience.join(_connection(ctx))
+
+    async def _subscribe(self, ctx: Context, params: types.SubscribeRequestParams) -> types.EmptyResult:
+        self._audience.subscribe(_connection(ctx), str(params.uri))
+        return types.EmptyResult()
+
+    async def _unsubscribe(self, ctx: Context, params: types.UnsubscribeRequestParams) -> types.EmptyResult:
+        self._audience.unsubscribe(_connection(ctx), str(params.uri))
+        return types.EmptyResult()
+
+    async def _set_level(self, ctx: Context, params: types.SetLevelRequestParams) -> types.EmptyResult:
+        _connection(ctx).state["log_level"] = params.level
+        return types.EmptyResult()
+
+
+class SdkClient:
+    """The way back to a client that is connected through the SDK."""
+
+    def __init__(self, ctx: Context) -> None:
+        self._ctx = ctx
+
+    async def progress(self, done: float, total: float | None = None, message: str | None = None) -> None:
+        await self._ctx.session.report_progress(done, total, message)
+
+    async def log(self, level: types.LoggingLevel, data: Any, logger: str | None = None) -> None:
+        if level in self._wanted_levels():
+            params = types.LoggingMessageNotificationParams(level=level, data=data, logger=logger)
+            await self._ctx.session.send_notification(
+                types.LoggingMessageNotification(params=params), related_request_id=self._ctx.request_id
+            )
+
+    async def ask(self, name: str, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
+        if self._ctx.protocol_version in MODERN_PROTOCOL_VERSIONS:
+            return self._ask_by_ending(name, method, params)
+        request, result = _QUESTIONS[method]
+        if not self._ctx.session.can_send_request:
+            raise ClientCannot(f"This needs {method} from the client, over a session; connect with one.")
+        answer = await self._ctx.session.send_request(
+            request.model_validate({"method": method, "params": params}, by_name=False),
+            result,
+            metadata=ServerMessageMetadata(related_request_id=self._ctx.request_id),
+        )
+        return answer.model_dump(by_alias=True, mode="json", exclude_none=True)
+
+    def _ask_by_ending(self, name: str, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
+        given = (self._ctx.params or {}).get("inputResponses") or {}
+        if name in given:
+            answer: Mapping[str, Any] = given[name]
+            return answer
+        raise InputRequired({name: {"method": method, "params": params}})
+
+    def _wanted_levels(self) -> frozenset[types.LoggingLevel]:
+        allowed = allowed_log_levels(self._ctx.protocol_version, self._ctx.meta)
+        if self._ctx.protocol_version in MODERN_PROTOCOL_VERSIONS:
+            return allowed
+        threshold = _connection(self._ctx).state.get("log_level", "debug")
+        return frozenset(_LEVELS[_LEVELS.index(threshold) :])
+
+
+_LEVELS: tuple[types.LoggingLevel, ...] = (
+    "debug", "info", "notice", "warning", "error", "critical", "alert", "emergency",
+)  # fmt: skip
+
+_QUESTIONS: Mapping[str, tuple[type[Any], type[BaseModel]]] = {
+    "elicitation/create": (types.ElicitRequest, types.ElicitResult),
+    "sampling/createMessage": (types.CreateMessageRequest, types.CreateMessageResult),
+    "roots/list": (types.ListRootsRequest, types.ListRootsResult),
+}
+
+
+async def _in_our_words(ctx: Context, call_next: CallNext) -> HandlerResult:
+    """Errors of ours in the SDK's type, and the SDK's own with the data that all of ours carry."""
+    try:
+        return await call_next(ctx)
+    except RefdeskError as error:
+        raise _sdk_error(error) from error
+    except ValidationError as error:
+        raise _sdk_error(invalid_arguments(error)) from error
+    except MCPError as error:
+        if error.error.code == types.METHOD_NOT_FOUND:
+            raise _sdk_error(MethodNotFound(ctx.method)) from error
+        raise
+    except Exception as error:
+        logger.exception("a call failed in a way that nobody foresaw")
+        raise _sdk_error(error) from error
+
+
+def _sdk_error(error: Exception) -> MCPError:
+    wire = to_wire(error)
+    return MCPError(code=wire.code, message=wire.message, data=wire.data)
+
+
+def _visitor(ctx: Context) -> Visitor:
+    """Who asked: what the HTTP door left for us, or the owner of this process on standard input."""
+    if ctx.request is None:
+        return Visitor(LOCAL, new_trace_id(), None)
+    visitor: Visitor = ctx.request.scope[VISITOR]
+    return visitor
+
+
+def _connection(ctx: Context) -> Connection:
+    # The SDK keeps it private until its context is reworked; pinned below 2.4 for this among other things.
+    return ctx.session._connection

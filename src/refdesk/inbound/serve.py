@@ -1,0 +1,118 @@
+"""Running the HTTP door: its socket, its signals and an orderly end."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import signal
+import socket
+from collections.abc import AsyncIterator, Callable, Iterator
+
+import uvicorn
+
+from refdesk.config import Config, ServerConfig
+from refdesk.errors import ConfigError
+from refdesk.inbound.access import access_rules
+from refdesk.inbound.audience import Audience
+from refdesk.inbound.guard import Limits, guarded_protocol
+from refdesk.inbound.http import HttpApp
+from refdesk.inbound.mcp import SdkServer
+from refdesk.inbound.services import Services
+
+BACKLOG = 2048
+
+
+def bind(settings: ServerConfig) -> socket.socket:
+    """The listening socket; an address that cannot be had is said in one line."""
+    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((settings.host, settings.port))
+        listener.listen(BACKLOG)
+    except OSError as error:
+        listener.close()
+        raise ConfigError([_cannot_bind(settings, error)]) from error
+    listener.set_inheritable(True)
+    return listener
+
+
+def url_of(listener: socket.socket) -> str:
+    """Where clients connect to."""
+    host, port = listener.getsockname()[:2]
+    return f"http://{f'[{host}]' if ':' in host else host}:{port}"
+
+
+@contextlib.asynccontextmanager
+async def open_http(services: Services, config: Config, port: int) -> AsyncIterator[HttpApp]:
+    """The application, with everything that it runs in the background."""
+    audience = Audience()
+    server = SdkServer(services, audience)
+    app = HttpApp(
+        services, access_rules(config.server, port, authenticated=config.auth.required), config.server, server
+    )
+    async with audience.open(), app.open():
+        yield app
+
+
+async def serve_http(
+    services: Services, config: Config, listener: socket.socket, when_ready: Callable[[], None]
+) -> None:
+    """Serve until told to stop by a signal."""
+    async with open_http(services, config, listener.getsockname()[1]) as app:
+        await HttpServer(app, config.server, when_ready).serve(sockets=[listener])
+
+
+class HttpServer(uvicorn.Server):
+    """uvicorn with our protocol, which drains before it closes and ends with exit code 0 when it was asked to."""
+
+    def __init__(self, app: HttpApp, settings: ServerConfig, when_ready: Callable[[], None]) -> None:
+        self._app = app
+        self._when_ready = when_ready
+        limits = Limits(
+            header_timeout_seconds=settings.header_timeout_seconds,
+            body_timeout_seconds=settings.body_timeout_seconds,
+            idle_timeout_seconds=settings.idle_timeout_seconds,
+            write_timeout_seconds=settings.write_timeout_seconds,
+            max_connections=settings.max_connections,
+        )
+        super().__init__(
+            uvicorn.Config(
+                app,
+                http=guarded_protocol(limits),
+                ws="none",
+                lifespan="off",
+                log_config=None,
+                access_log=False,
+                server_header=False,
+                timeout_keep_alive=round(settings.idle_timeout_seconds),
+                timeout_graceful_shutdown=round(settings.shutdown_grace_seconds),
+            )
+        )
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Say so once connections are taken."""
+        await super().startup(sockets)
+        self._when_ready()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Tell the application first: its endless streams would otherwise use up the whole grace period."""
+        self._app.drain()
+        await super().shutdown(sockets)
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """As uvicorn's, without raising the signal again at the end: being told to stop is no failure."""
+        handlers = {which: signal.signal(which, self.handle_exit) for which in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            yield
+        finally:
+            for which, handler in handlers.items():
+                signal.signal(which, handler)
+
+
+def _cannot_bind(settings: ServerConfig, error: OSError) -> str:
+    where = f"{settings.host}:{settings.port}"
+    if error.errno == errno.EADDRINUSE:
+        return f"server.port: {where} is in use by another program; stop it or choose another with --port"
+    return f"server.host: cannot listen on {where}: {error.strerror or error}"

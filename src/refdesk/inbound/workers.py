@@ -1,0 +1,73 @@
+"""Several processes on one listening socket: started before any loop or thread exists, replaced when they die."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+from types import FrameType
+
+RESTART_SECONDS = 1.0
+"""Between a worker's death and its successor, so that one that cannot live does not eat the machine."""
+
+
+def run_workers(count: int, work: Callable[[], int]) -> int:
+    """Run `work` in that many processes until told to stop; answers the exit code for the whole."""
+    workers = Workers(work)
+    for which in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(which, workers.stop)
+    for _ in range(count):
+        workers.start()
+    return workers.wait()
+
+
+class Workers:
+    """The children of this process."""
+
+    def __init__(self, work: Callable[[], int]) -> None:
+        self._work = work
+        self._children: set[int] = set()
+        self._stopping = False
+
+    def start(self) -> None:
+        """Fork one more child."""
+        sys.stdout.flush()
+        sys.stderr.flush()
+        child = os.fork()
+        if child:
+            self._children.add(child)
+            return
+        for which in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(which, signal.SIG_DFL)
+        code = 1
+        try:
+            code = self._work()
+        finally:
+            # Not `sys.exit`: what the parent registered for its own end is not the child's to run.
+            sys.stderr.flush()
+            os._exit(code)
+
+    def stop(self, which: int, frame: FrameType | None) -> None:
+        """Tell every child to finish."""
+        self._stopping = True
+        for child in self._children:
+            os.kill(child, signal.SIGTERM)
+
+    def wait(self) -> int:
+        """Until all have ended; a child that ends unasked is replaced, one that refuses to start ends the rest."""
+        worst = 0
+        while self._children:
+            child, status = os.wait()
+            self._children.discard(child)
+            code = os.waitstatus_to_exitcode(status)
+            if code == 2 and not self._stopping:
+                self.stop(signal.SIGTERM, None)
+            if self._stopping:
+                worst = max(worst, abs(code))
+                continue
+            time.sleep(RESTART_SECONDS)
+            if not self._stopping:
+                self.start()
+        return worst

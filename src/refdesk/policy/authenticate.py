@@ -1,0 +1,42 @@
+"""Who is calling: an API key becomes a caller with a tenant and roles, and a desk that asks for keys lets no other in.
+
+Keys are kept and compared as SHA-256 digests, so no comparison can leak how much of a guess was right.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+
+from refdesk.calls import ANONYMOUS, Answer, Call, Caller, Handler
+from refdesk.errors import Unauthenticated
+
+WRONG_KEY = "Invalid API key"
+
+
+def digest(key: str) -> bytes:
+    """The form in which a key is kept."""
+    return hashlib.sha256(key.encode("utf-8", "surrogateescape")).digest()
+
+
+class Authenticate:
+    """`identify` turns a credential into a caller at the door; the policy makes sure that no way in has skipped it."""
+
+    def __init__(self, callers: Mapping[bytes, Caller], *, required: bool) -> None:
+        self._callers = dict(callers)
+        self._required = required
+
+    def identify(self, credential: str | None) -> Caller:
+        """The caller behind a credential; raises when it is wrong, or missing where one is required."""
+        if credential is not None:
+            caller = self._callers.get(digest(credential))
+            if caller is not None:
+                return caller
+        if self._required:
+            raise Unauthenticated(WRONG_KEY)
+        return ANONYMOUS
+
+    async def __call__(self, call: Call, proceed: Handler) -> Answer:
+        if self._required and not call.caller.authenticated:
+            raise Unauthenticated(WRONG_KEY)
+        return await proceed(call)

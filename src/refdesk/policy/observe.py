@@ -1,0 +1,55 @@
+"""One log line and one set of measurements for every call, however it ends. Argument values are never written."""
+
+from __future__ import annotations
+
+from asyncio import CancelledError
+from time import perf_counter
+
+from structlog.typing import FilteringBoundLogger
+
+from refdesk.calls import Answer, Call, Handler, InputRequired
+from refdesk.errors import RefdeskError, UnknownTool
+from refdesk.telemetry import Metrics
+
+
+class Observe:
+    """The outermost policy: it sees every outcome, refusals included."""
+
+    def __init__(self, logger: FilteringBoundLogger, metrics: Metrics) -> None:
+        self._logger = logger
+        self._metrics = metrics
+
+    async def __call__(self, call: Call, proceed: Handler) -> Answer:
+        started = perf_counter()
+        tool = call.target if call.method == "tools/call" else ""
+        outcome = "internal_error"
+        self._metrics.calls_in_progress.inc()
+        try:
+            answer = await proceed(call)
+            outcome = "tool_error" if answer.is_error else "ok"
+            return answer
+        except RefdeskError as error:
+            outcome = type(error).__name__
+            # A name that somebody made up must not become a label.
+            tool = "" if isinstance(error, UnknownTool) else tool
+            raise
+        except InputRequired:
+            outcome = "input_required"
+            raise
+        except CancelledError:
+            outcome = "cancelled"
+            raise
+        finally:
+            seconds = perf_counter() - started
+            self._metrics.calls_in_progress.dec()
+            self._metrics.call_finished(call.method, tool, outcome, seconds)
+            self._logger.info(
+                "call",
+                method=call.method,
+                target=call.target[:200],
+                outcome=outcome,
+                ms=round(seconds * 1000, 3),
+                user=call.caller.user,
+                tenant=call.caller.tenant,
+                trace_id=call.trace_id,
+            )

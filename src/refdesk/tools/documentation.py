@@ -1,0 +1,275 @@
+"""The `docs` toolset: search technical documentation and read it, within a budget of tokens."""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Annotated, Any
+from urllib.parse import unquote
+
+from pydantic import Field, StringConstraints
+
+from refdesk.calls import Call, TenantId, text_content, tool_answer
+from refdesk.engines.port import Document, DocumentInfo, Engine, Hit
+from refdesk.errors import DocumentNotFound, InvalidArguments, Problem
+from refdesk.tools.registry import Prompt, PromptArgument, Registry, Tool
+from refdesk.tools.schema import Arguments
+
+TOOLSET = "docs"
+ALL = "all"
+
+DEFAULT_TOKENS = 1800
+"""About 7 kB: five passages, and small beside what else is in a model's window."""
+
+CHARACTERS_PER_TOKEN = 4
+"""The usual estimate for English text; used where no tokenizer is at hand."""
+
+Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
+MaxTokens = Annotated[int | None, Field(ge=100, le=20_000, description="Budget of the answer; default 1800.")]
+
+
+class SearchDocumentation(Arguments):
+    query: Annotated[Text, StringConstraints(max_length=1000), Field(description="Question or keywords.")]
+    max_results: Annotated[int, Field(ge=1, le=20)] = 5
+    doc_type: Annotated[str, Field(description="Documentation set to search.")] = ALL
+    max_tokens: MaxTokens = None
+
+
+class GetDocument(Arguments):
+    document_id: Annotated[Text, Field(description="Id or path, e.g. refdesk/index.md.")]
+    cursor: Annotated[str | None, Field(description="Where the last answer stopped.")] = None
+    max_tokens: MaxTokens = None
+
+
+class Documentation:
+    """The toolset's handlers, on an engine."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def register(self, registry: Registry) -> None:
+        """Offer the toolset's tools, resources and prompts."""
+        registry.add_tool(
+            Tool(
+                name="search_documentation",
+                title="Search documentation",
+                description=(
+                    "Search the indexed technical documentation. Answers with the passages that match best, each with "
+                    "its source; read on with get_document."
+                ),
+                toolset=TOOLSET,
+                arguments=SearchDocumentation,
+                handler=self.search,
+                choices={"doc_type": self.doc_type_choices},
+                # Loaded at once by clients that otherwise hide tools until they are searched for.
+                meta={"anthropic/alwaysLoad": True},
+            )
+        )
+        registry.add_tool(
+            Tool(
+                name="get_document",
+                title="Get a document",
+                description="Read a document from the documentation, page by page when it is long.",
+                toolset=TOOLSET,
+                arguments=GetDocument,
+                handler=self.get,
+            )
+        )
+        registry.add_resources(TechdocResources(self._engine))
+        registry.add_prompt(
+            Prompt(
+                name="answer_from_docs",
+                title="Answer from the documentation",
+                description="Answer a question from the indexed documentation, with its sources.",
+                toolset=TOOLSET,
+                arguments=[
+                    PromptArgument("question", "What you want to know.", required=True),
+                    PromptArgument("doc_type", "Documentation set to search.", choices=self.doc_type_choices),
+                ],
+                render=self.answer_from_docs,
+            )
+        )
+
+    def doc_type_choices(self, call: Call) -> list[str]:
+        """`all`, and every set that the caller can search."""
+        return [ALL, *(entry.doc_type for entry in self._engine.sets(call.caller.tenant))]
+
+    async def search(self, arguments: SearchDocumentation, call: Call) -> dict[str, Any]:
+        doc_type = None if arguments.doc_type == ALL else arguments.doc_type
+        hits = await self._engine.search(
+            call.caller.tenant, arguments.query, limit=arguments.max_results, doc_type=doc_type
+        )
+        if not hits:
+            sets = ", ".join(self.doc_type_choices(call))
+            return tool_answer([text_content(f"Nothing matches {arguments.query!r}. Documentation sets: {sets}.")])
+        return _search_answer(hits, arguments.max_tokens or DEFAULT_TOKENS)
+
+    async def get(self, arguments: GetDocument, call: Call) -> dict[str, Any]:
+        tenant = call.caller.tenant
+        document = await self._engine.read(tenant, arguments.document_id)
+        if document is None:
+            raise DocumentNotFound(await self._not_found(tenant, arguments.document_id))
+        start = _decode_cursor(arguments.cursor, document)
+        return _page_answer(document, start, (arguments.max_tokens or DEFAULT_TOKENS) * CHARACTERS_PER_TOKEN)
+
+    async def answer_from_docs(self, given: Mapping[str, str], call: Call) -> dict[str, Any]:
+        doc_type = given.get("doc_type") or ALL
+        text = (
+            f"Answer this question from the documentation: {given['question']}\n\n"
+            f'Call search_documentation (doc_type "{doc_type}") and read on with get_document where a passage is cut. '
+            "Use only what you find there, name the source after each statement, and say so plainly when the "
+            "documentation does not hold the answer."
+        )
+        return {"messages": [{"role": "user", "content": text_content(text)}]}
+
+    async def _not_found(self, tenant: TenantId, document_id: str) -> str:
+        nearest = difflib.get_close_matches(document_id, await self._engine.document_ids(tenant, limit=1000), n=1)
+        hint = f"Did you mean {nearest[0]!r}?" if nearest else "search_documentation finds documents by what they say."
+        return f"There is no document {document_id!r}. {hint}"
+
+
+class TechdocResources:
+    """`techdoc://<doc_type>/<collection>` lists a set; `techdoc://{doc_type}/{path}` reads one document of it."""
+
+    SCHEME = "techdoc://"
+    TEMPLATE = "techdoc://{doc_type}/{path}"
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def listing(self, call: Call) -> Iterable[Mapping[str, Any]]:
+        for entry in self._engine.sets(call.caller.tenant):
+            yield {
+                "uri": f"{self.SCHEME}{entry.doc_type}/{entry.collection}",
+                "name": entry.doc_type,
+                "title": entry.title,
+                "description": f"{entry.title}, version {entry.version}: contents of {entry.documents} documents",
+                "mimeType": "text/markdown",
+            }
+
+    def templates(self) -> Iterable[Mapping[str, Any]]:
+        yield {
+            "uriTemplate": self.TEMPLATE,
+            "name": "document",
+            "title": "A document of the documentation",
+            "description": "One document as Markdown.",
+            "mimeType": "text/markdown",
+        }
+
+    async def read(self, uri: str, call: Call) -> Sequence[Mapping[str, Any]] | None:
+        if not uri.startswith(self.SCHEME):
+            return None
+        path = unquote(uri.removeprefix(self.SCHEME))
+        text = await self._contents(path, call.caller.tenant)
+        if text is None:
+            document = await self._engine.read(call.caller.tenant, path)
+            text = document.text if document else None
+        return None if text is None else [{"uri": uri, "mimeType": "text/markdown", "text": text}]
+
+    async def complete(self, template: str, name: str, value: str, given: Mapping[str, str], call: Call) -> list[str]:
+        tenant = call.caller.tenant
+        if name == "doc_type":
+            return [entry.doc_type for entry in self._engine.sets(tenant) if entry.doc_type.startswith(value)]
+        if name != "path":
+            raise InvalidArguments([Problem("argument.name", f"{template} has no variable {name!r}")])
+        prefixes = [given["doc_type"]] if "doc_type" in given else [set.doc_type for set in self._engine.sets(tenant)]
+        ids = [id for prefix in prefixes for id in await self._engine.document_ids(tenant, prefix=f"{prefix}/{value}")]
+        return [id.partition("/")[2] for id in ids]
+
+    async def _contents(self, path: str, tenant: TenantId) -> str | None:
+        for entry in self._engine.sets(tenant):
+            if path == f"{entry.doc_type}/{entry.collection}":
+                ids = await self._engine.document_ids(tenant, prefix=f"{entry.doc_type}/", limit=10_000)
+                lines = [f"# {entry.title}", "", *(f"- [{id}]({self.SCHEME}{id})" for id in ids)]
+                return "\n".join(lines)
+        return None
+
+
+def _search_answer(hits: Sequence[Hit], max_tokens: int) -> dict[str, Any]:
+    items: list[dict[str, Any]] = []
+    left = max_tokens * CHARACTERS_PER_TOKEN
+    for position, hit in enumerate(hits):
+        # What is left is shared among the hits that are still to come, so that a long first one leaves room.
+        item = _hit_item(hit, max(left // (len(hits) - position), 1))
+        if items and len(item["text"]) > left:
+            break
+        items.append(item)
+        left -= len(item["text"])
+    return _accounted(items, omitted=len(hits) - len(items))
+
+
+def _accounted(items: list[dict[str, Any]], omitted: int) -> dict[str, Any]:
+    """The answer with what it cost and what was left out, for the model and for the program."""
+    tokens = sum(len(item["text"]) for item in items) // CHARACTERS_PER_TOKEN
+    left_out = f", {omitted} left out (raise max_tokens)" if omitted else ""
+    items[-1]["text"] += f"\n\n({len(items)} results, about {tokens} tokens{left_out})"
+    return {**tool_answer(items), "_meta": {"tokens": tokens, "omitted": omitted}}
+
+
+def _hit_item(hit: Hit, room: int) -> dict[str, Any]:
+    head = f"### {' › '.join(hit.path) or hit.document.title}\n"
+    foot = f"\nSource: {_source(hit.document)}"
+    passage = _excerpt(hit.text, max(room - len(head) - len(foot), 200))
+    metadata = {**_metadata(hit.document), "page": hit.page, "section": hit.path[-1] if hit.path else None}
+    return text_content(f"{head}{passage}{foot}", metadata=metadata, score=hit.score, chunk_id=hit.chunk_id)
+
+
+def _source(info: DocumentInfo) -> str:
+    return f"{info.id}, version {info.version}, indexed {info.indexed_at:%Y-%m-%d}"
+
+
+def _metadata(info: DocumentInfo) -> dict[str, Any]:
+    return {
+        "source": info.id,
+        "title": info.title,
+        "doc_type": info.doc_type,
+        "version": info.version,
+        "indexed_at": info.indexed_at.isoformat(),
+    }
+
+
+def _excerpt(text: str, room: int) -> str:
+    return text if len(text) <= room else f"{text[: _cut_before(text, room)].rstrip()} […]"
+
+
+def _cut_before(text: str, end: int) -> int:
+    """The last good place to stop before `end`: a paragraph, a line, a sentence, a word."""
+    for mark in ("\n\n", "\n", ". ", " "):
+        found = text.rfind(mark, end // 2, end)
+        if found > 0:
+            return found + (1 if mark == ". " else 0)
+    return end
+
+
+def _page_answer(document: Document, start: int, room: int) -> dict[str, Any]:
+    rest = document.text[start:]
+    end = start + (len(rest) if len(rest) <= room else _cut_before(rest, room))
+    page = document.text[start:end].strip("\n")
+    meta: dict[str, Any] = {"metadata": _metadata(document.info), "tokens": len(page) // CHARACTERS_PER_TOKEN}
+    note = f"(Source: {_source(document.info)}; about {meta['tokens']} tokens"
+    if end < len(document.text):
+        meta["nextCursor"] = _encode_cursor(end, document)
+        note += f"; characters {start}–{end} of {len(document.text)}, go on with cursor {meta['nextCursor']!r}"
+    return tool_answer([text_content(f"{page}\n\n{note})", **meta)])
+
+
+def _encode_cursor(position: int, document: Document) -> str:
+    return f"{position}-{_fingerprint(document)}"
+
+
+def _decode_cursor(cursor: str | None, document: Document) -> int:
+    if cursor is None:
+        return 0
+    match = re.fullmatch(r"(\d{1,9})-([0-9a-f]{8})", cursor)
+    if match is None or int(match[1]) >= len(document.text):
+        raise InvalidArguments([Problem("cursor", "is not one that this document gave")])
+    if match[2] != _fingerprint(document):
+        raise InvalidArguments([Problem("cursor", "the document has changed since; start again without it")])
+    return int(match[1])
+
+
+def _fingerprint(document: Document) -> str:
+    """Ties a cursor to the text that it was given for."""
+    return hashlib.sha256(document.text.encode()).hexdigest()[:8]

@@ -1,0 +1,219 @@
+"""A tool is declared once; its listing, validation, answer shape, REST endpoint, help and docs page come from that.
+
+The registry also holds resources and prompts, and tells listeners when any of the three lists changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Generic, Protocol, TypeVar
+
+from pydantic import ValidationError
+
+from refdesk.calls import Call, Event, ListChanged, Listener, text_content, tool_answer
+from refdesk.errors import InvalidArguments, Problem
+from refdesk.problems import invalid_arguments
+from refdesk.tools.schema import Arguments, Result, published_schema, with_choices
+
+A = TypeVar("A", bound=Arguments)
+
+ToolResult = Result | str | Mapping[str, Any]
+"""What a handler returns: a structured result, plain text, or a whole answer in its wire shape."""
+
+Choices = Callable[[Call], Sequence[str]]
+"""The values an argument can take now, for this caller."""
+
+
+@dataclass(frozen=True, slots=True)
+class Annotations:
+    """What a client may assume before it lets a model call the tool."""
+
+    read_only: bool = True
+    destructive: bool = False
+    idempotent: bool = True
+    open_world: bool = False
+
+    def wire(self) -> dict[str, bool]:
+        """The hints in their wire spelling."""
+        return {
+            "readOnlyHint": self.read_only,
+            "destructiveHint": self.destructive,
+            "idempotentHint": self.idempotent,
+            "openWorldHint": self.open_world,
+        }
+
+
+@dataclass(frozen=True)
+class Tool(Generic[A]):
+    """One tool, declared."""
+
+    name: str
+    title: str
+    description: str
+    toolset: str
+    arguments: type[A]
+    handler: Callable[[A, Call], Awaitable[ToolResult]]
+    result: type[Result] | None = None
+    annotations: Annotations = Annotations()
+    choices: Mapping[str, Choices] = field(default_factory=dict)
+    schema: Mapping[str, Any] | None = None
+    """The input schema as it is to be published, where the model alone cannot say it."""
+    talks: bool = False
+    """Whether it reports to or asks the client while it works, and so needs a connection that can carry that."""
+    meta: Mapping[str, Any] | None = None
+
+    def listing(self, call: Call) -> dict[str, Any]:
+        """The tool's entry in `tools/list` for this caller."""
+        if not self.choices:
+            return self._listing
+        values = {name: choices(call) for name, choices in self.choices.items()}
+        return {**self._listing, "inputSchema": with_choices(self.input_schema, values)}
+
+    @cached_property
+    def input_schema(self) -> Mapping[str, Any]:
+        """The schema of the arguments, before live choices are filled in."""
+        return self.schema if self.schema is not None else published_schema(self.arguments)
+
+    @cached_property
+    def _listing(self) -> dict[str, Any]:
+        listing: dict[str, Any] = {
+            "name": self.name,
+            "title": self.title,
+            "description": self.description,
+            "inputSchema": self.input_schema,
+            "annotations": self.annotations.wire(),
+        }
+        if self.result is not None:
+            listing["outputSchema"] = published_schema(self.result)
+        if self.meta:
+            listing["_meta"] = dict(self.meta)
+        return listing
+
+    async def __call__(self, arguments: object, call: Call) -> dict[str, Any]:
+        """Validate, run, and shape the answer."""
+        result = await self.handler(self._validated(arguments, call), call)
+        if isinstance(result, Result):
+            structured = result.model_dump(mode="json", exclude_none=True)
+            return tool_answer([text_content(result.readable())], structured=structured)
+        if isinstance(result, str):
+            return tool_answer([text_content(result)])
+        return dict(result)
+
+    def _validated(self, arguments: object, call: Call) -> A:
+        if not isinstance(arguments, Mapping):
+            raise InvalidArguments([Problem("arguments", "must be an object")])
+        try:
+            # The compiled validator itself: `model_validate` would rebuild its keyword arguments on every call.
+            validated = self._validate(arguments)
+        except ValidationError as error:
+            raise invalid_arguments(error, list(self.arguments.model_fields)) from None
+        for name, choices in self.choices.items():
+            value = getattr(validated, name)
+            if value is not None and value not in (values := choices(call)):
+                raise InvalidArguments([Problem(name, f"must be one of {', '.join(values)}")])
+        return validated
+
+    @cached_property
+    def _validate(self) -> Callable[[object], A]:
+        validate: Callable[[object], A] = self.arguments.__pydantic_validator__.validate_python
+        return validate
+
+
+class Resources(Protocol):
+    """A family of resources under URIs of one kind."""
+
+    def listing(self, call: Call) -> Iterable[Mapping[str, Any]]:
+        """The entries of `resources/list`."""
+        ...
+
+    def templates(self) -> Iterable[Mapping[str, Any]]:
+        """The entries of `resources/templates/list`."""
+        ...
+
+    async def read(self, uri: str, call: Call) -> Sequence[Mapping[str, Any]] | None:
+        """The contents behind a URI, or None when it is not one of these."""
+        ...
+
+    async def complete(self, template: str, name: str, value: str, given: Mapping[str, str], call: Call) -> list[str]:
+        """Values for a variable of one of the templates."""
+        ...
+
+
+@dataclass(frozen=True)
+class PromptArgument:
+    """One argument of a prompt."""
+
+    name: str
+    description: str
+    required: bool = False
+    choices: Choices | None = None
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """A message prepared for a common job."""
+
+    name: str
+    title: str
+    description: str
+    toolset: str
+    arguments: Sequence[PromptArgument]
+    render: Callable[[Mapping[str, str], Call], Awaitable[Mapping[str, Any]]]
+
+    def listing(self) -> dict[str, Any]:
+        """The prompt's entry in `prompts/list`."""
+        arguments = [
+            {"name": argument.name, "description": argument.description, "required": argument.required}
+            for argument in self.arguments
+        ]
+        return {"name": self.name, "title": self.title, "description": self.description, "arguments": arguments}
+
+
+class Registry:
+    """All that this desk offers, by name."""
+
+    def __init__(self) -> None:
+        self.tools: dict[str, Tool[Any]] = {}
+        self.prompts: dict[str, Prompt] = {}
+        self.resources: list[Resources] = []
+        self._listeners: list[Listener] = []
+
+    def add_tool(self, tool: Tool[Any]) -> None:
+        """Offer a tool; a name can be taken only once."""
+        if tool.name in self.tools:
+            raise ValueError(f"a tool named {tool.name!r} is registered already")
+        self.tools[tool.name] = tool
+        self.publish(ListChanged("tools"))
+
+    def remove_tool(self, name: str) -> None:
+        """Withdraw a tool."""
+        del self.tools[name]
+        self.publish(ListChanged("tools"))
+
+    def add_prompt(self, prompt: Prompt) -> None:
+        """Offer a prompt; a name can be taken only once."""
+        if prompt.name in self.prompts:
+            raise ValueError(f"a prompt named {prompt.name!r} is registered already")
+        self.prompts[prompt.name] = prompt
+        self.publish(ListChanged("prompts"))
+
+    def remove_prompt(self, name: str) -> None:
+        """Withdraw a prompt."""
+        del self.prompts[name]
+        self.publish(ListChanged("prompts"))
+
+    def add_resources(self, resources: Resources) -> None:
+        """Offer a family of resources."""
+        self.resources.append(resources)
+        self.publish(ListChanged("resources"))
+
+    def listen(self, listener: Listener) -> None:
+        """Be told of every change from now on."""
+        self._listeners.append(listener)
+
+    def publish(self, event: Event) -> None:
+        """Tell every listener."""
+        for listener in self._listeners:
+            listener(event)

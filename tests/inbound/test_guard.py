@@ -1,0 +1,634 @@
+"""Slow, greedy and broken clients against a real server on a loopback port."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import json
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from itertools import cycle
+from typing import Any
+
+import anyio
+import pytest
+import uvicorn
+
+from refdesk.inbound.guard import Limits, guarded_protocol
+
+pytestmark = pytest.mark.anyio
+
+# Long enough for a busy machine; no test passes by waiting this long.
+PATIENCE_SECONDS = 20.0
+# Between two drips: well below every timeout here, so a timeout counted per read would never fire.
+DRIP_SECONDS = 0.05
+LIMITS = Limits(
+    header_timeout_seconds=0.3,
+    body_timeout_seconds=0.3,
+    idle_timeout_seconds=0.5,
+    write_timeout_seconds=0.3,
+    max_header_bytes=4096,
+    max_connections=64,
+)
+# For tests in which no clock may strike.
+PATIENT = Limits(max_header_bytes=4096)
+
+GET = b"GET / HTTP/1.1\r\nhost: desk\r\n\r\n"
+CHUNKED = b"POST /echo HTTP/1.1\r\nhost: desk\r\ntransfer-encoding: chunked\r\n\r\n"
+
+
+@pytest.fixture
+def anyio_backend() -> tuple[str, dict[str, bool]]:
+    # The loop that serves: uvloop where it can be had.
+    return "asyncio", {"use_uvloop": importlib.util.find_spec("uvloop") is not None}
+
+
+@dataclass
+class App:
+    """A small ASGI application that tells what happened to it."""
+
+    paths: list[str] = field(default_factory=list)
+    headers: list[tuple[bytes, bytes]] = field(default_factory=list)
+    entered: asyncio.Event = field(default_factory=asyncio.Event)
+    release: asyncio.Event = field(default_factory=asyncio.Event)
+    disconnected: asyncio.Event = field(default_factory=asyncio.Event)
+    finished: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        self.paths.append(scope["path"])
+        self.entered.set()
+        routes: dict[str, Callable[[Any, Any], Awaitable[None]]] = {
+            "/echo": self.echo,
+            "/hold": self.hold,
+            "/hold-body": self.hold_then_echo,
+            "/early": self.answer_early,
+            "/stream": self.stream_until_disconnect,
+            "/big": self.big,
+            "/half-big": self.half_big,
+        }
+        if scope["path"] in routes:
+            await routes[scope["path"]](receive, send)
+        else:
+            await reply(send, scope["path"].encode())
+        self.headers = list(scope["headers"])
+        self.finished.set()
+
+    async def body(self, receive: Any) -> bytes | None:
+        body = b""
+        while True:
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                self.disconnected.set()
+                return None
+            body += bytes(message["body"])
+            if not message["more_body"]:
+                return body
+
+    async def echo(self, receive: Any, send: Any) -> None:
+        body = await self.body(receive)
+        if body is not None:
+            await reply(send, body)
+
+    async def hold(self, receive: Any, send: Any) -> None:
+        await self.release.wait()
+        await reply(send, b"held")
+
+    async def hold_then_echo(self, receive: Any, send: Any) -> None:
+        await self.release.wait()
+        await self.echo(receive, send)
+
+    async def answer_early(self, receive: Any, send: Any) -> None:
+        await reply(send, b"early")
+
+    async def stream_until_disconnect(self, receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b"started", "more_body": True})
+        await self.body(receive)
+        await receive()
+        self.disconnected.set()
+
+    async def big(self, receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        for _ in range(256):
+            await send({"type": "http.response.body", "body": b"x" * 65536, "more_body": True})
+        await send({"type": "http.response.body", "body": b""})
+
+    async def half_big(self, receive: Any, send: Any) -> None:
+        # Below the transport's high-water mark: writing is never paused.
+        await reply(send, b"x" * 48_000)
+
+
+async def reply(send: Any, body: bytes) -> None:
+    headers = [(b"content-length", b"%d" % len(body))]
+    await send({"type": "http.response.start", "status": 200, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
+
+
+@dataclass(frozen=True)
+class Answer:
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+    @property
+    def detail(self) -> str:
+        assert self.headers["content-type"] == "application/json"
+        detail: str = json.loads(self.body)["detail"]
+        return detail
+
+
+class Client:
+    """A bare socket, and what has been read from it."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self.sock = sock
+        self.received = b""
+
+    async def send(self, data: bytes) -> None:
+        await asyncio.get_running_loop().sock_sendall(self.sock, data)
+
+    async def drip(self, data: bytes) -> None:
+        """One byte at a time until the server has had enough."""
+        with suppress(ConnectionError):
+            for byte in cycle(data):
+                await self.send(bytes([byte]))
+                await asyncio.sleep(DRIP_SECONDS)
+
+    async def flood(self, data: bytes) -> None:
+        """As much as the server takes, without end."""
+        with suppress(ConnectionError):
+            while True:
+                await self.send(data)
+
+    async def read(self) -> bytes:
+        try:
+            data = await asyncio.get_running_loop().sock_recv(self.sock, 65536)
+        except ConnectionError:
+            data = b""
+        self.received += data
+        return data
+
+    async def read_to_end(self) -> bytes:
+        while await self.read():
+            pass
+        return self.received
+
+    async def answer(self) -> Answer:
+        """The next whole answer."""
+        while b"\r\n\r\n" not in self.received:
+            assert await self.read(), "closed before an answer"
+        head, _, rest = self.received.partition(b"\r\n\r\n")
+        status_line, *lines = head.decode().split("\r\n")
+        headers = dict(line.lower().split(": ", 1) for line in lines)
+        length = int(headers["content-length"])
+        self.received = rest
+        while len(self.received) < length:
+            assert await self.read(), "closed within an answer"
+        body, self.received = self.received[:length], self.received[length:]
+        return Answer(int(status_line.split()[1]), headers, body)
+
+    async def last_answer(self) -> Answer:
+        """The next answer, which says that it is the last and is."""
+        answer = await self.answer()
+        assert answer.headers["connection"] == "close"
+        assert await self.read_to_end() == b""
+        return answer
+
+
+class Server(uvicorn.Server):
+    """Stops when told instead of looking ten times a second."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.told_to_stop = asyncio.Event()
+
+    async def main_loop(self) -> None:
+        await self.on_tick(0)
+        await self.told_to_stop.wait()
+
+
+@dataclass
+class Desk:
+    app: App
+    server: Server
+    address: tuple[str, int]
+    serving: asyncio.Task[None]
+
+    @asynccontextmanager
+    async def client(self, receive_buffer: int | None = None) -> AsyncIterator[Client]:
+        with socket.socket() as sock:
+            sock.setblocking(False)
+            if receive_buffer is not None:
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
+            await asyncio.get_running_loop().sock_connect(sock, self.address)
+            yield Client(sock)
+
+    async def stop(self) -> None:
+        self.server.told_to_stop.set()
+        await self.serving
+
+
+@asynccontextmanager
+async def open_desk(limits: Limits, send_buffer: int | None = None) -> AsyncIterator[Desk]:
+    """A running server; everything inside must be over in `PATIENCE_SECONDS`, its stopping included."""
+    app = App()
+    config = uvicorn.Config(app, http=guarded_protocol(limits), ws="none", lifespan="off", log_config=None)
+    server = Server(config)
+    with socket.socket() as listener, anyio.fail_after(PATIENCE_SECONDS):
+        if send_buffer is not None:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer)
+        listener.bind(("127.0.0.1", 0))
+        # Clients may connect from here on; the server takes them up when it runs.
+        listener.listen(1024)
+        serving = asyncio.create_task(server.serve(sockets=[listener]))
+        desk = Desk(app, server, listener.getsockname(), serving)
+        try:
+            yield desk
+        finally:
+            app.release.set()
+            await desk.stop()
+
+
+@asynccontextmanager
+async def in_background(doing: Awaitable[None]) -> AsyncIterator[None]:
+    task = asyncio.ensure_future(doing)
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+# Slow clients
+
+
+async def test_a_connection_that_sends_nothing_is_closed_without_a_word() -> None:
+    async with open_desk(LIMITS) as desk, desk.client() as client:
+        assert await client.read_to_end() == b""
+
+
+async def test_headers_that_drip_are_answered_408_and_the_connection_closed() -> None:
+    async with open_desk(LIMITS) as desk, desk.client() as client:
+        await client.send(b"GET / HTTP/1.1\r\n")
+        async with in_background(client.drip(b"x-slow: 1\r\n")):
+            answer = await client.last_answer()
+        assert answer.status == 408
+        assert "headers" in answer.detail
+        assert desk.app.paths == []
+
+
+async def test_blank_lines_that_drip_count_as_headers() -> None:
+    async with open_desk(LIMITS) as desk, desk.client() as client, in_background(client.drip(b"\r\n")):
+        assert (await client.last_answer()).status == 408
+
+
+async def test_the_second_request_of_a_connection_has_a_header_deadline_too() -> None:
+    async with open_desk(LIMITS) as desk, desk.client() as client:
+        await client.send(GET)
+        assert (await client.answer()).status == 200
+        async with in_background(client.drip(GET[:-2] + b"x-slow: 1\r\n" * 100)):
+            assert (await client.last_answer()).status == 408
+
+
+async def test_a_head_begun_in_the_same_packet_as_the_last_request_has_a_deadline() -> None:
+    async with open_desk(LIMITS) as desk, desk.client() as client:
+        await client.send(GET + b"GET / HT")
+        assert (await client.answer()).status == 200
+        assert (await client.last_answer()).status == 408
+
+
+async def test_a_body_that_drips_is_answered_408_and_the_application_sees_a_disconnect() -> None:
+    async with open_desk(LIMITS) as desk, desk.client() as client:
+        await client.send(b"POST /echo HTTP/1.1\r\nhost: desk\r\ncontent-length: 1000\r\n\r\n")
+        async with in_background(client.drip(b"x")):
+            answer = await client.last_answer()
+        assert answer.status == 408
+        assert "body" in answer.detail
+        await desk.app.disconnected.wait()
+
+
+async def test_a_body_that_drips_into_a_started_answer_is_cut_off() -> None:
+    async with open_desk(LIMITS) as desk, desk.client() as client:
+        await client.send(b"POST /stream HTTP/1.1\r\nhost: desk\r\ncontent-length: 1000\r\n\r\n")
+        async with in_background(client.drip(b"x")):
+            received = await client.read_to_end()
+        assert received.startswith(b"HTTP/1.1 200 ")
+        assert b"408" not in received
+        await desk.app.disconnected.wait()
+
+
+async def test_a_body_that_drips_after_its_answer_ends_the_connection() -> None:
+    async with open_desk(LIMITS) as desk, desk.client() as client:
+        await client.send(b"POST /early HTTP/1.1\r\nhost: desk\r\ncontent-length: 1000\r\n\r\n")
+        async with in_background(client.drip(b"x")):
+            assert (await client.answer()).body == b"early"
+            assert await client.read_to_end() == b""
+
+
+async def test_a_client_is_not_blamed_for_an_application_that_does_not_read() -> None:
+    body = b"x" * 1_000_000
+    async with open_desk(LIMITS) as desk, desk.client() as client, desk.client() as witness:
+        await client.send(b"POST /hold-body HTTP/1.1\r\nhost: desk\r\ncontent-length: %d\r\n\r\n" % len(body))
+        await desk.app.entered.wait()
+        sending = asyncio.create_task(client.send(body))
+        # The witness is dropped at the same age at which the client would be.
+        assert await witness.read_to_end() == b""
+        async with desk.client() as second_witness:
+            assert await second_witness.read_to_end() == b""
+        desk.app.release.set()
+        await sending
+        assert (await client.answer()).body == body
+
+
+async def test_a_client_that_does_not_read_its_answer_is_cut_off() -> None:
+    async with open_desk(LIMITS) as desk, desk.client(receive_buffer=4096) as client:
+        await client.send(b"GET /big HTTP/1.1\r\nhost: desk\r\n\r\n")
+        await desk.app.finished.wait()
+        assert len(await client.read_to_end()) < 256 * 65536
+
+
+@pytest.mark.parametrize("connection", [b"close", b"keep-alive"])
+async def test_an_unread_answer_too_small_to_stop_writing_cannot_hold_the_connection(connection: bytes) -> None:
+    async with open_desk(LIMITS, send_buffer=2048) as desk, desk.client(receive_buffer=2048) as client:
+        await client.send(b"GET /half-big HTTP/1.1\r\nhost: desk\r\nconnection: %s\r\n\r\n" % connection)
+        await desk.app.finished.wait()
+        # A server stops when its last connection is gone.
+        await desk.stop()
+        assert len(await client.read_to_end()) < 48_000
+
+
+# Greedy clients
+
+
+@pytest.mark.parametrize(
+    ("opening", "more"),
+    [
+        pytest.param(b"GET / HTTP/1.1\r\nx-endless: ", b"x" * 1000, id="one endless header line"),
+        pytest.param(b"GET / HTTP/1.1\r\nx-", b"x" * 1000, id="one endless header name"),
+        pytest.param(b"GET / HTTP/1.1\r\n", b"x-more: 1\r\n" * 100, id="many headers"),
+        pytest.param(b"GET /", b"x" * 1000, id="a huge URL"),
+        pytest.param(b"", b"\r\n" * 1000, id="blank lines"),
+        pytest.param(CHUNKED + b"1;", b"x" * 1000, id="an endless chunk extension"),
+        pytest.param(CHUNKED + b"0\r\n", b"x-more: 1\r\n" * 100, id="many trailers"),
+        pytest.param(CHUNKED + b"0\r\nx-endless: ", b"x" * 1000, id="one endless trailer"),
+    ],
+)
+async def test_a_head_without_end_is_answered_431(opening: bytes, more: bytes) -> None:
+    async with open_desk(PATIENT) as desk, desk.client() as client:
+        await client.send(opening)
+        async with in_background(client.flood(more)):
+            answer = await client.last_answer()
+        assert answer.status == 431
+        assert "4096" in answer.detail
+
+
+async def test_a_head_over_the_cap_in_a_single_packet_is_answered_431() -> None:
+    async with open_desk(PATIENT) as desk, desk.client() as client:
+        await client.send(b"GET / HTTP/1.1\r\nx-long: " + b"x" * 4096 + b"\r\n\r\n")
+        assert (await client.last_answer()).status == 431
+        assert desk.app.paths == []
+
+
+async def test_a_head_of_exactly_the_cap_with_a_long_body_is_served() -> None:
+    head = b"POST /echo HTTP/1.1\r\ncontent-length: 300000\r\nx-long: \r\n\r\n"
+    padded = head.replace(b"x-long: ", b"x-long: " + b"x" * (4096 - len(head)))
+    body = b"y" * 300_000
+    async with open_desk(PATIENT) as desk, desk.client() as client:
+        await client.send(padded + body)
+        assert (await client.answer()).body == body
+
+
+async def test_trailers_do_not_become_headers() -> None:
+    async with open_desk(PATIENT) as desk, desk.client() as client:
+        await client.send(CHUNKED + b"2;note=1\r\nhi\r\n0\r\nauthorization: late\r\n\r\n")
+        assert (await client.answer()).body == b"hi"
+        assert dict(desk.app.headers).keys() == {b"host", b"transfer-encoding"}
+
+
+async def test_a_connection_over_the_cap_is_turned_away_until_a_place_is_free() -> None:
+    async with open_desk(Limits(max_connections=2)) as desk, desk.client() as first:
+        async with desk.client() as second:
+            for client in (first, second):
+                await client.send(GET)
+                assert (await client.answer()).status == 200
+            async with desk.client() as third:
+                await third.send(GET)
+                answer = await third.last_answer()
+            assert answer.status == 503
+            assert answer.headers["retry-after"] == "1"
+            assert "connections" in answer.detail
+            await first.send(GET)
+            assert (await first.answer()).status == 200
+        await admitted(desk)
+
+
+async def admitted(desk: Desk) -> None:
+    """Return once a new client is served; the server learns of a departure in its own time."""
+    while True:
+        async with desk.client() as client:
+            await client.send(GET)
+            if (await client.answer()).status == 200:
+                return
+
+
+async def test_a_crowd_over_the_cap_is_turned_away_and_leaves_nothing_behind() -> None:
+    async with open_desk(Limits(max_connections=1)) as desk, desk.client() as guest:
+        await guest.send(GET)
+        assert (await guest.answer()).status == 200
+
+        async def turned_away() -> None:
+            async with desk.client() as client:
+                assert (await client.last_answer()).status == 503
+
+        async with anyio.create_task_group() as crowd:
+            for _ in range(200):
+                crowd.start_soon(turned_away)
+        await guest.send(GET)
+        assert (await guest.answer()).status == 200
+
+
+# Broken requests
+
+
+@pytest.mark.parametrize(
+    "request_bytes",
+    [
+        pytest.param(b"GET /\r\n\r\n", id="HTTP/0.9 without a version"),
+        pytest.param(b"GET / HTTP/0.9\r\n\r\n", id="HTTP/0.9"),
+        pytest.param(b"GET / HTTP/2.0\r\n\r\n", id="HTTP/2.0"),
+        pytest.param(CHUNKED[:-2] + b"content-length: 5\r\n\r\n0\r\n\r\n", id="encoding, then length"),
+        pytest.param(
+            b"POST /echo HTTP/1.1\r\ncontent-length: 5\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n",
+            id="length, then encoding",
+        ),
+        pytest.param(b"POST /echo HTTP/1.1\r\ncontent-length: 5\r\ncontent-length: 6\r\n\r\nhello!", id="two lengths"),
+        pytest.param(b"POST /echo HTTP/1.1\r\ntransfer-encoding: gzip\r\n\r\n", id="unknown encoding"),
+        pytest.param(b"POST /echo HTTP/1.1\r\ntransfer-encoding: gzip, chunked\r\n\r\n0\r\n\r\n", id="two encodings"),
+        pytest.param(b"POST /echo HTTP/1.0\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n", id="chunked HTTP/1.0"),
+        pytest.param(b"GET / HTTP/1.1\nhost: desk\n\n", id="bare line feeds"),
+        pytest.param(b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", id="a TLS handshake"),
+    ],
+)
+async def test_a_request_that_is_not_plain_http_1_is_answered_400(request_bytes: bytes) -> None:
+    async with open_desk(PATIENT) as desk, desk.client() as client:
+        await client.send(request_bytes)
+        answer = await client.last_answer()
+        assert answer.status == 400
+        assert answer.detail
+        assert desk.app.paths == []
+
+
+async def test_a_broken_chunk_is_answered_400_and_the_application_sees_a_disconnect() -> None:
+    async with open_desk(PATIENT) as desk, desk.client() as client:
+        await client.send(CHUNKED + b"2\r\nhi\r\nnot-a-size\r\n")
+        assert (await client.last_answer()).status == 400
+        await desk.app.disconnected.wait()
+
+
+async def test_a_broken_request_behind_a_good_one_does_not_take_its_answer() -> None:
+    async with open_desk(PATIENT) as desk, desk.client() as client:
+        await client.send(b"GET /hold HTTP/1.1\r\nhost: desk\r\n\r\nnonsense\r\n\r\n")
+        await desk.app.entered.wait()
+        desk.app.release.set()
+        assert (await client.answer()).body == b"held"
+        assert await client.read_to_end() == b""
+
+
+async def test_what_follows_an_unknown_upgrade_is_not_taken_for_a_request() -> None:
+    upgrade = b"connection: upgrade\r\nupgrade: other\r\ncontent-length: %d\r\n\r\n" % len(GET)
+    async with open_desk(PATIENT) as desk, desk.client() as client:
+        await client.send(b"POST /hold HTTP/1.1\r\nhost: desk\r\n" + upgrade)
+        await desk.app.entered.wait()
+        await client.send(GET)
+        desk.app.release.set()
+        answer = await client.last_answer()
+        assert answer.body == b"held"
+        assert desk.app.paths == ["/hold"]
+
+
+# Ordinary clients
+
+
+async def test_a_connection_is_used_again_and_closed_when_idle() -> None:
+    async with open_desk(LIMITS) as desk, desk.client() as client:
+        for _ in range(3):
+            await client.send(GET)
+            answer = await client.answer()
+            assert answer.status == 200
+            assert "connection" not in answer.headers
+        assert await client.read_to_end() == b""
+
+
+async def test_a_connection_whose_body_ends_after_its_answer_is_closed_when_idle() -> None:
+    async with open_desk(LIMITS) as desk, desk.client() as client:
+        await client.send(b"POST /early HTTP/1.1\r\nhost: desk\r\ncontent-length: 2\r\n\r\n")
+        assert (await client.answer()).body == b"early"
+        await client.send(b"hi")
+        await client.send(GET)
+        assert (await client.answer()).status == 200
+        await client.send(b"POST /early HTTP/1.1\r\nhost: desk\r\ncontent-length: 2\r\n\r\n")
+        assert (await client.answer()).body == b"early"
+        await client.send(b"hi")
+        assert await client.read_to_end() == b""
+
+
+async def test_an_answer_may_take_longer_than_any_timeout() -> None:
+    async with open_desk(LIMITS) as desk, desk.client() as client:
+        await client.send(b"GET /hold HTTP/1.1\r\nhost: desk\r\n\r\n")
+        for _ in range(3):
+            async with desk.client() as witness:
+                assert await witness.read_to_end() == b""
+        desk.app.release.set()
+        assert (await client.answer()).body == b"held"
+
+
+async def test_pipelined_requests_are_answered_in_order() -> None:
+    post = b"POST /echo HTTP/1.1\r\nhost: desk\r\ncontent-length: 5\r\n\r\nhello"
+    async with open_desk(LIMITS) as desk, desk.client() as client:
+        await client.send(GET + post + GET.replace(b"/ ", b"/last "))
+        assert [(await client.answer()).body for _ in range(3)] == [b"/", b"hello", b"/last"]
+        await client.send(GET)
+        assert (await client.answer()).status == 200
+
+
+async def test_a_pipelined_body_has_its_time_after_a_long_wait_for_its_turn() -> None:
+    async with open_desk(LIMITS) as desk, desk.client() as client:
+        await client.send(b"GET /hold HTTP/1.1\r\nhost: desk\r\n\r\n")
+        await client.send(b"POST /echo HTTP/1.1\r\nhost: desk\r\ncontent-length: 5\r\n\r\nhel")
+        for _ in range(3):
+            async with desk.client() as witness:
+                assert await witness.read_to_end() == b""
+        desk.app.release.set()
+        assert (await client.answer()).body == b"held"
+        await client.send(b"lo")
+        assert (await client.answer()).body == b"hello"
+
+
+async def test_a_burst_of_pipelined_requests_is_answered_in_part_and_the_connection_closed() -> None:
+    async with open_desk(Limits()) as desk, desk.client() as client:
+        await client.send(GET * 1000)
+        received = await client.read_to_end()
+        answered = received.count(b"HTTP/1.1 200 OK")
+        assert 0 < answered < 1000
+        assert received.count(b"HTTP/1.1") == answered
+        assert len(desk.app.paths) == answered
+
+
+async def test_the_running_request_sees_its_client_leave_with_others_pipelined_behind_it() -> None:
+    async with open_desk(PATIENT) as desk:
+        async with desk.client() as client:
+            await client.send(b"GET /stream HTTP/1.1\r\nhost: desk\r\n\r\n" + GET)
+            await client.read()
+        await desk.app.disconnected.wait()
+        assert desk.app.paths == ["/stream"]
+
+
+async def test_a_stopping_server_answers_what_it_has_begun_and_closes_the_rest() -> None:
+    async with open_desk(PATIENT) as desk, desk.client() as busy, desk.client() as idle, desk.client() as silent:
+        await idle.send(GET)
+        assert (await idle.answer()).status == 200
+        await busy.send(b"GET /hold HTTP/1.1\r\nhost: desk\r\n\r\n")
+        await desk.app.entered.wait()
+        stopping = asyncio.create_task(desk.stop())
+        assert await idle.read_to_end() == b""
+        assert await silent.read_to_end() == b""
+        desk.app.release.set()
+        assert (await busy.last_answer()).body == b"held"
+        await stopping
+
+
+@pytest.mark.slow
+async def test_five_hundred_slow_clients_are_gone_while_others_are_served() -> None:
+    limits = Limits(header_timeout_seconds=1.0, body_timeout_seconds=1.0, max_connections=1000)
+    async with open_desk(limits) as desk:
+
+        async def slow(opening: bytes, drip: bytes) -> None:
+            async with desk.client() as client:
+                await client.send(opening)
+                async with in_background(client.drip(drip) if drip else asyncio.sleep(0)):
+                    await client.read_to_end()
+
+        async def ordinary(until: asyncio.Event) -> int:
+            calls = 0
+            async with desk.client() as client:
+                while not until.is_set():
+                    body = b"call %d" % calls
+                    await client.send(b"POST /echo HTTP/1.1\r\ncontent-length: %d\r\n\r\n%s" % (len(body), body))
+                    assert (await client.answer()).body == body
+                    calls += 1
+            return calls
+
+        all_gone = asyncio.Event()
+        ordinaries = [asyncio.create_task(ordinary(all_gone)) for _ in range(4)]
+        openings = [
+            (b"", b""),
+            (b"GET / HTTP/1.1\r\n", b"x-slow: 1\r\n"),
+            (b"POST /echo HTTP/1.1\r\ncontent-length: 1000\r\n\r\n", b"x"),
+        ]
+        async with anyio.create_task_group() as crowd:
+            for number in range(500):
+                crowd.start_soon(slow, *openings[number % 3])
+        all_gone.set()
+        assert all(calls > 0 for calls in await asyncio.gather(*ordinaries))
