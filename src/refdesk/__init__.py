@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from refdesk.version import __version__
+
 if TYPE_CHECKING:
     from refdesk.app import Desk as Desk
     from refdesk.app import open_desk as open
 
-__version__ = "0.1.0"
+
 __all__ = ["Desk", "__version__", "open"]
 
 

@@ -13,7 +13,6 @@ from typing import Any
 
 from structlog.typing import FilteringBoundLogger
 
-import refdesk
 from refdesk.calls import LOCAL, Answer, Call, Caller, Handler, Policy, TenantId, UserId
 from refdesk.config import AuthConfig, Config, load
 from refdesk.engines.embedded import EmbeddedEngine, SourceDocument, open_embedded
@@ -28,6 +27,7 @@ from refdesk.telemetry import Metrics, open_logger
 from refdesk.tools.catalogue import Catalogue
 from refdesk.tools.documentation import Documentation
 from refdesk.tools.registry import Registry
+from refdesk.version import __version__
 
 
 @asynccontextmanager
@@ -118,7 +118,7 @@ async def _bring_in_manual(engine: EmbeddedEngine) -> None:
         SourceDocument(id=f"refdesk/{path.relative_to(folder).as_posix()}", text=path.read_text("utf-8"))
         for path in sorted(folder.rglob("*.md"))
     ]
-    entry = DocumentationSet("refdesk", "docs", "Refdesk manual", refdesk.__version__, len(documents))
+    entry = DocumentationSet("refdesk", "docs", "Refdesk manual", __version__, len(documents))
     await engine.replace_set(SHARED, entry, documents)
 
 

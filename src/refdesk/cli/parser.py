@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Callable
 from importlib import import_module
 
-import refdesk
+from refdesk.version import __version__
 
 DESCRIPTION = "The reference desk for LLM agents: find, read and serve a team's documentation over MCP."
 
@@ -14,7 +14,7 @@ DESCRIPTION = "The reference desk for LLM agents: find, read and serve a team's 
 def build_parser() -> argparse.ArgumentParser:
     """The parser for all commands."""
     parser = argparse.ArgumentParser("refdesk", description=DESCRIPTION)
-    parser.add_argument("--version", action="version", version=f"refdesk {refdesk.__version__}")
+    parser.add_argument("--version", action="version", version=f"refdesk {__version__}")
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
 
     serve = _command(commands, "serve", "run the server", "refdesk.cli.serve:serve")

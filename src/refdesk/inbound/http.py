@@ -19,7 +19,6 @@ from mcp.server.auth.provider import AccessToken
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, LATEST_MODERN_VERSION
 
-import refdesk
 from refdesk.calls import Call, Caller, new_trace_id
 from refdesk.config import ServerConfig
 from refdesk.errors import InvalidRequest, Overloaded, ProtocolError, RefdeskError, Unauthenticated
@@ -30,6 +29,7 @@ from refdesk.inbound.mcp import VISITOR, SdkServer, Visitor
 from refdesk.inbound.plain import PlainLane
 from refdesk.inbound.services import Services
 from refdesk.inbound.wire import encode_error, http_status, to_wire
+from refdesk.version import __version__
 
 Scope = MutableMapping[str, Any]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
@@ -336,7 +336,7 @@ def _about() -> dict[str, Any]:
     return {
         "status": "healthy",
         "service": "Refdesk",
-        "version": refdesk.__version__,
+        "version": __version__,
         "protocol": f"MCP {LATEST_MODERN_VERSION}",
     }
 

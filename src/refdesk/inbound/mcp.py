@@ -23,13 +23,13 @@ from mcp.shared.message import ServerMessageMetadata
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import BaseModel, ValidationError
 
-import refdesk
 from refdesk.calls import LOCAL, Call, Caller, InputRequired, new_trace_id
 from refdesk.errors import ClientCannot, MethodNotFound, RefdeskError
 from refdesk.inbound.audience import Audience
 from refdesk.inbound.services import Services
 from refdesk.inbound.wire import to_wire
 from refdesk.problems import invalid_arguments
+from refdesk.version import __version__
 
 logger = logging.getLogger(__name__)
 
@@ -78,7 +78,7 @@ class SdkServer(Server[Any]):
         self.listeners = ListenHandler(self._bus)
         super().__init__(
             NAME,
-            version=refdesk.__version__,
+            version=__version__,
             title=TITLE,
             instructions=INSTRUCTIONS,
             cache_hints=dict.fromkeys(
