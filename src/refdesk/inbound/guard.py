@@ -119,19 +119,20 @@ class _Guarded(HttpToolsProtocol):
     # Reading
 
     def data_received(self, data: bytes) -> None:
-        max_bytes = self.limits.max_header_bytes
-        while data and self._phase != _DEAF:
+        offset = 0
+        while offset < len(data) and self._phase != _DEAF:
             if self._phase == _IDLE:
                 self._turn_to(_HEAD)
-            room = max_bytes - self._unclaimed_bytes
+            room = self.limits.max_header_bytes - self._unclaimed_bytes
             if room <= 0:
-                self._refuse(431, f"Request headers are limited to {max_bytes} bytes.")
+                self._refuse(431, f"Request headers are limited to {self.limits.max_header_bytes} bytes.")
                 return
-            piece, data = (data, b"") if len(data) <= room else (data[:room], data[room:])
+            piece = data[offset : offset + room]
+            offset += len(piece)
             self._unclaimed_bytes += len(piece)
             super().data_received(piece)
         # Most requests arrive whole and never look at the clock.
-        if self._phase != _IDLE and self._read_deadline == inf and self._phase != _DEAF:
+        if self._read_deadline == inf and (self._phase == _HEAD or self._phase == _BODY):
             self._start_clock()
 
     def on_message_begin(self) -> None:

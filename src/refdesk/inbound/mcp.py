@@ -82,7 +82,8 @@ class SdkServer(Server[Any]):
             title=TITLE,
             instructions=INSTRUCTIONS,
             cache_hints=dict.fromkeys(
-                ("tools/list", "resources/list", "resources/templates/list", "prompts/list"), LIST_CACHE
+                ("tools/list", "resources/list", "resources/templates/list", "resources/read", "prompts/list"),
+                LIST_CACHE,
             ),
             # Without it the SDK lists all tools on every call, to check headers.
             get_tool_input_schema=services.input_schema,
@@ -128,6 +129,8 @@ class SdkServer(Server[Any]):
             answer = await self._handle(call)
         except InputRequired as asked:
             return {"resultType": "input_required", "inputRequests": dict(asked.requests)}
+        if ctx.protocol_version in MODERN_PROTOCOL_VERSIONS:
+            return {"resultType": "complete", **answer.result}
         return answer.result
 
     async def _initialized(self, ctx: Context, _: types.NotificationParams) -> None:

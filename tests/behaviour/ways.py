@@ -1,0 +1,154 @@
+"""Every way in, behind one face: send a method and its params, get the result or the error as it was on the wire."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import mcp_types as types
+from mcp import Client, MCPError, StdioServerParameters
+from mcp_types import SERVER_INFO_META_KEY
+from pydantic import ConfigDict
+
+from refdesk.app import open_desk
+from refdesk.config import Config
+from refdesk.inbound.audience import Audience
+from refdesk.inbound.mcp import SdkServer
+from tests.servers import RunningServer, register_test_tools, running_server
+
+Result = dict[str, Any]
+_ENVELOPE_OF_THE_NEWEST = ("resultType", "ttlMs", "cacheScope")
+
+
+class _AnyRequest(types.Request[Result, str]):
+    """Any request, sent as it is given."""
+
+    method: str
+    params: Result
+
+
+class _AsItCame(types.Result):
+    """Any result, every field kept."""
+
+    model_config = ConfigDict(extra="allow")
+
+
+@dataclass
+class Failure(Exception):
+    """A JSON-RPC error as the client saw it."""
+
+    code: int
+    message: str
+    data: Any
+
+
+class Way(Protocol):
+    """A connection over one transport."""
+
+    async def __call__(self, method: str, params: Result | None = None) -> Result: ...
+
+
+class Plain:
+    """Bare JSON-RPC over HTTP, as `curl` sends it."""
+
+    def __init__(self, server: RunningServer) -> None:
+        self._server = server
+
+    async def __call__(self, method: str, params: Result | None = None) -> Result:
+        message = await self._server.call(method, params)
+        if "error" in message:
+            raise Failure(message["error"]["code"], message["error"]["message"], message["error"]["data"])
+        result: Result = message["result"]
+        return result
+
+
+class Official:
+    """The official SDK's client, over whatever transport it is connected with."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    async def __call__(self, method: str, params: Result | None = None) -> Result:
+        request = _AnyRequest(method=method, params=params or {})
+        try:
+            result = await self._client.session.send_request(request, _AsItCame)
+        except MCPError as error:
+            raise Failure(error.error.code, error.error.message, error.error.data) from None
+        return _without_envelope(result.model_dump(by_alias=True, exclude_none=True))
+
+
+def _without_envelope(result: Result) -> Result:
+    """The result less what the newest revision adds to every one."""
+    bare = {key: value for key, value in result.items() if key not in _ENVELOPE_OF_THE_NEWEST}
+    if "_meta" in bare:
+        bare["_meta"] = {key: value for key, value in bare["_meta"].items() if key != SERVER_INFO_META_KEY}
+        if not bare["_meta"]:
+            del bare["_meta"]
+    return bare
+
+
+@asynccontextmanager
+async def plain_http(config: Config) -> AsyncIterator[Way]:
+    async with running_server(config) as server:
+        yield Plain(server)
+
+
+@asynccontextmanager
+async def streamable_http_newest(config: Config) -> AsyncIterator[Way]:
+    async with running_server(config) as server, Client(f"{server.url}/mcp", mode="2026-07-28") as client:
+        yield Official(client)
+
+
+@asynccontextmanager
+async def streamable_http_session(config: Config) -> AsyncIterator[Way]:
+    async with running_server(config) as server, Client(f"{server.url}/mcp", mode="legacy") as client:
+        yield Official(client)
+
+
+@asynccontextmanager
+async def streamable_http_stateless(config: Config) -> AsyncIterator[Way]:
+    stateless = config.model_copy(update={"server": config.server.model_copy(update={"stateless": True})})
+    async with running_server(stateless) as server, Client(f"{server.url}/mcp", mode="legacy") as client:
+        yield Official(client)
+
+
+@asynccontextmanager
+async def stdio(config: Config) -> AsyncIterator[Way]:
+    parameters = StdioServerParameters(
+        command=sys.executable, args=["-m", "tests.stdio_server", str(config.data_path)], cwd=Path(__file__).parents[2]
+    )
+    async with Client(parameters, mode="legacy") as client:
+        yield Official(client)
+
+
+@asynccontextmanager
+async def stdio_newest(config: Config) -> AsyncIterator[Way]:
+    parameters = StdioServerParameters(
+        command=sys.executable, args=["-m", "tests.stdio_server", str(config.data_path)], cwd=Path(__file__).parents[2]
+    )
+    async with Client(parameters, mode="2026-07-28") as client:
+        yield Official(client)
+
+
+@asynccontextmanager
+async def in_memory(config: Config) -> AsyncIterator[Way]:
+    audience = Audience()
+    async with open_desk(config) as desk, audience.open():
+        register_test_tools(desk)
+        async with Client(SdkServer(desk, audience), mode="legacy") as client:
+            yield Official(client)
+
+
+WAYS: dict[str, Callable[[Config], AbstractAsyncContextManager[Way]]] = {
+    "plain": plain_http,
+    "http-newest": streamable_http_newest,
+    "http-session": streamable_http_session,
+    "http-stateless": streamable_http_stateless,
+    "stdio": stdio,
+    "stdio-newest": stdio_newest,
+    "in-memory": in_memory,
+}
