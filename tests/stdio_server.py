@@ -13,9 +13,10 @@ from tests.servers import register_test_tools
 
 
 async def main(data: str) -> None:
-    async with open_desk(load(None, {}, {"data_dir": data})) as desk:
+    config = load(None, {}, {"data_dir": data})
+    async with open_desk(config) as desk:
         register_test_tools(desk)
-        await serve_stdio(desk)
+        await serve_stdio(desk, config.server)
 
 
 if __name__ == "__main__":

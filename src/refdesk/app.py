@@ -6,7 +6,7 @@ Only this module sees the whole configuration and every part.
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -47,6 +47,7 @@ async def open_desk(
     async with open_embedded(config.data_path) as engine:
         await _bring_in_manual(engine)
         Documentation(engine).register(registry)
+        _check_toolsets(config.toolsets, registry)
         catalogue = Catalogue(registry, config.toolsets, config.server.page_size)
         policies: list[Policy] = [
             Observe(logger, metrics),
@@ -109,6 +110,12 @@ def _callers(auth: AuthConfig) -> dict[bytes, Caller]:
         )
         for key in auth.keys
     }
+
+
+def _check_toolsets(wanted: Sequence[str], registry: Registry) -> None:
+    there = {tool.toolset for tool in registry.tools.values()}
+    if missing := [name for name in wanted if name not in there]:
+        raise ConfigError([f"toolsets: {', '.join(missing)} has no tools in this version; there is {', '.join(there)}"])
 
 
 async def _bring_in_manual(engine: EmbeddedEngine) -> None:

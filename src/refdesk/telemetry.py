@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import MutableMapping
+from pathlib import Path
 from typing import Any, TextIO
 
 import orjson
@@ -12,6 +13,8 @@ import structlog
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.multiprocess import MultiProcessCollector
 from structlog.typing import FilteringBoundLogger, Processor
+
+from refdesk.errors import ConfigError
 
 BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 """Seconds: from a cached answer to the longest call there can be."""
@@ -59,8 +62,9 @@ class Metrics:
         return generate_latest(registry)
 
 
-def open_logger(level: str, style: str, stream: TextIO = sys.stderr) -> FilteringBoundLogger:
-    """A logger that writes one line an event: JSON for machines, columns for a terminal."""
+def open_logger(level: str, style: str, file: Path | None = None) -> FilteringBoundLogger:
+    """A logger that writes one line an event, to a file or standard error: JSON for machines, columns for people."""
+    stream = _open_log_file(file) if file else sys.stderr
     if style == "auto":
         style = "console" if stream.isatty() else "json"
     logger: FilteringBoundLogger = structlog.wrap_logger(
@@ -70,6 +74,14 @@ def open_logger(level: str, style: str, stream: TextIO = sys.stderr) -> Filterin
         cache_logger_on_first_use=True,
     )
     return logger
+
+
+def _open_log_file(path: Path) -> TextIO:
+    try:
+        # Line by line, for whoever follows the file; closed by the end of the process.
+        return path.open("a", encoding="utf-8", buffering=1)
+    except OSError as error:
+        raise ConfigError([f"logging.file: cannot write to {path}: {error.strerror}"]) from error
 
 
 def capture_standard_logging(logger: FilteringBoundLogger, level: str) -> None:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import socket
 import sys
 import tempfile
 from argparse import Namespace
+from collections.abc import Coroutine
 from functools import partial
-from typing import TYPE_CHECKING
-
-import uvloop
+from typing import TYPE_CHECKING, Any
 
 from refdesk.cli.settings import load_settings
 from refdesk.config import Config
@@ -24,31 +24,44 @@ def serve(arguments: Namespace) -> int:
     """Run the server; answers its exit code."""
     config = load_settings(arguments)
     if arguments.stdio:
-        uvloop.run(_serve_stdio(config))
+        _run(_serve_stdio(config))
         return 0
-    from refdesk.inbound.serve import bind
-
-    listener = bind(config.server)
-    if config.server.workers == 1:
-        uvloop.run(_serve_http(config, listener))
-        return 0
-    return _serve_with_workers(config, listener)
+    if config.server.workers > 1:
+        return _serve_with_workers(config)
+    _run(_serve_http(config, _bind(config)))
+    return 0
 
 
-def _serve_with_workers(config: Config, listener: socket.socket) -> int:
+def _serve_with_workers(config: Config) -> int:
     if not hasattr(os, "fork"):
         raise ConfigError(["server.workers: more than one process needs a system with fork; set it to 1"])
-    from refdesk.inbound.workers import run_workers
-
     with tempfile.TemporaryDirectory(prefix="refdesk-metrics-") as folder:
         # Before prometheus_client is imported: by this it knows that its numbers are to be added up over processes.
         os.environ["PROMETHEUS_MULTIPROC_DIR"] = folder
-        return run_workers(config.server.workers, partial(_work, config, listener))
+        from refdesk.inbound.workers import run_workers
+
+        return run_workers(config.server.workers, partial(_work, config, _bind(config)))
+
+
+def _bind(config: Config) -> socket.socket:
+    from refdesk.inbound.serve import bind
+
+    return bind(config.server)
+
+
+def _run(main: Coroutine[Any, Any, None]) -> None:
+    """On the fastest loop that there is for this system."""
+    try:
+        import uvloop
+    except ImportError:
+        asyncio.run(main)
+    else:
+        uvloop.run(main)
 
 
 def _work(config: Config, listener: socket.socket) -> int:
     try:
-        uvloop.run(_serve_http(config, listener))
+        _run(_serve_http(config, listener))
     except RefdeskError as error:
         print(f"refdesk: {error.detail}", file=sys.stderr)
         return 2
@@ -70,12 +83,12 @@ async def _serve_stdio(config: Config) -> None:
     from refdesk.inbound.stdio import serve_stdio
 
     async with open_desk(config, logger=_open_log(config)) as desk:
-        await serve_stdio(desk)
+        await serve_stdio(desk, config.server)
 
 
 def _open_log(config: Config) -> FilteringBoundLogger:
     from refdesk.telemetry import capture_standard_logging, open_logger
 
-    logger = open_logger(config.logging.level, config.logging.format)
+    logger = open_logger(config.logging.level, config.logging.format, config.logging.file)
     capture_standard_logging(logger, config.logging.level)
     return logger

@@ -6,6 +6,7 @@ One ASGI application without a framework around it: what stands between a socket
 from __future__ import annotations
 
 import asyncio
+import logging
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, MutableMapping
 from contextlib import asynccontextmanager
@@ -25,11 +26,14 @@ from refdesk.errors import InvalidRequest, Overloaded, ProtocolError, RefdeskErr
 from refdesk.inbound.access import Access, bearer
 from refdesk.inbound.body import BodyReader, BodyTooLarge, ClientGone, Receive
 from refdesk.inbound.envelope import Notification, Reply, Request, id_of, parse, read_message
+from refdesk.inbound.events import ResumableSessions
 from refdesk.inbound.mcp import VISITOR, SdkServer, Visitor
 from refdesk.inbound.plain import PlainLane
 from refdesk.inbound.services import Services
 from refdesk.inbound.wire import encode_error, http_status, to_wire
 from refdesk.version import __version__
+
+logger = logging.getLogger(__name__)
 
 Scope = MutableMapping[str, Any]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
@@ -72,12 +76,7 @@ class HttpApp:
         self._server = server
         self._bodies = BodyReader(settings.max_body_bytes, settings.max_inflight_body_bytes)
         self._plain = PlainLane(services.handle, server)
-        self._stateful = StreamableHTTPSessionManager(
-            server,
-            max_request_body_size=settings.max_body_bytes,
-            session_idle_timeout=settings.session_idle_seconds,
-            max_sessions=settings.max_sessions,
-        )
+        self._stateful = ResumableSessions(server, settings)
         self._stateless = StreamableHTTPSessionManager(
             server, stateless=True, max_request_body_size=settings.max_body_bytes
         )
@@ -216,8 +215,14 @@ class HttpApp:
             error = InvalidRequest("A request with this id is still being answered in this session")
             return await _respond(send, 400, encode_error(message.id, error), JSON)
         self._in_flight.add(key)
+
+        async def send_and_release(message: MutableMapping[str, Any]) -> None:
+            if message["type"] == "http.response.body" and not message.get("more_body"):
+                self._in_flight.discard(key)
+            await send(message)
+
         try:
-            await manager.handle_request(scope, receive, send)
+            await manager.handle_request(scope, receive, send_and_release)
         finally:
             self._in_flight.discard(key)
 
@@ -249,7 +254,9 @@ class HttpApp:
                 call = _call("tools/call", {"name": name, "arguments": arguments}, visitor)
                 with _watching(receive):
                     answer = await self._services.handle(call)
-        except RefdeskError as error:
+        except (Reject, ClientGone):
+            raise
+        except Exception as error:  # noqa: BLE001 - the last stop before the wire
             raise _rest_error(error) from None
         await _respond(send, 200, orjson.dumps(answer.result), JSON)
 
@@ -385,8 +392,11 @@ def _not_here(path: str, method: str) -> Reject:
     return Reject(405, {"detail": detail}, ((b"allow", allowed.encode()),))
 
 
-def _rest_error(error: RefdeskError) -> Reject:
-    headers = () if error.retry_after is None else ((b"retry-after", str(round(error.retry_after)).encode()),)
+def _rest_error(error: Exception) -> Reject:
+    if not isinstance(error, RefdeskError):
+        logger.error("a call failed in a way that nobody foresaw", exc_info=error)
+    retry_after = getattr(error, "retry_after", None)
+    headers = () if retry_after is None else ((b"retry-after", str(round(retry_after)).encode()),)
     return Reject(http_status(error), {"error": to_wire(error).body()}, headers)
 
 

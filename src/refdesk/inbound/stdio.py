@@ -1,17 +1,139 @@
-"""Standard input and output: the SDK's server on this process's own streams."""
+"""Standard input and output: the SDK's server on this process's own streams, behind the checks of the HTTP door.
+
+Nothing but protocol goes out on standard output: what anything else in the process prints there goes to standard
+error. A line that is not a message is answered with the error that says why, and costs only itself.
+"""
 
 from __future__ import annotations
 
-from mcp.server.stdio import stdio_server
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import BinaryIO
 
+import anyio
+from anyio.abc import ObjectReceiveStream, ObjectSendStream
+from anyio.to_thread import run_sync
+from mcp.shared.message import SessionMessage
+from mcp_types import JSONRPCError, JSONRPCMessage, JSONRPCResponse, jsonrpc_message_adapter
+from pydantic import ValidationError
+
+from refdesk.config import ServerConfig
+from refdesk.errors import InvalidRequest, ProtocolError
 from refdesk.inbound.audience import Audience
+from refdesk.inbound.envelope import MessageId, Notification, Request, id_of, parse, read_message
 from refdesk.inbound.mcp import SdkServer
 from refdesk.inbound.services import Services
+from refdesk.inbound.wire import encode_error
+
+Incoming = SessionMessage | Exception
 
 
-async def serve_stdio(services: Services) -> None:
-    """Serve one client until it closes our standard input."""
+async def serve_stdio(services: Services, settings: ServerConfig) -> None:
+    """Serve one client until it closes our standard input and has its answers."""
     audience = Audience()
     server = SdkServer(services, audience)
-    async with audience.open(), stdio_server() as (incoming, outgoing):
-        await server.run(incoming, outgoing, server.create_initialization_options())
+    to_server, incoming = anyio.create_memory_object_stream[Incoming](0)
+    outgoing, from_server = anyio.create_memory_object_stream[SessionMessage](0)
+    with claimed_streams() as (reader, writer):
+        wire = Wire(reader, writer, settings)
+        async with audience.open(), anyio.create_task_group() as tasks:
+            tasks.start_soon(wire.read_into, to_server)
+            tasks.start_soon(wire.write_from, from_server)
+            await server.run(incoming, outgoing, server.create_initialization_options())
+
+
+class Wire:
+    """Lines in and out, and the ids of the requests that are being answered."""
+
+    def __init__(self, reader: BinaryIO, writer: BinaryIO, settings: ServerConfig) -> None:
+        self._reader = reader
+        self._writer = writer
+        self._settings = settings
+        self._in_flight: set[MessageId] = set()
+        self._answered = anyio.Event()
+
+    async def read_into(self, server: ObjectSendStream[Incoming]) -> None:
+        """Hand on every line that is a message; at the end of input, let the answers under way go out."""
+        async with server:
+            # A thread, not a loop's pipe reader: standard input may be a file, which no selector can wait for.
+            while line := await run_sync(self._read_line, abandon_on_cancel=True):
+                if line.strip():
+                    await self._take(line, server)
+            with anyio.move_on_after(self._settings.shutdown_grace_seconds):
+                while self._in_flight:
+                    self._answered = anyio.Event()
+                    await self._answered.wait()
+
+    async def write_from(self, server: ObjectReceiveStream[SessionMessage]) -> None:
+        """Write every message as one line."""
+        async with server:
+            async for message in server:
+                await self._write(message.message.model_dump_json(by_alias=True, exclude_unset=True).encode())
+                self._settle(message.message)
+
+    async def _take(self, line: bytes, server: ObjectSendStream[Incoming]) -> None:
+        parsed = None
+        try:
+            if len(line) > self._settings.max_body_bytes:
+                raise InvalidRequest(f"The line is longer than {self._settings.max_body_bytes} bytes")
+            parsed = parse(line, max_depth=self._settings.max_json_depth)
+            message = _checked(parsed, self._in_flight)
+        except ProtocolError as error:
+            await self._write(encode_error(id_of(parsed), error))
+            return
+        await server.send(SessionMessage(message))
+
+    def _settle(self, message: JSONRPCMessage) -> None:
+        if isinstance(message, JSONRPCResponse | JSONRPCError) and message.id is not None:
+            self._in_flight.discard(message.id)
+            self._answered.set()
+
+    async def _write(self, line: bytes) -> None:
+        await run_sync(self._write_line, line)
+
+    def _write_line(self, line: bytes) -> None:
+        self._writer.write(line + b"\n")
+        self._writer.flush()
+
+    def _read_line(self) -> bytes:
+        """One line; of one that is too long, as much as shows that it is."""
+        limit = self._settings.max_body_bytes + 1
+        line = self._reader.readline(limit)
+        rest = line
+        while len(rest) == limit and not rest.endswith(b"\n"):
+            rest = self._reader.readline(limit)
+        return line
+
+
+def _checked(parsed: object, in_flight: set[MessageId]) -> JSONRPCMessage:
+    """The message in the SDK's type; a request's id is taken until it is answered."""
+    request = read_message(parsed)
+    if isinstance(request, Request) and request.id in in_flight:
+        raise InvalidRequest("A request with this id is still being answered")
+    try:
+        message = jsonrpc_message_adapter.validate_python(parsed, by_name=False)
+    except ValidationError:
+        raise InvalidRequest("The message is not one of MCP's") from None
+    if isinstance(request, Request):
+        in_flight.add(request.id)
+    elif isinstance(request, Notification) and request.method == "notifications/cancelled":
+        # What is cancelled gets no answer, so nothing else would give its id back.
+        in_flight.discard(request.params.get("requestId", ""))
+    return message
+
+
+@contextmanager
+def claimed_streams() -> Iterator[tuple[BinaryIO, BinaryIO]]:
+    """The protocol's own ends of standard input and output; everybody else reads nothing and prints to the log."""
+    reader, writer = os.dup(0), os.dup(1)
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    try:
+        os.dup2(nothing, 0)
+        os.dup2(2, 1)
+        # Left open at the end: a thread may still wait in a read, and must not find another file under its number.
+        yield os.fdopen(reader, "rb", closefd=False), os.fdopen(writer, "wb", closefd=False)
+    finally:
+        os.close(nothing)
+        os.dup2(reader, 0)
+        os.dup2(writer, 1)

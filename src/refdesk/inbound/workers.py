@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import threading
 import time
 from collections.abc import Callable
 from types import FrameType
@@ -30,6 +31,8 @@ class Workers:
         self._work = work
         self._children: set[int] = set()
         self._stopping = False
+        # Held open by the parent alone: when it is gone, however it went, the children read the end of it.
+        self._life, self._parent = os.pipe()
 
     def start(self) -> None:
         """Fork one more child."""
@@ -41,6 +44,8 @@ class Workers:
             return
         for which in (signal.SIGINT, signal.SIGTERM):
             signal.signal(which, signal.SIG_DFL)
+        os.close(self._parent)
+        threading.Thread(target=self._follow_parent, daemon=True).start()
         code = 1
         try:
             code = self._work()
@@ -48,6 +53,10 @@ class Workers:
             # Not `sys.exit`: what the parent registered for its own end is not the child's to run.
             sys.stderr.flush()
             os._exit(code)
+
+    def _follow_parent(self) -> None:
+        os.read(self._life, 1)
+        os.kill(os.getpid(), signal.SIGTERM)
 
     def stop(self, which: int, frame: FrameType | None) -> None:
         """Tell every child to finish."""
@@ -65,7 +74,8 @@ class Workers:
             if code == 2 and not self._stopping:
                 self.stop(signal.SIGTERM, None)
             if self._stopping:
-                worst = max(worst, abs(code))
+                # Told to stop before it could listen for that: it stopped all the same.
+                worst = max(worst, 0 if code == -signal.SIGTERM else abs(code))
                 continue
             time.sleep(RESTART_SECONDS)
             if not self._stopping:

@@ -28,11 +28,14 @@ class Authenticate:
 
     def identify(self, credential: str | None) -> Caller:
         """The caller behind a credential; raises when it is wrong, or missing where one is required."""
+        if not self._callers:
+            return ANONYMOUS
         if credential is not None:
             caller = self._callers.get(digest(credential))
             if caller is not None:
                 return caller
-        if self._required:
+        # Where keys are only offered, a wrong one is still told so: its owner believes to be somebody.
+        if self._required or credential is not None:
             raise Unauthenticated(WRONG_KEY)
         return ANONYMOUS
 

@@ -8,7 +8,7 @@ from time import perf_counter
 from structlog.typing import FilteringBoundLogger
 
 from refdesk.calls import Answer, Call, Handler, InputRequired
-from refdesk.errors import RefdeskError, UnknownTool
+from refdesk.errors import MethodNotFound, RefdeskError, UnknownTool
 from refdesk.telemetry import Metrics
 
 
@@ -21,7 +21,7 @@ class Observe:
 
     async def __call__(self, call: Call, proceed: Handler) -> Answer:
         started = perf_counter()
-        tool = call.target if call.method == "tools/call" else ""
+        method, tool = call.method, call.target if call.method == "tools/call" else ""
         outcome = "internal_error"
         self._metrics.calls_in_progress.inc()
         try:
@@ -31,6 +31,7 @@ class Observe:
         except RefdeskError as error:
             outcome = type(error).__name__
             # A name that somebody made up must not become a label.
+            method = "" if isinstance(error, MethodNotFound) else method
             tool = "" if isinstance(error, UnknownTool) else tool
             raise
         except InputRequired:
@@ -42,10 +43,10 @@ class Observe:
         finally:
             seconds = perf_counter() - started
             self._metrics.calls_in_progress.dec()
-            self._metrics.call_finished(call.method, tool, outcome, seconds)
+            self._metrics.call_finished(method, tool, outcome, seconds)
             self._logger.info(
                 "call",
-                method=call.method,
+                method=call.method[:200],
                 target=call.target[:200],
                 outcome=outcome,
                 ms=round(seconds * 1000, 3),

@@ -204,7 +204,7 @@ def _accounted(items: list[dict[str, Any]], omitted: int) -> dict[str, Any]:
     """The answer with what it cost and what was left out, for the model and for the program."""
     tokens = sum(len(item["text"]) for item in items) // CHARACTERS_PER_TOKEN
     left_out = f", {omitted} left out (raise max_tokens)" if omitted else ""
-    items[-1]["text"] += f"\n\n({len(items)} results, about {tokens} tokens{left_out})"
+    items[-1]["text"] += f"\n\n({len(items)} result{'s' if len(items) > 1 else ''}, about {tokens} tokens{left_out})"
     return {**tool_answer(items), "_meta": {"tokens": tokens, "omitted": omitted}}
 
 
