@@ -3,7 +3,7 @@
     RefdeskError                      code, message safe to show, retryable, retry_after
     ├─ ProtocolError                  the envelope: ParseError · InvalidRequest · MethodNotFound
     ├─ InvalidCall                    the caller can mend it: UnknownTool · UnknownResource · UnknownPrompt ·
-    │                                 InvalidArguments
+    │                                 InvalidArguments · MissingCapability
     ├─ ToolFailure                    told to the model as a tool result: DocumentNotFound · ClientCannot
     ├─ Refused                        policy said no: Unauthenticated · Forbidden · RateLimited · Overloaded ·
     │                                 DeadlineExceeded
@@ -28,6 +28,7 @@ ENGINE_ERROR = -32001
 AUTHENTICATION_ERROR = -32002
 BREAKER_OPEN = -32003
 RATE_LIMITED = -32004
+MISSING_CAPABILITY = -32021
 
 
 class RefdeskError(Exception):
@@ -89,6 +90,14 @@ class UnknownTool(InvalidCall):
 class UnknownResource(InvalidCall):
     """No resource of that URI is open to this caller."""
 
+    def __init__(self, detail: str, uri: str) -> None:
+        super().__init__(detail)
+        self.uri = uri
+
+    @property
+    def data(self) -> dict[str, Any]:
+        return {**super().data, "uri": self.uri}
+
 
 class UnknownPrompt(InvalidCall):
     """No prompt of that name is open to this caller."""
@@ -113,6 +122,20 @@ class InvalidArguments(InvalidCall):
     def data(self) -> dict[str, Any]:
         errors = [{"argument": problem.argument, "rule": problem.rule} for problem in self.problems]
         return {**super().data, "errors": errors}
+
+
+class MissingCapability(InvalidCall):
+    """The call has to ask the client something that it has not declared to be able to answer."""
+
+    code = MISSING_CAPABILITY
+
+    def __init__(self, capability: str) -> None:
+        super().__init__(f"This needs a client with the capability {capability!r}, which the request does not declare")
+        self.capability = capability
+
+    @property
+    def data(self) -> dict[str, Any]:
+        return {**super().data, "requiredCapabilities": {self.capability: {}}}
 
 
 class ToolFailure(RefdeskError):

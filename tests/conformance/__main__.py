@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 import tempfile
+from typing import Any
 
 import uvloop
 
@@ -18,13 +19,14 @@ def main() -> None:
     """Serve until told to stop by a signal."""
     parser = argparse.ArgumentParser(prog="python -m tests.conformance", description=__doc__)
     parser.add_argument("--port", type=int, default=0, help="the port to listen on; 0, the default, takes a free one")
+    parser.add_argument("--stateless", action="store_true", help="serve without sessions, from the plain lane")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="refdesk-conformance-") as folder:
-        uvloop.run(_serve(folder, arguments.port))
+        uvloop.run(_serve({"server.port": arguments.port, "server.stateless": arguments.stateless, "data_dir": folder}))
 
 
-async def _serve(folder: str, port: int) -> None:
-    config = load(None, {}, {"data_dir": folder, "server.host": "127.0.0.1", "server.port": port})
+async def _serve(settings: dict[str, Any]) -> None:
+    config = load(None, {}, {"server.host": "127.0.0.1"} | settings)
     listener = bind(config.server)
 
     def announce() -> None:

@@ -18,7 +18,11 @@ def embedded(uri: str, mime_type: str, text: str) -> dict[str, Any]:
 
 def form(message: str, properties: dict[str, Any], required: tuple[str, ...] | None = None) -> dict[str, Any]:
     """The parameters of an elicitation; every property is required unless told otherwise."""
-    schema = {"type": "object", "properties": properties, "required": list(properties if required is None else required)}
+    schema = {
+        "type": "object",
+        "properties": properties,
+        "required": list(properties if required is None else required),
+    }
     return {"message": message, "requestedSchema": schema}
 
 

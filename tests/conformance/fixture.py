@@ -238,9 +238,7 @@ def _rounds_tools() -> list[Tool[Any]]:
         ("multi_round", "Asks one thing after another.", _ask_in_turn),
         ("capabilities", "Asks only what the client can answer.", _ask_what_is_offered),
     ]
-    return [
-        _tool(f"test_input_required_result_{name}", text, handler, talks=True) for name, text, handler in tools
-    ]
+    return [_tool(f"test_input_required_result_{name}", text, handler, talks=True) for name, text, handler in tools]
 
 
 def _more_input(requests: Mapping[str, Any], state: str) -> dict[str, Any]:
@@ -299,7 +297,9 @@ async def _ask_in_turn(arguments: NoArguments, call: Call) -> ToolResult:
         known |= _given(call, name)
         if wanted not in known:
             asked = form(f"Step {step}: {question}", {wanted: _TEXT})
-            return _more_input({name: {"method": "elicitation/create", "params": asked}}, json.dumps(known | {"at": step}))
+            return _more_input(
+                {name: {"method": "elicitation/create", "params": asked}}, json.dumps(known | {"at": step})
+            )
     return f"{known['name']} likes {known['color']}"
 
 

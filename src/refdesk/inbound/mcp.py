@@ -6,6 +6,7 @@ It validates nothing that the catalogue validates and decides nothing that a pol
 from __future__ import annotations
 
 import logging
+import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -24,7 +25,7 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import BaseModel, ValidationError
 
 from refdesk.calls import LOCAL, Call, Caller, InputRequired, new_trace_id
-from refdesk.errors import ClientCannot, MethodNotFound, RefdeskError
+from refdesk.errors import ClientCannot, MethodNotFound, MissingCapability, RefdeskError
 from refdesk.inbound.audience import Audience
 from refdesk.inbound.services import Services
 from refdesk.inbound.wire import to_wire
@@ -40,8 +41,8 @@ INSTRUCTIONS = (
     "with search_documentation and read on with get_document; name the source of what you use."
 )
 
-LIST_CACHE = CacheHint(ttl_ms=60_000, scope="private")
-"""How long a client may reuse a list: changes are announced to those who listen, the rest ask again in a minute."""
+CACHE = CacheHint(ttl_ms=60_000, scope="private")
+"""How long a client may reuse what it has: changes are announced to those who listen, others ask again in a minute."""
 
 Context = ServerRequestContext[Any, Any]
 
@@ -82,8 +83,7 @@ class SdkServer(Server[Any]):
             title=TITLE,
             instructions=INSTRUCTIONS,
             cache_hints=dict.fromkeys(
-                ("tools/list", "resources/list", "resources/templates/list", "resources/read", "prompts/list"),
-                LIST_CACHE,
+                ("tools/list", "resources/list", "resources/templates/list", "resources/read", "prompts/list"), CACHE
             ),
             # Without it the SDK lists all tools on every call, to check headers.
             get_tool_input_schema=services.input_schema,
@@ -96,7 +96,9 @@ class SdkServer(Server[Any]):
         # In place of the SDK's tracing: spans are ours to make, and it costs a tenth of a call.
         self.middleware = [
             _in_our_words,
-            RequestStateBoundary(RequestStateSecurity.ephemeral(), default_audience=NAME),
+            RequestStateBoundary(
+                RequestStateSecurity(keys=[secrets.token_bytes(32)], bind_principal=_principal), default_audience=NAME
+            ),
         ]
         for method, params in _METHODS.items():
             self.add_request_handler(method, params, self._serve)
@@ -153,43 +155,54 @@ class SdkClient:
     """The way back to a client that is connected through the SDK."""
 
     def __init__(self, ctx: Context) -> None:
-        self._ctx = ctx
+        self.context = ctx
 
     async def progress(self, done: float, total: float | None = None, message: str | None = None) -> None:
-        await self._ctx.session.report_progress(done, total, message)
+        await self.context.session.report_progress(done, total, message)
 
     async def log(self, level: types.LoggingLevel, data: Any, logger: str | None = None) -> None:
         if level in self._wanted_levels():
             params = types.LoggingMessageNotificationParams(level=level, data=data, logger=logger)
-            await self._ctx.session.send_notification(
-                types.LoggingMessageNotification(params=params), related_request_id=self._ctx.request_id
+            await self.context.session.send_notification(
+                types.LoggingMessageNotification(params=params), related_request_id=self.context.request_id
             )
 
     async def ask(self, name: str, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
-        if self._ctx.protocol_version in MODERN_PROTOCOL_VERSIONS:
+        if self.context.protocol_version in MODERN_PROTOCOL_VERSIONS:
             return self._ask_by_ending(name, method, params)
-        request, result = _QUESTIONS[method]
-        if not self._ctx.session.can_send_request:
+        if not self.context.session.can_send_request:
             raise ClientCannot(f"This needs {method} from the client, over a session; connect with one.")
-        answer = await self._ctx.session.send_request(
-            request.model_validate({"method": method, "params": params}, by_name=False),
-            result,
-            metadata=ServerMessageMetadata(related_request_id=self._ctx.request_id),
-        )
+        if not self._declares(method):
+            raise ClientCannot(f"This needs {method} from the client, which has not declared that it offers it.")
+        question = _QUESTIONS[method]
+        try:
+            answer = await self.context.session.send_request(
+                question.request.model_validate({"method": method, "params": params}, by_name=False),
+                question.result,
+                metadata=ServerMessageMetadata(related_request_id=self.context.request_id),
+            )
+        except (MCPError, ValidationError) as error:
+            raise ClientCannot(f"The client gave no usable answer to {method}.") from error
         return answer.model_dump(by_alias=True, mode="json", exclude_none=True)
 
     def _ask_by_ending(self, name: str, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
-        given = (self._ctx.params or {}).get("inputResponses") or {}
+        given = (self.context.params or {}).get("inputResponses") or {}
         if name in given:
             answer: Mapping[str, Any] = given[name]
             return answer
+        if not self._declares(method):
+            raise MissingCapability(_QUESTIONS[method].capability)
         raise InputRequired({name: {"method": method, "params": params}})
 
+    def _declares(self, method: str) -> bool:
+        capabilities = self.context.session.client_capabilities
+        return getattr(capabilities, _QUESTIONS[method].capability, None) is not None
+
     def _wanted_levels(self) -> frozenset[types.LoggingLevel]:
-        allowed = allowed_log_levels(self._ctx.protocol_version, self._ctx.meta)
-        if self._ctx.protocol_version in MODERN_PROTOCOL_VERSIONS:
+        allowed = allowed_log_levels(self.context.protocol_version, self.context.meta)
+        if self.context.protocol_version in MODERN_PROTOCOL_VERSIONS:
             return allowed
-        threshold = _connection(self._ctx).state.get("log_level", "debug")
+        threshold = _connection(self.context).state.get("log_level", "debug")
         return frozenset(_LEVELS[_LEVELS.index(threshold) :])
 
 
@@ -197,10 +210,20 @@ _LEVELS: tuple[types.LoggingLevel, ...] = (
     "debug", "info", "notice", "warning", "error", "critical", "alert", "emergency",
 )  # fmt: skip
 
-_QUESTIONS: Mapping[str, tuple[type[Any], type[BaseModel]]] = {
-    "elicitation/create": (types.ElicitRequest, types.ElicitResult),
-    "sampling/createMessage": (types.CreateMessageRequest, types.CreateMessageResult),
-    "roots/list": (types.ListRootsRequest, types.ListRootsResult),
+
+@dataclass(frozen=True, slots=True)
+class _Question:
+    """What a client can be asked, and the capability by which it says so."""
+
+    request: type[Any]
+    result: type[BaseModel]
+    capability: str
+
+
+_QUESTIONS: Mapping[str, _Question] = {
+    "elicitation/create": _Question(types.ElicitRequest, types.ElicitResult, "elicitation"),
+    "sampling/createMessage": _Question(types.CreateMessageRequest, types.CreateMessageResult, "sampling"),
+    "roots/list": _Question(types.ListRootsRequest, types.ListRootsResult, "roots"),
 }
 
 
@@ -232,6 +255,12 @@ def _visitor(ctx: Context) -> Visitor:
         return Visitor(LOCAL, new_trace_id(), None)
     visitor: Visitor = ctx.request.scope[VISITOR]
     return visitor
+
+
+def _principal(ctx: Context) -> str:
+    """Whom a request's state belongs to: nobody else can bring it back."""
+    caller = _visitor(ctx).caller
+    return f"{caller.tenant!r} {caller.user!r}"
 
 
 def _connection(ctx: Context) -> Connection:

@@ -88,7 +88,8 @@ class Catalogue:
             contents = await resources.read(uri, call)
             if contents is not None:
                 return {"contents": list(contents)}
-        raise UnknownResource(f"No resource {uri!r}; resources/list and resources/templates/list say what there is")
+        detail = f"No resource {uri!r}; resources/list and resources/templates/list say what there is"
+        raise UnknownResource(detail, uri)
 
     async def _list_prompts(self, call: Call) -> dict[str, Any]:
         toolsets = self._open_toolsets(call)
@@ -130,7 +131,8 @@ class Catalogue:
         for resources in self._registry.resources:
             if any(entry["uriTemplate"] == template for entry in resources.templates()):
                 return await resources.complete(template, name, value, given, call)
-        raise UnknownResource(f"No resource template {template!r}; resources/templates/list says what there is")
+        detail = f"No resource template {template!r}; resources/templates/list says what there is"
+        raise UnknownResource(detail, template)
 
     def _prompt(self, name: str, call: Call) -> Prompt:
         prompt = self._registry.prompts.get(name)

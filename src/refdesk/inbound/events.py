@@ -1,0 +1,167 @@
+"""What the streams of a session have sent, kept for a while: a client that lost one takes it up where it broke off.
+
+In memory, each session for itself, and within bounds: what had to be dropped can only not be replayed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from time import monotonic
+from typing import Any
+
+from mcp.server.auth.middleware.bearer_auth import AuthorizationContext
+from mcp.server.lowlevel.server import Server
+from mcp.server.streamable_http import EventCallback, EventMessage, EventStore, StreamableHTTPServerTransport
+from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+from mcp_types import JSONRPCError, JSONRPCMessage, JSONRPCResponse, jsonrpc_message_adapter
+
+from refdesk.config import ServerConfig
+
+RETRY_MILLISECONDS = 1000
+"""How long a client is asked to wait before it comes back for a stream."""
+
+EVENT_BYTES = 200
+"""What an event takes up besides its message, about."""
+
+_NUMBER = re.compile(r"[0-9]{1,18}")
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """How much is kept, and for how long: a client that has not come back by then has given up, or will ask again."""
+
+    seconds: float = 300.0
+    session_events: int = 256
+    session_bytes: int = 1_048_576
+    total_bytes: int = 67_108_864
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One message of a stream; without a message, the mark with which a stream begins."""
+
+    session: SessionEvents
+    stream: str
+    message: bytes | None
+    ends: bool
+    kept_at: float
+
+    @property
+    def size(self) -> int:
+        """What it counts for."""
+        return EVENT_BYTES + len(self.message or b"")
+
+
+class Events:
+    """The events of all sessions of a process, oldest first; the oldest of any of them make room for new ones."""
+
+    def __init__(self, bounds: Bounds, now: Callable[[], float] = monotonic) -> None:
+        self._bounds = bounds
+        self._now = now
+        self._kept: dict[int, Event] = {}
+        self._last = 0
+        self.bytes = 0
+
+    def add(self, session: SessionEvents, stream: str, message: JSONRPCMessage | None) -> int:
+        """Keep an event, at the cost of older ones; answers its number."""
+        encoded = None if message is None else message.model_dump_json(by_alias=True, exclude_unset=True).encode()
+        event = Event(session, stream, encoded, _is_answer(message), self._now())
+        self._last += 1
+        self._kept[self._last] = event
+        self.bytes += event.size
+        session.numbers.append(self._last)
+        session.bytes += event.size
+        while len(session.numbers) > self._bounds.session_events or session.bytes > self._bounds.session_bytes:
+            self._drop(session.numbers[0])
+        self._drop_old()
+        return self._last
+
+    def get(self, number: int) -> Event | None:
+        """An event that is still kept."""
+        self._drop_old()
+        return self._kept.get(number)
+
+    def drop_session(self, session: SessionEvents) -> None:
+        """Forget all events of a session."""
+        while session.numbers:
+            self._drop(session.numbers[0])
+
+    def _drop_old(self) -> None:
+        expired = self._now() - self._bounds.seconds
+        while self._kept:
+            oldest = next(iter(self._kept))
+            if self.bytes <= self._bounds.total_bytes and self._kept[oldest].kept_at > expired:
+                return
+            self._drop(oldest)
+
+    def _drop(self, number: int) -> None:
+        event = self._kept.pop(number)
+        self.bytes -= event.size
+        event.session.bytes -= event.size
+        # The oldest of all is the oldest of its session too.
+        event.session.numbers.popleft()
+
+
+class SessionEvents(EventStore):
+    """The events of one session. A store of its own: streams are named by the client's request ids, so that in a
+    common one the streams of two clients would be one and the same."""
+
+    def __init__(self, events: Events) -> None:
+        self._events = events
+        self.numbers: deque[int] = deque()
+        self.bytes = 0
+
+    async def store_event(self, stream_id: str, message: JSONRPCMessage | None) -> str:
+        """Keep a message of a stream; answers the event's id."""
+        return str(self._events.add(self, stream_id, message))
+
+    async def replay_events_after(self, last_event_id: str, send_callback: EventCallback) -> str | None:
+        """Send what a stream sent after an event; answers the stream when more is to come on it."""
+        number = int(last_event_id) if _NUMBER.fullmatch(last_event_id) else 0
+        last = self._events.get(number)
+        if last is None or last.session is not self or last.ends:
+            return None
+        # More may come in while a message is being sent.
+        while missed := [kept for kept in self.numbers if kept > number]:
+            for number in missed:
+                event = self._events.get(number)
+                if event is None:
+                    return None
+                if event.stream == last.stream and event.message is not None:
+                    message = jsonrpc_message_adapter.validate_json(event.message, by_name=False)
+                    await send_callback(EventMessage(message, str(number)))
+                    if event.ends:
+                        return None
+        return last.stream
+
+
+def _is_answer(message: JSONRPCMessage | None) -> bool:
+    return isinstance(message, JSONRPCResponse | JSONRPCError) and message.id is not None
+
+
+class ResumableSessions(StreamableHTTPSessionManager):
+    """The SDK's sessions, each with events of its own; the SDK would have all of them share one store."""
+
+    def __init__(self, server: Server[Any], settings: ServerConfig) -> None:
+        super().__init__(
+            server,
+            retry_interval=RETRY_MILLISECONDS,
+            max_request_body_size=settings.max_body_bytes,
+            session_idle_timeout=settings.session_idle_seconds,
+            max_sessions=settings.max_sessions,
+        )
+        self._events = Events(Bounds())
+
+    def _admit_session(self, requestor: AuthorizationContext | None) -> StreamableHTTPServerTransport | None:
+        transport = super()._admit_session(requestor)
+        if transport is not None:
+            transport._event_store = SessionEvents(self._events)
+        return transport
+
+    async def _discard_session(self, session_id: str, transport: StreamableHTTPServerTransport) -> None:
+        await super()._discard_session(session_id, transport)
+        if isinstance(transport._event_store, SessionEvents):
+            self._events.drop_session(transport._event_store)
