@@ -1,19 +1,25 @@
-"""The page of settings says what the code does."""
+"""The reference pages say what the code does."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from refdesk.cli.reference import settings_page
+import pytest
+
+from refdesk.cli.reference import PAGES, settings_page
 from refdesk.config import ENVIRONMENT, SETTINGS
 
-PAGE = Path(__file__).parents[2] / "docs" / "reference" / "settings.md"
+FOLDER = Path(__file__).parents[2] / "docs" / "reference"
 
 
-def test_the_committed_page_is_the_generated_one() -> None:
-    assert PAGE.read_text("utf-8") == settings_page(), (
-        "docs/reference/settings.md is not up to date; run: refdesk reference settings > docs/reference/settings.md"
-    )
+@pytest.mark.parametrize("name", PAGES)
+def test_the_committed_page_is_the_generated_one(name: str) -> None:
+    committed = (FOLDER / f"{name}.md").read_text("utf-8")
+    assert committed == PAGES[name](), "out of date; run: refdesk reference --write docs/reference"
+
+
+def test_no_page_is_left_over() -> None:
+    assert {page.stem for page in FOLDER.glob("*.md")} == set(PAGES)
 
 
 def test_every_setting_has_a_row_and_a_sentence() -> None:

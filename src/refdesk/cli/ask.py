@@ -64,10 +64,11 @@ async def _call_typed(config: Config, arguments: Namespace) -> Answer:
 
 async def _list(config: Config) -> list[dict[str, Any]]:
     async with open_desk(config) as desk:
-        return await _all_pages(desk)
+        return await all_tools(desk)
 
 
-async def _all_pages(desk: Desk) -> list[dict[str, Any]]:
+async def all_tools(desk: Desk) -> list[dict[str, Any]]:
+    """Every page of the list of tools, as the owner of this process sees it."""
     found: list[dict[str, Any]] = []
     params: dict[str, Any] = {}
     while True:

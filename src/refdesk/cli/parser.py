@@ -48,8 +48,9 @@ def build_parser() -> argparse.ArgumentParser:
     check.add_argument("--show", action="store_true", help="print every setting with its value and source")
     _json(check)
 
-    reference = _command(commands, "reference", "print a page of the reference", "refdesk.cli.reference:reference")
-    reference.add_argument("page", choices=["settings", "tools", "errors", "cli"])
+    reference = _command(commands, "reference", "print the reference pages", "refdesk.cli.reference:reference")
+    reference.add_argument("page", nargs="?", choices=["settings", "tools", "errors", "metrics", "cli"])
+    reference.add_argument("--write", metavar="DIR", help="write every page into this folder")
     return parser
 
 

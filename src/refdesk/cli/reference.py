@@ -1,11 +1,34 @@
-"""Writes the reference pages from the code they describe. Pure: returns text and touches no file."""
+"""Writes the reference pages from the code they describe. Pages are text; no file is touched."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import argparse
+import asyncio
+import inspect
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import groupby
+from pathlib import Path
+from typing import Any
 
-from refdesk.config import ENVIRONMENT, SETTINGS, ApiKey, Setting, Variable, settings_of
+from refdesk import errors
+from refdesk.app import open_desk
+from refdesk.cli.parser import build_parser
+from refdesk.config import ENVIRONMENT, SETTINGS, ApiKey, Setting, Variable, load, settings_of
+from refdesk.telemetry import Metrics
+
+
+def reference(arguments: argparse.Namespace) -> int:
+    """`refdesk reference`: print one page, or write them all into a folder."""
+    if arguments.write:
+        for name, page in PAGES.items():
+            (Path(arguments.write) / f"{name}.md").write_text(page(), "utf-8")
+    elif arguments.page:
+        print(PAGES[arguments.page](), end="")
+    else:
+        print(*PAGES, sep="\n")
+    return 0
+
 
 SETTINGS_INTRODUCTION = """\
 # Settings
@@ -74,3 +97,156 @@ def _environment(key: str) -> str:
 
 def _variable(variable: Variable) -> str:
     return f"`{variable.name}` ({variable.note})" if variable.note else f"`{variable.name}`"
+
+
+ERRORS_INTRODUCTION = """\
+# Errors
+
+An error is a JSON-RPC error object: `code`, `message`, and `data` with `type`, `detail`, `retryable` and, where it is
+known, `retry_after` in seconds. Wrong arguments are all listed in `data.errors`. Over HTTP without JSON-RPC
+(`/api/tools`) the same object stands under `error`, with the HTTP status of the table.
+
+What goes wrong inside a tool (`ToolFailure` and what is under it) is not an error of the protocol: it is an answer with
+`isError: true`, whose text tells the model what to do next.
+
+| Type | Code | HTTP | Worth a retry | Meaning |
+|---|---|---|---|---|
+"""
+
+TOOLS_INTRODUCTION = """\
+# Tools
+
+What a model sees in `tools/list`. Every tool can also be called as `POST /api/tools/NAME` with its arguments as a JSON
+object, and from the command line as `refdesk call NAME argument=value`.
+"""
+
+METRICS_INTRODUCTION = """\
+# Metrics
+
+`GET /metrics` answers in Prometheus' text format; with several worker processes, summed over all of them. Labels have
+few values: a tool's name is one only for tools that exist.
+
+| Metric | Kind | Labels | What it measures |
+|---|---|---|---|
+"""
+
+COMMANDS_INTRODUCTION = """\
+# Command line
+
+Exit codes: 0 done; 1 the command failed (the reason is on standard error); 2 the command or the configuration is
+wrong; 130 interrupted.
+"""
+
+
+def errors_page() -> str:
+    """The reference page of all error types."""
+    return ERRORS_INTRODUCTION + "".join(_error_row(kind) for kind in _tree(errors.RefdeskError))
+
+
+def tools_page() -> str:
+    """The reference page of all tools."""
+    return "\n".join([TOOLS_INTRODUCTION, *(_tool_section(tool) for tool in asyncio.run(_listed_tools()))])
+
+
+def metrics_page() -> str:
+    """The reference page of all metrics."""
+    families = sorted(Metrics().registry.collect(), key=lambda family: family.name)
+    return METRICS_INTRODUCTION + "".join(_metric_row(family) for family in families)
+
+
+def commands_page() -> str:
+    """The reference page of the command line."""
+    parser = build_parser()
+    sections = [_usage(parser), *(_usage(command) for command in _commands(parser))]
+    return "\n".join([COMMANDS_INTRODUCTION, *sections])
+
+
+PAGES = {
+    "settings": settings_page,
+    "tools": tools_page,
+    "errors": errors_page,
+    "metrics": metrics_page,
+    "cli": commands_page,
+}
+
+
+def _tree(kind: type[errors.RefdeskError]) -> Iterator[type[errors.RefdeskError]]:
+    """The leaves: what stands above them is never raised itself."""
+    for child in kind.__subclasses__():
+        if child.__module__ == errors.__name__:
+            yield from _tree(child) if child.__subclasses__() else (child,)
+
+
+def _error_row(kind: type[errors.RefdeskError]) -> str:
+    in_result = issubclass(kind, errors.ToolFailure)
+    code = "in the result" if in_result else "at start" if kind is errors.ConfigError else f"{kind.code}"
+    status = "200" if in_result else "" if kind is errors.ConfigError else f"{_http_status(kind)}"
+    meaning = (inspect.getdoc(kind) or "").partition("\n")[0]
+    return f"| `{kind.__name__}` | {code} | {status} | {'yes' if kind.retryable else 'no'} | {meaning} |\n"
+
+
+def _http_status(kind: type[errors.RefdeskError]) -> int:
+    from refdesk.inbound.wire import http_status
+
+    return http_status(kind.__new__(kind))
+
+
+async def _listed_tools() -> list[dict[str, Any]]:
+    from refdesk.cli.ask import all_tools
+
+    with tempfile.TemporaryDirectory() as folder:
+        async with open_desk(load(None, {}, {"data_dir": folder})) as desk:
+            return await all_tools(desk)
+
+
+def _tool_section(tool: Mapping[str, Any]) -> str:
+    hints = ", ".join(name for name, value in tool["annotations"].items() if value) or "none"
+    rows = "".join(_argument_row(name, rule, tool["inputSchema"]) for name, rule in _properties(tool))
+    head = "| Argument | Kind | Default | What it is |\n|---|---|---|---|\n"
+    return f"## `{tool['name']}`\n\n{tool['description']}\n\nHints: {hints}.\n\n{head}{rows}"
+
+
+def _properties(tool: Mapping[str, Any]) -> Iterable[tuple[str, Mapping[str, Any]]]:
+    properties: Mapping[str, Mapping[str, Any]] = tool["inputSchema"]["properties"]
+    return properties.items()
+
+
+def _argument_row(name: str, rule: Mapping[str, Any], schema: Mapping[str, Any]) -> str:
+    default = "required" if name in schema.get("required", ()) else f"`{rule['default']}`" if "default" in rule else ""
+    return f"| `{name}` | {_argument_kind(rule)} | {default} | {rule.get('description', '')} |\n"
+
+
+def _argument_kind(rule: Mapping[str, Any]) -> str:
+    if "enum" in rule:
+        return "one of the indexed sets, or `all`"
+    if "minimum" in rule:
+        return f"{rule['type']}, {rule['minimum']} to {rule['maximum']}"
+    if "maxLength" in rule:
+        return f"{rule['type']}, {rule.get('minLength', 0)} to {rule['maxLength']} characters"
+    return str(rule["type"])
+
+
+def _metric_row(family: Any) -> str:
+    name = f"{family.name}_total" if family.type == "counter" else family.name
+    labels = ", ".join(f"`{label}`" for label in _labels(family.name))
+    return f"| `{name}` | {family.type} | {labels} | {family.documentation} |\n"
+
+
+def _labels(family: str) -> tuple[str, ...]:
+    metrics = Metrics()
+    for metric in vars(metrics).values():
+        if getattr(metric, "_name", None) == family:
+            return tuple(metric._labelnames)
+    return ()
+
+
+def _commands(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            yield from action.choices.values()
+
+
+def _usage(parser: argparse.ArgumentParser) -> str:
+    # As wide as the page whoever's terminal this runs in.
+    parser.formatter_class = lambda prog: argparse.HelpFormatter(prog, width=100)
+    return f"## `{parser.prog}`\n\n```text\n{parser.format_help()}```\n"
