@@ -359,7 +359,7 @@ async def test_half_sent_bodies_cannot_grow_past_the_common_bound(serve: Serve) 
             while refused < 20 - bound // held:
                 statuses = await asyncio.gather(*(_status(reader) for reader, _ in clients))
                 refused = sum(status == b"503" for status in statuses)
-        assert server.app._bodies.in_flight <= bound
+        assert server.app.bodies.in_flight <= bound
         assert await still_answers(server)
         for _, writer in clients:
             writer.close()

@@ -76,7 +76,7 @@ async def test_a_refused_caller_cannot_send_a_large_body_first(serve: Serve) -> 
     async with serve(**KEYS) as server:
         answer = await server.http.post("/mcp", content=b"x" * 3_000_000, headers={"content-type": "application/json"})
         assert answer.status_code == 401
-        assert server.app._bodies.in_flight == 0
+        assert server.app.bodies.in_flight == 0
 
 
 async def test_probes_need_no_key(serve: Serve) -> None:

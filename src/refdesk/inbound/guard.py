@@ -96,7 +96,6 @@ class _Guarded(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._cancel_timer()
-        self.pipeline.clear()
         # uvicorn tells the newest request only, which may be one still waiting behind the running one.
         if self._running is not None and not self._running.response_complete:
             _disconnect(self._running)
@@ -112,7 +111,7 @@ class _Guarded(HttpToolsProtocol):
         super().resume_writing()
 
     def handle_websocket_upgrade(self) -> None:
-        self._phase = _DEAF
+        self._turn_to(_DEAF)
         self._cancel_timer()
         super().handle_websocket_upgrade()
 
@@ -164,9 +163,6 @@ class _Guarded(HttpToolsProtocol):
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
         self._running = cycle
-        if self._phase == _BODY:
-            # It waited for its turn, and nothing was read meanwhile.
-            self._start_clock()
         super()._start_asgi_task(cycle, app)
 
     def _unsupported_upgrade_warning(self) -> None:

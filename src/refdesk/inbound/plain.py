@@ -9,12 +9,14 @@ import logging
 from collections.abc import Mapping
 from typing import Any
 
+from mcp.server.lowlevel.server import NotificationOptions
 from mcp_types import InitializeRequestParams
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, LATEST_HANDSHAKE_VERSION
 from pydantic import ValidationError
 
 from refdesk.calls import Call, Handler
-from refdesk.errors import RefdeskError, Unauthenticated
+from refdesk.errors import RefdeskError
+from refdesk.inbound.asgi import ClientGone
 from refdesk.inbound.envelope import Request
 from refdesk.inbound.mcp import SdkServer, Visitor
 from refdesk.inbound.wire import encode_error, encode_result
@@ -30,17 +32,17 @@ class PlainLane:
         self._handle = handle
         self._server = server
 
-    async def answer(self, request: Request, visitor: Visitor) -> tuple[int, bytes]:
-        """The HTTP status and body for a request."""
+    async def answer(self, request: Request, visitor: Visitor) -> bytes:
+        """The body that answers a request."""
         try:
-            return 200, encode_result(request.id, await self._result(request, visitor))
-        except Unauthenticated:
+            return encode_result(request.id, await self._result(request, visitor))
+        except ClientGone:
             raise
         except RefdeskError as error:
-            return 200, encode_error(request.id, error)
+            return encode_error(request.id, error)
         except Exception as error:
             logger.exception("a call failed in a way that nobody foresaw")
-            return 200, encode_error(request.id, error)
+            return encode_error(request.id, error)
 
     async def _result(self, request: Request, visitor: Visitor) -> dict[str, Any]:
         match request.method:
@@ -49,9 +51,9 @@ class PlainLane:
             case "ping" | "logging/setLevel":
                 return {}
         call = Call(
-            method=request.method,
-            params=request.params,
-            caller=visitor.caller,
+            request.method,
+            request.params,
+            visitor.caller,
             trace_id=visitor.trace_id,
             toolsets=visitor.toolsets,
         )
@@ -63,10 +65,13 @@ class PlainLane:
             asked = InitializeRequestParams.model_validate(params, by_name=False).protocol_version
         except ValidationError as error:
             raise invalid_arguments(error) from None
-        options = self._server.create_initialization_options()
+        # Nothing can be announced to a client without a session.
+        options = self._server.create_initialization_options(NotificationOptions())
+        capabilities = options.capabilities.model_dump(by_alias=True, mode="json", exclude_none=True)
+        capabilities["resources"]["subscribe"] = False
         result: dict[str, Any] = {
             "protocolVersion": asked if asked in HANDSHAKE_PROTOCOL_VERSIONS else LATEST_HANDSHAKE_VERSION,
-            "capabilities": options.capabilities.model_dump(by_alias=True, mode="json", exclude_none=True),
+            "capabilities": capabilities,
             "serverInfo": self._server.server_info.model_dump(by_alias=True, mode="json", exclude_none=True),
         }
         if options.instructions:

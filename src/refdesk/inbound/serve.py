@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import gc
 import signal
 import socket
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -48,9 +49,8 @@ async def open_http(services: Services, config: Config, port: int) -> AsyncItera
     """The application, with everything that it runs in the background."""
     audience = Audience()
     server = SdkServer(services, audience)
-    app = HttpApp(
-        services, access_rules(config.server, port, authenticated=config.auth.required), config.server, server
-    )
+    access = access_rules(config.server, port, authenticated=config.auth.required)
+    app = HttpApp(services, access, config, server)
     async with audience.open(), app.open():
         yield app
 
@@ -93,6 +93,9 @@ class HttpServer(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Say so once connections are taken."""
         await super().startup(sockets)
+        # What is there now stays: looking through it again and again for garbage would cost a quarter of a call.
+        gc.collect()
+        gc.freeze()
         self._when_ready()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:

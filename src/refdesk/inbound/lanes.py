@@ -1,0 +1,166 @@
+"""The SDK's lanes: sessions of the older revisions, stateless requests that want messages, and the newest revision.
+
+What needs none of it goes down the plain lane; `choose` says which.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import anyio
+import orjson
+from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
+from mcp.server.auth.provider import AccessToken
+from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
+
+from refdesk.calls import Caller
+from refdesk.config import ServerConfig
+from refdesk.errors import InvalidRequest
+from refdesk.inbound.asgi import JSON, Headers, Message, Receive, Scope, Send, respond
+from refdesk.inbound.envelope import Message as RpcMessage
+from refdesk.inbound.envelope import Request
+from refdesk.inbound.events import ResumableSessions
+from refdesk.inbound.mcp import VISITOR, SdkServer, Visitor
+from refdesk.inbound.services import Services
+from refdesk.inbound.wire import encode_error
+
+_HANDSHAKE_VERSIONS = frozenset(version.encode() for version in HANDSHAKE_PROTOCOL_VERSIONS)
+
+
+class SdkLanes:
+    """Requests that the SDK's transports answer; while `open` is entered."""
+
+    def __init__(self, services: Services, settings: ServerConfig, server: SdkServer) -> None:
+        self._talks = services.talks
+        # A session lives in one process: with several, the next request would find it only by luck.
+        self._sessions_on = not settings.stateless and settings.workers == 1
+        self._server = server
+        self._stateful = ResumableSessions(server, settings)
+        self._stateless = StreamableHTTPSessionManager(
+            server, stateless=True, max_request_body_size=settings.max_body_bytes
+        )
+        self._in_flight: set[tuple[bytes, str]] = set()
+        self._draining = asyncio.Event()
+
+    @asynccontextmanager
+    async def open(self) -> AsyncIterator[None]:
+        """Run the SDK's session managers."""
+        async with self._stateful.run(), self._stateless.run():
+            yield
+
+    def drain(self) -> None:
+        """End the streams that would never end by themselves."""
+        self._draining.set()
+        self._server.listeners.close()
+
+    def choose(self, message: RpcMessage, headers: Headers) -> StreamableHTTPSessionManager | None:
+        """The SDK's manager for a message that needs it; None for the plain lane."""
+        version = headers.get(b"mcp-protocol-version")
+        if b"mcp-session-id" in headers or (version is not None and version not in _HANDSHAKE_VERSIONS):
+            return self._stateful
+        if not isinstance(message, Request) or b"text/event-stream" not in headers.get(b"accept", b""):
+            return None
+        if message.method == "initialize":
+            return self._stateful if self._sessions_on else None
+        return self._stateless if self._wants_messages(message) else None
+
+    async def handle(
+        self,
+        manager: StreamableHTTPSessionManager,
+        message: RpcMessage,
+        visitor: Visitor,
+        scope: Scope,
+        receive: Receive,
+        send: Send,
+        session: bytes | None,
+    ) -> None:
+        """Have the SDK answer a POST."""
+        _introduce(scope, visitor)
+        send = _with_error_data(send)
+        if session is None or not isinstance(message, Request):
+            return await manager.handle_request(scope, receive, send)
+        # Two calls of one id in one session could not be told apart; the SDK would let one of them hang.
+        key = (session, str(message.id))
+        if key in self._in_flight:
+            error = InvalidRequest("A request with this id is still being answered in this session")
+            return await respond(send, 400, encode_error(message.id, error), JSON)
+        self._in_flight.add(key)
+
+        async def send_and_release(part: Message) -> None:
+            if part["type"] == "http.response.body" and not part.get("more_body"):
+                self._in_flight.discard(key)
+            await send(part)
+
+        try:
+            await manager.handle_request(scope, receive, send_and_release)
+        finally:
+            self._in_flight.discard(key)
+
+    async def handle_session(self, visitor: Visitor, scope: Scope, receive: Receive, send: Send) -> None:
+        """The stream of a session, which ends when the server does, or the end of the session."""
+        _introduce(scope, visitor)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._cancel_when_draining, tasks.cancel_scope)
+            await self._stateful.handle_request(scope, receive, _with_error_data(send))
+            tasks.cancel_scope.cancel()
+
+    async def _cancel_when_draining(self, scope: anyio.CancelScope) -> None:
+        await self._draining.wait()
+        scope.cancel()
+
+    def _wants_messages(self, message: Request) -> bool:
+        if message.method != "tools/call":
+            return False
+        meta = message.params.get("_meta")
+        asked = isinstance(meta, dict) and "progressToken" in meta
+        return asked or self._talks(str(message.params.get("name")))
+
+
+def _introduce(scope: Scope, visitor: Visitor) -> None:
+    scope[VISITOR] = visitor
+    scope["user"] = _principal(visitor.caller)
+
+
+def _principal(caller: Caller) -> AuthenticatedUser | None:
+    """The caller in the SDK's type, by which it binds a session to whoever opened it."""
+    if not caller.authenticated:
+        return None
+    return AuthenticatedUser(AccessToken(token="", client_id=caller.tenant, scopes=[], subject=caller.user))
+
+
+def _with_error_data(send: Send) -> Send:
+    """Give the errors of the SDK's transports the data that all of ours carry."""
+    held: list[Message] = []
+
+    async def send_amended(part: Message) -> None:
+        if part["type"] == "http.response.start" and part["status"] >= 400:
+            held.append(part)
+            return
+        if held and part["type"] == "http.response.body" and not part.get("more_body"):
+            start = held.pop()
+            body = _amended(part.get("body", b""))
+            others = [header for header in start["headers"] if header[0].lower() != b"content-length"]
+            await send({**start, "headers": [*others, (b"content-length", b"%d" % len(body))]})
+            await send({**part, "body": body})
+            return
+        await send(part)
+
+    return send_amended
+
+
+def _amended(body: bytes) -> bytes:
+    try:
+        message: dict[str, Any] = orjson.loads(body)
+        error = message["error"]
+        data = error.get("data") or {}
+        if "retryable" in data:
+            return body
+        ours = {"type": "TransportError", "detail": error["message"], "retryable": False}
+        return orjson.dumps({**message, "error": {**error, "data": {**ours, **data}}})
+    except (orjson.JSONDecodeError, KeyError, TypeError, AttributeError):
+        # Not a JSON-RPC error: an HTTP answer in plain text, or none.
+        return body
