@@ -11,8 +11,6 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from structlog.typing import FilteringBoundLogger
-
 from refdesk.calls import LOCAL, Answer, Call, Caller, Handler, Policy, TenantId, UserId
 from refdesk.config import AuthConfig, Config, load
 from refdesk.engines.embedded import EmbeddedEngine, SourceDocument, open_embedded
@@ -23,7 +21,7 @@ from refdesk.policy.authenticate import Authenticate
 from refdesk.policy.chain import chain
 from refdesk.policy.deadline import Deadline
 from refdesk.policy.observe import Observe
-from refdesk.telemetry import Metrics, open_logger
+from refdesk.telemetry import Log, Metrics
 from refdesk.tools.catalogue import Catalogue
 from refdesk.tools.documentation import Documentation
 from refdesk.tools.registry import Registry
@@ -32,7 +30,7 @@ from refdesk.version import __version__
 
 @asynccontextmanager
 async def open_desk(
-    config: Config | str | os.PathLike[str] | None = None, *, logger: FilteringBoundLogger | None = None
+    config: Config | str | os.PathLike[str] | None = None, *, log: Log | None = None
 ) -> AsyncIterator[Desk]:
     """A desk that answers calls; `config` is a configuration, the path of one, or None for the defaults."""
     if not isinstance(config, Config):
@@ -40,7 +38,7 @@ async def open_desk(
     if config.r2r.api_url is not None:
         raise ConfigError(["r2r.api_url: this version keeps documents in its embedded engine only; unset it to start"])
     # A program that uses the library is not to find a log line a call on its terminal.
-    logger = logger or open_logger("warning", config.logging.format)
+    log = log or Log("warning", config.logging.format, config.logging.file)
     metrics = Metrics()
     registry = Registry()
     authenticate = Authenticate(_callers(config.auth), required=config.auth.required)
@@ -50,7 +48,7 @@ async def open_desk(
         _check_toolsets(config.toolsets, registry)
         catalogue = Catalogue(registry, config.toolsets, config.server.page_size)
         policies: list[Policy] = [
-            Observe(logger, metrics),
+            Observe(log, metrics),
             authenticate,
             Deadline(config.server.request_timeout_seconds),
         ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import sys
 from collections.abc import MutableMapping
@@ -11,7 +12,7 @@ from typing import Any, BinaryIO
 
 import orjson
 import structlog
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
 from prometheus_client.multiprocess import MultiProcessCollector
 from structlog.typing import FilteringBoundLogger, Processor
 
@@ -34,10 +35,6 @@ class Metrics:
         self.call_seconds = Histogram(
             "refdesk_call_seconds", "Time to answer a call.", ["method", "tool"],
             buckets=BUCKETS, registry=self.registry,
-        )  # fmt: skip
-        self.calls_in_progress = Gauge(
-            "refdesk_calls_in_progress", "Calls being answered now.",
-            registry=self.registry, multiprocess_mode="livesum",
         )  # fmt: skip
         self.refusals = Counter(
             "refdesk_http_refusals", "HTTP requests refused at the door.", ["status"], registry=self.registry
@@ -63,32 +60,62 @@ class Metrics:
         return generate_latest(registry)
 
 
-def open_logger(level: str, style: str, file: Path | None = None) -> FilteringBoundLogger:
-    """A logger that writes one line an event, to a file or standard error: JSON for machines, columns for people."""
-    terminal = file is None and sys.stderr.isatty()
-    if style == "auto":
-        style = "console" if terminal else "json"
-    stream = _open_log_file(file) if file else sys.stderr.buffer
-    logger: FilteringBoundLogger = structlog.wrap_logger(
-        structlog.BytesLogger(stream),
-        processors=_processors(style, colors=terminal),
-        wrapper_class=structlog.make_filtering_bound_logger(LEVELS[level]),
-    ).bind()  # the logger itself: the proxy that is bound anew for every line costs as much as the line
-    return logger
+class Log:
+    """Where events are written: one line each, JSON for machines or columns for people."""
+
+    def __init__(self, level: str, style: str = "auto", file: Path | None = None) -> None:
+        terminal = file is None and sys.stderr.isatty()
+        if style == "auto":
+            style = "console" if terminal else "json"
+        self._level = level
+        self._lines = Lines(_open_log_file(file) if file else sys.stderr.buffer)
+        self.events: FilteringBoundLogger = structlog.wrap_logger(
+            self._lines,
+            processors=_processors(style, colors=terminal),
+            wrapper_class=structlog.make_filtering_bound_logger(LEVELS[level]),
+        ).bind()
+        self._calls_as_json = style == "json" and LEVELS[level] <= logging.INFO
+
+    def call(self, **fields: Any) -> None:
+        """One line for one call."""
+        if self._calls_as_json:
+            # The same line as the logger's, without its detours: this is on every call's path.
+            line = {"timestamp": datetime.now(UTC), "level": "info", "event": "call", **fields}
+            self._lines.msg(orjson.dumps(line, option=orjson.OPT_UTC_Z))
+        else:
+            self.events.info("call", **fields)
+
+    def capture_standard_logging(self) -> None:
+        """Write what libraries log through `logging` in the same form; only their warnings, unless debugging."""
+        root = logging.getLogger()
+        root.handlers = [_Forward(self.events)]
+        root.setLevel(LEVELS[self._level] if self._level in ("debug", "error") else logging.WARNING)
 
 
-def _open_log_file(path: Path) -> BinaryIO:
-    try:
-        return path.open("ab")
-    except OSError as error:
-        raise ConfigError([f"logging.file: cannot write to {path}: {error.strerror}"]) from error
+class Lines:
+    """Writes lines to a stream; inside an event loop, all that one turn of it brought in one go."""
 
+    def __init__(self, stream: BinaryIO) -> None:
+        self._stream = stream
+        self._waiting: list[bytes] = []
 
-def capture_standard_logging(logger: FilteringBoundLogger, level: str) -> None:
-    """Write what libraries log through `logging` in the same form; only their warnings, unless debugging."""
-    root = logging.getLogger()
-    root.handlers = [_Forward(logger)]
-    root.setLevel(LEVELS[level] if level in ("debug", "error") else logging.WARNING)
+    def msg(self, line: bytes) -> None:
+        """Write a line, at the latest when the loop turns next."""
+        self._waiting.append(line)
+        if len(self._waiting) == 1:
+            try:
+                asyncio.get_running_loop().call_soon(self.flush)
+            except RuntimeError:
+                self.flush()
+
+    debug = info = warning = error = critical = exception = log = msg
+
+    def flush(self) -> None:
+        """Write what waits."""
+        if self._waiting:
+            lines, self._waiting = self._waiting, []
+            self._stream.write(b"\n".join([*lines, b""]))
+            self._stream.flush()
 
 
 class _Forward(logging.Handler):
@@ -97,11 +124,15 @@ class _Forward(logging.Handler):
         self._logger = logger
 
     def emit(self, record: logging.LogRecord) -> None:
-        self._logger.log(record.levelno, record.getMessage(), logger=record.name, **_exception(record.exc_info))
+        exception = {"exc_info": record.exc_info} if record.exc_info and record.exc_info[0] else {}
+        self._logger.log(record.levelno, record.getMessage(), logger=record.name, **exception)
 
 
-def _exception(info: Any) -> dict[str, Any]:
-    return {"exc_info": info} if info and info[0] else {}
+def _open_log_file(path: Path) -> BinaryIO:
+    try:
+        return path.open("ab")
+    except OSError as error:
+        raise ConfigError([f"logging.file: cannot write to {path}: {error.strerror}"]) from error
 
 
 def _processors(style: str, *, colors: bool) -> list[Processor]:
@@ -116,11 +147,11 @@ def _processors(style: str, *, colors: bool) -> list[Processor]:
 
 
 def _json_line(_: Any, level: str, event: MutableMapping[str, Any]) -> bytes:
-    # All in one step: a chain of small ones costs twice as much, on every call's path.
+    # All in one step: a chain of small ones costs twice as much.
     if "exc_info" in event:
         event = structlog.processors.format_exc_info(_, level, event)
-    line = {"timestamp": datetime.now(UTC).isoformat(timespec="milliseconds"), "level": level, **event}
-    return orjson.dumps(line, default=str, option=orjson.OPT_NON_STR_KEYS)
+    line = {"timestamp": datetime.now(UTC), "level": level, **event}
+    return orjson.dumps(line, default=str, option=orjson.OPT_NON_STR_KEYS | orjson.OPT_UTC_Z)
 
 
 def _encoded(_: Any, __: str, line: Any) -> bytes:

@@ -17,7 +17,7 @@ from refdesk.config import Config
 from refdesk.errors import ConfigError, RefdeskError
 
 if TYPE_CHECKING:
-    from structlog.typing import FilteringBoundLogger
+    from refdesk.telemetry import Log
 
 
 def serve(arguments: Namespace) -> int:
@@ -72,9 +72,9 @@ async def _serve_http(config: Config, listener: socket.socket) -> None:
     from refdesk.app import open_desk
     from refdesk.inbound.serve import serve_http, url_of
 
-    logger = _open_log(config)
-    ready = partial(logger.info, "ready", endpoint=f"{url_of(listener)}/mcp", pid=os.getpid())
-    async with open_desk(config, logger=logger) as desk:
+    log = _open_log(config)
+    ready = partial(log.events.info, "ready", endpoint=f"{url_of(listener)}/mcp", pid=os.getpid())
+    async with open_desk(config, log=log) as desk:
         await serve_http(desk, config, listener, ready)
 
 
@@ -82,13 +82,13 @@ async def _serve_stdio(config: Config) -> None:
     from refdesk.app import open_desk
     from refdesk.inbound.stdio import serve_stdio
 
-    async with open_desk(config, logger=_open_log(config)) as desk:
+    async with open_desk(config, log=_open_log(config)) as desk:
         await serve_stdio(desk, config.server)
 
 
-def _open_log(config: Config) -> FilteringBoundLogger:
-    from refdesk.telemetry import capture_standard_logging, open_logger
+def _open_log(config: Config) -> Log:
+    from refdesk.telemetry import Log
 
-    logger = open_logger(config.logging.level, config.logging.format, config.logging.file)
-    capture_standard_logging(logger, config.logging.level)
-    return logger
+    log = Log(config.logging.level, config.logging.format, config.logging.file)
+    log.capture_standard_logging()
+    return log

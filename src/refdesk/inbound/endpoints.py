@@ -15,7 +15,7 @@ from refdesk.inbound.asgi import JSON, ClientGone, Receive, Reject, Send, respon
 from refdesk.inbound.envelope import parse
 from refdesk.inbound.mcp import Visitor
 from refdesk.inbound.services import Services
-from refdesk.inbound.watch import Watch
+from refdesk.inbound.watch import Watches
 from refdesk.inbound.wire import http_status, to_wire
 from refdesk.version import __version__
 
@@ -32,9 +32,10 @@ TEXT = (b"content-type", b"text/plain; version=0.0.4; charset=utf-8")
 class Endpoints:
     """Answers for paths other than `/mcp`."""
 
-    def __init__(self, services: Services, config: Config) -> None:
+    def __init__(self, services: Services, config: Config, watches: Watches) -> None:
         self._services = services
         self._config = config
+        self._watches = watches
         self.draining = False
 
     async def page(self, path: str, visitor: Visitor | None, send: Send) -> None:
@@ -58,7 +59,7 @@ class Endpoints:
             arguments = parse(body, max_depth=self._config.server.max_json_depth) if body else {}
         except RefdeskError as error:
             raise rejected(error) from None
-        with Watch(receive):
+        with self._watches.over(receive):
             result = await self._answer("tools/call", {"name": name, "arguments": arguments}, visitor)
         await respond(send, 200, orjson.dumps(result), JSON)
 

@@ -18,6 +18,8 @@ from uvicorn.config import Config
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
+from refdesk.inbound.joined import JoinedWrites
+
 # What the connection is being read for. Plain numbers: they are compared several times per request.
 _IDLE, _HEAD, _BODY, _DEAF = range(4)
 
@@ -163,6 +165,7 @@ class _Guarded(HttpToolsProtocol):
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
         self._running = cycle
+        cycle.transport = JoinedWrites(self.transport, self.loop)  # type: ignore[assignment]  # all that it uses of one
         super()._start_asgi_task(cycle, app)
 
     def _unsupported_upgrade_warning(self) -> None:

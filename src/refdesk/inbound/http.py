@@ -36,7 +36,7 @@ from refdesk.inbound.lanes import SdkLanes
 from refdesk.inbound.mcp import SdkServer, Visitor
 from refdesk.inbound.plain import PlainLane
 from refdesk.inbound.services import Services
-from refdesk.inbound.watch import Watch
+from refdesk.inbound.watch import Watches
 from refdesk.inbound.wire import encode_error
 
 MCP = "/mcp"
@@ -55,7 +55,8 @@ class HttpApp:
         self.bodies = BodyReader(config.server.max_body_bytes, config.server.max_inflight_body_bytes)
         self._plain = PlainLane(services.handle, server)
         self._sdk = SdkLanes(services, config.server, server)
-        self._endpoints = Endpoints(services, config)
+        self._watches = Watches()
+        self._endpoints = Endpoints(services, config, self._watches)
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[None]:
@@ -75,7 +76,10 @@ class HttpApp:
             self._check_headers(scope, headers)
             if b"origin" in headers:
                 send = _with_cors(send, headers[b"origin"])
-            await self._route(scope, receive, send, headers)
+            if scope["path"] == MCP and scope["method"] == "POST":
+                await self._post_mcp(scope, receive, send, headers)
+            else:
+                await self._route(scope, receive, send, headers)
         except Reject as reject:
             self._services.metrics.refusals.labels(str(reject.status)).inc()
             await respond(send, reject.status, orjson.dumps(reject.body), *reject.headers)
@@ -84,9 +88,7 @@ class HttpApp:
 
     async def _route(self, scope: Scope, receive: Receive, send: Send, headers: Headers) -> None:
         path, method = scope["path"], scope["method"]
-        if path == MCP and method == "POST":
-            await self._post_mcp(scope, receive, send, headers)
-        elif method == "OPTIONS":
+        if method == "OPTIONS":
             await respond(send, 204, b"")
         elif path == MCP and method in ("GET", "DELETE") and b"mcp-session-id" in headers:
             await self._sdk.handle_session(self._visitor(scope, headers), scope, receive, send)
@@ -120,7 +122,7 @@ class HttpApp:
             session = headers.get(b"mcp-session-id")
             return await self._sdk.handle(manager, message, visitor, scope, replay(body, receive), send, session)
         if isinstance(message, Request):
-            with Watch(receive):
+            with self._watches.over(receive):
                 answer = await self._plain.answer(message, visitor)
             return await respond(send, 200, answer, JSON)
         if isinstance(message, Notification):

@@ -6,7 +6,7 @@ It serves whatever needs no message from server to client, from the same handler
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from mcp.server.lowlevel.server import NotificationOptions
@@ -31,11 +31,21 @@ class PlainLane:
     def __init__(self, handle: Handler, server: SdkServer) -> None:
         self._handle = handle
         self._server = server
+        self._own_methods: dict[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {
+            "initialize": self._initialize,
+            "ping": _nothing,
+            "logging/setLevel": _nothing,
+        }
 
     async def answer(self, request: Request, visitor: Visitor) -> bytes:
         """The body that answers a request."""
         try:
-            return encode_result(request.id, await self._result(request, visitor))
+            if (own := self._own_methods.get(request.method)) is not None:
+                return encode_result(request.id, own(request.params))
+            call = Call(
+                request.method, request.params, visitor.caller, trace_id=visitor.trace_id, toolsets=visitor.toolsets
+            )
+            return encode_result(request.id, (await self._handle(call)).result)
         except ClientGone:
             raise
         except RefdeskError as error:
@@ -43,21 +53,6 @@ class PlainLane:
         except Exception as error:
             logger.exception("a call failed in a way that nobody foresaw")
             return encode_error(request.id, error)
-
-    async def _result(self, request: Request, visitor: Visitor) -> dict[str, Any]:
-        match request.method:
-            case "initialize":
-                return self._initialize(request.params)
-            case "ping" | "logging/setLevel":
-                return {}
-        call = Call(
-            request.method,
-            request.params,
-            visitor.caller,
-            trace_id=visitor.trace_id,
-            toolsets=visitor.toolsets,
-        )
-        return (await self._handle(call)).result
 
     def _initialize(self, params: Mapping[str, Any]) -> dict[str, Any]:
         """The handshake without a session; the same words as the SDK's."""
@@ -77,3 +72,7 @@ class PlainLane:
         if options.instructions:
             result["instructions"] = options.instructions
         return result
+
+
+def _nothing(params: Mapping[str, Any]) -> dict[str, Any]:
+    return {}

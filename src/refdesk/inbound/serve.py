@@ -84,6 +84,8 @@ class HttpServer(uvicorn.Server):
                 lifespan="off",
                 log_config=None,
                 access_log=False,
+                # Nothing here depends on the client's address, so none is taken from a header either.
+                proxy_headers=False,
                 server_header=False,
                 timeout_keep_alive=round(settings.idle_timeout_seconds),
                 timeout_graceful_shutdown=round(settings.shutdown_grace_seconds),

@@ -1,4 +1,8 @@
-"""A client that goes away stops the work behind it."""
+"""A client that goes away stops the work behind it.
+
+Most calls are over in a moment, so a call is only written down when it begins; now and then somebody looks who has
+been here for long, and only for those a task waits for the client to leave.
+"""
 
 from __future__ import annotations
 
@@ -6,32 +10,64 @@ import asyncio
 
 from refdesk.inbound.asgi import ClientGone, Receive
 
-WATCH_AFTER_SECONDS = 0.05
-"""Most calls are over by then; only a longer one is worth a task that watches whether its client is still there."""
+LOOK_EVERY_SECONDS = 0.1
+
+
+class Watches:
+    """The calls that are under way."""
+
+    def __init__(self) -> None:
+        self._new: set[Watch] = set()
+        self._timer: asyncio.TimerHandle | None = None
+        # Asking for it again would cost a system call each time before Python 3.12.
+        self.loop = asyncio.get_running_loop()
+
+    def over(self, receive: Receive) -> Watch:
+        """A watch over the call that the current task is about to make."""
+        return Watch(self, receive)
+
+    def add(self, watch: Watch) -> None:
+        """Look after a call, unless it ends first."""
+        self._new.add(watch)
+        if self._timer is None:
+            self._timer = self.loop.call_later(LOOK_EVERY_SECONDS, self._look)
+
+    def forget(self, watch: Watch) -> None:
+        """The call has ended."""
+        self._new.discard(watch)
+
+    def _look(self) -> None:
+        self._timer = None
+        for watch in self._new:
+            watch.start()
+        self._new.clear()
 
 
 class Watch:
     """Around a call: cancels it when its client disconnects, and then raises `ClientGone` in its place."""
 
-    def __init__(self, receive: Receive) -> None:
+    __slots__ = ("_gone", "_receive", "_task", "_watcher", "_watches")
+
+    def __init__(self, watches: Watches, receive: Receive) -> None:
+        self._watches = watches
         self._receive = receive
         self._gone = False
         self._watcher: asyncio.Task[None] | None = None
 
     def __enter__(self) -> None:
-        loop = asyncio.get_running_loop()
-        self._task = asyncio.current_task(loop)
-        self._timer = loop.call_later(WATCH_AFTER_SECONDS, self._start)
+        self._task = asyncio.current_task(self._watches.loop)
+        self._watches.add(self)
 
     def __exit__(self, kind: type[BaseException] | None, error: object, traceback: object) -> None:
-        self._timer.cancel()
+        self._watches.forget(self)
         if self._watcher is not None:
             self._watcher.cancel()
         if self._gone and self._task is not None:
             self._task.uncancel()
             raise ClientGone
 
-    def _start(self) -> None:
+    def start(self) -> None:
+        """Wait for the client to leave."""
         self._watcher = asyncio.ensure_future(self._watch())
 
     async def _watch(self) -> None:

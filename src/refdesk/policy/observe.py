@@ -5,25 +5,23 @@ from __future__ import annotations
 from asyncio import CancelledError
 from time import perf_counter
 
-from structlog.typing import FilteringBoundLogger
-
 from refdesk.calls import Answer, Call, Handler, InputRequired
 from refdesk.errors import MethodNotFound, RefdeskError, UnknownTool
-from refdesk.telemetry import Metrics
+from refdesk.telemetry import Log, Metrics
 
 
 class Observe:
     """The outermost policy: it sees every outcome, refusals included."""
 
-    def __init__(self, logger: FilteringBoundLogger, metrics: Metrics) -> None:
-        self._logger = logger
+    def __init__(self, log: Log, metrics: Metrics) -> None:
+        self._log = log
         self._metrics = metrics
 
     async def __call__(self, call: Call, proceed: Handler) -> Answer:
         started = perf_counter()
-        method, tool = call.method, call.target if call.method == "tools/call" else ""
+        method, target = call.method, call.target
+        tool = target if method == "tools/call" else ""
         outcome = "internal_error"
-        self._metrics.calls_in_progress.inc()
         try:
             answer = await proceed(call)
             outcome = "tool_error" if answer.is_error else "ok"
@@ -42,12 +40,10 @@ class Observe:
             raise
         finally:
             seconds = perf_counter() - started
-            self._metrics.calls_in_progress.dec()
             self._metrics.call_finished(method, tool, outcome, seconds)
-            self._logger.info(
-                "call",
+            self._log.call(
                 method=call.method[:200],
-                target=call.target[:200],
+                target=target[:200],
                 outcome=outcome,
                 ms=round(seconds * 1000, 3),
                 user=call.caller.user,

@@ -102,7 +102,7 @@ class Tool(Generic[A]):
         return dict(result)
 
     def _validated(self, arguments: object, call: Call) -> A:
-        if not isinstance(arguments, Mapping):
+        if not isinstance(arguments, dict):
             raise InvalidArguments([Problem("arguments", "must be an object")])
         try:
             # The compiled validator itself: `model_validate` would rebuild its keyword arguments on every call.
