@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, closing
 from pathlib import Path
 from typing import Any
 
@@ -37,12 +37,13 @@ async def open_desk(
         config = load(Path(config) if config is not None else None, os.environ)
     if config.r2r.api_url is not None:
         raise ConfigError(["r2r.api_url: this version keeps documents in its embedded engine only; unset it to start"])
-    # A program that uses the library is not to find a log line a call on its terminal.
-    log = log or Log("warning", config.logging.format, config.logging.file)
     metrics = Metrics()
     registry = Registry()
     authenticate = Authenticate(_callers(config.auth), required=config.auth.required)
-    async with open_embedded(config.data_path) as engine:
+    async with AsyncExitStack() as stack:
+        # A program that uses the library is not to find a log line a call on its terminal.
+        log = log or stack.enter_context(closing(Log("warning", config.logging.format, config.logging.file)))
+        engine = await stack.enter_async_context(open_embedded(config.data_path))
         await _bring_in_manual(engine)
         Documentation(engine).register(registry)
         _check_toolsets(config.toolsets, registry)

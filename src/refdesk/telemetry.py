@@ -68,7 +68,8 @@ class Log:
         if style == "auto":
             style = "console" if terminal else "json"
         self._level = level
-        self._lines = Lines(_open_log_file(file) if file else sys.stderr.buffer)
+        self._file = _open_log_file(file) if file else None
+        self._lines = Lines(self._file or sys.stderr.buffer)
         self.events: FilteringBoundLogger = structlog.wrap_logger(
             self._lines,
             processors=_processors(style, colors=terminal),
@@ -84,6 +85,12 @@ class Log:
             self._lines.msg(orjson.dumps(line, option=orjson.OPT_UTC_Z))
         else:
             self.events.info("call", **fields)
+
+    def close(self) -> None:
+        """Write what waits; nothing may be logged afterwards."""
+        self._lines.flush()
+        if self._file is not None:
+            self._file.close()
 
     def capture_standard_logging(self) -> None:
         """Write what libraries log through `logging` in the same form; only their warnings, unless debugging."""

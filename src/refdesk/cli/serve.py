@@ -9,6 +9,7 @@ import sys
 import tempfile
 from argparse import Namespace
 from collections.abc import Coroutine
+from contextlib import closing
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -72,18 +73,19 @@ async def _serve_http(config: Config, listener: socket.socket) -> None:
     from refdesk.app import open_desk
     from refdesk.inbound.serve import serve_http, url_of
 
-    log = _open_log(config)
-    ready = partial(log.events.info, "ready", endpoint=f"{url_of(listener)}/mcp", pid=os.getpid())
-    async with open_desk(config, log=log) as desk:
-        await serve_http(desk, config, listener, ready)
+    with closing(_open_log(config)) as log:
+        ready = partial(log.events.info, "ready", endpoint=f"{url_of(listener)}/mcp", pid=os.getpid())
+        async with open_desk(config, log=log) as desk:
+            await serve_http(desk, config, listener, ready)
 
 
 async def _serve_stdio(config: Config) -> None:
     from refdesk.app import open_desk
     from refdesk.inbound.stdio import serve_stdio
 
-    async with open_desk(config, log=_open_log(config)) as desk:
-        await serve_stdio(desk, config.server)
+    with closing(_open_log(config)) as log:
+        async with open_desk(config, log=log) as desk:
+            await serve_stdio(desk, config.server)
 
 
 def _open_log(config: Config) -> Log:

@@ -72,9 +72,9 @@ def access_rules(settings: ServerConfig, port: int, *, authenticated: bool) -> A
 def bearer(authorization: bytes | None, api_key: bytes | None) -> str | None:
     """The key in `Authorization: Bearer …` or `X-API-Key`, if there is exactly one word of it."""
     if authorization is not None:
-        scheme, _, key = authorization.decode("latin-1").partition(" ")
+        scheme, _, key = authorization.decode("utf-8", "replace").partition(" ")
         return key.strip() if scheme.lower() == "bearer" and key.strip() else ""
-    return None if api_key is None else api_key.decode("latin-1").strip()
+    return None if api_key is None else api_key.decode("utf-8", "replace").strip()
 
 
 def _is_address(host: str) -> bool:

@@ -16,7 +16,7 @@ WRONG_KEY = "Invalid API key"
 
 def digest(key: str) -> bytes:
     """The form in which a key is kept."""
-    return hashlib.sha256(key.encode("utf-8", "surrogateescape")).digest()
+    return hashlib.sha256(key.encode("utf-8", "surrogatepass")).digest()
 
 
 class Authenticate:
