@@ -117,7 +117,7 @@ class _Guarded(HttpToolsProtocol):
         self._cancel_timer()
         super().handle_websocket_upgrade()
 
-    # Reading
+    # Reading; the base is named because `super()` takes a fifth of a microsecond in Python 3.11, six times a request.
 
     def data_received(self, data: bytes) -> None:
         offset = 0
@@ -131,7 +131,7 @@ class _Guarded(HttpToolsProtocol):
             piece = data[offset : offset + room]
             offset += len(piece)
             self._unclaimed_bytes += len(piece)
-            super().data_received(piece)
+            HttpToolsProtocol.data_received(self, piece)
         # Most requests arrive whole and never look at the clock.
         if self._read_deadline == inf and (self._phase == _HEAD or self._phase == _BODY):
             self._start_clock()
@@ -141,12 +141,12 @@ class _Guarded(HttpToolsProtocol):
             # In one piece with the end of another request: at least one byte is of this head.
             self._turn_to(_HEAD)
             self._unclaimed_bytes = 1
-        super().on_message_begin()
+        HttpToolsProtocol.on_message_begin(self)
 
     def on_headers_complete(self) -> None:
         if _is_misframed(self.parser.get_http_version(), self.headers) or len(self.pipeline) >= _MAX_PIPELINED:
             raise httptools.HttpParserError("refused")
-        super().on_headers_complete()
+        HttpToolsProtocol.on_headers_complete(self)
         self._turn_to(_BODY)
         if not self.parser.should_upgrade():
             # Trailers would be added to the headers of a request already on its way.
@@ -154,11 +154,11 @@ class _Guarded(HttpToolsProtocol):
 
     def on_body(self, body: bytes) -> None:
         self._unclaimed_bytes = 0
-        super().on_body(body)
+        HttpToolsProtocol.on_body(self, body)
 
     def on_message_complete(self) -> None:
         self._turn_to(_IDLE)
-        super().on_message_complete()
+        HttpToolsProtocol.on_message_complete(self)
         if self.cycle is not None and self.cycle.response_complete:
             # Answered before its body was whole: uvicorn's keep-alive timer ended with the last read.
             self._read_deadline = self.loop.time() + self.limits.idle_timeout_seconds
@@ -166,7 +166,7 @@ class _Guarded(HttpToolsProtocol):
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
         self._running = cycle
         cycle.transport = JoinedWrites(self.transport, self.loop)  # type: ignore[assignment]  # all that it uses of one
-        super()._start_asgi_task(cycle, app)
+        HttpToolsProtocol._start_asgi_task(self, cycle, app)
 
     def _unsupported_upgrade_warning(self) -> None:
         super()._unsupported_upgrade_warning()

@@ -103,10 +103,19 @@ class SdkLanes:
     async def handle_session(self, visitor: Visitor, scope: Scope, receive: Receive, send: Send) -> None:
         """The stream of a session, which ends when the server does, or the end of the session."""
         _introduce(scope, visitor)
+        streaming = False
+
+        async def send_and_note(part: Message) -> None:
+            nonlocal streaming
+            streaming = part["type"] == "http.response.start" or part.get("more_body", False)
+            await send(part)
+
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._cancel_when_draining, tasks.cancel_scope)
-            await self._stateful.handle_request(scope, receive, _with_error_data(send))
+            await self._stateful.handle_request(scope, receive, _with_error_data(send_and_note))
             tasks.cancel_scope.cancel()
+        if streaming:
+            await send({"type": "http.response.body", "body": b""})
 
     async def _cancel_when_draining(self, scope: anyio.CancelScope) -> None:
         await self._draining.wait()

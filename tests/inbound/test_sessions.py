@@ -1,0 +1,178 @@
+"""What only a live connection can do: progress, logs, questions, changes, cancelling, and an orderly end."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import mcp_types as types
+import pytest
+from mcp import Client
+from mcp.client.context import ClientRequestContext
+from mcp.server.subscriptions import ToolsListChanged
+
+from refdesk.calls import ListChanged, ResourceUpdated
+from refdesk.tools.registry import Tool
+from tests.conftest import Serve
+from tests.servers import NoArguments, RunningServer, whoami
+
+pytestmark = pytest.mark.anyio
+
+MODES = ["legacy", "2026-07-28"]
+
+
+@pytest.fixture
+async def server(serve: Serve) -> AsyncIterator[RunningServer]:
+    async with serve() as server:
+        yield server
+
+
+async def name_is_ann(context: ClientRequestContext, params: types.ElicitRequestParams) -> types.ElicitResult:
+    return types.ElicitResult(action="accept", content={"name": "Ann"})
+
+
+@pytest.mark.parametrize("mode", MODES)
+async def test_progress_and_logs_arrive_while_the_call_is_open(server: RunningServer, mode: Any) -> None:
+    steps: list[tuple[float, float | None, str | None]] = []
+    logs: list[Any] = []
+
+    async def on_progress(progress: float, total: float | None, message: str | None) -> None:
+        steps.append((progress, total, message))
+
+    async def on_log(params: types.LoggingMessageNotificationParams) -> None:
+        logs.append(params.data)
+
+    async with Client(f"{server.url}/mcp", mode=mode, logging_callback=on_log, log_level="debug") as client:
+        result = await client.call_tool("report", {}, progress_callback=on_progress)
+    assert isinstance(result, types.CallToolResult)
+    assert steps == [(1, 3, "step 1"), (2, 3, "step 2"), (3, 3, "step 3")]
+    assert logs == ["almost done"]
+
+
+async def test_logs_below_the_level_that_a_session_set_are_not_sent(server: RunningServer) -> None:
+    logs: list[Any] = []
+
+    async def on_log(params: types.LoggingMessageNotificationParams) -> None:
+        logs.append(params.data)
+
+    async with Client(f"{server.url}/mcp", mode="legacy", logging_callback=on_log) as client:
+        level = types.SetLevelRequest(params=types.SetLevelRequestParams(level="error"))
+        await client.session.send_request(level, types.EmptyResult)
+        await client.call_tool("report", {})
+    assert logs == []
+
+
+@pytest.mark.parametrize("mode", MODES)
+async def test_a_tool_can_ask_the_client_in_either_era(server: RunningServer, mode: Any) -> None:
+    async with Client(f"{server.url}/mcp", mode=mode, elicitation_callback=name_is_ann) as client:
+        result = await client.call_tool("ask_name", {})
+    assert isinstance(result, types.CallToolResult)
+    assert isinstance(result.content[0], types.TextContent)
+    assert result.content[0].text == "Hello Ann"
+
+
+async def test_a_client_that_cannot_be_asked_is_told_so(server: RunningServer) -> None:
+    plain = await server.call("tools/call", {"name": "ask_name", "arguments": {}})
+    assert plain["result"]["isError"] is True
+    async with Client(f"{server.url}/mcp", mode="legacy") as client:
+        result = await client.call_tool("ask_name", {})
+    assert isinstance(result, types.CallToolResult)
+    assert result.is_error
+
+
+async def test_a_plain_client_that_accepts_a_stream_gets_progress_without_a_session(server: RunningServer) -> None:
+    params = {"name": "report", "arguments": {}, "_meta": {"progressToken": "p"}}
+    message = {"jsonrpc": "2.0", "id": 5, "method": "tools/call", "params": params}
+    answer = await server.post(message, accept="application/json, text/event-stream")
+    events = [
+        json.loads(line.removeprefix("data: ")) for line in answer.text.splitlines() if line.startswith("data: {")
+    ]
+    steps = [event["params"]["progress"] for event in events if event.get("method") == "notifications/progress"]
+    assert steps == [1, 2, 3]
+    assert events[-1]["result"]["content"][0]["text"] == "reported"
+
+
+async def test_open_sessions_hear_that_a_list_changed(server: RunningServer) -> None:
+    heard: asyncio.Queue[str] = asyncio.Queue()
+
+    async def on_message(message: Any) -> None:
+        if isinstance(message, types.ToolListChangedNotification | types.ResourceUpdatedNotification):
+            heard.put_nowait(message.method)
+
+    async with Client(f"{server.url}/mcp", mode="legacy", message_handler=on_message) as client:
+        assert client.server_capabilities.tools is not None
+        assert client.server_capabilities.tools.list_changed
+        uri = "techdoc://refdesk/docs"
+        subscribe = types.SubscribeRequest(params=types.SubscribeRequestParams(uri=uri))
+        await client.session.send_request(subscribe, types.EmptyResult)
+        # The stream that carries it is opened by the client in its own time, so the change is told until it is heard.
+        for event, method in (
+            (ListChanged("tools"), "notifications/tools/list_changed"),
+            (ResourceUpdated(uri), "notifications/resources/updated"),
+        ):
+            async with asyncio.timeout(10):
+                while heard.empty():
+                    server.desk.registry.publish(event)
+                    await asyncio.sleep(0.05)
+                while await heard.get() != method:
+                    continue
+                while not heard.empty():
+                    heard.get_nowait()
+
+
+async def test_listeners_of_the_newest_revision_hear_it_too(server: RunningServer) -> None:
+    async with (
+        Client(f"{server.url}/mcp", mode="2026-07-28") as client,
+        client.listen(tools_list_changed=True) as events,
+    ):
+        server.desk.registry.add_tool(_late_tool())
+        async with asyncio.timeout(10):
+            async for event in events:
+                assert isinstance(event, ToolsListChanged)
+                break
+        listed = await client.list_tools(cache_mode="bypass")
+    assert "late" in {tool.name for tool in listed.tools}
+
+
+def _late_tool() -> Any:
+    return Tool("late", "Late", "Came later.", "docs", NoArguments, whoami)
+
+
+@pytest.mark.parametrize("mode", MODES)
+async def test_a_cancelled_call_stops_the_work_behind_it(server: RunningServer, mode: Any) -> None:
+    async with Client(f"{server.url}/mcp", mode=mode) as client:
+        call = asyncio.create_task(client.call_tool("hang", {}))
+        async with asyncio.timeout(10):
+            await server.probe.started.wait()
+            call.cancel()
+            await server.probe.cancelled.wait()
+
+
+async def test_a_stop_lets_calls_finish_and_ends_streams_at_once(serve: Serve) -> None:
+    async with serve(server__shutdown_grace_seconds=15) as server:
+        release = asyncio.Event()
+
+        async def slow(arguments: NoArguments, call: Any) -> str:
+            server.probe.started.set()
+            await release.wait()
+            return "finished"
+
+        server.desk.registry.add_tool(Tool("slow", "Slow", "Takes its time.", "docs", NoArguments, slow))
+        accept = "application/json, text/event-stream"
+        params = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
+        opening = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params}
+        opened = await server.post(opening, accept=accept)
+        headers = {"mcp-session-id": opened.headers["mcp-session-id"], "accept": accept}
+        async with server.http.stream("GET", "/mcp", headers=headers) as stream:
+            assert stream.status_code == 200
+            call = asyncio.create_task(server.call("tools/call", {"name": "slow", "arguments": {}}))
+            async with asyncio.timeout(10):
+                await server.probe.started.wait()
+                server.server.should_exit = True
+                async for _ in stream.aiter_raw():
+                    pass
+                assert not call.done()
+                release.set()
+                assert (await call)["result"]["content"][0]["text"] == "finished"
