@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -75,6 +76,12 @@ async def report(arguments: NoArguments, call: Call) -> str:
     return "reported"
 
 
+async def chatter(arguments: NoArguments, call: Call) -> str:
+    print("this belongs to the log", flush=True)  # noqa: T201 - what a careless tool would do
+    os.write(1, b"and so does this\n")
+    return "printed"
+
+
 async def ask_name(arguments: NoArguments, call: Call) -> str:
     schema = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
     answer = await call.client.ask("name", "elicitation/create", {"message": "Who?", "requestedSchema": schema})
@@ -101,6 +108,7 @@ def register_test_tools(desk: Desk) -> Probe:
         Tool("broken", "Broken", "Fails unforeseen.", "docs", NoArguments, broken),
         Tool("down", "Down", "Its engine is down.", "docs", NoArguments, down),
         Tool("hang", "Hang", "Never ends.", "docs", NoArguments, hang),
+        Tool("chatter", "Chatter", "Prints.", "docs", NoArguments, chatter),
         Tool("report", "Report", "Reports progress.", "docs", NoArguments, report, talks=True),
         Tool("ask_name", "Ask", "Asks the client.", "docs", NoArguments, ask_name, talks=True),
     ]

@@ -141,6 +141,8 @@ class MissingCapability(InvalidCall):
 class ToolFailure(RefdeskError):
     """What goes wrong inside a tool: a result with `isError` whose sentence says what to do next."""
 
+    code = INVALID_PARAMS  # where there is no result to say it in, such as a prompt
+
 
 class DocumentNotFound(ToolFailure):
     """No such document; another tenant's document answers exactly so."""

@@ -36,11 +36,13 @@ class Audience:
     def __init__(self) -> None:
         self._connections: dict[Connection, set[str]] = {}
         self._publishers: list[Publish] = []
+        self._waiting: set[Event] = set()
         self._send, self._receive = anyio.create_memory_object_stream[Event](BACKLOG)
 
     def notice(self, event: Event) -> None:
-        """Take an event; never waits. Beyond the backlog the newest is dropped: the lists are asked for anyway."""
-        if self._send.statistics().current_buffer_used < BACKLOG:
+        """Take an event; never waits. One that is waiting already is not told twice, and beyond the backlog none is."""
+        if event not in self._waiting and len(self._waiting) < BACKLOG:
+            self._waiting.add(event)
             self._send.send_nowait(event)
 
     def also_tell(self, publish: Publish) -> None:
@@ -72,6 +74,7 @@ class Audience:
 
     async def _deliver_all(self) -> None:
         async for event in self._receive:
+            self._waiting.discard(event)
             async with anyio.create_task_group() as deliveries:
                 for connection, uris in list(self._connections.items()):
                     deliveries.start_soon(_deliver, event, connection, frozenset(uris))

@@ -130,6 +130,8 @@ class SdkLanes:
 
 
 def _introduce(scope: Scope, visitor: Visitor) -> None:
+    """Tell the SDK who is there, and give it header values without the blanks that may follow them (RFC 9110, 5.5)."""
+    scope["headers"] = [(name, value.rstrip(b" \t")) for name, value in scope["headers"]]
     scope[VISITOR] = visitor
     scope["user"] = _principal(visitor.caller)
 

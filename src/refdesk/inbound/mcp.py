@@ -44,6 +44,9 @@ INSTRUCTIONS = (
 CACHE = CacheHint(ttl_ms=60_000, scope="private")
 """How long a client may reuse what it has: changes are announced to those who listen, others ask again in a minute."""
 
+STATE_KEY = secrets.token_bytes(32)
+"""Seals what a client carries for us from one request to the next; older than the worker processes, which share it."""
+
 Context = ServerRequestContext[Any, Any]
 
 _METHODS: Mapping[str, type[BaseModel]] = {
@@ -97,7 +100,7 @@ class SdkServer(Server[Any]):
         self.middleware = [
             _in_our_words,
             RequestStateBoundary(
-                RequestStateSecurity(keys=[secrets.token_bytes(32)], bind_principal=_principal), default_audience=NAME
+                RequestStateSecurity(keys=[STATE_KEY], bind_principal=_principal), default_audience=NAME
             ),
         ]
         for method, params in _METHODS.items():

@@ -1,0 +1,116 @@
+"""Standard input and output, by raw lines to a real process."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytestmark = [pytest.mark.anyio, pytest.mark.slow]
+
+ROOT = Path(__file__).parents[2]
+INITIALIZE = {
+    "jsonrpc": "2.0",
+    "id": "init",
+    "method": "initialize",
+    "params": {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}},
+}
+INITIALIZED = {"jsonrpc": "2.0", "method": "notifications/initialized"}
+ECHO = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "echo", "arguments": {"text": "hi"}}}
+
+
+class Session:
+    """A server process, written to and read from line by line."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        self.process = process
+        self.stdin, self.stdout = process.stdin, process.stdout
+
+    def send(self, *messages: Any) -> None:
+        for message in messages:
+            line = message if isinstance(message, bytes) else json.dumps(message).encode()
+            self.stdin.write(line + b"\n")
+
+    async def receive(self) -> dict[str, Any]:
+        async with asyncio.timeout(20):
+            message: dict[str, Any] = json.loads(await self.stdout.readline())
+        return message
+
+
+@asynccontextmanager
+async def session(tmp_path: Path) -> AsyncIterator[Session]:
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "tests.stdio_server", str(tmp_path), cwd=ROOT,
+        stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, limit=1 << 24,
+    )  # fmt: skip
+    opened = Session(process)
+    try:
+        opened.send(INITIALIZE, INITIALIZED)
+        assert (await opened.receive())["id"] == "init"
+        yield opened
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.communicate()
+
+
+@pytest.mark.parametrize(
+    ("line", "code"),
+    [
+        (b"garbage", -32700),
+        (b'{"jsonrpc":"2.0","id":1,"method":"\xff"}', -32700),
+        (b"[]", -32600),
+        (b'{"jsonrpc":"2.0","id":null,"method":"ping"}', -32600),
+        (b'{"jsonrpc":"2.0","id":1.5,"method":"ping"}', -32600),
+        (b'{"jsonrpc":"2.0","id":{},"method":"ping"}', -32600),
+        (b'{"jsonrpc":"2.0","id":1}', -32600),
+        (b'{"jsonrpc":"2.0","id":1,"method":"ping","params":' + b'{"a":' * 100 + b"1" + b"}" * 101, -32600),
+        (b'{"jsonrpc":"2.0","id":1,"method":"ping","params":{"x":"' + b"y" * 4_300_000 + b'"}}', -32600),
+    ],
+)
+async def test_a_bad_line_is_answered_and_costs_only_itself(tmp_path: Path, line: bytes, code: int) -> None:
+    async with session(tmp_path) as opened:
+        opened.send(line, b"", b"   ", ECHO)
+        refused = await opened.receive()
+        assert refused["error"]["code"] == code
+        assert set(refused["error"]["data"]) >= {"type", "detail", "retryable"}
+        assert (await opened.receive())["result"]["structuredContent"]["echoed"] == "hi"
+
+
+async def test_a_second_call_of_an_id_in_flight_is_refused_and_a_cancelled_id_is_free_again(tmp_path: Path) -> None:
+    hang = {"jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": {"name": "hang", "arguments": {}}}
+    cancel = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 7}}
+    async with session(tmp_path) as opened:
+        opened.send(hang, {"jsonrpc": "2.0", "id": 7, "method": "ping"})
+        refused = await opened.receive()
+        assert (refused["id"], refused["error"]["code"]) == (7, -32600)
+        opened.send(cancel, {"jsonrpc": "2.0", "id": 8, "method": "ping"})
+        while (answer := await opened.receive())["id"] != 8:
+            assert answer["id"] == 7
+        opened.send({"jsonrpc": "2.0", "id": 7, "method": "ping"})
+        assert (await opened.receive())["result"] == {}
+
+
+async def test_answers_under_way_go_out_before_the_end_and_nothing_else_does(tmp_path: Path) -> None:
+    async with session(tmp_path) as opened:
+        opened.send(*({**ECHO, "id": number} for number in range(20)))
+        opened.stdin.close()
+        async with asyncio.timeout(20):
+            output = await opened.stdout.read()
+            assert await opened.process.wait() == 0
+        answers = [json.loads(line) for line in output.splitlines()]
+        assert sorted(answer["id"] for answer in answers) == list(range(20))
+
+
+async def test_what_a_tool_prints_does_not_reach_the_protocol(tmp_path: Path) -> None:
+    async with session(tmp_path) as opened:
+        opened.send({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "chatter", "arguments": {}}})
+        assert (await opened.receive())["result"]["content"][0]["text"] == "printed"
