@@ -50,7 +50,7 @@ async def open_desk(
         catalogue = Catalogue(registry, config.toolsets, config.server.page_size)
         policies: list[Policy] = [
             Observe(log, metrics),
-            authenticate,
+            *([authenticate] if config.auth.required else []),
             Deadline(config.server.request_timeout_seconds),
         ]
         yield Desk(config, registry, catalogue, chain(policies, catalogue), authenticate, engine, metrics)

@@ -35,6 +35,7 @@ from refdesk.inbound.envelope import Notification, Request, id_of, parse, read_m
 from refdesk.inbound.lanes import SdkLanes
 from refdesk.inbound.mcp import SdkServer, Visitor
 from refdesk.inbound.plain import PlainLane
+from refdesk.inbound.sender import Sender
 from refdesk.inbound.services import Services
 from refdesk.inbound.watch import Watches
 from refdesk.inbound.wire import encode_error
@@ -117,18 +118,21 @@ class HttpApp:
             parsed = parse(body, max_depth=self._max_json_depth)
             message = read_message(parsed)
         except ProtocolError as error:
-            return await respond(send, 400, encode_error(id_of(parsed), error), JSON)
+            await respond(send, 400, encode_error(id_of(parsed), error), JSON)
+            return
         if (manager := self._sdk.choose(message, headers)) is not None:
             session = headers.get(b"mcp-session-id")
-            return await self._sdk.handle(manager, message, visitor, scope, replay(body, receive), send, session)
-        if isinstance(message, Request):
+            await self._sdk.handle(manager, message, visitor, scope, replay(body, receive), send, session)
+        elif isinstance(message, Request):
             with self._watches.over(receive):
                 answer = await self._plain.answer(message, visitor)
-            return await respond(send, 200, answer, JSON)
-        if isinstance(message, Notification):
-            return await respond(send, 202, b"")
-        stray = InvalidRequest("A response belongs to a session; send its Mcp-Session-Id")
-        await respond(send, 400, encode_error(None, stray), JSON)
+            if not (isinstance(send, Sender) and send.send_json(answer)):
+                await respond(send, 200, answer, JSON)
+        elif isinstance(message, Notification):
+            await respond(send, 202, b"")
+        else:
+            stray = InvalidRequest("A response belongs to a session; send its Mcp-Session-Id")
+            await respond(send, 400, encode_error(None, stray), JSON)
 
     async def _post_tool(self, scope: Scope, receive: Receive, send: Send, headers: Headers) -> None:
         visitor = self._visitor(scope, headers)

@@ -95,7 +95,7 @@ class HttpServer(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Say so once connections are taken."""
         await super().startup(sockets)
-        # What is there now stays: looking through it again and again for garbage would cost a quarter of a call.
+        # What is there now stays; looking for garbage in it again and again would be for nothing.
         gc.collect()
         gc.freeze()
         self._when_ready()

@@ -11,5 +11,5 @@ from refdesk.calls import Handler, Policy
 def chain(policies: Sequence[Policy], handler: Handler) -> Handler:
     """One handler that takes a call through every policy."""
     for policy in reversed(policies):
-        handler = partial(policy, proceed=handler)
+        handler = partial(policy.__call__, proceed=handler)
     return handler

