@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +11,7 @@ import pytest
 from tests.clients.npm import CACHE, Packages, Unavailable, newest_node
 from tests.clients.process import Ended, Server, environment, run, running_server
 
-NODE = Path(__file__).parent / "node"
+HERE = Path(__file__).parent
 
 
 @pytest.fixture(scope="module")
@@ -40,11 +39,9 @@ class Node:
 
 @pytest.fixture(scope="session")
 async def node() -> Node:
-    packages = Packages(NODE, CACHE / "clients")
+    packages = Packages(HERE / "node", CACHE / "clients")
     try:
         await packages.install()
-        for script in NODE.glob("*.mjs"):
-            shutil.copy(script, packages.folder)
         return Node(await newest_node(packages), packages)
     except Unavailable as why:
         pytest.skip(f"the JavaScript clients cannot be had: {why}")

@@ -11,7 +11,14 @@ from pathlib import Path
 from tests.clients.process import run
 
 CACHE = Path(__file__).parents[2] / ".cache"
-_QUIET = ("--ignore-scripts", "--no-audit", "--no-fund", "--no-update-notifier", "--fetch-retries=1", "--loglevel=error")
+_QUIET = (
+    "--ignore-scripts",
+    "--no-audit",
+    "--no-fund",
+    "--no-update-notifier",
+    "--fetch-retries=1",
+    "--loglevel=error",
+)
 _INSTALL_SECONDS = 240
 # The newest that any of the clients asks for.
 _OLDEST_NODE = (22, 19)
@@ -23,7 +30,7 @@ class Unavailable(Exception):
 
 @dataclass(frozen=True)
 class Packages:
-    """A manifest with its lock file, and the folder that its packages belong in."""
+    """A folder with a manifest, its lock file and our scripts, and the folder that it is installed in."""
 
     manifest: Path
     folder: Path
@@ -38,27 +45,25 @@ class Packages:
         return mark.exists() and mark.read_text() == self._lock()
 
     async def install(self) -> None:
-        """Bring in what is missing."""
-        if self.are_installed():
-            return
+        """Bring in what is missing, and all that is beside the manifest."""
+        shutil.copytree(self.manifest, self.folder, dirs_exist_ok=True)
+        if not self.are_installed():
+            self._mark().unlink(missing_ok=True)
+            await self._clean_install()
+            self._mark().write_text(self._lock())
+
+    async def _clean_install(self) -> None:
         npm = shutil.which("npm")
         if npm is None:
             raise Unavailable("npm is not installed")
-        self.folder.mkdir(parents=True, exist_ok=True)
-        for name in ("package.json", "package-lock.json"):
-            shutil.copy(self.manifest / name, self.folder)
-        await self._clean_install(npm)
-        self._mark().write_text(self._lock())
-
-    async def _clean_install(self, npm: str) -> None:
-        self._mark().unlink(missing_ok=True)
-        command = (npm, "ci", *_QUIET)
         try:
-            ended = await run(*command, cwd=self.folder, env=os.environ, seconds=_INSTALL_SECONDS)
+            ended = await run(npm, "ci", *_QUIET, cwd=self.folder, env=os.environ, seconds=_INSTALL_SECONDS)
         except TimeoutError:
             raise Unavailable(f"npm ci did not end within {_INSTALL_SECONDS} seconds") from None
         if ended.code != 0:
-            raise Unavailable(f"npm ci failed with code {ended.code}: {ended.err.strip()}")
+            # What went wrong comes first, and then how npm is used.
+            reason = " ".join(ended.err.split("\n")[:6])
+            raise Unavailable(f"npm ci failed with code {ended.code}: {reason}")
 
     def _mark(self) -> Path:
         return self.folder / "installed"

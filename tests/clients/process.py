@@ -99,7 +99,7 @@ class Ended:
 async def run(*command: str | Path, cwd: Path, env: Mapping[str, str], seconds: float) -> Ended:
     """Run a program to its end, or kill it after so many seconds and raise `TimeoutError`."""
     process = await asyncio.create_subprocess_exec(
-        *command, cwd=cwd, env=env,
+        *command, cwd=cwd, env=dict(env),
         stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
         start_new_session=True,
     )  # fmt: skip

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 
@@ -13,8 +13,10 @@ from refdesk.errors import InvalidRequest, ParseError
 MessageId = str | int
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
+# Tuples with names: one is made for every request, and a frozen dataclass takes three times as long.
+
+
+class Request(NamedTuple):
     """A message that wants an answer."""
 
     id: MessageId
@@ -22,8 +24,7 @@ class Request:
     params: Mapping[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class Notification:
+class Notification(NamedTuple):
     """A message that wants none."""
 
     method: str

@@ -9,7 +9,7 @@ import logging
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import mcp_types as types
 from mcp.server.caching import CacheHint
@@ -61,8 +61,7 @@ _METHODS: Mapping[str, type[BaseModel]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Visitor:
+class Visitor(NamedTuple):
     """What the HTTP door knows of a request that it hands to the SDK."""
 
     caller: Caller

@@ -9,41 +9,58 @@ from refdesk.errors import DeadlineExceeded
 
 
 class Deadline:
-    """The same bound for every call, counted from the moment it passed the door."""
+    """The same bound for every call, counted from the moment it passed the door.
+
+    Calls are written down in the order in which they will be due, so that one timer, for the first of them, is enough;
+    a time-out of its own for each would be the dearest part of a short call.
+    """
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
+        self._running: dict[_Running, float] = {}
+        self._timer: asyncio.TimerHandle | None = None
         # A desk lives in one loop; asking for it costs a system call each time before Python 3.12.
         self._loop = asyncio.get_running_loop()
 
     async def __call__(self, call: Call, proceed: Handler) -> Answer:
-        # A timer and nothing more: asyncio's own time-out costs three times as much, and this is on every call's path.
-        expiry = _Expiry(asyncio.current_task(self._loop))
-        timer = self._loop.call_later(self._seconds, expiry)
+        running = _Running(asyncio.current_task(self._loop))
+        due = self._running[running] = self._loop.time() + self._seconds
+        if self._timer is None:
+            self._timer = self._loop.call_at(due, self._stop_overdue)
         try:
             return await proceed(call)
         except asyncio.CancelledError:
-            if expiry.has_come and expiry.is_the_only_reason():
+            if running.is_only_overdue():
                 raise DeadlineExceeded(f"The call took longer than {self._seconds:g} s and was stopped") from None
             raise
         finally:
-            timer.cancel()
+            self._running.pop(running, None)
+
+    def _stop_overdue(self) -> None:
+        self._timer = None
+        now = self._loop.time()
+        for running, due in list(self._running.items()):
+            if due > now:
+                self._timer = self._loop.call_at(due, self._stop_overdue)
+                break
+            del self._running[running]
+            running.stop()
 
 
-class _Expiry:
-    """Cancels a task when it is called."""
+class _Running:
+    """A task with a call under way."""
 
-    __slots__ = ("has_come", "task")
+    __slots__ = ("_overdue", "_task")
 
     def __init__(self, task: asyncio.Task[object] | None) -> None:
-        self.task = task
-        self.has_come = False
+        self._task = task
+        self._overdue = False
 
-    def __call__(self) -> None:
-        if self.task is not None:
-            self.has_come = True
-            self.task.cancel()
+    def stop(self) -> None:
+        if self._task is not None:
+            self._overdue = True
+            self._task.cancel()
 
-    def is_the_only_reason(self) -> bool:
-        """Take our cancellation back; somebody else's may be left, and goes first."""
-        return self.task is not None and self.task.uncancel() == 0
+    def is_only_overdue(self) -> bool:
+        """Whether it was cancelled by us and nobody else; takes our cancellation back."""
+        return self._overdue and self._task is not None and self._task.uncancel() == 0

@@ -41,12 +41,4 @@ class Observe:
         finally:
             seconds = perf_counter() - started
             self._metrics.call_finished(method, tool, outcome, seconds)
-            self._log.call(
-                method=call.method[:200],
-                target=target[:200],
-                outcome=outcome,
-                ms=round(seconds * 1000, 3),
-                user=call.caller.user,
-                tenant=call.caller.tenant,
-                trace_id=call.trace_id,
-            )
+            self._log.call(call, target, outcome, seconds)
