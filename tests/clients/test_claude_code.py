@@ -17,6 +17,8 @@ pytestmark = [pytest.mark.anyio, pytest.mark.node, pytest.mark.timeout(300)]
 
 SEARCH = "mcp__refdesk__search_documentation"
 QUESTION = "How do I start the server?"
+# Without an address it would look for the real service, and wait for it.
+NO_MODEL = "http://127.0.0.1:9"
 
 
 @dataclass(frozen=True)
@@ -27,7 +29,7 @@ class ClaudeCode:
     program: Path
     home: Path
 
-    async def __call__(self, *arguments: str, model: str = "http://127.0.0.1:9") -> Ended:
+    async def __call__(self, *arguments: str, model: str = NO_MODEL) -> Ended:
         """Run it to its end; it has to succeed."""
         quiet = {"CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1", "DISABLE_AUTOUPDATER": "1"}
         env = environment(self.home, ANTHROPIC_BASE_URL=model, ANTHROPIC_API_KEY="stub", **quiet)
