@@ -75,6 +75,7 @@ class Desk:
         self.handle = handle
         self.identify = authenticate.identify
         self.listen = registry.listen
+        self.talks = catalogue.talks
         self.engine = engine
         self.metrics = metrics
 
@@ -82,11 +83,6 @@ class Desk:
         """Call a tool by its name, as the owner of this process unless a caller is given."""
         params = {"name": tool, "arguments": dict(arguments or {})}
         return await self.handle(Call(method="tools/call", params=params, caller=caller))
-
-    def talks(self, tool: str) -> bool:
-        """Whether a tool sends messages before its answer."""
-        found = self.catalogue.tool(tool)
-        return found is not None and found.talks
 
     def input_schema(self, tool: str) -> Mapping[str, Any] | None:
         """A tool's input schema, before live choices are filled in."""

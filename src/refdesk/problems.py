@@ -11,13 +11,16 @@ from pydantic_core import ErrorDetails
 from refdesk.errors import InvalidArguments, Problem
 
 
-def invalid_arguments(error: ValidationError, known: Sequence[str] = ()) -> InvalidArguments:
-    """Every wrong argument with the rule that it breaks; `known` names the arguments there are."""
-    return InvalidArguments([_problem(detail, known) for detail in error.errors(include_url=False)])
+def invalid_arguments(error: ValidationError, known: Sequence[str] = (), *, below: str = "") -> InvalidArguments:
+    """Every wrong argument with the rule that it breaks.
+
+    `known` names the arguments there are, `below` what they stand under, where they were not validated alone.
+    """
+    return InvalidArguments([_problem(detail, known, below) for detail in error.errors(include_url=False)])
 
 
-def _problem(detail: ErrorDetails, known: Sequence[str]) -> Problem:
-    argument = ".".join(str(part) for part in detail["loc"]) or "arguments"
+def _problem(detail: ErrorDetails, known: Sequence[str], below: str) -> Problem:
+    argument = ".".join(str(part) for part in detail["loc"]).removeprefix(f"{below}.") or "arguments"
     if detail["type"] == "extra_forbidden":
         return Problem(argument, _unknown_argument(argument, known))
     rule = _RULES.get(detail["type"])

@@ -105,9 +105,10 @@ class Log:
             self._file.close()
 
     def capture_standard_logging(self) -> None:
-        """Write what libraries log through `logging` in the same form; only their warnings, unless debugging."""
+        """Write what is logged through `logging` in the same form; of libraries only warnings, unless debugging."""
         root = logging.getLogger()
         root.handlers = [_Forward(self.events)]
+        logging.getLogger("refdesk").setLevel(LEVELS[self._level])
         root.setLevel(LEVELS[self._level] if self._level in ("debug", "error") else logging.WARNING)
 
 

@@ -9,8 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+import httpx2
 import mcp_types as types
 from mcp import Client, MCPError, StdioServerParameters
+from mcp.client.streamable_http import streamable_http_client
 from mcp_types import SERVER_INFO_META_KEY
 from pydantic import ConfigDict
 
@@ -104,6 +106,17 @@ async def streamable_http_newest(config: Config) -> AsyncIterator[Way]:
 
 
 @asynccontextmanager
+async def streamable_http_newest_by_the_sdk(config: Config) -> AsyncIterator[Way]:
+    """A header that names a parameter, though of no tool, is the SDK's to judge, and so the whole request is."""
+    async with (
+        running_server(config) as server,
+        httpx2.AsyncClient(headers={"mcp-param-none": "1"}, verify=False) as http,
+        Client(streamable_http_client(f"{server.url}/mcp", http_client=http), mode="2026-07-28") as client,
+    ):
+        yield Official(client)
+
+
+@asynccontextmanager
 async def streamable_http_session(config: Config) -> AsyncIterator[Way]:
     async with running_server(config) as server, Client(f"{server.url}/mcp", mode="legacy") as client:
         yield Official(client)
@@ -146,6 +159,7 @@ async def in_memory(config: Config) -> AsyncIterator[Way]:
 WAYS: dict[str, Callable[[Config], AbstractAsyncContextManager[Way]]] = {
     "plain": plain_http,
     "http-newest": streamable_http_newest,
+    "http-newest-sdk": streamable_http_newest_by_the_sdk,
     "http-session": streamable_http_session,
     "http-stateless": streamable_http_stateless,
     "stdio": stdio,

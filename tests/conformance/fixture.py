@@ -345,8 +345,8 @@ def _change_tools(registry: Registry) -> list[Tool[Any]]:
 Render = Callable[[Mapping[str, str], Call], Awaitable[Mapping[str, Any]]]
 
 
-def _prompt(name: str, description: str, render: Render, *arguments: PromptArgument) -> Prompt:
-    return Prompt(name, name.replace("_", " ").capitalize(), description, TOOLSET, arguments, render)
+def _prompt(name: str, description: str, render: Render, *arguments: PromptArgument, talks: bool = False) -> Prompt:
+    return Prompt(name, name.replace("_", " ").capitalize(), description, TOOLSET, arguments, render, talks=talks)
 
 
 def _prompts() -> list[Prompt]:
@@ -366,7 +366,7 @@ def _prompts() -> list[Prompt]:
             PromptArgument("resourceUri", "The resource to embed.", required=True),
         ),
         _prompt("test_prompt_with_image", "Holds an image.", _prompt_with_image),
-        _prompt("test_input_required_result_prompt", "Asks the user for the context.", _prompt_that_asks),
+        _prompt("test_input_required_result_prompt", "Asks the user for the context.", _prompt_that_asks, talks=True),
     ]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import signal
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -108,6 +109,22 @@ async def test_answers_under_way_go_out_before_the_end_and_nothing_else_does(tmp
             assert await opened.process.wait() == 0
         answers = [json.loads(line) for line in output.splitlines()]
         assert sorted(answer["id"] for answer in answers) == list(range(20))
+
+
+@pytest.mark.parametrize("which", [signal.SIGINT, signal.SIGTERM])
+async def test_a_signal_ends_it_at_once_though_nobody_closed_its_input(tmp_path: Path, which: signal.Signals) -> None:
+    command = [sys.executable, "-m", "refdesk", "serve", "--stdio", "--data", str(tmp_path)]
+    process = await asyncio.create_subprocess_exec(
+        *command, cwd=tmp_path, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE
+    )
+    opened = Session(process)
+    opened.send(INITIALIZE)
+    assert (await opened.receive())["id"] == "init"
+    process.send_signal(which)
+    async with asyncio.timeout(10):
+        assert await process.wait() == 0
+    opened.stdin.close()
+    await process.communicate()
 
 
 async def test_what_a_tool_prints_does_not_reach_the_protocol(tmp_path: Path) -> None:

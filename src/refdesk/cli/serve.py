@@ -26,7 +26,9 @@ def serve(arguments: Namespace) -> int:
     config = load_settings(arguments)
     if arguments.stdio:
         _run(_serve_stdio(config))
-        return 0
+        # Not by way of the interpreter's end: it would wait for the thread that may still wait for a line.
+        sys.stderr.flush()
+        os._exit(0)
     if config.server.workers > 1:
         return _serve_with_workers(config)
     _run(_serve_http(config, _bind(config)))

@@ -34,6 +34,7 @@ from refdesk.inbound.endpoints import OPEN_PAGES, PAGES, TOOLS, Endpoints
 from refdesk.inbound.envelope import Notification, Request, id_of, parse, read_message
 from refdesk.inbound.lanes import SdkLanes
 from refdesk.inbound.mcp import SdkServer, Visitor
+from refdesk.inbound.newest import VERSION as NEWEST_VERSION
 from refdesk.inbound.plain import PlainLane
 from refdesk.inbound.sender import Sender
 from refdesk.inbound.services import Services
@@ -125,9 +126,10 @@ class HttpApp:
             await self._sdk.handle(manager, message, visitor, scope, replay(body, receive), send, session)
         elif isinstance(message, Request):
             with self._watches.over(receive):
-                answer = await self._plain.answer(message, visitor)
-            if not (isinstance(send, Sender) and send.send_json(answer)):
-                await respond(send, 200, answer, JSON)
+                newest = headers.get(b"mcp-protocol-version") == NEWEST_VERSION
+                status, answer = await self._plain.answer(message, visitor, newest=newest)
+            if not (status == 200 and isinstance(send, Sender) and send.send_json(answer)):
+                await respond(send, status, answer, JSON)
         elif isinstance(message, Notification):
             await respond(send, 202, b"")
         else:

@@ -15,11 +15,13 @@ import orjson
 from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
 from mcp.server.auth.provider import AccessToken
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+from mcp.shared.inbound import x_mcp_header_map
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 
 from refdesk.calls import Caller
 from refdesk.config import ServerConfig
 from refdesk.errors import InvalidRequest
+from refdesk.inbound import newest
 from refdesk.inbound.asgi import JSON, Headers, Message, Receive, Scope, Send, respond
 from refdesk.inbound.envelope import Message as RpcMessage
 from refdesk.inbound.envelope import Request
@@ -35,7 +37,7 @@ class SdkLanes:
     """Requests that the SDK's transports answer; while `open` is entered."""
 
     def __init__(self, services: Services, settings: ServerConfig, server: SdkServer) -> None:
-        self._talks = services.talks
+        self._services = services
         # A session lives in one process: with several, the next request would find it only by luck.
         self._sessions_on = not settings.stateless and settings.workers == 1
         self._server = server
@@ -59,9 +61,11 @@ class SdkLanes:
 
     def choose(self, message: RpcMessage, headers: Headers) -> StreamableHTTPSessionManager | None:
         """The SDK's manager for a message that needs it; None for the plain lane."""
-        version = headers.get(b"mcp-protocol-version")
-        if b"mcp-session-id" in headers or (version is not None and version not in _HANDSHAKE_VERSIONS):
+        if b"mcp-session-id" in headers:
             return self._stateful
+        version = headers.get(b"mcp-protocol-version")
+        if version is not None and version not in _HANDSHAKE_VERSIONS:
+            return None if self._is_plain(message, headers) else self._stateful
         if not isinstance(message, Request) or b"text/event-stream" not in headers.get(b"accept", b""):
             return None
         if message.method == "initialize":
@@ -121,12 +125,22 @@ class SdkLanes:
         await self._draining.wait()
         scope.cancel()
 
+    def _is_plain(self, message: RpcMessage, headers: Headers) -> bool:
+        return isinstance(message, Request) and newest.is_plain(message, headers) and not self._needs_sdk(message)
+
+    def _needs_sdk(self, message: Request) -> bool:
+        """Whether what is called wants to talk, or to find some of its arguments in headers."""
+        if self._talks(message):
+            return True
+        schema = self._services.input_schema(message.params["name"]) if message.method == "tools/call" else None
+        return bool(x_mcp_header_map(schema))
+
     def _wants_messages(self, message: Request) -> bool:
-        if message.method != "tools/call":
-            return False
         meta = message.params.get("_meta")
-        asked = isinstance(meta, dict) and "progressToken" in meta
-        return asked or self._talks(str(message.params.get("name")))
+        return (isinstance(meta, dict) and "progressToken" in meta) or self._talks(message)
+
+    def _talks(self, message: Request) -> bool:
+        return self._services.talks(message.method, str(message.params.get("name")))
 
 
 def _introduce(scope: Scope, visitor: Visitor) -> None:

@@ -47,6 +47,8 @@ CACHE = CacheHint(ttl_ms=60_000, scope="private")
 STATE_KEY = secrets.token_bytes(32)
 """Seals what a client carries for us from one request to the next; older than the worker processes, which share it."""
 
+_ARRIVALS = frozenset({"initialize", "server/discover"})
+
 Context = ServerRequestContext[Any, Any]
 
 _METHODS: Mapping[str, type[BaseModel]] = {
@@ -229,14 +231,29 @@ _QUESTIONS: Mapping[str, _Question] = {
 }
 
 
+def log_arrival(method: str, params: Any) -> None:
+    """A client's first words, which tell what it is; nobody has checked them yet."""
+    meta = _member(params, "_meta")
+    about = _member(params, "clientInfo") or _member(meta, types.CLIENT_INFO_META_KEY)
+    asked = _member(params, "protocolVersion") or _member(meta, types.PROTOCOL_VERSION_META_KEY)
+    name, version = _member(about, "name"), _member(about, "version")
+    logger.info("%s by %.100r %.100r for revision %.20r", method, name, version, asked)
+
+
+def _member(value: Any, name: str) -> Any:
+    return value.get(name) if isinstance(value, Mapping) else None
+
+
 async def _in_our_words(ctx: Context, call_next: CallNext) -> HandlerResult:
     """Errors of ours in the SDK's type, and the SDK's own with the data that all of ours carry."""
+    if ctx.method in _ARRIVALS:
+        log_arrival(ctx.method, ctx.params)
     try:
         return await call_next(ctx)
     except RefdeskError as error:
         raise _sdk_error(error) from error
     except ValidationError as error:
-        raise _sdk_error(invalid_arguments(error)) from error
+        raise _sdk_error(invalid_arguments(error, below="params")) from error
     except MCPError as error:
         if error.error.code == types.METHOD_NOT_FOUND:
             raise _sdk_error(MethodNotFound(ctx.method)) from error

@@ -18,8 +18,9 @@ from refdesk.calls import Call, Handler
 from refdesk.errors import RefdeskError
 from refdesk.inbound.asgi import ClientGone
 from refdesk.inbound.envelope import Request
-from refdesk.inbound.mcp import SdkServer, Visitor
-from refdesk.inbound.wire import encode_error, encode_result
+from refdesk.inbound.mcp import CACHE, SdkServer, Visitor, log_arrival
+from refdesk.inbound.newest import Stamp, status_of
+from refdesk.inbound.wire import encode_error, encode_result, to_wire
 from refdesk.problems import invalid_arguments
 
 logger = logging.getLogger(__name__)
@@ -31,28 +32,29 @@ class PlainLane:
     def __init__(self, handle: Handler, server: SdkServer) -> None:
         self._handle = handle
         self._server = server
+        self._stamp = Stamp(server.server_info_stamp, CACHE)
         self._own_methods: dict[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {
             "initialize": self._initialize,
             "ping": _nothing,
             "logging/setLevel": _nothing,
         }
 
-    async def answer(self, request: Request, visitor: Visitor) -> bytes:
-        """The body that answers a request."""
+    async def answer(self, request: Request, visitor: Visitor, *, newest: bool = False) -> tuple[int, bytes]:
+        """The HTTP status and body that answer a request, in the newest revision's form or the older ones'."""
         try:
-            if (own := self._own_methods.get(request.method)) is not None:
-                return encode_result(request.id, own(request.params))
+            if not newest and (own := self._own_methods.get(request.method)) is not None:
+                return 200, encode_result(request.id, own(request.params))
             call = Call(
                 request.method, request.params, visitor.caller, trace_id=visitor.trace_id, toolsets=visitor.toolsets
             )
-            return encode_result(request.id, (await self._handle(call)).result)
+            result = (await self._handle(call)).result
+            return 200, encode_result(request.id, self._stamp(request.method, result) if newest else result)
         except ClientGone:
             raise
-        except RefdeskError as error:
-            return encode_error(request.id, error)
         except Exception as error:
-            logger.exception("a call failed in a way that nobody foresaw")
-            return encode_error(request.id, error)
+            if not isinstance(error, RefdeskError):
+                logger.exception("a call failed in a way that nobody foresaw")
+            return status_of(to_wire(error).code) if newest else 200, encode_error(request.id, error)
 
     def _initialize(self, params: Mapping[str, Any]) -> dict[str, Any]:
         """The handshake without a session; the same words as the SDK's."""
@@ -60,6 +62,7 @@ class PlainLane:
             asked = InitializeRequestParams.model_validate(params, by_name=False).protocol_version
         except ValidationError as error:
             raise invalid_arguments(error) from None
+        log_arrival("initialize", params)
         # Nothing can be announced to a client without a session.
         options = self._server.create_initialization_options(NotificationOptions())
         capabilities = options.capabilities.model_dump(by_alias=True, mode="json", exclude_none=True)

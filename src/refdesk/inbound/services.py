@@ -19,8 +19,8 @@ class Services(Protocol):
         """The caller behind a credential."""
         ...
 
-    def talks(self, tool: str) -> bool:
-        """Whether a tool sends messages before its answer."""
+    def talks(self, method: str, target: str) -> bool:
+        """Whether answering takes messages to the client before the answer."""
         ...
 
     def input_schema(self, tool: str) -> Mapping[str, Any] | None:

@@ -7,6 +7,7 @@ error. A line that is not a message is answered with the error that says why, an
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import BinaryIO
@@ -40,7 +41,15 @@ async def serve_stdio(services: Services, settings: ServerConfig) -> None:
         async with audience.open(), anyio.create_task_group() as tasks:
             tasks.start_soon(wire.read_into, to_server)
             tasks.start_soon(wire.write_from, from_server)
+            tasks.start_soon(_cancel_when_told_to_stop, tasks.cancel_scope)
             await server.run(incoming, outgoing, server.create_initialization_options())
+            tasks.cancel_scope.cancel()
+
+
+async def _cancel_when_told_to_stop(scope: anyio.CancelScope) -> None:
+    with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+        async for _ in signals:
+            scope.cancel()
 
 
 class Wire:

@@ -57,6 +57,15 @@ class Catalogue:
         tool = self._registry.tools.get(name)
         return tool if tool is not None and tool.toolset in self._toolsets else None
 
+    def talks(self, method: str, target: str) -> bool:
+        """Whether answering takes messages to the client before the answer."""
+        offered: Mapping[str, Tool[Any] | Prompt] = {}
+        if method == "tools/call":
+            offered = self._registry.tools
+        elif method == "prompts/get":
+            offered = self._registry.prompts
+        return target in offered and offered[target].talks
+
     def tools(self, call: Call) -> list[Tool[Any]]:
         """The tools open to this call, in the order of their registration."""
         toolsets = self._open_toolsets(call)
@@ -70,7 +79,8 @@ class Catalogue:
         if tool is None or (call.toolsets is not None and tool.toolset not in self._open_toolsets(call)):
             raise UnknownTool(_unknown("tool", call.target, [tool.name for tool in self.tools(call)]))
         try:
-            return await tool(call.params.get("arguments") or {}, call)
+            arguments = call.params.get("arguments")
+            return await tool({} if arguments is None else arguments, call)
         except ToolFailure as failure:
             return tool_answer([text_content(failure.detail)], is_error=True)
 
@@ -98,8 +108,8 @@ class Catalogue:
 
     async def _get_prompt(self, call: Call) -> dict[str, Any]:
         prompt = self._prompt(_text(call.params, "name"), call)
-        given = call.params.get("arguments") or {}
-        _check_prompt_arguments(prompt, given)
+        arguments = call.params.get("arguments")
+        given = _checked_prompt_arguments(prompt, {} if arguments is None else arguments)
         return dict(await prompt.render(given, call))
 
     async def _complete(self, call: Call) -> dict[str, Any]:
@@ -175,7 +185,7 @@ def _decode_cursor(cursor: object, name: str) -> int:
     raise InvalidArguments([Problem("cursor", "is not one that this list gave")])
 
 
-def _check_prompt_arguments(prompt: Prompt, given: object) -> None:
+def _checked_prompt_arguments(prompt: Prompt, given: object) -> Mapping[str, str]:
     if not isinstance(given, Mapping):
         raise InvalidArguments([Problem("arguments", "must be an object")])
     known = {argument.name for argument in prompt.arguments}
@@ -188,6 +198,7 @@ def _check_prompt_arguments(prompt: Prompt, given: object) -> None:
     problems += [Problem(str(name), "must be a string") for name, value in given.items() if not isinstance(value, str)]
     if problems:
         raise InvalidArguments(problems)
+    return given
 
 
 def _text(params: Mapping[str, Any], name: str, prefix: str = "", *, empty: bool = False) -> str:

@@ -161,6 +161,8 @@ class Prompt:
     toolset: str
     arguments: Sequence[PromptArgument]
     render: Callable[[Mapping[str, str], Call], Awaitable[Mapping[str, Any]]]
+    talks: bool = False
+    """As a tool's."""
 
     def listing(self) -> dict[str, Any]:
         """The prompt's entry in `prompts/list`."""

@@ -1,0 +1,96 @@
+"""The newest revision on the plain lane: which of its requests need nothing of the SDK, and what their answers carry.
+
+Only a request that would pass every check of the SDK is taken; whatever is odd about another is the SDK's to judge, so
+that there is one judge. No I/O.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from mcp.server.caching import CacheHint
+from mcp.shared.inbound import ERROR_CODE_HTTP_STATUS, NAME_BEARING_METHODS
+from mcp_types import (
+    CLIENT_CAPABILITIES_META_KEY,
+    CLIENT_INFO_META_KEY,
+    LOG_LEVEL_META_KEY,
+    PROTOCOL_VERSION_META_KEY,
+    SERVER_INFO_META_KEY,
+)
+from mcp_types.methods import CACHEABLE_METHODS
+from mcp_types.version import LATEST_MODERN_VERSION
+
+from refdesk.inbound.asgi import Headers
+from refdesk.inbound.envelope import Request
+
+VERSION: Final = LATEST_MODERN_VERSION.encode()
+METHODS: Final = frozenset(
+    {
+        "tools/list",
+        "tools/call",
+        "resources/list",
+        "resources/templates/list",
+        "resources/read",
+        "prompts/list",
+        "prompts/get",
+        "completion/complete",
+    }
+)
+_OF_A_SECOND_ROUND = ("inputResponses", "requestState")
+
+
+def is_plain(request: Request, headers: Headers) -> bool:
+    """Whether headers and envelope agree in every way that the revision asks for, and nothing is carried over."""
+    accept = headers.get(b"accept", b"")
+    return (
+        request.method in METHODS
+        and headers.get(b"mcp-protocol-version") == VERSION
+        and headers.get(b"mcp-method") == request.method.encode()
+        and b"application/json" in accept
+        and b"text/event-stream" in accept
+        and _is_envelope(request.params.get("_meta"))
+        and _is_named(request, headers.get(b"mcp-name"))
+        and not any(name in request.params for name in _OF_A_SECOND_ROUND)
+        and not any(name.startswith(b"mcp-param-") for name in headers)
+    )
+
+
+def status_of(code: int) -> int:
+    """The HTTP status that an error of this code has in this revision."""
+    return ERROR_CODE_HTTP_STATUS.get(code, 200)
+
+
+class Stamp:
+    """What every result of this revision carries."""
+
+    def __init__(self, server_info: dict[str, Any], cache: CacheHint) -> None:
+        self._meta = {SERVER_INFO_META_KEY: server_info}
+        self._cacheable = {"ttlMs": cache.ttl_ms, "cacheScope": cache.scope}
+
+    def __call__(self, method: str, result: dict[str, Any]) -> dict[str, Any]:
+        """The result with its envelope; the result itself is left alone."""
+        meta = result.get("_meta")
+        stamped = {"resultType": "complete", **result, "_meta": {**meta, **self._meta} if meta else self._meta}
+        return {**self._cacheable, **stamped} if method in CACHEABLE_METHODS else stamped
+
+
+def _is_envelope(meta: Any) -> bool:
+    if not isinstance(meta, dict) or meta.get(PROTOCOL_VERSION_META_KEY) != LATEST_MODERN_VERSION:
+        return False
+    info = meta.get(CLIENT_INFO_META_KEY, {"name": "", "version": ""})
+    return (
+        isinstance(meta.get(CLIENT_CAPABILITIES_META_KEY), dict)
+        and isinstance(info, dict)
+        and isinstance(info.get("name"), str)
+        and isinstance(info.get("version"), str)
+        and LOG_LEVEL_META_KEY not in meta
+    )
+
+
+def _is_named(request: Request, header: bytes | None) -> bool:
+    key = NAME_BEARING_METHODS.get(request.method)
+    if key is None:
+        return True
+    name = request.params.get(key)
+    # A name that does not fit into a header is sent encoded; the SDK decodes those.
+    return isinstance(name, str) and name.isascii() and header == name.encode()

@@ -1,0 +1,107 @@
+"""Requests of the newest revision get the same answer from the plain lane and from the SDK, to the letter."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import httpx2
+import pytest
+
+from tests.conftest import Serve
+from tests.servers import RunningServer
+
+pytestmark = pytest.mark.anyio
+
+ACCEPT = "application/json, text/event-stream"
+META = {
+    "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+    "io.modelcontextprotocol/clientCapabilities": {},
+    "io.modelcontextprotocol/clientInfo": {"name": "test", "version": "1"},
+}
+DOC_TYPE = {"name": "doc_type", "value": "r"}
+PROMPT = {"name": "answer_from_docs", "arguments": {"question": "why?"}}
+REF = {"type": "ref/prompt", "name": "answer_from_docs"}
+REQUESTS: dict[str, tuple[str, dict[str, Any]]] = {
+    "a list": ("tools/list", {}),
+    "a call": ("tools/call", {"name": "echo", "arguments": {"text": "hi"}}),
+    "a call with meta in its result": ("tools/call", {"name": "search_documentation", "arguments": {"query": "run"}}),
+    "a call that wants its progress": ("tools/call", {"name": "whoami", "_meta": {**META, "progressToken": 1}}),
+    "a failing tool": ("tools/call", {"name": "missing", "arguments": {}}),
+    "a wrong argument": ("tools/call", {"name": "echo", "arguments": {"text": 1}}),
+    "arguments in a list": ("tools/call", {"name": "echo", "arguments": []}),
+    "an unknown tool": ("tools/call", {"name": "nothing", "arguments": {}}),
+    "an engine that is down": ("tools/call", {"name": "down", "arguments": {}}),
+    "a tool that breaks": ("tools/call", {"name": "broken", "arguments": {}}),
+    "resources": ("resources/list", {}),
+    "templates": ("resources/templates/list", {}),
+    "a resource": ("resources/read", {"uri": "techdoc://refdesk/index.md"}),
+    "an unknown resource": ("resources/read", {"uri": "techdoc://refdesk/none.md"}),
+    "prompts": ("prompts/list", {}),
+    "a prompt": ("prompts/get", PROMPT),
+    "a prompt without its argument": ("prompts/get", {"name": "answer_from_docs"}),
+    "a completion": ("completion/complete", {"ref": REF, "argument": DOC_TYPE}),
+    "a bad cursor": ("tools/list", {"cursor": "x"}),
+}  # fmt: skip
+
+
+@pytest.fixture
+async def server(serve: Serve) -> AsyncIterator[RunningServer]:
+    async with serve() as server:
+        yield server
+
+
+def headers_for(method: str, params: dict[str, Any], **more: str) -> dict[str, str]:
+    name = params.get("name") or params.get("uri")
+    headers = {"accept": ACCEPT, "mcp-protocol-version": "2026-07-28", "mcp-method": method}
+    named = method in ("tools/call", "resources/read", "prompts/get")
+    return headers | ({"mcp-name": name} if named and name else {}) | more
+
+
+async def post(server: RunningServer, method: str, params: dict[str, Any], **more: str) -> httpx2.Response:
+    message = {"jsonrpc": "2.0", "id": 1, "method": method, "params": {"_meta": META, **params}}
+    return await server.http.post("/mcp", json=message, headers=headers_for(method, params, **more))
+
+
+@pytest.mark.parametrize("name", REQUESTS)
+async def test_both_lanes_give_the_same_answer(server: RunningServer, name: str) -> None:
+    method, params = REQUESTS[name]
+    plain = await post(server, method, params)
+    # A header for a parameter is the SDK's to judge, even one that no tool has.
+    by_sdk = await post(server, method, params, **{"mcp-param-none": "1"})
+    assert plain.status_code == by_sdk.status_code
+    assert plain.json() == by_sdk.json()
+    assert plain.headers["content-type"] == by_sdk.headers["content-type"]
+
+
+@pytest.mark.parametrize(
+    ("change", "code"),
+    [
+        ({"mcp-method": "tools/list"}, -32020),
+        ({"mcp-name": "whoami"}, -32020),
+        ({"mcp-protocol-version": "2099-01-01"}, -32020),
+    ],
+)
+async def test_headers_that_disagree_with_the_body_are_refused(
+    server: RunningServer, change: dict[str, str], code: int
+) -> None:
+    answer = await post(server, "tools/call", {"name": "echo", "arguments": {"text": "hi"}}, **change)
+    assert answer.status_code == 400
+    assert answer.json()["error"]["code"] == code
+    assert {"type", "detail", "retryable"} <= set(answer.json()["error"]["data"])
+
+
+@pytest.mark.parametrize("key", list(META)[:2])
+async def test_an_envelope_without_a_required_key_is_refused(server: RunningServer, key: str) -> None:
+    meta = {name: value for name, value in META.items() if name != key}
+    answer = await post(server, "tools/call", {"name": "echo", "arguments": {"text": "hi"}, "_meta": meta})
+    assert answer.status_code == 400
+    assert key in json.dumps(answer.json())
+
+
+async def test_a_name_that_does_not_fit_a_header_is_understood_encoded(server: RunningServer) -> None:
+    uri = "techdoc://refdesk/ünïcode.md"
+    encoded = "=?base64?dGVjaGRvYzovL3JlZmRlc2svw7xuw69jb2RlLm1k?="
+    answer = await post(server, "resources/read", {"uri": uri}, **{"mcp-name": encoded})
+    assert answer.json()["error"]["data"]["type"] == "UnknownResource"
