@@ -21,8 +21,9 @@ from typing import Any
 from fastmcp_environment import VERSION as FASTMCP_VERSION
 from fastmcp_environment import CannotInstall, fastmcp_python
 from load import ID, Measured, Plan
-from processes import Server, ServerFailed, cpus, pin, running
 from report import print_json, print_table, print_verdict
+
+from processes import Server, ServerFailed, cpus, pin, running
 
 HERE = Path(__file__).resolve().parent
 MAX_CALLS = 1_000_000
@@ -62,6 +63,8 @@ STATELESS = Lane(
     {**BOTH, "MCP-Protocol-Version": MODERN, "Mcp-Method": "tools/call", "Mcp-Name": "echo"},
     _message({**CALL, "_meta": META}),
 )
+BY_THE_SDK = Lane({**STATELESS.headers, "Mcp-Param-None": "1"}, STATELESS.body)
+"""A header for a parameter, though of no tool, is the SDK's to judge, and so Refdesk leaves it the whole request."""
 SESSION = Lane(
     {**BOTH, "MCP-Protocol-Version": HANDSHAKE},
     _message(CALL),
@@ -90,8 +93,9 @@ class Contestant:
 RAW, PLAIN_LANE, BARE_SDK, FASTMCP = "raw", "plain", "sdk", "fastmcp"
 CONTESTANTS = (
     Contestant(RAW, "raw ASGI echo (orjson)", "raw_echo.py", PLAIN),
-    Contestant(PLAIN_LANE, "Refdesk, plain lane", "refdesk_echo.py", PLAIN),
-    Contestant("modern", f"Refdesk, SDK lane {MODERN}", "refdesk_echo.py", STATELESS),
+    Contestant(PLAIN_LANE, "Refdesk, plain lane, bare JSON-RPC", "refdesk_echo.py", PLAIN),
+    Contestant("modern", f"Refdesk, plain lane {MODERN}", "refdesk_echo.py", STATELESS),
+    Contestant("modern-sdk", f"Refdesk, SDK lane {MODERN}", "refdesk_echo.py", BY_THE_SDK),
     Contestant("session", f"Refdesk, session {HANDSHAKE}", "refdesk_echo.py", SESSION),
     Contestant(BARE_SDK, f"bare MCP SDK {MODERN}", "sdk_echo.py", STATELESS),
     Contestant(FASTMCP, f"FastMCP {FASTMCP_VERSION} {MODERN}", "fastmcp_echo.py", STATELESS),

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.clients.npm import CACHE, Packages, Unavailable, suitable_node
-from tests.clients.process import Ended, Server, environment, run, running_server
+from tests.processes import Ended, Server, environment, run, running_server
 
 HERE = Path(__file__).parent
 

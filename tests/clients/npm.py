@@ -8,7 +8,7 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.clients.process import run
+from tests.processes import run
 
 CACHE = Path(__file__).parents[2] / ".cache"
 _CI = "ci --ignore-scripts --no-audit --no-fund --no-update-notifier --fetch-retries=1 --loglevel=error".split()

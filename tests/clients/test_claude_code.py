@@ -10,8 +10,8 @@ import pytest
 
 from tests.clients.conftest import HERE, Node
 from tests.clients.npm import CACHE, Packages, Unavailable
-from tests.clients.process import Ended, Server, environment, run
 from tests.clients.stub_model import Say, Use, stub_model
+from tests.processes import Ended, Server, environment, run
 
 pytestmark = [pytest.mark.anyio, pytest.mark.node, pytest.mark.timeout(300)]
 

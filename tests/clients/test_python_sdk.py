@@ -9,7 +9,7 @@ import pytest
 from mcp import Client, StdioServerParameters
 from mcp_types import PromptReference, ResourceTemplateReference, TextContent, TextResourceContents
 
-from tests.clients.process import REFDESK, Server, environment
+from tests.processes import REFDESK, Server, environment
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 

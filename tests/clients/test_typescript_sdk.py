@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.clients.conftest import Node
-from tests.clients.process import Ended, Server
+from tests.processes import Ended, Server
 
 # Most of it is for npm, the first time.
 pytestmark = [pytest.mark.anyio, pytest.mark.node, pytest.mark.timeout(300)]

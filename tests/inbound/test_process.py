@@ -10,16 +10,16 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from pathlib import Path
 
 import httpx2
 import pytest
 
+from tests.processes import REFDESK, environment, started_server
+
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
-REFDESK = [sys.executable, "-m", "refdesk"]
 SEARCH = {
     "jsonrpc": "2.0",
     "id": 1,
@@ -28,39 +28,11 @@ SEARCH = {
 }
 
 
-def environment(tmp_path: Path, **more: str) -> dict[str, str]:
-    return {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "REFDESK_DATA": str(tmp_path / "data"), **more}
-
-
-@asynccontextmanager
-async def running(
-    tmp_path: Path, *arguments: str, **more: str
-) -> AsyncIterator[tuple[asyncio.subprocess.Process, str]]:
-    """`refdesk serve` in a process of its own, and the address it says it is ready at."""
-    process = await asyncio.create_subprocess_exec(
-        *REFDESK, "serve", "--port", "0", *arguments,
-        env=environment(tmp_path, **more), cwd=tmp_path, stderr=asyncio.subprocess.PIPE,
-    )  # fmt: skip
-    assert process.stderr is not None
-    try:
-        async with asyncio.timeout(30):
-            while line := await process.stderr.readline():
-                if found := re.search(rb"http://[^\"]+(?=/mcp)", line):
-                    break
-            else:
-                raise AssertionError("the server ended before it was ready")
-        yield process, found[0].decode()
-    finally:
-        if process.returncode is None:
-            process.kill()
-        await process.communicate()
-
-
 def run(tmp_path: Path, *arguments: str, **more: str) -> subprocess.CompletedProcess[str]:
     command = [*REFDESK, *arguments]
     return subprocess.run(
         command,
-        env=environment(tmp_path, **more),
+        env=environment(tmp_path, REFDESK_DATA=str(tmp_path / "data"), **more),
         cwd=tmp_path,
         capture_output=True,
         text=True,
@@ -70,45 +42,39 @@ def run(tmp_path: Path, *arguments: str, **more: str) -> subprocess.CompletedPro
 
 
 async def test_it_answers_and_ends_with_zero_when_told_to_stop(tmp_path: Path) -> None:
-    async with running(tmp_path) as (process, url), httpx2.AsyncClient(verify=False) as http:
-        answer = await http.post(f"{url}/mcp", json=SEARCH)
+    async with started_server(tmp_path) as server, httpx2.AsyncClient(verify=False) as http:
+        answer = await http.post(f"{server.url}/mcp", json=SEARCH)
         assert answer.json()["result"]["content"]
-        process.send_signal(signal.SIGTERM)
-        async with asyncio.timeout(10):
-            assert await process.wait() == 0
+        await server.stop()
 
 
 async def test_several_workers_share_the_port_and_add_up_their_metrics(tmp_path: Path) -> None:
-    async with running(tmp_path, "--workers", "2") as (process, url):
+    async with started_server(tmp_path, "--workers", "2") as server:
         for _ in range(12):
             # A connection each, so that both workers get some.
             async with httpx2.AsyncClient(verify=False) as http:
-                assert (await http.post(f"{url}/mcp", json=SEARCH)).status_code == 200
+                assert (await http.post(f"{server.url}/mcp", json=SEARCH)).status_code == 200
         async with httpx2.AsyncClient(verify=False) as http:
-            metrics = (await http.get(f"{url}/metrics")).text
+            metrics = (await http.get(f"{server.url}/metrics")).text
         counts = re.findall(r"refdesk_calls_total\{.*search_documentation.*\} ([0-9.]+)", metrics)
         assert sum(map(float, counts)) == 12
-        process.send_signal(signal.SIGTERM)
-        async with asyncio.timeout(10):
-            assert await process.wait() == 0
+        await server.stop()
 
 
 async def test_a_worker_that_dies_is_replaced(tmp_path: Path) -> None:
-    async with running(tmp_path, "--workers", "2") as (process, url):
-        (victim, *_) = workers_of(process.pid)
+    async with started_server(tmp_path, "--workers", "2") as server:
+        (victim, *_) = workers_of(server.process.pid)
         os.kill(victim, signal.SIGKILL)
-        await until(lambda: len(pids := workers_of(process.pid)) == 2 and victim not in pids)
+        await until(lambda: len(pids := workers_of(server.process.pid)) == 2 and victim not in pids)
         async with httpx2.AsyncClient(verify=False) as http:
-            assert (await http.post(f"{url}/mcp", json=SEARCH)).status_code == 200
-        process.send_signal(signal.SIGTERM)
-        async with asyncio.timeout(10):
-            assert await process.wait() == 0
+            assert (await http.post(f"{server.url}/mcp", json=SEARCH)).status_code == 200
+        await server.stop()
 
 
 async def test_workers_do_not_outlive_a_parent_that_was_killed(tmp_path: Path) -> None:
-    async with running(tmp_path, "--workers", "2") as (process, _):
-        workers = workers_of(process.pid)
-        process.kill()
+    async with started_server(tmp_path, "--workers", "2") as server:
+        workers = workers_of(server.process.pid)
+        server.process.kill()
         await until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in workers))
 
 

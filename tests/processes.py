@@ -28,6 +28,7 @@ def environment(home: Path, **more: str) -> dict[str, str]:
 class Server:
     """A `refdesk serve` that is up."""
 
+    process: asyncio.subprocess.Process
     url: str = ""
     log: list[dict[str, Any]] = field(default_factory=list)
 
@@ -37,6 +38,12 @@ class Server:
             metrics = (await http.get(f"{self.url}/metrics")).text
         counted = re.findall(rf'refdesk_calls_total{{.*outcome="ok",tool="{tool}".*}} ([0-9.]+)', metrics)
         return sum(map(float, counted))
+
+    async def stop(self) -> None:
+        """Tell it to stop; it has to, in time and in order."""
+        self.process.send_signal(signal.SIGTERM)
+        async with asyncio.timeout(20):
+            assert await self.process.wait() == 0
 
     def complaints(self) -> list[dict[str, Any]]:
         """What the log holds that an operator would look into."""
@@ -51,28 +58,34 @@ class Server:
 
 
 @asynccontextmanager
-async def running_server(folder: Path) -> AsyncIterator[Server]:
-    """`refdesk serve` on a free port; at the end it has to stop in order, and to have had nothing to complain of."""
+async def started_server(folder: Path, *arguments: str, **more: str) -> AsyncIterator[Server]:
+    """`refdesk serve` on a free port, with more arguments and environment; killed at the end if it still runs."""
     process = await asyncio.create_subprocess_exec(
-        *REFDESK, "serve", "--port", "0", "--data", str(folder / "data"),
-        env=environment(folder), cwd=folder, stderr=asyncio.subprocess.PIPE,
+        *REFDESK, "serve", "--port", "0", "--data", str(folder / "data"), *arguments,
+        env=environment(folder, **more), cwd=folder, stderr=asyncio.subprocess.PIPE,
     )  # fmt: skip
     assert process.stderr is not None
-    server, ready = Server(), asyncio.Event()
+    server, ready = Server(process), asyncio.Event()
+    # Read all the time: a server whose log nobody takes in would stop to write it.
     reading = asyncio.create_task(_read_log(process.stderr, server, ready))
     try:
         async with asyncio.timeout(30):
             await ready.wait()
         assert server.url, "the server ended before it was ready"
         yield server
-        process.send_signal(signal.SIGTERM)
-        async with asyncio.timeout(20):
-            assert await process.wait() == 0
     finally:
         if process.returncode is None:
             process.kill()
             await process.wait()
         await reading
+
+
+@asynccontextmanager
+async def running_server(folder: Path) -> AsyncIterator[Server]:
+    """As above; at the end it has to stop in order, and to have had nothing to complain of."""
+    async with started_server(folder) as server:
+        yield server
+        await server.stop()
     assert server.complaints() == []
 
 
