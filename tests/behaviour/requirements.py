@@ -1,0 +1,164 @@
+"""What is promised to users, and the tests that show it: `file::test`, the file relative to this folder's parent."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Requirement(NamedTuple):
+    """A promise in one sentence."""
+
+    promise: str
+    shown_by: tuple[str, ...]
+
+
+REQUIREMENTS = {
+    "P1": Requirement(
+        "POST /mcp speaks Streamable HTTP in every revision of the SDK, with all of its methods.",
+        (
+            "conformance/test_conformance.py::test_every_scored_scenario_of_both_revisions_passes",
+            "behaviour/test_every_way_in.py::test_tools_are_listed_with_all_that_a_client_needs",
+            "inbound/test_sessions.py::test_progress_and_logs_arrive_while_the_call_is_open",
+            "inbound/test_sessions.py::test_open_sessions_hear_that_a_list_changed",
+            "inbound/test_sessions.py::test_listeners_of_the_newest_revision_hear_it_too",
+            "inbound/test_sessions.py::test_a_cancelled_call_stops_the_work_behind_it",
+            "inbound/test_door.py::test_a_long_list_comes_in_pages",
+            "behaviour/test_every_way_in.py::test_templates_are_listed_and_their_variables_completed",
+        ),
+    ),
+    "P2": Requirement(
+        "The same server works on standard input and output, with nothing but protocol on stdout.",
+        (
+            "inbound/test_stdio.py::test_what_a_tool_prints_does_not_reach_the_protocol",
+            "inbound/test_stdio.py::test_answers_under_way_go_out_before_the_end_and_nothing_else_does",
+        ),
+    ),
+    "P3": Requirement(
+        "Plain curl works with only a Content-Type; ids are echoed and a notification gets 202.",
+        (
+            "inbound/test_door.py::test_curl_needs_only_a_content_type",
+            "inbound/test_door.py::test_ids_are_echoed_as_they_came",
+            "inbound/test_door.py::test_a_notification_gets_202_and_no_body",
+            "inbound/test_door.py::test_initialize_works_without_a_session",
+        ),
+    ),
+    "P4": Requirement(
+        "JSON-RPC errors have their codes, name every wrong argument, and always carry the same data.",
+        (
+            "behaviour/test_every_way_in.py::test_every_wrong_argument_is_named_with_its_rule",
+            "behaviour/test_every_way_in.py::test_an_unknown_method_is_told_so",
+            "behaviour/test_every_way_in.py::test_an_unknown_tool_is_told_with_the_nearest_name",
+            "behaviour/test_every_way_in.py::test_a_call_without_a_name_is_an_invalid_argument",
+            "behaviour/test_every_way_in.py::test_a_cursor_that_no_list_gave_is_refused",
+            "behaviour/test_every_way_in.py::test_an_engine_that_is_down_is_an_error_with_a_time_to_come_back",
+            "behaviour/test_every_way_in.py::test_an_unforeseen_failure_tells_nothing_of_the_inside",
+            "inbound/test_door.py::test_a_malformed_message_is_told_what_is_wrong",
+        ),
+    ),
+    "P5": Requirement(
+        "What goes wrong inside a tool is a result that says what to do next.",
+        (
+            "behaviour/test_every_way_in.py::test_a_tool_that_fails_says_in_its_result_what_to_do",
+            "behaviour/test_every_way_in.py::test_a_document_that_is_not_there_is_a_tool_error_with_a_hint",
+        ),
+    ),
+    "P6": Requirement(
+        "Every tool is described and annotated; text and structure each stand alone.",
+        (
+            "tools/test_listing.py::test_every_tool_says_all_that_a_client_needs",
+            "tools/test_listing.py::test_the_list_costs_few_tokens",
+            "behaviour/test_every_way_in.py::test_a_structured_answer_stands_alone_in_text_and_in_structure",
+        ),
+    ),
+    "P6a": Requirement(
+        "An answer keeps to its budget, says what it spent and left out, and how to go on.",
+        (
+            "tools/test_documentation.py::test_an_answer_keeps_to_its_budget_and_tells_what_it_left_out",
+            "tools/test_documentation.py::test_the_default_answer_is_below_eight_kilobytes",
+            "tools/test_documentation.py::test_a_long_document_is_read_page_by_page_without_a_gap",
+        ),
+    ),
+    "P7": Requirement(
+        "/health, /ready, /metrics and / tell how the server is.",
+        (
+            "inbound/test_door.py::test_the_pages_tell_how_the_server_is",
+            "inbound/test_door.py::test_every_call_is_counted_and_no_made_up_name_becomes_a_label",
+        ),
+    ),
+    "P8a": Requirement(
+        "A bare GET is refused at once, a bad id is never swallowed, and one id is in flight only once.",
+        (
+            "inbound/test_door.py::test_a_bare_get_is_answered_at_once_with_405",
+            "inbound/test_door.py::test_an_id_that_is_none_is_an_error_and_never_swallowed",
+            "inbound/test_door.py::test_two_calls_of_one_id_in_a_session_cannot_be_in_flight",
+            "inbound/test_stdio.py::test_a_second_call_of_an_id_in_flight_is_refused_and_a_cancelled_id_is_free_again",
+        ),
+    ),
+    "P9": Requirement(
+        "It is a library, too.",
+        ("tools/test_documentation.py::test_the_first_question_of_a_new_user_is_answered",),
+    ),
+    "Y1": Requirement(
+        "Keys say who calls; without a valid one nothing is answered where they are required.",
+        (
+            "inbound/test_keys.py::test_a_key_says_who_calls",
+            "inbound/test_keys.py::test_without_a_valid_key_nothing_is_answered",
+            "inbound/test_keys.py::test_an_open_bind_without_keys_is_refused",
+            "inbound/test_keys.py::test_a_session_belongs_to_the_key_that_opened_it",
+        ),
+    ),
+    "Y2": Requirement(
+        "Origin and Host are checked, and CORS is for those that are configured.",
+        (
+            "inbound/test_door.py::test_a_foreign_origin_is_refused_everywhere",
+            "inbound/test_door.py::test_a_foreign_host_is_refused_everywhere",
+            "inbound/test_door.py::test_a_configured_origin_may_call_and_may_ask_first",
+        ),
+    ),
+    "Y6": Requirement(
+        "Every call has a deadline, and a client that goes away stops the work behind it.",
+        (
+            "inbound/test_door.py::test_a_call_that_lasts_too_long_is_stopped_and_told_so",
+            "inbound/test_door.py::test_a_client_that_leaves_stops_the_work_behind_it",
+        ),
+    ),
+    "Y7": Requirement(
+        "One structured line a call, without what was sent and without secrets.",
+        (
+            "policy/test_policies.py::test_every_call_is_one_line_without_its_arguments",
+            "inbound/test_process.py::test_secrets_do_not_appear_in_what_check_shows",
+        ),
+    ),
+    "docs": Requirement(
+        "The docs toolset finds passages with their sources and reads documents; its set names are a live list.",
+        (
+            "behaviour/test_every_way_in.py::test_a_search_answers_with_passages_and_their_sources",
+            "behaviour/test_every_way_in.py::test_a_document_is_read_by_its_id",
+            "behaviour/test_every_way_in.py::test_a_value_outside_the_live_list_is_refused_with_the_list",
+            "tools/test_documentation.py::test_another_tenants_document_answers_exactly_as_one_that_does_not_exist",
+        ),
+    ),
+    "resources and prompts": Requirement(
+        "Documentation sets and documents are resources; common jobs are prompts.",
+        (
+            "behaviour/test_every_way_in.py::test_resources_are_listed_and_read",
+            "behaviour/test_every_way_in.py::test_an_unknown_resource_is_an_invalid_argument",
+            "behaviour/test_every_way_in.py::test_prompts_are_listed_filled_in_and_completed",
+            "behaviour/test_every_way_in.py::test_a_prompt_without_its_argument_is_refused",
+        ),
+    ),
+    "slow clients": Requirement(
+        "Slow and greedy clients lose their connection before they cost anything.",
+        (
+            "inbound/test_hostile.py::test_500_slow_clients_are_gone_in_time_while_calls_go_on",
+            "inbound/test_hostile.py::test_100_half_sent_bodies_do_not_grow_memory_past_the_bound",
+        ),
+    ),
+    "stopping": Requirement(
+        "Told to stop, it finishes what is under way and ends with exit code 0.",
+        (
+            "inbound/test_sessions.py::test_a_stop_lets_calls_finish_and_ends_streams_at_once",
+            "inbound/test_process.py::test_it_answers_and_ends_with_zero_when_told_to_stop",
+        ),
+    ),
+}
