@@ -75,7 +75,7 @@ class Desk:
         self.handle = handle
         self.identify = authenticate.identify
         self.listen = registry.listen
-        self.talks = catalogue.talks
+        self.is_plain = catalogue.is_plain
         self.engine = engine
         self.metrics = metrics
 

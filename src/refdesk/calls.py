@@ -88,9 +88,13 @@ def new_trace_id() -> str:
     return f"{getrandbits(128):032x}"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Call:
-    """One request, after the door and before its answer."""
+    """One request, after the door and before its answer.
+
+    Not to be changed, though not frozen, which would double the cost of making one: a policy that wants another call
+    makes it with `replace`.
+    """
 
     method: str
     params: Mapping[str, Any] = field(default_factory=dict)
@@ -107,9 +111,9 @@ class Call:
         return target if isinstance(target, str) else ""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Answer:
-    """A result, in the shape that it has on the wire."""
+    """A result, in the shape that it has on the wire. Not to be changed either."""
 
     result: dict[str, Any]
 

@@ -5,6 +5,7 @@ In memory, each session for itself, and within bounds: what had to be dropped ca
 
 from __future__ import annotations
 
+import math
 import re
 from collections import deque
 from collections.abc import Callable
@@ -12,6 +13,7 @@ from dataclasses import dataclass
 from time import monotonic
 from typing import Any
 
+import anyio
 from mcp.server.auth.middleware.bearer_auth import AuthorizationContext
 from mcp.server.lowlevel.server import Server
 from mcp.server.streamable_http import EventCallback, EventMessage, EventStore, StreamableHTTPServerTransport
@@ -154,6 +156,16 @@ class ResumableSessions(StreamableHTTPSessionManager):
             max_sessions=settings.max_sessions,
         )
         self._events = Events(Bounds())
+
+    def touch(self, session_id: str, requestor: AuthorizationContext | None) -> bool:
+        """Whether this session is open, and its owner's; then it counts as used now."""
+        transport = self._server_instances.get(session_id)
+        if transport is None or transport.is_terminated or self._session_owners.get(session_id) != requestor:
+            return False
+        scope = transport.idle_scope
+        if scope is not None and math.isfinite(scope.deadline) and self.session_idle_timeout is not None:
+            scope.deadline = anyio.current_time() + self.session_idle_timeout
+        return True
 
     def _admit_session(self, requestor: AuthorizationContext | None) -> StreamableHTTPServerTransport | None:
         transport = super()._admit_session(requestor)

@@ -38,7 +38,7 @@ from refdesk.inbound.newest import VERSION as NEWEST_VERSION
 from refdesk.inbound.plain import PlainLane
 from refdesk.inbound.sender import Sender
 from refdesk.inbound.services import Services
-from refdesk.inbound.watch import Watches
+from refdesk.inbound.watch import CalledOff, Watches
 from refdesk.inbound.wire import encode_error
 
 MCP = "/mcp"
@@ -118,23 +118,28 @@ class HttpApp:
         try:
             parsed = parse(body, max_depth=self._max_json_depth)
             message = read_message(parsed)
+            manager = self._sdk.choose(message, visitor, headers)
+            if manager is not None:
+                session = headers.get(b"mcp-session-id")
+                await self._sdk.handle(manager, message, visitor, scope, replay(body, receive), send, session)
+            elif isinstance(message, Request):
+                newest = headers.get(b"mcp-protocol-version") == NEWEST_VERSION
+                with self._watches.over(receive) as watch:
+                    if b"mcp-session-id" in headers:
+                        with self._sdk.in_flight(headers[b"mcp-session-id"], message.id, watch):
+                            status, answer = await self._plain.answer(message, visitor)
+                    else:
+                        status, answer = await self._plain.answer(message, visitor, newest=newest)
+                if not (status == 200 and isinstance(send, Sender) and send.send_json(answer)):
+                    await respond(send, status, answer, JSON)
+            elif isinstance(message, Notification):
+                await respond(send, 202, b"")
+            else:
+                raise InvalidRequest("A response belongs to a session; send its Mcp-Session-Id")
         except ProtocolError as error:
             await respond(send, 400, encode_error(id_of(parsed), error), JSON)
-            return
-        if (manager := self._sdk.choose(message, headers)) is not None:
-            session = headers.get(b"mcp-session-id")
-            await self._sdk.handle(manager, message, visitor, scope, replay(body, receive), send, session)
-        elif isinstance(message, Request):
-            with self._watches.over(receive):
-                newest = headers.get(b"mcp-protocol-version") == NEWEST_VERSION
-                status, answer = await self._plain.answer(message, visitor, newest=newest)
-            if not (status == 200 and isinstance(send, Sender) and send.send_json(answer)):
-                await respond(send, status, answer, JSON)
-        elif isinstance(message, Notification):
+        except CalledOff:
             await respond(send, 202, b"")
-        else:
-            stray = InvalidRequest("A response belongs to a session; send its Mcp-Session-Id")
-            await respond(send, 400, encode_error(None, stray), JSON)
 
     async def _post_tool(self, scope: Scope, receive: Receive, send: Send, headers: Headers) -> None:
         visitor = self._visitor(scope, headers)

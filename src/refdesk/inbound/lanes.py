@@ -6,31 +6,32 @@ What needs none of it goes down the plain lane; `choose` says which.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from typing import Any
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from typing import Any, TypeGuard
 
 import anyio
 import orjson
-from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
+from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser, authorization_context
 from mcp.server.auth.provider import AccessToken
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
-from mcp.shared.inbound import x_mcp_header_map
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 
 from refdesk.calls import Caller
 from refdesk.config import ServerConfig
 from refdesk.errors import InvalidRequest
 from refdesk.inbound import newest
-from refdesk.inbound.asgi import JSON, Headers, Message, Receive, Scope, Send, respond
+from refdesk.inbound.asgi import Headers, Message, Receive, Scope, Send
 from refdesk.inbound.envelope import Message as RpcMessage
-from refdesk.inbound.envelope import Request
+from refdesk.inbound.envelope import MessageId, Notification, Request
 from refdesk.inbound.events import ResumableSessions
-from refdesk.inbound.mcp import VISITOR, SdkServer, Visitor
+from refdesk.inbound.mcp import METHODS, VISITOR, SdkServer, Visitor
 from refdesk.inbound.services import Services
-from refdesk.inbound.wire import encode_error
+from refdesk.inbound.watch import CalledOff, Watch
 
 _HANDSHAKE_VERSIONS = frozenset(version.encode() for version in HANDSHAKE_PROTOCOL_VERSIONS)
+_SAME_RESULTS = frozenset({b"2025-06-18", b"2025-11-25"})
+"""Revisions in which everything that our results hold is known."""
 
 
 class SdkLanes:
@@ -45,7 +46,7 @@ class SdkLanes:
         self._stateless = StreamableHTTPSessionManager(
             server, stateless=True, max_request_body_size=settings.max_body_bytes
         )
-        self._in_flight: set[tuple[bytes, str]] = set()
+        self._in_flight: dict[tuple[bytes, str], Watch | None] = {}
         self._draining = asyncio.Event()
 
     @asynccontextmanager
@@ -59,18 +60,37 @@ class SdkLanes:
         self._draining.set()
         self._server.listeners.close()
 
-    def choose(self, message: RpcMessage, headers: Headers) -> StreamableHTTPSessionManager | None:
+    def choose(self, message: RpcMessage, visitor: Visitor, headers: Headers) -> StreamableHTTPSessionManager | None:
         """The SDK's manager for a message that needs it; None for the plain lane."""
-        if b"mcp-session-id" in headers:
-            return self._stateful
-        version = headers.get(b"mcp-protocol-version")
+        version, session = headers.get(b"mcp-protocol-version"), headers.get(b"mcp-session-id")
+        if session is not None:
+            return None if self._is_plain_in(session, message, visitor, version) else self._stateful
         if version is not None and version not in _HANDSHAKE_VERSIONS:
-            return None if self._is_plain(message, headers) else self._stateful
+            return None if self._is_plain(message) and newest.is_plain(message, headers) else self._stateful
         if not isinstance(message, Request) or b"text/event-stream" not in headers.get(b"accept", b""):
             return None
         if message.method == "initialize":
             return self._stateful if self._sessions_on else None
-        return self._stateless if self._wants_messages(message) else None
+        return None if self._is_plain(message) else self._stateless
+
+    @contextmanager
+    def in_flight(self, session: bytes, id: MessageId, watch: Watch | None) -> Iterator[Callable[[], None]]:
+        """Two calls of one id in one session could not be told apart: the second is refused until the first is over.
+
+        What is given can be called when the answer goes out, before the client could send its next call.
+        """
+        key = (session, str(id))
+        if key in self._in_flight:
+            raise InvalidRequest("A request with this id is still being answered in this session")
+        self._in_flight[key] = watch
+
+        def release() -> None:
+            self._in_flight.pop(key, None)
+
+        try:
+            yield release
+        finally:
+            release()
 
     async def handle(
         self,
@@ -86,23 +106,17 @@ class SdkLanes:
         _introduce(scope, visitor)
         send = _with_error_data(send)
         if session is None or not isinstance(message, Request):
-            return await manager.handle_request(scope, receive, send)
-        # Two calls of one id in one session could not be told apart; the SDK would let one of them hang.
-        key = (session, str(message.id))
-        if key in self._in_flight:
-            error = InvalidRequest("A request with this id is still being answered in this session")
-            return await respond(send, 400, encode_error(message.id, error), JSON)
-        self._in_flight.add(key)
+            self._call_off(session, message, visitor)
+            await manager.handle_request(scope, receive, send)
+            return
+        with self.in_flight(session, message.id, None) as release:
 
-        async def send_and_release(part: Message) -> None:
-            if part["type"] == "http.response.body" and not part.get("more_body"):
-                self._in_flight.discard(key)
-            await send(part)
+            async def send_and_release(part: Message) -> None:
+                if part["type"] == "http.response.body" and not part.get("more_body"):
+                    release()
+                await send(part)
 
-        try:
             await manager.handle_request(scope, receive, send_and_release)
-        finally:
-            self._in_flight.discard(key)
 
     async def handle_session(self, visitor: Visitor, scope: Scope, receive: Receive, send: Send) -> None:
         """The stream of a session, which ends when the server does, or the end of the session."""
@@ -125,22 +139,29 @@ class SdkLanes:
         await self._draining.wait()
         scope.cancel()
 
-    def _is_plain(self, message: RpcMessage, headers: Headers) -> bool:
-        return isinstance(message, Request) and newest.is_plain(message, headers) and not self._needs_sdk(message)
+    def _is_plain(self, message: RpcMessage) -> TypeGuard[Request]:
+        """Whether a call of ours needs no more than a bare answer."""
+        return (
+            isinstance(message, Request)
+            and message.method in METHODS
+            and self._services.is_plain(message.method, str(message.params.get("name")))
+        )
 
-    def _needs_sdk(self, message: Request) -> bool:
-        """Whether what is called wants to talk, or to find some of its arguments in headers."""
-        if self._talks(message):
-            return True
-        schema = self._services.input_schema(message.params["name"]) if message.method == "tools/call" else None
-        return bool(x_mcp_header_map(schema))
+    def _is_plain_in(self, session: bytes, message: RpcMessage, visitor: Visitor, version: bytes | None) -> bool:
+        """The same in a session, where the SDK also knows what to leave out for the oldest revisions."""
+        return version in _SAME_RESULTS and self._is_plain(message) and self._is_open(session, visitor)
 
-    def _wants_messages(self, message: Request) -> bool:
-        meta = message.params.get("_meta")
-        return (isinstance(meta, dict) and "progressToken" in meta) or self._talks(message)
+    def _is_open(self, session: bytes, visitor: Visitor) -> bool:
+        user = _principal(visitor.caller)
+        return self._stateful.touch(session.decode("latin-1"), authorization_context(user) if user else None)
 
-    def _talks(self, message: Request) -> bool:
-        return self._services.talks(message.method, str(message.params.get("name")))
+    def _call_off(self, session: bytes | None, message: RpcMessage, visitor: Visitor) -> None:
+        """Cancel a call that the plain lane answers; the SDK knows only its own."""
+        if session is None or not isinstance(message, Notification) or message.method != "notifications/cancelled":
+            return
+        watch = self._in_flight.get((session, str(message.params.get("requestId"))))
+        if watch is not None and self._is_open(session, visitor):
+            watch.stop(CalledOff())
 
 
 def _introduce(scope: Scope, visitor: Visitor) -> None:

@@ -51,7 +51,7 @@ _ARRIVALS = frozenset({"initialize", "server/discover"})
 
 Context = ServerRequestContext[Any, Any]
 
-_METHODS: Mapping[str, type[BaseModel]] = {
+METHODS: Mapping[str, type[BaseModel]] = {
     "tools/list": types.PaginatedRequestParams,
     "tools/call": types.CallToolRequestParams,
     "resources/list": types.PaginatedRequestParams,
@@ -104,7 +104,7 @@ class SdkServer(Server[Any]):
                 RequestStateSecurity(keys=[STATE_KEY], bind_principal=_principal), default_audience=NAME
             ),
         ]
-        for method, params in _METHODS.items():
+        for method, params in METHODS.items():
             self.add_request_handler(method, params, self._serve)
         self.add_request_handler("resources/subscribe", types.SubscribeRequestParams, self._subscribe)
         self.add_request_handler("resources/unsubscribe", types.UnsubscribeRequestParams, self._unsubscribe)

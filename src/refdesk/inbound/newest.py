@@ -22,20 +22,9 @@ from mcp_types.version import LATEST_MODERN_VERSION
 
 from refdesk.inbound.asgi import Headers
 from refdesk.inbound.envelope import Request
+from refdesk.inbound.mcp import METHODS
 
 VERSION: Final = LATEST_MODERN_VERSION.encode()
-METHODS: Final = frozenset(
-    {
-        "tools/list",
-        "tools/call",
-        "resources/list",
-        "resources/templates/list",
-        "resources/read",
-        "prompts/list",
-        "prompts/get",
-        "completion/complete",
-    }
-)
 _OF_A_SECOND_ROUND = ("inputResponses", "requestState")
 
 

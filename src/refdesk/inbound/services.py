@@ -19,8 +19,8 @@ class Services(Protocol):
         """The caller behind a credential."""
         ...
 
-    def talks(self, method: str, target: str) -> bool:
-        """Whether answering takes messages to the client before the answer."""
+    def is_plain(self, method: str, target: str) -> bool:
+        """Whether a bare request and a bare answer are all that a call needs."""
         ...
 
     def input_schema(self, tool: str) -> Mapping[str, Any] | None:

@@ -1,4 +1,4 @@
-"""A client that goes away stops the work behind it.
+"""A client that goes away, or thinks better of it, stops the work behind its call.
 
 Most calls are over in a moment, so a call is only written down when it begins; now and then somebody looks who has
 been here for long, and only for those a task waits for the client to leave.
@@ -11,6 +11,10 @@ import asyncio
 from refdesk.inbound.asgi import ClientGone, Receive
 
 LOOK_EVERY_SECONDS = 0.1
+
+
+class CalledOff(Exception):
+    """The client has cancelled its call and wants no answer to it."""
 
 
 class Watches:
@@ -44,27 +48,28 @@ class Watches:
 
 
 class Watch:
-    """Around a call: cancels it when its client disconnects, and then raises `ClientGone` in its place."""
+    """Around a call: cancels it when its client disconnects or says so, and then raises the reason in its place."""
 
-    __slots__ = ("_gone", "_receive", "_task", "_watcher", "_watches")
+    __slots__ = ("_reason", "_receive", "_task", "_watcher", "_watches")
 
     def __init__(self, watches: Watches, receive: Receive) -> None:
         self._watches = watches
         self._receive = receive
-        self._gone = False
+        self._reason: Exception | None = None
         self._watcher: asyncio.Task[None] | None = None
 
-    def __enter__(self) -> None:
+    def __enter__(self) -> Watch:
         self._task = asyncio.current_task(self._watches.loop)
         self._watches.add(self)
+        return self
 
     def __exit__(self, kind: type[BaseException] | None, error: object, traceback: object) -> None:
         self._watches.forget(self)
         if self._watcher is not None:
             self._watcher.cancel()
-        if self._gone and self._task is not None:
+        if self._reason is not None and self._task is not None:
             self._task.uncancel()
-            raise ClientGone
+            raise self._reason
 
     def start(self) -> None:
         """Wait for the client to leave."""
@@ -73,6 +78,10 @@ class Watch:
     async def _watch(self) -> None:
         while (await self._receive())["type"] != "http.disconnect":
             continue
-        self._gone = True
-        if self._task is not None:
+        self.stop(ClientGone())
+
+    def stop(self, reason: Exception) -> None:
+        """Cancel the call; the reason is what it ends with."""
+        if self._task is not None and self._reason is None:
+            self._reason = reason
             self._task.cancel()

@@ -57,14 +57,14 @@ class Catalogue:
         tool = self._registry.tools.get(name)
         return tool if tool is not None and tool.toolset in self._toolsets else None
 
-    def talks(self, method: str, target: str) -> bool:
-        """Whether answering takes messages to the client before the answer."""
+    def is_plain(self, method: str, target: str) -> bool:
+        """Whether a bare request and a bare answer are all that a call needs."""
         offered: Mapping[str, Tool[Any] | Prompt] = {}
         if method == "tools/call":
             offered = self._registry.tools
         elif method == "prompts/get":
             offered = self._registry.prompts
-        return target in offered and offered[target].talks
+        return target not in offered or offered[target].is_plain
 
     def tools(self, call: Call) -> list[Tool[Any]]:
         """The tools open to this call, in the order of their registration."""

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Generic, Protocol, TypeVar
 
+import orjson
 from pydantic import ValidationError
 
 from refdesk.calls import Call, Event, ListChanged, Listener, text_content, tool_answer
@@ -75,6 +76,11 @@ class Tool(Generic[A]):
     def input_schema(self) -> Mapping[str, Any]:
         """The schema of the arguments, before live choices are filled in."""
         return self.schema if self.schema is not None else published_schema(self.arguments)
+
+    @cached_property
+    def is_plain(self) -> bool:
+        """Whether a bare request and a bare answer are all it needs: it neither talks nor reads headers."""
+        return not self.talks and b"x-mcp-header" not in orjson.dumps(self.input_schema)
 
     @cached_property
     def _listing(self) -> dict[str, Any]:
@@ -163,6 +169,11 @@ class Prompt:
     render: Callable[[Mapping[str, str], Call], Awaitable[Mapping[str, Any]]]
     talks: bool = False
     """As a tool's."""
+
+    @property
+    def is_plain(self) -> bool:
+        """As a tool's."""
+        return not self.talks
 
     def listing(self) -> dict[str, Any]:
         """The prompt's entry in `prompts/list`."""
