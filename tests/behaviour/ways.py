@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -61,11 +63,22 @@ class Plain:
         self._server = server
 
     async def __call__(self, method: str, params: Result | None = None) -> Result:
-        message = await self._server.call(method, params)
-        if "error" in message:
-            raise Failure(message["error"]["code"], message["error"]["message"], message["error"]["data"])
-        result: Result = message["result"]
-        return result
+        return _result_of(await self._server.call(method, params))
+
+
+class OldSession:
+    """A session whose client does not name its revision, as some do not: the SDK answers, in event streams."""
+
+    def __init__(self, server: RunningServer, session: str) -> None:
+        self._server = server
+        self._headers = {"accept": "application/json, text/event-stream", "mcp_session_id": session}
+        self._ids = count(2)
+
+    async def __call__(self, method: str, params: Result | None = None) -> Result:
+        message = {"jsonrpc": "2.0", "id": next(self._ids), "method": method, "params": params or {}}
+        answer = await self._server.post(message, **self._headers)
+        (data,) = [line[6:] for line in answer.text.splitlines() if line.startswith("data: {")]
+        return _result_of(json.loads(data))
 
 
 class Official:
@@ -81,6 +94,13 @@ class Official:
         except MCPError as error:
             raise Failure(error.error.code, error.error.message, error.error.data) from None
         return _without_envelope(result.model_dump(by_alias=True, exclude_none=True))
+
+
+def _result_of(message: dict[str, Any]) -> Result:
+    if "error" in message:
+        raise Failure(message["error"]["code"], message["error"]["message"], message["error"]["data"])
+    result: Result = message["result"]
+    return result
 
 
 def _without_envelope(result: Result) -> Result:
@@ -123,6 +143,17 @@ async def streamable_http_session(config: Config) -> AsyncIterator[Way]:
 
 
 @asynccontextmanager
+async def streamable_http_session_by_the_sdk(config: Config) -> AsyncIterator[Way]:
+    client = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "old", "version": "1"}}
+    opening = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": client}
+    async with running_server(config) as server:
+        opened = await server.post(opening, accept="application/json, text/event-stream")
+        session = opened.headers["mcp-session-id"]
+        await server.post({"jsonrpc": "2.0", "method": "notifications/initialized"}, mcp_session_id=session)
+        yield OldSession(server, session)
+
+
+@asynccontextmanager
 async def streamable_http_stateless(config: Config) -> AsyncIterator[Way]:
     stateless = config.model_copy(update={"server": config.server.model_copy(update={"stateless": True})})
     async with running_server(stateless) as server, Client(f"{server.url}/mcp", mode="legacy") as client:
@@ -161,6 +192,7 @@ WAYS: dict[str, Callable[[Config], AbstractAsyncContextManager[Way]]] = {
     "http-newest": streamable_http_newest,
     "http-newest-sdk": streamable_http_newest_by_the_sdk,
     "http-session": streamable_http_session,
+    "http-session-sdk": streamable_http_session_by_the_sdk,
     "http-stateless": streamable_http_stateless,
     "stdio": stdio,
     "stdio-newest": stdio_newest,
