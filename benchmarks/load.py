@@ -20,6 +20,7 @@ from functools import partial
 from typing import Any, cast
 
 import uvloop
+
 from processes import cpu_seconds
 
 ID = "10000000"

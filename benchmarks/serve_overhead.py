@@ -21,9 +21,8 @@ from typing import Any
 from fastmcp_environment import VERSION as FASTMCP_VERSION
 from fastmcp_environment import CannotInstall, fastmcp_python
 from load import ID, Measured, Plan
-from report import print_json, print_table, print_verdict
-
 from processes import Server, ServerFailed, cpus, pin, running
+from report import print_json, print_table, print_verdict
 
 HERE = Path(__file__).resolve().parent
 MAX_CALLS = 1_000_000

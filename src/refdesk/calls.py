@@ -107,7 +107,7 @@ class Call:
     @property
     def target(self) -> str:
         """What is called: the tool's or prompt's name, the resource's URI, or nothing."""
-        target = self.params.get("name") or self.params.get("uri") or ""
+        target = self.params.get("uri" if self.method.startswith("resources/") else "name")
         return target if isinstance(target, str) else ""
 
 

@@ -1,13 +1,14 @@
 """Every error a caller can meet, with the code it has on the wire.
 
     RefdeskError                      code, message safe to show, retryable, retry_after
-    ├─ ProtocolError                  the envelope: ParseError · InvalidRequest · MethodNotFound
+    ├─ ProtocolError                  the envelope: ParseError · InvalidRequest · MethodNotFound · TransportError
     ├─ InvalidCall                    the caller can mend it: UnknownTool · UnknownResource · UnknownPrompt ·
     │                                 InvalidArguments · MissingCapability
     ├─ ToolFailure                    told to the model as a tool result: DocumentNotFound · ClientCannot
     ├─ Refused                        policy said no: Unauthenticated · Forbidden · RateLimited · Overloaded ·
     │                                 DeadlineExceeded
     ├─ DependencyError                something behind us: EngineError · BreakerOpen
+    ├─ InternalError                  what nobody foresaw
     └─ ConfigError                    start-up only; holds every problem at once
 
 This module knows names and numbers, not transports: `inbound.wire` turns an error into JSON.
@@ -75,6 +76,14 @@ class MethodNotFound(ProtocolError):
     def __init__(self, method: str) -> None:
         super().__init__(f"Unknown method {method!r}")
         self.method = method
+
+
+class TransportError(ProtocolError):
+    """A request that the transport refuses: an unknown session, headers that disagree with the body."""
+
+
+class InternalError(RefdeskError):
+    """An error inside the server that nobody foresaw; its log says more."""
 
 
 class InvalidCall(RefdeskError):

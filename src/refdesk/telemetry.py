@@ -96,7 +96,9 @@ class Log:
             # The same line as the logger's, without its detours: this is on every call's path.
             self._lines.msg(orjson.dumps(fields, option=orjson.OPT_UTC_Z))
         else:
-            self.events.info("call", **{name: fields[name] for name in list(fields)[3:]})
+            for name in ("timestamp", "level", "event"):
+                del fields[name]
+            self.events.info("call", **fields)
 
     def close(self) -> None:
         """Write what waits; nothing may be logged afterwards."""
@@ -116,7 +118,7 @@ class Lines:
     """Writes lines to a stream; inside an event loop, all that one turn of it brought in one go."""
 
     def __init__(self, stream: BinaryIO) -> None:
-        self._stream = stream
+        self._stream: BinaryIO | None = stream
         self._waiting: list[bytes] = []
 
     def msg(self, line: bytes) -> None:
@@ -132,10 +134,14 @@ class Lines:
 
     def flush(self) -> None:
         """Write what waits."""
-        if self._waiting:
-            lines, self._waiting = self._waiting, []
-            self._stream.write(b"\n".join([*lines, b""]))
-            self._stream.flush()
+        lines, self._waiting = self._waiting, []
+        if lines and self._stream is not None:
+            try:
+                self._stream.write(b"\n".join([*lines, b""]))
+                self._stream.flush()
+            except OSError:
+                # Nobody reads it any more, or the disk is full; to complain of that would be to write to it.
+                self._stream = None
 
 
 class _Forward(logging.Handler):
@@ -145,7 +151,8 @@ class _Forward(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         exception = {"exc_info": record.exc_info} if record.exc_info and record.exc_info[0] else {}
-        self._logger.log(record.levelno, record.getMessage(), logger=record.name, **exception)
+        fields = getattr(record, "fields", {"logger": record.name})
+        self._logger.log(record.levelno, record.getMessage(), **fields, **exception)
 
 
 def _open_log_file(path: Path) -> BinaryIO:
@@ -170,7 +177,7 @@ def _json_line(_: Any, level: str, event: MutableMapping[str, Any]) -> bytes:
     # All in one step: a chain of small ones costs twice as much.
     if "exc_info" in event:
         event = structlog.processors.format_exc_info(_, level, event)
-    line = {"timestamp": datetime.now(UTC), "level": level, **event}
+    line = {"timestamp": datetime.now(UTC), "level": level, "event": event.pop("event", ""), **event}
     return orjson.dumps(line, default=str, option=orjson.OPT_NON_STR_KEYS | orjson.OPT_UTC_Z)
 
 

@@ -187,10 +187,7 @@ async def test_a_body_that_grows_over_the_limit_is_cut_off(server: RunningServer
                 await writer.drain()
         except ConnectionError:
             pass  # refused while still sending, as it should be
-        try:
-            answer = await reader.read(4096)
-        except ConnectionError:
-            answer = b" 413 "
+        answer = await reader.read(4096)
     assert b" 413 " in answer
     writer.close()
     assert await still_answers(server)
@@ -324,10 +321,14 @@ async def test_the_pages_tell_how_the_server_is(server: RunningServer) -> None:
 async def test_every_call_is_counted_and_no_made_up_name_becomes_a_label(server: RunningServer) -> None:
     await server.post(ECHO)
     await server.call("tools/call", {"name": "made-up-name", "arguments": {}})
+    await server.http.post("/mcp?toolsets=nope", json=request("tools/call", {"name": "made-up-2"}))
+    await server.call("tools/call", {"uri": "made-up-3"})
+    await server.call("tools/call", {"name": "", "uri": "made-up-4"})
+    await server.call("made-up-method")
     metrics = (await server.http.get("/metrics")).text
     assert 'refdesk_calls_total{method="tools/call",outcome="ok",tool="echo"} 1.0' in metrics
     assert 'outcome="UnknownTool"' in metrics
-    assert "made-up-name" not in metrics
+    assert "made-up" not in metrics
 
 
 async def test_a_long_list_comes_in_pages(serve: Serve) -> None:
@@ -342,31 +343,3 @@ async def test_a_long_list_comes_in_pages(serve: Serve) -> None:
                 break
             params = {"cursor": page["nextCursor"]}
         assert names == list(server.desk.registry.tools)
-
-
-async def test_half_sent_bodies_cannot_grow_past_the_common_bound(serve: Serve) -> None:
-    bound = 8 * 1024 * 1024
-    async with serve(server__max_inflight_body_bytes=bound, server__body_timeout_seconds=5) as server:
-        head = f"POST /mcp HTTP/1.1\r\nHost: localhost:{server.port}\r\nContent-Type: application/json\r\n"
-        held = 3_900_000
-        clients = []
-        for _ in range(20):
-            reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
-            writer.write(f"{head}Content-Length: 4000000\r\n\r\n".encode() + b"x" * held)
-            clients.append((reader, writer))
-        async with asyncio.timeout(20):
-            refused = 0
-            while refused < 20 - bound // held:
-                statuses = await asyncio.gather(*(_status(reader) for reader, _ in clients))
-                refused = sum(status == b"503" for status in statuses)
-        assert server.app.bodies.in_flight <= bound
-        assert await still_answers(server)
-        for _, writer in clients:
-            writer.close()
-
-
-async def _status(reader: asyncio.StreamReader) -> bytes | None:
-    """The status that has come so far, if any; it stays in the buffer."""
-    await asyncio.sleep(0.01)
-    head = bytes(reader._buffer)  # type: ignore[attr-defined]  # peeking is not in the public interface
-    return head.split()[1] if head else None

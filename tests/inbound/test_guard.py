@@ -210,7 +210,7 @@ class Server(uvicorn.Server):
 
 
 @dataclass
-class Desk:
+class Guarded:
     app: App
     server: Server
     address: tuple[str, int]
@@ -240,9 +240,9 @@ class Desk:
 
 
 @asynccontextmanager
-async def open_desk(
+async def open_guarded(
     limits: Limits, send_buffer: int | None = None, websocket: type[asyncio.Protocol] | None = None
-) -> AsyncIterator[Desk]:
+) -> AsyncIterator[Guarded]:
     """A running server; everything inside must be over in `PATIENCE_SECONDS`, its stopping included."""
     app = App()
     protocol = guarded_protocol(limits)
@@ -255,7 +255,7 @@ async def open_desk(
         # Clients may connect from here on; the server takes them up when it runs.
         listener.listen(1024)
         serving = asyncio.create_task(server.serve(sockets=[listener]))
-        desk = Desk(app, server, listener.getsockname(), serving)
+        desk = Guarded(app, server, listener.getsockname(), serving)
         try:
             yield desk
             app.release.set()
@@ -278,12 +278,12 @@ async def in_background(doing: Awaitable[None]) -> AsyncIterator[None]:
 
 
 async def test_a_connection_that_sends_nothing_is_closed_without_a_word() -> None:
-    async with open_desk(LIMITS) as desk, desk.client() as client:
+    async with open_guarded(LIMITS) as desk, desk.client() as client:
         assert await client.read_to_end() == b""
 
 
 async def test_headers_that_drip_are_answered_408_and_the_connection_closed() -> None:
-    async with open_desk(LIMITS) as desk, desk.client() as client:
+    async with open_guarded(LIMITS) as desk, desk.client() as client:
         await client.send(b"GET / HTTP/1.1\r\n")
         async with in_background(client.drip(b"x-slow: 1\r\n")):
             answer = await client.last_answer()
@@ -293,12 +293,12 @@ async def test_headers_that_drip_are_answered_408_and_the_connection_closed() ->
 
 
 async def test_blank_lines_that_drip_count_as_headers() -> None:
-    async with open_desk(LIMITS) as desk, desk.client() as client, in_background(client.drip(b"\r\n")):
+    async with open_guarded(LIMITS) as desk, desk.client() as client, in_background(client.drip(b"\r\n")):
         assert (await client.last_answer()).status == 408
 
 
 async def test_the_second_request_of_a_connection_has_a_header_deadline_too() -> None:
-    async with open_desk(LIMITS) as desk, desk.client() as client:
+    async with open_guarded(LIMITS) as desk, desk.client() as client:
         await client.send(GET)
         assert (await client.answer()).status == 200
         async with in_background(client.drip(GET[:-2] + b"x-slow: 1\r\n" * 100)):
@@ -306,14 +306,14 @@ async def test_the_second_request_of_a_connection_has_a_header_deadline_too() ->
 
 
 async def test_a_head_begun_in_the_same_packet_as_the_last_request_has_a_deadline() -> None:
-    async with open_desk(LIMITS) as desk, desk.client() as client:
+    async with open_guarded(LIMITS) as desk, desk.client() as client:
         await client.send(GET + b"GET / HT")
         assert (await client.answer()).status == 200
         assert (await client.last_answer()).status == 408
 
 
 async def test_a_body_that_drips_is_answered_408_and_the_application_sees_a_disconnect() -> None:
-    async with open_desk(LIMITS) as desk, desk.client() as client:
+    async with open_guarded(LIMITS) as desk, desk.client() as client:
         await client.send(b"POST /echo HTTP/1.1\r\nhost: desk\r\ncontent-length: 1000\r\n\r\n")
         async with in_background(client.drip(b"x")):
             answer = await client.last_answer()
@@ -323,7 +323,7 @@ async def test_a_body_that_drips_is_answered_408_and_the_application_sees_a_disc
 
 
 async def test_a_body_that_drips_into_a_started_answer_is_cut_off() -> None:
-    async with open_desk(LIMITS) as desk, desk.client() as client:
+    async with open_guarded(LIMITS) as desk, desk.client() as client:
         await client.send(b"POST /stream HTTP/1.1\r\nhost: desk\r\ncontent-length: 1000\r\n\r\n")
         async with in_background(client.drip(b"x")):
             received = await client.read_to_end()
@@ -333,7 +333,7 @@ async def test_a_body_that_drips_into_a_started_answer_is_cut_off() -> None:
 
 
 async def test_a_body_that_drips_after_its_answer_ends_the_connection() -> None:
-    async with open_desk(LIMITS) as desk, desk.client() as client:
+    async with open_guarded(LIMITS) as desk, desk.client() as client:
         await client.send(b"POST /early HTTP/1.1\r\nhost: desk\r\ncontent-length: 1000\r\n\r\n")
         async with in_background(client.drip(b"x")):
             assert (await client.answer()).body == b"early"
@@ -342,7 +342,7 @@ async def test_a_body_that_drips_after_its_answer_ends_the_connection() -> None:
 
 async def test_a_client_is_not_blamed_for_an_application_that_does_not_read() -> None:
     body = b"x" * 1_000_000
-    async with open_desk(LIMITS) as desk, desk.client() as client, desk.client() as witness:
+    async with open_guarded(LIMITS) as desk, desk.client() as client, desk.client() as witness:
         await client.send(b"POST /hold-body HTTP/1.1\r\nhost: desk\r\ncontent-length: %d\r\n\r\n" % len(body))
         await desk.app.entered.wait()
         sending = asyncio.create_task(client.send(body))
@@ -356,7 +356,7 @@ async def test_a_client_is_not_blamed_for_an_application_that_does_not_read() ->
 
 
 async def test_a_client_that_does_not_read_its_answer_is_cut_off() -> None:
-    async with open_desk(LIMITS) as desk, desk.client(receive_buffer=4096) as client:
+    async with open_guarded(LIMITS) as desk, desk.client(receive_buffer=4096) as client:
         await client.send(b"GET /big HTTP/1.1\r\nhost: desk\r\n\r\n")
         await desk.app.finished.wait()
         assert len(await client.read_to_end()) < 256 * 65536
@@ -364,7 +364,7 @@ async def test_a_client_that_does_not_read_its_answer_is_cut_off() -> None:
 
 @pytest.mark.parametrize("connection", [b"close", b"keep-alive"])
 async def test_an_unread_answer_too_small_to_stop_writing_cannot_hold_the_connection(connection: bytes) -> None:
-    async with open_desk(LIMITS, send_buffer=2048) as desk, desk.client(receive_buffer=2048) as client:
+    async with open_guarded(LIMITS, send_buffer=2048) as desk, desk.client(receive_buffer=2048) as client:
         await client.send(b"GET /half-big HTTP/1.1\r\nhost: desk\r\nconnection: %s\r\n\r\n" % connection)
         await desk.app.finished.wait()
         # A server stops when its last connection is gone.
@@ -389,7 +389,7 @@ async def test_an_unread_answer_too_small_to_stop_writing_cannot_hold_the_connec
     ],
 )
 async def test_a_head_without_end_is_answered_431(opening: bytes, more: bytes) -> None:
-    async with open_desk(PATIENT) as desk, desk.client() as client:
+    async with open_guarded(PATIENT) as desk, desk.client() as client:
         await client.send(opening)
         async with in_background(client.flood(more)):
             answer = await client.last_answer()
@@ -398,7 +398,7 @@ async def test_a_head_without_end_is_answered_431(opening: bytes, more: bytes) -
 
 
 async def test_a_head_over_the_cap_in_a_single_packet_is_answered_431() -> None:
-    async with open_desk(PATIENT) as desk, desk.client() as client:
+    async with open_guarded(PATIENT) as desk, desk.client() as client:
         await client.send(b"GET / HTTP/1.1\r\nx-long: " + b"x" * 4096 + b"\r\n\r\n")
         assert (await client.last_answer()).status == 431
         assert desk.app.paths == []
@@ -408,20 +408,20 @@ async def test_a_head_of_exactly_the_cap_with_a_long_body_is_served() -> None:
     head = b"POST /echo HTTP/1.1\r\ncontent-length: 300000\r\nx-long: \r\n\r\n"
     padded = head.replace(b"x-long: ", b"x-long: " + b"x" * (4096 - len(head)))
     body = b"y" * 300_000
-    async with open_desk(PATIENT) as desk, desk.client() as client:
+    async with open_guarded(PATIENT) as desk, desk.client() as client:
         await client.send(padded + body)
         assert (await client.answer()).body == body
 
 
 async def test_trailers_do_not_become_headers() -> None:
-    async with open_desk(PATIENT) as desk, desk.client() as client:
+    async with open_guarded(PATIENT) as desk, desk.client() as client:
         await client.send(CHUNKED + b"2;note=1\r\nhi\r\n0\r\nauthorization: late\r\n\r\n")
         assert (await client.answer()).body == b"hi"
         assert dict(desk.app.headers).keys() == {b"host", b"transfer-encoding"}
 
 
 async def test_a_connection_over_the_cap_is_turned_away_until_a_place_is_free() -> None:
-    async with open_desk(Limits(max_connections=2)) as desk, desk.client() as first:
+    async with open_guarded(Limits(max_connections=2)) as desk, desk.client() as first:
         async with desk.client() as second:
             for client in (first, second):
                 await client.send(GET)
@@ -437,7 +437,7 @@ async def test_a_connection_over_the_cap_is_turned_away_until_a_place_is_free() 
         await admitted(desk)
 
 
-async def admitted(desk: Desk) -> None:
+async def admitted(desk: Guarded) -> None:
     """Return once a new client is served; the server learns of a departure in its own time."""
     while True:
         async with desk.client() as client:
@@ -447,7 +447,7 @@ async def admitted(desk: Desk) -> None:
 
 
 async def test_a_crowd_over_the_cap_does_not_stay_even_if_it_does_not_leave() -> None:
-    async with open_desk(Limits(max_connections=1)) as desk, desk.client() as guest, AsyncExitStack() as crowd:
+    async with open_guarded(Limits(max_connections=1)) as desk, desk.client() as guest, AsyncExitStack() as crowd:
         await guest.send(GET)
         assert (await guest.answer()).status == 200
         for _ in range(200):
@@ -481,7 +481,7 @@ async def test_a_crowd_over_the_cap_does_not_stay_even_if_it_does_not_leave() ->
     ],
 )
 async def test_a_request_that_is_not_plain_http_1_is_answered_400(request_bytes: bytes) -> None:
-    async with open_desk(PATIENT) as desk, desk.client() as client:
+    async with open_guarded(PATIENT) as desk, desk.client() as client:
         await client.send(request_bytes)
         answer = await client.last_answer()
         assert answer.status == 400
@@ -490,20 +490,20 @@ async def test_a_request_that_is_not_plain_http_1_is_answered_400(request_bytes:
 
 
 async def test_a_broken_chunk_is_answered_400_and_the_application_sees_a_disconnect() -> None:
-    async with open_desk(PATIENT) as desk, desk.client() as client:
+    async with open_guarded(PATIENT) as desk, desk.client() as client:
         await client.send(CHUNKED + b"2\r\nhi\r\nnot-a-size\r\n")
         assert (await client.last_answer()).status == 400
         assert desk.app.disconnected.is_set()
 
 
 async def test_a_broken_body_behind_a_running_request_ends_the_connection_unanswered() -> None:
-    async with open_desk(PATIENT) as desk, desk.client() as client:
+    async with open_guarded(PATIENT) as desk, desk.client() as client:
         await client.send(b"GET /hold HTTP/1.1\r\nhost: desk\r\n\r\n" + CHUNKED + b"not-a-size\r\n")
         assert await client.read_to_end() == b""
 
 
 async def test_a_refused_client_may_go_on_sending_for_a_while_and_is_then_cut_off() -> None:
-    async with open_desk(PATIENT) as desk, desk.client() as client:
+    async with open_guarded(PATIENT) as desk, desk.client() as client:
         await client.send(b"nonsense\r\n\r\n")
         assert (await client.last_answer()).status == 400
         for _ in range(3):
@@ -512,7 +512,7 @@ async def test_a_refused_client_may_go_on_sending_for_a_while_and_is_then_cut_of
 
 
 async def test_a_broken_request_behind_a_good_one_does_not_take_its_answer() -> None:
-    async with open_desk(PATIENT) as desk, desk.client() as client:
+    async with open_guarded(PATIENT) as desk, desk.client() as client:
         await client.send(b"GET /hold HTTP/1.1\r\nhost: desk\r\n\r\nnonsense\r\n\r\n")
         await desk.app.entered.wait()
         desk.app.release.set()
@@ -522,7 +522,7 @@ async def test_a_broken_request_behind_a_good_one_does_not_take_its_answer() -> 
 
 async def test_what_follows_an_unknown_upgrade_is_not_taken_for_a_request() -> None:
     upgrade = b"connection: upgrade\r\nupgrade: other\r\ncontent-length: %d\r\n\r\n" % len(GET)
-    async with open_desk(PATIENT) as desk, desk.client() as client:
+    async with open_guarded(PATIENT) as desk, desk.client() as client:
         await client.send(b"POST /hold HTTP/1.1\r\nhost: desk\r\n" + upgrade)
         await desk.app.entered.wait()
         await client.send(GET)
@@ -536,7 +536,7 @@ async def test_what_follows_an_unknown_upgrade_is_not_taken_for_a_request() -> N
 
 
 async def test_a_connection_is_used_again_and_closed_when_idle() -> None:
-    async with open_desk(LIMITS) as desk, desk.client() as client:
+    async with open_guarded(LIMITS) as desk, desk.client() as client:
         for _ in range(3):
             await client.send(GET)
             answer = await client.answer()
@@ -546,7 +546,7 @@ async def test_a_connection_is_used_again_and_closed_when_idle() -> None:
 
 
 async def test_a_connection_whose_body_ends_after_its_answer_is_closed_when_idle() -> None:
-    async with open_desk(LIMITS) as desk, desk.client() as client:
+    async with open_guarded(LIMITS) as desk, desk.client() as client:
         await client.send(b"POST /early HTTP/1.1\r\nhost: desk\r\ncontent-length: 2\r\n\r\n")
         assert (await client.answer()).body == b"early"
         await client.send(b"hi")
@@ -559,7 +559,7 @@ async def test_a_connection_whose_body_ends_after_its_answer_is_closed_when_idle
 
 
 async def test_an_answer_may_take_longer_than_any_timeout() -> None:
-    async with open_desk(LIMITS) as desk, desk.client() as client:
+    async with open_guarded(LIMITS) as desk, desk.client() as client:
         await client.send(b"GET /hold HTTP/1.1\r\nhost: desk\r\n\r\n")
         for _ in range(3):
             async with desk.client() as witness:
@@ -589,7 +589,7 @@ class Upgraded(asyncio.Protocol):
 
 
 async def test_an_upgraded_connection_is_no_longer_timed() -> None:
-    async with open_desk(LIMITS, websocket=Upgraded) as desk, desk.client() as client:
+    async with open_guarded(LIMITS, websocket=Upgraded) as desk, desk.client() as client:
         await client.send(b"GET / HTTP/1.1\r\nhost: desk\r\nconnection: upgrade\r\nupgrade: websocket\r\n\r\n")
         assert await client.read() == b"upgraded"
         for _ in range(3):
@@ -601,7 +601,7 @@ async def test_an_upgraded_connection_is_no_longer_timed() -> None:
 
 async def test_pipelined_requests_are_answered_in_order() -> None:
     post = b"POST /echo HTTP/1.1\r\nhost: desk\r\ncontent-length: 5\r\n\r\nhello"
-    async with open_desk(LIMITS) as desk, desk.client() as client:
+    async with open_guarded(LIMITS) as desk, desk.client() as client:
         await client.send(GET + post + GET.replace(b"/ ", b"/last "))
         assert [(await client.answer()).body for _ in range(3)] == [b"/", b"hello", b"/last"]
         await client.send(GET)
@@ -609,7 +609,7 @@ async def test_pipelined_requests_are_answered_in_order() -> None:
 
 
 async def test_a_pipelined_body_may_wait_long_for_its_turn() -> None:
-    async with open_desk(LIMITS) as desk, desk.client() as client:
+    async with open_guarded(LIMITS) as desk, desk.client() as client:
         await client.send(b"GET /hold HTTP/1.1\r\nhost: desk\r\n\r\n")
         await client.send(b"POST /echo HTTP/1.1\r\nhost: desk\r\ncontent-length: 5\r\n\r\nhel")
         for _ in range(3):
@@ -622,7 +622,7 @@ async def test_a_pipelined_body_may_wait_long_for_its_turn() -> None:
 
 
 async def test_a_burst_of_pipelined_requests_is_answered_in_part_and_the_connection_closed() -> None:
-    async with open_desk(Limits()) as desk, desk.client() as client:
+    async with open_guarded(Limits()) as desk, desk.client() as client:
         await client.send(GET * 1000)
         received = await client.read_to_end()
         answered = received.count(b"HTTP/1.1 200 OK")
@@ -632,7 +632,7 @@ async def test_a_burst_of_pipelined_requests_is_answered_in_part_and_the_connect
 
 
 async def test_the_running_request_sees_its_client_leave_with_others_pipelined_behind_it() -> None:
-    async with open_desk(PATIENT) as desk:
+    async with open_guarded(PATIENT) as desk:
         async with desk.client() as client:
             await client.send(b"GET /stream HTTP/1.1\r\nhost: desk\r\n\r\n" + GET)
             await client.read()
@@ -641,7 +641,7 @@ async def test_the_running_request_sees_its_client_leave_with_others_pipelined_b
 
 
 async def test_a_stopping_server_answers_what_it_has_begun_and_closes_the_rest() -> None:
-    async with open_desk(PATIENT) as desk, desk.client() as busy, desk.client() as idle, desk.client() as silent:
+    async with open_guarded(PATIENT) as desk, desk.client() as busy, desk.client() as idle, desk.client() as silent:
         await idle.send(GET)
         assert (await idle.answer()).status == 200
         await busy.send(b"GET /hold HTTP/1.1\r\nhost: desk\r\n\r\n")
@@ -657,7 +657,7 @@ async def test_a_stopping_server_answers_what_it_has_begun_and_closes_the_rest()
 @pytest.mark.slow
 async def test_five_hundred_slow_clients_are_gone_while_others_are_served() -> None:
     limits = Limits(header_timeout_seconds=1.0, body_timeout_seconds=1.0, max_connections=1000)
-    async with open_desk(limits) as desk:
+    async with open_guarded(limits) as desk:
 
         async def slow(opening: bytes, drip: bytes) -> None:
             async with desk.client() as client:

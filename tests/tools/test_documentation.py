@@ -30,10 +30,20 @@ async def filled(desk: Desk) -> Desk:
     return desk
 
 
-async def test_the_first_question_of_a_new_user_is_answered(desk: Desk) -> None:
-    for question in ("How do I start the server?", "connect Claude Code", "require an API key", "use it with curl"):
-        answer = await desk.call("search_documentation", {"query": question})
-        assert answer.result["content"][0]["_meta"]["score"] > 0, question
+@pytest.mark.parametrize(
+    ("question", "source"),
+    [
+        ("How do I start the server?", "refdesk/index.md"),
+        ("connect Claude Code", "refdesk/how-to/connect-a-client.md"),
+        ("require an API key", "refdesk/how-to/require-api-keys.md"),
+        ("call it with curl", "refdesk/how-to/call-it-with-curl.md"),
+        ("use it as a Python library", "refdesk/how-to/use-it-as-a-library.md"),
+        ("MCP_API_KEY", "refdesk/how-to/require-api-keys.md"),
+    ],
+)
+async def test_the_first_question_of_a_new_user_is_answered(desk: Desk, question: str, source: str) -> None:
+    answer = await desk.call("search_documentation", {"query": question})
+    assert source in [item["_meta"]["metadata"]["source"] for item in answer.result["content"][:3]]
 
 
 async def test_the_best_match_comes_first_and_identifiers_are_found(filled: Desk) -> None:

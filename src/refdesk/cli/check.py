@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import json
+import sys
 from argparse import Namespace
 
 from refdesk.cli.settings import load_settings
+from refdesk.config import require_support, without_effect
 
 
 def check(arguments: Namespace) -> int:
     """Print that all is well, or every problem; with `--show`, every setting with its value and source."""
-    settings = load_settings(arguments).describe()
+    config = load_settings(arguments)
+    require_support(config)
+    for warning in without_effect(config):
+        print(f"refdesk: {warning}", file=sys.stderr)
+    settings = config.describe()
     if arguments.json:
         rows = [{"key": key, "value": value, "source": source} for key, value, source in settings]
         print(json.dumps(rows if arguments.show else {"status": "ok"}, indent=2, ensure_ascii=False))

@@ -1,4 +1,4 @@
-"""Writes the reference pages from the code they describe. Pages are text; no file is touched."""
+"""The reference pages, made from the code they describe: printed, or written into a folder."""
 
 from __future__ import annotations
 
@@ -13,16 +13,20 @@ from typing import Any
 
 from refdesk import errors
 from refdesk.app import open_desk
+from refdesk.cli.ask import all_tools
 from refdesk.cli.parser import build_parser
-from refdesk.config import ENVIRONMENT, SETTINGS, ApiKey, Setting, Variable, load, settings_of
+from refdesk.config import ENVIRONMENT, SETTINGS, ApiKey, Setting, Variable, has_no_effect_yet, load, settings_of
+from refdesk.inbound.wire import http_status
 from refdesk.telemetry import Metrics
 
 
 def reference(arguments: argparse.Namespace) -> int:
     """`refdesk reference`: print one page, or write them all into a folder."""
     if arguments.write:
+        folder = Path(arguments.write)
+        folder.mkdir(parents=True, exist_ok=True)
         for name, page in PAGES.items():
-            (Path(arguments.write) / f"{name}.md").write_text(page(), "utf-8")
+            (folder / f"{name}.md").write_text(page(), "utf-8")
     elif arguments.page:
         print(PAGES[arguments.page](), end="")
     else:
@@ -76,7 +80,8 @@ def _table(settings: Iterable[Setting]) -> str:
 
 
 def _row(setting: Setting) -> str:
-    cells = (f"`{setting.key}`", _default(setting), _kind(setting), _environment(setting.key), setting.description)
+    description = f"{setting.description} *No effect yet.*" if has_no_effect_yet(setting.key) else setting.description
+    cells = (f"`{setting.key}`", _default(setting), _kind(setting), _environment(setting.key), description)
     return f"| {' | '.join(cells)} |"
 
 
@@ -186,14 +191,10 @@ def _error_row(kind: type[errors.RefdeskError]) -> str:
 
 
 def _http_status(kind: type[errors.RefdeskError]) -> int:
-    from refdesk.inbound.wire import http_status
-
-    return http_status(kind.__new__(kind))
+    return http_status(kind)
 
 
 async def _listed_tools() -> list[dict[str, Any]]:
-    from refdesk.cli.ask import all_tools
-
     with tempfile.TemporaryDirectory() as folder:
         async with open_desk(load(None, {}, {"data_dir": folder})) as desk:
             return await all_tools(desk)

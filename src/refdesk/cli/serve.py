@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import secrets
 import socket
 import sys
 import tempfile
@@ -14,7 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from refdesk.cli.settings import load_settings
-from refdesk.config import Config
+from refdesk.config import Config, require_support, without_effect
 from refdesk.errors import ConfigError, RefdeskError
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 def serve(arguments: Namespace) -> int:
     """Run the server; answers its exit code."""
     config = load_settings(arguments)
+    require_support(config)
     if arguments.stdio:
         _run(_serve_stdio(config))
         # Not by way of the interpreter's end: it would wait for the thread that may still wait for a line.
@@ -43,7 +45,8 @@ def _serve_with_workers(config: Config) -> int:
         os.environ["PROMETHEUS_MULTIPROC_DIR"] = folder
         from refdesk.inbound.workers import run_workers
 
-        return run_workers(config.server.workers, partial(_work, config, _bind(config)))
+        work = partial(_work, config, _bind(config), secrets.token_bytes(32))
+        return run_workers(config.server.workers, work)
 
 
 def _bind(config: Config) -> socket.socket:
@@ -62,23 +65,26 @@ def _run(main: Coroutine[Any, Any, None]) -> None:
         uvloop.run(main)
 
 
-def _work(config: Config, listener: socket.socket) -> int:
+def _work(config: Config, listener: socket.socket, state_key: bytes) -> int:
+    from refdesk.inbound.workers import CANNOT_START
+
     try:
-        _run(_serve_http(config, listener))
+        _run(_serve_http(config, listener, state_key))
     except RefdeskError as error:
-        print(f"refdesk: {error.detail}", file=sys.stderr)
-        return 2
+        for line in error.detail.splitlines():
+            print(f"refdesk: {line}", file=sys.stderr)
+        return CANNOT_START
     return 0
 
 
-async def _serve_http(config: Config, listener: socket.socket) -> None:
+async def _serve_http(config: Config, listener: socket.socket, state_key: bytes | None = None) -> None:
     from refdesk.app import open_desk
     from refdesk.inbound.serve import serve_http, url_of
 
     with closing(_open_log(config)) as log:
         ready = partial(log.events.info, "ready", endpoint=f"{url_of(listener)}/mcp", pid=os.getpid())
         async with open_desk(config, log=log) as desk:
-            await serve_http(desk, config, listener, ready)
+            await serve_http(desk, config, listener, ready, state_key)
 
 
 async def _serve_stdio(config: Config) -> None:
@@ -95,4 +101,6 @@ def _open_log(config: Config) -> Log:
 
     log = Log(config.logging.level, config.logging.format, config.logging.file)
     log.capture_standard_logging()
+    for warning in without_effect(config):
+        log.events.warning(warning)
     return log

@@ -26,6 +26,7 @@ from refdesk.config.models import (
     ServerConfig,
 )
 from refdesk.config.settings import SETTINGS, Setting, settings_of
+from refdesk.config.support import has_no_effect_yet, require_support, without_effect
 
 __all__ = [
     "ENVIRONMENT",
@@ -52,6 +53,9 @@ __all__ = [
     "Url",
     "Variable",
     "find",
+    "has_no_effect_yet",
     "load",
+    "require_support",
     "settings_of",
+    "without_effect",
 ]

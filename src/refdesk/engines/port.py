@@ -12,6 +12,9 @@ from typing import Protocol
 
 from refdesk.calls import TenantId
 
+SHARED = TenantId("")
+"""The tenant whose documents everybody can read: what comes with Refdesk itself."""
+
 
 @dataclass(frozen=True, slots=True)
 class DocumentationSet:
@@ -76,5 +79,5 @@ class Engine(Protocol):
         ...
 
     async def check(self) -> str:
-        """One word on how the engine is, for readiness; raises EngineError when it cannot answer."""
+        """A few words for people on how the engine is; raises EngineError when it cannot answer."""
         ...

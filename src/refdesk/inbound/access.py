@@ -1,4 +1,4 @@
-"""Whom the HTTP door lets in: exact rules for the Host and Origin headers, CORS, and where a key may stand.
+"""Whom the HTTP door lets in: exact rules for the Host and Origin headers, and where a key may stand.
 
 Pure decisions on header values; a browser that was lured here by a rebound name or a foreign page is told no.
 """
@@ -12,6 +12,9 @@ from dataclasses import dataclass, field
 from refdesk.config import ServerConfig
 
 ANY = "*"
+KNOWN_HOSTS = 256
+"""How many spellings that were found good are remembered; clients have one or two, an attacker any number."""
+
 LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
 
 _HOST = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([A-Za-z0-9._-]+))(?::([0-9]{1,5}))?")
@@ -34,7 +37,7 @@ class Access:
         if header in self._known_hosts:
             return True
         allowed = self._allows_new_host(header)
-        if allowed and len(self._known_hosts) < 256:
+        if allowed and len(self._known_hosts) < KNOWN_HOSTS:
             self._known_hosts.add(header)
         return allowed
 
@@ -69,8 +72,8 @@ def access_rules(settings: ServerConfig, port: int, *, authenticated: bool) -> A
     )
 
 
-def bearer(authorization: bytes | None, api_key: bytes | None) -> str | None:
-    """The key in `Authorization: Bearer …` or `X-API-Key`, if there is exactly one word of it."""
+def presented_key(authorization: bytes | None, api_key: bytes | None) -> str | None:
+    """The key in `Authorization: Bearer …` or else `X-API-Key`; None when neither was sent, empty when it is no key."""
     if authorization is not None:
         scheme, _, key = authorization.decode("utf-8", "replace").partition(" ")
         return key.strip() if scheme.lower() == "bearer" and key.strip() else ""

@@ -9,12 +9,12 @@ import orjson
 from mcp_types.version import LATEST_MODERN_VERSION
 
 from refdesk.calls import Call
-from refdesk.config import Config
-from refdesk.errors import RefdeskError
-from refdesk.inbound.asgi import JSON, ClientGone, Receive, Reject, Send, respond, respond_json
+from refdesk.config import ServerConfig
+from refdesk.errors import ProtocolError, RefdeskError
+from refdesk.inbound.asgi import JSON, Receive, Reject, Send, respond, respond_json
 from refdesk.inbound.envelope import parse
-from refdesk.inbound.mcp import Visitor
 from refdesk.inbound.services import Services
+from refdesk.inbound.visitor import Visitor
 from refdesk.inbound.watch import Watches
 from refdesk.inbound.wire import http_status, to_wire
 from refdesk.version import __version__
@@ -32,10 +32,11 @@ TEXT = (b"content-type", b"text/plain; version=0.0.4; charset=utf-8")
 class Endpoints:
     """Answers for paths other than `/mcp`."""
 
-    def __init__(self, services: Services, config: Config, watches: Watches) -> None:
+    def __init__(self, services: Services, settings: ServerConfig, watches: Watches, *, metrics: bool) -> None:
         self._services = services
-        self._config = config
+        self._settings = settings
         self._watches = watches
+        self._metrics_on = metrics
         self.draining = False
 
     async def page(self, path: str, visitor: Visitor | None, send: Send) -> None:
@@ -51,26 +52,26 @@ class Endpoints:
                 await self._metrics(send)
             case _:
                 assert visitor is not None
-                await respond_json(send, 200, await self._answer("tools/list", {}, visitor))
+                await self._answer("tools/list", {}, visitor, send)
 
     async def call_tool(self, name: str, body: bytes, visitor: Visitor, receive: Receive, send: Send) -> None:
         """A tool with its arguments as the body."""
         try:
-            arguments = parse(body, max_depth=self._config.server.max_json_depth) if body else {}
-        except RefdeskError as error:
-            raise rejected(error) from None
+            arguments = parse(body, max_depth=self._settings.max_json_depth) if body else {}
+        except ProtocolError as error:
+            await _respond_error(send, error)
+            return
         with self._watches.over(receive):
-            result = await self._answer("tools/call", {"name": name, "arguments": arguments}, visitor)
-        await respond(send, 200, orjson.dumps(result), JSON)
+            await self._answer("tools/call", {"name": name, "arguments": arguments}, visitor, send)
 
-    async def _answer(self, method: str, params: dict[str, Any], visitor: Visitor) -> dict[str, Any]:
+    async def _answer(self, method: str, params: dict[str, Any], visitor: Visitor, send: Send) -> None:
         call = Call(method, params, visitor.caller, trace_id=visitor.trace_id, toolsets=visitor.toolsets)
         try:
-            return (await self._services.handle(call)).result
-        except ClientGone:
-            raise
+            answer = await self._services.handle(call)
         except Exception as error:  # noqa: BLE001 - the last stop before the wire
-            raise rejected(error) from None
+            await _respond_error(send, error)
+        else:
+            await respond(send, 200, orjson.dumps(answer.result), JSON)
 
     async def _ready(self, send: Send) -> None:
         ready, checks = await self._services.readiness()
@@ -80,19 +81,19 @@ class Endpoints:
         await respond_json(send, 200 if ready else 503, body)
 
     async def _metrics(self, send: Send) -> None:
-        if not self._config.monitoring.prometheus.enabled:
+        if not self._metrics_on:
             raise Reject(404, {"detail": "Metrics are switched off; see monitoring.prometheus.enabled"})
-        shared = self._config.server.workers > 1
+        shared = self._settings.workers > 1
         await respond(send, 200, self._services.metrics.exposition(shared=shared), TEXT)
 
 
-def rejected(error: Exception) -> Reject:
-    """An error as an HTTP answer."""
+async def _respond_error(send: Send, error: Exception) -> None:
     if not isinstance(error, RefdeskError):
         logger.error("a call failed in a way that nobody foresaw", exc_info=error)
     retry_after = getattr(error, "retry_after", None)
     headers = () if retry_after is None else ((b"retry-after", b"%d" % max(1, round(retry_after))),)
-    return Reject(http_status(error), {"error": to_wire(error).body()}, headers)
+    body = orjson.dumps({"error": to_wire(error).body()})
+    await respond(send, http_status(type(error)), body, JSON, *headers)
 
 
 def _about() -> dict[str, Any]:

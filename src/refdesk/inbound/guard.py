@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
 from math import inf
@@ -167,7 +167,7 @@ class _Guarded(HttpToolsProtocol):
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
         self._running = cycle
-        HttpToolsProtocol._start_asgi_task(self, cycle, partial(_call_with_sender, app, cycle))
+        HttpToolsProtocol._start_asgi_task(self, cycle, partial(_call_with_sender, app, cycle, self._refuse_the_rest))
 
     def on_response_complete(self) -> None:
         # As uvicorn's, with our clock in place of a timer for every response.
@@ -253,6 +253,11 @@ class _Guarded(HttpToolsProtocol):
             _disconnect(cycle)
             self._hang_up(self._answer(status, detail))
 
+    def _refuse_the_rest(self) -> None:
+        """The answer is out, and what is still being sent of the request is not wanted."""
+        self._turn_to(_DEAF)
+        self._hang_up(b"")
+
     def _hang_up(self, last_words: bytes) -> None:
         self.transport.write(last_words)
         if not self.transport.can_write_eof():
@@ -278,9 +283,9 @@ class _Guarded(HttpToolsProtocol):
 
 
 def _call_with_sender(
-    app: ASGI3Application, cycle: RequestResponseCycle, scope: Any, receive: Any, send: Any
+    app: ASGI3Application, cycle: RequestResponseCycle, hang_up: Callable[[], None], scope: Any, receive: Any, send: Any
 ) -> Awaitable[None]:
-    return app(scope, receive, Sender(cycle, send))
+    return app(scope, receive, Sender(cycle, send, hang_up))
 
 
 def _disconnect(cycle: RequestResponseCycle) -> None:

@@ -1,6 +1,6 @@
 """The HTTP door: who is let in, and which lane or endpoint answers.
 
-One ASGI application without a framework around it: what stands between a socket and the policy chain is on this page.
+One ASGI application without a framework around it; everything between a socket and the policy chain is in this package.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from urllib.parse import parse_qs
 import orjson
 
 from refdesk.calls import new_trace_id
-from refdesk.config import Config
+from refdesk.config import ServerConfig
 from refdesk.errors import InvalidRequest, ProtocolError, Unauthenticated
-from refdesk.inbound.access import Access, bearer
+from refdesk.inbound.access import Access, presented_key
 from refdesk.inbound.asgi import (
     CLOSE,
     JSON,
@@ -33,11 +33,12 @@ from refdesk.inbound.body import BodyReader
 from refdesk.inbound.endpoints import OPEN_PAGES, PAGES, TOOLS, Endpoints
 from refdesk.inbound.envelope import Notification, Request, id_of, parse, read_message
 from refdesk.inbound.lanes import SdkLanes
-from refdesk.inbound.mcp import SdkServer, Visitor
+from refdesk.inbound.mcp import SdkServer
 from refdesk.inbound.newest import VERSION as NEWEST_VERSION
 from refdesk.inbound.plain import PlainLane
 from refdesk.inbound.sender import Sender
 from refdesk.inbound.services import Services
+from refdesk.inbound.visitor import Visitor
 from refdesk.inbound.watch import CalledOff, Watches
 from refdesk.inbound.wire import encode_error
 
@@ -50,15 +51,17 @@ _SINGLE = (b"host", b"origin", b"authorization", b"content-length", b"content-ty
 class HttpApp:
     """The ASGI application; it answers while `open` is entered."""
 
-    def __init__(self, services: Services, access: Access, config: Config, server: SdkServer) -> None:
+    def __init__(
+        self, services: Services, access: Access, settings: ServerConfig, server: SdkServer, *, metrics: bool = True
+    ) -> None:
         self._services = services
         self._access = access
-        self._max_json_depth = config.server.max_json_depth
-        self.bodies = BodyReader(config.server.max_body_bytes, config.server.max_inflight_body_bytes)
+        self._max_json_depth = settings.max_json_depth
+        self.bodies = BodyReader(settings.max_body_bytes, settings.max_inflight_body_bytes)
         self._plain = PlainLane(services.handle, server)
-        self._sdk = SdkLanes(services, config.server, server)
+        self._sdk = SdkLanes(services, settings, server)
         self._watches = Watches()
-        self._endpoints = Endpoints(services, config, self._watches)
+        self._endpoints = Endpoints(services, settings, self._watches, metrics=metrics)
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[None]:
@@ -160,7 +163,8 @@ class HttpApp:
 
     def _visitor(self, scope: Scope, headers: Headers) -> Visitor:
         try:
-            caller = self._services.identify(bearer(headers.get(b"authorization"), headers.get(b"x-api-key")))
+            key = presented_key(headers.get(b"authorization"), headers.get(b"x-api-key"))
+            caller = self._services.identify(key)
         except Unauthenticated as error:
             raise Reject(401, {"detail": error.detail}, (CLOSE, (b"www-authenticate", b"Bearer"))) from None
         return Visitor(caller, _trace_id(headers), _toolsets(scope["query_string"]))

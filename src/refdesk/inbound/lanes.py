@@ -19,14 +19,15 @@ from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 
 from refdesk.calls import Caller
 from refdesk.config import ServerConfig
-from refdesk.errors import InvalidRequest
+from refdesk.errors import InvalidRequest, TransportError
 from refdesk.inbound import newest
 from refdesk.inbound.asgi import Headers, Message, Receive, Scope, Send
 from refdesk.inbound.envelope import Message as RpcMessage
 from refdesk.inbound.envelope import MessageId, Notification, Request
 from refdesk.inbound.events import ResumableSessions
-from refdesk.inbound.mcp import METHODS, VISITOR, SdkServer, Visitor
+from refdesk.inbound.mcp import METHODS, SdkServer
 from refdesk.inbound.services import Services
+from refdesk.inbound.visitor import VISITOR, Visitor
 from refdesk.inbound.watch import CalledOff, Watch
 
 _HANDSHAKE_VERSIONS = frozenset(version.encode() for version in HANDSHAKE_PROTOCOL_VERSIONS)
@@ -205,8 +206,7 @@ def _amended(body: bytes) -> bytes:
         data = error.get("data") or {}
         if "retryable" in data:
             return body
-        ours = {"type": "TransportError", "detail": error["message"], "retryable": False}
-        return orjson.dumps({**message, "error": {**error, "data": {**ours, **data}}})
+        return orjson.dumps({**message, "error": {**error, "data": {**TransportError(error["message"]).data, **data}}})
     except (orjson.JSONDecodeError, KeyError, TypeError, AttributeError):
         # Not a JSON-RPC error: an HTTP answer in plain text, or none.
         return body

@@ -9,7 +9,7 @@ import logging
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import mcp_types as types
 from mcp.server.caching import CacheHint
@@ -24,10 +24,11 @@ from mcp.shared.message import ServerMessageMetadata
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import BaseModel, ValidationError
 
-from refdesk.calls import LOCAL, Call, Caller, InputRequired, new_trace_id
+from refdesk.calls import LOCAL, Call, InputRequired, new_trace_id
 from refdesk.errors import ClientCannot, MethodNotFound, MissingCapability, RefdeskError
 from refdesk.inbound.audience import Audience
 from refdesk.inbound.services import Services
+from refdesk.inbound.visitor import VISITOR, Visitor
 from refdesk.inbound.wire import to_wire
 from refdesk.problems import invalid_arguments
 from refdesk.version import __version__
@@ -43,9 +44,6 @@ INSTRUCTIONS = (
 
 CACHE = CacheHint(ttl_ms=60_000, scope="private")
 """How long a client may reuse what it has: changes are announced to those who listen, others ask again in a minute."""
-
-STATE_KEY = secrets.token_bytes(32)
-"""Seals what a client carries for us from one request to the next; older than the worker processes, which share it."""
 
 _ARRIVALS = frozenset({"initialize", "server/discover"})
 
@@ -63,22 +61,12 @@ METHODS: Mapping[str, type[BaseModel]] = {
 }
 
 
-class Visitor(NamedTuple):
-    """What the HTTP door knows of a request that it hands to the SDK."""
-
-    caller: Caller
-    trace_id: str
-    toolsets: frozenset[str] | None
-
-
-VISITOR = "refdesk.visitor"
-"""Where the door leaves it in the ASGI scope."""
-
-
 class SdkServer(Server[Any]):
     """The SDK's server with our methods on it."""
 
-    def __init__(self, services: Services, audience: Audience) -> None:
+    def __init__(self, services: Services, audience: Audience, state_key: bytes | None = None) -> None:
+        """`state_key` seals what a client carries for us from one request to the next; processes that serve the same
+        clients share it."""
         self._bus = InMemorySubscriptionBus()
         self.listeners = ListenHandler(self._bus)
         super().__init__(
@@ -97,12 +85,11 @@ class SdkServer(Server[Any]):
         self._audience = audience
         audience.also_tell(self._bus.publish)
         services.listen(audience.notice)
+        sealed = RequestStateSecurity(keys=[state_key or secrets.token_bytes(32)], bind_principal=_bound_to)
         # In place of the SDK's tracing: spans are ours to make, and it costs a tenth of a call.
         self.middleware = [
             _in_our_words,
-            RequestStateBoundary(
-                RequestStateSecurity(keys=[STATE_KEY], bind_principal=_principal), default_audience=NAME
-            ),
+            RequestStateBoundary(sealed, default_audience=NAME),
         ]
         for method, params in METHODS.items():
             self.add_request_handler(method, params, self._serve)
@@ -231,13 +218,19 @@ _QUESTIONS: Mapping[str, _Question] = {
 }
 
 
-def log_arrival(method: str, params: Any) -> None:
+def log_arrival(method: str, params: Any, visitor: Visitor) -> None:
     """A client's first words, which tell what it is; nobody has checked them yet."""
     meta = _member(params, "_meta")
     about = _member(params, "clientInfo") or _member(meta, types.CLIENT_INFO_META_KEY)
-    asked = _member(params, "protocolVersion") or _member(meta, types.PROTOCOL_VERSION_META_KEY)
-    name, version = _member(about, "name"), _member(about, "version")
-    logger.info("%s by %.100r %.100r for revision %.20r", method, name, version, asked)
+    fields = {
+        "method": method,
+        "client": _member(about, "name"),
+        "version": _member(about, "version"),
+        "revision": _member(params, "protocolVersion") or _member(meta, types.PROTOCOL_VERSION_META_KEY),
+    }
+    told = {name: str(value)[:100] for name, value in fields.items()}
+    user = {"user": visitor.caller.user, "trace_id": visitor.trace_id}
+    logger.info("client", extra={"fields": {**told, **user}})
 
 
 def _member(value: Any, name: str) -> Any:
@@ -247,7 +240,7 @@ def _member(value: Any, name: str) -> Any:
 async def _in_our_words(ctx: Context, call_next: CallNext) -> HandlerResult:
     """Errors of ours in the SDK's type, and the SDK's own with the data that all of ours carry."""
     if ctx.method in _ARRIVALS:
-        log_arrival(ctx.method, ctx.params)
+        log_arrival(ctx.method, ctx.params, _visitor(ctx))
     try:
         return await call_next(ctx)
     except RefdeskError as error:
@@ -276,7 +269,7 @@ def _visitor(ctx: Context) -> Visitor:
     return visitor
 
 
-def _principal(ctx: Context) -> str:
+def _bound_to(ctx: Context) -> str:
     """Whom a request's state belongs to: nobody else can bring it back."""
     caller = _visitor(ctx).caller
     return f"{caller.tenant!r} {caller.user!r}"

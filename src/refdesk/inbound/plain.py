@@ -16,10 +16,10 @@ from pydantic import ValidationError
 
 from refdesk.calls import Call, Handler
 from refdesk.errors import RefdeskError
-from refdesk.inbound.asgi import ClientGone
 from refdesk.inbound.envelope import Request
-from refdesk.inbound.mcp import CACHE, SdkServer, Visitor, log_arrival
+from refdesk.inbound.mcp import CACHE, SdkServer, log_arrival
 from refdesk.inbound.newest import Stamp, status_of
+from refdesk.inbound.visitor import Visitor
 from refdesk.inbound.wire import encode_error, encode_result, to_wire
 from refdesk.problems import invalid_arguments
 
@@ -33,7 +33,7 @@ class PlainLane:
         self._handle = handle
         self._server = server
         self._stamp = Stamp(server.server_info_stamp, CACHE)
-        self._own_methods: dict[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {
+        self._own_methods: dict[str, Callable[[Mapping[str, Any], Visitor], dict[str, Any]]] = {
             "initialize": self._initialize,
             "ping": _nothing,
             "logging/setLevel": _nothing,
@@ -43,26 +43,24 @@ class PlainLane:
         """The HTTP status and body that answer a request, in the newest revision's form or the older ones'."""
         try:
             if not newest and (own := self._own_methods.get(request.method)) is not None:
-                return 200, encode_result(request.id, own(request.params))
+                return 200, encode_result(request.id, own(request.params, visitor))
             call = Call(
                 request.method, request.params, visitor.caller, trace_id=visitor.trace_id, toolsets=visitor.toolsets
             )
             result = (await self._handle(call)).result
             return 200, encode_result(request.id, self._stamp(request.method, result) if newest else result)
-        except ClientGone:
-            raise
         except Exception as error:
             if not isinstance(error, RefdeskError):
                 logger.exception("a call failed in a way that nobody foresaw")
             return status_of(to_wire(error).code) if newest else 200, encode_error(request.id, error)
 
-    def _initialize(self, params: Mapping[str, Any]) -> dict[str, Any]:
+    def _initialize(self, params: Mapping[str, Any], visitor: Visitor) -> dict[str, Any]:
         """The handshake without a session; the same words as the SDK's."""
         try:
             asked = InitializeRequestParams.model_validate(params, by_name=False).protocol_version
         except ValidationError as error:
             raise invalid_arguments(error) from None
-        log_arrival("initialize", params)
+        log_arrival("initialize", params, visitor)
         # Nothing can be announced to a client without a session.
         options = self._server.create_initialization_options(NotificationOptions())
         capabilities = options.capabilities.model_dump(by_alias=True, mode="json", exclude_none=True)
@@ -77,5 +75,5 @@ class PlainLane:
         return result
 
 
-def _nothing(params: Mapping[str, Any]) -> dict[str, Any]:
+def _nothing(params: Mapping[str, Any], visitor: Visitor) -> dict[str, Any]:
     return {}

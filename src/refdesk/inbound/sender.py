@@ -1,6 +1,7 @@
-"""ASGI's `send` with a shorter way for the most common answer: a whole JSON body, written at once.
+"""ASGI's `send`, with a shorter way for the most common answer: a whole JSON body, written at once.
 
 Two messages would be two writes and a check of every header; on the way of a plain call that is a tenth of the cost.
+An answer that comes before the whole request has is made to arrive.
 """
 
 from __future__ import annotations
@@ -16,15 +17,26 @@ _HEAD = STATUS_LINE[200] + b"content-type: application/json\r\ncontent-length: "
 class Sender:
     """What the application gets as `send`."""
 
-    __slots__ = ("_cycle", "_send")
+    __slots__ = ("_cycle", "_hang_up", "_send")
 
-    def __init__(self, cycle: RequestResponseCycle, send: Callable[[Any], Awaitable[None]]) -> None:
+    def __init__(
+        self, cycle: RequestResponseCycle, send: Callable[[Any], Awaitable[None]], hang_up: Callable[[], None]
+    ) -> None:
         self._cycle = cycle
         self._send = send
+        self._hang_up = hang_up
 
     async def __call__(self, message: Any) -> None:
         """Any message of ASGI."""
-        await self._send(message)
+        cycle = self._cycle
+        ends = message["type"] == "http.response.body" and not message.get("more_body", False)
+        if ends and cycle.more_body and not cycle.keep_alive and not cycle.disconnected:
+            # The client is still sending: to close on it, as uvicorn would, could lose it the answer on the way.
+            cycle.keep_alive = True
+            await self._send(message)
+            self._hang_up()
+        else:
+            await self._send(message)
 
     def send_json(self, body: bytes) -> bool:
         """Answer 200 with this body; False where it has to go the long way."""

@@ -45,21 +45,27 @@ def url_of(listener: socket.socket) -> str:
 
 
 @contextlib.asynccontextmanager
-async def open_http(services: Services, config: Config, port: int) -> AsyncIterator[HttpApp]:
+async def open_http(
+    services: Services, config: Config, port: int, state_key: bytes | None = None
+) -> AsyncIterator[HttpApp]:
     """The application, with everything that it runs in the background."""
     audience = Audience()
-    server = SdkServer(services, audience)
+    server = SdkServer(services, audience, state_key)
     access = access_rules(config.server, port, authenticated=config.auth.required)
-    app = HttpApp(services, access, config, server)
+    app = HttpApp(services, access, config.server, server, metrics=config.monitoring.prometheus.enabled)
     async with audience.open(), app.open():
         yield app
 
 
 async def serve_http(
-    services: Services, config: Config, listener: socket.socket, when_ready: Callable[[], None]
+    services: Services,
+    config: Config,
+    listener: socket.socket,
+    when_ready: Callable[[], None],
+    state_key: bytes | None = None,
 ) -> None:
-    """Serve until told to stop by a signal."""
-    async with open_http(services, config, listener.getsockname()[1]) as app:
+    """Serve until told to stop by a signal; see `SdkServer` for the key."""
+    async with open_http(services, config, listener.getsockname()[1], state_key) as app:
         await HttpServer(app, config.server, when_ready).serve(sockets=[listener])
 
 

@@ -8,10 +8,10 @@ from typing import Any
 import orjson
 
 from refdesk.errors import (
-    INTERNAL_ERROR,
     DeadlineExceeded,
     DependencyError,
     Forbidden,
+    InternalError,
     InvalidCall,
     MethodNotFound,
     Overloaded,
@@ -41,14 +41,13 @@ def to_wire(error: Exception) -> WireError:
     """What a caller is told of an error. Of one that nobody foresaw, only that it happened."""
     if isinstance(error, RefdeskError):
         return WireError(error.code, error.detail, error.data)
-    detail = "An error inside the server; its log says more"
-    return WireError(INTERNAL_ERROR, detail, {"type": "InternalError", "detail": detail, "retryable": False})
+    return to_wire(InternalError("An error inside the server; its log says more"))
 
 
-def http_status(error: Exception) -> int:
-    """The HTTP status of an error outside JSON-RPC."""
+def http_status(kind: type[Exception]) -> int:
+    """The HTTP status of an error of this kind outside JSON-RPC."""
     for kinds, status in _STATUSES:
-        if isinstance(error, kinds):
+        if issubclass(kind, kinds):
             return status
     return 500
 

@@ -8,7 +8,11 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from types import FrameType
+
+CANNOT_START = 2
+"""The exit code of a worker that no other could take the place of, because it would fail the same way."""
 
 RESTART_SECONDS = 1.0
 """Between a worker's death and its successor, so that one that cannot live does not eat the machine."""
@@ -62,7 +66,8 @@ class Workers:
         """Tell every child to finish."""
         self._stopping = True
         for child in self._children:
-            os.kill(child, signal.SIGTERM)
+            with suppress(ProcessLookupError):
+                os.kill(child, signal.SIGTERM)
 
     def wait(self) -> int:
         """Until all have ended; a child that ends unasked is replaced, one that refuses to start ends the rest."""
@@ -71,7 +76,7 @@ class Workers:
             child, status = os.wait()
             self._children.discard(child)
             code = os.waitstatus_to_exitcode(status)
-            if code == 2 and not self._stopping:
+            if code == CANNOT_START and not self._stopping:
                 self.stop(signal.SIGTERM, None)
             if self._stopping:
                 # Told to stop before it could listen for that: it stopped all the same.

@@ -6,9 +6,10 @@ Keys are kept and compared as SHA-256 digests, so no comparison can leak how muc
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
-from refdesk.calls import ANONYMOUS, Answer, Call, Caller, Handler
+from refdesk.calls import ANONYMOUS, Answer, Call, Caller, Handler, TenantId, UserId
+from refdesk.config import ApiKey
 from refdesk.errors import Unauthenticated
 
 WRONG_KEY = "Invalid API key"
@@ -17,6 +18,16 @@ WRONG_KEY = "Invalid API key"
 def digest(key: str) -> bytes:
     """The form in which a key is kept."""
     return hashlib.sha256(key.encode("utf-8", "surrogatepass")).digest()
+
+
+def callers_by_key(keys: Iterable[ApiKey]) -> dict[bytes, Caller]:
+    """Who calls with which key."""
+    return {
+        bytes.fromhex(key.digest): Caller(
+            user=UserId(key.user), tenant=TenantId(key.tenant), roles=frozenset(key.roles), authenticated=True
+        )
+        for key in keys
+    }
 
 
 class Authenticate:

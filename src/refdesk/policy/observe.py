@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 from asyncio import CancelledError
+from collections.abc import Container
 from time import perf_counter
 
 from refdesk.calls import Answer, Call, Handler, InputRequired
-from refdesk.errors import MethodNotFound, RefdeskError, UnknownTool
+from refdesk.errors import MethodNotFound, RefdeskError
 from refdesk.telemetry import Log, Metrics
 
 
 class Observe:
     """The outermost policy: it sees every outcome, refusals included."""
 
-    def __init__(self, log: Log, metrics: Metrics) -> None:
+    def __init__(self, log: Log, metrics: Metrics, tools: Container[str]) -> None:
         self._log = log
+        self._tools = tools
         self._metrics = metrics
 
     async def __call__(self, call: Call, proceed: Handler) -> Answer:
         started = perf_counter()
         method, target = call.method, call.target
-        tool = target if method == "tools/call" else ""
+        # A name that somebody made up must not become a label.
+        tool = target if method == "tools/call" and target in self._tools else ""
         outcome = "internal_error"
         try:
             answer = await proceed(call)
@@ -28,9 +31,7 @@ class Observe:
             return answer
         except RefdeskError as error:
             outcome = type(error).__name__
-            # A name that somebody made up must not become a label.
             method = "" if isinstance(error, MethodNotFound) else method
-            tool = "" if isinstance(error, UnknownTool) else tool
             raise
         except InputRequired:
             outcome = "input_required"

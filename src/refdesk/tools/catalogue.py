@@ -57,6 +57,11 @@ class Catalogue:
         tool = self._registry.tools.get(name)
         return tool if tool is not None and tool.toolset in self._toolsets else None
 
+    def input_schema(self, name: str) -> Mapping[str, Any] | None:
+        """A tool's input schema, before live choices are filled in."""
+        tool = self.tool(name)
+        return tool.input_schema if tool is not None else None
+
     def is_plain(self, method: str, target: str) -> bool:
         """Whether a bare request and a bare answer are all that a call needs."""
         offered: Mapping[str, Tool[Any] | Prompt] = {}

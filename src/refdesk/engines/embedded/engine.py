@@ -21,11 +21,8 @@ from anyio import CapacityLimiter, to_thread
 from refdesk.calls import TenantId
 from refdesk.documents.markdown import parse_sections, passages, title_of
 from refdesk.engines.embedded.query import match_expression
-from refdesk.engines.port import Document, DocumentationSet, DocumentInfo, Hit
+from refdesk.engines.port import SHARED, Document, DocumentationSet, DocumentInfo, Hit
 from refdesk.errors import EngineError
-
-SHARED = TenantId("")
-"""The tenant whose documents everybody can read: what comes with Refdesk itself."""
 
 SCHEMA_VERSION = 1
 READING_THREADS = 4
@@ -35,6 +32,11 @@ BUSY_SECONDS = 10.0
 """How long a writer waits for another process that is writing."""
 
 TITLE_WEIGHT, HEADING_WEIGHT, TEXT_WEIGHT = 2.0, 4.0, 1.0
+"""A word in a heading says what the passage is about; tried on the manual's own questions."""
+
+SPARE = 4
+"""How many more passages are ranked than are asked for: a long section can match in several."""
+
 PATH_SEPARATOR = "\x1f"
 
 T = TypeVar("T")
@@ -153,7 +155,6 @@ def _translated(path: Path) -> Iterator[None]:
 def _search(
     database: sqlite3.Connection, tenant: TenantId, expression: str, limit: int, doc_type: str | None
 ) -> list[Hit]:
-    # A section can match in several passages and shows only its best one, so more are ranked than are asked for.
     rows = database.execute(
         """
         SELECT d.*, p.key AS passage, p.section, p.path, p.page, p.text AS passage_text,
@@ -165,7 +166,7 @@ def _search(
         ORDER BY score DESC, p.key
         LIMIT ?
         """,
-        (TITLE_WEIGHT, HEADING_WEIGHT, TEXT_WEIGHT, expression, SHARED, tenant, doc_type, doc_type, limit * 4),
+        (TITLE_WEIGHT, HEADING_WEIGHT, TEXT_WEIGHT, expression, SHARED, tenant, doc_type, doc_type, limit * SPARE),
     )
     best: dict[tuple[int, str], Hit] = {}
     for row in _named(rows):
