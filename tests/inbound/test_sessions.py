@@ -176,3 +176,15 @@ async def test_a_stop_lets_calls_finish_and_ends_streams_at_once(serve: Serve) -
                 assert not call.done()
                 release.set()
                 assert (await call)["result"]["content"][0]["text"] == "finished"
+
+
+async def test_a_session_too_many_is_told_when_to_come_back(serve: Serve) -> None:
+    params = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
+    opening = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params}
+    async with serve(server__max_sessions=1) as server:
+        accept = "application/json, text/event-stream"
+        assert (await server.post(opening, accept=accept)).status_code == 200
+        refused = await server.post(opening, accept=accept)
+        assert refused.status_code == 503
+        assert refused.headers["retry-after"] == "1"
+        assert refused.json()["error"]["data"]["retryable"] is True

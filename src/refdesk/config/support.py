@@ -16,12 +16,15 @@ NO_EFFECT_YET = (
 )
 """Settings, or whole sections, whose parts of the product are not there yet."""
 
+REFUSED = frozenset({"r2r.api_url"})
+"""Not without effect: a desk that is told to answer from R2R does not start."""
+
 TOOLSETS_WITH_TOOLS = frozenset({"docs"})
 
 
 def has_no_effect_yet(key: str) -> bool:
     """Whether a setting is known but does nothing in this version."""
-    return key.startswith(NO_EFFECT_YET)
+    return key.startswith(NO_EFFECT_YET) and key not in REFUSED
 
 
 def without_effect(config: Config) -> list[str]:

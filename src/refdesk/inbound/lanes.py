@@ -19,7 +19,7 @@ from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 
 from refdesk.calls import Caller
 from refdesk.config import ServerConfig
-from refdesk.errors import InvalidRequest, TransportError
+from refdesk.errors import InvalidRequest, Overloaded, RefdeskError, TransportError
 from refdesk.inbound import newest
 from refdesk.inbound.asgi import Headers, Message, Receive, Scope, Send
 from refdesk.inbound.envelope import Message as RpcMessage
@@ -189,9 +189,11 @@ def _with_error_data(send: Send) -> Send:
             return
         if held and part["type"] == "http.response.body" and not part.get("more_body"):
             start = held.pop()
-            body = _amended(part.get("body", b""))
-            others = [header for header in start["headers"] if header[0].lower() != b"content-length"]
-            await send({**start, "headers": [*others, (b"content-length", b"%d" % len(body))]})
+            full = start["status"] == 503
+            body = _amended(part.get("body", b""), Overloaded if full else TransportError)
+            headers = [header for header in start["headers"] if header[0].lower() != b"content-length"]
+            headers += [(b"content-length", b"%d" % len(body)), *([(b"retry-after", b"1")] if full else [])]
+            await send({**start, "headers": headers})
             await send({**part, "body": body})
             return
         await send(part)
@@ -199,14 +201,14 @@ def _with_error_data(send: Send) -> Send:
     return send_amended
 
 
-def _amended(body: bytes) -> bytes:
+def _amended(body: bytes, kind: type[RefdeskError]) -> bytes:
     try:
         message: dict[str, Any] = orjson.loads(body)
         error = message["error"]
         data = error.get("data") or {}
         if "retryable" in data:
             return body
-        return orjson.dumps({**message, "error": {**error, "data": {**TransportError(error["message"]).data, **data}}})
+        return orjson.dumps({**message, "error": {**error, "data": {**kind(error["message"]).data, **data}}})
     except (orjson.JSONDecodeError, KeyError, TypeError, AttributeError):
         # Not a JSON-RPC error: an HTTP answer in plain text, or none.
         return body

@@ -228,9 +228,9 @@ def log_arrival(method: str, params: Any, visitor: Visitor) -> None:
         "version": _member(about, "version"),
         "revision": _member(params, "protocolVersion") or _member(meta, types.PROTOCOL_VERSION_META_KEY),
     }
-    told = {name: str(value)[:100] for name, value in fields.items()}
-    user = {"user": visitor.caller.user, "trace_id": visitor.trace_id}
-    logger.info("client", extra={"fields": {**told, **user}})
+    told = {name: str(value)[:100] for name, value in fields.items() if value is not None}
+    who = {"user": visitor.caller.user, "tenant": visitor.caller.tenant, "trace_id": visitor.trace_id}
+    logger.info("client", extra={"fields": {**told, **who}})
 
 
 def _member(value: Any, name: str) -> Any:
