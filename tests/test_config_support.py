@@ -1,0 +1,40 @@
+"""What this version cannot do yet is said, not silently ignored."""
+
+from __future__ import annotations
+
+import pytest
+
+from refdesk.config import load, require_support, without_effect
+from refdesk.errors import ConfigError
+
+
+def test_settings_of_parts_that_are_to_come_are_pointed_out_when_they_are_set() -> None:
+    config = load(None, {"REDIS_URL": "redis://x:6379", "MCP_PROXY_RATE_LIMIT_CALLS": "3"})
+    assert without_effect(config) == [
+        "environment REDIS_URL: cache.redis.url has no effect in this version",
+        "environment MCP_PROXY_RATE_LIMIT_CALLS: reader.rate_limit_calls has no effect in this version",
+    ]
+
+
+def test_the_defaults_have_nothing_to_point_out_and_all_that_they_need() -> None:
+    config = load(None, {})
+    assert without_effect(config) == []
+    require_support(config)
+
+
+@pytest.mark.parametrize(
+    ("environ", "words"),
+    [
+        ({"R2R_API_URL": "http://r2r.example:7272"}, "embedded engine only"),
+        ({"REFDESK__TOOLSETS": "docs,reader"}, "reader has no tools"),
+    ],
+)
+def test_what_would_change_the_answers_is_refused_with_its_source(environ: dict[str, str], words: str) -> None:
+    with pytest.raises(ConfigError, match=words) as error:
+        require_support(load(None, environ))
+    assert error.value.detail.startswith(f"environment {next(iter(environ))}")
+
+
+def test_a_desk_without_any_toolset_is_refused() -> None:
+    with pytest.raises(ConfigError, match="none is switched on"):
+        require_support(load(None, {}, {"toolsets": []}))
