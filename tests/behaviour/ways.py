@@ -7,9 +7,10 @@ import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from itertools import count
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import httpx2
 import mcp_types as types
@@ -161,20 +162,11 @@ async def streamable_http_stateless(config: Config) -> AsyncIterator[Way]:
 
 
 @asynccontextmanager
-async def stdio(config: Config) -> AsyncIterator[Way]:
+async def stdio(config: Config, mode: Literal["legacy", "2026-07-28"]) -> AsyncIterator[Way]:
     parameters = StdioServerParameters(
         command=sys.executable, args=["-m", "tests.stdio_server", str(config.data_path)], cwd=Path(__file__).parents[2]
     )
-    async with Client(parameters, mode="legacy") as client:
-        yield Official(client)
-
-
-@asynccontextmanager
-async def stdio_newest(config: Config) -> AsyncIterator[Way]:
-    parameters = StdioServerParameters(
-        command=sys.executable, args=["-m", "tests.stdio_server", str(config.data_path)], cwd=Path(__file__).parents[2]
-    )
-    async with Client(parameters, mode="2026-07-28") as client:
+    async with Client(parameters, mode=mode) as client:
         yield Official(client)
 
 
@@ -194,7 +186,7 @@ WAYS: dict[str, Callable[[Config], AbstractAsyncContextManager[Way]]] = {
     "http-session": streamable_http_session,
     "http-session-sdk": streamable_http_session_by_the_sdk,
     "http-stateless": streamable_http_stateless,
-    "stdio": stdio,
-    "stdio-newest": stdio_newest,
+    "stdio": partial(stdio, mode="legacy"),
+    "stdio-newest": partial(stdio, mode="2026-07-28"),
     "in-memory": in_memory,
 }
