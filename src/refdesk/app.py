@@ -76,7 +76,8 @@ class Desk:
 
     async def call(self, tool: str, arguments: Mapping[str, Any] | None = None, *, caller: Caller = LOCAL) -> Answer:
         """Call a tool by its name, as the owner of this process unless a caller is given."""
-        params = {"name": tool, "arguments": dict(arguments or {})}
+        given = dict(arguments) if isinstance(arguments, Mapping) else arguments
+        params = {"name": tool, "arguments": given}
         return await self.handle(Call(method="tools/call", params=params, caller=caller))
 
     async def readiness(self) -> tuple[bool, dict[str, Any]]:

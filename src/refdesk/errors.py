@@ -74,7 +74,7 @@ class MethodNotFound(ProtocolError):
     code = METHOD_NOT_FOUND
 
     def __init__(self, method: str) -> None:
-        super().__init__(f"Unknown method {method!r}")
+        super().__init__(f"Unknown method {method[:100]!r}")
         self.method = method
 
 

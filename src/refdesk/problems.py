@@ -4,11 +4,18 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Sequence
+from itertools import islice
 
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from refdesk.errors import InvalidArguments, Problem
+
+MAX_PROBLEMS = 20
+"""How many wrong arguments are told in one answer; who has more has another problem."""
+
+LONGEST_NAME = 100
+"""Characters; no name of ours is longer, so nothing is gained by repeating more or by looking for its like."""
 
 
 def invalid_arguments(error: ValidationError, known: Sequence[str] = (), *, below: str = "") -> InvalidArguments:
@@ -16,11 +23,16 @@ def invalid_arguments(error: ValidationError, known: Sequence[str] = (), *, belo
 
     `known` names the arguments there are, `below` what they stand under, where they were not validated alone.
     """
-    return InvalidArguments([_problem(detail, known, below) for detail in error.errors(include_url=False)])
+    # Counted first: to describe hundreds of thousands that somebody sent would take seconds.
+    more = error.error_count() - MAX_PROBLEMS
+    details = islice(error.errors(include_url=False, include_context=True, include_input=False), MAX_PROBLEMS)
+    problems = [_problem(detail, known, below) for detail in details]
+    return InvalidArguments([*problems, Problem("…", f"and {more} more")] if more > 0 else problems)
 
 
 def _problem(detail: ErrorDetails, known: Sequence[str], below: str) -> Problem:
     argument = ".".join(str(part) for part in detail["loc"]).removeprefix(f"{below}.") or "arguments"
+    argument = shortened(argument)
     if detail["type"] == "extra_forbidden":
         return Problem(argument, _unknown_argument(argument, known))
     rule = _RULES.get(detail["type"])
@@ -28,9 +40,19 @@ def _problem(detail: ErrorDetails, known: Sequence[str], below: str) -> Problem:
 
 
 def _unknown_argument(argument: str, known: Sequence[str]) -> str:
-    nearest = difflib.get_close_matches(argument, known, n=1)
-    hint = f"did you mean {nearest[0]}?" if nearest else f"known are {', '.join(known) or 'none'}"
+    nearest = nearest_name(argument, known)
+    hint = f"did you mean {nearest}?" if nearest else f"known are {', '.join(known) or 'none'}"
     return f"unknown argument; {hint}"
+
+
+def nearest_name(name: str, known: Sequence[str]) -> str | None:
+    """The known name that was probably meant."""
+    return next(iter(difflib.get_close_matches(name, known, n=1)), None) if len(name) <= LONGEST_NAME else None
+
+
+def shortened(text: str) -> str:
+    """As much of a stranger's text as an error repeats."""
+    return text if len(text) <= LONGEST_NAME else f"{text[:LONGEST_NAME]}…"
 
 
 _RULES = {

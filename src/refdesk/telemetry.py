@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
+import select
+import stat
 import sys
 from collections.abc import MutableMapping
 from datetime import UTC, datetime
+from errno import EBADF, EPIPE
 from pathlib import Path
+from select import PIPE_BUF
 from typing import Any, BinaryIO
 
 import orjson
@@ -21,6 +26,9 @@ from refdesk.errors import ConfigError
 
 BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 """Seconds: from a cached answer to the longest call there can be."""
+
+MAX_WAITING_BYTES = 1_048_576
+"""How much log is kept for a reader that is slow; then lines are dropped."""
 
 LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
 
@@ -115,33 +123,67 @@ class Log:
 
 
 class Lines:
-    """Writes lines to a stream; inside an event loop, all that one turn of it brought in one go."""
+    """Writes lines to a stream; inside an event loop, all that one turn of it brought in one go.
+
+    It never waits for a reader: what does not fit into a pipe waits for the next line, and beyond a bound is dropped.
+    """
 
     def __init__(self, stream: BinaryIO) -> None:
         self._stream: BinaryIO | None = stream
+        self._pipe = _pipe_behind(stream)
         self._waiting: list[bytes] = []
+        self._left = b""
+        self._flush_is_due = False
 
     def msg(self, line: bytes) -> None:
         """Write a line, at the latest when the loop turns next."""
         self._waiting.append(line)
-        if len(self._waiting) == 1:
+        if not self._flush_is_due:
             try:
                 asyncio.get_running_loop().call_soon(self.flush)
+                self._flush_is_due = True
             except RuntimeError:
                 self.flush()
 
     debug = info = warning = error = critical = exception = log = msg
 
     def flush(self) -> None:
-        """Write what waits."""
-        lines, self._waiting = self._waiting, []
-        if lines and self._stream is not None:
-            try:
-                self._stream.write(b"\n".join([*lines, b""]))
-                self._stream.flush()
-            except OSError:
-                # Nobody reads it any more, or the disk is full; to complain of that would be to write to it.
-                self._stream = None
+        """Write what waits, or as much of it as there is room for."""
+        self._flush_is_due = False
+        data = self._left + b"".join([line + b"\n" for line in self._waiting])
+        self._waiting.clear()
+        if self._stream is None or not data:
+            return
+        try:
+            data = self._write(self._stream, data)
+        except OSError as error:
+            # Nobody reads it any more; to complain of that would be to write to it. A full disk may have room again.
+            self._stream = None if error.errno in (EPIPE, EBADF) else self._stream
+            data = b""
+        self._left = data if len(data) <= MAX_WAITING_BYTES else b""
+
+    def _write(self, stream: BinaryIO, data: bytes) -> bytes:
+        """Write without waiting; answers what is left."""
+        if self._pipe is None:
+            stream.write(data)
+            stream.flush()
+            return b""
+        while data and self._pipe.poll(0):
+            # So much always fits into a pipe that says it can be written to.
+            data = data[os.write(stream.fileno(), data[:PIPE_BUF]) :]
+        return data
+
+
+def _pipe_behind(stream: BinaryIO) -> select.poll | None:
+    """Tells whether a pipe can be written to; None for what never makes one wait for a reader."""
+    try:
+        if not stat.S_ISFIFO(os.fstat(stream.fileno()).st_mode):
+            return None
+    except (OSError, ValueError):
+        return None
+    poll = select.poll()
+    poll.register(stream.fileno(), select.POLLOUT)
+    return poll
 
 
 class _Forward(logging.Handler):

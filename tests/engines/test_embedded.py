@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 
 from refdesk.calls import TenantId
 from refdesk.engines.embedded import EmbeddedEngine, SourceDocument, open_embedded
+from refdesk.engines.embedded.engine import READING_THREADS
 from refdesk.engines.embedded.query import match_expression
 from refdesk.engines.port import DocumentationSet
 from refdesk.errors import EngineError
@@ -138,3 +140,32 @@ async def test_a_file_that_is_no_database_is_refused_by_name(tmp_path: Path) -> 
 )
 def test_a_question_becomes_its_telling_words(query: str, expression: str | None) -> None:
     assert match_expression(query) == expression
+
+
+async def test_a_search_that_is_given_up_does_not_outlive_the_engine(tmp_path: Path) -> None:
+    words = " ".join(f"word{number}" for number in range(3000))
+    for _ in range(5):
+        async with open_embedded(tmp_path) as engine:
+            await engine.replace_set(ACME, SET, [document(str(n), f"# Title {n}\n\n{words}") for n in range(20)])
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(search_for_ever(engine, words), 0.002)
+
+
+async def search_for_ever(engine: EmbeddedEngine, words: str) -> None:
+    while True:
+        await engine.search(ACME, words, limit=10)
+
+
+async def test_a_closed_engine_says_so(tmp_path: Path) -> None:
+    async with open_embedded(tmp_path) as engine:
+        pass
+    with pytest.raises(EngineError, match="closed"):
+        await engine.search(ACME, "fox", limit=1)
+
+
+async def test_no_more_connections_are_open_than_calls_were_under_way_at_once(engine: EmbeddedEngine) -> None:
+    for _ in range(3):
+        async with anyio.create_task_group() as tasks:
+            for _ in range(20):
+                tasks.start_soon(found, engine, "fox")
+    assert len(engine._connections._idle) <= READING_THREADS

@@ -343,3 +343,27 @@ async def test_a_long_list_comes_in_pages(serve: Serve) -> None:
                 break
             params = {"cursor": page["nextCursor"]}
         assert names == list(server.desk.registry.tools)
+
+
+async def test_an_offer_of_http_2_does_not_cost_the_body(server: RunningServer) -> None:
+    offer = {"connection": "Upgrade, HTTP2-Settings", "upgrade": "h2c", "http2-settings": "AAMAAABkAAQAoAAAAAIAAAAA"}
+    assert (await server.post(ECHO, **offer)).json()["result"]["structuredContent"]["echoed"] == "hi"
+
+
+@pytest.mark.parametrize(
+    "params",
+    [
+        {"name": "echo", "arguments": {f"x{number}": 1 for number in range(150_000)}},
+        {"name": "n" * 1_000_000, "arguments": {}},
+        {"name": "get_document", "arguments": {"document_id": "d" * 1_000_000}},
+        {"name": "echo", "arguments": {"text": "hi", "k" * 500_000: 1}},
+    ],
+)
+async def test_an_answer_does_not_repeat_what_somebody_made_up(server: RunningServer, params: dict[str, Any]) -> None:
+    answer = await server.post(request("tools/call", params))
+    assert len(answer.content) < 5000
+
+
+async def test_a_wide_body_is_not_taken_for_a_deep_one(server: RunningServer) -> None:
+    wide = {"name": "echo", "arguments": {"text": "[" * 500, "times": [[]] * 5000}}
+    assert (await server.post(request("tools/call", wide))).json()["error"]["code"] == -32602

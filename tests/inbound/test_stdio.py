@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import signal
 import sys
 from collections.abc import AsyncIterator
@@ -131,3 +132,30 @@ async def test_what_a_tool_prints_does_not_reach_the_protocol(tmp_path: Path) ->
     async with session(tmp_path) as opened:
         opened.send({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "chatter", "arguments": {}}})
         assert (await opened.receive())["result"]["content"][0]["text"] == "printed"
+
+
+@pytest.mark.parametrize("request_id", [[1], {}, None, 1.5])
+async def test_cancelling_nothing_that_could_be_an_id_is_ignored(tmp_path: Path, request_id: Any) -> None:
+    cancel = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": request_id}}
+    async with session(tmp_path) as opened:
+        opened.send(cancel, ECHO)
+        assert (await opened.receive())["result"]["structuredContent"]["echoed"] == "hi"
+
+
+async def test_a_client_that_reads_nothing_can_still_stop_it(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "refdesk", "serve", "--stdio", "--data", str(tmp_path)]
+    environment = {**os.environ, "MCP_LOG_LEVEL": "info"}
+    process = await asyncio.create_subprocess_exec(
+        *command, cwd=tmp_path, env=environment,
+        stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE, limit=2,
+    )  # fmt: skip
+    opened = Session(process)
+    search = {"name": "search_documentation", "arguments": {"query": "server", "max_results": 20}}
+    opened.send(INITIALIZE, INITIALIZED)
+    opened.send(*({"jsonrpc": "2.0", "id": n, "method": "tools/call", "params": search} for n in range(300)))
+    await asyncio.sleep(2)  # long enough for its pipes to be full; no event tells of that
+    process.send_signal(signal.SIGTERM)
+    async with asyncio.timeout(10):
+        assert await process.wait() == 0
+    opened.stdin.close()
+    await process.communicate()

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import io
 import json
+import os
 from contextlib import closing, suppress
 from pathlib import Path
+from typing import BinaryIO, cast
 
 import anyio
 import pytest
@@ -183,3 +185,12 @@ async def test_a_log_that_cannot_be_written_is_given_up_and_nothing_else(tmp_pat
     await asyncio.sleep(0)
     lines.msg(b"two")
     lines.flush()
+
+
+def test_a_log_that_nobody_reads_keeps_nobody_waiting() -> None:
+    reader, writer = os.pipe()
+    with open(reader, "rb", buffering=0) as read, open(writer, "wb", buffering=0) as written:
+        lines = Lines(cast(BinaryIO, written))
+        for number in range(5000):
+            lines.msg(b"%06d" % number + b"x" * 1000)
+        assert read.read(7) == b"000000x"

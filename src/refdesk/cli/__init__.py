@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
+from io import TextIOWrapper
 
 from refdesk.cli.parser import build_parser
 from refdesk.errors import ConfigError, RefdeskError
@@ -15,6 +17,9 @@ EXIT_USAGE = 2
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; answers its exit code."""
     arguments = build_parser().parse_args(argv)
+    if isinstance(sys.stdout, TextIOWrapper):
+        # A terminal that cannot show a character shows a mark for it.
+        sys.stdout.reconfigure(errors="replace")
     try:
         code: int = arguments.run(arguments)
         return code
@@ -27,7 +32,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         return EXIT_FAILED
     except KeyboardInterrupt:
         return 130
-    except BrokenPipeError:
-        # The reader of our output has left, as `head` does.
-        sys.stderr.close()
+    except OSError as error:
+        if not isinstance(error, BrokenPipeError):
+            print(f"refdesk: {error}", file=sys.stderr)
+        # What could not be written must not be tried again at the end: its reader has left, as `head` does.
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - until the process ends
         return EXIT_FAILED

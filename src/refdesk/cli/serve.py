@@ -8,11 +8,12 @@ import secrets
 import socket
 import sys
 import tempfile
+import traceback
 from argparse import Namespace
 from collections.abc import Coroutine
 from contextlib import closing
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from refdesk.cli.settings import load_settings
 from refdesk.config import Config, require_support, without_effect
@@ -27,20 +28,34 @@ def serve(arguments: Namespace) -> int:
     config = load_settings(arguments)
     require_support(config)
     if arguments.stdio:
-        _run(_serve_stdio(config))
-        # Not by way of the interpreter's end: it would wait for the thread that may still wait for a line.
-        sys.stderr.flush()
-        os._exit(0)
+        _serve_stdio_and_exit(config)
     if config.server.workers > 1:
         return _serve_with_workers(config)
     _run(_serve_http(config, _bind(config)))
     return 0
 
 
+def _serve_stdio_and_exit(config: Config) -> NoReturn:
+    """Not by way of the interpreter's end, which would wait for a thread that waits for a line or for a reader."""
+    code = 1
+    try:
+        _run(_serve_stdio(config))
+        code = 0
+    except RefdeskError as error:
+        print(f"refdesk: {error.detail}", file=sys.stderr)
+    except Exception:  # noqa: BLE001 - the process ends here, and says why
+        traceback.print_exc()
+    finally:
+        sys.stderr.flush()
+        os._exit(code)
+
+
 def _serve_with_workers(config: Config) -> int:
     if not hasattr(os, "fork"):
         raise ConfigError(["server.workers: more than one process needs a system with fork; set it to 1"])
-    with tempfile.TemporaryDirectory(prefix="refdesk-metrics-") as folder:
+    config.data_path.mkdir(parents=True, exist_ok=True)
+    # Not in the system's temporary folder, which is swept of what looks old.
+    with tempfile.TemporaryDirectory(prefix="metrics-", dir=config.data_path) as folder:
         # Before prometheus_client is imported: by this it knows that its numbers are to be added up over processes.
         os.environ["PROMETHEUS_MULTIPROC_DIR"] = folder
         from refdesk.inbound.workers import run_workers
@@ -81,7 +96,7 @@ async def _serve_http(config: Config, listener: socket.socket, state_key: bytes 
     from refdesk.app import open_desk
     from refdesk.inbound.serve import serve_http, url_of
 
-    with closing(_open_log(config)) as log:
+    with closing(_open_log(config, config.logging.level)) as log:
         ready = partial(log.events.info, "ready", endpoint=f"{url_of(listener)}/mcp", pid=os.getpid())
         async with open_desk(config, log=log) as desk:
             await serve_http(desk, config, listener, ready, state_key)
@@ -91,15 +106,17 @@ async def _serve_stdio(config: Config) -> None:
     from refdesk.app import open_desk
     from refdesk.inbound.stdio import serve_stdio
 
-    with closing(_open_log(config)) as log:
+    # Clients need not read what a server says beside the protocol, so unless asked it says only what matters.
+    level = config.logging.level if config.sources.get("logging.level", "default") != "default" else "warning"
+    with closing(_open_log(config, level)) as log:
         async with open_desk(config, log=log) as desk:
             await serve_stdio(desk, config.server)
 
 
-def _open_log(config: Config) -> Log:
+def _open_log(config: Config, level: str) -> Log:
     from refdesk.telemetry import Log
 
-    log = Log(config.logging.level, config.logging.format, config.logging.file)
+    log = Log(level, config.logging.format, config.logging.file)
     log.capture_standard_logging()
     for warning in without_effect(config):
         log.events.warning(warning)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -45,8 +46,8 @@ def parse(body: bytes, *, max_depth: int) -> Any:
         parsed = orjson.loads(body)
     except orjson.JSONDecodeError as error:
         raise ParseError(f"The body is not JSON: {error.msg} at byte {error.pos}") from None
-    # Every level opens a bracket, so few brackets cannot be deep: the walk is needed only for the rest.
-    if body.count(b"[") + body.count(b"{") > max_depth and _is_deeper(parsed, max_depth):
+    # Every level opens a bracket, so few brackets cannot be deep; most bodies have few.
+    if body.count(b"[") + body.count(b"{") > max_depth and _is_deeper(body, max_depth):
         raise InvalidRequest(f"The JSON is nested more than {max_depth} levels deep")
     return parsed
 
@@ -92,15 +93,15 @@ def _is_id(value: object) -> bool:
     return isinstance(value, str | int) and not isinstance(value, bool)
 
 
-def _is_deeper(value: Any, limit: int) -> bool:
-    level: list[Any] = [value]
-    for _ in range(limit + 1):
-        level = [child for node in level for child in _children(node)]
-        if not level:
+def _is_deeper(body: bytes, limit: int) -> bool:
+    """Whether valid JSON is nested deeper; every round takes the innermost brackets away, at the speed of C."""
+    brackets = _STRINGS.sub(b"", body).translate(None, _NO_BRACKETS)
+    for _ in range(limit):
+        brackets = brackets.replace(b"[]", b"").replace(b"{}", b"")
+        if not brackets:
             return False
     return True
 
 
-def _children(node: Any) -> Iterator[Any]:
-    children = node.values() if isinstance(node, dict) else node
-    return (child for child in children if isinstance(child, dict | list))
+_STRINGS = re.compile(rb'"(?:[^"\\]|\\.)*"')
+_NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
@@ -131,6 +132,8 @@ class _Guarded(HttpToolsProtocol):
                 self._refuse(431, f"Request headers are limited to {self.limits.max_header_bytes} bytes.")
                 return
             piece = data[offset : offset + room]
+            if self._phase == _HEAD and b"pgrade:" in piece and self.ws_protocol_class is None:
+                piece = _without_upgrade(piece)
             offset += len(piece)
             self._unclaimed_bytes += len(piece)
             HttpToolsProtocol.data_received(self, piece)
@@ -286,6 +289,18 @@ def _call_with_sender(
     app: ASGI3Application, cycle: RequestResponseCycle, hang_up: Callable[[], None], scope: Any, receive: Any, send: Any
 ) -> Awaitable[None]:
     return app(scope, receive, Sender(cycle, send, hang_up))
+
+
+def _without_upgrade(piece: bytes) -> bytes:
+    """Hide an offer of another protocol, which one is free to ignore (RFC 9110, 7.8).
+
+    The parser would take what follows the head for that protocol, and drop the body.
+    """
+    head, end, body = piece.partition(b"\r\n\r\n")
+    return _UPGRADE.sub(b"\r\nx-offer:", head) + end + body
+
+
+_UPGRADE = re.compile(rb"\r\nupgrade:", re.IGNORECASE)
 
 
 def _disconnect(cycle: RequestResponseCycle) -> None:

@@ -5,6 +5,7 @@ One ASGI application without a framework around it; everything between a socket 
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -14,7 +15,7 @@ import orjson
 
 from refdesk.calls import new_trace_id
 from refdesk.config import ServerConfig
-from refdesk.errors import InvalidRequest, ProtocolError, Unauthenticated
+from refdesk.errors import InvalidRequest, Overloaded, ProtocolError, Unauthenticated
 from refdesk.inbound.access import Access, presented_key
 from refdesk.inbound.asgi import (
     CLOSE,
@@ -143,6 +144,12 @@ class HttpApp:
             await respond(send, 400, encode_error(id_of(parsed), error), JSON)
         except CalledOff:
             await respond(send, 202, b"")
+        except asyncio.CancelledError:
+            if not self._endpoints.draining:
+                raise
+            # The grace period is over; the connection still stands long enough to say so.
+            stopped = Overloaded("The server is stopping; ask again in a moment", retry_after=1.0)
+            await respond(send, 503, encode_error(id_of(parsed), stopped), JSON, CLOSE, (b"retry-after", b"1"))
 
     async def _post_tool(self, scope: Scope, receive: Receive, send: Send, headers: Headers) -> None:
         visitor = self._visitor(scope, headers)
@@ -193,7 +200,8 @@ def _toolsets(query: bytes) -> frozenset[str] | None:
     if not query:
         return None
     values = parse_qs(query.decode("latin-1")).get("toolsets")
-    return frozenset(name for value in values for name in value.split(",") if name) if values else None
+    names = frozenset(name for value in values or () for name in value.lower().split(",") if name)
+    return names or None
 
 
 def _check_json(headers: Headers) -> None:

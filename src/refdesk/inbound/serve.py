@@ -10,6 +10,7 @@ import socket
 from collections.abc import AsyncIterator, Callable, Iterator
 
 import uvicorn
+from sse_starlette.sse import AppStatus
 
 from refdesk.config import Config, ServerConfig
 from refdesk.errors import ConfigError
@@ -75,6 +76,8 @@ class HttpServer(uvicorn.Server):
     def __init__(self, app: HttpApp, settings: ServerConfig, when_ready: Callable[[], None]) -> None:
         self._app = app
         self._when_ready = when_ready
+        # It would end every event stream at the signal, calls under way included; `shutdown` below tells them apart.
+        AppStatus.disable_automatic_graceful_drain()  # type: ignore[no-untyped-call]  # left unannotated
         limits = Limits(
             header_timeout_seconds=settings.header_timeout_seconds,
             body_timeout_seconds=settings.body_timeout_seconds,

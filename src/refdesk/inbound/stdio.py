@@ -40,7 +40,7 @@ async def serve_stdio(services: Services, settings: ServerConfig) -> None:
         wire = Wire(reader, writer, settings)
         async with audience.open(), anyio.create_task_group() as tasks:
             tasks.start_soon(wire.read_into, to_server)
-            tasks.start_soon(wire.write_from, from_server)
+            tasks.start_soon(wire.write_from, from_server, tasks.cancel_scope)
             tasks.start_soon(_cancel_when_told_to_stop, tasks.cancel_scope)
             await server.run(incoming, outgoing, server.create_initialization_options())
             tasks.cancel_scope.cancel()
@@ -74,12 +74,15 @@ class Wire:
                     self._answered = anyio.Event()
                     await self._answered.wait()
 
-    async def write_from(self, server: ObjectReceiveStream[SessionMessage]) -> None:
-        """Write every message as one line."""
+    async def write_from(self, server: ObjectReceiveStream[SessionMessage], session: anyio.CancelScope) -> None:
+        """Write every message as one line; a client that takes none any more ends the session."""
         async with server:
-            async for message in server:
-                await self._write(message.message.model_dump_json(by_alias=True, exclude_unset=True).encode())
-                self._settle(message.message)
+            try:
+                async for message in server:
+                    await self._write(message.message.model_dump_json(by_alias=True, exclude_unset=True).encode())
+                    self._settle(message.message)
+            except BrokenPipeError:
+                session.cancel()
 
     async def _take(self, line: bytes, server: ObjectSendStream[Incoming]) -> None:
         parsed = None
@@ -99,7 +102,8 @@ class Wire:
             self._answered.set()
 
     async def _write(self, line: bytes) -> None:
-        await run_sync(self._write_line, line)
+        # Abandoned when told to stop: a client that reads no more must not keep us from ending.
+        await run_sync(self._write_line, line, abandon_on_cancel=True)
 
     def _write_line(self, line: bytes) -> None:
         self._writer.write(line + b"\n")
@@ -128,7 +132,9 @@ def _checked(parsed: object, in_flight: set[MessageId]) -> JSONRPCMessage:
         in_flight.add(request.id)
     elif isinstance(request, Notification) and request.method == "notifications/cancelled":
         # What is cancelled gets no answer, so nothing else would give its id back.
-        in_flight.discard(request.params.get("requestId", ""))
+        cancelled = request.params.get("requestId")
+        if isinstance(cancelled, str | int):
+            in_flight.discard(cancelled)
     return message
 
 

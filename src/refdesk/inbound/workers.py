@@ -7,9 +7,12 @@ import signal
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Callable
 from contextlib import suppress
 from types import FrameType
+
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 CANNOT_START = 2
 """The exit code of a worker that no other could take the place of, because it would fail the same way."""
@@ -21,10 +24,9 @@ RESTART_SECONDS = 1.0
 def run_workers(count: int, work: Callable[[], int]) -> int:
     """Run `work` in that many processes until told to stop; answers the exit code for the whole."""
     workers = Workers(work)
-    for which in (signal.SIGINT, signal.SIGTERM):
+    for which in STOP_SIGNALS:
         signal.signal(which, workers.stop)
-    for _ in range(count):
-        workers.start()
+    workers.start_all(count)
     return workers.wait()
 
 
@@ -38,21 +40,33 @@ class Workers:
         # Held open by the parent alone: when it is gone, however it went, the children read the end of it.
         self._life, self._parent = os.pipe()
 
+    def start_all(self, count: int) -> None:
+        """Fork that many children, unless told to stop meanwhile."""
+        for _ in range(count):
+            if not self._stopping:
+                self.start()
+
     def start(self) -> None:
         """Fork one more child."""
         sys.stdout.flush()
         sys.stderr.flush()
+        # Held back until parent and child are ready for them: one in between would be lost.
+        signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
         child = os.fork()
         if child:
             self._children.add(child)
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
             return
-        for which in (signal.SIGINT, signal.SIGTERM):
+        for which in STOP_SIGNALS:
             signal.signal(which, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
         os.close(self._parent)
         threading.Thread(target=self._follow_parent, daemon=True).start()
         code = 1
         try:
             code = self._work()
+        except BaseException:  # noqa: BLE001 - the process ends here, and says why
+            traceback.print_exc()
         finally:
             # Not `sys.exit`: what the parent registered for its own end is not the child's to run.
             sys.stderr.flush()

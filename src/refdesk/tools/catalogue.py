@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import base64
 import binascii
-import difflib
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -21,7 +20,8 @@ from refdesk.errors import (
     UnknownResource,
     UnknownTool,
 )
-from refdesk.tools.registry import Prompt, Registry, Tool
+from refdesk.problems import nearest_name, shortened
+from refdesk.tools.registry import MAX_ARGUMENTS, Prompt, Registry, Tool
 
 MAX_COMPLETIONS = 100
 """The protocol's own bound on one completion answer."""
@@ -103,6 +103,7 @@ class Catalogue:
             contents = await resources.read(uri, call)
             if contents is not None:
                 return {"contents": list(contents)}
+        uri = shortened(uri)
         detail = f"No resource {uri!r}; resources/list and resources/templates/list say what there is"
         raise UnknownResource(detail, uri)
 
@@ -121,7 +122,8 @@ class Catalogue:
         reference, argument = _mapping(call.params, "ref"), _mapping(call.params, "argument")
         name, value = _text(argument, "name", "argument."), _text(argument, "value", "argument.", empty=True)
         context = call.params.get("context") or {}
-        given = context.get("arguments") or {} if isinstance(context, Mapping) else {}
+        given = context.get("arguments") if isinstance(context, Mapping) else None
+        given = given if isinstance(given, Mapping) else {}
         kind = _text(reference, "type", "ref.")
         if kind == "ref/prompt":
             values = self._complete_prompt(_text(reference, "name", "ref."), name, value, call)
@@ -146,6 +148,7 @@ class Catalogue:
         for resources in self._registry.resources:
             if any(entry["uriTemplate"] == template for entry in resources.templates()):
                 return await resources.complete(template, name, value, given, call)
+        template = shortened(template)
         detail = f"No resource template {template!r}; resources/templates/list says what there is"
         raise UnknownResource(detail, template)
 
@@ -193,14 +196,16 @@ def _decode_cursor(cursor: object, name: str) -> int:
 def _checked_prompt_arguments(prompt: Prompt, given: object) -> Mapping[str, str]:
     if not isinstance(given, Mapping):
         raise InvalidArguments([Problem("arguments", "must be an object")])
+    if len(given) > MAX_ARGUMENTS:
+        raise InvalidArguments([Problem("arguments", f"must have at most {MAX_ARGUMENTS} members")])
     known = {argument.name for argument in prompt.arguments}
     problems = [
         Problem(argument.name, "is required")
         for argument in prompt.arguments
         if argument.required and not given.get(argument.name)
     ]
-    problems += [Problem(str(name), "unknown argument") for name in given if name not in known]
-    problems += [Problem(str(name), "must be a string") for name, value in given.items() if not isinstance(value, str)]
+    problems += [Problem(shortened(str(name)), "unknown argument") for name in given if name not in known]
+    problems += [Problem(name, "must be a string") for name in known if not isinstance(given.get(name, ""), str)]
     if problems:
         raise InvalidArguments(problems)
     return given
@@ -222,6 +227,6 @@ def _mapping(params: Mapping[str, Any], name: str) -> Mapping[str, Any]:
 
 
 def _unknown(kind: str, name: str, known: Sequence[str]) -> str:
-    nearest = difflib.get_close_matches(name, known, n=1)
-    hint = f"did you mean {nearest[0]!r}?" if nearest else f"{kind}s/list says what there is"
-    return f"Unknown {kind} {name!r}; {hint}"
+    nearest = nearest_name(name, known)
+    hint = f"did you mean {nearest!r}?" if nearest else f"{kind}s/list says what there is"
+    return f"Unknown {kind} {shortened(name)!r}; {hint}"

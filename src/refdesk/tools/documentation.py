@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,6 +13,7 @@ from pydantic import Field, StringConstraints
 from refdesk.calls import Call, TenantId, text_content, tool_answer
 from refdesk.engines.port import Document, DocumentInfo, Engine, Hit
 from refdesk.errors import DocumentNotFound, InvalidArguments, Problem
+from refdesk.problems import nearest_name, shortened
 from refdesk.tools.registry import Prompt, PromptArgument, Registry, Tool
 from refdesk.tools.schema import Arguments
 
@@ -125,9 +125,9 @@ class Documentation:
         return {"messages": [{"role": "user", "content": text_content(text)}]}
 
     async def _not_found(self, tenant: TenantId, document_id: str) -> str:
-        nearest = difflib.get_close_matches(document_id, await self._engine.document_ids(tenant, limit=1000), n=1)
-        hint = f"Did you mean {nearest[0]!r}?" if nearest else "search_documentation finds documents by what they say."
-        return f"There is no document {document_id!r}. {hint}"
+        nearest = nearest_name(document_id, await self._engine.document_ids(tenant, limit=1000))
+        hint = f"Did you mean {nearest!r}?" if nearest else "search_documentation finds documents by what they say."
+        return f"There is no document {shortened(document_id)!r}. {hint}"
 
 
 class TechdocResources:

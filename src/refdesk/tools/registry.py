@@ -20,6 +20,9 @@ from refdesk.tools.schema import Arguments, Result, published_schema, with_choic
 
 A = TypeVar("A", bound=Arguments)
 
+MAX_ARGUMENTS = 100
+"""No tool has as many; to look through hundreds of thousands that somebody made up would take seconds."""
+
 ToolResult = Result | str | Mapping[str, Any]
 """What a handler returns: a structured result, plain text, or a whole answer in its wire shape."""
 
@@ -110,6 +113,8 @@ class Tool(Generic[A]):
     def _validated(self, arguments: object, call: Call) -> A:
         if not isinstance(arguments, dict):
             raise InvalidArguments([Problem("arguments", "must be an object")])
+        if len(arguments) > MAX_ARGUMENTS:
+            raise InvalidArguments([Problem("arguments", f"must have at most {MAX_ARGUMENTS} members")])
         try:
             # The compiled validator itself: `model_validate` would rebuild its keyword arguments on every call.
             validated = self._validate(arguments)

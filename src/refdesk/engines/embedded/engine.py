@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import sqlite3
-import threading
+from asyncio import CancelledError
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
@@ -16,10 +16,11 @@ from importlib import resources
 from pathlib import Path
 from typing import Any, TypeVar
 
-from anyio import CapacityLimiter, to_thread
+from anyio import CancelScope, CapacityLimiter, to_thread
 
 from refdesk.calls import TenantId
 from refdesk.documents.markdown import parse_sections, passages, title_of
+from refdesk.engines.embedded.connections import Connections
 from refdesk.engines.embedded.query import match_expression
 from refdesk.engines.port import SHARED, Document, DocumentationSet, DocumentInfo, Hit
 from refdesk.errors import EngineError
@@ -27,9 +28,6 @@ from refdesk.errors import EngineError
 SCHEMA_VERSION = 1
 READING_THREADS = 4
 """More would only wait for each other: a query is a few hundred microseconds of CPU."""
-
-BUSY_SECONDS = 10.0
-"""How long a writer waits for another process that is writing."""
 
 TITLE_WEIGHT, HEADING_WEIGHT, TEXT_WEIGHT = 2.0, 4.0, 1.0
 """A word in a heading says what the passage is about; tried on the manual's own questions."""
@@ -56,8 +54,7 @@ class EmbeddedEngine:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._limiter = CapacityLimiter(READING_THREADS)
-        self._local = threading.local()
-        self._connections: list[sqlite3.Connection] = []
+        self._connections = Connections(path)
         self._sets: tuple[tuple[TenantId, DocumentationSet], ...] = ()
 
     async def search(self, tenant: TenantId, query: str, *, limit: int, doc_type: str | None = None) -> Sequence[Hit]:
@@ -91,44 +88,39 @@ class EmbeddedEngine:
 
     def prepare(self) -> None:
         """Create or check the schema; a file of another version is refused, never guessed at."""
-        with _translated(self._path):
+        with _translated(f"cannot use {self._path}"):
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            database = self._connect()
-            found = database.execute("PRAGMA user_version").fetchone()[0]
-            if found not in (0, SCHEMA_VERSION):
-                raise EngineError(
-                    f"{self._path} was written by another version of Refdesk (schema {found}, this one reads "
-                    f"{SCHEMA_VERSION}); use another --data folder or remove the file to index anew"
-                )
-            if found == 0:
-                schema = resources.files(__package__).joinpath("schema.sql").read_text("utf-8")
-                database.executescript(f"BEGIN IMMEDIATE; {schema} PRAGMA user_version = {SCHEMA_VERSION}; COMMIT;")
+            with self._connections.borrow(self) as database:
+                self._prepare(database)
+
+    def _prepare(self, database: sqlite3.Connection) -> None:
+        found = database.execute("PRAGMA user_version").fetchone()[0]
+        if found not in (0, SCHEMA_VERSION):
+            raise EngineError(
+                f"{self._path} was written by another version of Refdesk (schema {found}, this one reads "
+                f"{SCHEMA_VERSION}); use another --data folder or remove the file to index anew"
+            )
+        if found == 0:
+            schema = resources.files(__package__).joinpath("schema.sql").read_text("utf-8")
+            database.executescript(f"BEGIN IMMEDIATE; {schema} PRAGMA user_version = {SCHEMA_VERSION}; COMMIT;")
 
     def close(self) -> None:
-        """Close every connection; no call may be under way."""
-        for connection in self._connections:
-            connection.close()
-        self._connections.clear()
+        """Stop what is under way and close the file."""
+        self._connections.close()
 
     async def _run(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        call = object()
+
         def run() -> T:
-            with _translated(self._path):
-                return work(self._connect())
+            with _translated("the document store failed"), self._connections.borrow(call) as database:
+                return work(database)
 
-        return await to_thread.run_sync(run, limiter=self._limiter)
-
-    def _connect(self) -> sqlite3.Connection:
-        """This thread's connection, opened on first use."""
-        connection: sqlite3.Connection | None = getattr(self._local, "connection", None)
-        if connection is None:
-            # Opened here and closed by `close` from another thread, when no call is under way any more.
-            connection = sqlite3.connect(
-                self._path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False
-            )
-            self._connections.append(connection)
-            connection.executescript("PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON;")
-            self._local.connection = connection
-        return connection
+        try:
+            return await to_thread.run_sync(run, limiter=self._limiter)
+        except CancelledError:
+            # A cancelled task leaves its thread behind; nobody waits for what it would find.
+            self._connections.interrupt(call)
+            raise
 
 
 @asynccontextmanager
@@ -140,16 +132,17 @@ async def open_embedded(folder: Path) -> AsyncIterator[EmbeddedEngine]:
         await engine.refresh()
         yield engine
     finally:
-        engine.close()
+        with CancelScope(shield=True):
+            await to_thread.run_sync(engine.close)
 
 
 @contextmanager
-def _translated(path: Path) -> Iterator[None]:
+def _translated(what: str) -> Iterator[None]:
     """The one place where an error of the store becomes ours."""
     try:
         yield
     except (OSError, sqlite3.Error) as error:
-        raise EngineError(f"cannot use {path}: {error}") from error
+        raise EngineError(f"{what}: {error}") from error
 
 
 def _search(

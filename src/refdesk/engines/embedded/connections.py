@@ -1,0 +1,68 @@
+"""SQLite connections for calls in threads: each call has one to itself, and none is closed under a call."""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from refdesk.errors import EngineError
+
+BUSY_SECONDS = 10.0
+"""How long a writer waits for another process that is writing."""
+
+
+class Connections:
+    """As many connections as calls have been under way at once; closed together."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._idle: list[sqlite3.Connection] = []
+        self._busy: dict[object, sqlite3.Connection] = {}
+        self._closed = False
+        self._changed = threading.Condition()
+
+    @contextmanager
+    def borrow(self, call: object) -> Iterator[sqlite3.Connection]:
+        """A connection for this call alone."""
+        connection = self._take(call)
+        try:
+            yield connection
+        finally:
+            with self._changed:
+                del self._busy[call]
+                self._idle.append(connection)
+                self._changed.notify_all()
+
+    def interrupt(self, call: object) -> None:
+        """Stop what a call is doing, if it is still doing it."""
+        with self._changed:
+            if call in self._busy:
+                self._busy[call].interrupt()
+
+    def close(self) -> None:
+        """Stop every call, wait until each has let go, and close all connections."""
+        with self._changed:
+            self._closed = True
+            for connection in self._busy.values():
+                connection.interrupt()
+            self._changed.wait_for(lambda: not self._busy)
+            for connection in self._idle:
+                connection.close()
+            self._idle.clear()
+
+    def _take(self, call: object) -> sqlite3.Connection:
+        with self._changed:
+            if self._closed:
+                raise EngineError("the desk is closed")
+            connection = self._idle.pop() if self._idle else self._open()
+            self._busy[call] = connection
+            return connection
+
+    def _open(self) -> sqlite3.Connection:
+        # Used by one thread at a time, though not always the same.
+        connection = sqlite3.connect(self._path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False)
+        connection.executescript("PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON;")
+        return connection
