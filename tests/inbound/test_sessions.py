@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import signal
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -21,6 +23,13 @@ from tests.servers import NoArguments, RunningServer, whoami
 pytestmark = pytest.mark.anyio
 
 MODES = ["legacy", "2026-07-28"]
+ACCEPT = "application/json, text/event-stream"
+OPENING = {
+    "jsonrpc": "2.0",
+    "id": 1,
+    "method": "initialize",
+    "params": {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}},
+}
 
 
 @pytest.fixture
@@ -85,7 +94,7 @@ async def test_a_client_that_cannot_be_asked_is_told_so(server: RunningServer) -
 async def test_a_plain_client_that_accepts_a_stream_gets_progress_without_a_session(server: RunningServer) -> None:
     params = {"name": "report", "arguments": {}, "_meta": {"progressToken": "p"}}
     message = {"jsonrpc": "2.0", "id": 5, "method": "tools/call", "params": params}
-    answer = await server.post(message, accept="application/json, text/event-stream")
+    answer = await server.post(message, accept=ACCEPT)
     events = [
         json.loads(line.removeprefix("data: ")) for line in answer.text.splitlines() if line.startswith("data: {")
     ]
@@ -151,40 +160,54 @@ async def test_a_cancelled_call_stops_the_work_behind_it(server: RunningServer, 
 
 
 async def test_a_stop_lets_calls_finish_and_ends_streams_at_once(serve: Serve) -> None:
+    """A call with a bare answer, and one whose answer is an event stream; a signal as an operator sends it."""
     async with serve(server__shutdown_grace_seconds=15) as server:
+        begun: asyncio.Queue[None] = asyncio.Queue()
         release = asyncio.Event()
 
         async def slow(arguments: NoArguments, call: Any) -> str:
-            server.probe.started.set()
+            begun.put_nowait(None)
             await release.wait()
             return "finished"
 
-        server.desk.registry.add_tool(Tool("slow", "Slow", "Takes its time.", "docs", NoArguments, slow))
-        accept = "application/json, text/event-stream"
-        params = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
-        opening = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params}
-        opened = await server.post(opening, accept=accept)
-        headers = {"mcp-session-id": opened.headers["mcp-session-id"], "accept": accept}
+        for name, talks in (("slow", False), ("slow_talker", True)):
+            server.desk.registry.add_tool(Tool(name, "Slow", "Takes its time.", "docs", NoArguments, slow, talks=talks))
+        opened = await server.post(OPENING, accept=ACCEPT)
+        headers = {"mcp-session-id": opened.headers["mcp-session-id"], "accept": ACCEPT}
         async with server.http.stream("GET", "/mcp", headers=headers) as stream:
             assert stream.status_code == 200
-            call = asyncio.create_task(server.call("tools/call", {"name": "slow", "arguments": {}}))
+            calls = [asyncio.create_task(server.post(_call(name), accept=ACCEPT)) for name in ("slow", "slow_talker")]
             async with asyncio.timeout(10):
-                await server.probe.started.wait()
-                server.server.should_exit = True
+                await begun.get()
+                await begun.get()
+                os.kill(os.getpid(), signal.SIGTERM)
                 async for _ in stream.aiter_raw():
                     pass
-                assert not call.done()
+                assert not any(call.done() for call in calls)
                 release.set()
-                assert (await call)["result"]["content"][0]["text"] == "finished"
+                for call in calls:
+                    assert "finished" in (await call).text
+
+
+async def test_a_call_that_outlasts_the_grace_period_is_told_so(serve: Serve) -> None:
+    async with serve(server__shutdown_grace_seconds=0) as server:
+        call = asyncio.create_task(server.post(_call("hang")))
+        async with asyncio.timeout(10):
+            await server.probe.started.wait()
+            os.kill(os.getpid(), signal.SIGTERM)
+            answer = await call
+        assert answer.status_code == 503
+        assert answer.json()["error"]["data"]["retryable"] is True
+
+
+def _call(tool: str) -> dict[str, Any]:
+    return {"jsonrpc": "2.0", "id": 5, "method": "tools/call", "params": {"name": tool, "arguments": {}}}
 
 
 async def test_a_session_too_many_is_told_when_to_come_back(serve: Serve) -> None:
-    params = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
-    opening = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params}
     async with serve(server__max_sessions=1) as server:
-        accept = "application/json, text/event-stream"
-        assert (await server.post(opening, accept=accept)).status_code == 200
-        refused = await server.post(opening, accept=accept)
+        assert (await server.post(OPENING, accept=ACCEPT)).status_code == 200
+        refused = await server.post(OPENING, accept=ACCEPT)
         assert refused.status_code == 503
         assert refused.headers["retry-after"] == "1"
         assert refused.json()["error"]["data"]["retryable"] is True
