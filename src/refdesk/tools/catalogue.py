@@ -23,6 +23,9 @@ from refdesk.errors import (
 from refdesk.problems import nearest_name, shortened
 from refdesk.tools.registry import MAX_ARGUMENTS, Prompt, Registry, Tool
 
+LONGEST_URI = 8000
+"""Characters; longer ones are not even looked at."""
+
 MAX_COMPLETIONS = 100
 """The protocol's own bound on one completion answer."""
 
@@ -99,7 +102,7 @@ class Catalogue:
 
     async def _read_resource(self, call: Call) -> dict[str, Any]:
         uri = _text(call.params, "uri")
-        for resources in self._registry.resources:
+        for resources in self._registry.resources if len(uri) <= LONGEST_URI else ():
             contents = await resources.read(uri, call)
             if contents is not None:
                 return {"contents": list(contents)}
