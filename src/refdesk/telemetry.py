@@ -175,9 +175,9 @@ class Lines:
 
 
 def _pipe_behind(stream: BinaryIO) -> select.poll | None:
-    """Tells whether a pipe can be written to; None for what never makes one wait for a reader."""
+    """Tells whether a pipe, socket or terminal can be written to; None for files, which have no reader to wait for."""
     try:
-        if not stat.S_ISFIFO(os.fstat(stream.fileno()).st_mode):
+        if stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
             return None
     except (OSError, ValueError):
         return None
