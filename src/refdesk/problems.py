@@ -23,7 +23,6 @@ def invalid_arguments(error: ValidationError, known: Sequence[str] = (), *, belo
 
     `known` names the arguments there are, `below` what they stand under, where they were not validated alone.
     """
-    # Counted first: to describe hundreds of thousands that somebody sent would take seconds.
     more = error.error_count() - MAX_PROBLEMS
     details = islice(error.errors(include_url=False, include_context=True, include_input=False), MAX_PROBLEMS)
     problems = [_problem(detail, known, below) for detail in details]

@@ -9,6 +9,7 @@ import signal
 from collections.abc import AsyncIterator
 from typing import Any
 
+import httpx2
 import mcp_types as types
 import pytest
 from mcp import Client
@@ -198,6 +199,27 @@ async def test_a_call_that_outlasts_the_grace_period_is_told_so(serve: Serve) ->
             answer = await call
         assert answer.status_code == 503
         assert answer.json()["error"]["data"]["retryable"] is True
+
+
+async def test_a_stream_that_outlasts_the_grace_period_is_only_cut(
+    serve: Serve, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with serve(server__shutdown_grace_seconds=0) as server:
+
+        async def never(arguments: NoArguments, call: Any) -> str:
+            await call.client.log("info", "begun")
+            server.probe.started.set()
+            await asyncio.Event().wait()
+            return "never"
+
+        server.desk.registry.add_tool(Tool("never", "Never", "Never ends.", "docs", NoArguments, never, talks=True))
+        call = asyncio.create_task(server.post(_call("never"), accept=ACCEPT))
+        async with asyncio.timeout(10):
+            await server.probe.started.wait()
+            os.kill(os.getpid(), signal.SIGTERM)
+            with pytest.raises(httpx2.RemoteProtocolError):
+                await call
+    assert not [record for record in caplog.records if record.exc_info and record.exc_info[0] is RuntimeError]
 
 
 def _call(tool: str) -> dict[str, Any]:

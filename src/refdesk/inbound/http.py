@@ -118,7 +118,7 @@ class HttpApp:
     async def _answer_mcp(
         self, body: bytes, visitor: Visitor, scope: Scope, receive: Receive, send: Send, headers: Headers
     ) -> None:
-        parsed = None
+        parsed = manager = None
         try:
             parsed = parse(body, max_depth=self._max_json_depth)
             message = read_message(parsed)
@@ -145,9 +145,9 @@ class HttpApp:
         except CalledOff:
             await respond(send, 202, b"")
         except asyncio.CancelledError:
-            if not self._endpoints.draining:
+            if manager is not None or not self._endpoints.draining:
                 raise
-            # The grace period is over; the connection still stands long enough to say so.
+            # The grace period is over; nothing is sent yet, and the connection stands long enough to say so.
             stopped = Overloaded("The server is stopping; ask again in a moment", retry_after=1.0)
             await respond(send, 503, encode_error(id_of(parsed), stopped), JSON, CLOSE, (b"retry-after", b"1"))
 

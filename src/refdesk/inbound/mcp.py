@@ -9,7 +9,7 @@ import logging
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, get_args
 
 import mcp_types as types
 from mcp.server.caching import CacheHint
@@ -24,7 +24,7 @@ from mcp.shared.message import ServerMessageMetadata
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import BaseModel, ValidationError
 
-from refdesk.calls import LOCAL, Call, InputRequired, new_trace_id
+from refdesk.calls import LOCAL, Call, InputRequired, LogLevel, new_trace_id
 from refdesk.errors import ClientCannot, MethodNotFound, MissingCapability, RefdeskError
 from refdesk.inbound.audience import Audience
 from refdesk.inbound.services import Services
@@ -151,7 +151,7 @@ class SdkClient:
     async def progress(self, done: float, total: float | None = None, message: str | None = None) -> None:
         await self.context.session.report_progress(done, total, message)
 
-    async def log(self, level: types.LoggingLevel, data: Any, logger: str | None = None) -> None:
+    async def log(self, level: LogLevel, data: Any, logger: str | None = None) -> None:
         if level in self._wanted_levels():
             params = types.LoggingMessageNotificationParams(level=level, data=data, logger=logger)
             await self.context.session.send_notification(
@@ -189,7 +189,7 @@ class SdkClient:
         capabilities = self.context.session.client_capabilities
         return getattr(capabilities, _QUESTIONS[method].capability, None) is not None
 
-    def _wanted_levels(self) -> frozenset[types.LoggingLevel]:
+    def _wanted_levels(self) -> frozenset[LogLevel]:
         allowed = allowed_log_levels(self.context.protocol_version, self.context.meta)
         if self.context.protocol_version in MODERN_PROTOCOL_VERSIONS:
             return allowed
@@ -197,9 +197,8 @@ class SdkClient:
         return frozenset(_LEVELS[_LEVELS.index(threshold) :])
 
 
-_LEVELS: tuple[types.LoggingLevel, ...] = (
-    "debug", "info", "notice", "warning", "error", "critical", "alert", "emergency",
-)  # fmt: skip
+_LEVELS: tuple[LogLevel, ...] = get_args(LogLevel)
+"""From the least to the most severe."""
 
 
 @dataclass(frozen=True, slots=True)
