@@ -169,3 +169,14 @@ async def test_no_more_connections_are_open_than_calls_were_under_way_at_once(en
             for _ in range(20):
                 tasks.start_soon(found, engine, "fox")
     assert len(engine._connections._idle) <= READING_THREADS
+
+
+async def test_several_may_open_a_new_folder_at_once(tmp_path: Path) -> None:
+    async def open_and_close(folder: Path) -> None:
+        async with open_embedded(folder) as engine:
+            assert await engine.check() == "0 documents"
+
+    for number in range(20):
+        async with anyio.create_task_group() as tasks:
+            for _ in range(8):
+                tasks.start_soon(open_and_close, tmp_path / str(number))

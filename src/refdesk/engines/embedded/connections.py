@@ -7,11 +7,15 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from time import monotonic, sleep
 
 from refdesk.errors import EngineError
 
 BUSY_SECONDS = 10.0
 """How long a writer waits for another process that is writing."""
+
+RETRY_SECONDS = 0.02
+PRAGMAS = "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON;"
 
 
 class Connections:
@@ -64,5 +68,14 @@ class Connections:
     def _open(self) -> sqlite3.Connection:
         # Used by one thread at a time, though not always the same.
         connection = sqlite3.connect(self._path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False)
-        connection.executescript("PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON;")
-        return connection
+        give_up_at = monotonic() + BUSY_SECONDS
+        while True:
+            try:
+                connection.executescript(PRAGMAS)
+                return connection
+            except sqlite3.Error as error:
+                # SQLite itself does not wait while another is just giving a new file its journal.
+                if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or monotonic() >= give_up_at:
+                    connection.close()
+                    raise
+                sleep(RETRY_SECONDS)
