@@ -4,7 +4,8 @@
     ├─ ProtocolError                  the envelope: ParseError · InvalidRequest · MethodNotFound · TransportError
     ├─ InvalidCall                    the caller can mend it: UnknownTool · UnknownResource · UnknownPrompt ·
     │                                 InvalidArguments · MissingCapability
-    ├─ ToolFailure                    told to the model as a tool result: DocumentNotFound · ClientCannot
+    ├─ ToolFailure                    told to the model as a tool result: DocumentNotFound · CannotOpen ·
+    │                                 CannotFetch · CannotConvert · ClientCannot
     ├─ Refused                        policy said no: Unauthenticated · Forbidden · RateLimited · Overloaded ·
     │                                 DeadlineExceeded
     ├─ DependencyError                something behind us: EngineError · BreakerOpen
@@ -155,6 +156,18 @@ class ToolFailure(RefdeskError):
 
 class DocumentNotFound(ToolFailure):
     """No such document; another tenant's document answers exactly so."""
+
+
+class CannotOpen(ToolFailure):
+    """A path that is no readable file under the roots; whether it exists elsewhere is not told."""
+
+
+class CannotFetch(ToolFailure):
+    """A URL that could not be fetched, or must not be."""
+
+
+class CannotConvert(ToolFailure):
+    """A file that is broken, locked, too large or of another kind, or whose conversion overran its bounds."""
 
 
 class ClientCannot(ToolFailure):

@@ -1,0 +1,1 @@
+"""A Document to the forms that leave the desk: Markdown, HTML and DoclingDocument JSON."""
