@@ -160,6 +160,8 @@ class Document:
     """Pages of the whole file, when only some of them were converted; otherwise 0."""
     name: str = ""
     media_type: str = ""
+    digest: str = ""
+    """SHA-256 of the file, in hexadecimal."""
     tags: tuple[str, ...] = ()
     properties: Mapping[str, str] = field(default_factory=dict)
     """What the file says of itself: author, language, dates."""

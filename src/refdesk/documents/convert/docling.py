@@ -1,0 +1,232 @@
+"""DoclingDocument JSON, from docling or from anywhere else, to a Document."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import orjson
+
+from refdesk.documents.convert.source import Source
+from refdesk.documents.docling import LANGUAGE, PROPERTIES, ROLE, SCHEMA_NAME, SPANS
+from refdesk.documents.model import (
+    MAX_HEADING_LEVEL,
+    Block,
+    Cell,
+    Code,
+    Document,
+    Heading,
+    ListItem,
+    Page,
+    PageKind,
+    Paragraph,
+    ParagraphRole,
+    Picture,
+    Place,
+    Span,
+    Table,
+)
+from refdesk.errors import CannotConvert
+
+MAX_SPAN = 10_000
+"""As far as a table cell may reach: a cell that claims a billion columns is no table."""
+
+_SKIPPED = frozenset({"page_header", "page_footer"})
+_ROLES: dict[str, ParagraphRole] = {"note": "note", "quote": "quote", "caption": "caption", "footnote": "footnote"}
+_PAGE_KINDS: dict[str, PageKind] = {"slide": "slide", "sheet": "sheet"}
+
+Item = Mapping[str, Any]
+
+
+def convert(source: Source) -> Document:
+    """The document that the JSON describes."""
+    try:
+        content = orjson.loads(source.data)
+    except orjson.JSONDecodeError as error:
+        raise CannotConvert(
+            f"{source.name} is not JSON ({error}); give a DoclingDocument as docling exports it."
+        ) from error
+    return from_dict(content, source.name)
+
+
+def is_docling(content: object) -> bool:
+    """Whether JSON values say of themselves that they are a DoclingDocument."""
+    return isinstance(content, dict) and content.get("schema_name") == SCHEMA_NAME
+
+
+def from_dict(content: Any, name: str = "") -> Document:
+    """The document in JSON values."""
+    if not is_docling(content):
+        raise CannotConvert(f'This JSON is no DoclingDocument: it lacks "schema_name": "{SCHEMA_NAME}".')
+    try:
+        return _Reader(content).document(name)
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+        raise CannotConvert(
+            f"This DoclingDocument does not follow its schema ({type(error).__name__}: {error}); export it anew."
+        ) from error
+
+
+class _Reader:
+    """Walks the tree of references in reading order; an item is read once, so a loop of references ends."""
+
+    def __init__(self, content: Item) -> None:
+        self._content = content
+        self._pages = tuple(_pages(content.get("pages") or {}))
+        self._heights = {page.number: page.height for page in self._pages}
+        self._seen: set[str] = set()
+
+    def document(self, name: str) -> Document:
+        content = self._content
+        blocks = tuple(self._blocks())
+        kept = (content["body"].get("meta") or {}).get(PROPERTIES) or {}
+        heading = next((block.text for block in blocks if isinstance(block, Heading)), "")
+        origin = content.get("origin") or {}
+        return Document(
+            title=str(kept.get("title") or heading or content.get("name") or ""),
+            blocks=blocks,
+            pages=self._pages,
+            page_kind=_PAGE_KINDS.get(str(kept.get("page_kind")), "page"),
+            name=str(name or origin.get("filename") or content.get("name") or ""),
+            media_type=str(kept.get("media_type") or origin.get("mimetype") or ""),
+            tags=tuple(map(str, kept.get("tags") or ())),
+            properties={str(key): str(value) for key, value in (kept.get("properties") or {}).items()},
+            warnings=tuple(map(str, kept.get("warnings") or ())),
+        )
+
+    def _blocks(self) -> Iterator[Block]:
+        """Depth first, without recursion: the stack holds references with the depth of the list around them."""
+        stack = [(reference, -1) for reference in reversed(self._content["body"]["children"])]
+        while stack:
+            reference, depth = stack.pop()
+            item = self._item(reference)
+            if item is None or item.get("content_layer", "body") not in ("body", "notes"):
+                continue
+            if item.get("label") == "inline":
+                yield from self._inline(item)
+                continue
+            within = depth + (item.get("label") in ("list", "ordered_list"))
+            block = self._block(item, max(within, 0))
+            if block is not None:
+                yield block
+            stack += [(child, within) for child in reversed(item.get("children") or [])]
+
+    def _item(self, reference: Item) -> Item | None:
+        """What a reference such as `#/texts/3` leads to; None the second time."""
+        pointer = str(reference.get("$ref") or reference.get("cref"))
+        if pointer in self._seen:
+            return None
+        self._seen.add(pointer)
+        _, kind, index = pointer.split("/")
+        item: Item = self._content[kind][int(index)]
+        return item
+
+    def _block(self, item: Item, depth: int) -> Block | None:
+        label = item.get("label")
+        place = self._place(item)
+        if "data" in item:
+            return self._table(item, place)
+        if label in ("picture", "chart"):
+            return Picture(self._caption(item), place)
+        if "text" not in item or label in _SKIPPED:
+            return None
+        return _text_block(item, str(label), depth, place)
+
+    def _inline(self, group: Item) -> Iterator[Block]:
+        """A paragraph in pieces, each with a format of its own."""
+        text, spans = "", list[Span]()
+        pieces = [piece for child in group.get("children") or [] if (piece := self._item(child))]
+        for piece in pieces:
+            start = len(text) + bool(text)
+            text = f"{text} {piece.get('text', '')}" if text else str(piece.get("text", ""))
+            spans += _format_spans(piece, start, len(text))
+        if text:
+            yield Paragraph(text, tuple(spans), place=self._place(pieces[0]))
+
+    def _table(self, item: Item, place: Place | None) -> Table:
+        data = item["data"]
+        cells = tuple(_cell(cell) for cell in data.get("table_cells") or [])
+        rows, columns = int(data.get("num_rows") or 0), int(data.get("num_cols") or 0)
+        if rows * columns > MAX_SPAN**2 or max(rows, columns) > 100 * MAX_SPAN:
+            raise ValueError(f"a table of {rows} × {columns}")
+        return Table(cells, rows, columns, self._caption(item), place)
+
+    def _caption(self, item: Item) -> str:
+        """The caption's text, which is then not read a second time as a paragraph."""
+        captions = [self._item(reference) for reference in item.get("captions") or []]
+        return " ".join(str(caption.get("text", "")) for caption in captions if caption)
+
+    def _place(self, item: Item) -> Place | None:
+        provenance = next(iter(item.get("prov") or []), None)
+        if provenance is None:
+            return None
+        page, box = int(provenance["page_no"]), provenance.get("bbox")
+        if box is None:
+            return Place(page)
+        top, bottom = float(box["t"]), float(box["b"])
+        if box.get("coord_origin") == "BOTTOMLEFT":
+            height = self._heights.get(page, max(top, bottom))
+            top, bottom = height - top, height - bottom
+        return Place(page, (float(box["l"]), min(top, bottom), float(box["r"]), max(top, bottom)))
+
+
+def _pages(pages: Mapping[str, Item]) -> Iterator[Page]:
+    for page in sorted(pages.values(), key=lambda page: int(page["page_no"])):
+        size = page.get("size") or {}
+        yield Page(int(page["page_no"]), float(size.get("width") or 0), float(size.get("height") or 0))
+
+
+def _text_block(item: Item, label: str, depth: int, place: Place | None) -> Block | None:
+    text, meta = str(item["text"]), item.get("meta") or {}
+    spans = tuple(_kept_spans(meta, len(text))) or tuple(_format_spans(item, 0, len(text)))
+    match label:
+        case "title":
+            return Heading(text, 1, place)
+        case "section_header":
+            return Heading(text, min(int(item.get("level") or 1) + 1, MAX_HEADING_LEVEL), place)
+        case "list_item":
+            return _list_item(item, text, spans, depth, place)
+        case "code":
+            language = meta.get(LANGUAGE) or item.get("code_language") or ""
+            return Code(text, "" if language == "unknown" else str(language), place)
+        case "formula":
+            return Code(text or str(item.get("orig", "")), "latex", place)
+        case "checkbox_selected" | "checkbox_unselected":
+            return ListItem(f"[{'x' if label == 'checkbox_selected' else ' '}] {text}", depth=depth, place=place)
+    if not text:
+        return None
+    said = "note" if item.get("content_layer") == "notes" else meta.get(ROLE) or label
+    return Paragraph(text, spans, _ROLES.get(said, "text"), place)
+
+
+def _list_item(item: Item, text: str, spans: tuple[Span, ...], depth: int, place: Place | None) -> ListItem:
+    digits = "".join(filter(str.isdigit, str(item.get("marker") or "")))[:9]
+    ordered = bool(item.get("enumerated"))
+    return ListItem(text, spans, depth, ordered, int(digits) if ordered and digits else 1, place)
+
+
+def _kept_spans(meta: Item, length: int) -> Iterator[Span]:
+    for start, end, kind, target in meta.get(SPANS) or []:
+        if kind not in ("code", "strong", "emphasis", "link") or not 0 <= start < end <= length:
+            raise ValueError(f"a span {start}–{end} of kind {kind!r}")
+        yield Span(start, end, kind, str(target))
+
+
+def _format_spans(item: Item, start: int, end: int) -> Iterator[Span]:
+    """Bold, italic, code or a link over a whole item, as docling has it."""
+    formatting = item.get("formatting") or {}
+    if item.get("label") == "code" and start < end:
+        yield Span(start, end, "code")
+    if formatting.get("bold"):
+        yield Span(start, end, "strong")
+    if formatting.get("italic"):
+        yield Span(start, end, "emphasis")
+    if item.get("hyperlink"):
+        yield Span(start, end, "link", str(item["hyperlink"]))
+
+
+def _cell(cell: Item) -> Cell:
+    row, column = int(cell["start_row_offset_idx"]), int(cell["start_col_offset_idx"])
+    rows, columns = int(cell["end_row_offset_idx"]) - row, int(cell["end_col_offset_idx"]) - column
+    if not (0 < rows <= MAX_SPAN and 0 < columns <= MAX_SPAN and row >= 0 and column >= 0):
+        raise ValueError(f"a table cell of {rows} × {columns} at {row}, {column}")
+    return Cell(str(cell.get("text", "")), row, column, rows, columns, bool(cell.get("column_header")))

@@ -1,0 +1,246 @@
+"""A Document to DoclingDocument JSON: what docling's own tools read, with page provenance.
+
+Inline markup and the role of a paragraph have no place of their own in the schema, so they go into `meta`; reading the
+JSON back gives the same document.
+"""
+
+from __future__ import annotations
+
+import mimetypes
+from collections.abc import Sequence
+from pathlib import PurePath
+from typing import Any
+
+import orjson
+
+from refdesk.documents.docling import LANGUAGE, PROPERTIES, ROLE, SCHEMA_NAME, SPANS, VERSION, language_label
+from refdesk.documents.model import (
+    Block,
+    Cell,
+    Code,
+    Document,
+    Heading,
+    ListItem,
+    Page,
+    Paragraph,
+    Picture,
+    Place,
+    Span,
+    Table,
+)
+
+Item = dict[str, Any]
+
+_PARAGRAPH_LABELS = {"caption": "caption", "footnote": "footnote"}
+_KNOWN_MEDIA_TYPES = frozenset(mimetypes.types_map.values()) | {
+    "application/epub+zip",
+    "application/rtf",
+    "application/vnd.oasis.opendocument.presentation",
+    "application/vnd.oasis.opendocument.spreadsheet",
+    "application/vnd.oasis.opendocument.text",
+    "application/vnd.openxmlformats-officedocument.presentationml.presentation",
+    "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet",
+    "application/vnd.openxmlformats-officedocument.wordprocessingml.document",
+    "text/csv",
+    "text/markdown",
+}
+"""Media types that the schema's validator takes."""
+
+
+def to_json(document: Document) -> bytes:
+    """The whole document as JSON."""
+    return orjson.dumps(to_dict(document))
+
+
+def to_dict(document: Document) -> Item:
+    """The whole document as JSON values."""
+    return _Tree(document).finished()
+
+
+class _Tree:
+    """The document's items as they are added: bodies in one list per kind, tied together by references."""
+
+    def __init__(self, document: Document) -> None:
+        self._document = document
+        self._pages = {page.number: page for page in document.pages}
+        self._kinds: dict[str, list[Item]] = {"groups": [], "texts": [], "pictures": [], "tables": []}
+        self._body: Item = _root("body")
+        self._lists: list[tuple[Item, Item | None]] = []
+        """The list groups that are open, outermost first, each with its last item."""
+
+    def finished(self) -> Item:
+        for block in self._document.blocks:
+            self._add(block)
+        return {
+            "schema_name": SCHEMA_NAME,
+            "version": VERSION,
+            "name": PurePath(self._document.name).stem or self._document.title or "document",
+            **self._origin(),
+            "furniture": _root("furniture"),
+            "body": self._with_properties(),
+            **self._kinds,
+            "key_value_items": [],
+            "form_items": [],
+            "pages": {str(page.number): _page(page) for page in self._document.pages},
+        }
+
+    def _origin(self) -> Item:
+        document = self._document
+        if not document.digest:
+            return {}
+        media_type = document.media_type if document.media_type in _KNOWN_MEDIA_TYPES else "text/plain"
+        binary_hash = int(document.digest[:16], 16)
+        return {"origin": {"mimetype": media_type, "binary_hash": binary_hash, "filename": document.name}}
+
+    def _with_properties(self) -> Item:
+        document = self._document
+        kept = {
+            "title": document.title,
+            "media_type": document.media_type,
+            "page_kind": document.page_kind,
+            "tags": document.tags,
+            "properties": dict(document.properties),
+            "warnings": document.warnings,
+        }
+        return {**self._body, "meta": {PROPERTIES: kept}}
+
+    def _add(self, block: Block) -> None:
+        if isinstance(block, ListItem):
+            self._add_list_item(block)
+            return
+        self._lists.clear()
+        match block:
+            case Heading(level=1):
+                self._text(block.text, block.place, "title")
+            case Heading():
+                self._text(block.text, block.place, "section_header", level=block.level - 1)
+            case Paragraph():
+                self._paragraph(block)
+            case Code():
+                self._code(block)
+            case Table():
+                self._table(block)
+            case Picture():
+                self._captioned("pictures", "picture", block.caption, block.place)
+
+    def _paragraph(self, block: Paragraph) -> None:
+        label = _PARAGRAPH_LABELS.get(block.role, "text")
+        item = self._text(block.text, block.place, label, spans=block.spans)
+        if block.role == "note":
+            item["content_layer"] = "notes"
+        elif block.role == "quote":
+            item.setdefault("meta", {})[ROLE] = block.role
+
+    def _code(self, block: Code) -> None:
+        label = language_label(block.language)
+        item = self._text(block.text, block.place, "code", code_language=label)
+        item |= {"captions": [], "references": [], "footnotes": []}
+        if block.language and block.language != label:
+            item["meta"] = {LANGUAGE: block.language}
+
+    def _add_list_item(self, block: ListItem) -> None:
+        depth = min(block.depth, len(self._lists))
+        del self._lists[depth + 1 :]
+        if len(self._lists) == depth:
+            above = self._lists[-1][1] if self._lists else None
+            self._lists.append((self._group(above or self._body), None))
+        group, _ = self._lists[depth]
+        marker = f"{block.number}." if block.ordered else "-"
+        item = self._text(
+            block.text,
+            block.place,
+            "list_item",
+            parent=group,
+            spans=block.spans,
+            enumerated=block.ordered,
+            marker=marker,
+        )
+        self._lists[depth] = (group, item)
+
+    def _group(self, parent: Item) -> Item:
+        return self._new("groups", parent, {"name": "list", "label": "list"})
+
+    def _table(self, block: Table) -> None:
+        item = self._captioned("tables", "table", block.caption, block.place)
+        item["data"] = {
+            "table_cells": [_cell(cell) for cell in block.cells],
+            "num_rows": block.rows,
+            "num_cols": block.columns,
+        }
+
+    def _captioned(self, kind: str, label: str, caption: str, place: Place | None) -> Item:
+        fields = {"prov": self._provenance(place, 0), "captions": [], "references": [], "footnotes": []}
+        item = self._new(kind, self._body, {"label": label, **fields, "annotations": []})
+        if caption:
+            text = self._text(caption, place, "caption", parent=item)
+            item["captions"] = [{"$ref": text["self_ref"]}]
+        return item
+
+    def _text(
+        self,
+        text: str,
+        place: Place | None,
+        label: str,
+        *,
+        parent: Item | None = None,
+        spans: Sequence[Span] = (),
+        **fields: Any,
+    ) -> Item:
+        prov = self._provenance(place, len(text))
+        item = self._new(
+            "texts", parent or self._body, {"label": label, "prov": prov, "orig": text, "text": text, **fields}
+        )
+        if spans:
+            item["meta"] = {SPANS: [[span.start, span.end, span.kind, span.target] for span in spans]}
+        return item
+
+    def _new(self, kind: str, parent: Item, fields: Item) -> Item:
+        reference = f"#/{kind}/{len(self._kinds[kind])}"
+        item: Item = {
+            "self_ref": reference,
+            "parent": {"$ref": parent["self_ref"]},
+            "children": [],
+            "content_layer": "body",
+            **fields,
+        }
+        self._kinds[kind].append(item)
+        parent["children"].append({"$ref": reference})
+        return item
+
+    def _provenance(self, place: Place | None, length: int) -> list[Item]:
+        """The block's place as the schema has it: a box inside its page, the whole page where no box is known."""
+        page = self._pages.get(place.page) if place else None
+        if place is None or page is None:
+            return []
+        left, top, right, bottom = place.box or (0, 0, page.width, page.height)
+        across = sorted((_clamped(left, page.width), _clamped(right, page.width)))
+        down = sorted((_clamped(top, page.height), _clamped(bottom, page.height)))
+        box = {"l": across[0], "t": down[0], "r": across[1], "b": down[1], "coord_origin": "TOPLEFT"}
+        return [{"page_no": place.page, "bbox": box, "charspan": [0, length]}]
+
+
+def _root(name: str) -> Item:
+    return {"self_ref": f"#/{name}", "children": [], "content_layer": name, "name": "_root_", "label": "unspecified"}
+
+
+def _page(page: Page) -> Item:
+    return {"size": {"width": page.width, "height": page.height}, "page_no": page.number}
+
+
+def _clamped(value: float, limit: float) -> float:
+    return round(min(max(value, 0.0), limit), 2)
+
+
+def _cell(cell: Cell) -> Item:
+    return {
+        "row_span": cell.row_span,
+        "col_span": cell.column_span,
+        "start_row_offset_idx": cell.row,
+        "end_row_offset_idx": cell.row + cell.row_span,
+        "start_col_offset_idx": cell.column,
+        "end_col_offset_idx": cell.column + cell.column_span,
+        "text": cell.text,
+        "column_header": cell.header,
+        "row_header": False,
+        "row_section": False,
+    }

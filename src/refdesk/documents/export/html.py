@@ -1,0 +1,155 @@
+"""A Document to one HTML page without scripts or styles; everything that came from the file is escaped."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from html import escape
+from itertools import groupby
+from urllib.parse import urlsplit
+
+from refdesk.documents.model import (
+    Block,
+    Cell,
+    Code,
+    Document,
+    Heading,
+    ListItem,
+    Paragraph,
+    Picture,
+    SectionIds,
+    Span,
+    Table,
+)
+
+SAFE_SCHEMES = frozenset({"", "http", "https", "mailto", "ftp"})
+"""Links that a page may hold: a `javascript:` link from a document would run in the reader's browser."""
+
+
+def to_html(document: Document) -> str:
+    """The whole document as a page."""
+    language = document.properties.get("language", "")
+    lang = f' lang="{escape(language)}"' if language else ""
+    body = "\n".join(_body(document.blocks))
+    title = escape(document.title or document.name)
+    return (
+        f'<!DOCTYPE html>\n<html{lang}>\n<head>\n<meta charset="utf-8">\n<title>{title}</title>\n</head>\n'
+        f"<body>\n{body}\n</body>\n</html>\n"
+    )
+
+
+def _body(blocks: Sequence[Block]) -> Iterator[str]:
+    ids = SectionIds()
+    for is_list, run in groupby(blocks, key=lambda block: isinstance(block, ListItem)):
+        if is_list:
+            yield "".join(_list([block for block in run if isinstance(block, ListItem)]))
+        else:
+            yield from (_block(block, ids) for block in run)
+
+
+def _block(block: Block, ids: SectionIds) -> str:
+    match block:
+        case Heading():
+            return f'<h{block.level} id="{escape(ids.next(block.text))}">{escape(block.text)}</h{block.level}>'
+        case Paragraph():
+            return _paragraph(block)
+        case Code():
+            language = f' class="language-{escape(block.language)}"' if block.language else ""
+            return f"<pre><code{language}>{escape(block.text, quote=False)}</code></pre>"
+        case Table():
+            return _table(block)
+        case Picture():
+            return f"<figure><figcaption>{escape(block.caption)}</figcaption></figure>" if block.caption else ""
+        case ListItem():
+            return "".join(_list([block]))
+
+
+def _paragraph(paragraph: Paragraph) -> str:
+    text = _inline(paragraph.text, paragraph.spans)
+    match paragraph.role:
+        case "quote":
+            return f"<blockquote><p>{text}</p></blockquote>"
+        case "note":
+            return f'<aside class="note"><p>{text}</p></aside>'
+        case "text":
+            return f"<p>{text}</p>"
+        case role:
+            return f'<p class="{role}">{text}</p>'
+
+
+def _list(items: Sequence[ListItem]) -> Iterator[str]:
+    """Nested lists: `closing` holds the end tags of the lists that are open, outermost first."""
+    closing: list[str] = []
+    for item in items:
+        kind = "ol" if item.ordered else "ul"
+        depth = min(item.depth, len(closing))
+        while len(closing) > depth + 1:
+            yield f"</li>{closing.pop()}"
+        if len(closing) == depth + 1 and closing[-1] == f"</{kind}>":
+            yield "</li>"
+        else:
+            if len(closing) == depth + 1:
+                yield f"</li>{closing.pop()}"
+            yield f'<ol start="{item.number}">' if item.ordered and item.number != 1 else f"<{kind}>"
+            closing.append(f"</{kind}>")
+        yield f"<li>{_inline(item.text, item.spans)}"
+    yield from (f"</li>{end}" for end in reversed(closing))
+
+
+def _table(table: Table) -> str:
+    caption = f"<caption>{escape(table.caption)}</caption>" if table.caption else ""
+    by_row: dict[int, list[Cell]] = {}
+    for cell in table.cells:
+        by_row.setdefault(cell.row, []).append(cell)
+    rows = ("".join(map(_cell, sorted(by_row.get(row, []), key=lambda cell: cell.column))) for row in range(table.rows))
+    return f"<table>{caption}" + "".join(f"<tr>{row}</tr>" for row in rows) + "</table>"
+
+
+def _cell(cell: Cell) -> str:
+    tag = "th" if cell.header else "td"
+    rows = f' rowspan="{cell.row_span}"' if cell.row_span > 1 else ""
+    columns = f' colspan="{cell.column_span}"' if cell.column_span > 1 else ""
+    return f"<{tag}{rows}{columns}>{escape(cell.text, quote=False)}</{tag}>"
+
+
+_TAGS = {"code": "code", "strong": "strong", "emphasis": "em"}
+
+
+def _inline(text: str, spans: Sequence[Span]) -> str:
+    """Text with its spans as elements; a span that crosses another's end is cut there."""
+    parts: list[str] = []
+    open_spans: list[tuple[int, str]] = []
+    position = 0
+    for span in sorted(spans, key=lambda span: (span.start, -span.end)):
+        position = _close_until(span.start, text, position, open_spans, parts)
+        end = min(span.end, open_spans[-1][0] if open_spans else len(text))
+        if span.start >= end or span.start < position:
+            continue
+        parts.append(escape(text[position : span.start], quote=False))
+        start_tag, end_tag = _tags(span)
+        parts.append(start_tag)
+        open_spans.append((end, end_tag))
+        position = span.start
+    position = _close_until(len(text), text, position, open_spans, parts)
+    parts.append(escape(text[position:], quote=False))
+    return "".join(parts).replace("\n", "<br>")
+
+
+def _close_until(limit: int, text: str, position: int, open_spans: list[tuple[int, str]], parts: list[str]) -> int:
+    while open_spans and open_spans[-1][0] <= limit:
+        end, end_tag = open_spans.pop()
+        parts += [escape(text[position:end], quote=False), end_tag]
+        position = end
+    return position
+
+
+def _tags(span: Span) -> tuple[str, str]:
+    if span.kind != "link":
+        return f"<{_TAGS[span.kind]}>", f"</{_TAGS[span.kind]}>"
+    return (f'<a href="{escape(span.target)}">', "</a>") if _is_safe(span.target) else ("", "")
+
+
+def _is_safe(target: str) -> bool:
+    try:
+        return urlsplit(target.strip()).scheme.lower() in SAFE_SCHEMES
+    except ValueError:
+        return False

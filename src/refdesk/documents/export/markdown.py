@@ -1,0 +1,197 @@
+"""Blocks to Markdown that people and models read alike: GitHub's dialect, with no more escapes than the text needs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+
+from refdesk.documents.model import (
+    Block,
+    Code,
+    Document,
+    Heading,
+    ListItem,
+    Paragraph,
+    Picture,
+    Span,
+    Table,
+)
+
+_SPECIAL = re.compile(r"[\\`*_<&\]~]")
+_MISREAD = re.compile(
+    r"\\(?=[!-/:-@\[-`{-~])"  # a backslash that would escape what follows
+    r"|`"
+    r"|\*(?=\S)|(?<=\S)\*"  # emphasis opens or closes beside a word, not between spaces
+    r"|(?<!\w)_(?=\S)|(?<=\S)_(?!\w)"
+    r"|<(?=[A-Za-z/!?])"
+    r"|&(?=#?\w+;)"
+    r"|(?<=\])\("
+    r"|~(?=~)"
+)
+_BLOCK_START = re.compile(r"^(?:(#{1,6}|[-+>]|={3,})(?=\s|$)|(\d{1,9})([.)])(?=\s|$)|(-{3,}$))")
+
+
+def to_markdown(document: Document) -> str:
+    """The whole document."""
+    return blocks_to_markdown(document.blocks)
+
+
+def blocks_to_markdown(blocks: Iterable[Block]) -> str:
+    """Some of a document's blocks, one blank line between them, none between the items of a list."""
+    parts: list[str] = []
+    indents = _ListIndents()
+    in_list = False
+    for block in blocks:
+        text = indents.item(block) if isinstance(block, ListItem) else block_to_markdown(block)
+        if not text:
+            continue
+        is_item = isinstance(block, ListItem)
+        if parts:
+            parts.append("\n" if in_list and is_item else "\n\n")
+        if not is_item:
+            indents.reset()
+        parts.append(text)
+        in_list = is_item
+    return "".join(parts) + "\n" if parts else ""
+
+
+def block_to_markdown(block: Block) -> str:
+    """One block by itself."""
+    match block:
+        case Heading():
+            return f"{'#' * block.level} {escaped(_one_line(block.text))}"
+        case Paragraph():
+            return _paragraph(block)
+        case ListItem():
+            return _ListIndents().item(block)
+        case Code():
+            return _fenced(block)
+        case Table():
+            return _table(block)
+        case Picture():
+            return f"![{escaped(_one_line(block.caption))}]()" if block.caption else ""
+
+
+class _ListIndents:
+    """How far each depth of a list is indented: to where the text of the item above it begins."""
+
+    def __init__(self) -> None:
+        self._widths: list[int] = []
+
+    def reset(self) -> None:
+        self._widths.clear()
+
+    def item(self, item: ListItem) -> str:
+        depth = min(item.depth, len(self._widths))
+        marker = f"{item.number}." if item.ordered else "-"
+        indent = sum(self._widths[:depth])
+        self._widths[depth:] = [len(marker) + 1]
+        text = inline(item.text, item.spans).replace("\n", "\n" + " " * (indent + len(marker) + 1))
+        return f"{' ' * indent}{marker} {text}"
+
+
+def _paragraph(paragraph: Paragraph) -> str:
+    text = inline(paragraph.text, paragraph.spans)
+    if paragraph.role == "note":
+        text = f"**Notes:** {text}"
+    if paragraph.role in ("quote", "note"):
+        return "> " + text.replace("\n", "\n> ")
+    return _BLOCK_START.sub(_escape_block_start, text)
+
+
+def _escape_block_start(match: re.Match[str]) -> str:
+    marker, number, dot, rule = match.groups()
+    return f"{number}\\{dot}" if number else f"\\{marker or rule}"
+
+
+def _fenced(code: Code) -> str:
+    longest = max(map(len, re.findall(r"`{3,}", code.text)), default=2)
+    fence = "`" * (longest + 1)
+    return f"{fence}{code.language}\n{code.text}\n{fence}"
+
+
+def _table(table: Table) -> str:
+    rows = table.grid()
+    if not rows or not table.columns:
+        return escaped(table.caption)
+    lines = [_row(rows[0]), "|" + " --- |" * table.columns, *map(_row, rows[1:])]
+    caption = [escaped(_one_line(table.caption)), ""] if table.caption else []
+    return "\n".join([*caption, *lines])
+
+
+def _row(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(escaped(_one_line(cell)).replace("|", "\\|") for cell in cells) + " |"
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split()) if "\n" in text or "  " in text else text.strip()
+
+
+def escaped(text: str) -> str:
+    """Text with a backslash before each character that Markdown would take for markup."""
+    if not _SPECIAL.search(text):
+        return text
+    return _MISREAD.sub(lambda match: "\\" + match[0], text)
+
+
+def inline(text: str, spans: Sequence[Span]) -> str:
+    """Text with its spans marked up."""
+    if not spans:
+        return escaped(text)
+    ordered = sorted(spans, key=lambda span: (span.start, -span.end))
+    return "".join(_marked_up(text, ordered, 0, len(text)))
+
+
+def _marked_up(text: str, spans: Sequence[Span], start: int, end: int) -> Iterator[str]:
+    """The stretch from start to end, each outermost span wrapped around what it holds."""
+    position = start
+    for index, span in enumerate(spans):
+        first, last = _trimmed(text, max(span.start, start), min(span.end, end))
+        if first < position or first >= last:
+            continue
+        yield escaped(text[position:first])
+        yield _wrapped(text, span, _spans_before(spans, index + 1, last), first, last)
+        position = last
+    yield escaped(text[position:end])
+
+
+def _spans_before(spans: Sequence[Span], index: int, end: int) -> Sequence[Span]:
+    """The spans from index on that start before the end; spans are ordered by their start."""
+    stop = index
+    while stop < len(spans) and spans[stop].start < end:
+        stop += 1
+    return spans[index:stop]
+
+
+def _wrapped(text: str, span: Span, inner: Sequence[Span], start: int, end: int) -> str:
+    if span.kind == "code":
+        return code_span(text[start:end])
+    body = "".join(_marked_up(text, inner, start, end))
+    match span.kind:
+        case "strong":
+            return f"**{body}**"
+        case "emphasis":
+            return f"*{body}*"
+        case _:
+            return f"[{body}]({_link_target(span.target)})" if span.target else body
+
+
+def code_span(text: str) -> str:
+    """Text between backticks: more of them than it holds in a row."""
+    longest = max(map(len, re.findall(r"`+", text)), default=0)
+    fence = "`" * (longest + 1)
+    pad = " " if text.startswith("`") or text.endswith("`") else ""
+    return f"{fence}{pad}{text}{pad}{fence}"
+
+
+def _link_target(target: str) -> str:
+    return f"<{target}>" if re.search(r"[\s()]", target) else target
+
+
+def _trimmed(text: str, start: int, end: int) -> tuple[int, int]:
+    """The stretch without the blanks at its ends: `** bold **` is no emphasis."""
+    while start < end and text[start].isspace():
+        start += 1
+    while end > start and text[end - 1].isspace():
+        end -= 1
+    return start, end
