@@ -13,9 +13,11 @@ from refdesk.documents.model import (
     ListItem,
     Page,
     Paragraph,
+    ParagraphRole,
     Picture,
     Place,
     Span,
+    SpanKind,
     Table,
     table_of,
 )
@@ -60,6 +62,8 @@ EVERY_KIND = Document(
 )
 
 WORDS = st.text(st.characters(codec="utf-8", exclude_categories=("Cs", "Cc")), min_size=1, max_size=20)
+SPAN_KINDS: list[SpanKind] = ["code", "strong", "emphasis"]
+ROLES: list[ParagraphRole] = ["text", "quote", "note", "caption", "footnote"]
 PLACES = st.none() | st.builds(
     Place,
     st.integers(1, 3),
@@ -75,7 +79,7 @@ def _ordered(a: float, b: float, c: float, d: float) -> tuple[float, float, floa
 def spans(draw: st.DrawFn, text: str) -> tuple[Span, ...]:
     start = draw(st.integers(0, len(text) - 1))
     end = draw(st.integers(start + 1, len(text)))
-    kind = draw(st.sampled_from(["code", "strong", "emphasis"]))
+    kind: SpanKind = draw(st.sampled_from(SPAN_KINDS))
     return draw(st.sampled_from([(), (Span(start, end, kind),), (Span(start, end, "link", "https://example.org"),)]))
 
 
@@ -83,7 +87,7 @@ def spans(draw: st.DrawFn, text: str) -> tuple[Span, ...]:
 def blocks(draw: st.DrawFn) -> Block:
     text, place = draw(WORDS), draw(PLACES)
     marks = draw(spans(text))
-    role = draw(st.sampled_from(["text", "quote", "note", "caption", "footnote"]))
+    role: ParagraphRole = draw(st.sampled_from(ROLES))
     ordered = draw(st.booleans())
     grid = draw(st.lists(st.lists(WORDS, min_size=2, max_size=2), min_size=1, max_size=3))
     made: list[Block] = [

@@ -1,1 +1,27 @@
 """A file's bytes to a Document: one module per format, chosen by what the bytes are."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import replace
+from importlib import import_module
+
+from refdesk.documents.convert.formats import FORMATS, Format, format_of
+from refdesk.documents.convert.source import PageRange, Source
+from refdesk.documents.model import Document
+
+__all__ = ["FORMATS", "Format", "PageRange", "Source", "convert", "convert_source", "format_of"]
+
+
+def convert(data: bytes, name: str, *, pages: PageRange | None = None) -> Document:
+    """The document in a file's bytes. Not for files from strangers: those are converted in the sandbox."""
+    return convert_source(Source(data, name, pages=pages), format_of(data, name))
+
+
+def convert_source(source: Source, format: Format) -> Document:
+    """The document in a source of a known format."""
+    converter: Callable[[Source], Document] = import_module(f"{__name__}.{format.module}").convert
+    document = converter(source)
+    digest = hashlib.sha256(source.data).hexdigest()
+    return replace(document, name=source.name, media_type=document.media_type or format.media_type, digest=digest)

@@ -37,22 +37,24 @@ def to_markdown(document: Document) -> str:
 
 
 def blocks_to_markdown(blocks: Iterable[Block]) -> str:
-    """Some of a document's blocks, one blank line between them, none between the items of a list."""
-    parts: list[str] = []
+    """Some of a document's blocks."""
+    text = "".join(markdown_parts(blocks))
+    return f"{text}\n" if text else ""
+
+
+def markdown_parts(blocks: Iterable[Block]) -> Iterator[str]:
+    """Block by block with what stands before it: a blank line, or a line break between the items of a list."""
     indents = _ListIndents()
-    in_list = False
+    before: Block | None = None
     for block in blocks:
-        text = indents.item(block) if isinstance(block, ListItem) else block_to_markdown(block)
-        if not text:
-            continue
         is_item = isinstance(block, ListItem)
-        if parts:
-            parts.append("\n" if in_list and is_item else "\n\n")
         if not is_item:
             indents.reset()
-        parts.append(text)
-        in_list = is_item
-    return "".join(parts) + "\n" if parts else ""
+        text = indents.item(block) if isinstance(block, ListItem) else block_to_markdown(block)
+        if text:
+            gap = "\n" if is_item and isinstance(before, ListItem) else "\n\n"
+            yield f"{gap}{text}" if before else text
+            before = block
 
 
 def block_to_markdown(block: Block) -> str:

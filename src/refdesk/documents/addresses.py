@@ -1,0 +1,245 @@
+"""Which addresses a download may go to, and connections that go nowhere else.
+
+The name is looked up once, every address of the answer is checked, and the connection is made to one of exactly those:
+between the check and the use there is no second answer that could differ. How an address is spelt never matters.
+"""
+
+from __future__ import annotations
+
+import socket
+import ssl
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
+from typing import Any
+
+import anyio
+import anyio.to_thread
+import httpcore2
+import httpx2
+
+from refdesk.errors import CannotFetch
+
+Address = IPv4Address | IPv6Address
+Network = IPv4Network | IPv6Network
+
+Resolver = Callable[[str, int], Awaitable[Sequence[str]]]
+"""Gives all addresses of a host name, as text; OSError when it has none."""
+
+MAX_URL_CHARACTERS = 8000
+"""What RFC 9110 asks every server to take; nothing real is longer."""
+
+MAX_HOST_CHARACTERS = 253
+"""The longest name that DNS can hold."""
+
+CONNECT_SECONDS = 5.0
+"""For one address: a dead one leaves time for the others of the same host."""
+
+MAX_ADDRESSES_TRIED = 4
+"""All addresses of an answer are checked; this many are tried."""
+
+_NOT_PUBLIC_V4 = tuple(
+    IPv4Network(text)
+    for text in (
+        "0.0.0.0/8",  # this host
+        "10.0.0.0/8",
+        "100.64.0.0/10",  # carrier-grade NAT; one cloud's metadata service lives here
+        "127.0.0.0/8",
+        "168.63.129.16/32",  # a cloud's host agent, on a public number
+        "169.254.0.0/16",  # link-local: metadata services
+        "172.16.0.0/12",
+        "192.0.0.0/24",  # protocol assignments; another cloud's metadata
+        "192.0.2.0/24",
+        "192.88.99.0/24",  # 6to4 relays
+        "192.168.0.0/16",
+        "198.18.0.0/15",
+        "198.51.100.0/24",
+        "203.0.113.0/24",
+        "224.0.0.0/3",  # multicast, reserved, broadcast
+    )
+)
+
+_GLOBAL_V6 = IPv6Network("2000::/3")
+"""All that is handed out to the world. Loopback, link-local, private, multicast, v4-mapped and -compatible addresses
+and the well-known NAT64 prefix lie outside."""
+
+_NOT_PUBLIC_V6 = tuple(
+    IPv6Network(text)
+    for text in (
+        "2001::/23",  # protocol assignments: Teredo, ORCHID, benchmarking
+        "2001:db8::/32",
+        "2002::/16",  # 6to4: carries any IPv4 address
+        "3fff::/20",
+    )
+)
+
+_ISATAP_MARKS = (0x00005EFE, 0x02005EFE)
+"""The upper half of an interface identifier whose lower half is an IPv4 address."""
+
+
+def is_public(address: Address) -> bool:
+    """Whether the whole Internet reaches this address; a tunnel to an address that it does not is not public."""
+    if isinstance(address, IPv4Address):
+        return not any(address in network for network in _NOT_PUBLIC_V4)
+    if address.scope_id or address not in _GLOBAL_V6 or any(address in network for network in _NOT_PUBLIC_V6):
+        return False
+    return int(address) >> 32 & 0xFFFFFFFF not in _ISATAP_MARKS
+
+
+def parse_networks(texts: Iterable[str]) -> tuple[Network, ...]:
+    """Networks such as `10.1.0.0/16`, or single addresses; ValueError for anything else."""
+    return tuple(ip_network(text) for text in texts)
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """How far downloads may go: public addresses on the usual ports, and the networks that the operator allows."""
+
+    allow: tuple[Network, ...]
+    ports: tuple[int, ...]
+
+    def allows(self, address: Address) -> bool:
+        """Whether the operator opened this address, on any port; one with a scope is nobody's to open."""
+        scoped = isinstance(address, IPv6Address) and address.scope_id is not None
+        return not scoped and any(address in network for network in self.allow if network.version == address.version)
+
+    def check(self, host: str, port: int, addresses: Sequence[Address]) -> None:
+        """Raise unless every address may be connected to; one that may not spoils the whole answer."""
+        others = [address for address in addresses if not self.allows(address)]
+        if not addresses or not all(is_public(address) for address in others):
+            raise no_public_address(host)
+        if others and port not in self.ports:
+            known = ", ".join(map(str, self.ports))
+            raise CannotFetch(
+                f"Port {port} of {host} is not one that documents are fetched from. Use one of {known}, "
+                "or have the operator allow the host's network."
+            )
+
+
+def no_public_address(host: str) -> CannotFetch:
+    """One sentence for names that do not exist and names of internal hosts, which must not be told apart."""
+    return CannotFetch(
+        f"{host} has no public address, so nothing was fetched. Check the spelling; a host inside a private network "
+        "can be fetched from only when the operator allows that network."
+    )
+
+
+async def resolve(host: str, port: int) -> Sequence[str]:
+    """Ask the system, in a thread of our own: the loop has few, and a slow name server would hold them all."""
+
+    def look_up() -> Sequence[str]:
+        answers = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        return [_text(sockaddr) for *_, sockaddr in answers]
+
+    return await anyio.to_thread.run_sync(look_up, abandon_on_cancel=True)
+
+
+def _text(sockaddr: tuple[str, int] | tuple[str, int, int, int] | tuple[int, bytes]) -> str:
+    scope = sockaddr[3] if len(sockaddr) == 4 else 0
+    host = str(sockaddr[0])
+    return f"{host}%{scope}" if scope and "%" not in host else host
+
+
+class CheckedBackend(httpcore2.AsyncNetworkBackend):
+    """Opens connections within a `Reach` and no others, by looking a name up once and holding on to the answer."""
+
+    def __init__(self, reach: Reach, resolver: Resolver) -> None:
+        self._reach = reach
+        self._resolve = resolver
+        self._network = httpcore2.AnyIOBackend()
+
+    async def connect_tcp(
+        self,
+        host: str,
+        port: int,
+        timeout: float | None = None,  # noqa: ASYNC109 - the signature is the library's
+        local_address: str | None = None,
+        socket_options: Iterable[httpcore2.SOCKET_OPTION] | None = None,
+    ) -> httpcore2.AsyncNetworkStream:
+        addresses = await self._addresses(host, port)
+        self._reach.check(host, port, addresses)
+        *others, last = addresses[:MAX_ADDRESSES_TRIED]
+        for address in others:
+            try:
+                return await self._connect(address, port)
+            except (httpcore2.ConnectError, httpcore2.ConnectTimeout):
+                continue
+        return await self._connect(last, port)
+
+    async def _connect(self, address: Address, port: int) -> httpcore2.AsyncNetworkStream:
+        return _Connection(await self._network.connect_tcp(str(address), port, timeout=CONNECT_SECONDS))
+
+    async def _addresses(self, host: str, port: int) -> Sequence[Address]:
+        try:
+            texts = await self._resolve(host, port)
+        except socket.gaierror as error:
+            if error.errno == socket.EAI_AGAIN:
+                raise CannotFetch(f"The name server did not answer for {host}. Try again later.") from error
+            raise no_public_address(host) from error
+        except (OSError, UnicodeError) as error:  # UnicodeError: what is no name at all
+            raise no_public_address(host) from error
+        return list(dict.fromkeys(ip_address(text) for text in texts))
+
+
+class _Connection(httpcore2.AsyncNetworkStream):
+    """A stream that is closed when a deadline falls while TLS is agreed on; the library's own would stay open."""
+
+    def __init__(self, stream: httpcore2.AsyncNetworkStream) -> None:
+        self._stream = stream
+
+    async def start_tls(
+        self,
+        ssl_context: ssl.SSLContext,
+        server_hostname: str | None = None,
+        timeout: float | None = None,  # noqa: ASYNC109 - the signature is the library's
+    ) -> httpcore2.AsyncNetworkStream:
+        try:
+            return await self._stream.start_tls(ssl_context, server_hostname, timeout)
+        except BaseException:
+            with anyio.CancelScope(shield=True):
+                await self._stream.aclose()
+            raise
+
+    async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:  # noqa: ASYNC109
+        return await self._stream.read(max_bytes, timeout)
+
+    async def write(self, buffer: bytes, timeout: float | None = None) -> None:  # noqa: ASYNC109
+        await self._stream.write(buffer, timeout)
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()
+
+    def get_extra_info(self, info: str) -> Any:
+        return self._stream.get_extra_info(info)
+
+
+def parse_url(text: str) -> httpx2.URL:
+    """A plain http(s) URL without its fragment; everything that two parsers could read differently is refused."""
+    if len(text) > MAX_URL_CHARACTERS:
+        raise CannotFetch(f"The URL is longer than {MAX_URL_CHARACTERS} characters. Give a shorter one.")
+    if not text.isprintable() or " " in text or "\\" in text:
+        raise CannotFetch(
+            f"The URL {_shown(text)} has spaces, backslashes or control characters in it. Percent-encode them."
+        )
+    try:
+        url = httpx2.URL(text).copy_with(fragment=None)
+    except (httpx2.InvalidURL, ValueError) as error:
+        raise CannotFetch(f"{_shown(text)} is not a valid URL. Give one such as https://example.com/guide.") from error
+    _check_parts(url, text)
+    return url
+
+
+def _check_parts(url: httpx2.URL, text: str) -> None:
+    if url.scheme not in ("http", "https"):
+        raise CannotFetch(f"{_shown(text)} is not an http or https URL; other kinds are not fetched.")
+    if url.userinfo or "@" in url.netloc.decode("ascii"):
+        raise CannotFetch("The URL carries a user name or password, which are not sent. Remove what is before the @.")
+    if not url.host or len(url.raw_host) > MAX_HOST_CHARACTERS:
+        raise CannotFetch(f"{_shown(text)} names no host that could exist. Check the URL.")
+    if url.port is not None and not 0 < url.port < 65536:
+        raise CannotFetch(f"{_shown(text)} has a port outside 1 to 65535. Check the URL.")
+
+
+def _shown(text: str) -> str:
+    """A piece of a URL fit for a message; a password never is."""
+    return repr(text.rpartition("@")[2][:200])

@@ -1,0 +1,224 @@
+"""A document in pieces that can be found and read by themselves.
+
+A chunk never reaches past a heading of its section's level or a higher one; only a section with next to no text of its
+own goes on into its first subsection. Tables and code stay whole when they fit; when they do not, they are cut between
+rows or lines, and each piece of a table begins with its header. Sizes are in the embedding model's own tokens.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import zip_longest
+
+from refdesk.documents.export.markdown import block_to_markdown
+from refdesk.documents.model import (
+    Block,
+    Cell,
+    Chunk,
+    Code,
+    Heading,
+    ListItem,
+    Paragraph,
+    Section,
+    Table,
+    page_of,
+    sections,
+)
+from refdesk.documents.tokens import count_tokens
+
+MAX_TOKENS = 254
+"""What the embedding model reads at once, less the two tokens that mark the ends; the heading path counts too."""
+
+MAX_PATH_TOKENS = 64
+"""As much of that as the heading path may take."""
+
+MIN_TOKENS = 40
+"""A section with less text than this goes on into its first subsection: it says little by itself."""
+
+
+FENCE_TOKENS = 12
+"""Room for the two fences around code and the name of its language."""
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A block, or as much of one as fits a chunk."""
+
+    text: str
+    tokens: int
+    page: int | None
+    joiner: str
+    """What stands between this piece and the one before it."""
+
+
+def chunks(blocks: Sequence[Block], *, max_tokens: int = MAX_TOKENS) -> list[Chunk]:
+    """The chunks in reading order; their ids count from c1."""
+    made: list[Chunk] = []
+    open_chunk: _OpenChunk | None = None
+    for section in _own_parts(sections(blocks)):
+        if open_chunk is None or not open_chunk.may_go_on_into(section):
+            made += open_chunk.finished() if open_chunk else ()
+            open_chunk = _OpenChunk(section, max_tokens)
+        for piece in _section_pieces(blocks, section, open_chunk):
+            if not open_chunk.has_room_for(piece):
+                made += open_chunk.finished()
+                open_chunk = _OpenChunk(section, max_tokens)
+            open_chunk.add(piece)
+    made += open_chunk.finished() if open_chunk else ()
+    return [replace(chunk, id=f"c{number}") for number, chunk in enumerate(made, 1)]
+
+
+def _own_parts(whole: Sequence[Section]) -> Iterator[Section]:
+    """Each section up to its first subsection."""
+    for section, following in zip_longest(whole, whole[1:]):
+        yield replace(section, end=min(section.end, following.start)) if following else section
+
+
+class _OpenChunk:
+    """The chunk that is being filled."""
+
+    def __init__(self, section: Section, max_tokens: int) -> None:
+        self.section = section
+        self.room = max_tokens - min(count_tokens(" ".join(section.path)), MAX_PATH_TOKENS)
+        self._pieces: list[Piece] = []
+        self._tokens = 0
+
+    def may_go_on_into(self, section: Section) -> bool:
+        return self._tokens < MIN_TOKENS and section.level > self.section.level > 0
+
+    def has_room_for(self, piece: Piece) -> bool:
+        return not self._pieces or self._tokens + piece.tokens <= self.room
+
+    def add(self, piece: Piece) -> None:
+        self._pieces.append(piece)
+        self._tokens += piece.tokens
+
+    def finished(self) -> list[Chunk]:
+        if not self._pieces:
+            return []
+        first, *rest = self._pieces
+        text = first.text + "".join(piece.joiner + piece.text for piece in rest)
+        pages = [piece.page for piece in self._pieces if piece.page is not None]
+        first_page, last_page = (min(pages), max(pages)) if pages else (None, None)
+        return [Chunk("", text, self.section.path, self.section.id, first_page, last_page, self._tokens)]
+
+
+def _section_pieces(blocks: Sequence[Block], section: Section, chunk: _OpenChunk) -> Iterator[Piece]:
+    """The section's text; its heading is in the path, except where a chunk of the section above goes on into it."""
+    own = blocks[section.start : section.end]
+    heading = own[0] if own and isinstance(own[0], Heading) else None
+    if heading is not None:
+        own = own[1:]
+    if heading is not None and (chunk.section is not section or not own):
+        yield from _pieces(heading, chunk.room)
+    before: Block | None = None
+    for block in own:
+        for number, piece in enumerate(_pieces(block, chunk.room)):
+            in_list = isinstance(block, ListItem) and isinstance(before, ListItem) and number == 0
+            yield replace(piece, joiner="\n") if in_list else piece
+        before = block
+
+
+def _pieces(block: Block, room: int) -> Iterator[Piece]:
+    text = block_to_markdown(block)
+    tokens = count_tokens(text)
+    if tokens <= room:
+        if text:
+            yield Piece(text, tokens, page_of(block), "\n\n")
+        return
+    for part in _parts(block, room):
+        yield Piece(part, count_tokens(part), page_of(block), "\n\n")
+
+
+def _parts(block: Block, room: int) -> Iterator[str]:
+    """A block that is too long, cut where it hurts least."""
+    match block:
+        case Code():
+            inside = room - FENCE_TOKENS
+            lines = (part for line in block.text.split("\n") for part in _cut(line, inside, r"\s+"))
+            for group in _grouped(lines, inside, "\n"):
+                yield block_to_markdown(replace(block, text="\n".join(group)))
+        case Table():
+            yield from _table_parts(block, room)
+        case Paragraph() | ListItem():
+            text = block_to_markdown(block)
+            sentences = _cut(text, room, r"(?<=[.!?。！？])\s+")
+            yield from (" ".join(group) for group in _grouped(sentences, room, " "))
+        case _:
+            yield from (" ".join(group) for group in _grouped(_cut(block_to_markdown(block), room, r"\s+"), room, " "))
+
+
+def _table_parts(table: Table, room: int) -> Iterator[str]:
+    """Some rows at a time, each part with the header above it; a row that is too long by itself is cut as text."""
+    head = table.header_rows()
+    header = [_shifted(cell, 0) for cell in table.cells if cell.row < head]
+    rows: dict[int, list[Cell]] = {}
+    for cell in table.cells:
+        if cell.row >= head:
+            rows.setdefault(cell.row, []).append(cell)
+    fixed = count_tokens(_markdown_of(table, header, head))
+
+    def size(row: list[Cell]) -> int:
+        return count_tokens(" | ".join(cell.text for cell in row)) + 2
+
+    taken: list[list[Cell]] = []
+    tokens = fixed
+    for row in [*rows.values()]:
+        if taken and tokens + size(row) > room:
+            yield from _table_part(table, header, head, taken, room)
+            taken, tokens = [], fixed
+        taken.append(row)
+        tokens += size(row)
+    if taken:
+        yield from _table_part(table, header, head, taken, room)
+
+
+def _table_part(
+    table: Table, header: Sequence[Cell], head: int, rows: Sequence[Sequence[Cell]], room: int
+) -> Iterator[str]:
+    moved = [_shifted(cell, head + index - cell.row) for index, row in enumerate(rows) for cell in row]
+    text = _markdown_of(table, [*header, *moved], head + len(rows))
+    if count_tokens(text) <= room:
+        yield text
+        return
+    yield from (" ".join(group) for group in _grouped(_cut(text, room, r"\s+"), room, " "))
+
+
+def _markdown_of(table: Table, cells: Sequence[Cell], rows: int) -> str:
+    return block_to_markdown(replace(table, cells=tuple(cells), rows=rows))
+
+
+def _shifted(cell: Cell, by: int) -> Cell:
+    return replace(cell, row=cell.row + by)
+
+
+def _cut(text: str, room: int, between: str) -> Iterator[str]:
+    """The text cut at a pattern; a part that is still too long is cut between words, then anywhere."""
+    if count_tokens(text) <= room:
+        yield text
+        return
+    for part in re.split(between, text):
+        if count_tokens(part) <= room:
+            yield part
+        elif between != r"\s+":
+            yield from (" ".join(group) for group in _grouped(_cut(part, room, r"\s+"), room, " "))
+        else:
+            # A word of one token per character is the worst there is.
+            yield from (part[start : start + room] for start in range(0, len(part), room))
+
+
+def _grouped(parts: Iterable[str], room: int, joiner: str) -> Iterator[list[str]]:
+    """As many parts in a row as fit together."""
+    group: list[str] = []
+    tokens = 0
+    for part in parts:
+        needed = count_tokens(joiner + part)
+        if group and tokens + needed > room:
+            yield group
+            group, tokens = [], 0
+        group.append(part)
+        tokens += needed
+    if group:
+        yield group

@@ -1,0 +1,197 @@
+"""What a process gives up before it opens a file that may be hostile: memory, files, processes, the network.
+
+Each wall is asked of the kernel; `confine` tells which of them really stand. All of it is one way: a process that is
+taken over afterwards cannot take any of it back.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import platform
+import resource
+import signal
+import struct
+import sys
+import sysconfig
+from collections.abc import Iterator
+from contextlib import suppress
+from errno import ENOSYS, EPERM
+from pathlib import Path
+
+OPEN_FILES = 128
+"""Enough for Python, its libraries and one job; a leak ends in an error long before the system runs out."""
+
+PR_SET_PDEATHSIG, PR_SET_SECCOMP, PR_SET_NO_NEW_PRIVS = 1, 22, 38
+CLONE_THREAD, CLONE_NEWUSER, CLONE_NEWNET = 0x10000, 0x10000000, 0x40000000
+LANDLOCK_CREATE_RULESET, LANDLOCK_ADD_RULE, LANDLOCK_RESTRICT_SELF = 444, 445, 446
+
+READ_FILE, READ_DIRECTORY = 1 << 2, 1 << 3
+FILE_RIGHTS = {1: (1 << 13) - 1, 2: (1 << 14) - 1, 3: (1 << 15) - 1, 5: (1 << 16) - 1}
+"""What each version of Landlock can forbid about files, from the version that brought it on."""
+
+SCOPES = 3
+"""Signals and abstract sockets end at the worker: it cannot kill the server, though both have one owner."""
+
+READABLE = (
+    "/lib /lib64 /usr/lib /usr/lib64 /usr/local/lib /nix/store /usr/share/fonts /usr/share/zoneinfo "
+    "/etc/ld.so.cache /etc/localtime /dev/null /dev/urandom"
+).split()
+"""What libraries load when they are first used; nothing here is anybody's own."""
+
+FORBIDDEN = {
+    # A socket, a program, another process, a new namespace, and the doors through which kernels are attacked:
+    # socket socketpair fork vfork execve execveat ptrace process_vm_readv/writev unshare setns mount keyctl add_key
+    # request_key bpf perf_event_open userfaultfd open_by_handle_at io_uring_setup pidfd_getfd
+    "x86_64": (41, 53, 57, 58, 59, 322, 101, 310, 311, 272, 308, 165, 250, 248, 249, 321, 298, 323, 304, 425, 438),
+    "aarch64": (198, 199, 221, 281, 117, 270, 271, 97, 268, 40, 219, 217, 218, 280, 241, 282, 265, 425, 438),
+}
+CLONE = {"x86_64": 56, "aarch64": 220}
+CLONE3 = 435
+AUDIT_ARCH = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
+FOREIGN_CALLS = 0x40000000
+"""From this number on x86-64 has the same calls a second time, under numbers that the list above does not name."""
+
+
+def confine(memory_bytes: int, output_bytes: int) -> list[str]:
+    """Raise every wall that this system has around this process; answers those that stand.
+
+    `memory`: it cannot have more than it was given. `network`: it can reach nobody. `privileges`: it can gain none, and
+    it dies with the server. `files`: it opens nothing but Python's own files, to read. `processes`: it can start none,
+    neither a program nor a copy of itself.
+    """
+    walls = {
+        "memory": _bound_resources(memory_bytes, output_bytes),
+        "network": _leave_network(),
+        "privileges": _give_up_privileges(),
+        "files": _close_file_system(),
+        "processes": _filter_calls(),
+    }
+    walls["network"] |= walls["processes"]  # the filter has no sockets either
+    return [name for name, stands in walls.items() if stands]
+
+
+def bound_computing(seconds: float) -> None:
+    """From now on this process may compute for so long; the server's own clock speaks first where it still runs."""
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    _, hard = resource.getrlimit(resource.RLIMIT_CPU)
+    resource.setrlimit(resource.RLIMIT_CPU, (int(usage.ru_utime + usage.ru_stime + seconds) + 2, hard))
+
+
+def _bound_resources(memory_bytes: int, output_bytes: int) -> bool:
+    _lower(resource.RLIMIT_CORE, 0)
+    _lower(resource.RLIMIT_NOFILE, OPEN_FILES)
+    _lower(resource.RLIMIT_FSIZE, output_bytes)
+    if sys.platform == "darwin":
+        _lower(resource.RLIMIT_NPROC, 0)  # elsewhere it would count threads too, and those of other processes
+    return _lower(resource.RLIMIT_AS, memory_bytes)
+
+
+def _lower(which: int, value: int) -> bool:
+    """Set a limit for good; not every system knows every limit."""
+    _, hard = resource.getrlimit(which)
+    if hard != resource.RLIM_INFINITY:
+        value = min(value, hard)
+    try:
+        resource.setrlimit(which, (value, value))
+    except (ValueError, OSError):
+        return False
+    return True
+
+
+def _leave_network() -> bool:
+    """Into a network of its own, without a single interface up; root loses its powers over files on the way."""
+    return sys.platform == "linux" and bool(_libc().unshare(CLONE_NEWUSER | CLONE_NEWNET) == 0)
+
+
+def _give_up_privileges() -> bool:
+    """No setuid program helps it, and when the thread that started it is gone, it is killed."""
+    if sys.platform != "linux":
+        return False
+    # After the namespace: to change one's rights clears the signal.
+    died = _libc().prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    return bool(died == 0 and _libc().prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0)
+
+
+def _close_file_system() -> bool:
+    """With Landlock: no writing at all, and reading only where Python and its libraries live."""
+    if sys.platform != "linux":
+        return False
+    libc = _libc()
+    version = libc.syscall(LANDLOCK_CREATE_RULESET, None, ctypes.c_size_t(0), 1)
+    if version < 1:
+        return False
+    rights = FILE_RIGHTS[max(known for known in FILE_RIGHTS if known <= version)]
+    asked = struct.pack("QQQ", rights, 0, SCOPES) if version >= 6 else struct.pack("Q", rights)
+    ruleset = libc.syscall(LANDLOCK_CREATE_RULESET, asked, ctypes.c_size_t(len(asked)), 0)
+    if ruleset < 0:
+        return False
+    try:
+        for path in _python_paths():
+            _let_read(ruleset, path)
+        return bool(libc.syscall(LANDLOCK_RESTRICT_SELF, ruleset, 0) == 0)
+    finally:
+        os.close(ruleset)
+
+
+def _let_read(ruleset: int, path: Path) -> None:
+    rights = READ_FILE | READ_DIRECTORY if path.is_dir() else READ_FILE
+    below = os.open(path, os.O_PATH | os.O_CLOEXEC)
+    try:
+        _libc().syscall(LANDLOCK_ADD_RULE, ruleset, 1, struct.pack("=Qi", rights, below), 0)
+    finally:
+        os.close(below)
+
+
+def _python_paths() -> Iterator[Path]:
+    """Where modules and libraries are installed; what merely lies on the path, as the server's folder may, is not."""
+    own = [sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")]
+    own += [f"{prefix}/lib" for prefix in (sys.prefix, sys.base_prefix)]
+    installed = [path for path in sys.path if any(Path(path).glob("*.dist-info"))]
+    package = str(Path(__file__).parents[1])
+    for path in map(Path, {*own, *installed, *READABLE, package}):
+        with suppress(OSError):
+            yield path.resolve(strict=True)
+
+
+def _filter_calls() -> bool:
+    """With seccomp: the calls of `FORBIDDEN` fail from here on; threads may still be started."""
+    machine = platform.machine()
+    if sys.platform != "linux" or machine not in FORBIDDEN or sys.byteorder != "little":
+        return False
+    program = b"".join(_call_filter(machine))
+    held = ctypes.create_string_buffer(program, len(program))
+    filters = struct.pack("@HP", len(program) // 8, ctypes.addressof(held))
+    return bool(_libc().prctl(PR_SET_SECCOMP, 2, filters, 0, 0) == 0)
+
+
+def _call_filter(machine: str) -> Iterator[bytes]:
+    """The filter as instructions of the kernel's packet filter: each test is followed by what it decides."""
+    load, equal, at_least, any_bit, answer = 0x20, 0x15, 0x35, 0x45, 0x06
+    allow, kill, refuse, unknown = 0x7FFF0000, 0x80000000, 0x00050000 | EPERM, 0x00050000 | ENOSYS
+    number, architecture, first_argument = 0, 4, 16
+    yield _instruction(load, architecture)
+    yield _instruction(equal, AUDIT_ARCH[machine], yes=1)
+    yield _instruction(answer, kill)
+    yield _instruction(load, number)
+    yield _instruction(at_least, FOREIGN_CALLS, no=1)
+    yield _instruction(answer, refuse)
+    for forbidden in FORBIDDEN[machine]:
+        yield _instruction(equal, forbidden, no=1)
+        yield _instruction(answer, refuse)
+    # Its flags lie in memory, where a filter cannot look; the C library then falls back to `clone`, whose it can.
+    yield _instruction(equal, CLONE3, no=1)
+    yield _instruction(answer, unknown)
+    yield _instruction(equal, CLONE[machine], no=3)
+    yield _instruction(load, first_argument)
+    yield _instruction(any_bit, CLONE_THREAD, yes=1)
+    yield _instruction(answer, refuse)
+    yield _instruction(answer, allow)
+
+
+def _instruction(code: int, value: int, *, yes: int = 0, no: int = 0) -> bytes:
+    return struct.pack("HBBI", code, yes, no, value)
+
+
+def _libc() -> ctypes.CDLL:
+    return ctypes.CDLL(None, use_errno=True)

@@ -1,0 +1,102 @@
+"""Tables in text: comma, semicolon, tab or bar between the cells."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from pathlib import PurePosixPath
+from statistics import median
+
+from refdesk.documents.model import Block, Document, Heading, table_of
+from refdesk.errors import CannotConvert
+
+from .decoding import decode
+from .source import Source
+
+MEDIA_TYPE = "text/csv"
+
+MAX_CELLS = 200_000
+"""As much as anyone has read out of a table; a data file of millions of rows is for a database."""
+
+MAX_COLUMNS = 2_000
+"""More than spreadsheets of people have; a longer row is most likely not a row."""
+
+_SAMPLE_LINES = 50
+_DELIMITERS = ",;\t|"
+_QUOTED = re.compile(r'"(?:[^"]|"")*"')
+_NUMBER = re.compile(r"[-+(]?[$€£]?\s?\d[\d\s.,']*%?\)?|\d{1,4}[-/.]\d{1,2}[-/.]\d{1,4}.*")
+
+
+def convert(source: Source) -> Document:
+    """Read a file of separated values as one table."""
+    decoded = decode(source.data, source.charset)
+    rows, warnings = _read(decoded.text)
+    if not rows:
+        raise CannotConvert("The file holds no rows.")
+    title = PurePosixPath(source.name).stem or source.name
+    heading: tuple[Block, ...] = (Heading(title, 1),) if title else ()
+    return Document(
+        title=title,
+        blocks=(*heading, table_of(rows, header_rows=int(_has_header(rows)))),
+        name=source.name,
+        media_type=MEDIA_TYPE,
+        warnings=(*decoded.warnings, *warnings),
+    )
+
+
+def _read(text: str) -> tuple[list[list[str]], list[str]]:
+    """The rows that are not empty, up to the bounds, and sentences on what these left out."""
+    rows: list[list[str]] = []
+    cells, cut, left_out = 0, 0, 0
+    for row in _rows(text):
+        cut += len(row) > MAX_COLUMNS
+        cells += max(1, len(row))
+        if cells > MAX_CELLS:
+            left_out += 1
+        else:
+            rows.append([" ".join(cell.split()) for cell in row[:MAX_COLUMNS]])
+    warnings = [f"{cut:,} rows were cut after {MAX_COLUMNS:,} columns."] if cut else []
+    if left_out:
+        warnings.append(f"Only the first {len(rows):,} rows were read; {left_out:,} more are left out.")
+    return rows, warnings
+
+
+def _rows(text: str) -> Iterator[list[str]]:
+    """Rows with something in them; the first line of some files names the delimiter and is none."""
+    delimiter = delimiter_of(text)
+    if text[:4].lower() == "sep=":
+        text = text.partition("\n")[2]
+    lines = io.StringIO(text, newline="")
+    try:
+        yield from filter(any, csv.reader(lines, delimiter=delimiter, skipinitialspace=True))
+    except csv.Error as error:
+        raise CannotConvert(f"The file cannot be read as separated values: {error}.") from error
+
+
+def delimiter_of(text: str) -> str:
+    """The delimiter that most lines have, and have equally often; a comma where there is none."""
+    stated = re.match(r"sep=([,;\t|])\r?\n", text, re.IGNORECASE)
+    if stated is not None:
+        return stated[1]
+    sample = _QUOTED.sub("", text[:100_000])
+    lines = [line for line in islice(sample.splitlines(), _SAMPLE_LINES) if line.strip()]
+    return max(_DELIMITERS, key=lambda delimiter: _fitness([line.count(delimiter) for line in lines]))
+
+
+def _fitness(counts: Sequence[int]) -> tuple[float, float]:
+    """How many lines have the usual number of delimiters, then how many delimiters that is."""
+    usual = median(counts) if counts else 0
+    if usual < 1:
+        return (0.0, 0.0)
+    return (sum(count == usual for count in counts) / len(counts), usual)
+
+
+def _has_header(rows: Sequence[Sequence[str]]) -> bool:
+    """Whether the first row names the columns: words only, none twice, unlike numbers further down."""
+    first = [cell for cell in rows[0] if cell]
+    if len(rows) < 2 or not first or len(set(first)) < len(first):
+        return False
+    return not any(map(_NUMBER.fullmatch, first))

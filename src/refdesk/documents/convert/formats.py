@@ -1,0 +1,122 @@
+"""The formats that can be converted, and which of them a file's bytes are."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import PurePath
+
+from refdesk.documents.convert.package import kind_of
+from refdesk.errors import CannotConvert
+
+SNIFFED_BYTES = 4096
+"""What tells a text format stands at its beginning."""
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """A kind of file."""
+
+    key: str
+    title: str
+    """What people call it, with its article."""
+    media_type: str
+    module: str
+    """Where its converter is, within this package."""
+    suffixes: tuple[str, ...]
+
+
+_OASIS = "application/vnd.oasis.opendocument"
+_OPENXML = "application/vnd.openxmlformats-officedocument"
+
+FORMATS = {
+    format.key: format
+    for format in (
+        Format("pdf", "a PDF", "application/pdf", "pdf", (".pdf",)),
+        Format("docx", "a Word document", f"{_OPENXML}.wordprocessingml.document", "docx", (".docx", ".docm", ".dotx")),
+        Format("doc", "an old Word document", "application/msword", "docx", (".doc",)),
+        Format("odt", "an OpenDocument text", f"{_OASIS}.text", "docx", (".odt",)),
+        Format("rtf", "an RTF document", "application/rtf", "docx", (".rtf",)),
+        Format("epub", "an EPUB book", "application/epub+zip", "docx", (".epub",)),
+        Format(
+            "pptx", "a PowerPoint file", f"{_OPENXML}.presentationml.presentation", "pptx", (".pptx", ".pptm", ".ppsx")
+        ),
+        Format("ppt", "an old PowerPoint file", "application/vnd.ms-powerpoint", "pptx", (".ppt",)),
+        Format("odp", "an OpenDocument presentation", f"{_OASIS}.presentation", "pptx", (".odp",)),
+        Format("xlsx", "an Excel workbook", f"{_OPENXML}.spreadsheetml.sheet", "xlsx", (".xlsx", ".xlsm", ".xltx")),
+        Format("xls", "an old Excel workbook", "application/vnd.ms-excel", "xlsx", (".xls",)),
+        Format("ods", "an OpenDocument spreadsheet", f"{_OASIS}.spreadsheet", "xlsx", (".ods",)),
+        Format("csv", "a CSV file", "text/csv", "csv", (".csv", ".tsv")),
+        Format("html", "an HTML page", "text/html", "html", (".html", ".htm", ".xhtml")),
+        Format("markdown", "a Markdown file", "text/markdown", "markdown", (".md", ".markdown", ".mdx")),
+        Format("rst", "a reStructuredText file", "text/x-rst", "rst", (".rst", ".rest")),
+        Format("docling", "a DoclingDocument", "application/json", "docling", ()),
+        Format("text", "a text file", "text/plain", "text", (".txt", ".text", ".log")),
+    )
+}
+
+_BY_SUFFIX = {suffix: format for format in FORMATS.values() for suffix in format.suffixes}
+_BY_MEDIA_TYPE = {format.media_type: format for format in FORMATS.values() if format.key != "docling"} | {
+    "application/xhtml+xml": FORMATS["html"],
+    "text/x-markdown": FORMATS["markdown"],
+    "text/tab-separated-values": FORMATS["csv"],
+}
+
+_HTML = re.compile(rb"^\s*(?:<\?xml[^>]*>\s*)?(?:<!--.*?-->\s*)*<(?:!doctype\s+html|html|head|body)\b", re.I | re.S)
+_DOCLING = re.compile(rb'"schema_name"\s*:\s*"DoclingDocument"')
+_MARKDOWN = re.compile(r"^(?:#{1,6} \S|```|~~~|\* \S|- \S|\[[^\]\n]+\]\()", re.M)
+_RST = re.compile(r"^(?:\.\. [\w-]+::|(?P<title>\S.*)\n(?:={4,}|-{4,}|~{4,})$)", re.M)
+
+
+def format_of(data: bytes, name: str, media_type: str = "") -> Format:
+    """What the bytes are; the name and the stated media type only decide between kinds of text."""
+    head = data[:SNIFFED_BYTES]
+    if not data.strip(b"\0 \t\r\n\f"):
+        raise CannotConvert(f"{name} is empty; there is nothing to convert.")
+    if b"%PDF-" in head[:1024]:
+        return FORMATS["pdf"]
+    if head.startswith((b"PK\x03\x04", b"PK\x05\x06", b"\xd0\xcf\x11\xe0")):
+        return _container(data, name)
+    if head.startswith(b"{\\rtf"):
+        return FORMATS["rtf"]
+    if _is_binary(head):
+        raise CannotConvert(_unknown(name))
+    return _text_format(data, head, name, media_type)
+
+
+def _container(data: bytes, name: str) -> Format:
+    kind = kind_of(data)
+    if kind is None:
+        raise CannotConvert(_unknown(name))
+    return FORMATS[kind]
+
+
+def _is_binary(head: bytes) -> bool:
+    """Whether bytes are no text in any encoding that text comes in; UTF-16 announces itself."""
+    return b"\0" in head and not head.startswith((b"\xff\xfe", b"\xfe\xff"))
+
+
+def _text_format(data: bytes, head: bytes, name: str, media_type: str) -> Format:
+    if _HTML.match(head):
+        return FORMATS["html"]
+    if head.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"{") and _DOCLING.search(data):
+        return FORMATS["docling"]
+    named = _BY_SUFFIX.get(PurePath(name).suffix.lower()) or _BY_MEDIA_TYPE.get(media_type)
+    if named is not None and named.key in ("html", "markdown", "rst", "csv", "text"):
+        return named if named.key != "text" or PurePath(name).suffix else _guess(head)
+    return FORMATS["text"] if PurePath(name).suffix else _guess(head)
+
+
+def _guess(head: bytes) -> Format:
+    """A text without a telling name."""
+    text = head.decode("utf-8", "replace")
+    if _RST.search(text) and ".. " in text:
+        return FORMATS["rst"]
+    return FORMATS["markdown"] if len(_MARKDOWN.findall(text)) > 1 else FORMATS["text"]
+
+
+def _unknown(name: str) -> str:
+    return (
+        f"{name} is no kind of document that can be converted; there are PDF, Word, PowerPoint, Excel, OpenDocument, "
+        "RTF, EPUB, HTML, Markdown, reStructuredText, CSV and plain text."
+    )

@@ -1,0 +1,80 @@
+"""The text of a heading or a cell as one line, the lines of a preformatted block, and formulas."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+
+from selectolax.lexbor import LexborNode
+
+from .furniture import is_furniture
+from .inline import collapsed
+
+_INLINE = frozenset(
+    """a abbr acronym b bdi bdo big cite code data del dfn em font i img ins kbd label mark math output q ruby rt s samp
+    small span strike strong sub sup time tt u var wbr script""".split()
+)
+"""Elements that do not part the words before them from those after."""
+
+_LINES = frozenset(("div", "li", "p", "tr"))
+"""Elements that highlighters make of each line."""
+
+_LINE_EDGE = re.compile(r"\n?\0+")
+_TEX = 'annotation[encoding="application/x-tex"], annotation[encoding="application/x-latex"]'
+
+
+def flat_text(node: LexborNode) -> str:
+    """All that is said inside of an element, on one line."""
+    return collapsed("".join(_pieces(node, _word_edge))).strip()
+
+
+def preformatted(node: LexborNode) -> str:
+    """The lines inside of a `pre`, without empty ones at either end."""
+    only = node.first_child
+    if only is not None and only.next is None and only.is_text_node:
+        text = only.text_content or ""
+    else:
+        text = _LINE_EDGE.sub("\n", "".join(_pieces(node, _line_edge)))
+    lines = [line.rstrip() for line in text.replace("\xa0", " ").split("\n")]
+    return "\n".join(lines).strip("\n")
+
+
+def formula(node: LexborNode) -> str:
+    """A formula as TeX where the page has it, else its characters."""
+    source = node.css_first(_TEX)
+    if source is not None:
+        return source.text().strip()
+    return (node.attributes.get("alttext") or "").strip() or " ".join(node.text().split())
+
+
+def _word_edge(tag: str) -> str:
+    return "" if tag in _INLINE else " "
+
+
+def _line_edge(tag: str) -> str:
+    """A mark at both ends of a line that is an element; several in a row make one end of line."""
+    return "\0" if tag in _LINES else ""
+
+
+def _pieces(root: LexborNode, edge_of: Callable[[str], str]) -> Iterator[str]:
+    """The texts under an element and what parts them."""
+    stack: list[LexborNode | str] = [root.first_child] if root.first_child is not None else []
+    while stack:
+        step = stack.pop()
+        if isinstance(step, str):
+            yield step
+            continue
+        if (following := step.next) is not None:
+            stack.append(following)
+        tag = step.tag or "-"
+        if tag == "-text":
+            yield step.text_content or ""
+        elif tag == "br":
+            yield "\n"
+        elif tag == "math":
+            yield formula(step)
+        elif tag[0] != "-" and not is_furniture(tag, step.attributes, step):
+            yield (edge := edge_of(tag))
+            stack.append(edge)
+            if (inner := step.first_child) is not None:
+                stack.append(inner)

@@ -1,0 +1,115 @@
+"""What stands around a page's content: navigation, sidebars, edit links, permalinks, banners, hidden elements."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from selectolax.lexbor import LexborNode
+
+Attributes = Mapping[str, str | None]
+
+_NEVER_SHOWN = frozenset(
+    """head script style noscript template svg canvas iframe frame object embed applet audio video map nav button input
+    select textarea datalist progress meter dialog link meta rp""".split()
+)
+
+_NEVER_SHOWN_CLASSES = frozenset(
+    """navheader navfooter related sphinxsidebar sphinxsidebarwrapper wy-nav-side wy-nav-top wy-breadcrumbs rst-versions
+    rst-footer-buttons rst-breadcrumbs-buttons breadcrumb breadcrumbs nav-panel prev-next-area prev-next-footer
+    bottom-of-page related-pages bd-sidebar-primary bd-sidebar-secondary bd-header-article bd-footer-content
+    sidebar-drawer toc-drawer mobile-header content-icon-container view-this-page edit-this-page back-to-top
+    md-header md-tabs md-sidebar md-footer md-source-file md-content__button md-path pagination-nav
+    theme-doc-toc-mobile theme-doc-toc-desktop theme-doc-breadcrumbs theme-doc-footer theme-doc-version-badge
+    nav-chapters nav-wide-wrapper nav-wrapper headerlink header-anchor heading-anchor hash-link anchor-link anchorjs-link
+    copiable-link copiable-anchor permalink id_link toc-backlink mw-editsection mw-jump-link navbox catlinks noprint
+    printfooter copybtn copy-button clipboard skip-link skip-to-content skiplink sr-only visually-hidden
+    screen-reader-text screen-reader-only cookie-banner cookie-consent cookie-notice site-header site-footer
+    site-nav page-footer page-nav post-nav docs-sidebar share-buttons social-share addtoany lineno linenos gutter
+    rouge-gutter linenodiv""".split()
+)
+"""As the generators of documentation and their themes name them."""
+
+_NEVER_SHOWN_ROLES = frozenset(
+    "navigation banner contentinfo search complementary dialog alertdialog menu menubar toolbar tooltip button".split()
+)
+
+_NAVIGATION_WORDS = frozenset(
+    """nav navbar navigation navmenu navlinks navbuttons breadcrumb breadcrumbs pager pagination menu submenu mainmenu
+    sidebar sidenav topbar toolbar subnav header footer masthead prevnext nextprev toctitle share social cookie cookies
+    consent banner""".split()
+)
+"""Parts of class names that often, but not always, mean navigation: what the element holds has to agree."""
+
+_WORD = re.compile(r"[A-Za-z][a-z]*")
+_HIDDEN_STYLE = re.compile(r"(?:^|;)\s*(?:display\s*:\s*none|visibility\s*:\s*hidden)", re.IGNORECASE)
+_PERMALINK_TEXTS = frozenset(("", "¶", "#", "§", "🔗", "⚓", "link", "permalink", "anchor", "direct link"))
+_ABOUT_THE_PAGE = re.compile(
+    r"(?:edit|improve|view|show|report)\s+(?:(?:this|the|a|an|on|page|source|bug|issue|problem|github|gitlab)\b\s*){1,4}"
+    r"|(?:skip|jump) to (?:main |the )?(?:content|navigation|search)|(?:back|return) to top|\[?top\]?|copy(?: link| code)?",
+    re.IGNORECASE,
+)
+
+MOSTLY_LINKS = 0.5
+"""The share of an element's text that stands in links from which on a doubtful element is navigation."""
+
+
+def is_furniture(tag: str, attributes: Attributes, node: LexborNode) -> bool:
+    """Whether an element is no part of the content."""
+    if tag in _NEVER_SHOWN:
+        return tag != "script" or not (attributes.get("type") or "").startswith("math/tex")
+    if not attributes:
+        return False
+    return (
+        _is_hidden(attributes)
+        or (attributes.get("role") in _NEVER_SHOWN_ROLES)
+        or _is_furniture_by_name(tag, attributes, node)
+        or (tag == "a" and _is_about_the_page(attributes, node))
+    )
+
+
+def is_page_furniture(tag: str, node: LexborNode) -> bool:
+    """Whether a header, footer or aside is the page's rather than the text's."""
+    if tag == "header":
+        return node.css_first("h1, h2, h3") is None
+    if tag == "footer":
+        return "footnote" not in (node.attributes.get("class") or "")
+    return link_share(node) > MOSTLY_LINKS
+
+
+def link_share(node: LexborNode) -> float:
+    """How much of an element's text stands in links."""
+    length = len("".join(node.text().split()))
+    return sum(len("".join(link.text().split())) for link in node.css("a")) / length if length else 1.0
+
+
+def _is_hidden(attributes: Attributes) -> bool:
+    if "hidden" in attributes or attributes.get("aria-hidden") == "true":
+        return attributes.get("role") != "tabpanel"
+    style = attributes.get("style")
+    return style is not None and "n" in style and bool(_HIDDEN_STYLE.search(style))
+
+
+def _is_furniture_by_name(tag: str, attributes: Attributes, node: LexborNode) -> bool:
+    names = attributes.get("class") or ""
+    if names and not _NEVER_SHOWN_CLASSES.isdisjoint(names.split()):
+        return True
+    if tag not in _CONTAINERS:
+        return False
+    words = _WORD.findall(f"{names} {attributes.get('id') or ''}".lower())
+    if _NAVIGATION_WORDS.isdisjoint(words):
+        return False
+    return link_share(node) > MOSTLY_LINKS and node.css_first("h1, h2, p > code, pre") is None
+
+
+_CONTAINERS = frozenset(("div", "section", "ul", "ol", "table", "p", "form", "span", "td"))
+
+
+def _is_about_the_page(attributes: Attributes, node: LexborNode) -> bool:
+    """Links to a heading's own address, to the page's source, to its top."""
+    text = node.text().strip()
+    if len(text) > 40:
+        return False
+    if "#" in (attributes.get("href") or "") and text.lower().strip("\u200b") in _PERMALINK_TEXTS:
+        return node.css_first("img") is None
+    return _ABOUT_THE_PAGE.fullmatch(text) is not None

@@ -1,0 +1,50 @@
+"""Pages that would take the parser minutes are refused before it sees them: its time grows with the square of the
+depth of the page and of the attributes of one tag."""
+
+from __future__ import annotations
+
+import re
+
+from refdesk.errors import CannotConvert
+
+MAX_CHARACTERS = 10_000_000
+"""Some 2000 printed pages; the largest single-page manuals have about half of it."""
+
+MAX_DEPTH = 10_000
+"""Takes the parser 0.15 s; pages that people write stay below 100."""
+
+MAX_ATTRIBUTES = 5_000
+"""On one tag; takes the parser 0.04 s."""
+
+_TAG = re.compile(r"<(/?)([a-zA-Z][^\s/>]*)")
+_LONG_TAG = re.compile(r"<[a-zA-Z][^<>]{%d,}" % (2 * MAX_ATTRIBUTES))
+_QUOTED = re.compile(r"\"[^\"]*\"|'[^']*'")
+_NEVER_DEEP = frozenset(
+    "area base br col embed hr img input link meta param source track wbr p li dt dd tr td th option".split()
+)
+"""Tags without content, and those that the next one of their kind closes."""
+
+
+def check(text: str) -> None:
+    """Raise CannotConvert for a page that is too large, too deep or too broad to be parsed in reasonable time."""
+    if len(text) > MAX_CHARACTERS:
+        raise CannotConvert(
+            f"The page has {len(text):,} characters, more than the {MAX_CHARACTERS:,} that are converted; split it."
+        )
+    if text.count("<") > MAX_DEPTH and _is_too_deep(text):
+        raise CannotConvert(f"The page nests more than {MAX_DEPTH:,} elements; it is broken or made to do harm.")
+    if any(len(_QUOTED.sub("", tag[0]).split()) > MAX_ATTRIBUTES for tag in _LONG_TAG.finditer(text)):
+        raise CannotConvert(
+            f"A tag has more than {MAX_ATTRIBUTES:,} attributes; the page is broken or made to do harm."
+        )
+
+
+def _is_too_deep(text: str) -> bool:
+    depth = 0
+    for closing, name in _TAG.findall(text):
+        if name.lower() in _NEVER_DEEP:
+            continue
+        depth = max(0, depth - 1) if closing else depth + 1
+        if depth > MAX_DEPTH:
+            return True
+    return False

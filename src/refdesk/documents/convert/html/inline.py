@@ -1,0 +1,110 @@
+"""Running text with its spans, whitespace collapsed as browsers do."""
+
+from __future__ import annotations
+
+import re
+
+from refdesk.documents.model import Span, SpanKind
+
+_BLANKS = re.compile(r"[ \t\n\r\f\xa0]+")
+_INVISIBLE = dict.fromkeys(map(ord, "\u00ad\u200b\u2060\ufeff"))
+"""Soft hyphens and characters without width, which break words apart for whoever searches them."""
+
+
+def collapsed(text: str) -> str:
+    """Each run of blanks as one space; a space at either end stays."""
+    text = _BLANKS.sub(" ", text)
+    return text if text.isascii() else text.translate(_INVISIBLE)
+
+
+class InlineText:
+    """The text of the block that is being read; spans that are open when it ends go on in the next block."""
+
+    def __init__(self) -> None:
+        self._parts: list[str] = []
+        self._length = 0
+        self._at_blank = True
+        self._open: dict[SpanKind, tuple[str, int]] = {}
+        self._spans: list[Span] = []
+
+    @property
+    def is_at_line_break(self) -> bool:
+        """Whether nothing has come since a line break."""
+        return bool(self._parts) and self._parts[-1][-1] == "\n"
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing has come at all."""
+        return not self._parts
+
+    def add(self, text: str) -> None:
+        """Text as it stands in the page."""
+        text = collapsed(text)
+        if self._at_blank and text[:1] == " ":
+            text = text[1:]
+        if text:
+            self._put(text)
+            self._at_blank = text[-1] == " "
+
+    def add_line_break(self) -> None:
+        """A break that the author asked for; it takes the place of a blank before it."""
+        if not self._parts:
+            return
+        if self._at_blank:
+            self._parts[-1] = self._parts[-1][:-1] + "\n"
+        else:
+            self._put("\n")
+        self._at_blank = True
+
+    def open(self, kind: SpanKind, target: str = "") -> bool:
+        """What follows is set apart, unless it is already so: then there is nothing to close."""
+        if kind in self._open:
+            return False
+        self._open[kind] = target, self._length
+        return True
+
+    def close(self, kind: SpanKind) -> None:
+        """The span of this kind ends here."""
+        target, start = self._open.pop(kind)
+        self._end(kind, target, start)
+
+    def take(self) -> tuple[str, tuple[Span, ...]]:
+        """The text so far and its spans; the next text starts afresh."""
+        for kind, (target, start) in self._open.items():
+            self._end(kind, target, start)
+            self._open[kind] = target, 0
+        text = "".join(self._parts).rstrip()
+        spans = _joined(text, self._spans) if self._spans else ()
+        self._parts, self._length, self._at_blank, self._spans = [], 0, True, []
+        return text, spans
+
+    def _put(self, text: str) -> None:
+        self._parts.append(text)
+        self._length += len(text)
+
+    def _end(self, kind: SpanKind, target: str, start: int) -> None:
+        if self._length > start:
+            self._spans.append(Span(start, self._length, kind, target))
+
+
+def _joined(text: str, spans: list[Span]) -> tuple[Span, ...]:
+    """The spans without blanks at their ends, those that touch and say the same as one."""
+    joined: list[Span] = []
+    last: dict[tuple[SpanKind, str], int] = {}
+    for span in sorted(spans, key=lambda span: (span.start, -span.end)):
+        start, end = _trimmed(text, span.start, span.end)
+        if start >= end:
+            continue
+        before = last.get((span.kind, span.target))
+        if before is not None and joined[before].end >= start:
+            first = joined[before]
+            joined[before] = Span(first.start, max(first.end, end), span.kind, span.target)
+            continue
+        last[span.kind, span.target] = len(joined)
+        joined.append(Span(start, end, span.kind, span.target))
+    return tuple(joined)
+
+
+def _trimmed(text: str, start: int, end: int) -> tuple[int, int]:
+    piece = text[start:end]
+    return start + len(piece) - len(piece.lstrip()), start + len(piece.rstrip())

@@ -1,0 +1,159 @@
+"""A page as a whole: its main part, its title, and what it says of itself."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+from selectolax.lexbor import LexborHTMLParser, LexborNode
+
+from refdesk.documents.model import Block, Heading
+
+from .flat import flat_text
+
+_MAIN = "main, [role=main]"
+_ARTICLES = "article, [itemprop=articleBody]"
+_CONTAINERS = (
+    "#docContent, .markdown-body, .mw-parser-output, .rst-content, div.body, #main-content, #main, #bodyContent, "
+    ".main-content, .post-content, .entry-content, .article-body, .page-content, #content, .content"
+)
+_H1 = "h1, [role=heading][aria-level='1']"
+
+MAIN_SHARE = 0.5
+"""The share of a page's text that a part has to hold to be taken for the main part: pages also have articles that are
+teasers of other pages, and elements that are named content but hold something small."""
+
+STEPS_TEXT = 300
+"""Characters of a line of links to the next and previous page; a longer element holds more than that."""
+
+MAX_PROPERTY = 1000
+"""Characters of what a page says of itself."""
+
+_STEPS = "a[rel~=next], a[rel~=prev], a[rel~=previous], a[accesskey=n], a[accesskey=p]"
+_CHARSET = re.compile(
+    rb"<meta[^>]{0,200}?charset\s*=\s*[\"']?\s*([\w.:-]{2,40})|^<\?xml[^>]{0,99}encoding=[\"']([\w.-]+)"
+)
+_PROPERTIES = {
+    "description": "description",
+    "og:description": "description",
+    "author": "author",
+    "article:author": "author",
+    "dc.creator": "author",
+    "generator": "generator",
+    "date": "published",
+    "dc.date": "published",
+    "dcterms.date": "published",
+    "article:published_time": "published",
+    "article:modified_time": "modified",
+    "last-modified": "modified",
+    "og:updated_time": "modified",
+}
+
+
+def stated_charset(data: bytes) -> str | None:
+    """The encoding that a page states for itself near its beginning."""
+    found = _CHARSET.search(data[:4096])
+    if found is None:
+        return None
+    name = (found[1] or found[2]).decode("ascii")
+    return "utf-8" if name.lower().startswith("utf-16") else name
+
+
+def drop_unseen(tree: LexborHTMLParser) -> None:
+    """Take out what a browser does not show and what leads to the pages before and after this one."""
+    for node in tree.css("script:not([type^='math/tex']), style, noscript, template"):
+        node.decompose()
+    for line in {line.mem_id: line for line in map(_line_of, tree.css(_STEPS))}.values():
+        line.decompose()
+
+
+def _line_of(link: LexborNode) -> LexborNode:
+    """The largest element around a link that holds little else than links like it."""
+    line, above = link, link.parent
+    while above is not None and above.tag not in ("body", "main", "article", "html"):
+        if len(above.text()) > STEPS_TEXT or above.css_first("h1, h2, h3, h4, h5, h6, pre") is not None:
+            break
+        line, above = above, above.parent
+    return line
+
+
+def main_part(body: LexborNode) -> LexborNode:
+    """The element that holds the content, as narrow as can be told."""
+    part = _largest(body.css(_MAIN), body, MAIN_SHARE / 2)
+    if part is not None:
+        return _largest(part.css(_ARTICLES), part, MAIN_SHARE) or part
+    return _largest(body.css(_ARTICLES), body, MAIN_SHARE) or _container(body) or body
+
+
+def _container(body: LexborNode) -> LexborNode | None:
+    """An element that is named as the content, holds most of the text and every title."""
+    titles = len(body.css(_H1))
+    candidates = [node for node in body.css(_CONTAINERS) if len(node.css(_H1)) == titles]
+    return _largest(candidates, body, MAIN_SHARE)
+
+
+def _largest(candidates: Sequence[LexborNode], around: LexborNode, share: float) -> LexborNode | None:
+    """The candidate with the most text, if it holds enough of the text around it."""
+    largest, length = None, share * len(around.text()) if candidates else 0
+    for node in candidates:
+        if (own := len(node.text())) > length:
+            largest, length = node, own
+    return largest
+
+
+def with_title_heading(blocks: list[Block], tree: LexborHTMLParser) -> list[Block]:
+    """The blocks, led by the page's own heading where that stands outside of the main part."""
+    if any(isinstance(block, Heading) and block.level == 1 for block in blocks):
+        return blocks
+    title = stated_title(tree)
+    for node in tree.css(_H1):
+        text = flat_text(node)
+        if text and text in title:
+            return [Heading(text, 1), *blocks]
+    return blocks
+
+
+def title_of(blocks: Sequence[Block], tree: LexborHTMLParser, fallback: str) -> str:
+    """The first heading of level 1, what the page states, any heading, or the fallback."""
+    headings = [block for block in blocks if isinstance(block, Heading)]
+    highest = next((heading.text for heading in headings if heading.level == 1), "")
+    return highest or stated_title(tree) or next((heading.text for heading in headings), fallback)
+
+
+def stated_title(tree: LexborHTMLParser) -> str:
+    """The title in the page's head, or the one it gives to whoever shares it."""
+    node = tree.css_first("head > title") or tree.css_first("title")
+    return " ".join(node.text().split()) if node is not None else dict(_metas(tree)).get("og:title", "")
+
+
+def base_of(tree: LexborHTMLParser) -> str:
+    """The address that the page's links are relative to, if it states one."""
+    node = tree.css_first("base[href]")
+    return (node.attributes.get("href") or "").strip() if node is not None else ""
+
+
+def properties_of(tree: LexborHTMLParser) -> dict[str, str]:
+    """Description, author, language and dates; the first of each."""
+    found: dict[str, str] = {}
+    language = tree.root.attributes.get("lang") if tree.root is not None else None
+    if language:
+        found["language"] = language[:MAX_PROPERTY]
+    for name, content in _metas(tree):
+        if name in _PROPERTIES:
+            found.setdefault(_PROPERTIES[name], content)
+    return found
+
+
+def tags_of(tree: LexborHTMLParser) -> tuple[str, ...]:
+    """The page's keywords, each once."""
+    keywords = ",".join(content for name, content in _metas(tree) if name in ("keywords", "article:tag"))
+    return tuple(dict.fromkeys(tag for tag in map(str.strip, keywords.split(",")) if tag))
+
+
+def _metas(tree: LexborHTMLParser) -> Iterator[tuple[str, str]]:
+    for node in tree.css("meta[content]"):
+        attributes = node.attributes
+        name = attributes.get("name") or attributes.get("property") or attributes.get("http-equiv") or ""
+        content = " ".join((attributes.get("content") or "").split())[:MAX_PROPERTY]
+        if name and content:
+            yield name.lower(), content

@@ -1,0 +1,385 @@
+"""The walk over a page's elements that makes blocks of them.
+
+Iterative, with the elements still to visit and the endings still to come on one stack, since pages nest as deep as they
+like. Headings, tables, formulas and preformatted blocks are read as a whole; everything else is running text that ends
+where a block begins or ends.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Literal
+
+from selectolax.lexbor import LexborNode
+
+from refdesk.documents.model import (
+    MAX_HEADING_LEVEL,
+    Block,
+    Code,
+    Heading,
+    ListItem,
+    Paragraph,
+    ParagraphRole,
+    Picture,
+    Span,
+    SpanKind,
+)
+
+from .code import language_of
+from .flat import flat_text, formula, preformatted
+from .furniture import Attributes, is_furniture, is_page_furniture
+from .inline import InlineText
+from .links import resolved
+from .tables import grid_of, is_layout, read_table
+
+Surrounding = Literal["quote", "admonition", "title", "signature", "footnote", "caption"]
+
+_SPAN_KINDS: dict[str, SpanKind] = {
+    "code": "code",
+    "kbd": "code",
+    "samp": "code",
+    "tt": "code",
+    "b": "strong",
+    "strong": "strong",
+    "em": "emphasis",
+    "i": "emphasis",
+    "cite": "emphasis",
+    "dfn": "emphasis",
+    "var": "emphasis",
+}
+
+_BLOCKS = frozenset(
+    """p div section article main body address center fieldset form legend hgroup search dl dd caption thead tbody tfoot
+    tr td th details option optgroup""".split()
+)
+"""Elements that part the text before them from the text after, and mean no more than that here."""
+
+_ADMONITIONS = frozenset(
+    """admonition admonitionblock note tip hint important warning caution danger attention error seealso todo callout
+    alert theme-admonition starlight-aside markdown-alert""".split()
+)
+
+_TITLES = frozenset(
+    """title admonition-title admonition-heading topic-title sidebar-title rubric markdown-alert-title sd-tab-label
+    starlight-aside__title""".split()
+)
+"""Classes of paragraphs that name what follows them."""
+
+_FOOTNOTES = frozenset(("footnote", "footnotes", "footnote-list", "citation", "endnotes"))
+_TAB_LISTS = frozenset(("tabbed-labels", "tab-list"))
+_TAB_PANELS = frozenset(("tabbed-block", "tab-panel"))
+_CLASSED = frozenset(("div", "section", "aside", "p", "blockquote", "table", "label", "ol", "ul", "dl"))
+
+SMALL_PICTURE = 32
+"""Pixels up to which a picture is an icon."""
+
+
+@dataclass(slots=True)
+class _List:
+    ordered: bool
+    number: int
+
+
+class Walk:
+    """What has been read so far."""
+
+    def __init__(self, base: str = "") -> None:
+        self.base = base
+        self.blocks: list[Block] = []
+        self.warnings: list[str] = []
+        self._text = InlineText()
+        self._stack: list[LexborNode | Callable[[], None]] = []
+        self._inside: Counter[Surrounding] = Counter()
+        self._lists: list[_List] = []
+        self._item: ListItem | None = None
+        self._pictures: list[Picture] = []
+        self._tabs: list[str] = []
+
+    def over(self, root: LexborNode) -> None:
+        """Read everything under an element."""
+        stack = self._stack
+        if (first := root.first_child) is not None:
+            stack.append(first)
+        while stack:
+            step = stack.pop()
+            if not isinstance(step, LexborNode):
+                step()
+                continue
+            if (following := step.next) is not None:
+                stack.append(following)
+            tag = step.tag or "-"
+            if tag == "-text":
+                self._text.add(step.text_content or "")
+            elif tag[0] != "-" and self._open(tag, step) and (inner := step.first_child) is not None:
+                stack.append(inner)
+        self.end_block()
+
+    def end_block(self) -> None:
+        """Make a block of the text since the last one."""
+        if not self._text.is_empty:
+            text, spans = self._text.take()
+            if text:
+                self.blocks.append(self._block(text, spans))
+        if self._pictures:
+            self.blocks += self._pictures
+            self._pictures.clear()
+
+    def _block(self, text: str, spans: tuple[Span, ...]) -> Block:
+        if self._inside["signature"]:
+            spans = (Span(0, len(text), "code"),)
+        elif self._inside["title"]:
+            spans = (Span(0, len(text), "strong"), *(span for span in spans if span.kind != "strong"))
+        if self._item is not None:
+            item, self._item = self._item, None
+            return ListItem(text, spans, item.depth, item.ordered, item.number)
+        return Paragraph(text, spans, self._role())
+
+    def _role(self) -> ParagraphRole:
+        if self._inside["footnote"]:
+            return "footnote"
+        if self._inside["caption"]:
+            return "caption"
+        return "quote" if self._inside["quote"] else "text"
+
+    def _open(self, tag: str, node: LexborNode) -> bool:
+        """Begin an element; whether to go inside."""
+        attributes = node.attributes
+        if is_furniture(tag, attributes, node):
+            return False
+        if attributes and not self._heed_attributes(tag, attributes, node):
+            return False
+        kind = _SPAN_KINDS.get(tag)
+        if kind is not None:
+            self._open_span(kind)
+            return True
+        handler = _HANDLERS.get(tag)
+        if handler is not None:
+            return handler(self, node, attributes)
+        if tag in _BLOCKS:
+            self._part()
+        return True
+
+    def _later(self, ending: Callable[[], None]) -> None:
+        """Do this when all inside of the element that is being opened has been read."""
+        self._stack.append(ending)
+
+    def _part(self) -> bool:
+        """The text before, inside and after an element are different blocks."""
+        self.end_block()
+        self._later(self.end_block)
+        return True
+
+    def _enter(self, surrounding: Surrounding) -> None:
+        """All that is inside of the element that is being opened stands in this surrounding."""
+        self.end_block()
+        self._inside[surrounding] += 1
+        self._later(partial(self._leave, surrounding))
+
+    def _leave(self, surrounding: Surrounding) -> None:
+        self.end_block()
+        self._inside[surrounding] -= 1
+
+    def _open_span(self, kind: SpanKind, target: str = "") -> None:
+        if self._text.open(kind, target):
+            self._later(partial(self._text.close, kind))
+
+    def _heed_attributes(self, tag: str, attributes: Attributes, node: LexborNode) -> bool:
+        """What an element's role and classes say of it beyond its tag; whether to go on with it."""
+        role = attributes.get("role")
+        if role == "heading":
+            return self._heading(node, _number(attributes.get("aria-level"), 2))
+        classes = (attributes.get("class") or "").split()
+        if role == "tablist" or not _TAB_LISTS.isdisjoint(classes):
+            return self._collect_tabs(node)
+        if role == "tabpanel" or not _TAB_PANELS.isdisjoint(classes):
+            self._name_tab()
+        if role == "doc-footnote" or not _FOOTNOTES.isdisjoint(classes):
+            self._enter("footnote")
+        if tag in _CLASSED and not _ADMONITIONS.isdisjoint(classes):
+            self._enter("quote")
+            self._enter("admonition")
+        if tag in _CLASSED and not _TITLES.isdisjoint(classes):
+            self._enter("title")
+        return True
+
+    def _collect_tabs(self, node: LexborNode) -> bool:
+        """The names of tabs stand before the first of them; each is said where its tab begins."""
+        labels = node.css("[role=tab], label") or node.css("li, a")
+        self._tabs = [label for label in map(flat_text, labels) if label]
+        return False
+
+    def _name_tab(self) -> None:
+        self.end_block()
+        if self._tabs:
+            self._say_title(self._tabs.pop(0))
+
+    def _say_title(self, text: str) -> None:
+        self.blocks.append(Paragraph(text, (Span(0, len(text), "strong"),), self._role()))
+
+    def _heading(self, node: LexborNode, level: int) -> bool:
+        """A heading, which inside of an admonition opens no section."""
+        self.end_block()
+        text = flat_text(node) or " ".join(node.text().split())
+        if not text:
+            return False
+        if self._inside["admonition"]:
+            self._say_title(text)
+        else:
+            self.blocks.append(Heading(text, min(max(level, 1), MAX_HEADING_LEVEL)))
+        return False
+
+    def _open_heading(self, node: LexborNode, _attributes: Attributes) -> bool:
+        return self._heading(node, int((node.tag or "h1")[1]))
+
+    def _open_list(self, node: LexborNode, attributes: Attributes) -> bool:
+        self._part()
+        self._item = None
+        self._lists.append(_List(node.tag == "ol", _number(attributes.get("start"), 1)))
+        self._later(self._close_list)
+        return True
+
+    def _close_list(self) -> None:
+        self.end_block()
+        self._lists.pop()
+
+    def _open_item(self, _node: LexborNode, attributes: Attributes) -> bool:
+        self.end_block()
+        if not self._lists:
+            self._lists.append(_List(ordered=False, number=1))
+            self._later(self._close_list)
+        around = self._lists[-1]
+        number = _number(attributes.get("value"), around.number)
+        around.number = number + 1
+        self._item = ListItem("", (), len(self._lists) - 1, around.ordered, number)
+        self._later(self._close_item)
+        return True
+
+    def _close_item(self) -> None:
+        self.end_block()
+        self._item = None
+
+    def _open_term(self, _node: LexborNode, attributes: Attributes) -> bool:
+        is_signature = "sig" in (attributes.get("class") or "").split()
+        self._enter("signature" if is_signature else "title")
+        return True
+
+    def _open_quote(self, _node: LexborNode, _attributes: Attributes) -> bool:
+        self._enter("quote")
+        return True
+
+    def _open_summary(self, _node: LexborNode, _attributes: Attributes) -> bool:
+        self._enter("title")
+        return True
+
+    def _open_caption(self, _node: LexborNode, _attributes: Attributes) -> bool:
+        self._enter("caption")
+        return True
+
+    def _open_head_cell(self, _node: LexborNode, _attributes: Attributes) -> bool:
+        """Only met in tables that lay out: there it names an admonition."""
+        self._enter("title")
+        return True
+
+    def _open_page_part(self, node: LexborNode, _attributes: Attributes) -> bool:
+        if not self._inside["quote"] and is_page_furniture(node.tag or "", node):
+            return False
+        return self._part()
+
+    def _open_preformatted(self, node: LexborNode, _attributes: Attributes) -> bool:
+        self.end_block()
+        text = preformatted(node)
+        if text:
+            self.blocks.append(Code(text, language_of(node)))
+        return False
+
+    def _open_table(self, node: LexborNode, _attributes: Attributes) -> bool:
+        self.end_block()
+        grid = grid_of(node)
+        if self._inside["admonition"] or is_layout(node, grid):
+            return self._part()
+        table, left_out = read_table(grid)
+        if left_out:
+            self.warnings.append(f"A table was cut after {table.rows:,} rows; {left_out:,} more are left out.")
+        if any(cell.text for cell in table.cells):
+            self.blocks.append(table)
+        return False
+
+    def _open_anchor(self, _node: LexborNode, attributes: Attributes) -> bool:
+        target = resolved(attributes.get("href") or "", self.base)
+        if target:
+            self._open_span("link", target)
+        return True
+
+    def _break_line(self, _node: LexborNode, _attributes: Attributes) -> bool:
+        """Two breaks in a row are what pages without paragraphs have between them."""
+        if self._text.is_at_line_break:
+            self.end_block()
+        else:
+            self._text.add_line_break()
+        return False
+
+    def _open_rule(self, _node: LexborNode, _attributes: Attributes) -> bool:
+        self.end_block()
+        return False
+
+    def _open_formula(self, node: LexborNode, _attributes: Attributes) -> bool:
+        self._add_code(formula(node))
+        return False
+
+    def _add_code(self, text: str) -> None:
+        opened = self._text.open("code")
+        self._text.add(text)
+        if opened:
+            self._text.close("code")
+
+    def _open_picture(self, _node: LexborNode, attributes: Attributes) -> bool:
+        caption = " ".join((attributes.get("alt") or attributes.get("title") or "").split())
+        if "math" in (attributes.get("class") or ""):
+            self._add_code(caption)
+        elif caption and not self._inside["admonition"] and not _is_small(attributes):
+            self._pictures.append(Picture(caption))
+        return False
+
+    def _open_figure(self, node: LexborNode, _attributes: Attributes) -> bool:
+        """A figure is a picture with its caption, unless it frames something that can be read."""
+        caption = node.css_first("figcaption")
+        if caption is None or node.css_first("table, pre") is not None or node.css_first("img, svg, picture") is None:
+            return self._part()
+        self.end_block()
+        text = flat_text(caption)
+        self.blocks.append(Picture(text))
+        return False
+
+
+def _number(value: str | None, otherwise: int) -> int:
+    digits = (value or "").strip()[:9]
+    return int(digits) if digits.isascii() and digits.isdecimal() else otherwise
+
+
+def _is_small(attributes: Attributes) -> bool:
+    sizes = (_number(attributes.get(name), SMALL_PICTURE + 1) for name in ("width", "height"))
+    return any(size <= SMALL_PICTURE for size in sizes)
+
+
+_HANDLERS: dict[str, Callable[[Walk, LexborNode, Attributes], bool]] = {
+    **dict.fromkeys(("h1", "h2", "h3", "h4", "h5", "h6"), Walk._open_heading),
+    **dict.fromkeys(("ul", "ol", "menu", "dir"), Walk._open_list),
+    "li": Walk._open_item,
+    "dt": Walk._open_term,
+    "blockquote": Walk._open_quote,
+    "summary": Walk._open_summary,
+    "figcaption": Walk._open_caption,
+    "th": Walk._open_head_cell,
+    **dict.fromkeys(("header", "footer", "aside"), Walk._open_page_part),
+    **dict.fromkeys(("pre", "listing", "xmp"), Walk._open_preformatted),
+    "table": Walk._open_table,
+    "a": Walk._open_anchor,
+    "br": Walk._break_line,
+    "hr": Walk._open_rule,
+    **dict.fromkeys(("math", "script"), Walk._open_formula),
+    "img": Walk._open_picture,
+    "figure": Walk._open_figure,
+}

@@ -1,0 +1,118 @@
+"""Markdown: rendered to HTML as its authors expect and read from there, so that HTML inside of it counts too."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
+
+import yaml
+from markdown_it import MarkdownIt
+
+from refdesk.documents.model import Block, Document, Heading
+from refdesk.errors import CannotConvert
+
+from .decoding import decode
+from .html import blocks_of
+from .source import Source
+
+MEDIA_TYPE = "text/markdown"
+
+MAX_CHARACTERS = 5_000_000
+"""Some 1000 printed pages; rendering takes about a second for each million."""
+
+MAX_FRONT_MATTER = 20_000
+"""Characters: more than any list of tags and authors, and few enough to be parsed at once."""
+
+_FRONT_MATTER = re.compile(r"---[ \t]*\n(.*?)\n(?:---|\.\.\.)[ \t]*(?:\n|$)", re.DOTALL)
+_PROPERTIES = {
+    "description": "description",
+    "summary": "description",
+    "author": "author",
+    "authors": "author",
+    "lang": "language",
+    "language": "language",
+    "date": "published",
+    "updated": "modified",
+    "lastmod": "modified",
+    "version": "version",
+    "status": "status",
+}
+
+
+def convert(source: Source) -> Document:
+    """Read a Markdown file."""
+    decoded = decode(source.data, source.charset)
+    text = decoded.text.replace("\r\n", "\n").replace("\r", "\n")
+    if len(text) > MAX_CHARACTERS:
+        raise CannotConvert(
+            f"The file has {len(text):,} characters; at most {MAX_CHARACTERS:,} are converted: split it."
+        )
+    matter, body, warnings = _parted(text)
+    blocks, lost = blocks_of(_renderer().render(body), source.url)
+    if not blocks:
+        raise CannotConvert("The file holds no text.")
+    return Document(
+        title=_text(matter.get("title")) or _title_of(blocks) or source.name,
+        blocks=tuple(blocks),
+        name=source.name,
+        media_type=MEDIA_TYPE,
+        tags=tuple(dict.fromkeys(_tags(matter))),
+        properties=_properties(matter),
+        warnings=(*decoded.warnings, *warnings, *lost),
+    )
+
+
+@lru_cache(maxsize=1)
+def _renderer() -> MarkdownIt:
+    return MarkdownIt("commonmark").enable(["table", "strikethrough"])
+
+
+def _title_of(blocks: Sequence[Block]) -> str:
+    """The first heading of the highest rank."""
+    headings = [block for block in blocks if isinstance(block, Heading)]
+    return min(headings, key=lambda heading: heading.level).text if headings else ""
+
+
+def _parted(text: str) -> tuple[Mapping[str, object], str, tuple[str, ...]]:
+    """The front matter, the text below it, and what was wrong with the front matter."""
+    found = _FRONT_MATTER.match(text, 0, MAX_FRONT_MATTER)
+    if found is None:
+        return {}, text, ()
+    try:
+        matter = _plain_yaml(found[1])
+    except (yaml.YAMLError, ValueError, RecursionError):
+        return {}, text[found.end() :], ("The front matter is no valid YAML and was left out.",)
+    return (matter, text[found.end() :], ()) if isinstance(matter, dict) else ({}, text, ())
+
+
+def _plain_yaml(text: str) -> object:
+    """YAML without anchors, which can make a few lines as large as they like."""
+    if any(isinstance(token, yaml.AliasToken) for token in yaml.scan(text, Loader=yaml.SafeLoader)):
+        raise ValueError("front matter with aliases")
+    return yaml.safe_load(text)
+
+
+def _properties(matter: Mapping[str, object]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for name, value in matter.items():
+        key, text = _PROPERTIES.get(str(name).lower()), _text(value)
+        if key and text:
+            found.setdefault(key, text)
+    return found
+
+
+def _tags(matter: Mapping[str, object]) -> Iterator[str]:
+    for name in ("tags", "keywords", "categories"):
+        value = matter.get(name)
+        values = value.split(",") if isinstance(value, str) else value if isinstance(value, list) else ()
+        yield from filter(None, map(_text, values))
+
+
+def _text(value: object) -> str:
+    """A scalar, or a list of scalars, as text."""
+    if isinstance(value, list):
+        return ", ".join(filter(None, map(_text, value)))
+    if value is None or isinstance(value, dict):
+        return ""
+    return " ".join(str(value).split())

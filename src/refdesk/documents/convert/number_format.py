@@ -1,0 +1,270 @@
+"""Numbers as a spreadsheet shows them: 0.256 in a cell of the format `0.0%` is 25.6%.
+
+Formats are compiled once and used for many cells. What depends on the reader's own settings (the short date) is written
+as ISO 8601.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from fractions import Fraction
+from functools import lru_cache
+from typing import Final
+
+BUILT_IN: Final[Mapping[int, str]] = {
+    0: "General",
+    1: "0",
+    2: "0.00",
+    3: "#,##0",
+    4: "#,##0.00",
+    9: "0%",
+    10: "0.00%",
+    11: "0.00E+00",
+    12: "# ?/?",
+    13: "# ??/??",
+    14: "yyyy-mm-dd",
+    15: "d-mmm-yy",
+    16: "d-mmm",
+    17: "mmm-yy",
+    18: "h:mm AM/PM",
+    19: "h:mm:ss AM/PM",
+    20: "h:mm",
+    21: "h:mm:ss",
+    22: "yyyy-mm-dd hh:mm",
+    37: "#,##0 ;(#,##0)",
+    38: "#,##0 ;(#,##0)",
+    39: "#,##0.00;(#,##0.00)",
+    40: "#,##0.00;(#,##0.00)",
+    45: "mm:ss",
+    46: "[h]:mm:ss",
+    47: "mm:ss",
+    48: "##0.0E+0",
+    49: "@",
+}
+"""The formats that a file refers to by number without saying what they are."""
+
+MAX_DATE_NUMBER: Final = 2_958_466
+"""The day after 9999-12-31; numbers beyond it are no dates."""
+
+Render = Callable[[float], str]
+
+_TOKEN = re.compile(
+    r"""(?P<quoted>"[^"]*"?)|\\(?P<escaped>.)|_(?P<skip>.)|\*(?P<fill>.)|(?P<elapsed>\[(?:h+|m+|s+)\])"""
+    r"""|\[\$(?P<currency>[^\]\-]*)[^\]]*\]|\[(?P<condition>[<>=]+[^\]]*)\]|(?P<bracket>\[[^\]]*\])"""
+    r"""|(?P<half>AM/PM|A/P)|(?P<general>General)|(?P<exponent>E[+-]0+)|(?P<subsecond>(?<=[s\]])\.0+)"""
+    r"""|(?P<date>y+|m+|d+|h+|s+)|(?P<digits>[0#?,.]+(?:\s*[?#0]*/[?#0-9]+)?)|(?P<other>.)""",
+    re.IGNORECASE | re.DOTALL,
+)
+_CONDITION = re.compile(r"(<=|>=|<>|<|>|=)\s*(-?[\d.]+)")
+_COMPARISONS: Mapping[str, Callable[[float, float], bool]] = {
+    "<": lambda value, bound: value < bound,
+    "<=": lambda value, bound: value <= bound,
+    ">": lambda value, bound: value > bound,
+    ">=": lambda value, bound: value >= bound,
+    "=": lambda value, bound: value == bound,
+    "<>": lambda value, bound: value != bound,
+}
+_MONTHS = "January February March April May June July August September October November December".split()
+_DAYS = "Monday Tuesday Wednesday Thursday Friday Saturday Sunday".split()
+
+
+@dataclass(frozen=True, slots=True)
+class _Token:
+    kind: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Section:
+    """One of the up to four parts of a format: for positive numbers, negative ones, zero, text."""
+
+    tokens: tuple[_Token, ...]
+
+    @property
+    def is_date(self) -> bool:
+        """Whether it shows a number as a day or a time."""
+        return any(token.kind in ("date", "elapsed", "half") for token in self.tokens)
+
+    def condition(self) -> tuple[str, float] | None:
+        """The numbers that it is for, when it says so itself."""
+        found = next((token.text for token in self.tokens if token.kind == "condition"), "")
+        match = _CONDITION.match(found)
+        return (match[1], float(match[2])) if match else None
+
+
+def general(value: float) -> str:
+    """A number without a format: as many digits as are certain."""
+    if value == int(value) and abs(value) < 1e15:
+        return str(int(value))
+    return f"{value:.15g}".replace("e", "E")
+
+
+@lru_cache(maxsize=1024)
+def renderer(code: str, *, from_1904: bool = False) -> Render:
+    """What turns numbers into texts of this format; some workbooks count days from 1904."""
+    sections = [_Section(tuple(_tokens(part))) for part in _split(code)][:4]
+
+    def render(value: float) -> str:
+        section, shown = _chosen(sections, value)
+        if section.is_date:
+            return _date(section, shown, from_1904)
+        return _number(section, shown)
+
+    return render
+
+
+def _split(code: str) -> list[str]:
+    """Cut at semicolons that are not quoted."""
+    return [part for part in re.findall(r'((?:"[^"]*"?|\\.|[^;"\\])*)(?:;|$)', code)][:4] or [""]
+
+
+def _tokens(section: str) -> list[_Token]:
+    found: list[_Token] = []
+    for match in _TOKEN.finditer(section):
+        kind = match.lastgroup or "other"
+        text = match[kind]
+        found.append(
+            _Token("text", text.strip('"')) if kind in ("quoted", "escaped", "currency") else _Token(kind, text)
+        )
+    return found
+
+
+def _chosen(sections: list[_Section], value: float) -> tuple[_Section, float]:
+    """The section for a value, and the value as it shows it: a section for negative numbers brings its own sign."""
+    for section in sections:
+        condition = section.condition()
+        if condition and _COMPARISONS[condition[0]](value, condition[1]):
+            return section, value
+    plain = [section for section in sections if not section.condition()] or sections
+    if value < 0 and len(plain) > 1:
+        return plain[1], -value
+    if value == 0 and len(plain) > 2:
+        return plain[2], value
+    return plain[0], value
+
+
+def _number(section: _Section, value: float) -> str:
+    kinds = {token.kind for token in section.tokens}
+    if "general" in kinds or not kinds & {"digits", "exponent"}:
+        return _around(section, general(value) if "general" in kinds or _is_text(section) else "")
+    value *= 100 ** sum(token.text.count("%") for token in section.tokens if token.kind == "other")
+    pattern = next((token.text for token in section.tokens if token.kind == "digits"), "0")
+    exponent = next((token.text for token in section.tokens if token.kind == "exponent"), "")
+    return _around(section, _digits(pattern, exponent, value))
+
+
+def _is_text(section: _Section) -> bool:
+    return any(token.text == "@" for token in section.tokens) or not section.tokens
+
+
+def _around(section: _Section, number: str) -> str:
+    """The number with the text that stands about it; the format's further groups of digits are part of it already."""
+    parts: list[str] = []
+    for token in section.tokens:
+        if token.kind in ("digits", "general") or token.text == "@":
+            parts.append(number)
+            number = ""
+        elif token.kind in ("text", "other"):
+            parts.append(token.text)
+    return ("".join(parts) or number).strip()
+
+
+def _digits(pattern: str, exponent: str, value: float) -> str:
+    if "/" in pattern:
+        return _fraction(pattern, value)
+    whole, _, decimals = pattern.partition(".")
+    scaled = value / 1000 ** (len(pattern) - len(pattern.rstrip(",")))
+    places = len(decimals.rstrip(","))
+    if exponent:
+        mantissa, _, power = f"{scaled:.{places}e}".partition("e")
+        return f"{mantissa}E{power[0] if power[0] == '-' or '+' in exponent else ''}{power[1:].lstrip('0').zfill(len(exponent) - 2)}"
+    grouped = "," in whole.rstrip(",")
+    text = f"{abs(scaled):{',' if grouped else ''}.{places}f}"
+    sign = "-" if scaled < 0 and float(text.replace(",", "")) else ""
+    return sign + _optional_digits(text, whole, decimals)
+
+
+def _optional_digits(text: str, whole: str, decimals: str) -> str:
+    """Drop zeros where the pattern has `#`, and fill up to as many as it has `0`."""
+    integer, _, fraction = text.partition(".")
+    needed = decimals.rstrip("#,").__len__()
+    while len(fraction) > needed and fraction.endswith("0"):
+        fraction = fraction[:-1]
+    integer = "" if integer == "0" and "0" not in whole else integer.zfill(whole.count("0"))
+    return f"{integer}.{fraction}" if fraction or (integer == "" and decimals) else integer or "0"
+
+
+def _fraction(pattern: str, value: float) -> str:
+    denominator = pattern.rpartition("/")[2]
+    if denominator.isdecimal() and int(denominator):
+        closest = Fraction(round(abs(value) * int(denominator)), int(denominator))
+    else:
+        closest = Fraction(abs(value)).limit_denominator(10 ** min(len(denominator), 4) - 1)
+    whole, rest = divmod(closest, 1)
+    parts = [str(whole)] if whole or not rest else []
+    parts += [f"{rest.numerator}/{rest.denominator}"] if rest else []
+    return ("-" if value < 0 else "") + " ".join(parts)
+
+
+def _date(section: _Section, value: float, from_1904: bool) -> str:
+    moment = moment_of(value, from_1904=from_1904)
+    if moment is None:
+        return general(value)
+    halves = any(token.kind == "half" for token in section.tokens)
+    parts: list[str] = []
+    previous = ""
+    for index, token in enumerate(section.tokens):
+        if token.kind == "date":
+            minutes = token.text[0] in "mM" and (previous == "h" or _next_unit(section.tokens, index) == "s")
+            parts.append(_date_part("n" * len(token.text) if minutes else token.text.lower(), moment, halves))
+            previous = token.text[0].lower()
+        elif token.kind == "elapsed":
+            parts.append(_elapsed(token.text, value))
+            previous = token.text[1].lower()
+        elif token.kind == "half":
+            parts.append("AM" if moment.hour < 12 else "PM")
+        elif token.kind == "subsecond":
+            parts.append(f".{moment.microsecond:06d}"[: len(token.text)])
+        elif token.kind in ("text", "other", "digits"):
+            parts.append(token.text)
+    return "".join(parts).strip()
+
+
+def moment_of(value: float, *, from_1904: bool = False) -> datetime | None:
+    """The day and time that a number stands for; None when it stands for none."""
+    if not 0 <= value < MAX_DATE_NUMBER:
+        return None
+    # Excel believes that 1900 was a leap year: before its February 29th the count starts a day later.
+    epoch = datetime(1904, 1, 1) if from_1904 else datetime(1899, 12, 30 if value >= 60 else 31)
+    return epoch + timedelta(milliseconds=round(value * 86_400_000))
+
+
+def _next_unit(tokens: tuple[_Token, ...], index: int) -> str:
+    return next(
+        (token.text.strip("[")[0].lower() for token in tokens[index + 1 :] if token.kind in ("date", "elapsed")), ""
+    )
+
+
+def _date_part(code: str, moment: datetime, halves: bool) -> str:
+    hour = (moment.hour % 12 or 12) if halves else moment.hour
+    match code[0], len(code):
+        case "y", length:
+            return f"{moment.year:04d}" if length > 2 else f"{moment.year % 100:02d}"
+        case "m", length if length > 2:
+            name = _MONTHS[moment.month - 1]
+            return {3: name[:3], 5: name[0]}.get(length, name)
+        case "d", length if length > 2:
+            name = _DAYS[moment.weekday()]
+            return name[:3] if length == 3 else name
+        case unit, length:
+            units = {"m": moment.month, "d": moment.day, "h": hour, "n": moment.minute, "s": moment.second}
+            return f"{units[unit]:0{length}d}"
+
+
+def _elapsed(code: str, value: float) -> str:
+    seconds = round(value * 86_400)
+    per_unit = {"h": 3600, "m": 60, "s": 1}[code[1].lower()]
+    return f"{seconds // per_unit:0{len(code) - 2}d}"

@@ -1,0 +1,311 @@
+"""Office files as containers: what kind they are, and whether they may be opened at all.
+
+A zip package (OOXML, ODF, EPUB) is checked before anything is unpacked: how many entries, how much they claim to hold,
+whether they lie over one another. XML is read without DTDs, so that no entity is ever declared. Nothing is written to
+disk, so that an entry's name can lead nowhere.
+"""
+
+from __future__ import annotations
+
+import lzma
+import posixpath
+import re
+import struct
+import zipfile
+import zlib
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from io import BytesIO
+from typing import IO, Final, Literal
+from xml.etree import ElementTree
+from xml.etree.ElementTree import Element
+
+from refdesk.errors import CannotConvert
+
+OfficeKind = Literal["docx", "pptx", "xlsx", "odt", "ods", "odp", "epub", "doc", "ppt", "xls"]
+
+MAX_ENTRIES: Final = 10_000
+"""A deck of 2,000 slides has about 8,000 parts."""
+
+MAX_UNPACKED_BYTES: Final = 300_000_000
+"""As much as all parts together may claim to hold."""
+
+MAX_RATIO: Final = 200
+"""Deflate shrinks the XML of real documents ten- to fiftyfold, and zeroes a thousandfold."""
+
+ALWAYS_ALLOWED_BYTES: Final = 20_000_000
+"""Below this the ratio does not matter: a short table of equal rows may well shrink five hundredfold."""
+
+MAX_XML_ELEMENTS: Final = 1_500_000
+"""What a parsed part may hold: with attributes an element takes about 400 bytes, and a worker has one gibibyte."""
+
+MAX_SNIFFED_BYTES: Final = 1_000_000
+"""As much as is read of the part that names a package's kind."""
+
+RELATIONSHIP_ID: Final = "{http://schemas.openxmlformats.org/officeDocument/2006/relationships}id"
+
+_LOCKED = "The file is protected by a password; save a copy without one and convert that"
+_BROKEN = "The file is broken or incomplete: it does not open as a zip package; save or download it again"
+
+_CFB_MAGIC = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
+_CFB_KINDS: Mapping[str, OfficeKind] = {
+    "WordDocument": "doc",
+    "PowerPoint Document": "ppt",
+    "Workbook": "xls",
+    "Book": "xls",
+}
+_MIMETYPES: Mapping[bytes, OfficeKind] = {
+    b"application/epub+zip": "epub",
+    b"application/vnd.oasis.opendocument.text": "odt",
+    b"application/vnd.oasis.opendocument.text-template": "odt",
+    b"application/vnd.oasis.opendocument.spreadsheet": "ods",
+    b"application/vnd.oasis.opendocument.spreadsheet-template": "ods",
+    b"application/vnd.oasis.opendocument.presentation": "odp",
+    b"application/vnd.oasis.opendocument.presentation-template": "odp",
+}
+_MAIN_PART = re.compile(
+    rb"application/vnd\.(?:openxmlformats-officedocument\.|ms-)"
+    rb"(wordprocessingml|word|presentationml|powerpoint|spreadsheetml|excel)"
+    rb"\.(?:document|presentation|slideshow|sheet|template)(?:\.macroEnabled(?:Template)?|\.macroenabled)?\.main\+xml",
+    re.IGNORECASE,
+)
+_FAMILIES: Mapping[bytes, OfficeKind] = {
+    b"wordprocessingml": "docx",
+    b"word": "docx",
+    b"presentationml": "pptx",
+    b"powerpoint": "pptx",
+    b"spreadsheetml": "xlsx",
+    b"excel": "xlsx",
+}
+_STRICT_MAIN = re.compile(rb"http://purl\.oclc\.org/ooxml/([\w/]+?)/main\b")
+_STRICT_OFFICE = b"http://purl.oclc.org/ooxml/officeDocument/"
+_DOCTYPES = tuple("<!DOCTYPE".encode(encoding) for encoding in ("ascii", "utf-16-le", "utf-16-be"))
+
+
+def kind_of(data: bytes) -> OfficeKind | None:
+    """What kind of office file this is, by its content; None when it is none.
+
+    Raises CannotConvert for a locked OOXML file: its kind cannot be seen through the encryption.
+    """
+    if data.startswith(_CFB_MAGIC):
+        return _kind_of_compound_file(data)
+    if data.startswith(b"PK\x03\x04"):
+        return _kind_of_zip(data)
+    return None
+
+
+def _kind_of_zip(data: bytes) -> OfficeKind | None:
+    try:
+        package = open_package(data)
+    except CannotConvert:
+        return None
+    mimetype = package.head("mimetype").strip()
+    if mimetype in _MIMETYPES:
+        return _MIMETYPES[mimetype]
+    main = _MAIN_PART.search(package.head("[Content_Types].xml"))
+    return _FAMILIES[main[1].lower()] if main else None
+
+
+def _kind_of_compound_file(data: bytes) -> OfficeKind | None:
+    names = frozenset(_streams(data))
+    if "EncryptedPackage" in names:
+        raise CannotConvert(_LOCKED)
+    return next((kind for name, kind in _CFB_KINDS.items() if name in names), None)
+
+
+def _streams(data: bytes) -> Iterator[str]:
+    """The names that stand directly below the root of a compound file; those of embedded objects are deeper."""
+    try:
+        directory = _directory(data)
+        yield from _below_root(directory)
+    except (struct.error, IndexError, UnicodeDecodeError):
+        return
+
+
+def _directory(data: bytes) -> bytes:
+    """The directory's sectors, in the order in which the allocation table chains them."""
+    (shift,) = struct.unpack_from("<H", data, 30)
+    sector_bytes = 1 << shift if shift in (9, 12) else 512
+    (sector,) = struct.unpack_from("<I", data, 48)
+    table_sectors = struct.unpack_from("<109I", data, 76)
+    per_sector = sector_bytes // 4
+    sectors: list[bytes] = []
+    while sector < 0xFFFFFFF0 and len(sectors) <= MAX_ENTRIES:
+        sectors.append(data[(sector + 1) * sector_bytes : (sector + 2) * sector_bytes])
+        table = table_sectors[sector // per_sector]
+        (sector,) = struct.unpack_from("<I", data, (table + 1) * sector_bytes + sector % per_sector * 4)
+    return b"".join(sectors)
+
+
+def _below_root(directory: bytes) -> Iterator[str]:
+    """Walk the tree of siblings that hangs on the root entry."""
+    waiting = [struct.unpack_from("<I", directory, 76)[0]]
+    seen: set[int] = set()
+    while waiting:
+        entry = waiting.pop()
+        if entry == 0xFFFFFFFF or entry in seen:
+            continue
+        seen.add(entry)
+        name, (length, *siblings) = (
+            directory[entry * 128 : entry * 128 + 64],
+            struct.unpack_from("<H2xII", directory, entry * 128 + 64),
+        )
+        yield name[: max(length - 2, 0)].decode("utf-16-le")
+        waiting += siblings
+
+
+@dataclass(frozen=True, slots=True)
+class Relationship:
+    """What one part of a package says of another; an external one has an address as its target."""
+
+    kind: str
+    """The last word of its type: `slide`, `styles`, `hyperlink`."""
+    target: str
+    external: bool
+
+
+class Package:
+    """A zip package that has passed the checks."""
+
+    def __init__(self, archive: zipfile.ZipFile) -> None:
+        self._archive = archive
+        self.names = frozenset(archive.namelist())
+
+    @property
+    def has_macros(self) -> bool:
+        """Programs travel in it; they are never run."""
+        return any(name.endswith("vbaProject.bin") or name.startswith("Basic/") for name in self.names)
+
+    def head(self, name: str) -> bytes:
+        """How a part begins; empty when there is none."""
+        if name not in self.names:
+            return b""
+        with self.open(name) as part, _reading():
+            return part.read(MAX_SNIFFED_BYTES)
+
+    def open(self, name: str) -> IO[bytes]:
+        """A part as a stream, so that the rest of a huge one need not be unpacked."""
+        with _reading():
+            return self._archive.open(name)
+
+    def xml(self, name: str) -> Element | None:
+        """A part parsed; None when there is none."""
+        if name not in self.names:
+            return None
+        with self.open(name) as part, _reading():
+            data = part.read()
+        return parse_xml(data, name)
+
+    def main_part(self, fallback: str) -> str:
+        """The name of the part that the whole document hangs on."""
+        found = (each.target for each in self.relationships("").values() if each.kind == "officeDocument")
+        return next((target for target in found if target in self.names), fallback)
+
+    def relationships(self, part: str) -> dict[str, Relationship]:
+        """The relationships of a part, or of the package for the empty name, by their ids."""
+        folder, name = posixpath.split(part)
+        root = self.xml(posixpath.join(folder, "_rels", f"{name}.rels"))
+        nodes = root if root is not None else ()
+        return {node.get("Id", ""): _relationship(node, folder) for node in nodes}
+
+    def related(self, part: str, kind: str) -> str | None:
+        """The name of the first part of that kind that a part refers to."""
+        found = (each.target for each in self.relationships(part).values() if each.kind == kind and not each.external)
+        return next((target for target in found if target in self.names), None)
+
+    def properties(self) -> dict[str, str]:
+        """What the file says of itself in its core properties, by our names for them."""
+        root = self.xml("docProps/core.xml")
+        nodes = root if root is not None else ()
+        said = {_PROPERTIES.get(local_name(node.tag), ""): (node.text or "").strip() for node in nodes}
+        return {name: text for name, text in said.items() if name and text}
+
+
+_PROPERTIES: Mapping[str, str] = {
+    "title": "title",
+    "creator": "author",
+    "keywords": "keywords",
+    "language": "language",
+    "subject": "subject",
+    "description": "description",
+    "created": "created",
+    "modified": "modified",
+}
+
+
+def _relationship(node: Element, folder: str) -> Relationship:
+    kind, target = node.get("Type", "").rpartition("/")[2], node.get("Target", "")
+    if node.get("TargetMode") == "External":
+        return Relationship(kind, target, external=True)
+    return Relationship(kind, posixpath.normpath(posixpath.join("/", folder, target)).lstrip("/"), external=False)
+
+
+@contextmanager
+def _reading() -> Iterator[None]:
+    """Turns what the zip library finds wrong with a part into our own error."""
+    try:
+        yield
+    except (zipfile.BadZipFile, zlib.error, lzma.LZMAError, NotImplementedError, EOFError, OSError) as error:
+        raise CannotConvert(_BROKEN) from error
+
+
+def open_package(data: bytes) -> Package:
+    """Check a zip package and open it."""
+    # Counted first, since the library builds an object for every entry before it can be asked anything.
+    if data.count(b"PK\x01\x02") > MAX_ENTRIES:
+        raise CannotConvert(f"The file holds more than {MAX_ENTRIES} parts, which no real document does")
+    try:
+        archive = zipfile.ZipFile(BytesIO(data))
+    except (zipfile.BadZipFile, NotImplementedError, ValueError, OSError, struct.error) as error:
+        raise CannotConvert(_BROKEN) from error
+    _check(archive.infolist(), len(data))
+    return Package(archive)
+
+
+def _check(entries: list[zipfile.ZipInfo], packed_bytes: int) -> None:
+    if any(entry.flag_bits & 1 for entry in entries):
+        raise CannotConvert(_LOCKED)
+    unpacked = sum(entry.file_size for entry in entries)
+    if unpacked > MAX_UNPACKED_BYTES or unpacked > max(ALWAYS_ALLOWED_BYTES, packed_bytes * MAX_RATIO):
+        raise CannotConvert(
+            f"The file would unpack to {unpacked // 1_000_000} MB, more than a document of its size may hold; split it"
+        )
+    end = 0
+    for entry in sorted(entries, key=lambda entry: entry.header_offset):
+        if entry.header_offset < end:
+            raise CannotConvert("The file is not a sound zip package: its parts lie over one another")
+        end = entry.header_offset + 30 + entry.compress_size
+
+
+def local_name(tag: str) -> str:
+    """A tag or attribute without its namespace."""
+    return tag.rpartition("}")[2]
+
+
+def parse_xml(data: bytes, name: str) -> Element:
+    """Parse a part; the namespaces of strict OOXML become those of the usual kind."""
+    data = _usual_namespaces(_without_dtd(data, name))
+    if data.count(b"<") - data.count(b"</") > MAX_XML_ELEMENTS:
+        raise CannotConvert(
+            f"The part {name!r} of the file holds more than {MAX_XML_ELEMENTS} elements; split the file"
+        )
+    try:
+        return ElementTree.fromstring(data)
+    except (ElementTree.ParseError, ValueError, LookupError) as error:
+        raise CannotConvert(f"The file is broken: its part {name!r} is not well-formed XML; save it again") from error
+
+
+def _without_dtd(data: bytes, name: str) -> bytes:
+    if any(doctype in data for doctype in _DOCTYPES):
+        raise CannotConvert(
+            f"The part {name!r} of the file declares a DTD, which no office program writes; save it again"
+        )
+    return data
+
+
+def _usual_namespaces(data: bytes) -> bytes:
+    if b"http://purl.oclc.org/ooxml/" not in data:
+        return data
+    data = _STRICT_MAIN.sub(rb"http://schemas.openxmlformats.org/\1/2006/main", data)
+    return data.replace(_STRICT_OFFICE, b"http://schemas.openxmlformats.org/officeDocument/2006/")

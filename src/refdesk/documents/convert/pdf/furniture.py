@@ -1,0 +1,107 @@
+"""Running headers, footers and page numbers: what a page carries besides its text."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from refdesk.documents.convert.pdf.layout import Line
+
+EDGE_LEVELS = 3
+"""Baselines at the top and at the bottom of a page that may belong to headers and footers."""
+
+BAND = 3.0
+"""Points by which the place of a running line may differ from page to page."""
+
+REPEATS = 3
+"""Pages on which a line must stand at the same place; in a document of two or three pages, two are enough."""
+
+MARGIN = 0.14
+"""Of the page's height: headers and footers stand within it."""
+
+_DIGITS = re.compile(r"\d+")
+_PAGE_NUMBER = re.compile(
+    r"(?:page|seite|p\.)?\s*[-–—|]?\s*(?:\d{1,4}|[ivxlc]{1,8})\s*[-–—|]?\s*(?:(?:/|of|von|de)\s*\d{1,4})?", re.I
+)
+_FIRST_NUMBER = re.compile(r"^(?:page\s+)?(\d{1,5})\b", re.I)
+_LAST_NUMBER = re.compile(r"\b(\d{1,5})(?:\s*(?:/|of)\s*\d{1,5})?$", re.I)
+
+
+@dataclass(frozen=True, slots=True)
+class PageEdge:
+    """The lines at the top and bottom of a page."""
+
+    page: int
+    height: float
+    lines: tuple[Line, ...]
+
+
+def edge_of(page: int, height: float, lines: Sequence[Line]) -> PageEdge:
+    """The outermost lines that stand in a margin."""
+    levels = sorted({round(line.base) for line in lines})
+    outermost = {*levels[:EDGE_LEVELS], *levels[-EDGE_LEVELS:]}
+    margin = MARGIN * height
+    return PageEdge(
+        page,
+        height,
+        tuple(
+            line
+            for line in lines
+            if round(line.base) in outermost and not margin < line.base < height - margin and len(line.text) < 200
+        ),
+    )
+
+
+class Furniture:
+    """Learns from the edges of many pages which of their lines are no text."""
+
+    def __init__(self, edges: Iterable[PageEdge]) -> None:
+        self._texts: Counter[tuple[str, int]] = Counter()
+        self._offsets: Counter[tuple[int, int]] = Counter()
+        pages = 0
+        for edge in edges:
+            pages += 1
+            for key in {key for line in edge.lines for key in _text_keys(line)}:
+                self._texts[key] += 1
+            for place in {place for line in edge.lines for place in _offset_keys(line)}:
+                self._offsets[place] += 1
+        self._needed = REPEATS if pages > 3 else 2
+
+    def lines(self, edge: PageEdge) -> set[int]:
+        """The ids of those of a page's lines that are furniture."""
+        found = {id(line) for line in edge.lines if self._repeats(line) or self._counts(line)}
+        return found | {id(line) for line in _outermost(edge, found) if _PAGE_NUMBER.fullmatch(line.text)}
+
+    def _repeats(self, line: Line) -> bool:
+        return any(self._texts[key] >= self._needed for key in _text_keys(line))
+
+    def _counts(self, line: Line) -> bool:
+        return any(self._offsets[place] >= self._needed for place in _offset_keys(line))
+
+
+def _outermost(edge: PageEdge, found: set[int]) -> list[Line]:
+    """The first and the last line, which alone may be a page number that nothing else confirms."""
+    if not edge.lines:
+        return []
+    first = min(edge.lines, key=lambda line: line.base)
+    last = max(edge.lines, key=lambda line: line.base)
+    middle = edge.height / 2
+    return [line for line in (first, last) if (line is first) == (line.base < middle)]
+
+
+def _bands(line: Line) -> tuple[int, int]:
+    """A line falls into two overlapping bands, so that a small shift leaves it one in common."""
+    return int(line.base / BAND), -int((line.base + BAND / 2) / BAND)
+
+
+def _text_keys(line: Line) -> list[tuple[str, int]]:
+    text = _DIGITS.sub("#", line.text)
+    return [(text, band) for band in _bands(line)]
+
+
+def _offset_keys(line: Line) -> list[tuple[int, int]]:
+    """How far the number at an end of the line is from the page's own."""
+    numbers = {int(found[1]) for found in (_FIRST_NUMBER.search(line.text), _LAST_NUMBER.search(line.text)) if found}
+    return [(number - line.page, band) for number in numbers for band in _bands(line)]

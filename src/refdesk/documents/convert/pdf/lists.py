@@ -1,0 +1,130 @@
+"""List items: what stands before them, and how deep they are."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from refdesk.documents.convert.pdf.layout import Line
+
+BULLETS = frozenset("•◦▪▫●○■□◆◇‣⁃∙·➢➤►✓✔−–—-*\uf0b7\uf0a7\uf0d8\uf076\uf0fc\uf02d\uf06f")
+"""Signs that open an item, with the private places where symbol fonts keep them."""
+
+PLAIN_SIGNS = frozenset("−–—-*·")
+"""Bullets that are also punctuation: they count only where a hanging indent or a neighbour confirms them."""
+
+STEP = 4.0
+"""Points by which a deeper list is indented at least."""
+
+LONGEST_MARKER = 8
+"""Characters, `(viii)` and `xviii.` included."""
+
+_NUMBER = re.compile(r"^[(\[]?(?:(?P<arabic>\d{1,3})|(?P<letter>[a-zA-Z])|(?P<roman>[ivxIVX]{1,6}))[.)\]]$")
+_ROMAN = {"i": 1, "v": 5, "x": 10}
+
+
+@dataclass(frozen=True, slots=True)
+class Marker:
+    """What opens an item: a bullet, or a number in one of its possible readings."""
+
+    left: float
+    body: float
+    """Where the item's text starts."""
+    words: int
+    """How many of the line's words it takes."""
+    numbers: frozenset[int] = frozenset()
+    sure: bool = True
+    style: str = ""
+
+    @property
+    def ordered(self) -> bool:
+        return bool(self.numbers)
+
+
+def marker_of(line: Line) -> Marker | None:
+    """The marker that a line starts with."""
+    words = line.words
+    first = words[0]
+    if line.bullet:
+        return Marker(line.left, line.left, 0)
+    if len(words) < 2 or len(first.text) > LONGEST_MARKER or words[1].glued:
+        return None
+    if first.text in BULLETS:
+        return Marker(line.left, words[1].left, 1, sure=first.text not in PLAIN_SIGNS, style=first.text)
+    if first.font.fixed:
+        return None
+    number = _NUMBER.match(first.text)
+    if number is None:
+        return None
+    return Marker(line.left, words[1].left, 1, _readings(number), False, _style(first.text, number))
+
+
+def _readings(number: re.Match[str]) -> frozenset[int]:
+    if number["arabic"]:
+        return frozenset((int(number["arabic"]),))
+    text = (number["letter"] or number["roman"]).lower()
+    readings = {_roman_value(text)} if set(text) <= set(_ROMAN) else set()
+    if number["letter"]:
+        readings.add(ord(text) - ord("a") + 1)
+    return frozenset(readings)
+
+
+def _roman_value(text: str) -> int:
+    values = [_ROMAN[letter] for letter in text]
+    return sum(-one if one < other else one for one, other in zip(values, [*values[1:], 0], strict=True))
+
+
+def _style(text: str, number: re.Match[str]) -> str:
+    """Punctuation and kind of a number, by which the items of one list know each other."""
+    kind = "1" if number["arabic"] else "A" if text.strip("()[].").isupper() else "a"
+    return re.sub(r"\w+", kind, text)
+
+
+@dataclass(slots=True)
+class _Level:
+    left: float
+    body: float
+    style: str
+    numbers: frozenset[int]
+
+
+class OpenLists:
+    """The lists that are open at a place, the outermost first."""
+
+    def __init__(self) -> None:
+        self._levels: list[_Level] = []
+
+    def accepts(self, marker: Marker) -> bool:
+        """Whether an unsure marker opens an item: it goes on counting, or repeats the sign of an open list."""
+        for level in reversed(self._levels):
+            if level.style == marker.style and abs(level.left - marker.left) < 3 * STEP:
+                return not marker.ordered or any(number - 1 in level.numbers for number in marker.numbers)
+        return False
+
+    def open(self, marker: Marker) -> int:
+        """Note an item; its depth is the answer."""
+        while self._levels and (
+            marker.left < self._levels[-1].left - STEP / 2
+            or (abs(marker.left - self._levels[-1].left) >= STEP and self._continues_outer(marker))
+        ):
+            self._levels.pop()
+        level = _Level(marker.left, marker.body, marker.style, marker.numbers)
+        if self._levels and marker.left < self._levels[-1].left + STEP:
+            self._levels[-1] = level
+        else:
+            self._levels.append(level)
+        return len(self._levels) - 1
+
+    def _continues_outer(self, marker: Marker) -> bool:
+        """Numbers are often set flush right, so that 10 starts left of 9."""
+        outer = self._levels[:-1]
+        return any(level.style == marker.style and abs(level.left - marker.left) < STEP for level in outer)
+
+    def close_beyond(self, left: float) -> None:
+        """Running text at this place ends the lists whose text is indented further."""
+        while self._levels and left < self._levels[-1].body - STEP:
+            self._levels.pop()
+
+    def clear(self) -> None:
+        """A heading ends all lists."""
+        self._levels.clear()

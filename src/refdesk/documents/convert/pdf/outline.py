@@ -1,0 +1,122 @@
+"""The bookmarks of a PDF: its headings with their true levels, where the author's tool wrote them."""
+
+from __future__ import annotations
+
+import ctypes
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pypdfium2.raw as raw
+
+MAX_BOOKMARKS = 50_000
+"""Entries read; the longest manuals have some 10,000."""
+
+MAX_DEPTH = 24
+"""Levels followed; books have at most seven, and a loop has no end."""
+
+MAX_TITLE_BYTES = 2_000
+"""Of UTF-16; longer titles are cut, since no heading is so long."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A bookmark: level 1 is the outermost; the height on its page, from the page's bottom, where it is told."""
+
+    title: str
+    level: int
+    page: int
+    height: float | None
+
+
+def entries_of(document: Any, first: int, last: int) -> list[Entry]:
+    """The entries that lead to the pages `first` to `last`, counted from 0, in the outline's order.
+
+    Asking PDFium for a destination's page takes longer the longer the document. Outlines follow the pages, so a
+    bisection finds the stretch that matters when only some pages are wanted.
+    """
+    marks = list(_marks(document))
+    pages = _Pages(document, marks)
+    if first == 0 and last >= len(document) - 1:
+        start, end = 0, len(marks)
+    else:
+        start = bisect_left(pages, first)
+        end = bisect_left(pages, last + 1, lo=start)
+    entries = [
+        Entry(title, level, page, _height(document, mark))
+        for place in range(start, end)
+        for mark, level in (marks[place],)
+        if first <= (page := pages[place]) <= last and (title := _title(mark))
+    ]
+    return entries
+
+
+def has_outline(document: Any) -> bool:
+    """Whether there is any bookmark at all."""
+    return bool(raw.FPDFBookmark_GetFirstChild(document.raw, None))
+
+
+class _Pages(Sequence[int]):
+    """The page of each mark, looked up on demand; a mark without one counts as standing with the one before."""
+
+    def __init__(self, document: Any, marks: Sequence[tuple[Any, int]]) -> None:
+        self._document = document
+        self._marks = marks
+        self._known: dict[int, int] = {}
+
+    def __len__(self) -> int:
+        return len(self._marks)
+
+    def __getitem__(self, place: Any) -> Any:
+        if place not in self._known:
+            page = _page(self._document, self._marks[place][0])
+            self._known[place] = self[place - 1] if page < 0 < place else page
+        return self._known[place]
+
+
+def _marks(document: Any) -> Iterator[tuple[Any, int]]:
+    """All bookmarks in order with their levels; each is visited once, whatever loops there are."""
+    seen: set[int] = set()
+    stack = [raw.FPDFBookmark_GetFirstChild(document.raw, None)]
+    while stack and len(seen) < MAX_BOOKMARKS:
+        mark = stack.pop()
+        if not mark:
+            continue
+        address = ctypes.addressof(mark.contents)
+        if address in seen:
+            continue
+        seen.add(address)
+        yield mark, len(stack) + 1
+        stack.append(raw.FPDFBookmark_GetNextSibling(document.raw, mark))
+        if len(stack) < MAX_DEPTH:
+            stack.append(raw.FPDFBookmark_GetFirstChild(document.raw, mark))
+
+
+def _title(mark: Any) -> str:
+    buffer = ctypes.create_string_buffer(MAX_TITLE_BYTES)
+    size = min(raw.FPDFBookmark_GetTitle(mark, buffer, len(buffer)), len(buffer))
+    return " ".join(buffer.raw[: max(size - 2, 0)].decode("utf-16-le", "ignore").split())
+
+
+def _destination(document: Any, mark: Any) -> Any:
+    destination = raw.FPDFBookmark_GetDest(document.raw, mark)
+    if destination:
+        return destination
+    action = raw.FPDFBookmark_GetAction(mark)
+    return raw.FPDFAction_GetDest(document.raw, action) if action else None
+
+
+def _page(document: Any, mark: Any) -> int:
+    destination = _destination(document, mark)
+    return int(raw.FPDFDest_GetDestPageIndex(document.raw, destination)) if destination else -1
+
+
+def _height(document: Any, mark: Any) -> float | None:
+    destination = _destination(document, mark)
+    if not destination:
+        return None
+    has_x, has_y, has_zoom = ctypes.c_int(), ctypes.c_int(), ctypes.c_int()
+    x, y, zoom = ctypes.c_float(), ctypes.c_float(), ctypes.c_float()
+    found = raw.FPDFDest_GetLocationInPage(destination, has_x, has_y, has_zoom, x, y, zoom)
+    return y.value if found and has_y.value else None

@@ -1,0 +1,115 @@
+"""PDFium's C functions, called as often as a page has words and therefore as cheaply as Python can.
+
+Two things make a call four times cheaper than through the library's own wrappers: functions without declared argument
+types, and whole columns of calls driven by `map` into one buffer that is unpacked at once.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import repeat
+from typing import Any
+
+import pypdfium2 as pdfium
+import pypdfium2.raw as raw
+
+from refdesk.errors import CannotConvert
+
+Handle = int
+"""An address that PDFium gave out; valid until the page it belongs to is closed."""
+
+
+def _bind(function: Any, result: Any = ctypes.c_int) -> Callable[..., Any]:
+    """The same function, which takes a handle as an integer and passes all other arguments as they are."""
+    prototype: Any = ctypes.CFUNCTYPE(result, ctypes.c_void_p)
+    bound: Callable[..., Any] = prototype(ctypes.cast(function, ctypes.c_void_p).value)
+    return bound
+
+
+load_page = _bind(raw.FPDF_LoadPage, ctypes.c_void_p)
+close_page = _bind(raw.FPDF_ClosePage, None)
+load_text = _bind(raw.FPDFText_LoadPage, ctypes.c_void_p)
+close_text = _bind(raw.FPDFText_ClosePage, None)
+count_characters = _bind(raw.FPDFText_CountChars)
+get_text = _bind(raw.FPDFText_GetText)
+get_unicode = _bind(raw.FPDFText_GetUnicode, ctypes.c_uint)
+get_character_box = _bind(raw.FPDFText_GetLooseCharBox)
+get_character_matrix = _bind(raw.FPDFText_GetMatrix)
+get_character_origin = _bind(raw.FPDFText_GetCharOrigin)
+get_character_size = _bind(raw.FPDFText_GetFontSize, ctypes.c_double)
+get_character_object = _bind(raw.FPDFText_GetTextObject, ctypes.c_void_p)
+get_font = _bind(raw.FPDFTextObj_GetFont, ctypes.c_void_p)
+get_font_name = _bind(raw.FPDFFont_GetBaseFontName, ctypes.c_size_t)
+get_font_flags = _bind(raw.FPDFFont_GetFlags)
+get_mark_id = _bind(raw.FPDFPageObj_GetMarkedContentID)
+get_rotation = _bind(raw.FPDFPage_GetRotation)
+get_crop_box = _bind(raw.FPDFPage_GetCropBox)
+get_media_box = _bind(raw.FPDFPage_GetMediaBox)
+get_width = _bind(raw.FPDF_GetPageWidthF, ctypes.c_float)
+get_height = _bind(raw.FPDF_GetPageHeightF, ctypes.c_float)
+count_objects = _bind(raw.FPDFPage_CountObjects)
+get_object = _bind(raw.FPDFPage_GetObject, ctypes.c_void_p)
+get_object_type = _bind(raw.FPDFPageObj_GetType)
+get_object_bounds = _bind(raw.FPDFPageObj_GetBounds)
+get_object_matrix = _bind(raw.FPDFPageObj_GetMatrix)
+count_form_objects = _bind(raw.FPDFFormObj_CountObjects)
+get_form_object = _bind(raw.FPDFFormObj_GetObject, ctypes.c_void_p)
+get_draw_mode = _bind(raw.FPDFPath_GetDrawMode)
+count_segments = _bind(raw.FPDFPath_CountSegments)
+get_segment = _bind(raw.FPDFPath_GetPathSegment, ctypes.c_void_p)
+get_segment_point = _bind(raw.FPDFPathSegment_GetPoint)
+
+TEXT_OBJECT: int = raw.FPDF_PAGEOBJ_TEXT
+PATH_OBJECT: int = raw.FPDF_PAGEOBJ_PATH
+IMAGE_OBJECT: int = raw.FPDF_PAGEOBJ_IMAGE
+FORM_OBJECT: int = raw.FPDF_PAGEOBJ_FORM
+
+
+class Column:
+    """A buffer that takes `width` floats (or doubles) from each of many calls."""
+
+    def __init__(self, kind: Any, width: int) -> None:
+        self._kind = kind
+        self._width = width
+        self._grow(1024)
+
+    def _grow(self, rows: int) -> None:
+        size = ctypes.sizeof(self._kind) * self._width
+        self._buffer = (self._kind * (self._width * rows))()
+        self._rows = [ctypes.byref(self._buffer, size * row) for row in range(rows)]
+        self._view = memoryview(self._buffer).cast("B").cast(self._kind._type_)
+
+    def fill(self, function: Callable[..., Any], handle: Handle, indices: Sequence[int]) -> list[float]:
+        """The results of `function(handle, index, place)` for every index, one after the other."""
+        if len(indices) > len(self._rows):
+            self._grow(2 * len(indices))
+        for _ in map(function, repeat(handle), indices, self._rows):
+            pass
+        return self._view[: self._width * len(indices)].tolist()
+
+
+boxes = Column(ctypes.c_float, 4)
+matrices = Column(ctypes.c_float, 6)
+
+
+@contextmanager
+def open_pdf(data: bytes, name: str) -> Iterator[Any]:
+    """The document, or the sentence that says why there is none."""
+    try:
+        document = pdfium.PdfDocument(data)
+    except pdfium.PdfiumError as error:
+        raise CannotConvert(_refusal(name, getattr(error, "err_code", 0))) from error
+    try:
+        yield document
+    finally:
+        document.close()
+
+
+def _refusal(name: str, code: int) -> str:
+    if code == raw.FPDF_ERR_PASSWORD:
+        return f"{name} is protected by a password; give a copy that opens without one."
+    if code == raw.FPDF_ERR_SECURITY:
+        return f"{name} is encrypted in a way that cannot be read; give a copy without protection."
+    return f"{name} is not a PDF or is damaged beyond reading; open and save it again, or give another copy."

@@ -1,0 +1,450 @@
+"""A page as PDFium reads it: words with their places and fonts, ruling lines, dots and pictures.
+
+Everything is measured in points from the top left corner of the page as it is read, so that nobody downstream has to
+know of rotation, crop boxes or a vertical axis that points up.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import math
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import repeat
+from typing import Any
+
+from refdesk.documents.convert.pdf import pdfium
+from refdesk.documents.convert.pdf.fonts import Font, font_of
+from refdesk.documents.model import Box
+
+MAX_CHARACTERS = 200_000
+"""Per page; a dense page of print has some 6,000, so more is an attack or a plot."""
+
+MAX_OBJECTS = 30_000
+"""Drawn objects looked at per page: maps and plots have hundreds of thousands, and none of them is a table."""
+
+MAX_SEGMENTS = 400
+"""Segments looked at per path: a grid drawn as one path has fewer, a curve has more."""
+
+MAX_FORM_DEPTH = 6
+"""Drawings within drawings; real files nest two or three deep."""
+
+RULE_THICKNESS = 3.0
+"""Points; what is thinner and long is a ruling line, not an area."""
+
+RULE_LENGTH = 8.0
+"""Points; shorter strokes are parts of glyphs, fractions and logos."""
+
+DOT_SIZE = 8.0
+"""Points; a filled shape no larger than this may be a bullet."""
+
+HYPHENS = "\x02\ufffe\u00ad"
+"""How PDFium spells a hyphen at the end of a line, and the soft hyphen."""
+
+_TOKEN = re.compile(r"[^\s\x00\x02\ufffe\u00ad]+[\x02\ufffe\u00ad]?|[\x02\ufffe\u00ad]")
+_LIGATURES = str.maketrans(
+    {"ﬀ": "ff", "ﬁ": "fi", "ﬂ": "fl", "ﬃ": "ffi", "ﬄ": "ffl", "ﬅ": "st", "ﬆ": "st", "\u200b": "", "\ufeff": ""}
+)
+
+
+@dataclass(slots=True)
+class Word:
+    """Letters without a space between them, in one font on one baseline. Not frozen, since a book has a million."""
+
+    text: str
+    left: float
+    right: float
+    base: float
+    size: float
+    font: Font
+    mark: int
+    """The id of the marked content that it belongs to, or -1."""
+    glued: bool = False
+    """Follows the word before it without a space."""
+
+
+@dataclass(slots=True)
+class PageContent:
+    """What stands on a page, in no order of reading yet."""
+
+    number: int
+    width: float
+    height: float
+    words: list[Word] = field(default_factory=list)
+    across: list[Box] = field(default_factory=list)
+    """Horizontal ruling lines."""
+    down: list[Box] = field(default_factory=list)
+    """Vertical ruling lines."""
+    areas: list[Box] = field(default_factory=list)
+    """Filled or framed boxes: cell backgrounds, frames around code."""
+    dots: list[Box] = field(default_factory=list)
+    pictures: list[Box] = field(default_factory=list)
+    cut: bool = False
+    """More stood on the page than was looked at."""
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """How points of the page's own space are seen by a reader: cropped, and turned by quarters."""
+
+    left: float
+    bottom: float
+    right: float
+    top: float
+    quarters: int
+
+    @property
+    def width(self) -> float:
+        return self.top - self.bottom if self.quarters % 2 else self.right - self.left
+
+    @property
+    def height(self) -> float:
+        return self.right - self.left if self.quarters % 2 else self.top - self.bottom
+
+    def point(self, x: float, y: float) -> tuple[float, float]:
+        """Where a point is seen, from the top left."""
+        match self.quarters:
+            case 0:
+                return x - self.left, self.top - y
+            case 1:
+                return y - self.bottom, x - self.left
+            case 2:
+                return self.right - x, y - self.bottom
+            case _:
+                return self.top - y, self.right - x
+
+    def box(self, left: float, bottom: float, right: float, top: float) -> Box:
+        """Where a box is seen."""
+        (x, y), (other_x, other_y) = self.point(left, bottom), self.point(right, top)
+        return min(x, other_x), min(y, other_y), max(x, other_x), max(y, other_y)
+
+    def turned_for(self, direction: int) -> Frame:
+        """The frame in which text that runs in this direction (in quarters, seen from this frame) is level."""
+        return Frame(self.left, self.bottom, self.right, self.top, (self.quarters - direction) % 4)
+
+
+def read_page(document: Any, index: int, *, with_marks: bool) -> PageContent:
+    """Read one page; a page that cannot be loaded is an empty one."""
+    page = pdfium.load_page(ctypes.cast(document.raw, ctypes.c_void_p).value, index)
+    if not page:
+        return PageContent(index + 1, 0, 0, cut=True)
+    try:
+        return _Reader(page, index + 1, with_marks).read()
+    finally:
+        pdfium.close_page(page)
+
+
+class _Reader:
+    """Reads one open page."""
+
+    def __init__(self, page: pdfium.Handle, number: int, with_marks: bool) -> None:
+        self._page = page
+        self._frame = frame_of(page)
+        self._with_marks = with_marks
+        self._fonts: dict[int, Font] = {}
+        self._content = PageContent(number, self._frame.width, self._frame.height)
+
+    def read(self) -> PageContent:
+        text_page = pdfium.load_text(self._page)
+        if text_page:
+            try:
+                self._read_words(text_page)
+            finally:
+                pdfium.close_text(text_page)
+        self._content.width, self._content.height = self._frame.width, self._frame.height
+        self._read_objects()
+        return self._content
+
+    def _read_words(self, text_page: pdfium.Handle) -> None:
+        text = _text_of(text_page)
+        if len(text) > MAX_CHARACTERS:
+            text, self._content.cut = text[:MAX_CHARACTERS], True
+        starts, ends = _tokens(text, text_page)
+        if not starts:
+            return
+        firsts = list(map(pdfium.get_character_object, repeat(text_page), starts))
+        runs = self._runs(text_page, firsts, starts)
+        start_boxes = pdfium.boxes.fill(pdfium.get_character_box, text_page, starts)
+        end_boxes = pdfium.boxes.fill(pdfium.get_character_box, text_page, [end - 1 for end in ends])
+        self._make_words(text, starts, ends, [runs[first] for first in firsts], start_boxes, end_boxes)
+
+    def _runs(self, text_page: pdfium.Handle, objects: Sequence[int], starts: Sequence[int]) -> dict[int, _Run]:
+        """What all words of one text object have in common."""
+        first_places: dict[int, int] = {}
+        for handle, start in zip(objects, starts, strict=True):
+            first_places.setdefault(handle, start)
+        places = list(first_places.values())
+        matrices = pdfium.matrices.fill(pdfium.get_character_matrix, text_page, places)
+        sizes = list(map(pdfium.get_character_size, repeat(text_page), places))
+        self._level(matrices)
+        return {
+            handle: self._run(handle, size, matrices[6 * place : 6 * place + 6])
+            for place, (handle, size) in enumerate(zip(first_places, sizes, strict=True))
+        }
+
+    def _level(self, matrices: Sequence[float]) -> None:
+        """Turn the page so that most of its text runs from left to right."""
+        directions = Counter(_direction(self._frame, a, b) for a, b in zip(matrices[0::6], matrices[1::6], strict=True))
+        direction, count = directions.most_common(1)[0]
+        if direction and count > 0.8 * directions.total():
+            self._frame = self._frame.turned_for(direction)
+
+    def _run(self, handle: int, size: float, matrix: Sequence[float]) -> _Run:
+        a, b, c, d, e, f = matrix
+        base = self._frame.point(e, f)[1]
+        level = _direction(self._frame, a, b) == 0
+        height = size * math.hypot(c, d)
+        mark = pdfium.get_mark_id(handle) if self._with_marks and handle else -1
+        return _Run(self._font(handle), height if 0 < height < 1000 else 0.0, base, mark, level)
+
+    def _font(self, text_object: int) -> Font:
+        handle = pdfium.get_font(text_object) if text_object else 0
+        font = self._fonts.get(handle)
+        if font is None:
+            font = self._fonts[handle] = font_of(handle)
+        return font
+
+    def _make_words(
+        self,
+        text: str,
+        starts: Sequence[int],
+        ends: Sequence[int],
+        runs: Sequence[_Run],
+        start_boxes: Sequence[float],
+        end_boxes: Sequence[float],
+    ) -> None:
+        """Words from tokens; a box is (left, top, right, bottom) in the page's own space."""
+        words = self._content.words
+        frame, width, height = self._frame, self._frame.width, self._frame.height
+        upright, x_shift = frame.quarters == 0, frame.left
+        at = 0
+        previous_end = -1
+        for start, end, run in zip(starts, ends, runs, strict=True):
+            if upright:
+                left, right = start_boxes[at] - x_shift, end_boxes[at + 2] - x_shift
+                if right < left:  # written from right to left
+                    left, right = end_boxes[at] - x_shift, start_boxes[at + 2] - x_shift
+            else:
+                left, right = _span(frame, start_boxes[at : at + 4], end_boxes[at : at + 4])
+            at += 4
+            if run.level and -1 < left < width and right > left and 0 <= run.base <= height + run.size:
+                token = text[start:end]
+                if token[-1] in HYPHENS:
+                    token = token[:-1] + "-"
+                if not token.isascii():
+                    token = token.translate(_LIGATURES)
+                words.append(
+                    Word(token, left, right, run.base, run.size or 10.0, run.font, run.mark, start == previous_end)
+                )
+            previous_end = end
+
+    def _read_objects(self) -> None:
+        """Lines, areas, dots and pictures, those inside of forms too."""
+        budget = MAX_OBJECTS
+        stack: list[tuple[Iterator[int], _Matrix | None]] = [(self._page_objects(), None)]
+        while stack:
+            objects, matrix = stack[-1]
+            handle = next(objects, 0)
+            if not handle:
+                stack.pop()
+                continue
+            budget -= 1
+            if not budget:
+                self._content.cut = True
+                return
+            kind = pdfium.get_object_type(handle)
+            if kind == pdfium.PATH_OBJECT:
+                self._read_path(handle, matrix)
+            elif kind == pdfium.IMAGE_OBJECT:
+                self._content.pictures.append(self._frame.box(*_bounds(handle, matrix)))
+            elif kind == pdfium.FORM_OBJECT and len(stack) < MAX_FORM_DEPTH:
+                stack.append((_form_objects(handle), _product(_matrix_of(handle), matrix)))
+
+    def _page_objects(self) -> Iterator[int]:
+        return map(pdfium.get_object, repeat(self._page), range(pdfium.count_objects(self._page)))
+
+    def _read_path(self, handle: int, matrix: _Matrix | None) -> None:
+        segments = pdfium.count_segments(handle)
+        if 6 < segments <= MAX_SEGMENTS:
+            self._read_segments(handle, segments, matrix)
+            return
+        self._take_shape(self._frame.box(*_bounds(handle, matrix)))
+
+    def _take_shape(self, box: Box) -> None:
+        left, top, right, bottom = box
+        width, height = right - left, bottom - top
+        content = self._content
+        if height <= RULE_THICKNESS and width >= RULE_LENGTH:
+            content.across.append(box)
+        elif width <= RULE_THICKNESS and height >= RULE_LENGTH:
+            content.down.append(box)
+        elif width <= DOT_SIZE and height <= DOT_SIZE:
+            content.dots.append(box)
+        elif width >= RULE_LENGTH and height >= RULE_LENGTH:
+            content.areas.append(box)
+
+    def _read_segments(self, handle: int, count: int, matrix: _Matrix | None) -> None:
+        """A path of many segments may be a whole grid; a round dot is one too."""
+        bounds = self._frame.box(*_bounds(handle, matrix))
+        if bounds[2] - bounds[0] <= DOT_SIZE and bounds[3] - bounds[1] <= DOT_SIZE:
+            self._content.dots.append(bounds)
+            return
+        points = [_point(pdfium.get_segment(handle, index)) for index in range(count)]
+        whole = _product(_matrix_of(handle), matrix)
+        if whole is not None:
+            points = [whole.apply(*point) for point in points]
+        seen = [self._frame.point(*point) for point in points]
+        for (x, y), (other_x, other_y) in zip(seen, seen[1:], strict=False):
+            if abs(x - other_x) <= RULE_THICKNESS or abs(y - other_y) <= RULE_THICKNESS:
+                self._take_shape((min(x, other_x), min(y, other_y), max(x, other_x), max(y, other_y)))
+
+
+@dataclass(slots=True)
+class _Run:
+    """What the words of one text object have in common."""
+
+    font: Font
+    size: float
+    base: float
+    mark: int
+    level: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Matrix:
+    """An affine map."""
+
+    a: float
+    b: float
+    c: float
+    d: float
+    e: float
+    f: float
+
+    def apply(self, x: float, y: float) -> tuple[float, float]:
+        return self.a * x + self.c * y + self.e, self.b * x + self.d * y + self.f
+
+
+def frame_of(page: pdfium.Handle) -> Frame:
+    """The part of the page that is shown, and how it is turned."""
+    box = _page_box(pdfium.get_crop_box, page) or _page_box(pdfium.get_media_box, page)
+    quarters = pdfium.get_rotation(page) % 4
+    if box is None:
+        width, height = pdfium.get_width(page), pdfium.get_height(page)
+        box = (0.0, 0.0, height, width) if quarters % 2 else (0.0, 0.0, width, height)
+    return Frame(*box, quarters)
+
+
+def _page_box(function: Any, page: pdfium.Handle) -> Box | None:
+    if not function(page, *_FOUR_REFERENCES):
+        return None
+    left, bottom, right, top = (value.value for value in _FOUR)
+    if not all(map(math.isfinite, (left, bottom, right, top))) or right - left < 1 or top - bottom < 1:
+        return None
+    return left, bottom, right, top
+
+
+_FOUR = tuple(ctypes.c_float() for _ in range(4))
+_FOUR_REFERENCES = tuple(map(ctypes.byref, _FOUR))
+_SIX = (ctypes.c_float * 6)()
+_SIX_REFERENCE = ctypes.byref(_SIX)
+
+
+def _bounds(handle: int, matrix: _Matrix | None) -> Box:
+    """Left, bottom, right, top of an object in the page's own space."""
+    if not pdfium.get_object_bounds(handle, *_FOUR_REFERENCES):
+        return 0.0, 0.0, 0.0, 0.0
+    left, bottom, right, top = (value.value for value in _FOUR)
+    if matrix is None:
+        return left, bottom, right, top
+    (x, y), (other_x, other_y) = matrix.apply(left, bottom), matrix.apply(right, top)
+    return min(x, other_x), min(y, other_y), max(x, other_x), max(y, other_y)
+
+
+def _matrix_of(handle: int) -> _Matrix | None:
+    if not pdfium.get_object_matrix(handle, _SIX_REFERENCE):
+        return None
+    values = tuple(_SIX)
+    return None if values == (1, 0, 0, 1, 0, 0) else _Matrix(*values)
+
+
+def _product(inner: _Matrix | None, outer: _Matrix | None) -> _Matrix | None:
+    """First the inner map, then the outer one."""
+    if inner is None or outer is None:
+        return inner or outer
+    e, f = outer.apply(inner.e, inner.f)
+    return _Matrix(
+        inner.a * outer.a + inner.b * outer.c,
+        inner.a * outer.b + inner.b * outer.d,
+        inner.c * outer.a + inner.d * outer.c,
+        inner.c * outer.b + inner.d * outer.d,
+        e,
+        f,
+    )
+
+
+def _form_objects(form: int) -> Iterator[int]:
+    count = min(pdfium.count_form_objects(form), MAX_OBJECTS)
+    return (pdfium.get_form_object(form, ctypes.c_ulong(index)) for index in range(count))
+
+
+def _point(segment: int) -> tuple[float, float]:
+    pdfium.get_segment_point(segment, _FOUR_REFERENCES[0], _FOUR_REFERENCES[1])
+    return _FOUR[0].value, _FOUR[1].value
+
+
+def _text_of(text_page: pdfium.Handle) -> str:
+    """The page's text, one character for each of PDFium's."""
+    count = pdfium.count_characters(text_page)
+    if count <= 0:
+        return ""
+    buffer = ctypes.create_string_buffer(2 * count + 2)
+    units = pdfium.get_text(text_page, 0, count, buffer)
+    text = buffer.raw[: 2 * max(units - 1, 0)].decode("utf-16-le", "replace")
+    if len(text) == count:
+        return text
+    return "".join(map(_character, map(pdfium.get_unicode, repeat(text_page), range(count))))
+
+
+def _character(code: int) -> str:
+    return chr(code) if 0 < code < 0xD800 or 0xDFFF < code < 0x110000 else "\x00"
+
+
+def _tokens(text: str, text_page: pdfium.Handle) -> tuple[list[int], list[int]]:
+    """Where words start and end; a token that changes its text object is cut there."""
+    spans = [match.span() for match in _TOKEN.finditer(text)]
+    objects_at = pdfium.get_character_object
+    first = list(map(objects_at, repeat(text_page), [start for start, _ in spans]))
+    last = list(map(objects_at, repeat(text_page), [end - 1 for _, end in spans]))
+    if first == last:
+        return [start for start, _ in spans], [end for _, end in spans]
+    starts: list[int] = []
+    ends: list[int] = []
+    for (start, end), one, other in zip(spans, first, last, strict=True):
+        cuts = [start] if one == other else _cuts(start, end, text_page)
+        starts += cuts
+        ends += [*cuts[1:], end]
+    return starts, ends
+
+
+def _cuts(start: int, end: int, text_page: pdfium.Handle) -> list[int]:
+    objects = list(map(pdfium.get_character_object, repeat(text_page), range(start, end)))
+    changes = [start + at for at in range(1, len(objects)) if objects[at] != objects[at - 1]]
+    return [start, *changes]
+
+
+def _direction(frame: Frame, a: float, b: float) -> int:
+    """In which direction text runs for a reader: 0 right, 1 down, 2 left, 3 up."""
+    x, y = ((a, -b), (b, a), (-a, b), (-b, -a))[frame.quarters]
+    if abs(x) >= abs(y):
+        return 0 if x >= 0 else 2
+    return 1 if y > 0 else 3
+
+
+def _span(frame: Frame, start: Sequence[float], end: Sequence[float]) -> tuple[float, float]:
+    """Left and right of a word on a turned page, from the boxes of its first and last letter."""
+    one = frame.box(start[0], start[3], start[2], start[1])
+    other = frame.box(end[0], end[3], end[2], end[1])
+    return min(one[0], other[0]), max(one[2], other[2])

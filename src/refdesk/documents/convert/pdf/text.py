@@ -1,0 +1,129 @@
+"""Lines to running text: line breaks undone, hyphenation mended, code and emphasis marked."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from itertools import chain
+
+from refdesk.documents.convert.pdf.layout import Line
+from refdesk.documents.convert.pdf.reading import Word
+from refdesk.documents.model import Span, SpanKind
+
+WHOLE_WORD = 3
+"""Letters; shorter pieces before or after a hyphen are syllables more often than words."""
+
+_HEAD = re.compile(r"[^\W\d_]+$")
+_TAIL = re.compile(r"[^\W\d_]+")
+_VOCABULARY = re.compile(r"[^\W\d_]+(?:-[^\W\d_]+)*")
+
+Vocabulary = set[str]
+
+
+def learn(vocabulary: Vocabulary, lines: Iterable[Line]) -> None:
+    """Note the words that stand inside of lines, where no hyphenation can have touched them."""
+    for line in lines:
+        text = line.text
+        vocabulary.update(_VOCABULARY.findall(text[: text.rfind(" ")].lower() if text.endswith("-") else text.lower()))
+
+
+def without_breaks(lines: Sequence[Line], vocabulary: Vocabulary) -> tuple[str, tuple[Span, ...]]:
+    """One text of many lines, with the stretches that are set apart."""
+    writer = _Writer(vocabulary)
+    for line in lines:
+        writer.take(line.words)
+    return writer.result()
+
+
+def plain_text(lines: Sequence[Line], vocabulary: Vocabulary) -> str:
+    """One text of many lines."""
+    return without_breaks(lines, vocabulary)[0]
+
+
+class _Writer:
+    """Text that grows word by word; remembers where each kind of type begins and ends."""
+
+    def __init__(self, vocabulary: Vocabulary) -> None:
+        self._vocabulary = vocabulary
+        self._pieces: list[str] = []
+        self._length = 0
+        self._last = ""
+        self._kinds: list[tuple[int, int, SpanKind | None]] = []
+
+    def take(self, words: Sequence[Word]) -> None:
+        """Add the words of the next line."""
+        for place, word in enumerate(words):
+            if self._pieces and not (place and word.glued):
+                self._separate(word, first=not place)
+            start = self._length
+            self._add(word.text)
+            self._note(start, self._length, _kind(word))
+            self._last = word.text
+
+    def _separate(self, word: Word, first: bool) -> None:
+        if not first or not self._last.endswith("-") or len(self._last) < 2:
+            self._add(" ")
+            return
+        joint = _joint(self._last[:-1], word.text, self._vocabulary)
+        if not joint:
+            self._drop_hyphen()
+        elif joint == " ":
+            self._add(" ")
+
+    def _add(self, text: str) -> None:
+        self._pieces.append(text)
+        self._length += len(text)
+
+    def _drop_hyphen(self) -> None:
+        self._pieces[-1] = self._pieces[-1][:-1]
+        self._length -= 1
+        start, end, kind = self._kinds[-1]
+        self._kinds[-1] = (start, end - 1, kind)
+
+    def _note(self, start: int, end: int, kind: SpanKind | None) -> None:
+        if self._kinds and self._kinds[-1][2] == kind:
+            self._kinds[-1] = (self._kinds[-1][0], end, kind)
+        else:
+            self._kinds.append((start, end, kind))
+
+    def result(self) -> tuple[str, tuple[Span, ...]]:
+        """The text and its spans; type that is the same throughout sets nothing apart, unless it is code."""
+        kinds = self._kinds
+        if len(kinds) == 1 and kinds[0][2] != "code":
+            return "".join(self._pieces), ()
+        return "".join(self._pieces), tuple(Span(start, end, kind) for start, end, kind in kinds if kind)
+
+
+def _kind(word: Word) -> SpanKind | None:
+    font = word.font
+    if font.fixed:
+        return "code"
+    if font.bold:
+        return "strong"
+    return "emphasis" if font.italic and any(map(str.isalpha, word.text)) else None
+
+
+def _joint(before: str, after: str, vocabulary: Vocabulary) -> str:
+    """What belongs between two parts of a word that a line end divides: nothing, its hyphen, or a space."""
+    if before.endswith("-"):
+        return " "
+    head, tail = _HEAD.search(before), _TAIL.match(after)
+    if head is None or tail is None or not tail[0][0].islower():
+        return "-"
+    start, end = head[0].lower(), tail[0].lower()
+    if start + end in vocabulary:
+        return ""
+    if f"{start}-{end}" in vocabulary:
+        return "-"
+    both_words = min(len(start), len(end)) >= WHOLE_WORD and start in vocabulary and end in vocabulary
+    return "-" if both_words else ""
+
+
+def letters(text: str) -> str:
+    """A text for comparison: its letters and digits alone, whatever their case."""
+    return "".join(filter(str.isalnum, text.casefold()))
+
+
+def words_of(lines: Iterable[Line]) -> Iterable[Word]:
+    """All words in order."""
+    return chain.from_iterable(line.words for line in lines)

@@ -1,0 +1,157 @@
+"""Sheets of cells to tables: cut at wholly blank rows and columns, as a reader would see them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Final
+
+from refdesk.documents.convert.grids import MAX_PLACES
+from refdesk.documents.model import Block, Cell, Heading, Paragraph, Place, Table
+
+MAX_CELLS: Final = 200_000
+"""Cells of a workbook that are kept: some 20,000 rows of ten, far more than can be read."""
+
+MAX_CHARACTERS: Final = 20_000_000
+"""Characters of a workbook that are kept; a text that many cells share counts for each of them."""
+
+MAX_MERGED_PLACES: Final = 10_000
+"""A larger merged area, such as a whole sheet, is a mistake or an attack; its cell is taken for a plain one."""
+
+MAX_CUTS: Final = 16
+"""How often a region is cut across and down in turn; real sheets need two or three."""
+
+
+@dataclass(frozen=True, slots=True)
+class Area:
+    """A rectangle of cells, both ends included, counted from 0."""
+
+    top: int
+    left: int
+    bottom: int
+    right: int
+
+    @property
+    def places(self) -> int:
+        """How many cells fit in."""
+        return (self.bottom - self.top + 1) * (self.right - self.left + 1)
+
+
+@dataclass(slots=True)
+class Sheet:
+    """The cells of a sheet that hold anything."""
+
+    name: str
+    merges: list[Area] = field(default_factory=list)
+    _cells: dict[tuple[int, int], _Filled] = field(default_factory=dict)
+
+    def put(self, row: int, column: int, text: str, *, is_text: bool) -> None:
+        """Fill a cell."""
+        self._cells[row, column] = _Filled(text, row, column, row, column, is_text)
+
+    def filled(self) -> list[_Filled]:
+        """The filled cells in reading order, each as large as the area it is merged with."""
+        for area in self.merges:
+            cell = self._cells.get((area.top, area.left))
+            if cell and area.places <= MAX_MERGED_PLACES:
+                merged = _Filled(cell.text, cell.top, cell.left, area.bottom, area.right, cell.is_text)
+                self._cells[area.top, area.left] = merged
+        return [self._cells[at] for at in sorted(self._cells)]
+
+
+@dataclass(frozen=True, slots=True)
+class _Filled:
+    text: str
+    top: int
+    left: int
+    bottom: int
+    right: int
+    is_text: bool
+
+
+def sheet_blocks(sheet: Sheet, number: int) -> Iterator[Block]:
+    """A heading with the sheet's name, then its tables from top to bottom."""
+    place = Place(number)
+    yield Heading(sheet.name or f"Sheet {number}", 1, place)
+    for region in sorted(_regions(sheet.filled()), key=lambda cells: (cells[0].top, min(cell.left for cell in cells))):
+        if len(region) == 1:
+            yield Paragraph(region[0].text, place=place)
+        else:
+            yield _table(region, place)
+
+
+def _regions(cells: list[_Filled]) -> Iterator[list[_Filled]]:
+    """Cut at blank rows and columns in turn until there are none; a region too wide and tall to write out is halved."""
+    waiting = [(cells, 0)] if cells else []
+    while waiting:
+        region, cuts = waiting.pop()
+        parts = _cut(region) if cuts < MAX_CUTS else [region]
+        if len(parts) > 1:
+            waiting += ((part, cuts + 1) for part in reversed(parts))
+        elif _extent(region).places > MAX_PLACES and len(region) > 1:
+            middle = len(region) // 2
+            waiting += ((region[middle:], 0), (region[:middle], 0))
+        else:
+            yield region
+
+
+def _cut(region: list[_Filled]) -> list[list[_Filled]]:
+    across = _runs(sorted(region, key=lambda cell: cell.top), [(cell.top, cell.bottom) for cell in region])
+    if len(across) > 1:
+        return across
+    down = _runs(sorted(region, key=lambda cell: cell.left), [(cell.left, cell.right) for cell in region])
+    return [sorted(part, key=lambda cell: (cell.top, cell.left)) for part in down]
+
+
+def _runs(ordered: list[_Filled], stretches: list[tuple[int, int]]) -> list[list[_Filled]]:
+    """Cells in the order of where they begin, cut wherever nothing reaches the next row or column."""
+    runs: list[list[_Filled]] = []
+    reach = -2
+    for cell, (start, end) in zip(ordered, sorted(stretches), strict=True):
+        if start > reach + 1:
+            runs.append([])
+        runs[-1].append(cell)
+        reach = max(reach, end)
+    return runs
+
+
+def _extent(region: list[_Filled]) -> Area:
+    return Area(
+        min(cell.top for cell in region),
+        min(cell.left for cell in region),
+        max(cell.bottom for cell in region),
+        max(cell.right for cell in region),
+    )
+
+
+def _table(region: list[_Filled], place: Place) -> Table:
+    area = _extent(region)
+    header = _header_rows(region, area)
+    cells = tuple(
+        Cell(
+            cell.text,
+            cell.top - area.top,
+            cell.left - area.left,
+            cell.bottom - cell.top + 1,
+            cell.right - cell.left + 1,
+            cell.top - area.top < header,
+        )
+        for cell in region
+    )
+    return Table(cells, area.bottom - area.top + 1, area.right - area.left + 1, place=place)
+
+
+def _header_rows(region: list[_Filled], area: Area) -> int:
+    """The first row, if it is all text; also the second, if the first is only a title above it."""
+    rows: dict[int, list[_Filled]] = {}
+    for cell in region:
+        rows.setdefault(cell.top - area.top, []).append(cell)
+    count = 0
+    for row in range(min(2, area.bottom - area.top)):
+        cells = rows.get(row, [])
+        if not cells or not all(cell.is_text for cell in cells):
+            break
+        count += 1
+        if len(cells) > 1 or area.right == area.left:
+            break
+    return count

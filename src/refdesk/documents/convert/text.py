@@ -1,0 +1,262 @@
+"""Plain text: paragraphs, and the structure that its authors made visible; source code as what it is."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import groupby
+from pathlib import PurePosixPath
+
+from refdesk.documents.model import Block, Code, Document, Heading, ListItem, Page, Paragraph, Place
+from refdesk.errors import CannotConvert
+
+from .decoding import decode
+from .source import Source
+
+MEDIA_TYPE = "text/plain"
+
+MAX_CHARACTERS = 20_000_000
+"""Some 5000 printed pages."""
+
+MAX_HEADING = 80
+"""Characters of a line that can be a heading."""
+
+CODE_INDENT = 4
+"""Columns from which on lines stand apart from the text around them, as in Markdown."""
+
+_ENDINGS = """
+python: py pyi
+javascript: js mjs cjs
+jsx: jsx
+typescript: ts
+tsx: tsx
+c: c h
+cpp: cc cpp cxx hpp hh
+csharp: cs
+java: java
+kotlin: kt kts
+scala: scala
+go: go
+rust: rs
+ruby: rb
+php: php
+perl: pl pm
+lua: lua
+r: r
+julia: jl
+swift: swift
+objectivec: m
+haskell: hs
+ocaml: ml
+elixir: ex exs
+erlang: erl
+clojure: clj
+lisp: lisp el
+dart: dart
+zig: zig
+bash: sh bash zsh
+fish: fish
+powershell: ps1
+batch: bat
+sql: sql
+json: json jsonl
+yaml: yaml yml
+toml: toml
+ini: ini cfg conf
+xml: xml
+css: css
+scss: scss
+less: less
+vue: vue
+svelte: svelte
+protobuf: proto
+graphql: graphql
+hcl: tf
+cmake: cmake
+makefile: mk
+diff: diff patch
+latex: tex
+vim: vim
+asm: asm s
+"""
+
+_LANGUAGES = {
+    ending: language
+    for language, _, endings in (line.partition(": ") for line in _ENDINGS.strip().splitlines())
+    for ending in endings.split()
+}
+_NAMES = {"dockerfile": "dockerfile", "makefile": "makefile", "cmakelists.txt": "cmake", "justfile": "just"}
+
+_UNDERLINE = re.compile(r"([=\-~^*#+\"'])\1{2,}")
+_NUMBERED = re.compile(r"(\d{1,3}(?:\.\d{1,3}){0,4})\.?\s{1,4}[A-Z].*")
+_CAPITALS = re.compile(r"[^a-z]*[A-Z]{3}[^a-z]*")
+_BULLET = re.compile(r"(\s*)(?:[-*•‣◦·+]|(\d{1,4})[.)])\s+(?=\S)")
+_ENDS_SENTENCE = (".", ",", ";", ":", "!", "?")
+
+
+def convert(source: Source) -> Document:
+    """Read a text or a source file."""
+    decoded = decode(source.data, source.charset)
+    text = decoded.text.replace("\r\n", "\n").replace("\r", "\n")
+    if len(text) > MAX_CHARACTERS:
+        raise CannotConvert(
+            f"The file has {len(text):,} characters; at most {MAX_CHARACTERS:,} are converted: split it."
+        )
+    if not text.strip():
+        raise CannotConvert("The file holds no text.")
+    language = language_of(source.name)
+    if language:
+        return Document(
+            source.name,
+            (Code(text.strip("\n"), language),),
+            name=source.name,
+            media_type=MEDIA_TYPE,
+            warnings=decoded.warnings,
+        )
+    blocks, pages = _paged(text)
+    return Document(
+        title=next((block.text for block in blocks if isinstance(block, Heading)), source.name),
+        blocks=tuple(blocks),
+        pages=tuple(map(Page, range(1, pages + 1))),
+        name=source.name,
+        media_type=MEDIA_TYPE,
+        warnings=decoded.warnings,
+    )
+
+
+def language_of(name: str) -> str:
+    """The language of a source file, by its name; nothing for a text."""
+    path = PurePosixPath(name.lower())
+    return _NAMES.get(path.name) or _LANGUAGES.get(path.suffix[1:], "")
+
+
+def _paged(text: str) -> tuple[list[Block], int]:
+    """The blocks, and the number of pages where form feeds part them."""
+    pages = text.rstrip("\f\n ").split("\f")
+    reading = _Reading(_usual_indent(text))
+    if len(pages) == 1:
+        return reading.blocks_of(pages[0]), 0
+    placed: list[Block] = []
+    for number, page in enumerate(pages, 1):
+        placed += (replace(block, place=Place(number)) for block in reading.blocks_of(page))
+    return placed, len(pages)
+
+
+def _usual_indent(text: str) -> int:
+    """How far most lines are indented: some texts have a margin."""
+    indents = Counter(_indent(line) for line in text.splitlines() if line.strip())
+    return indents.most_common(1)[0][0] if indents else 0
+
+
+def _indent(line: str) -> int:
+    return len(line) - len(line.lstrip())
+
+
+@dataclass(slots=True)
+class _Reading:
+    """What is known of a text while its blocks are read."""
+
+    margin: int
+    marks: list[str] = field(default_factory=list)
+    """The characters that headings are underlined with, in the order in which they come up."""
+    has_title: bool = False
+
+    def blocks_of(self, text: str) -> list[Block]:
+        """The blocks of a page."""
+        stanzas = _stanzas(text)
+        blocks: list[Block] = []
+        for index, stanza in enumerate(stanzas):
+            below = stanzas[index + 1] if index + 1 < len(stanzas) else []
+            for block in self._blocks(stanza, below):
+                _append(blocks, block)
+        return blocks
+
+    def _blocks(self, stanza: Sequence[str], below: Sequence[str]) -> Iterator[Block]:
+        heading, rest = self._underlined(stanza)
+        if heading is not None:
+            yield heading
+        if not rest:
+            return
+        if heading is None and len(rest) == 1 and (evident := self._evident(rest[0], below)) is not None:
+            yield evident
+        elif self._is_code(rest):
+            yield Code("\n".join(line[self.margin :] for line in rest))
+        elif _BULLET.match(rest[0]):
+            yield from self._items(rest)
+        else:
+            yield Paragraph(_flowing(rest))
+
+    def _underlined(self, stanza: Sequence[str]) -> tuple[Heading | None, Sequence[str]]:
+        """A heading with a line of marks below it, or above and below, and the lines after it."""
+        over = len(stanza) > 2 and _UNDERLINE.fullmatch(stanza[0].strip()) is not None
+        lines = stanza[1:] if over else stanza
+        mark = _UNDERLINE.fullmatch(lines[1].strip()) if len(lines) > 1 else None
+        title = lines[0].strip()
+        if mark is None or not 0 < len(title) <= MAX_HEADING or len(mark[0]) < len(title) * 0.6:
+            return None, stanza
+        if mark[1] not in self.marks:
+            self.marks.append(mark[1])
+        self.has_title = True
+        return Heading(title, min(6, self.marks.index(mark[1]) + 1)), lines[2:]
+
+    def _evident(self, line: str, below: Sequence[str]) -> Heading | None:
+        """A line by itself that is a heading by its number or its capitals."""
+        text = line.strip()
+        if _indent(line) > self.margin or len(text) > MAX_HEADING or text.endswith(_ENDS_SENTENCE):
+            return None
+        numbered = _NUMBERED.fullmatch(text)
+        if numbered is not None:
+            is_list = len(below) == 1 and _NUMBERED.fullmatch(below[0].strip()) is not None
+            return None if is_list else Heading(text, min(6, numbered[1].count(".") + 1 + self.has_title))
+        if _CAPITALS.fullmatch(text) and below:
+            return Heading(text, min(6, len(self.marks) + 1))
+        return None
+
+    def _is_code(self, stanza: Sequence[str]) -> bool:
+        """Lines that stand further in than the text and do not read like sentences."""
+        if min(map(_indent, stanza)) < self.margin + CODE_INDENT or _BULLET.match(stanza[0]):
+            return False
+        words = " ".join(stanza).split()
+        prose = sum(word.strip("\"'(),.;:!?").isalpha() for word in words) / len(words)
+        return not (prose > 0.8 and len(words) > 5 * len(stanza))
+
+    def _items(self, stanza: Sequence[str]) -> Iterator[ListItem]:
+        """Lines that begin with a bullet or a number, each with the lines that go on below it."""
+        indents: list[int] = []
+        for lines in _by_bullet(stanza):
+            found = _BULLET.match(lines[0])
+            assert found is not None
+            indents = [*(indent for indent in indents if indent < len(found[1])), len(found[1])]
+            text = _flowing([lines[0][found.end() :], *lines[1:]])
+            yield ListItem(text, (), len(indents) - 1, found[2] is not None, int(found[2] or 1))
+
+
+def _stanzas(text: str) -> list[list[str]]:
+    """The runs of lines between blank ones."""
+    lines = (line.expandtabs(8).rstrip() for line in text.split("\n"))
+    return [list(run) for filled, run in groupby(lines, bool) if filled]
+
+
+def _by_bullet(stanza: Sequence[str]) -> Iterator[list[str]]:
+    item: list[str] = []
+    for line in stanza:
+        if item and _BULLET.match(line):
+            yield item
+            item = []
+        item.append(line)
+    yield item
+
+
+def _flowing(lines: Sequence[str]) -> str:
+    return " ".join(" ".join(lines).split())
+
+
+def _append(blocks: list[Block], block: Block) -> None:
+    """Add a block; code that goes on after a blank line is one block."""
+    last = blocks[-1] if blocks else None
+    if isinstance(block, Code) and isinstance(last, Code):
+        blocks[-1] = Code(f"{last.text}\n\n{block.text}")
+    else:
+        blocks.append(block)

@@ -1,0 +1,271 @@
+"""Excel workbooks (XLSX): each visible sheet is a page under a heading of its name.
+
+A sheet's cells fall apart into tables at wholly blank rows and columns, as a reader would see them; a lone cell is a
+paragraph. Cells are shown as Excel shows them, formulas by the value they had when the file was saved. Sheets are read
+row by row, so that of a huge one only the beginning is ever unpacked.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import PurePath
+from typing import IO, Final
+from xml.etree.ElementTree import Element, ParseError, XMLPullParser
+
+from refdesk.documents.convert.docx import tags_of
+from refdesk.documents.convert.number_format import BUILT_IN, general, renderer
+from refdesk.documents.convert.package import RELATIONSHIP_ID, Package, local_name, open_package
+from refdesk.documents.convert.sheets import MAX_CELLS, MAX_CHARACTERS, Area, Sheet, sheet_blocks
+from refdesk.documents.convert.source import Source
+from refdesk.documents.model import Block, Document, Page
+from refdesk.errors import CannotConvert
+
+MEDIA_TYPE: Final = "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet"
+
+S: Final = "{http://schemas.openxmlformats.org/spreadsheetml/2006/main}"
+_STRICT = "{http://purl.oclc.org/ooxml/spreadsheetml/main}"
+_REFERENCE = re.compile(r"\$?([A-Z]{1,3})\$?(\d{1,7})")
+_CHUNK_BYTES = 65_536
+_MAX_MERGES = 100_000
+"""Merged areas of a sheet that are looked at."""
+
+
+def convert(source: Source) -> Document:
+    """Convert an XLSX file, or the sheets of it that were asked for."""
+    package = open_package(source.data)
+    main = package.main_part("xl/workbook.xml")
+    root = package.xml(main)
+    if root is None or local_name(root.tag) != "workbook":
+        raise CannotConvert("The file is not a workbook: it has no list of sheets; check what it is and send it again")
+    workbook = _Workbook(package, main, root)
+    visible = [sheet for sheet in workbook.sheets if not sheet.hidden]
+    first, last = (source.pages.first, source.pages.last) if source.pages else (1, len(visible))
+    wanted = [(number, sheet) for number, sheet in enumerate(visible, 1) if first <= number <= last]
+    blocks: list[Block] = []
+    for done, (number, sheet) in enumerate(wanted):
+        source.progress(done, len(wanted), f"sheet {sheet.name}")
+        blocks += sheet_blocks(workbook.read(sheet), number)
+    properties = package.properties()
+    keywords = properties.pop("keywords", "")
+    return Document(
+        title=properties.get("title") or PurePath(source.name).stem,
+        blocks=tuple(blocks),
+        pages=tuple(Page(number) for number, _ in wanted),
+        page_kind="sheet",
+        total_pages=len(visible) if len(wanted) < len(visible) else 0,
+        name=source.name,
+        media_type=MEDIA_TYPE,
+        tags=tags_of(keywords),
+        properties=properties,
+        warnings=tuple(workbook.warnings()),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _SheetEntry:
+    name: str
+    part: str
+    hidden: bool
+
+
+class _Workbook:
+    """The sheets' names, and what their cells refer to: shared texts and formats."""
+
+    def __init__(self, package: Package, main: str, root: Element) -> None:
+        self._package = package
+        self.sheets = list(_entries(package, main, root))
+        properties = root.find(f"{S}workbookPr")
+        self._from_1904 = properties is not None and properties.get("date1904") in ("1", "true")
+        self._texts = _shared_texts(package, package.related(main, "sharedStrings"))
+        styles = package.related(main, "styles")
+        self._formats = _formats(package.xml(styles) if styles else None)
+        self._budget = _Budget()
+        self._cut: list[str] = []
+
+    def warnings(self) -> Iterator[str]:
+        """What was left out."""
+        hidden = [sheet.name for sheet in self.sheets if sheet.hidden]
+        if hidden:
+            yield f"Hidden sheets were left out: {', '.join(hidden)}."
+        yield from self._cut
+        if self._package.has_macros:
+            yield "Macros in the file were left out."
+
+    def read(self, entry: _SheetEntry) -> Sheet:
+        """Read a sheet; one that is no grid of cells, such as a chart, is empty."""
+        sheet = Sheet(entry.name)
+        if entry.part not in self._package.names:
+            return sheet
+        reading = _SheetReading(self, sheet, self._budget)
+        with self._package.open(entry.part) as stream:
+            complete = reading.read(stream, entry.part)
+        if not complete:
+            to = f"–{reading.last_row}" if reading.last_row > reading.row else " on"
+            self._cut.append(f"Sheet {entry.name!r} is too large: its rows from {reading.row}{to} were left out.")
+        return sheet
+
+    def shown(self, cell: Element) -> tuple[str, bool]:
+        """A cell as it is shown, and whether it holds a text."""
+        kind, value = cell.get("t", "n"), cell.find(f"{S}v")
+        text = value.text or "" if value is not None else ""
+        if kind == "s":
+            return self._texts[int(text)] if text.isdecimal() and int(text) < len(self._texts) else "", True
+        if kind == "inlineStr":
+            return _rich_text(cell.find(f"{S}is")), True
+        if kind == "b":
+            return ("TRUE" if text == "1" else "FALSE") if text else "", False
+        if kind == "n" and text:
+            return self._number(text, cell.get("s", "0")), False
+        return text.strip(), kind == "str"
+
+    def _number(self, text: str, style: str) -> str:
+        code = self._formats[int(style)] if style.isdecimal() and int(style) < len(self._formats) else "General"
+        try:
+            value = float(text)
+            return general(value) if code == "General" else renderer(code, from_1904=self._from_1904)(value)
+        except (ValueError, OverflowError):
+            return text
+
+
+def _entries(package: Package, main: str, root: Element) -> Iterator[_SheetEntry]:
+    relationships = package.relationships(main)
+    for node in root.iterfind(f"{S}sheets/{S}sheet"):
+        relationship = relationships.get(node.get(RELATIONSHIP_ID, ""))
+        hidden = node.get("state", "visible") != "visible"
+        yield _SheetEntry(node.get("name", ""), relationship.target if relationship else "", hidden)
+
+
+def _formats(root: Element | None) -> list[str]:
+    """The format of each cell style, by its index."""
+    if root is None:
+        return []
+    custom = {node.get("numFmtId", ""): node.get("formatCode", "") for node in root.iterfind(f"{S}numFmts/{S}numFmt")}
+    ids = [node.get("numFmtId", "0") for node in root.iterfind(f"{S}cellXfs/{S}xf")]
+    return [custom.get(id_) or BUILT_IN.get(int(id_) if id_.isdecimal() else 0, "General") for id_ in ids]
+
+
+def _shared_texts(package: Package, part: str | None) -> list[str]:
+    """The texts that cells refer to by number."""
+    texts: list[str] = []
+    if part is None:
+        return texts
+    characters = 0
+    with package.open(part) as stream:
+        for node in _elements(stream, part, "si", "sst"):
+            texts.append(_rich_text(node))
+            characters += len(texts[-1])
+            if characters > MAX_CHARACTERS:
+                raise CannotConvert(f"The workbook holds more than {MAX_CHARACTERS} characters of text; split it")
+    return texts
+
+
+def _rich_text(node: Element | None) -> str:
+    """The text of a cell's runs, without the reading aids that East Asian texts carry."""
+    if node is None:
+        return ""
+    direct = node.find(f"{S}t")
+    runs = [direct] if direct is not None else node.findall(f"{S}r/{S}t")
+    return "".join(run.text or "" for run in runs).replace("_x000D_", "").strip()
+
+
+def _elements(stream: IO[bytes], part: str, *names: str) -> Iterator[Element]:
+    """The elements of these names as they end; the last name is their parent, which is kept empty meanwhile."""
+    parser = XMLPullParser(("start", "end"))
+    parent: Element | None = None
+    wanted = {f"{S}{name}" for name in names[:-1]}
+    begun = False
+    try:
+        while chunk := stream.read(_CHUNK_BYTES):
+            if not begun and b"<!DOCTYPE" in chunk:
+                raise CannotConvert(f"The part {part!r} of the file declares a DTD, which no office program writes")
+            parser.feed(chunk.replace(_STRICT[1:-1].encode(), S[1:-1].encode()))
+            for event, node in parser.read_events():
+                begun = True
+                if event == "start":
+                    parent = node if node.tag == f"{S}{names[-1]}" else parent
+                elif node.tag in wanted:
+                    yield node
+                    if parent is not None:
+                        parent.clear()
+    except ParseError as error:
+        raise CannotConvert(f"The file is broken: its part {part!r} is not well-formed XML; save it again") from error
+
+
+@dataclass(slots=True)
+class _Budget:
+    """How much more of the workbook may be kept."""
+
+    cells: int = MAX_CELLS
+    characters: int = MAX_CHARACTERS
+
+    @property
+    def is_spent(self) -> bool:
+        return self.cells <= 0 or self.characters <= 0
+
+
+@dataclass(slots=True)
+class _SheetReading:
+    """A sheet while its rows come in."""
+
+    workbook: _Workbook
+    sheet: Sheet
+    budget: _Budget
+    row: int = 0
+    last_row: int = 0
+    """The last row of the sheet as it states itself."""
+    _merges: list[Area] = field(default_factory=list)
+
+    def read(self, stream: IO[bytes], part: str) -> bool:
+        """Read until the end or until the budget is spent; whether the end was reached."""
+        for node in _elements(stream, part, "row", "dimension", "mergeCell", "sheetData"):
+            name = local_name(node.tag)
+            if name == "row":
+                if self.budget.is_spent:
+                    self.row = _index(node.get("r")) or self.row + 1
+                    return False
+                self._row(node)
+            elif name == "dimension":
+                areas = _area(node.get("ref", ""))
+                self.last_row = areas.bottom + 1 if areas else 0
+            elif len(self.sheet.merges) < _MAX_MERGES and (area := _area(node.get("ref", ""))):
+                self.sheet.merges.append(area)
+        return True
+
+    def _row(self, node: Element) -> None:
+        self.row = _index(node.get("r")) or self.row + 1
+        column = -1
+        for cell in node:
+            column = _column(cell.get("r", "")) if cell.get("r") else column + 1
+            text, is_text = self.workbook.shown(cell)
+            if text:
+                self.sheet.put(self.row - 1, column, text, is_text=is_text)
+                self.budget.cells -= 1
+                self.budget.characters -= len(text)
+
+
+def _index(text: str | None) -> int:
+    return int(text) if text and text.isdecimal() and len(text) < 8 else 0
+
+
+def _column(reference: str) -> int:
+    return _column_of_letters(reference.rstrip("0123456789"))
+
+
+@lru_cache(maxsize=20_000)
+def _column_of_letters(letters: str) -> int:
+    """`A` is 0, `AA` is 26."""
+    number = 0
+    for letter in letters[:3].upper():
+        number = number * 26 + max(ord(letter) - 64, 0)
+    return max(number - 1, 0)
+
+
+def _area(reference: str) -> Area | None:
+    corners = _REFERENCE.findall(reference)
+    if not corners:
+        return None
+    (left, top), (right, bottom) = corners[0], corners[-1]
+    return Area(int(top) - 1, _column_of_letters(left), int(bottom) - 1, _column_of_letters(right))

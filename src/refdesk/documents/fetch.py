@@ -1,0 +1,324 @@
+"""Downloads that are safe to do on a stranger's word: bounded in time, size and reach.
+
+A `Fetcher` sends no cookie, credential or referrer, takes no proxy from the environment, and follows redirects one by
+one, each checked like the first. What the bytes mean is decided elsewhere.
+"""
+
+from __future__ import annotations
+
+import re
+import ssl
+import tempfile
+import time
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import aclosing, asynccontextmanager
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import IO
+
+import anyio
+import anyio.to_thread
+import httpcore2
+import httpx2
+
+from refdesk.documents.addresses import CheckedBackend, Network, Reach, Resolver, parse_url, resolve
+from refdesk.documents.answers import (
+    PACKINGS,
+    advice,
+    blocks_of,
+    can_unpack,
+    check_answer,
+    declared_bytes,
+    failures_told,
+    packings,
+    patience_asked,
+    redirect_target,
+    unpacked,
+)
+from refdesk.documents.file_names import download_name
+from refdesk.documents.robots import MAX_ROBOTS_BYTES, Robots, parse_robots
+from refdesk.errors import CannotFetch
+from refdesk.version import __version__
+
+USER_AGENT = f"Refdesk/{__version__}"
+HEADERS = {"User-Agent": USER_AGENT, "Accept": "*/*", "Accept-Encoding": ", ".join(PACKINGS)}
+"""All that a server is told about us."""
+
+Progress = Callable[[float, float | None, str], Awaitable[None]]
+"""Told bytes so far, bytes in all where known, and a sentence."""
+
+MAX_CONNECTIONS = 32
+"""Downloads at once; more wait their turn within their own deadline."""
+
+KEEP_ALIVE_SECONDS = 15.0
+"""A page often follows its robots.txt and its redirects; nothing that comes later is worth an open connection."""
+
+ROBOTS_SECONDS = 3600.0
+"""How long the rules of a site are kept; RFC 9309 allows a day."""
+
+MAX_SITES = 128
+"""Sites whose rules are kept; the one asked for longest ago goes first."""
+
+MAX_VALIDATOR_CHARACTERS = 500
+"""Of an ETag or a date; a longer one is not sent back, and the document is fetched in full."""
+
+
+@dataclass(frozen=True, slots=True)
+class FetchRules:
+    """What a download may take, and where it may go."""
+
+    allow: tuple[Network, ...] = ()
+    """Networks that may be fetched from, on any port, although they are not public."""
+    max_bytes: int = 100 * 1024 * 1024
+    """Of the document once unpacked."""
+    seconds: float = 60
+    """From the first look-up to the last byte, redirects included."""
+    ports: tuple[int, ...] = (80, 443, 8000, 8080, 8443)
+    """Ports of public hosts that serve documents; a mail server or a database is not to be talked to."""
+    max_redirects: int = 5
+    respect_robots: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Fetched:
+    """A document as it came; `file` is an unnamed temporary file at its start, which the receiver closes."""
+
+    url: str
+    """Where it was in the end, after redirects."""
+    content_type: str
+    """Lower case, without parameters; empty when none was sent."""
+    charset: str | None
+    file: IO[bytes]
+    size: int
+    file_name: str
+    etag: str | None
+    last_modified: str | None
+    not_modified: bool
+    """The copy that the validators belong to is still good; `file` is empty."""
+
+
+class Fetcher:
+    """Downloads under one set of rules, over connections that no other rules have opened."""
+
+    def __init__(
+        self,
+        rules: FetchRules,
+        *,
+        resolver: Resolver = resolve,
+        trust: Callable[[], ssl.SSLContext] = httpx2.create_ssl_context,
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._rules = rules
+        self._backend = CheckedBackend(Reach(rules.allow, rules.ports), resolver)
+        self._trust = trust
+        self._pool: httpcore2.AsyncConnectionPool | None = None
+        self._opening = anyio.Lock()
+        self._sites = KnownSites(now)
+
+    async def fetch(
+        self,
+        url: str,
+        *,
+        etag: str | None = None,
+        last_modified: str | None = None,
+        progress: Progress | None = None,
+    ) -> Fetched:
+        """Download a document, or learn that the copy with these validators is still good; raises `CannotFetch`."""
+        start = parse_url(url)
+        conditions = _conditions(etag, last_modified)
+        with anyio.move_on_after(self._rules.seconds):
+            async with self._follow(start, conditions, self._check_robots) as response:
+                return await self._receive(response, bool(conditions), progress)
+        raise CannotFetch(
+            f"{start} took longer than {self._rules.seconds:g} seconds, so it was given up. "
+            "Try again later, or download it by other means and pass it on as a file."
+        )
+
+    async def aclose(self) -> None:
+        """Close the connections that were kept open."""
+        if self._pool is not None:
+            await self._pool.aclose()
+
+    @asynccontextmanager
+    async def _follow(
+        self,
+        url: httpx2.URL,
+        headers: Mapping[str, str],
+        permit: Callable[[httpx2.URL], Awaitable[None]],
+    ) -> AsyncIterator[httpx2.Response]:
+        """The answer at the end of the redirects, each hop of which has to be permitted."""
+        for _ in range(self._rules.max_redirects + 1):
+            await permit(url)
+            async with self._get(url, headers) as response:
+                target = redirect_target(response)
+                if target is None:
+                    yield response
+                    return
+                url = target
+        raise CannotFetch(
+            f"More than {self._rules.max_redirects} redirects, the last one to {url}. Give the URL they lead to."
+        )
+
+    @asynccontextmanager
+    async def _get(self, url: httpx2.URL, headers: Mapping[str, str]) -> AsyncIterator[httpx2.Response]:
+        request = httpx2.Request("GET", url, headers={**HEADERS, **headers})
+        target = httpcore2.URL(scheme=url.raw_scheme, host=url.raw_host, port=url.port, target=url.raw_path)
+        pool = await self._connections()
+        with failures_told(url):
+            answer = await pool.handle_async_request(httpcore2.Request("GET", target, headers=request.headers.raw))
+            body = _Body(answer)
+            try:
+                yield httpx2.Response(answer.status, headers=answer.headers, stream=body, request=request)
+            finally:
+                with anyio.CancelScope(shield=True):
+                    await body.aclose()
+
+    async def _connections(self) -> httpcore2.AsyncConnectionPool:
+        """Opened at the first use: reading the system's certificates takes a while."""
+        async with self._opening:
+            if self._pool is None:
+                self._pool = httpcore2.AsyncConnectionPool(
+                    ssl_context=await anyio.to_thread.run_sync(self._trust),
+                    max_connections=MAX_CONNECTIONS,
+                    keepalive_expiry=KEEP_ALIVE_SECONDS,
+                    network_backend=self._backend,
+                )
+            return self._pool
+
+    async def _receive(self, response: httpx2.Response, conditional: bool, progress: Progress | None) -> Fetched:
+        not_modified = conditional and response.status_code == HTTPStatus.NOT_MODIFIED
+        if not not_modified:
+            check_answer(response, self._rules.max_bytes)
+        file = tempfile.TemporaryFile()  # noqa: SIM115 - the receiver closes it
+        try:
+            size = 0 if not_modified else await self._save(response, file, progress)
+        except BaseException:
+            file.close()
+            raise
+        return _described(response, file, size, not_modified)
+
+    async def _save(self, response: httpx2.Response, file: IO[bytes], progress: Progress | None) -> int:
+        size = 0
+        total = declared_bytes(response)
+        async with aclosing(blocks_of(response, self._rules.max_bytes)) as blocks:
+            async for block in blocks:
+                await anyio.to_thread.run_sync(file.write, block)
+                size += len(block)
+                if progress is not None:
+                    await progress(size, total, f"Downloading from {response.url.host}")
+        file.seek(0)
+        return size
+
+    async def _check_robots(self, url: httpx2.URL) -> None:
+        if not self._rules.respect_robots:
+            return
+        robots = await self._robots_for(url.copy_with(raw_path=b"/robots.txt"))
+        if not robots.allow(url.raw_path.decode("ascii")):
+            raise CannotFetch(
+                f"The robots.txt of {url.host} asks programs not to read {url.path}, so it was not fetched. "
+                "Open it yourself and pass it on as a file."
+            )
+
+    async def _robots_for(self, url: httpx2.URL) -> Robots:
+        robots = self._sites.rules(str(url))
+        if robots is None:
+            async with self._follow(url, {}, _permit_any) as response:
+                robots = await _read_robots(response)
+            self._sites.keep(str(url), robots)
+        return robots
+
+
+@asynccontextmanager
+async def open_fetcher(rules: FetchRules, *, resolver: Resolver = resolve) -> AsyncIterator[Fetcher]:
+    """A fetcher whose connections close with the block."""
+    fetcher = Fetcher(rules, resolver=resolver)
+    try:
+        yield fetcher
+    finally:
+        await fetcher.aclose()
+
+
+class KnownSites:
+    """The robots rules of the sites that were asked lately."""
+
+    def __init__(self, now: Callable[[], float]) -> None:
+        self._now = now
+        self._kept: OrderedDict[str, tuple[float, Robots]] = OrderedDict()
+
+    def rules(self, site: str) -> Robots | None:
+        """The rules of a site, unless they are unknown or old."""
+        until, robots = self._kept.get(site, (0.0, None))
+        return robots if self._now() < until else None
+
+    def keep(self, site: str, robots: Robots) -> None:
+        """Remember the rules of a site for a while."""
+        self._kept[site] = (self._now() + ROBOTS_SECONDS, robots)
+        self._kept.move_to_end(site)
+        if len(self._kept) > MAX_SITES:
+            self._kept.popitem(last=False)
+
+
+class _Body(httpx2.AsyncByteStream):
+    """The body of an answer of the pool, in the shape that the response reads."""
+
+    def __init__(self, answer: httpcore2.Response) -> None:
+        self._answer = answer
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        async for piece in self._answer.aiter_stream():
+            yield piece
+
+    async def aclose(self) -> None:
+        await self._answer.aclose()
+
+
+def _conditions(etag: str | None, last_modified: str | None) -> dict[str, str]:
+    """The headers that ask for a document only if it has changed."""
+    given = {"If-None-Match": etag, "If-Modified-Since": last_modified}
+    return {
+        name: value
+        for name, value in given.items()
+        if value and len(value) <= MAX_VALIDATOR_CHARACTERS and value.isascii() and value.isprintable()
+    }
+
+
+async def _permit_any(url: httpx2.URL) -> None:
+    """A robots.txt may be read without asking a robots.txt."""
+
+
+async def _read_robots(response: httpx2.Response) -> Robots:
+    """RFC 9309: a site without a robots.txt permits everything, one whose robots.txt fails permits nothing for now."""
+    status = response.status_code
+    if status == HTTPStatus.TOO_MANY_REQUESTS or status >= 500:
+        patience = patience_asked(response)
+        raise CannotFetch(
+            f"{response.url} answered {status}, so whether {response.url.host} may be read is not known. "
+            f"{advice(status, patience)}",
+            retry_after=patience,
+        )
+    if status != HTTPStatus.OK or not can_unpack(packings(response)):
+        return Robots()
+    text = bytearray()
+    async with aclosing(unpacked(response)) as pieces:
+        async for piece in pieces:
+            text += piece
+            if len(text) > MAX_ROBOTS_BYTES:
+                del text[text.rfind(b"\n", 0, MAX_ROBOTS_BYTES) + 1 :]
+                break
+    return parse_robots(text.decode("utf-8", errors="replace"))
+
+
+def _described(response: httpx2.Response, file: IO[bytes], size: int, not_modified: bool) -> Fetched:
+    headers = response.headers
+    return Fetched(
+        url=str(response.url),
+        content_type=re.split("[;,]", headers.get("content-type", ""))[0].strip().lower(),
+        charset=response.charset_encoding,
+        file=file,
+        size=size,
+        file_name=download_name(headers.get("content-disposition", ""), response.url.path),
+        etag=headers.get("etag"),
+        last_modified=headers.get("last-modified"),
+        not_modified=not_modified,
+    )

@@ -1,0 +1,101 @@
+"""What a sandboxed worker can be asked to do: convert a file and pack it, or write a packed document in another form.
+
+Runs in the worker process. It sees two open files and a few plain values, and hands back plain values.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+from refdesk.documents.convert import FORMATS, PageRange, Source, convert_source, format_of
+from refdesk.documents.convert.source import Progress
+from refdesk.documents.model import Document
+from refdesk.documents.shelf import Shelf, pack
+from refdesk.errors import CannotConvert
+
+READ_SIZE = 1 << 20
+
+
+def run(job: dict[str, Any], source: int | None, output: int | None, progress: Progress) -> dict[str, Any]:
+    """Do one job; the answer is small, what is large goes to the output."""
+    if source is None or output is None:
+        raise ValueError("every job has a source and an output")
+    return _JOBS[job["do"]](job, source, output, progress)
+
+
+def _convert(job: dict[str, Any], source: int, output: int, progress: Progress) -> dict[str, Any]:
+    """A file to a packed document."""
+    _write(output, pack(_converted(job, source, progress)))
+    return {}
+
+
+def _convert_and_export(job: dict[str, Any], source: int, output: int, progress: Progress) -> dict[str, Any]:
+    """A file straight to another form: what the command line does."""
+    document = _converted(job, source, progress)
+    _write(output, _exported(document, job["to"]))
+    return {"title": document.title, "pages": len(document.pages), "warnings": list(document.warnings)}
+
+
+def _export(job: dict[str, Any], source: int, output: int, _progress: Progress) -> dict[str, Any]:
+    """A packed document to another form."""
+    with Shelf.of(_read(source)) as shelf:
+        _write(output, _exported(shelf.document(), job["to"]))
+    return {}
+
+
+_JOBS: dict[str, Callable[[dict[str, Any], int, int, Progress], dict[str, Any]]] = {
+    "convert": _convert,
+    "convert_and_export": _convert_and_export,
+    "export": _export,
+}
+
+
+def _converted(job: dict[str, Any], source: int, progress: Progress) -> Document:
+    data, name = _read(source), job["name"]
+    format = format_of(data, name, job.get("media_type", ""))
+    _require_expected(job, name, format.key)
+    pages = PageRange(*job["pages"]) if job.get("pages") else None
+    given = Source(data, name, job.get("charset"), job.get("url", ""), pages, progress)
+    return convert_source(given, format)
+
+
+def _require_expected(job: dict[str, Any], name: str, found: str) -> None:
+    expected: list[str] = job.get("expected") or []
+    if not expected or found in expected:
+        return
+    tool = job["tools"].get(found)
+    advice = f"call {tool} for it" if tool else "it cannot be converted as such"
+    raise CannotConvert(f"{name} is {FORMATS[found].title}, not {FORMATS[expected[0]].title}; {advice}.")
+
+
+def _exported(document: Document, to: str) -> bytes:
+    """The document as Markdown, HTML or DoclingDocument JSON; each writer is imported when it is needed."""
+    match to:
+        case "markdown":
+            from refdesk.documents.export.markdown import to_markdown
+
+            return to_markdown(document).encode("utf-8", "replace")
+        case "html":
+            from refdesk.documents.export.html import to_html
+
+            return to_html(document).encode("utf-8", "replace")
+        case _:
+            from refdesk.documents.export.docling import to_json
+
+            return to_json(document)
+
+
+def _read(source: int) -> bytes:
+    os.lseek(source, 0, os.SEEK_SET)
+    parts = []
+    while part := os.read(source, READ_SIZE):
+        parts.append(part)
+    return b"".join(parts)
+
+
+def _write(output: int, data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[os.write(output, view) :]

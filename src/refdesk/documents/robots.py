@@ -1,0 +1,113 @@
+"""What a site's robots.txt lets us read, by RFC 9309: the longest rule that matches decides, and Allow wins a tie."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from urllib.parse import quote
+
+AGENT = "refdesk"
+"""The name by which a robots.txt can speak to us."""
+
+MAX_ROBOTS_BYTES = 500 * 1024
+"""RFC 9309 asks to read at least this much; what follows is not read."""
+
+MAX_RULES = 2000
+"""Rules kept of one site; a real site has dozens."""
+
+_ESCAPE = re.compile("%([0-9a-fA-F]{2})")
+_UNRESERVED = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~")
+_ASCII = "".join(map(chr, range(0x21, 0x7F)))
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """Paths that begin so (`*` is any run of characters, a last `$` the end) may be read, or may not."""
+
+    pattern: str
+    allowed: bool
+
+    def matches(self, path: str) -> bool:
+        """Whether the rule speaks of this path; takes time in proportion to its length, whatever the pattern."""
+        ends = self.pattern.endswith("$")
+        first, *parts = self.pattern.removesuffix("$").split("*")
+        if not parts:
+            return path == first if ends else path.startswith(first)
+        if not path.startswith(first):
+            return False
+        at = len(first)
+        last = parts.pop() if ends else ""
+        for part in parts:
+            found = path.find(part, at)
+            if found < 0:
+                return False
+            at = found + len(part)
+        return path.endswith(last, at)
+
+
+@dataclass(frozen=True, slots=True)
+class Robots:
+    """The rules of one site that are meant for us."""
+
+    rules: tuple[Rule, ...] = ()
+
+    def allow(self, target: str) -> bool:
+        """Whether a path, with its query, may be read."""
+        path = normalized(target)
+        matching = [rule for rule in self.rules if rule.matches(path)]
+        return max(matching, key=lambda rule: (len(rule.pattern), rule.allowed)).allowed if matching else True
+
+
+def parse_robots(text: str, agent: str = AGENT) -> Robots:
+    """The rules for `agent`: those of all groups that name it, or else those for everybody."""
+    named: list[Rule] = []
+    general: list[Rule] = []
+    is_named = False
+    for agents, rules in _groups(text):
+        if agent in agents:
+            is_named = True
+            named += rules
+        elif "*" in agents:
+            general += rules
+    return Robots(tuple((named if is_named else general)[:MAX_RULES]))
+
+
+def _groups(text: str) -> Iterator[tuple[set[str], list[Rule]]]:
+    """Each run of `User-agent` lines with the rules that follow it; lines of other kinds do not end a group."""
+    agents: set[str] = set()
+    rules: list[Rule] = []
+    begun = False
+    for key, value in _lines(text):
+        if key == "user-agent":
+            if begun:
+                yield agents, rules
+                agents, rules, begun = set(), [], False
+            agents.add(_product(value))
+        elif key in ("allow", "disallow"):
+            begun = True
+            if value and agents:
+                rules.append(Rule(normalized(value), key == "allow"))
+    yield agents, rules
+
+
+def _lines(text: str) -> Iterator[tuple[str, str]]:
+    for line in text.removeprefix("\ufeff").splitlines():
+        key, colon, value = line.partition("#")[0].partition(":")
+        if colon:
+            yield key.strip().lower(), value.strip()
+
+
+def _product(value: str) -> str:
+    """`Refdesk/1.0 (docs)` speaks to `refdesk`."""
+    return "*" if value.startswith("*") else re.split(r"[^A-Za-z_-]", value, maxsplit=1)[0].lower()
+
+
+def normalized(path: str) -> str:
+    """One spelling for every path: only what has to be percent-encoded is, in capitals."""
+
+    def settled(escape: re.Match[str]) -> str:
+        character = chr(int(escape[1], 16))
+        return character if character in _UNRESERVED else escape[0].upper()
+
+    return quote(_ESCAPE.sub(settled, path), safe=_ASCII, errors="replace")

@@ -1,0 +1,436 @@
+"""Runs conversions in processes apart from the server, each with bounds on its time, memory and reach.
+
+A file under a megabyte can hang, crash or blow up any library that reads it. Here that costs the one process that read
+it: it is killed and another takes its place, while the caller is told in a sentence what happened.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+import anyio
+import orjson
+from anyio.abc import SocketAttribute, TaskGroup, UNIXSocketStream
+from anyio.streams.buffered import BufferedByteReceiveStream
+
+from refdesk.documents.worker import HEADER, MAX_FRAME_BYTES, PROGRESS_SECONDS, frame
+from refdesk.errors import CannotConvert, Overloaded
+
+logger = logging.getLogger(__name__)
+
+Progress = Callable[[float, float, str], Awaitable[None]]
+
+MAX_WAITING = 64
+"""Jobs in the queue. Whoever came after them would wait longer than most callers do."""
+
+START_SECONDS = 30.0
+"""For a worker to report for duty. It takes a tenth of a second; on a machine that is overrun, much longer."""
+
+MAX_SENTENCE_CHARACTERS = 1_000
+"""Of a sentence or a name that a worker sends; no honest one comes near."""
+
+REAP_SECONDS = 0.005
+"""Between two looks at a process that was killed; most are gone at the first."""
+
+MEMORY_SIGNS = ("memory allocation of", "bad_alloc", "MemoryError", "out of memory")
+"""What libraries print before they give up because there is no more memory."""
+
+CHATTER_BYTES = 4_096
+"""Of what a worker prints: the end of it is kept for the log."""
+
+ENVIRONMENT = ("LANG", "LC_ALL", "LC_CTYPE", "TZ")
+"""What a worker sees of the server's environment, in which secrets are kept."""
+
+BOOT = """
+import json, sys
+given = json.loads(sys.argv[1])
+sys.path[:] = given["path"]
+from refdesk.documents.worker import main
+main(given)
+"""
+"""How a worker starts: isolated from its surroundings, but with modules from where the server has its own."""
+
+NEXT = "Try it in another format, or save it anew and try again."
+SMALLER = "Split it into smaller files and convert those."
+NOT_STARTED = "The converter could not be started. Try again; if it stays so, the server's log says why."
+OUT_OF_MEMORY = f"This file needs more memory to convert than is allowed. {SMALLER}"
+TOO_LARGE = f"What this file converts to is larger than is allowed. {SMALLER}"
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How many workers there are, and what each of them may use."""
+
+    workers: int = 2
+    memory_bytes: int = 1_073_741_824
+    """Of addresses that a worker may hold, its libraries included."""
+    output_bytes: int = 268_435_456
+    """Of any file that a worker writes, and that is only the output."""
+    jobs_per_worker: int = 200
+    """Then it is replaced, so that leaks cannot grow. With 1, no job ever meets what another left behind."""
+    idle_seconds: float = 300
+    """A worker without a job for so long is let go."""
+
+
+class _Misbehaved(Exception):
+    """A worker sent what no worker of ours sends."""
+
+
+class _Gone(Exception):
+    """A worker ended in the middle of a conversation."""
+
+
+@asynccontextmanager
+async def open_sandbox(limits: Limits, *, jobs: str = "refdesk.documents.jobs:run") -> AsyncIterator[Sandbox]:
+    """A sandbox whose workers call the function `jobs`, given as `module:function`.
+
+    It is called as `run(job, source, output, progress)` and answers with a dictionary for JSON. Workers are started
+    when there is work for them, and none is left when the sandbox closes.
+    """
+    async with anyio.create_task_group() as tasks:
+        sandbox = Sandbox(limits, jobs, tasks)
+        tasks.start_soon(sandbox.let_idle_go)
+        try:
+            yield sandbox
+        finally:
+            with anyio.CancelScope(shield=True):
+                await sandbox.close()
+            tasks.cancel_scope.cancel()
+
+
+class Sandbox:
+    """Hands each job to a worker that is free, in the order they came."""
+
+    def __init__(self, limits: Limits, jobs: str, tasks: TaskGroup) -> None:
+        self._limits = limits
+        self._jobs = jobs
+        self._tasks = tasks
+        self._turns = anyio.Semaphore(limits.workers, fast_acquire=True)
+        self._workers: set[_Worker] = set()
+        self._idle: list[_Worker] = []
+        self._replaced = 0
+        self._closed = False
+        self.walls: frozenset[str] = frozenset()
+        """What the last worker to start found itself behind: see `confinement.confine`."""
+
+    async def run(
+        self,
+        job: Mapping[str, Any],
+        *,
+        source: int | None,
+        output: int | None,
+        seconds: float,
+        progress: Progress | None = None,
+    ) -> dict[str, Any]:
+        """Run one job in a worker and answer what it answers; raises `CannotConvert`, or `Overloaded` when full.
+
+        `source` and `output` are open files, still the caller's to close; what the worker reads and writes moves their
+        offsets. It can open no others, so open the source for reading only, and give a regular file as output.
+        `seconds` run from when a worker has the job; to wait for a worker takes as long as the caller likes.
+        """
+        if self._turns.statistics().tasks_waiting >= MAX_WAITING:
+            raise Overloaded("Too many conversions are waiting. Try again in a few seconds.", retry_after=5)
+        async with self._turns:
+            worker = await self._take()
+            try:
+                return await worker.run(job, source, output, seconds, progress)
+            finally:
+                self._put_back(worker)
+
+    def state(self) -> dict[str, int]:
+        """How many workers there are, how many of them have a job, how many jobs wait, how many were replaced."""
+        return {
+            "workers": len(self._workers),
+            "busy": len(self._workers) - len(self._idle),
+            "waiting": self._turns.statistics().tasks_waiting,
+            "replaced": self._replaced,
+        }
+
+    async def let_idle_go(self) -> None:
+        """End the workers that have had nothing to do for long; runs for as long as the sandbox is open."""
+        while True:
+            await anyio.sleep(self._limits.idle_seconds / 4)
+            since = anyio.current_time() - self._limits.idle_seconds
+            for worker in [worker for worker in self._idle if worker.idle_since <= since]:
+                self._idle.remove(worker)
+                self._let_go(worker)
+
+    async def close(self) -> None:
+        """Kill every worker and wait until all are gone; jobs that still wait are refused."""
+        self._closed = True
+        self._idle.clear()
+        for worker in self._workers:
+            worker.kill()
+        while self._workers:
+            await self._workers.pop().end()
+
+    async def _take(self) -> _Worker:
+        """The worker that was busy last, so that those beyond need go idle; or a new one."""
+        if self._closed:
+            raise Overloaded("The server is about to stop. Try again when it is back.")
+        while self._idle:
+            worker = self._idle.pop()
+            if worker.is_silent():
+                return worker
+            self._replace(worker)
+        return await self._start()
+
+    async def _start(self) -> _Worker:
+        worker = await _Worker.start(self._limits, self._jobs)
+        self._workers.add(worker)
+        try:
+            walls = await worker.ready()
+        except BaseException:
+            self._replace(worker)
+            raise
+        if walls != self.walls:
+            self.walls = walls
+            logger.info("conversion.confined", extra={"fields": {"walls": sorted(walls)}})
+        return worker
+
+    def _put_back(self, worker: _Worker) -> None:
+        if self._closed or not worker.is_sound or worker.jobs >= self._limits.jobs_per_worker:
+            self._replace(worker)
+        else:
+            worker.idle_since = anyio.current_time()
+            self._idle.append(worker)
+
+    def _replace(self, worker: _Worker) -> None:
+        self._replaced += 1
+        self._let_go(worker)
+
+    def _let_go(self, worker: _Worker) -> None:
+        """Kill it at once; that the kernel takes its memory back need not hold anybody up."""
+        worker.kill()
+        if not self._closed:
+            self._workers.discard(worker)
+            self._tasks.start_soon(worker.end)
+
+
+class _Worker:
+    """The server's end of one worker process."""
+
+    def __init__(self, process: subprocess.Popen[bytes], stream: UNIXSocketStream, chatter: _Chatter) -> None:
+        self._process = process
+        self._stream = stream
+        self._received = BufferedByteReceiveStream(stream)
+        self._chatter = chatter
+        self.jobs = 0
+        self.idle_since = 0.0
+        self.is_sound = True
+        """Whether it ended its last job itself, and as it should: only then may it have another."""
+
+    @classmethod
+    async def start(cls, limits: Limits, jobs: str) -> _Worker:
+        """A process in a session of its own, with one end of a socket pair and nothing else of the server's."""
+        ours, theirs = socket.socketpair()
+        stream = await UNIXSocketStream.from_socket(ours)
+        with theirs:
+            printed, chatter = os.pipe()
+            try:
+                process = _spawn(limits, jobs, theirs.fileno(), chatter)
+            except OSError as error:
+                os.close(printed)
+                await stream.aclose()
+                logger.error("conversion.unavailable", extra={"fields": {"reason": str(error)}})
+                raise CannotConvert(NOT_STARTED) from error
+            finally:
+                os.close(chatter)
+        return cls(process, stream, _Chatter(printed))
+
+    async def ready(self) -> frozenset[str]:
+        """Wait until it reports for duty; answers what it is kept from."""
+        try:
+            with anyio.fail_after(START_SECONDS):
+                message = await self._receive()
+        except (_Gone, _Misbehaved, TimeoutError) as error:
+            await self.end()
+            self._log("conversion.unavailable", reason=type(error).__name__)
+            raise CannotConvert(NOT_STARTED) from error
+        match message:
+            case {"kind": "ready", "walls": [*walls]}:
+                return frozenset(map(str, walls))
+        raise CannotConvert(NOT_STARTED)
+
+    async def run(
+        self, job: Mapping[str, Any], source: int | None, output: int | None, seconds: float, progress: Progress | None
+    ) -> dict[str, Any]:
+        """Have it do one job; whatever goes wrong is told as `CannotConvert`."""
+        self.jobs += 1
+        self.is_sound = False
+        try:
+            with anyio.move_on_after(seconds):
+                await self._send(job, source, output, seconds)
+                return await self._outcome(progress)
+        except _Gone:
+            status = await self.end()
+            self._log("conversion.died", status=status)
+            raise CannotConvert(_obituary(status, seconds, self._chatter.text)) from None
+        except _Misbehaved as error:
+            self._log("conversion.misbehaved", reason=str(error))
+            raise CannotConvert(f"This file made the converter misbehave, and it was stopped. {NEXT}") from None
+        raise CannotConvert(f"The conversion took longer than {seconds:g} s and was stopped. {SMALLER}")
+
+    def is_silent(self) -> bool:
+        """Whether it still waits for a job; one that speaks unasked, or has hung up, is not to be trusted with any."""
+        poll = select.poll()
+        poll.register(self._stream.extra(SocketAttribute.raw_socket), select.POLLIN)
+        return not self._received.buffer and not poll.poll(0)
+
+    def kill(self) -> None:
+        """Kill it and whatever it has started. It has nothing that would be worth saving."""
+        if self._process.returncode is None:
+            with suppress(ProcessLookupError, PermissionError):  # what a group of the dead answers, by system
+                os.killpg(self._process.pid, signal.SIGKILL)
+
+    async def end(self) -> int:
+        """Kill it, unless it is dead, and wait until nothing of it is left; answers its exit status."""
+        with anyio.CancelScope(shield=True):
+            self.kill()
+            while self._process.poll() is None:  # noqa: ASYNC110 - not every system has an event for it
+                await anyio.sleep(REAP_SECONDS)
+            await self._stream.aclose()
+            self._chatter.close()
+        return self._process.returncode
+
+    async def _send(self, job: Mapping[str, Any], source: int | None, output: int | None, seconds: float) -> None:
+        files = [file for file in (source, output) if file is not None]
+        has = {"source": source is not None, "output": output is not None}
+        request = frame({"job": job, "seconds": seconds, **has})
+        try:
+            if files:
+                await self._stream.send_fds(request[: HEADER.size], files)
+                request = request[HEADER.size :]
+            await self._stream.send(request)
+        except anyio.BrokenResourceError as error:
+            raise _Gone from error
+
+    async def _receive(self) -> Any:
+        """The next frame, which may hold anything."""
+        try:
+            (length,) = HEADER.unpack(await self._received.receive_exactly(HEADER.size))
+            if length > MAX_FRAME_BYTES:
+                raise _Misbehaved(f"a frame of {length} bytes")
+            return orjson.loads(await self._received.receive_exactly(length))
+        except (anyio.EndOfStream, anyio.IncompleteRead, anyio.BrokenResourceError) as error:
+            raise _Gone from error
+        except orjson.JSONDecodeError as error:
+            raise _Misbehaved("a frame that is not JSON") from error
+
+    async def _outcome(self, progress: Progress | None) -> dict[str, Any]:
+        reported = -math.inf
+        while True:
+            match await self._receive():
+                case {"kind": "answer", "answer": dict() as answer}:
+                    self.is_sound = True
+                    return answer
+                case {"kind": "refused", "detail": str() as detail}:
+                    self.is_sound = True
+                    raise CannotConvert(detail[:MAX_SENTENCE_CHARACTERS])
+                case {"kind": "progress", "done": int() | float() as done, "total": int() | float() as total,
+                      "message": str() as message}:  # fmt: skip
+                    # Workers keep this pace by themselves, unless one is no longer ours.
+                    if progress and anyio.current_time() - reported > PROGRESS_SECONDS / 2:
+                        reported = anyio.current_time()
+                        await progress(done, total, message[:MAX_SENTENCE_CHARACTERS])
+                case other:
+                    self._fail(other)
+
+    def _fail(self, message: Any) -> NoReturn:
+        match message:
+            case {"kind": "out_of_memory"}:
+                raise CannotConvert(OUT_OF_MEMORY)
+            case {"kind": "too_large"}:
+                raise CannotConvert(TOO_LARGE)
+            case {"kind": "failed", "error": str() as error, "trace": str() as trace} if error.isidentifier():
+                self._log("conversion.failed", error=error, exception=trace)
+                raise CannotConvert(f"This file could not be converted: the converter failed ({error}). {NEXT}")
+        raise _Misbehaved("a frame of no known kind")
+
+    def _log(self, event: str, **fields: Any) -> None:
+        logger.warning(event, extra={"fields": {**fields, "pid": self._process.pid, "printed": self._chatter.text}})
+
+
+class _Chatter:
+    """Reads what a worker and its libraries print, so that they never wait for a reader; keeps the end of it."""
+
+    def __init__(self, file: int) -> None:
+        self._file: int | None = file
+        self._tail = b""
+        os.set_blocking(file, False)
+        asyncio.get_running_loop().add_reader(file, self._read)
+
+    @property
+    def text(self) -> str:
+        return self._tail.decode("utf-8", "replace")
+
+    def close(self) -> None:
+        """Take in what is left, which a pipe holds no more of than one reading takes."""
+        if self._file is not None:
+            self._read()
+        self._hang_up()
+
+    def _read(self) -> None:
+        assert self._file is not None
+        with suppress(BlockingIOError):
+            data = os.read(self._file, 65_536)
+            self._tail = (self._tail + data)[-CHATTER_BYTES:]
+            if not data:
+                self._hang_up()
+
+    def _hang_up(self) -> None:
+        if self._file is not None:
+            asyncio.get_running_loop().remove_reader(self._file)
+            os.close(self._file)
+            self._file = None
+
+
+def _spawn(limits: Limits, jobs: str, channel: int, chatter: int) -> subprocess.Popen[bytes]:
+    given = {
+        "socket": channel,
+        "path": [os.path.abspath(path) for path in sys.path],
+        "jobs": jobs,
+        "memory_bytes": limits.memory_bytes,
+        "output_bytes": limits.output_bytes,
+    }
+    allowed = {name: os.environ[name] for name in ENVIRONMENT if name in os.environ}
+    return subprocess.Popen(
+        [sys.executable, "-I", "-X", "utf8", "-c", BOOT, orjson.dumps(given).decode()],
+        stdin=subprocess.DEVNULL,
+        stdout=chatter,
+        stderr=chatter,
+        cwd="/",
+        # Each arena of the C library's reserves 64 MB of the addresses that a worker is bounded by.
+        env={**allowed, "MALLOC_ARENA_MAX": "2"},
+        pass_fds=(channel,),
+        start_new_session=True,
+    )
+
+
+def _obituary(status: int, seconds: float, printed: str) -> str:
+    """What to tell of a worker that ended without an answer."""
+    if status == -signal.SIGXCPU:
+        return f"The conversion computed for longer than {seconds:g} s and was stopped. {SMALLER}"
+    if status == -signal.SIGXFSZ:
+        return TOO_LARGE
+    if status == -signal.SIGKILL or any(sign in printed for sign in MEMORY_SIGNS):
+        return OUT_OF_MEMORY
+    if status < 0:
+        return f"This file could not be converted: the converter crashed on it ({_signal_name(-status)}). {NEXT}"
+    return f"This file could not be converted: the converter ended without an answer. {NEXT}"
+
+
+def _signal_name(number: int) -> str:
+    return signal.Signals(number).name if number in set(signal.Signals) else f"signal {number}"

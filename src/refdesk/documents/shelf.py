@@ -1,0 +1,312 @@
+"""A converted document as one file: an SQLite database that holds its blocks, sections, pages and chunks.
+
+The worker that converts also packs the file, so the server only moves it into place; and a reader takes out of it no
+more than it asks for, however long the document is. The file is opened read-only, and nothing in its schema is trusted.
+"""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Literal, Self
+
+import orjson
+
+from refdesk.documents.chunking import chunks
+from refdesk.documents.export.markdown import block_to_markdown
+from refdesk.documents.model import (
+    Block,
+    Cell,
+    Chunk,
+    Code,
+    Document,
+    Heading,
+    ListItem,
+    Page,
+    PageKind,
+    Paragraph,
+    Picture,
+    Place,
+    Section,
+    Span,
+    Table,
+    page_of,
+    sections,
+)
+
+SHELF_VERSION = 1
+"""Files of another version are converted anew."""
+
+ESTIMATED_PAGE = 3000
+"""Characters on a page of a document without pages: about 500 words, as on paper."""
+
+_SCHEMA = """
+CREATE TABLE about (body BLOB NOT NULL);
+CREATE TABLE blocks (position INTEGER PRIMARY KEY, page INTEGER NOT NULL, body BLOB NOT NULL);
+CREATE INDEX blocks_by_page ON blocks (page);
+CREATE TABLE sections (position INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, title TEXT NOT NULL,
+    level INTEGER NOT NULL, page INTEGER, path TEXT NOT NULL, start INTEGER NOT NULL, finish INTEGER NOT NULL);
+CREATE TABLE chunks (position INTEGER PRIMARY KEY, text TEXT NOT NULL, path TEXT NOT NULL, section TEXT NOT NULL,
+    first_page INTEGER, last_page INTEGER, tokens INTEGER NOT NULL);
+CREATE VIRTUAL TABLE words USING fts5 (path, text, tokenize = 'porter unicode61 remove_diacritics 2');
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class About:
+    """What is known of a shelved document without reading it."""
+
+    title: str
+    name: str
+    media_type: str
+    digest: str
+    page_kind: PageKind | Literal["estimated"]
+    """`estimated` where the format has no pages and they were counted out by length."""
+    pages: int
+    total_pages: int
+    page_sizes: tuple[tuple[int, float, float, bool], ...]
+    sections: int
+    chunks: int
+    tables: int
+    pictures: int
+    characters: int
+    tags: tuple[str, ...]
+    properties: Mapping[str, str]
+    warnings: tuple[str, ...]
+
+
+def pack(document: Document) -> bytes:
+    """The document as the bytes of a database."""
+    with closing(sqlite3.connect(":memory:")) as database:
+        database.executescript(_SCHEMA)
+        database.execute(f"PRAGMA user_version = {SHELF_VERSION}")
+        _fill(database, document)
+        database.commit()
+        return database.serialize()
+
+
+def _fill(database: sqlite3.Connection, document: Document) -> None:
+    paged = document.blocks if document.pages else tuple(_dealt_into_pages(document.blocks))
+    pages = list(_page_numbers(paged))
+    database.executemany(
+        "INSERT INTO blocks VALUES (?, ?, ?)",
+        ((n, page, encoded(block)) for n, (block, page) in enumerate(zip(document.blocks, pages, strict=True))),
+    )
+    found = sections(paged)
+    database.executemany(
+        "INSERT INTO sections VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+        ((n, s.id, s.title, s.level, pages[s.start], _list(s.path), s.start, s.end) for n, s in enumerate(found)),
+    )
+    pieces = chunks(paged)
+    database.executemany(
+        "INSERT INTO chunks VALUES (?, ?, ?, ?, ?, ?, ?)",
+        ((n, c.text, _list(c.path), c.section, c.first_page, c.last_page, c.tokens) for n, c in enumerate(pieces, 1)),
+    )
+    database.executemany(
+        "INSERT INTO words (rowid, path, text) VALUES (?, ?, ?)",
+        ((n, " ".join(c.path), c.text) for n, c in enumerate(pieces, 1)),
+    )
+    about = _about(document, max(pages, default=0), len(found), pieces)
+    database.execute("INSERT INTO about VALUES (?)", (orjson.dumps(about),))
+
+
+def _dealt_into_pages(blocks: Iterable[Block]) -> Iterator[Block]:
+    """Blocks of a format without pages, dealt out by length so that they too can be read some at a time."""
+    page, filled = 1, 0
+    for block in blocks:
+        if filled >= ESTIMATED_PAGE:
+            page, filled = page + 1, 0
+        filled += len(block_to_markdown(block))
+        yield replace(block, place=Place(page))
+
+
+def _page_numbers(blocks: Iterable[Block]) -> Iterator[int]:
+    """Each block's page; one that does not know its own is on that of the block before it."""
+    page = 1
+    for block in blocks:
+        page = page_of(block) or page
+        yield page
+
+
+def _about(document: Document, last_page: int, section_count: int, pieces: Sequence[Chunk]) -> About:
+    return About(
+        title=document.title,
+        name=document.name,
+        media_type=document.media_type,
+        digest=document.digest,
+        page_kind=document.page_kind if document.pages else "estimated",
+        pages=len(document.pages) or last_page,
+        total_pages=document.total_pages or len(document.pages) or last_page,
+        page_sizes=tuple((page.number, page.width, page.height, page.scanned) for page in document.pages),
+        sections=section_count,
+        chunks=len(pieces),
+        tables=sum(isinstance(block, Table) for block in document.blocks),
+        pictures=sum(isinstance(block, Picture) for block in document.blocks),
+        characters=sum(len(piece.text) for piece in pieces),
+        tags=document.tags,
+        properties=dict(document.properties),
+        warnings=document.warnings,
+    )
+
+
+def _list(texts: Sequence[str]) -> str:
+    return orjson.dumps(texts).decode()
+
+
+class NotAShelf(Exception):
+    """The file is not one that this version wrote."""
+
+
+class Shelf:
+    """A shelved document, open for reading; for one thread at a time."""
+
+    def __init__(self, database: sqlite3.Connection) -> None:
+        self._database = database
+        try:
+            version = database.execute("PRAGMA user_version").fetchone()[0]
+            body = database.execute("SELECT body FROM about").fetchone() if version == SHELF_VERSION else None
+        except sqlite3.DatabaseError as error:
+            raise NotAShelf(str(error)) from error
+        if body is None:
+            raise NotAShelf(f"version {version}")
+        self.about = _decoded_about(orjson.loads(body[0]))
+
+    @classmethod
+    def open(cls, path: Path) -> Shelf:
+        """The document in a file; NotAShelf when it is none, FileNotFoundError when it is gone."""
+        if not path.exists():
+            raise FileNotFoundError(path)
+        # Never changed once it is in place, so it needs no locks and leaves no files beside it.
+        database = sqlite3.connect(f"{path.as_uri()}?mode=ro&immutable=1", uri=True, check_same_thread=False)
+        database.execute("PRAGMA trusted_schema = OFF")
+        return cls(database)
+
+    @classmethod
+    def of(cls, packed: bytes) -> Shelf:
+        """The document in bytes that `pack` made."""
+        database = sqlite3.connect(":memory:", check_same_thread=False)
+        database.deserialize(packed)
+        return cls(database)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, _type: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the file."""
+        self._database.close()
+
+    def document(self) -> Document:
+        """The whole document."""
+        about = self.about
+        return Document(
+            title=about.title,
+            blocks=tuple(self.blocks()),
+            pages=tuple(Page(*size) for size in about.page_sizes),
+            page_kind="page" if about.page_kind == "estimated" else about.page_kind,
+            total_pages=about.total_pages if about.total_pages != about.pages else 0,
+            name=about.name,
+            media_type=about.media_type,
+            digest=about.digest,
+            tags=about.tags,
+            properties=about.properties,
+            warnings=about.warnings,
+        )
+
+    def blocks(self, start: int = 0, end: int | None = None) -> Iterator[Block]:
+        """The blocks from one position to another."""
+        rows = self._database.execute(
+            "SELECT body FROM blocks WHERE position >= ? AND (? IS NULL OR position < ?) ORDER BY position",
+            (start, end, end),
+        )
+        return (decoded(row[0]) for row in rows)
+
+    def page_blocks(self, page: int) -> Iterator[Block]:
+        """The blocks of one page."""
+        rows = self._database.execute("SELECT body FROM blocks WHERE page = ? ORDER BY position", (page,))
+        return (decoded(row[0]) for row in rows)
+
+    def sections(self, limit: int | None = None) -> list[Section]:
+        """The table of contents, or its beginning."""
+        rows = self._database.execute(
+            "SELECT * FROM sections ORDER BY position LIMIT ?", (-1 if limit is None else limit,)
+        )
+        return [_section(row) for row in rows]
+
+    def section(self, id: str) -> Section | None:
+        """One section by its id."""
+        row = self._database.execute("SELECT * FROM sections WHERE id = ?", (id,)).fetchone()
+        return _section(row) if row else None
+
+    def search(self, query: str, limit: int) -> list[tuple[Chunk, float]]:
+        """The chunks that match best, each with its score; the higher, the better."""
+        words = re.findall(r"\w+", query)[:50]
+        if not words:
+            return []
+        expression = " OR ".join(f'"{word}"' for word in words)
+        rows = self._database.execute(
+            "SELECT chunks.*, -bm25(words, 2.0, 1.0) FROM words JOIN chunks ON position = words.rowid "
+            "WHERE words MATCH ? ORDER BY rank LIMIT ?",
+            (expression, limit),
+        )
+        return [(_chunk(row[:-1]), round(row[-1], 4)) for row in rows]
+
+    def window(self, anchor: str, before: int, after: int) -> list[Chunk] | None:
+        """The chunks around one; None when the document has no such chunk."""
+        match = re.fullmatch(r"c(\d{1,9})", anchor)
+        position = int(match[1]) if match else 0
+        if not 1 <= position <= self.about.chunks:
+            return None
+        rows = self._database.execute(
+            "SELECT * FROM chunks WHERE position BETWEEN ? AND ? ORDER BY position",
+            (position - before, position + after),
+        )
+        return [_chunk(row) for row in rows]
+
+
+def _decoded_about(fields: dict[str, Any]) -> About:
+    sizes = tuple((int(number), width, height, scanned) for number, width, height, scanned in fields["page_sizes"])
+    return About(
+        **{**fields, "page_sizes": sizes, "tags": tuple(fields["tags"]), "warnings": tuple(fields["warnings"])}
+    )
+
+
+def _section(row: Sequence[Any]) -> Section:
+    _, id, title, level, page, path, start, end = row
+    return Section(id, title, level, page, tuple(orjson.loads(path)), start, end)
+
+
+def _chunk(row: Sequence[Any]) -> Chunk:
+    position, text, path, section, first_page, last_page, tokens = row
+    return Chunk(f"c{position}", text, tuple(orjson.loads(path)), section, first_page, last_page, tokens)
+
+
+def encoded(block: Block) -> bytes:
+    """A block as JSON."""
+    return orjson.dumps((type(block).__name__, block))
+
+
+def decoded(body: bytes) -> Block:
+    """The block in JSON that `encoded` made."""
+    kind, fields = orjson.loads(body)
+    place = fields.pop("place")
+    if place is not None:
+        fields["place"] = Place(place["page"], tuple(place["box"]) if place["box"] else None)
+    if "spans" in fields:
+        fields["spans"] = tuple(Span(**span) for span in fields["spans"])
+    if "cells" in fields:
+        fields["cells"] = tuple(Cell(**cell) for cell in fields["cells"])
+    block: Block = _KINDS[kind](**fields)
+    return block
+
+
+_KINDS: dict[str, Any] = {kind.__name__: kind for kind in (Heading, Paragraph, ListItem, Code, Table, Picture)}

@@ -1,0 +1,136 @@
+"""The process in which files are converted: it answers one job after another on a socket until the server lets go.
+
+Started by `sandbox`, in an interpreter of its own. What passes between the two are frames: four bytes of length, then
+JSON. Nothing is ever pickled, so a worker that a hostile file has taken over can lie, but not run code in the server.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import struct
+import threading
+import time
+import traceback
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from errno import EFBIG
+from importlib import import_module
+from typing import Any
+
+import orjson
+
+from refdesk.documents.confinement import bound_computing, confine
+from refdesk.errors import CannotConvert
+
+HEADER = struct.Struct("!I")
+
+MAX_FRAME_BYTES = 4_194_304
+"""Of an answer. What a document is made of goes into the output file; parsing this much holds a loop up for 20 ms."""
+
+MAX_TRACE_CHARACTERS = 8_000
+"""Of a traceback for the log: the end of it, which names the place."""
+
+PROGRESS_SECONDS = 0.1
+"""Between two reports of progress: often enough for a bar that moves."""
+
+ORPHAN_SECONDS = 1.0
+"""Between two looks whether the server still lives."""
+
+Progress = Callable[[float, float, str], None]
+Run = Callable[[dict[str, Any], int | None, int | None, Progress], dict[str, Any]]
+
+
+def main(given: Mapping[str, Any]) -> None:
+    """Confine this process and serve; returns when the server has closed the socket."""
+    server = socket.socket(fileno=given["socket"])
+    run = _function(given["jobs"])
+    walls = confine(given["memory_bytes"], given["output_bytes"])
+    if "privileges" not in walls:
+        threading.Thread(target=_die_with, args=(os.getppid(),), daemon=True).start()
+    server.sendall(frame({"kind": "ready", "walls": walls}))
+    while (received := _receive(server)) is not None:
+        _serve(server, run, *received)
+
+
+def frame(message: Mapping[str, Any]) -> bytes:
+    """A message as it is sent."""
+    body = orjson.dumps(message)
+    return HEADER.pack(len(body)) + body
+
+
+def _die_with(server: int) -> None:
+    """Where the kernel does not see to it: end this process, and what it started, soon after the server has ended."""
+    while os.getppid() == server:
+        time.sleep(ORPHAN_SECONDS)
+    os.killpg(0, signal.SIGKILL)
+
+
+def _function(name: str) -> Run:
+    module, _, function = name.partition(":")
+    run: Run = getattr(import_module(module), function)
+    return run
+
+
+def _receive(server: socket.socket) -> tuple[dict[str, Any], list[int]] | None:
+    """The next job and the files that came with it; None when there will be no more."""
+    header, files, _, _ = socket.recv_fds(server, HEADER.size, 2)
+    if len(header) < HEADER.size:
+        return None
+    (left,) = HEADER.unpack(header)
+    body = bytearray()
+    while len(body) < left:
+        if not (data := server.recv(left - len(body))):
+            return None
+        body += data
+    return orjson.loads(body), files
+
+
+def _serve(server: socket.socket, run: Run, request: dict[str, Any], files: list[int]) -> None:
+    source = files[0] if request["source"] else None
+    output = files[-1] if request["output"] else None
+    bound_computing(request["seconds"])
+    try:
+        server.sendall(_outcome(run, request["job"], source, output, _Reports(server)))
+    finally:
+        for file in files:
+            with suppress(OSError):  # a job may have closed it with the object that it made of it
+                os.close(file)
+
+
+def _outcome(run: Run, job: dict[str, Any], source: int | None, output: int | None, progress: Progress) -> bytes:
+    """Run the job; the frame that tells how it went."""
+    try:
+        answer = frame({"kind": "answer", "answer": run(job, source, output, progress)})
+        if len(answer) > MAX_FRAME_BYTES:
+            return frame({"kind": "too_large"})
+        return answer
+    except CannotConvert as error:
+        return frame({"kind": "refused", "detail": _sendable(error.detail)})
+    except MemoryError:
+        return frame({"kind": "out_of_memory"})
+    except BaseException as error:  # noqa: BLE001 - a library's panic is no Exception, and is to be told like one
+        if isinstance(error, OSError) and error.errno == EFBIG:
+            return frame({"kind": "too_large"})
+        trace = "".join(traceback.format_exception(error))[-MAX_TRACE_CHARACTERS:]
+        return frame({"kind": "failed", "error": type(error).__name__, "trace": _sendable(trace)})
+
+
+def _sendable(text: str) -> str:
+    """Without the halves of characters that file names can hold and JSON cannot."""
+    return text.encode("utf-8", "replace").decode()
+
+
+class _Reports:
+    """Sends progress to the server, but not more often than anybody looks."""
+
+    def __init__(self, server: socket.socket) -> None:
+        self._server = server
+        self._last = 0.0
+
+    def __call__(self, done: float, total: float, message: str) -> None:
+        now = time.monotonic()
+        if now - self._last >= PROGRESS_SECONDS:
+            self._last = now
+            self._server.sendall(frame({"kind": "progress", "done": done, "total": total, "message": message}))

@@ -1,0 +1,821 @@
+"""Downloads: what is asked for arrives, and neither a URL nor a server can make us do anything else."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import shutil
+import socket
+import ssl
+import subprocess
+import zlib
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import replace
+from ipaddress import ip_address
+from pathlib import Path
+
+import anyio
+import pytest
+
+from refdesk.documents.addresses import CheckedBackend, Reach, Resolver, is_public, parse_networks, resolve
+from refdesk.documents.fetch import (
+    MAX_SITES,
+    ROBOTS_SECONDS,
+    USER_AGENT,
+    Fetched,
+    Fetcher,
+    FetchRules,
+    KnownSites,
+    open_fetcher,
+)
+from refdesk.documents.robots import Robots
+from refdesk.errors import CannotFetch
+from tests.documents.web import Web, answer, redirect, running_web
+
+pytestmark = pytest.mark.anyio
+
+LOOPBACK = parse_networks(["127.0.0.1/32"])
+OPEN = FetchRules(allow=LOOPBACK, respect_robots=False, seconds=20)
+
+
+@pytest.fixture
+async def web() -> AsyncIterator[Web]:
+    async with running_web() as web:
+        yield web
+
+
+def answering(*answers: Sequence[str]) -> Resolver:
+    """A name server that gives one answer after the other, and the last one for ever."""
+    left = list(answers)
+
+    async def resolver(host: str, port: int) -> Sequence[str]:
+        return left.pop(0) if len(left) > 1 else left[0]
+
+    return resolver
+
+
+async def download(url: str, rules: FetchRules = OPEN, resolver: Resolver = resolve) -> tuple[Fetched, bytes]:
+    async with open_fetcher(rules, resolver=resolver) as fetcher:
+        fetched = await fetcher.fetch(url)
+        with fetched.file:
+            return fetched, fetched.file.read()
+
+
+async def refusal(url: str, rules: FetchRules = OPEN, resolver: Resolver = resolve) -> str:
+    with pytest.raises(CannotFetch) as caught:
+        await download(url, rules, resolver)
+    return str(caught.value)
+
+
+# What arrives
+
+
+async def test_a_document_arrives_with_what_its_server_said_of_it(web: Web) -> None:
+    web.pages["/guide.html"] = answer(
+        b"<p>hi",
+        content_type="Text/HTML; Charset=ISO-8859-1",
+        etag='"1"',
+        last_modified="Sun, 15 Nov 2026 00:00:00 GMT",
+    )
+    fetched, body = await download(web.url("/guide.html#part"))
+    assert body == b"<p>hi"
+    assert replace(fetched, file=None) == Fetched(  # type: ignore[arg-type]  # the file was read above
+        url=web.url("/guide.html"),
+        content_type="text/html",
+        charset="iso-8859-1",
+        file=None,  # type: ignore[arg-type]
+        size=5,
+        file_name="guide.html",
+        etag='"1"',
+        last_modified="Sun, 15 Nov 2026 00:00:00 GMT",
+        not_modified=False,
+    )
+
+
+async def test_a_document_without_a_type_has_an_empty_one(web: Web) -> None:
+    web.pages["/"] = answer(b"text")
+    fetched, _ = await download(web.url("/"))
+    assert (fetched.content_type, fetched.charset, fetched.etag) == ("", None, None)
+
+
+@pytest.mark.parametrize(("coding", "pack"), [("gzip", gzip.compress), ("deflate", zlib.compress)])
+async def test_a_packed_document_arrives_unpacked(web: Web, coding: str, pack: Callable[[bytes], bytes]) -> None:
+    web.pages["/"] = answer(pack(b"word " * 1000), content_encoding=coding)
+    fetched, body = await download(web.url("/"))
+    assert body == b"word " * 1000
+    assert fetched.size == 5000
+
+
+async def test_a_large_document_arrives_whole_and_reports_its_progress(web: Web) -> None:
+    content = bytes(range(256)) * 20_000
+    web.pages["/big"] = answer(content)
+    seen: list[tuple[float, float | None]] = []
+
+    async def progress(done: float, total: float | None, message: str) -> None:
+        assert message == "Downloading from 127.0.0.1"
+        seen.append((done, total))
+
+    async with open_fetcher(OPEN) as fetcher:
+        fetched = await fetcher.fetch(web.url("/big"), progress=progress)
+        with fetched.file:
+            assert fetched.file.read() == content
+    assert len(seen) > 2
+    assert seen == sorted(seen)
+    assert seen[-1] == (len(content), len(content))
+
+
+async def test_the_server_is_told_our_name_and_nothing_else_about_us(web: Web, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
+    monkeypatch.setenv("ALL_PROXY", "http://127.0.0.1:9")
+    web.pages["/start"] = answer(status="302 Found", location="/end", set_cookie="id=1; Path=/")
+    web.pages["/end"] = answer(b"x")
+    await download(web.url("/start"))
+    names = {line.split(":")[0].lower() for line in web.requests[-1].split("\r\n")[1:] if line}
+    assert names == {"host", "user-agent", "accept", "accept-encoding"}
+    assert f"User-Agent: {USER_AGENT}\r\n" in web.requests[-1]
+    assert f"Host: 127.0.0.1:{web.port}\r\n" in web.requests[-1]
+
+
+async def test_connections_are_used_again(web: Web) -> None:
+    web.pages["/"] = answer(b"x")
+    async with open_fetcher(OPEN) as fetcher:
+        for _ in range(3):
+            (await fetcher.fetch(web.url("/"))).file.close()
+    assert web.connections == 1
+
+
+async def test_many_downloads_at_once_do_not_mix(web: Web) -> None:
+    for number in range(50):
+        web.pages[f"/{number}"] = answer(b"%d;" % number * 1000)
+    async with open_fetcher(OPEN) as fetcher:
+
+        async def check(number: int) -> None:
+            fetched = await fetcher.fetch(web.url(f"/{number}"))
+            with fetched.file:
+                assert fetched.file.read() == b"%d;" % number * 1000
+
+        async with anyio.create_task_group() as group:
+            for number in range(50):
+                group.start_soon(check, number)
+
+
+async def test_a_copy_that_is_still_good_is_not_sent_again(web: Web) -> None:
+    web.pages["/"] = answer(status="304 Not Modified", etag='"1"')
+    async with open_fetcher(OPEN) as fetcher:
+        fetched = await fetcher.fetch(web.url("/"), etag='"1"', last_modified="Sun, 15 Nov 2026 00:00:00 GMT")
+        with fetched.file:
+            assert fetched.file.read() == b""
+    assert (fetched.not_modified, fetched.size, fetched.etag) == (True, 0, '"1"')
+    assert 'If-None-Match: "1"\r\n' in web.requests[0]
+    assert "If-Modified-Since: Sun, 15 Nov 2026 00:00:00 GMT\r\n" in web.requests[0]
+
+
+async def test_a_server_that_calls_a_copy_good_which_we_do_not_have_is_refused(web: Web) -> None:
+    web.pages["/"] = answer(status="304 Not Modified")
+    assert "304" in await refusal(web.url("/"))
+
+
+@pytest.mark.parametrize("validator", ["a\r\nX-Evil: 1", "x" * 600, "\u2028", ""])
+async def test_a_validator_that_cannot_be_sent_is_left_out(web: Web, validator: str) -> None:
+    web.pages["/"] = answer(b"x")
+    async with open_fetcher(OPEN) as fetcher:
+        (await fetcher.fetch(web.url("/"), etag=validator, last_modified=validator)).file.close()
+    assert "Evil" not in web.requests[0]
+    assert "If-" not in web.requests[0]
+
+
+# Where it may come from
+
+INTERNAL = [
+    "127.0.0.1",
+    "127.1",
+    "127.0.1",
+    "127.255.255.254",
+    "0",
+    "0.0.0.0",
+    "2130706433",
+    "017700000001",
+    "0x7f000001",
+    "0x7f.1",
+    "0x7f.0.0.1",
+    "0177.0.0.1",
+    "0177.0.0.01",
+    "00000177.1",
+    "127.0.0.1.",
+    "localhost",
+    "LOCALHOST",
+    "localhost.",
+    "LocalHost.",
+    "%31%32%37.0.0.1",
+    "127%2e0%2e0%2e1",
+    "①②⑦.⓪.⓪.①",
+    "127。0。0。1",
+    "１２７.０.０.１",
+    "ⓛocalhost",
+    "[::1]",
+    "[::]",
+    "[0:0:0:0:0:0:0:1]",
+    "[0000:0000::0001]",
+    "[::127.0.0.1]",
+    "[::ffff:127.0.0.1]",
+    "[::ffff:7f00:1]",
+    "[0:0:0:0:0:ffff:127.0.0.1]",
+    "[::ffff:0:127.0.0.1]",
+    "[64:ff9b::127.0.0.1]",
+    "[64:ff9b::7f00:1]",
+    "[64:ff9b:1::7f00:1]",
+    "[2002:7f00:1::]",
+    "[2001:0:7f00:1::]",
+    "[2a01:4f8::5efe:127.0.0.1]",
+    "[fe80::1]",
+    "[fe80::1%25lo]",
+    "[fe80::1%lo]",
+    "[::1%25lo]",
+    "[fc00::1]",
+    "[fd00:ec2::254]",
+    "[ff02::1]",
+    "[fec0::1]",
+    "10.0.0.1",
+    "172.16.0.1",
+    "192.168.0.1",
+    "169.254.169.254",
+    "169.254.43518",
+    "0xa9fea9fe",
+    "2852039166",
+    "100.64.0.1",
+    "100.100.100.200",
+    "168.63.129.16",
+    "192.0.0.192",
+    "198.18.0.1",
+    "224.0.0.1",
+    "240.0.0.1",
+    "255.255.255.255",
+    "127.0.0.1%00.example.com",
+    "example.com@127.0.0.1",
+    "127.0.0.1:80@localhost",
+    "127.0.0.1\\@example.com",
+    "127.0.0.1\t",
+    " 127.0.0.1",
+    "127.0.0.1\r\n",
+]
+
+
+@pytest.fixture
+def listeners() -> Iterator[socket.socket]:
+    """A socket on every address of this machine, of both families, that would show any connection."""
+    if not socket.has_dualstack_ipv6():
+        pytest.skip("needs IPv6")
+    with socket.create_server(("::", 0), family=socket.AF_INET6, dualstack_ipv6=True) as listener:
+        listener.setblocking(False)
+        yield listener
+
+
+def connections(listener: socket.socket) -> int:
+    count = 0
+    while True:
+        try:
+            listener.accept()[0].close()
+        except BlockingIOError:
+            return count
+        count += 1
+
+
+def reaching(listener: socket.socket) -> FetchRules:
+    """Rules under which only the address can be what is wrong."""
+    return FetchRules(ports=(listener.getsockname()[1],), seconds=20)
+
+
+def test_the_listener_would_see_a_connection(listeners: socket.socket) -> None:
+    port = listeners.getsockname()[1]
+    for host in ("127.0.0.1", "::1"):
+        socket.create_connection((host, port)).close()
+    assert connections(listeners) == 2
+
+
+@pytest.mark.parametrize("host", INTERNAL)
+async def test_no_spelling_of_an_internal_address_is_connected_to(host: str, listeners: socket.socket) -> None:
+    rules = reaching(listeners)
+    message = await refusal(f"http://{host}:{rules.ports[0]}/", rules)
+    assert message.endswith(".")
+    assert connections(listeners) == 0
+
+
+@pytest.mark.parametrize(
+    "host",
+    "[::1] [::] [::ffff:127.0.0.1] [64:ff9b::7f00:1] [2002:7f00:1::] 0 127.2 127.0.0.2 0x7f.2 169.254.169.254".split(),
+)
+async def test_no_redirect_to_an_internal_address_is_followed(host: str, web: Web, listeners: socket.socket) -> None:
+    rules = reaching(listeners)
+    web.pages["/"] = redirect(f"http://{host}:{rules.ports[0]}/")
+    await refusal(web.url("/"), replace(rules, allow=LOOPBACK, respect_robots=False))
+    assert web.paths == ["/"]
+    assert connections(listeners) == 0
+
+
+async def test_a_refusal_reads_the_same_whether_something_listens_or_not(listeners: socket.socket) -> None:
+    port = listeners.getsockname()[1]
+    rules = FetchRules(ports=(port, port + 1))
+    heard, silent = [await refusal(f"http://localhost:{number}/", rules) for number in (port, port + 1)]
+    assert heard == silent
+
+
+async def test_an_internal_name_reads_as_one_that_does_not_exist() -> None:
+    async def missing(host: str, port: int) -> Sequence[str]:
+        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+    internal = await refusal("http://wiki.corp/", FetchRules(), answering(["10.1.2.3"]))
+    assert internal == await refusal("http://wiki.corp/", FetchRules(), missing)
+    assert internal == await refusal("http://wiki.corp/", FetchRules(), answering([]))
+    assert "10.1.2.3" not in internal
+    assert internal.startswith("wiki.corp has no public address")
+
+
+async def test_a_name_server_that_is_silent_asks_for_patience() -> None:
+    async def silent(host: str, port: int) -> Sequence[str]:
+        raise socket.gaierror(socket.EAI_AGAIN, "Temporary failure in name resolution")
+
+    assert "Try again later" in await refusal("http://example.com/", FetchRules(), silent)
+
+
+@pytest.mark.parametrize(
+    "addresses",
+    [["93.184.215.14", "127.0.0.1"], ["127.0.0.1", "93.184.215.14"], ["2606:4700::1", "::1"], ["1.1.1.1", "fe80::1%2"]],
+)
+async def test_one_internal_address_spoils_the_whole_answer(addresses: list[str], listeners: socket.socket) -> None:
+    assert "no public address" in await refusal("http://both.example/", reaching(listeners), answering(addresses))
+    assert connections(listeners) == 0
+
+
+async def test_a_name_is_looked_up_once_so_that_a_second_answer_changes_nothing(web: Web) -> None:
+    web.pages["/"] = answer(b"first")
+    looked_up = []
+
+    async def rebinding(host: str, port: int) -> Sequence[str]:
+        looked_up.append(host)
+        return ["127.0.0.1"] if len(looked_up) == 1 else ["127.0.0.2"]
+
+    _, body = await download(web.url("/", "rebind.example"), OPEN, rebinding)
+    assert body == b"first"
+    assert looked_up == ["rebind.example"]
+    assert f"Host: rebind.example:{web.port}\r\n" in web.requests[0]
+
+
+async def test_a_name_that_turns_internal_between_two_hops_is_refused(web: Web) -> None:
+    web.pages["/"] = answer(status="302 Found", location="/secret", connection="close")
+    message = await refusal(web.url("/", "rebind.example"), OPEN, answering(["127.0.0.1"], ["127.0.0.2"]))
+    assert "rebind.example has no public address" in message
+    assert web.paths == ["/"]
+
+
+async def test_the_next_address_is_tried_when_one_is_dead(web: Web) -> None:
+    web.pages["/"] = answer(b"alive")
+    rules = replace(OPEN, allow=parse_networks(["127.0.0.0/8", "::1/128"]))
+    _, body = await download(web.url("/", "two.example"), rules, answering(["::1", "127.0.0.1"]))
+    assert body == b"alive"
+
+
+async def test_an_allowed_network_opens_no_other(web: Web) -> None:
+    web.pages["/"] = answer(b"x")
+    rules = replace(OPEN, allow=parse_networks(["127.0.0.2/32", "10.0.0.0/8", "::/0"]))
+    assert "no public address" in await refusal(web.url("/"), rules)
+    assert web.connections == 0
+
+
+async def test_a_port_that_serves_no_documents_is_refused_unless_its_network_is_allowed(web: Web) -> None:
+    message = await refusal("http://mail.example:25/", FetchRules(), answering(["93.184.215.14"]))
+    assert message.startswith("Port 25 of mail.example is not one")
+    web.pages["/"] = answer(b"x")
+    assert (await download(web.url("/"), OPEN))[1] == b"x"
+
+
+def test_an_internal_address_is_not_told_from_another_by_its_port() -> None:
+    reach = Reach((), (80,))
+    for port in (80, 25):
+        with pytest.raises(CannotFetch, match="no public address"):
+            reach.check("x", port, [ip_address("10.0.0.1")])
+
+
+async def test_sockets_of_the_file_system_cannot_be_reached() -> None:
+    with pytest.raises(NotImplementedError):
+        await CheckedBackend(Reach((), ()), resolve).connect_unix_socket("/run/docker.sock")
+
+
+@pytest.mark.parametrize(
+    "text", ["1.1.1.1", "8.8.8.8", "93.184.215.14", "172.15.255.255", "172.32.0.0", "2606:4700::1", "2a01:4f8::1"]
+)
+def test_ordinary_addresses_are_public(text: str) -> None:
+    assert is_public(ip_address(text))
+
+
+@pytest.mark.parametrize(
+    ("url", "said"),
+    [
+        ("ftp://example.com/a", "not an http or https URL"),
+        ("file:///etc/passwd", "not an http or https URL"),
+        ("gopher://127.0.0.1:6379/_INFO", "not an http or https URL"),
+        ("data:text/html,hi", "not an http or https URL"),
+        ("//example.com/", "not an http or https URL"),
+        ("example.com", "not an http or https URL"),
+        ("", "not an http or https URL"),
+        ("http://", "no host"),
+        ("http:///path", "no host"),
+        ("http://user:pass@example.com/", "user name or password"),
+        ("http://user@example.com/", "user name or password"),
+        ("http://example.com:0/", "port"),
+        ("http://example.com:99999/", "port"),
+        ("http://example.com:port/", "not a valid URL"),
+        ("http://exa mple.com/", "spaces"),
+        ("http://example.com/\r\nHost: evil", "spaces"),
+        ("http://example.com/\u200b", "spaces"),
+        ("http://example.com\\.evil.com/", "backslashes"),
+        ("http://[::1/", "."),
+        ("http://" + "a" * 300 + "/", "no host"),
+        ("http://example.com/" + "a" * 9000, "longer than"),
+    ],
+)
+async def test_a_url_that_is_not_plain_is_refused_with_the_reason(url: str, said: str) -> None:
+    message = await refusal(url, FetchRules(), answering(["127.0.0.1"]))
+    assert said in message
+    assert "pass@" not in message
+    assert len(message) < 400
+
+
+# Redirects
+
+
+async def test_redirects_are_followed_to_where_they_end(web: Web) -> None:
+    web.pages["/a"] = redirect("b", "301 Moved Permanently")
+    web.pages["/b"] = redirect(web.url("/c?x=1"), "307 Temporary Redirect")
+    web.pages["/c?x=1"] = answer(b"end")
+    fetched, body = await download(web.url("/a"))
+    assert (fetched.url, body) == (web.url("/c?x=1"), b"end")
+
+
+async def test_redirects_without_an_end_are_given_up(web: Web) -> None:
+    web.pages["/"] = redirect("/")
+    assert "More than 5 redirects" in await refusal(web.url("/"))
+    assert len(web.requests) == 6
+
+
+@pytest.mark.parametrize("location", ["file:///etc/passwd", "ftp://x/", "http://u:p@x/", "http://[", "/a b\\c"])
+async def test_a_redirect_to_what_is_no_plain_url_is_refused(web: Web, location: str) -> None:
+    web.pages["/"] = redirect(location)
+    await refusal(web.url("/"))
+    assert web.paths == ["/"]
+
+
+async def test_a_redirect_that_leads_nowhere_is_refused(web: Web) -> None:
+    web.pages["/"] = answer(status="302 Found")
+    assert "302 Found" in await refusal(web.url("/"))
+
+
+# Encryption
+
+
+@pytest.fixture(scope="session")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A key and a certificate for docs.example, both in one file."""
+    program = shutil.which("openssl")
+    if program is None:
+        pytest.skip("needs openssl to make a certificate")
+    file = tmp_path_factory.mktemp("tls") / "docs.pem"
+    key = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-keyout", str(file)]
+    made = subprocess.run(
+        [program, "req", "-x509", "-subj", "/CN=docs.example", "-addext", "subjectAltName=DNS:docs.example", *key],
+        capture_output=True,
+        check=True,
+    )
+    with file.open("ab") as both:
+        both.write(made.stdout)
+    return file
+
+
+Serving = Callable[[], AbstractAsyncContextManager[Web]]
+
+
+@pytest.fixture
+def secure_web(certificate: Path) -> Serving:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate)
+    return lambda: running_web(tls=context)
+
+
+async def over_tls(web: Web, certificate: Path, host: str, rules: FetchRules = OPEN) -> bytes:
+    fetcher = Fetcher(
+        rules, resolver=answering(["127.0.0.1"]), trust=lambda: ssl.create_default_context(cafile=str(certificate))
+    )
+    try:
+        fetched = await fetcher.fetch(f"https://{host}:{web.port}/")
+        with fetched.file:
+            return fetched.file.read()
+    finally:
+        await fetcher.aclose()
+
+
+async def test_the_certificate_is_checked_against_the_name_and_not_the_address(
+    secure_web: Serving, certificate: Path
+) -> None:
+    async with secure_web() as web:
+        web.pages["/"] = answer(b"safe")
+        assert await over_tls(web, certificate, "docs.example") == b"safe"
+        with pytest.raises(CannotFetch, match=r"certificate of other\.example is not valid"):
+            await over_tls(web, certificate, "other.example")
+
+
+async def test_an_encrypted_connection_is_not_left_for_an_open_one(secure_web: Serving, certificate: Path) -> None:
+    async with secure_web() as web:
+        web.pages["/"] = redirect("http://docs.example/")
+        with pytest.raises(CannotFetch, match=r"redirects from https to http://docs\.example/, which is not followed"):
+            await over_tls(web, certificate, "docs.example")
+
+
+async def test_a_server_without_tls_is_told_so(certificate: Path) -> None:
+    def greet(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"SSH-2.0-OpenSSH\r\n")
+        writer.close()
+
+    async with await asyncio.start_server(greet, "127.0.0.1", 0) as server:
+        with pytest.raises(CannotFetch, match="does not speak TLS"):
+            await over_tls(Web(port=server.sockets[0].getsockname()[1]), certificate, "docs.example")
+
+
+async def test_a_server_that_hangs_while_tls_is_agreed_on_is_left_at_the_deadline(certificate: Path) -> None:
+    left = asyncio.Event()
+
+    async def hear_out(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read()
+        writer.close()
+        left.set()
+
+    async with await asyncio.start_server(hear_out, "127.0.0.1", 0) as server:
+        web = Web(port=server.sockets[0].getsockname()[1])
+        with pytest.raises(CannotFetch, match="took longer"):
+            await over_tls(web, certificate, "docs.example", replace(OPEN, seconds=0.3))
+        with anyio.fail_after(5):
+            await left.wait()
+
+
+# Servers that mean no good
+
+
+def script(*parts: bytes, endless: bytes = b"") -> Callable[[asyncio.StreamWriter], Awaitable[None]]:
+    """Send these parts, and the last ones for ever."""
+
+    async def run(writer: asyncio.StreamWriter) -> None:
+        for part in parts:
+            writer.write(part)
+            await writer.drain()
+        while endless:
+            writer.write(endless)
+            await writer.drain()
+
+    return run
+
+
+def hanging(*parts: bytes) -> Callable[[asyncio.StreamWriter], Awaitable[None]]:
+    """Send these parts, and then nothing, without hanging up."""
+
+    async def run(writer: asyncio.StreamWriter) -> None:
+        await script(*parts)(writer)
+        await asyncio.Event().wait()
+
+    return run
+
+
+SMALL = replace(OPEN, max_bytes=100_000)
+
+
+async def test_a_document_of_just_the_size_that_may_be_is_fetched(web: Web) -> None:
+    web.pages["/"] = answer(bytes(SMALL.max_bytes))
+    assert (await download(web.url("/"), SMALL))[0].size == SMALL.max_bytes
+
+
+async def test_a_length_over_the_bound_is_refused_before_the_body(web: Web) -> None:
+    web.pages["/"] = hanging(answer(content_length="100001"))
+    assert "larger than 100000 bytes" in await refusal(web.url("/"), SMALL)
+
+
+async def test_a_body_without_a_length_is_cut_at_the_bound(web: Web) -> None:
+    web.pages["/"] = script(b"HTTP/1.1 200 OK\r\n\r\n", endless=bytes(5000))
+    assert "larger than 100000 bytes" in await refusal(web.url("/"), SMALL)
+
+
+@pytest.mark.parametrize("coding", ["gzip", "deflate"])
+async def test_a_bomb_is_cut_at_the_bound_and_not_unpacked(web: Web, coding: str) -> None:
+    packed = zlib.compressobj(9, zlib.DEFLATED, 31 if coding == "gzip" else 15)
+    bomb = b"".join(packed.compress(bytes(1 << 20)) for _ in range(300)) + packed.flush()
+    assert len(bomb) < 400_000
+    web.pages["/"] = answer(bomb, content_encoding=coding)
+    rules = replace(OPEN, max_bytes=1_000_000)
+    assert "larger than 1000000 bytes" in await refusal(web.url("/"), rules)
+
+
+@pytest.mark.parametrize("coding", ["gzip, gzip", "gzip,deflate", "br", "zstd", "compress", "x" * 500])
+async def test_a_packing_that_was_not_asked_for_is_not_undone(web: Web, coding: str) -> None:
+    web.pages["/"] = answer(b"x", content_encoding=coding)
+    message = await refusal(web.url("/"))
+    assert "which was not asked for" in message
+    assert len(message) < 300
+
+
+async def test_a_damaged_packing_is_told(web: Web) -> None:
+    web.pages["/"] = answer(b"this is no gzip", content_encoding="gzip")
+    assert "came damaged" in await refusal(web.url("/"))
+
+
+@pytest.mark.parametrize(
+    "dripping",
+    [
+        hanging(),
+        hanging(b"HTTP/1.1 200"),
+        hanging(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf"),
+        script(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", endless=b"1\r\nx\r\n"),
+        script(endless=b"HTTP/1.1 100 Continue\r\n\r\n"),
+    ],
+    ids=["silent", "half a head", "half a body", "one byte at a time", "always about to begin"],
+)
+async def test_a_server_that_never_comes_to_an_end_is_given_up_at_the_deadline(
+    web: Web, dripping: Callable[[asyncio.StreamWriter], Awaitable[None]]
+) -> None:
+    web.pages["/"] = dripping
+    with anyio.fail_after(10):
+        assert "took longer than 0.3 seconds" in await refusal(web.url("/"), replace(OPEN, seconds=0.3))
+
+
+async def test_a_name_server_that_never_answers_is_given_up_at_the_deadline() -> None:
+    async def never(host: str, port: int) -> Sequence[str]:
+        await anyio.sleep_forever()
+        return []
+
+    assert "took longer than 0.1 seconds" in await refusal("http://x.example/", replace(OPEN, seconds=0.1), never)
+
+
+async def test_a_body_in_one_byte_pieces_leaves_others_their_turn(web: Web) -> None:
+    web.pages["/"] = answer(b"1\r\nx\r\n" * 20_000 + b"0\r\n\r\n", transfer_encoding="chunked").replace(
+        b"content-length", b"x-length"
+    )
+    turns = 0
+
+    async def others() -> None:
+        nonlocal turns
+        while True:
+            await anyio.lowlevel.checkpoint()
+            turns += 1
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(others)
+        fetched, _ = await download(web.url("/"))
+        group.cancel_scope.cancel()
+    assert fetched.size == 20_000
+    assert turns > 1000
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        script(b"HTTP/1.1 200 OK\r\n", endless=b"X-Header: " + b"x" * 1000 + b"\r\n"),
+        script(b"HTTP/1.1 200 OK\r\nX: ", endless=b"x" * 1000),
+        script(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf"),
+        script(b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nab"),
+        script(b"HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n"),
+        script(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nnumber\r\n"),
+        script(b"\x00\xff" * 100 + b"\r\n\r\n"),
+        script(b"SSH-2.0-OpenSSH\r\n\r\n"),
+        script(),
+    ],
+    ids="heads header short two-lengths negative chunk noise ssh hang-up".split(),
+)
+async def test_a_server_that_does_not_keep_to_http_is_told(
+    web: Web, broken: Callable[[asyncio.StreamWriter], Awaitable[None]]
+) -> None:
+    web.pages["/"] = broken
+    assert await refusal(web.url("/")) in (
+        f"127.0.0.1 broke off, or answered {web.url('/')} with what is not valid HTTP. Check the URL, or try again.",
+        f"The connection to 127.0.0.1 broke off before {web.url('/')} was complete. Try again.",
+    )
+
+
+async def test_a_length_that_promises_too_little_is_all_that_is_read(web: Web) -> None:
+    web.pages["/"] = script(answer(b"and more", content_length="3"))
+    assert (await download(web.url("/")))[1] == b"and"
+
+
+async def test_nobody_listening_is_told(web: Web) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+    assert "could not be reached" in await refusal(f"http://127.0.0.1:{port}/")
+
+
+async def test_the_fetcher_works_on_after_failures(web: Web) -> None:
+    web.pages["/bad"] = script(b"nonsense\r\n\r\n")
+    web.pages["/good"] = answer(b"good")
+    async with open_fetcher(OPEN) as fetcher:
+        for _ in range(40):
+            with pytest.raises(CannotFetch):
+                await fetcher.fetch(web.url("/bad"))
+        fetched = await fetcher.fetch(web.url("/good"))
+        with fetched.file:
+            assert fetched.file.read() == b"good"
+
+
+@pytest.mark.parametrize(
+    ("status", "advice"),
+    [
+        ("404 Not Found", "answered 404 Not Found. Check the URL."),
+        ("403 Forbidden", "pass it on as a file"),
+        ("401 Unauthorized", "pass it on as a file"),
+        ("500 Internal Server Error", "Try again later."),
+        ("204 No Content", "no document"),
+        ("206 Partial Content", "no document"),
+        ("418 I'm a teapot", "no document"),
+        ("799 <script>", "799"),
+    ],
+)
+async def test_a_status_that_brings_no_document_is_told_with_what_to_do(web: Web, status: str, advice: str) -> None:
+    web.pages["/"] = answer(status=status)
+    message = await refusal(web.url("/"))
+    assert advice in message
+    assert "script" not in message
+
+
+async def test_a_busy_server_says_when_to_come_back(web: Web) -> None:
+    web.pages["/"] = answer(status="429 Too Many Requests", retry_after="7")
+    async with open_fetcher(OPEN) as fetcher:
+        with pytest.raises(CannotFetch, match="Try again in 7 seconds") as caught:
+            await fetcher.fetch(web.url("/"))
+    assert caught.value.retry_after == 7
+
+
+# robots.txt
+
+POLITE = replace(OPEN, respect_robots=True)
+
+
+async def test_what_a_site_asks_not_to_be_read_is_not_asked_for(web: Web) -> None:
+    web.pages["/robots.txt"] = answer(b"User-agent: *\nDisallow: /private\n")
+    web.pages["/private/a"] = web.pages["/open"] = answer(b"x")
+    async with open_fetcher(POLITE) as fetcher:
+        (await fetcher.fetch(web.url("/open"))).file.close()
+        with pytest.raises(CannotFetch, match=r"robots\.txt of 127\.0\.0\.1 asks programs not to read /private/a"):
+            await fetcher.fetch(web.url("/private/a"))
+    assert web.paths == ["/robots.txt", "/open"]
+
+
+async def test_every_hop_of_a_redirect_is_asked_about(web: Web) -> None:
+    web.pages["/robots.txt"] = answer(b"User-agent: refdesk\nDisallow: /private\n")
+    web.pages["/open"] = redirect("/private")
+    assert "asks programs not to read /private" in await refusal(web.url("/open"), POLITE)
+    assert "/private" not in web.paths
+
+
+@pytest.mark.parametrize("status", ["404 Not Found", "403 Forbidden", "410 Gone"])
+async def test_a_site_without_a_robots_txt_permits_everything(web: Web, status: str) -> None:
+    web.pages["/robots.txt"] = answer(b"User-agent: *\nDisallow: /", status=status)
+    web.pages["/"] = answer(b"x")
+    assert (await download(web.url("/"), POLITE))[1] == b"x"
+
+
+@pytest.mark.parametrize("status", ["500 Internal Server Error", "503 Service Unavailable", "429 Too Many Requests"])
+async def test_a_site_whose_robots_txt_fails_permits_nothing_and_is_asked_again(web: Web, status: str) -> None:
+    web.pages["/robots.txt"] = answer(status=status)
+    web.pages["/"] = answer(b"x")
+    async with open_fetcher(POLITE) as fetcher:
+        with pytest.raises(CannotFetch, match=r"whether 127\.0\.0\.1 may be read is not known"):
+            await fetcher.fetch(web.url("/"))
+        web.pages["/robots.txt"] = answer(b"")
+        (await fetcher.fetch(web.url("/"))).file.close()
+
+
+async def test_a_robots_txt_without_end_counts_as_far_as_it_is_read(web: Web) -> None:
+    web.pages["/robots.txt"] = script(
+        b"HTTP/1.1 200 OK\r\n\r\nUser-agent: *\nDisallow: /no\n", endless=b"# more\n" * 999
+    )
+    web.pages["/"] = answer(b"x")
+    assert (await download(web.url("/"), POLITE))[1] == b"x"
+    assert "asks programs" in await refusal(web.url("/no"), POLITE)
+
+
+async def test_a_robots_txt_cannot_lead_to_an_internal_address(web: Web, listeners: socket.socket) -> None:
+    web.pages["/robots.txt"] = redirect(f"http://[::1]:{listeners.getsockname()[1]}/")
+    web.pages["/"] = answer(b"x")
+    assert "no public address" in await refusal(web.url("/"), POLITE)
+    assert connections(listeners) == 0
+
+
+def test_the_rules_of_a_site_are_forgotten_after_an_hour() -> None:
+    now = 100.0
+    sites = KnownSites(lambda: now)
+    sites.keep("a", Robots())
+    now += ROBOTS_SECONDS - 1
+    assert sites.rules("a") == Robots()
+    now += 1
+    assert sites.rules("a") is None
+
+
+def test_only_so_many_sites_are_remembered() -> None:
+    sites = KnownSites(lambda: 0.0)
+    for number in range(MAX_SITES + 1):
+        sites.keep(str(number), Robots())
+    assert sites.rules("0") is None
+    assert sites.rules("1") == sites.rules(str(MAX_SITES)) == Robots()

@@ -1,0 +1,331 @@
+"""Opening files by name: what lies under the roots can be had, and nothing else, however it is asked for."""
+
+from __future__ import annotations
+
+import os
+import socket
+import stat
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from refdesk.documents.files import MAX_PATH_CHARACTERS, MAX_STEPS, OpenedFile, Roots
+from refdesk.errors import CannotOpen
+
+SECRET = b"from outside"
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """A folder with a guide in it, beside a folder with a secret."""
+    root = tmp_path / "docs"
+    (root / "guides").mkdir(parents=True)
+    (root / "guides" / "Install.md").write_bytes(b"# Install")
+    (root / "readme.md").write_bytes(b"# Read me")
+    (tmp_path / "outside").mkdir()
+    (tmp_path / "outside" / "secret.md").write_bytes(SECRET)
+    return root
+
+
+def content(opened: OpenedFile) -> bytes:
+    with opened:
+        return os.read(opened.fd, 1000)
+
+
+def refusal(roots: Roots, path: str) -> str:
+    with pytest.raises(CannotOpen) as caught:
+        content(roots.open(path))
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "spelling",
+    [
+        "guides/Install.md",
+        "./guides//Install.md",
+        "guides/../guides/Install.md",
+        "{root}/guides/Install.md",
+        "file://{root}/guides/Install.md",
+        "file://localhost{root}/guides/Install.md",
+        "FILE://{root}/guides/%49nstall.md#usage",
+    ],
+)
+def test_a_file_under_a_root_opens_by_every_honest_spelling(root: Path, spelling: str) -> None:
+    opened = Roots([root]).open(spelling.format(root=root))
+    assert (opened.name, opened.size, opened.path) == ("Install.md", 9, root / "guides" / "Install.md")
+    assert content(opened) == b"# Install"
+
+
+def test_leaving_the_block_closes_the_file(root: Path) -> None:
+    with Roots([root]).open("readme.md") as opened:
+        pass
+    with pytest.raises(OSError):
+        os.fstat(opened.fd)
+
+
+def test_no_descriptor_stays_open_whether_a_file_is_found_or_not(root: Path) -> None:
+    roots = Roots([root])
+    before = len(os.listdir("/dev/fd"))
+    for path in ("guides/Install.md", "guides/missing.md", "guides/Install.md/deeper", "guides", "../outside"):
+        try:
+            content(roots.open(path))
+        except CannotOpen:
+            continue
+    assert len(os.listdir("/dev/fd")) == before
+
+
+def test_relative_paths_are_tried_under_each_root_in_order(root: Path, tmp_path: Path) -> None:
+    second = tmp_path / "second"
+    second.mkdir()
+    (second / "readme.md").write_bytes(b"second")
+    (second / "only.md").write_bytes(b"only")
+    (second / "guides").write_bytes(b"a file here, a folder in the first root")
+    roots = Roots([tmp_path / "gone", root, second])
+    assert content(roots.open("readme.md")) == b"# Read me"
+    assert content(roots.open("only.md")) == b"only"
+    assert content(roots.open("guides")).startswith(b"a file here")
+    assert content(roots.open(str(second / "readme.md"))) == b"second"
+
+
+def test_a_root_may_itself_be_a_link_and_files_be_named_either_way(root: Path, tmp_path: Path) -> None:
+    (tmp_path / "current").symlink_to(root)
+    roots = Roots([tmp_path / "current"])
+    assert content(roots.open("readme.md")) == b"# Read me"
+    assert content(roots.open(str(tmp_path / "current" / "readme.md"))) == b"# Read me"
+    assert content(roots.open(str(root / "readme.md"))) == b"# Read me"
+
+
+@pytest.mark.parametrize(
+    "target", ["guides/Install.md", "./guides/../guides/Install.md", "{root}/guides/Install.md", "chain"]
+)
+def test_a_link_to_a_file_in_the_same_root_works(root: Path, target: str) -> None:
+    (root / "chain").symlink_to("guides/Install.md")
+    (root / "link.md").symlink_to(target.format(root=root))
+    opened = Roots([root]).open("link.md")
+    assert opened.path == root / "guides" / "Install.md"
+    assert content(opened) == b"# Install"
+
+
+def test_dots_behind_a_linked_folder_go_back_from_where_it_leads(root: Path) -> None:
+    (root / "guides" / "deep").mkdir()
+    (root / "short").symlink_to("guides/deep")
+    assert content(Roots([root]).open("short/../Install.md")) == b"# Install"
+
+
+ESCAPES = [
+    "../outside/secret.md",
+    "guides/../../outside/secret.md",
+    "/etc/passwd",
+    "{outside}/secret.md",
+    "{root}/../outside/secret.md",
+    "file://{outside}/secret.md",
+    "file:///..{outside}/secret.md",
+    "%2e%2e/outside/secret.md",
+    "file://{root}/%2e%2e/outside/secret.md",
+    "..\\outside\\secret.md",
+    "relative-link.md",
+    "absolute-link.md",
+    "folder-link/secret.md",
+    "sneaky-link.md",
+    "chain-link.md",
+    "root-link/etc/passwd",
+    "proc-link/1/environ",
+    "self-link/cwd/readme.md",
+    "fd-link/0",
+    "circle-link",
+    "{root}-evil/secret.md",
+    "//etc/passwd",
+    "~/secret.md",
+    "readme.md/../../outside/secret.md",
+]
+
+
+@pytest.fixture
+def trap(root: Path, tmp_path: Path) -> Path:
+    """The same folder, with links that lead out of it in all the ways there are."""
+    outside = tmp_path / "outside"
+    (tmp_path / "docs-evil").mkdir()
+    (tmp_path / "docs-evil" / "secret.md").write_bytes(SECRET)
+    for name, target in {
+        "relative-link.md": "../outside/secret.md",
+        "absolute-link.md": f"{outside}/secret.md",
+        "folder-link": str(outside),
+        "sneaky-link.md": f"{root}/../outside/secret.md",
+        "chain-link.md": "relative-link.md",
+        "root-link": "/",
+        "proc-link": "/proc",
+        "self-link": "/proc/self",
+        "fd-link": "/proc/self/fd",
+        "circle-link": "circle-link",
+    }.items():
+        (root / name).symlink_to(target)
+    return root
+
+
+@pytest.mark.parametrize("path", ESCAPES)
+def test_what_lies_outside_answers_as_what_does_not_exist(trap: Path, tmp_path: Path, path: str) -> None:
+    asked = path.format(root=trap, outside=tmp_path / "outside")
+    roots = Roots([trap])
+    there = refusal(roots, asked)
+    for secret in ("outside", "docs-evil"):
+        (tmp_path / secret / "secret.md").unlink()
+    assert refusal(roots, asked) == there
+    assert there.startswith("There is no file ")
+    assert str(trap) in there
+
+
+@pytest.mark.parametrize("path", ["", " ", "/", "..", ".", "../..", "readme.md\0", "file:", "file:///%00", "\0"])
+def test_what_names_no_file_is_refused(root: Path, path: str) -> None:
+    assert "names no file" in refusal(Roots([root]), path)
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "\ud800.md",
+        "x\udcff.md",
+        "x" * 300,
+        "a/" * 1500 + "x",
+        "file:///%ff%fe",
+        "guides/../" * (MAX_STEPS // 2) + "readme.md",
+    ],
+)
+def test_names_that_no_file_can_have_are_missing_files(root: Path, path: str) -> None:
+    message = refusal(Roots([root]), path)
+    assert message.startswith("There is no file ")
+    assert len(message) < 800
+    message.encode()
+
+
+def test_a_path_that_is_too_long_is_refused_at_once(root: Path) -> None:
+    assert "longer than" in refusal(Roots([root]), "x" * (MAX_PATH_CHARACTERS + 1))
+
+
+def test_a_file_on_another_host_is_refused(root: Path) -> None:
+    assert "another host" in refusal(Roots([root]), f"file://server{root}/readme.md")
+
+
+def test_a_folder_is_not_a_file(root: Path) -> None:
+    assert "is a folder" in refusal(Roots([root]), "guides")
+    assert "is a folder" in refusal(Roots([root]), str(root))
+
+
+def test_a_pipe_is_refused_without_waiting_for_its_writer(root: Path) -> None:
+    os.mkfifo(root / "pipe")
+    assert "not a regular file" in refusal(Roots([root]), "pipe")
+
+
+def test_a_socket_is_refused(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(root)
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind("socket")
+        assert "not a regular file" in refusal(Roots([root]), "socket")
+
+
+def test_a_device_is_refused() -> None:
+    assert stat.S_ISCHR(os.stat("/dev/null").st_mode)
+    assert "not a regular file" in refusal(Roots([Path("/dev")]), "null")
+
+
+def test_links_of_the_system_itself_are_not_followed_even_in_an_open_folder(root: Path) -> None:
+    with (root / "readme.md").open() as file:
+        assert "There is no file" in refusal(Roots([Path("/dev")]), f"fd/{file.fileno()}")
+
+
+def test_a_hard_link_is_a_file_like_any_other(root: Path, tmp_path: Path) -> None:
+    os.link(tmp_path / "outside" / "secret.md", root / "hard.md")
+    assert content(Roots([root]).open("hard.md")) == SECRET
+
+
+@pytest.mark.parametrize(
+    ("path", "nearest"),
+    [
+        ("guides/install.md", "guides/Install.md"),
+        ("guides/Instal.md", "guides/Install.md"),
+        ("readme.md ", "readme.md"),
+        ("'readme.md'", "readme.md"),
+        ("guide/Install.md", "guides"),
+    ],
+)
+def test_a_path_that_misses_narrowly_is_told_the_nearest_name(root: Path, path: str, nearest: str) -> None:
+    assert f"Did you mean {nearest!r}?" in refusal(Roots([root]), path)
+
+
+def test_a_path_outside_is_told_no_names(root: Path, tmp_path: Path) -> None:
+    assert "Did you mean" not in refusal(Roots([root]), str(tmp_path / "outside" / "secre.md"))
+    assert "Did you mean" not in refusal(Roots([root]), "../outside/secre.md")
+
+
+def test_a_desk_without_folders_says_so() -> None:
+    assert "No folder is open" in refusal(Roots([]), "readme.md")
+
+
+def swapped(inside: Path, outside: Path, place: Path, stop: threading.Event) -> Iterator[None]:
+    """Put now one thing and now the other in one place, each time in a single step."""
+    spare = place.with_name("spare")
+    while not stop.is_set():
+        for target in (inside, outside):
+            spare.symlink_to(target)
+            spare.rename(place)
+            yield
+
+
+@pytest.mark.parametrize(("place", "asked"), [("file.md", "file.md"), ("folder", "folder/secret.md")])
+def test_a_link_swapped_while_it_is_opened_never_leads_outside(
+    root: Path, tmp_path: Path, place: str, asked: str
+) -> None:
+    inside = root / "guides" / "secret.md"
+    inside.write_bytes(b"from inside")
+    outside = tmp_path / "outside" / "secret.md"
+    if place == "folder":
+        inside, outside = inside.parent, outside.parent
+    stop = threading.Event()
+    swaps = swapped(inside, outside, root / place, stop)
+    next(swaps)
+    swapper = threading.Thread(target=lambda: [None for _ in swaps])
+    swapper.start()
+    seen: set[bytes] = set()
+    refused = 0
+    try:
+        roots = Roots([root])
+        for _ in range(3000):
+            try:
+                seen.add(content(roots.open(asked)))
+            except CannotOpen:
+                refused += 1
+    finally:
+        stop.set()
+        swapper.join()
+    assert seen <= {b"from inside"}
+    assert refused, "the swaps have to happen while files are opened"
+
+
+def test_a_folder_swapped_for_a_link_while_it_is_walked_never_leads_outside(root: Path, tmp_path: Path) -> None:
+    real = root / "folder"
+    real.mkdir()
+    (real / "secret.md").write_bytes(b"from inside")
+    stop = threading.Event()
+
+    def swap() -> None:
+        while not stop.is_set():
+            real.rename(root / "aside")
+            real.symlink_to(tmp_path / "outside")
+            real.unlink()
+            (root / "aside").rename(real)
+
+    swapper = threading.Thread(target=swap)
+    swapper.start()
+    seen: set[bytes] = set()
+    try:
+        roots = Roots([root])
+        for _ in range(3000):
+            try:
+                seen.add(content(roots.open("folder/secret.md")))
+            except CannotOpen:
+                continue
+    finally:
+        stop.set()
+        swapper.join()
+    assert seen <= {b"from inside"}
