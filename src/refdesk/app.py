@@ -13,6 +13,11 @@ from typing import Any
 
 from refdesk.calls import LOCAL, Answer, Call, Caller, Handler, Policy
 from refdesk.config import Config, load, require_support
+from refdesk.documents.addresses import parse_networks
+from refdesk.documents.conversions import MAX_FILE_BYTES, Conversions
+from refdesk.documents.fetch import FetchRules, open_fetcher
+from refdesk.documents.sandbox import Limits, open_sandbox
+from refdesk.documents.store import Bounds, Store
 from refdesk.engines.embedded import open_embedded
 from refdesk.engines.port import Engine
 from refdesk.errors import EngineError
@@ -23,8 +28,12 @@ from refdesk.policy.deadline import Deadline
 from refdesk.policy.observe import Observe
 from refdesk.telemetry import Log, Metrics
 from refdesk.tools.catalogue import Catalogue
+from refdesk.tools.conversion import Conversion, default_roots
 from refdesk.tools.documentation import Documentation
+from refdesk.tools.reader import Reader
 from refdesk.tools.registry import Registry
+from refdesk.tools.shelves import Shelves
+from refdesk.tools.windows import LocalWindows, open_windows
 
 
 @asynccontextmanager
@@ -43,14 +52,37 @@ async def open_desk(
         log = log or stack.enter_context(closing(Log("warning", config.logging.format, config.logging.file)))
         engine = await stack.enter_async_context(open_embedded(config.data_path))
         await bring_in_manual(engine)
-        Documentation(engine).register(registry)
         catalogue = Catalogue(registry, config.toolsets, config.server.page_size)
+        conversions = await stack.enter_async_context(_open_conversions(config))
+        shelves = Shelves(conversions, engine)
+        local = LocalWindows(shelves, engine)
+        windows = await stack.enter_async_context(open_windows(config.reader, local))
+        Documentation(engine).register(registry)
+        Reader(shelves, windows, local, config.reader, catalogue.tools).register(registry)
+        Conversion(conversions, config.convert, default_roots(config.convert, Path.cwd(), Path.home())).register(
+            registry
+        )
         policies: list[Policy] = [
             Observe(log, metrics, registry.tools),
             *([authenticate] if config.auth.required else []),
-            Deadline(config.server.request_timeout_seconds),
+            Deadline(config.server.request_timeout_seconds, catalogue.seconds),
         ]
         yield Desk(registry, catalogue, chain(policies, catalogue), authenticate, engine, metrics)
+
+
+@asynccontextmanager
+async def _open_conversions(config: Config) -> AsyncIterator[Conversions]:
+    settings = config.convert
+    limits = Limits(workers=settings.workers, memory_bytes=settings.memory_bytes)
+    rules = FetchRules(
+        allow=parse_networks(settings.allow_networks),
+        max_bytes=MAX_FILE_BYTES,
+        seconds=settings.fetch_timeout_seconds,
+        respect_robots=settings.respect_robots,
+    )
+    bounds = Bounds(settings.keep_documents, settings.keep_bytes, settings.keep_seconds)
+    async with open_sandbox(limits) as sandbox, open_fetcher(rules) as fetcher:
+        yield Conversions(sandbox, Store(config.data_path / "converted", bounds), fetcher)
 
 
 class Desk:

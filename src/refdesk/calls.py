@@ -18,6 +18,9 @@ UserId = NewType("UserId", str)
 
 DEFAULT_TENANT = TenantId("default")
 
+WINDOW_METHOD = "internal/chunks/window"
+"""Not one of MCP's: what other services call for the chunks around a chunk."""
+
 LogLevel = Literal["debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"]
 
 
@@ -29,10 +32,12 @@ class Caller:
     tenant: TenantId = DEFAULT_TENANT
     roles: frozenset[str] = frozenset()
     authenticated: bool = False
+    local: bool = False
+    """Whether it is the owner of this process, who may read here whatever the process can."""
 
 
 ANONYMOUS = Caller()
-LOCAL = Caller(user=UserId("local"), authenticated=True)
+LOCAL = Caller(user=UserId("local"), authenticated=True, local=True)
 """The owner of this process: standard input, the command line, a program that uses the library."""
 
 

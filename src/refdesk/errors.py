@@ -32,6 +32,9 @@ BREAKER_OPEN = -32003
 RATE_LIMITED = -32004
 MISSING_CAPABILITY = -32021
 
+ERROR_META = "refdesk/error"
+"""Where the answer of a tool that failed says for programs, in `_meta`, what its text says for models."""
+
 
 class RefdeskError(Exception):
     """The root of the tree; `str(error)` is safe to show to a caller."""

@@ -16,9 +16,12 @@ from ipaddress import ip_address
 from pathlib import Path
 
 import anyio
+import anyio.lowlevel
+import httpx2
 import pytest
 
 from refdesk.documents.addresses import CheckedBackend, Reach, Resolver, is_public, parse_networks, resolve
+from refdesk.documents.answers import PIECES_PER_TURN, unpacked
 from refdesk.documents.fetch import (
     MAX_SITES,
     ROBOTS_SECONDS,
@@ -297,7 +300,8 @@ def test_the_listener_would_see_a_connection(listeners: socket.socket) -> None:
 async def test_no_spelling_of_an_internal_address_is_connected_to(host: str, listeners: socket.socket) -> None:
     rules = reaching(listeners)
     message = await refusal(f"http://{host}:{rules.ports[0]}/", rules)
-    assert message.endswith(".")
+    assert "could not be reached" not in message, "a connection was tried"
+    assert "took longer" not in message, "a connection was tried"
     assert connections(listeners) == 0
 
 
@@ -651,10 +655,12 @@ async def test_a_name_server_that_never_answers_is_given_up_at_the_deadline() ->
     assert "took longer than 0.1 seconds" in await refusal("http://x.example/", replace(OPEN, seconds=0.1), never)
 
 
-async def test_a_body_in_one_byte_pieces_leaves_others_their_turn(web: Web) -> None:
-    web.pages["/"] = answer(b"1\r\nx\r\n" * 20_000 + b"0\r\n\r\n", transfer_encoding="chunked").replace(
-        b"content-length", b"x-length"
-    )
+async def test_a_body_in_small_pieces_leaves_others_their_turn() -> None:
+    class Pieces(httpx2.AsyncByteStream):
+        async def __aiter__(self) -> AsyncIterator[bytes]:
+            for _ in range(PIECES_PER_TURN * 10):
+                yield b"x"
+
     turns = 0
 
     async def others() -> None:
@@ -665,10 +671,9 @@ async def test_a_body_in_one_byte_pieces_leaves_others_their_turn(web: Web) -> N
 
     async with anyio.create_task_group() as group:
         group.start_soon(others)
-        fetched, _ = await download(web.url("/"))
+        assert b"".join([piece async for piece in unpacked(httpx2.Response(200, stream=Pieces()))]) != b""
         group.cancel_scope.cancel()
-    assert fetched.size == 20_000
-    assert turns > 1000
+    assert turns >= 9
 
 
 @pytest.mark.parametrize(

@@ -5,9 +5,12 @@ from __future__ import annotations
 import os
 import socket
 import stat
-import threading
+import subprocess
+import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -262,70 +265,59 @@ def test_a_desk_without_folders_says_so() -> None:
     assert "No folder is open" in refusal(Roots([]), "readme.md")
 
 
-def swapped(inside: Path, outside: Path, place: Path, stop: threading.Event) -> Iterator[None]:
-    """Put now one thing and now the other in one place, each time in a single step."""
-    spare = place.with_name("spare")
-    while not stop.is_set():
-        for target in (inside, outside):
-            spare.symlink_to(target)
-            spare.rename(place)
+SWAPPER = """
+import os, sys
+place, inside, outside = sys.argv[1:]
+print("ready", flush=True)
+while os.getppid() == {parent}:
+    os.link(inside, place + ".spare")
+    os.rename(place + ".spare", place)
+    os.symlink(outside, place + ".spare")
+    os.rename(place + ".spare", place)
+"""
+
+
+@contextmanager
+def swapping(place: Path, inside: Path, outside: Path) -> Iterator[None]:
+    """Another process puts now a file and now a link to the outside in one place, each in a single step."""
+    program = SWAPPER.format(parent=os.getpid())
+    command = [sys.executable, "-I", "-S", "-c", program, str(place), str(inside), str(outside)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+        try:
+            assert process.stdout is not None
+            process.stdout.readline()
             yield
+        finally:
+            process.kill()
 
 
-@pytest.mark.parametrize(("place", "asked"), [("file.md", "file.md"), ("folder", "folder/secret.md")])
-def test_a_link_swapped_while_it_is_opened_never_leads_outside(
-    root: Path, tmp_path: Path, place: str, asked: str
-) -> None:
-    inside = root / "guides" / "secret.md"
-    inside.write_bytes(b"from inside")
-    outside = tmp_path / "outside" / "secret.md"
-    if place == "folder":
-        inside, outside = inside.parent, outside.parent
-    stop = threading.Event()
-    swaps = swapped(inside, outside, root / place, stop)
-    next(swaps)
-    swapper = threading.Thread(target=lambda: [None for _ in swaps])
-    swapper.start()
+def test_a_file_swapped_for_a_link_in_thousands_of_races_never_leads_outside(root: Path, tmp_path: Path) -> None:
     seen: set[bytes] = set()
     refused = 0
-    try:
-        roots = Roots([root])
-        for _ in range(3000):
+    roots = Roots([root])
+    with swapping(root / "place.md", root / "readme.md", tmp_path / "outside" / "secret.md"):
+        for _ in range(5000):
             try:
-                seen.add(content(roots.open(asked)))
+                seen.add(content(roots.open("place.md")))
             except CannotOpen:
                 refused += 1
-    finally:
-        stop.set()
-        swapper.join()
-    assert seen <= {b"from inside"}
+    assert seen == {b"# Read me"}
     assert refused, "the swaps have to happen while files are opened"
 
 
-def test_a_folder_swapped_for_a_link_while_it_is_walked_never_leads_outside(root: Path, tmp_path: Path) -> None:
-    real = root / "folder"
-    real.mkdir()
-    (real / "secret.md").write_bytes(b"from inside")
-    stop = threading.Event()
+@pytest.mark.parametrize(("place", "asked"), [("readme.md", "readme.md"), ("guides", "guides/secret.md")])
+def test_a_link_put_in_just_between_look_and_opening_is_not_followed(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str, asked: str
+) -> None:
+    (root / "guides" / "secret.md").write_bytes(b"from inside")
+    look = os.stat
 
-    def swap() -> None:
-        while not stop.is_set():
-            real.rename(root / "aside")
-            real.symlink_to(tmp_path / "outside")
-            real.unlink()
-            (root / "aside").rename(real)
+    def look_then_swap(name: str, **how: Any) -> os.stat_result:
+        found = look(name, **how)
+        if name == place:
+            (root / place).rename(tmp_path / "aside")
+            (root / place).symlink_to(tmp_path / "outside" / ("secret.md" if place == asked else ""))
+        return found
 
-    swapper = threading.Thread(target=swap)
-    swapper.start()
-    seen: set[bytes] = set()
-    try:
-        roots = Roots([root])
-        for _ in range(3000):
-            try:
-                seen.add(content(roots.open("folder/secret.md")))
-            except CannotOpen:
-                continue
-    finally:
-        stop.set()
-        swapper.join()
-    assert seen <= {b"from inside"}
+    monkeypatch.setattr(os, "stat", look_then_swap)
+    assert "There is no file" in refusal(Roots([root]), asked)

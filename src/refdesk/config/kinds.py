@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from ipaddress import ip_network
 from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import urlsplit
@@ -114,6 +115,13 @@ def _sha256(value: SecretStr | None) -> SecretStr | None:
     return SecretStr(digits) if digits else None
 
 
+def _network(value: str) -> str:
+    try:
+        return str(ip_network(value.strip(), strict=False))
+    except ValueError:
+        raise ValueError("an address or network such as 10.0.0.0/8") from None
+
+
 def _has_scheme(url: str, schemes: tuple[str, ...]) -> bool:
     try:
         parts = urlsplit(url)
@@ -153,6 +161,8 @@ RedisUrl = Annotated[Url, AfterValidator(_redis_url)]
 Key = Annotated[SecretStr | None, AfterValidator(_usable_key)]
 Sha256 = Annotated[SecretStr | None, AfterValidator(_sha256)]
 Texts = Annotated[tuple[str, ...], BeforeValidator(split_commas)]
+Networks = Annotated[tuple[Annotated[str, AfterValidator(_network)], ...], BeforeValidator(split_commas)]
+Paths = Annotated[tuple[Annotated[Path, AfterValidator(_usable_path)], ...], BeforeValidator(split_commas)]
 Hosts = Annotated[tuple[Annotated[str, AfterValidator(_host)], ...], BeforeValidator(split_commas)]
 Origins = Annotated[tuple[Annotated[str, AfterValidator(_origin)], ...], BeforeValidator(split_commas)]
 

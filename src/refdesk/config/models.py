@@ -217,12 +217,47 @@ class ReaderConfig(Part):
     retrieval_window_url: kinds.OptionalWebUrl = Field(
         None, description="A service that is asked for the chunks around a chunk, in place of the engine."
     )
+    retrieval_api_key: kinds.OptionalSecret = Field(None, description="The API key for that service.")
     retrieval_timeout_seconds: kinds.Seconds = Field(5, description="How long that service may take.")
     max_window_radius: kinds.Whole = Field(5, ge=0, description="The most chunks returned on each side of a chunk.")
     blocklist_keywords: kinds.Texts = Field((), description="Words that must not appear in the text returned.")
     blocklist_action: Annotated[Literal["refuse", "redact"], kinds.AnyCase] = Field(
         "refuse", description="Whether text with such a word is refused, or returned without the word."
     )
+
+
+class ConvertConfig(Part):
+    """What may be converted, with how much effort, and how long it is kept."""
+
+    local_files: bool = Field(True, description="Whether tools may name files on this machine.")
+    roots: kinds.Paths = Field(
+        (),
+        description=(
+            "The folders that such files must be in; when not set, the folder that the server was started in, unless "
+            "that is a home folder or the whole disk."
+        ),
+    )
+    client_roots: Annotated[Literal["local", "all", "none"], kinds.AnyCase] = Field(
+        "local",
+        description=(
+            "Whose MCP roots are open as well: `local` takes those of a client on standard input and output, `all` "
+            "those of any client, which then reads whatever this process can."
+        ),
+    )
+    workers: kinds.Whole = Field(2, ge=1, le=64, description="How many conversions run at a time, per process.")
+    memory_bytes: kinds.Bytes = Field(
+        1_073_741_824, ge=268_435_456, description="The most memory that a conversion may use."
+    )
+    keep_seconds: kinds.Seconds = Field(86_400, description="How long a converted document is kept after its last use.")
+    keep_bytes: kinds.Bytes = Field(
+        1_073_741_824, ge=1, description="The most that a tenant's converted documents hold."
+    )
+    keep_documents: kinds.Whole = Field(500, ge=1, description="The most converted documents that a tenant has.")
+    fetch_timeout_seconds: kinds.Seconds = Field(60, description="How long the download of a URL may take.")
+    allow_networks: kinds.Networks = Field(
+        (), description="Networks that URLs may lead to although they are not public, such as 10.1.0.0/16."
+    )
+    respect_robots: bool = Field(True, description="Whether a site's robots.txt is asked before a page is fetched.")
 
 
 class DownstreamConfig(Part):
@@ -243,7 +278,7 @@ class Config(Part):
         None, description="The folder that the data lives in; the platform's user data folder when not set."
     )
     toolsets: Annotated[tuple[Annotated[Toolset, kinds.AnyCase], ...], BeforeValidator(kinds.split_commas)] = Field(
-        ("docs",), description="The toolsets that are switched on."
+        ("docs", "reader", "convert"), description="The toolsets that are switched on."
     )
     project: kinds.OptionalText = Field(
         None, description="The current project's name, for clients that do not announce a root."
@@ -257,6 +292,7 @@ class Config(Part):
     monitoring: MonitoringConfig = MonitoringConfig()
     projects: ProjectsConfig = ProjectsConfig()
     reader: ReaderConfig = ReaderConfig()
+    convert: ConvertConfig = ConvertConfig()
     downstream: DownstreamConfig = DownstreamConfig()
     sources: Mapping[str, str] = Field(default_factory=dict, repr=False, exclude=True)
 

@@ -11,7 +11,6 @@ NO_EFFECT_YET = (
     "cache.",
     "circuit_breaker.",
     "monitoring.sentry.",
-    "reader.",
     "downstream.",
 )
 """Settings, or whole sections, whose parts of the product are not there yet."""
@@ -19,7 +18,8 @@ NO_EFFECT_YET = (
 REFUSED = frozenset({"r2r.api_url"})
 """Not without effect: a desk that is told to answer from R2R does not start."""
 
-TOOLSETS_WITH_TOOLS = frozenset({"docs"})
+TOOLSETS_WITH_TOOLS = ("docs", "reader", "convert")
+_THERE = ", ".join(TOOLSETS_WITH_TOOLS)
 
 
 def has_no_effect_yet(key: str) -> bool:
@@ -41,8 +41,8 @@ def require_support(config: Config) -> None:
         problems.append(f"{source}: r2r.api_url: this version keeps documents in its embedded engine only; unset it")
     source = config.sources.get("toolsets", "configuration")
     empty = [toolset for toolset in config.toolsets if toolset not in TOOLSETS_WITH_TOOLS]
-    problems += [f"{source}: toolsets: {toolset} has no tools in this version; there is docs" for toolset in empty]
+    problems += [f"{source}: toolsets: {toolset} has no tools in this version; there are {_THERE}" for toolset in empty]
     if not config.toolsets:
-        problems.append(f"{source}: toolsets: none is switched on; there is docs")
+        problems.append(f"{source}: toolsets: none is switched on; there are {_THERE}")
     if problems:
         raise ConfigError(problems)

@@ -9,7 +9,8 @@ import os
 from collections.abc import Callable
 from typing import Any
 
-from refdesk.documents.convert import FORMATS, PageRange, Source, convert_source, format_of
+from refdesk.documents.convert import PageRange, Source, convert_source, format_of
+from refdesk.documents.convert.formats import wrong_format
 from refdesk.documents.convert.source import Progress
 from refdesk.documents.model import Document
 from refdesk.documents.shelf import Shelf, pack
@@ -65,9 +66,7 @@ def _require_expected(job: dict[str, Any], name: str, found: str) -> None:
     expected: list[str] = job.get("expected") or []
     if not expected or found in expected:
         return
-    tool = job["tools"].get(found)
-    advice = f"call {tool} for it" if tool else "it cannot be converted as such"
-    raise CannotConvert(f"{name} is {FORMATS[found].title}, not {FORMATS[expected[0]].title}; {advice}.")
+    raise CannotConvert(wrong_format(name, found, expected, job["tools"]))
 
 
 def _exported(document: Document, to: str) -> bytes:

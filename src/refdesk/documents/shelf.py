@@ -45,6 +45,9 @@ SHELF_VERSION = 1
 ESTIMATED_PAGE = 3000
 """Characters on a page of a document without pages: about 500 words, as on paper."""
 
+SNIPPET_WORDS = 60
+"""About three sentences around a match."""
+
 _SCHEMA = """
 CREATE TABLE about (body BLOB NOT NULL);
 CREATE TABLE blocks (position INTEGER PRIMARY KEY, page INTEGER NOT NULL, body BLOB NOT NULL);
@@ -78,6 +81,11 @@ class About:
     tags: tuple[str, ...]
     properties: Mapping[str, str]
     warnings: tuple[str, ...]
+
+    @property
+    def first_page(self) -> int:
+        """The first page that is here: not 1 where only some of a file were converted."""
+        return self.page_sizes[0][0] if self.page_sizes else 1
 
 
 def pack(document: Document) -> bytes:
@@ -247,18 +255,18 @@ class Shelf:
         row = self._database.execute("SELECT * FROM sections WHERE id = ?", (id,)).fetchone()
         return _section(row) if row else None
 
-    def search(self, query: str, limit: int) -> list[tuple[Chunk, float]]:
-        """The chunks that match best, each with its score; the higher, the better."""
+    def search(self, query: str, limit: int) -> list[tuple[Chunk, str, float]]:
+        """The chunks that match best, each with the words around the match and its score; the higher, the better."""
         words = re.findall(r"\w+", query)[:50]
         if not words:
             return []
         expression = " OR ".join(f'"{word}"' for word in words)
         rows = self._database.execute(
-            "SELECT chunks.*, -bm25(words, 2.0, 1.0) FROM words JOIN chunks ON position = words.rowid "
-            "WHERE words MATCH ? ORDER BY rank LIMIT ?",
-            (expression, limit),
+            "SELECT chunks.*, snippet(words, 1, '', '', '…', ?) AS around, -bm25(words, 2.0, 1.0) AS score FROM words "
+            "JOIN chunks ON position = words.rowid WHERE words MATCH ? ORDER BY score DESC, position LIMIT ?",
+            (SNIPPET_WORDS, expression, limit),
         )
-        return [(_chunk(row[:-1]), round(row[-1], 4)) for row in rows]
+        return [(_chunk(row[:-2]), row[-2], round(row[-1], 4)) for row in rows]
 
     def window(self, anchor: str, before: int, after: int) -> list[Chunk] | None:
         """The chunks around one; None when the document has no such chunk."""

@@ -5,6 +5,7 @@ the file's, and reading it makes it young again. A handle is made of the tenant,
 the same bytes have the same handle, and so are converted once.
 
     converted/<tenant>/<handle>.sqlite      a document
+    converted/<tenant>/<handle>.markdown    the same in another form, once somebody wanted it
     converted/<tenant>/<address>.url        what a URL last gave
     converted/<name>.part                   being written
 """
@@ -30,6 +31,9 @@ from refdesk.documents.shelf import SHELF_VERSION, NotAShelf, Shelf
 
 HANDLE = re.compile(r"doc-[a-z2-7]{26}")
 """What a handle looks like: 130 bits, which cannot be guessed."""
+
+DOCUMENT = "sqlite"
+"""The form that all others are made from."""
 
 STALE_PART_SECONDS = 3600
 """A file that is being written is finished or given up long before; what a crash left behind is removed then."""
@@ -81,6 +85,16 @@ class Store:
             os.utime(path)
         return shelf
 
+    def open_file(self, tenant: TenantId, handle: str, form: str = DOCUMENT) -> IO[bytes] | None:
+        """The file of a document itself, or of one of its other forms."""
+        path = self._path(tenant, handle, form)
+        if path is None or not self._is_young(path):
+            return None
+        try:
+            return path.open("rb")
+        except FileNotFoundError:
+            return None
+
     @contextmanager
     def writing(self) -> Iterator[IO[bytes]]:
         """A file to write a document to, gone at the end unless it was kept."""
@@ -91,9 +105,9 @@ class Store:
             finally:
                 Path(file.name).unlink(missing_ok=True)
 
-    def keep(self, tenant: TenantId, handle: str, file: IO[bytes]) -> None:
-        """Put a written document in its place, and let go of what there is no room for."""
-        path = self._path(tenant, handle)
+    def keep(self, tenant: TenantId, handle: str, file: IO[bytes], form: str = DOCUMENT) -> None:
+        """Put a written file in its place, and let go of what there is no room for."""
+        path = self._path(tenant, handle, form)
         if path is None:
             raise ValueError(f"{handle!r} is no handle")
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -125,7 +139,7 @@ class Store:
             if path.suffix == ".url":
                 wanted = age <= self._bounds.seconds
             else:
-                room, count = room - size, count - 1
+                room, count = room - size, count - (path.suffix == f".{DOCUMENT}")
                 wanted = path == keep or (age <= self._bounds.seconds and room >= 0 and count >= 0)
             if not wanted:
                 path.unlink(missing_ok=True)
@@ -141,8 +155,8 @@ class Store:
         except FileNotFoundError:
             return False
 
-    def _path(self, tenant: TenantId, handle: str) -> Path | None:
-        return self._tenant_folder(tenant) / f"{handle}.sqlite" if HANDLE.fullmatch(handle) else None
+    def _path(self, tenant: TenantId, handle: str, form: str = DOCUMENT) -> Path | None:
+        return self._tenant_folder(tenant) / f"{handle}.{form}" if HANDLE.fullmatch(handle) else None
 
     def _url_path(self, tenant: TenantId, url: str) -> Path:
         return self._tenant_folder(tenant) / f"{hashlib.sha256(url.encode()).hexdigest()[:40]}.url"

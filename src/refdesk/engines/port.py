@@ -47,6 +47,17 @@ class Document:
 
 
 @dataclass(frozen=True, slots=True)
+class Passage:
+    """A chunk of a document, in its place."""
+
+    chunk_id: str
+    section: str
+    path: tuple[str, ...]
+    page: int | None
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class Hit:
     """A passage that matches a query; the higher the score, the better."""
 
@@ -72,6 +83,12 @@ class Engine(Protocol):
 
     async def document_ids(self, tenant: TenantId, *, prefix: str = "", limit: int = 100) -> Sequence[str]:
         """Ids that begin with the prefix, in order."""
+        ...
+
+    async def window(
+        self, tenant: TenantId, document_id: str, chunk_id: str, *, before: int, after: int
+    ) -> Sequence[Passage] | None:
+        """The chunks around one that a search gave, in reading order; None when the document has no such chunk."""
         ...
 
     def sets(self, tenant: TenantId) -> Sequence[DocumentationSet]:

@@ -13,6 +13,8 @@ from refdesk.config import ServerConfig
 from refdesk.errors import ProtocolError, RefdeskError
 from refdesk.inbound.asgi import JSON, Receive, Reject, Send, respond, respond_json
 from refdesk.inbound.envelope import parse
+from refdesk.inbound.internal import PATHS as INTERNAL_PATHS
+from refdesk.inbound.internal import Internal
 from refdesk.inbound.services import Services
 from refdesk.inbound.visitor import Visitor
 from refdesk.inbound.watch import Watches
@@ -37,6 +39,7 @@ class Endpoints:
         self._settings = settings
         self._watches = watches
         self._metrics_on = metrics
+        self._internal = Internal(services)
         self.draining = False
 
     async def page(self, path: str, visitor: Visitor | None, send: Send) -> None:
@@ -54,15 +57,19 @@ class Endpoints:
                 assert visitor is not None
                 await self._answer("tools/list", {}, visitor, send)
 
-    async def call_tool(self, name: str, body: bytes, visitor: Visitor, receive: Receive, send: Send) -> None:
-        """A tool with its arguments as the body."""
+    async def post(self, path: str, body: bytes, visitor: Visitor, receive: Receive, send: Send) -> None:
+        """A tool with its arguments as the body, or what another service asks for."""
         try:
-            arguments = parse(body, max_depth=self._settings.max_json_depth) if body else {}
+            parsed = parse(body, max_depth=self._settings.max_json_depth) if body else {}
         except ProtocolError as error:
             await _respond_error(send, error)
             return
         with self._watches.over(receive):
-            await self._answer("tools/call", {"name": name, "arguments": arguments}, visitor, send)
+            if path in INTERNAL_PATHS:
+                await respond_json(send, *await self._internal.answer(path, parsed, visitor))
+            else:
+                params = {"name": path.removeprefix(f"{TOOLS}/"), "arguments": parsed}
+                await self._answer("tools/call", params, visitor, send)
 
     async def _answer(self, method: str, params: dict[str, Any], visitor: Visitor, send: Send) -> None:
         call = Call(method, params, visitor.caller, trace_id=visitor.trace_id, toolsets=visitor.toolsets)

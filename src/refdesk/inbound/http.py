@@ -33,6 +33,7 @@ from refdesk.inbound.asgi import (
 from refdesk.inbound.body import BodyReader
 from refdesk.inbound.endpoints import OPEN_PAGES, PAGES, TOOLS, Endpoints
 from refdesk.inbound.envelope import Notification, Request, id_of, parse, read_message
+from refdesk.inbound.internal import PATHS as INTERNAL_PATHS
 from refdesk.inbound.lanes import SdkLanes
 from refdesk.inbound.mcp import SdkServer
 from refdesk.inbound.newest import VERSION as NEWEST_VERSION
@@ -98,8 +99,8 @@ class HttpApp:
             await respond(send, 204, b"")
         elif path == MCP and method in ("GET", "DELETE") and b"mcp-session-id" in headers:
             await self._sdk.handle_session(self._visitor(scope, headers), scope, receive, send)
-        elif path.startswith(f"{TOOLS}/") and method == "POST":
-            await self._post_tool(scope, receive, send, headers)
+        elif (path.startswith(f"{TOOLS}/") or path in INTERNAL_PATHS) and method == "POST":
+            await self._post_json(scope, receive, send, headers)
         elif path in PAGES and method in ("GET", "HEAD"):
             visitor = None if path in OPEN_PAGES else self._visitor(scope, headers)
             await self._endpoints.page(path, visitor, send)
@@ -151,12 +152,12 @@ class HttpApp:
             stopped = Overloaded("The server is stopping; ask again in a moment", retry_after=1.0)
             await respond(send, 503, encode_error(id_of(parsed), stopped), JSON, CLOSE, (b"retry-after", b"1"))
 
-    async def _post_tool(self, scope: Scope, receive: Receive, send: Send, headers: Headers) -> None:
+    async def _post_json(self, scope: Scope, receive: Receive, send: Send, headers: Headers) -> None:
         visitor = self._visitor(scope, headers)
         _check_json(headers)
         body = await self.bodies.read(receive, headers.get(b"content-length"))
         try:
-            await self._endpoints.call_tool(scope["path"].removeprefix(f"{TOOLS}/"), body, visitor, receive, send)
+            await self._endpoints.post(scope["path"], body, visitor, receive, send)
         finally:
             self.bodies.release(body)
 
@@ -183,7 +184,7 @@ class HttpApp:
             session = " without an Mcp-Session-Id" if method in ("GET", "DELETE") else ""
             detail = f"{method} is not for /mcp{session}; send JSON-RPC with POST"
             return Reject(405, {"detail": detail}, ((b"allow", b"POST, GET, DELETE, OPTIONS"),))
-        if path in PAGES or path.startswith(f"{TOOLS}/"):
+        if path in PAGES or path.startswith(f"{TOOLS}/") or path in INTERNAL_PATHS:
             allowed = b"GET, HEAD, OPTIONS" if path in PAGES else b"POST, OPTIONS"
             return Reject(405, {"detail": f"{method} is not for {path}"}, ((b"allow", allowed),))
         return Reject(404, {"detail": f"There is nothing at {path}; the MCP endpoint is /mcp"})

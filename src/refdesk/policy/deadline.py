@@ -3,15 +3,34 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 from refdesk.calls import Answer, Call, Handler
 from refdesk.errors import DeadlineExceeded
 
 
 class Deadline:
-    """The same bound for every call, counted from the moment it passed the door.
+    """A bound for every call, counted from the moment it passed the door: the common one, or its tool's own."""
 
-    Calls are written down in the order in which they will be due, so that one timer, for the first of them, is enough;
+    def __init__(self, seconds: float, own_seconds: Callable[[Call], float | None] = lambda _: None) -> None:
+        self._common = _Queue(seconds)
+        self._own_seconds = own_seconds
+        self._queues: dict[float, _Queue] = {}
+
+    async def __call__(self, call: Call, proceed: Handler) -> Answer:
+        return await self._queue(call).run(call, proceed)
+
+    def _queue(self, call: Call) -> _Queue:
+        seconds = self._own_seconds(call)
+        if seconds is None:
+            return self._common
+        return self._queues.setdefault(seconds, _Queue(seconds))
+
+
+class _Queue:
+    """Calls with the same bound.
+
+    They are written down in the order in which they will be due, so that one timer, for the first of them, is enough;
     a time-out of its own for each would be the dearest part of a short call.
     """
 
@@ -22,7 +41,7 @@ class Deadline:
         # A desk lives in one loop; asking for it costs a system call each time before Python 3.12.
         self._loop = asyncio.get_running_loop()
 
-    async def __call__(self, call: Call, proceed: Handler) -> Answer:
+    async def run(self, call: Call, proceed: Handler) -> Answer:
         running = _Running(asyncio.current_task(self._loop))
         due = self._running[running] = self._loop.time() + self._seconds
         if self._timer is None:

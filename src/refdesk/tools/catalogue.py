@@ -12,6 +12,7 @@ from typing import Any
 
 from refdesk.calls import Answer, Call, text_content, tool_answer
 from refdesk.errors import (
+    ERROR_META,
     InvalidArguments,
     MethodNotFound,
     Problem,
@@ -50,7 +51,7 @@ class Catalogue:
 
     async def __call__(self, call: Call) -> Answer:
         """Answer one call."""
-        method = self._methods.get(call.method)
+        method = self._methods.get(call.method) or self._registry.methods.get(call.method)
         if method is None:
             raise MethodNotFound(call.method)
         return Answer(await method(call))
@@ -64,6 +65,11 @@ class Catalogue:
         """A tool's input schema, before live choices are filled in."""
         tool = self.tool(name)
         return tool.input_schema if tool is not None else None
+
+    def seconds(self, call: Call) -> float | None:
+        """How long a call may take, where its tool says so itself."""
+        tool = self._registry.tools.get(call.target) if call.method == "tools/call" else None
+        return tool.seconds if tool is not None else None
 
     def is_plain(self, method: str, target: str) -> bool:
         """Whether a bare request and a bare answer are all that a call needs."""
@@ -90,7 +96,7 @@ class Catalogue:
             arguments = call.params.get("arguments")
             return await tool({} if arguments is None else arguments, call)
         except ToolFailure as failure:
-            return tool_answer([text_content(failure.detail)], is_error=True)
+            return {**tool_answer([text_content(failure.detail)], is_error=True), "_meta": {ERROR_META: failure.data}}
 
     async def _list_resources(self, call: Call) -> dict[str, Any]:
         listings = (listing for resources in self._registry.resources for listing in resources.listing(call))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, Any
 from urllib.parse import unquote
@@ -16,18 +14,12 @@ from refdesk.errors import DocumentNotFound, InvalidArguments, Problem
 from refdesk.problems import nearest_name, shortened
 from refdesk.tools.registry import Prompt, PromptArgument, Registry, Tool
 from refdesk.tools.schema import Arguments
+from refdesk.tools.text import CHARACTERS_PER_TOKEN, DEFAULT_TOKENS, MaxTokens, TextPage, cut_before
 
 TOOLSET = "docs"
 ALL = "all"
 
-DEFAULT_TOKENS = 1800
-"""About 7 kB: five passages, and small beside what else is in a model's window."""
-
-CHARACTERS_PER_TOKEN = 4
-"""The usual estimate for English text; used where no tokenizer is at hand."""
-
 Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
-MaxTokens = Annotated[int | None, Field(ge=100, le=20_000, description="Budget of the answer; default 1800.")]
 
 
 class SearchDocumentation(Arguments):
@@ -111,8 +103,8 @@ class Documentation:
         document = await self._engine.read(tenant, arguments.document_id)
         if document is None:
             raise DocumentNotFound(await self._not_found(tenant, arguments.document_id))
-        start = _decode_cursor(arguments.cursor, document)
-        return _page_answer(document, start, (arguments.max_tokens or DEFAULT_TOKENS) * CHARACTERS_PER_TOKEN)
+        page = TextPage.of(document.text, arguments.cursor, arguments.max_tokens or DEFAULT_TOKENS)
+        return _page_answer(document, page)
 
     async def answer_from_docs(self, given: Mapping[str, str], call: Call) -> dict[str, Any]:
         doc_type = given.get("doc_type") or ALL
@@ -231,45 +223,14 @@ def _metadata(info: DocumentInfo) -> dict[str, Any]:
 
 
 def _excerpt(text: str, room: int) -> str:
-    return text if len(text) <= room else f"{text[: _cut_before(text, room)].rstrip()} […]"
+    return text if len(text) <= room else f"{text[: cut_before(text, room)].rstrip()} […]"
 
 
-def _cut_before(text: str, end: int) -> int:
-    """The last good place to stop before `end`: a paragraph, a line, a sentence, a word."""
-    for mark in ("\n\n", "\n", ". ", " "):
-        found = text.rfind(mark, end // 2, end)
-        if found > 0:
-            return found + (1 if mark == ". " else 0)
-    return end
-
-
-def _page_answer(document: Document, start: int, room: int) -> dict[str, Any]:
-    rest = document.text[start:]
-    end = start + (len(rest) if len(rest) <= room else _cut_before(rest, room))
-    page = document.text[start:end].strip("\n")
-    meta: dict[str, Any] = {"metadata": _metadata(document.info), "tokens": len(page) // CHARACTERS_PER_TOKEN}
-    note = f"(Source: {_source(document.info)}; about {meta['tokens']} tokens"
-    if end < len(document.text):
-        meta["nextCursor"] = _encode_cursor(end, document)
-        note += f"; characters {start}–{end} of {len(document.text)}, go on with cursor {meta['nextCursor']!r}"
-    return tool_answer([text_content(f"{page}\n\n{note})", **meta)])
-
-
-def _encode_cursor(position: int, document: Document) -> str:
-    return f"{position}-{_fingerprint(document)}"
-
-
-def _decode_cursor(cursor: str | None, document: Document) -> int:
-    if cursor is None:
-        return 0
-    match = re.fullmatch(r"(\d{1,9})-([0-9a-f]{8})", cursor)
-    if match is None or int(match[1]) >= len(document.text):
-        raise InvalidArguments([Problem("cursor", "is not one that this document gave")])
-    if match[2] != _fingerprint(document):
-        raise InvalidArguments([Problem("cursor", "the document has changed since; start again without it")])
-    return int(match[1])
-
-
-def _fingerprint(document: Document) -> str:
-    """Ties a cursor to the text that it was given for."""
-    return hashlib.sha256(document.text.encode()).hexdigest()[:8]
+def _page_answer(document: Document, page: TextPage) -> dict[str, Any]:
+    text = page.text.strip("\n")
+    meta: dict[str, Any] = {"metadata": _metadata(document.info), "tokens": page.tokens}
+    source = f"(Source: {_source(document.info)}; about {page.tokens} tokens)"
+    if page.next_cursor is not None:
+        meta["nextCursor"] = page.next_cursor
+        source += f"\n{page.note()}"
+    return tool_answer([text_content(f"{text}\n\n{source}", **meta)])

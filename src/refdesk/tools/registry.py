@@ -66,6 +66,8 @@ class Tool(Generic[A]):
     """The input schema as it is to be published, where the model alone cannot say it."""
     talks: bool = False
     """Whether it reports to or asks the client while it works, and so needs a connection that can carry that."""
+    seconds: float | None = None
+    """How long a call may take, where that is not what holds for all."""
     meta: Mapping[str, Any] | None = None
 
     def listing(self, call: Call) -> dict[str, Any]:
@@ -196,6 +198,8 @@ class Registry:
         self.tools: dict[str, Tool[Any]] = {}
         self.prompts: dict[str, Prompt] = {}
         self.resources: list[Resources] = []
+        self.methods: dict[str, Callable[[Call], Awaitable[dict[str, Any]]]] = {}
+        """What other services can ask for besides what MCP has."""
         self._listeners: list[Listener] = []
 
     def add_tool(self, tool: Tool[Any]) -> None:
@@ -226,6 +230,12 @@ class Registry:
         """Offer a family of resources."""
         self.resources.append(resources)
         self.publish(ListChanged("resources"))
+
+    def add_method(self, name: str, answer: Callable[[Call], Awaitable[dict[str, Any]]]) -> None:
+        """Answer calls of a method that MCP does not have."""
+        if name in self.methods:
+            raise ValueError(f"a method named {name!r} is registered already")
+        self.methods[name] = answer
 
     def listen(self, listener: Listener) -> None:
         """Be told of every change from now on."""

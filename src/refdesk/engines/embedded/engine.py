@@ -22,7 +22,7 @@ from refdesk.calls import TenantId
 from refdesk.documents.markdown import parse_sections, passages, title_of
 from refdesk.engines.embedded.connections import Connections
 from refdesk.engines.embedded.query import match_expression
-from refdesk.engines.port import SHARED, Document, DocumentationSet, DocumentInfo, Hit
+from refdesk.engines.port import SHARED, Document, DocumentationSet, DocumentInfo, Hit, Passage
 from refdesk.errors import EngineError
 
 SCHEMA_VERSION = 1
@@ -68,6 +68,11 @@ class EmbeddedEngine:
 
     async def document_ids(self, tenant: TenantId, *, prefix: str = "", limit: int = 100) -> Sequence[str]:
         return await self._run(lambda database: _document_ids(database, tenant, prefix, limit))
+
+    async def window(
+        self, tenant: TenantId, document_id: str, chunk_id: str, *, before: int, after: int
+    ) -> Sequence[Passage] | None:
+        return await self._run(lambda database: _window(database, tenant, document_id, chunk_id, before, after))
 
     def sets(self, tenant: TenantId) -> Sequence[DocumentationSet]:
         return [entry for owner, entry in self._sets if owner in (SHARED, tenant)]
@@ -178,6 +183,30 @@ def _read(database: sqlite3.Connection, tenant: TenantId, document_id: str) -> D
     return None
 
 
+def _window(
+    database: sqlite3.Connection, tenant: TenantId, document_id: str, chunk_id: str, before: int, after: int
+) -> list[Passage] | None:
+    id, _, key = chunk_id.rpartition("#")
+    if id != document_id or not (key.isascii() and key.isdigit() and len(key) < 19):
+        return None
+    anchor = database.execute(
+        "SELECT p.document, p.ordinal FROM passages p JOIN documents d ON d.key = p.document "
+        "WHERE p.key = ? AND d.id = ? AND d.tenant IN (?, ?)",
+        (int(key), document_id, SHARED, tenant),
+    ).fetchone()
+    if anchor is None:
+        return None
+    document, ordinal = anchor
+    rows = database.execute(
+        "SELECT key, section, path, page, text FROM passages WHERE document = ? AND ordinal BETWEEN ? AND ? "
+        "ORDER BY ordinal",
+        (document, ordinal - before, ordinal + after),
+    )
+    return [
+        Passage(f"{document_id}#{key}", section, _path(path), page, text) for key, section, path, page, text in rows
+    ]
+
+
 def _document_ids(database: sqlite3.Connection, tenant: TenantId, prefix: str, limit: int) -> list[str]:
     rows = database.execute(
         "SELECT DISTINCT id FROM documents WHERE tenant IN (?, ?) AND substr(id, 1, ?) = ? ORDER BY id LIMIT ?",
@@ -277,16 +306,19 @@ def _named(rows: sqlite3.Cursor) -> Iterator[dict[str, Any]]:
 
 
 def _hit(row: dict[str, Any]) -> Hit:
-    path = tuple(row["path"].split(PATH_SEPARATOR)) if row["path"] else ()
     return Hit(
         document=_info(row),
         chunk_id=f"{row['id']}#{row['passage']}",
         section=row["section"],
-        path=path,
+        path=_path(row["path"]),
         page=row["page"],
         text=row["passage_text"],
         score=round(row["score"], 4),
     )
+
+
+def _path(joined: str) -> tuple[str, ...]:
+    return tuple(joined.split(PATH_SEPARATOR)) if joined else ()
 
 
 def _info(row: dict[str, Any]) -> DocumentInfo:

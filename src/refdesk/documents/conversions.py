@@ -1,0 +1,237 @@
+"""Files, bytes and URLs to shelved documents: bounded, sandboxed, and each only once.
+
+Nothing here converts: that happens in the sandbox's workers. The event loop only waits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+import tempfile
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import IO, Any, Literal
+
+from anyio import to_thread
+
+from refdesk.calls import TenantId
+from refdesk.documents.convert.formats import FORMATS, is_named_by_content, wrong_format
+from refdesk.documents.convert.source import PageRange
+from refdesk.documents.fetch import Fetched, Fetcher
+from refdesk.documents.sandbox import Sandbox
+from refdesk.documents.shelf import Shelf
+from refdesk.documents.store import Store, UrlRecord
+from refdesk.errors import CannotConvert
+
+MEGABYTE = 1024 * 1024
+MAX_FILE_BYTES = 100 * MEGABYTE
+URL_SECONDS = 180.0
+EXPORT_SECONDS = 60.0
+
+Export = Literal["markdown", "html", "json"]
+
+Progress = Callable[[float, float | None, str], Awaitable[None]]
+"""Done, total where it is known, and what is being done."""
+
+
+def seconds_for(size: int) -> float:
+    """How long the conversion of a file of this size may take."""
+    if size < 10 * MEGABYTE:
+        return 60.0
+    return 180.0 if size < 50 * MEGABYTE else 300.0
+
+
+@dataclass(frozen=True, slots=True)
+class File:
+    """An open file, and what is known of it besides its bytes."""
+
+    fd: int
+    name: str
+    size: int
+    media_type: str = ""
+    charset: str | None = None
+    url: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """How a file is to be converted."""
+
+    pages: PageRange | None = None
+    expected: Sequence[str] = ()
+    """Keys of the formats that it may have; none means any."""
+    tools: Mapping[str, str] = field(default_factory=dict)
+    """Which tool is for which format, to be named where the format is another one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Converted:
+    """A document that is on its shelf."""
+
+    handle: str
+    cached: bool
+    """Whether it was there already."""
+
+
+class Conversions:
+    """Converts for tenants, over one sandbox and one store."""
+
+    def __init__(self, sandbox: Sandbox, store: Store, fetcher: Fetcher) -> None:
+        self._sandbox = sandbox
+        self._store = store
+        self._fetcher = fetcher
+        self._turns = _Turns()
+
+    async def open(self, tenant: TenantId, handle: str) -> Shelf | None:
+        """A converted document of the tenant's."""
+        return await to_thread.run_sync(self._store.open, tenant, handle)
+
+    async def convert(self, tenant: TenantId, file: File, wanted: Wanted, progress: Progress) -> Converted:
+        """Shelve a file; the same bytes, wanted in the same way, are there already."""
+        _require_size(file)
+        digest, head = await to_thread.run_sync(_digest, file.fd)
+        handle = self._store.handle(tenant, digest, _how(file, wanted, head))
+        async with self._turns.of(handle):
+            if (found := await self._found(tenant, handle)) is not None:
+                _require_expected(file.name, found, wanted)
+                return Converted(handle, cached=True)
+            with self._store.writing() as output:
+                job = _job("convert", file, wanted)
+                await self._run(job, file, output.fileno(), seconds_for(file.size), progress)
+                await to_thread.run_sync(self._store.keep, tenant, handle, output)
+        return Converted(handle, cached=False)
+
+    async def convert_url(self, tenant: TenantId, url: str, wanted: Wanted, progress: Progress) -> Converted:
+        """Fetch a URL and shelve what it gives; a page that has not changed since is not even sent again."""
+        known = await to_thread.run_sync(self._store.url_record, tenant, url)
+        if known is not None and await self._found(tenant, known.handle) is None:
+            known = None
+        validators = {"etag": known.etag, "last_modified": known.last_modified} if known else {}
+        fetched = await self._fetcher.fetch(url, progress=progress, **validators)
+        with fetched.file:
+            if known is not None and fetched.not_modified:
+                return Converted(known.handle, cached=True)
+            converted = await self.convert(tenant, _fetched_file(fetched), wanted, progress)
+        record = UrlRecord(converted.handle, fetched.etag, fetched.last_modified)
+        await to_thread.run_sync(self._store.record_url, tenant, url, record)
+        return converted
+
+    async def export(self, tenant: TenantId, handle: str, to: Export) -> IO[bytes] | None:
+        """A shelved document in another form, as a file to be closed; None when it is not there."""
+        async with self._turns.of(f"{handle}.{to}"):
+            written = await to_thread.run_sync(self._store.open_file, tenant, handle, to)
+            if written is not None:
+                return written
+            document = await to_thread.run_sync(self._store.open_file, tenant, handle)
+            if document is None:
+                return None
+            with document, self._store.writing() as output:
+                job = {"do": "export", "to": to}
+                source, sink = document.fileno(), output.fileno()
+                await self._sandbox.run(job, source=source, output=sink, seconds=EXPORT_SECONDS)
+                await to_thread.run_sync(self._store.keep, tenant, handle, output, to)
+            return await to_thread.run_sync(self._store.open_file, tenant, handle, to)
+
+    async def convert_and_export(self, file: File, to: Export, wanted: Wanted, progress: Progress) -> tuple[bytes, Any]:
+        """A file in another form without shelving it, and a few facts about it."""
+        _require_size(file)
+        with tempfile.TemporaryFile() as output:
+            job = {**_job("convert_and_export", file, wanted), "to": to}
+            facts = await self._run(job, file, output.fileno(), seconds_for(file.size), progress)
+            return await to_thread.run_sync(_contents, output.fileno()), facts
+
+    def state(self) -> dict[str, int]:
+        """How the workers are."""
+        return self._sandbox.state()
+
+    async def _run(self, job: Mapping[str, Any], file: File, output: int, seconds: float, progress: Progress) -> Any:
+        return await self._sandbox.run(job, source=file.fd, output=output, seconds=seconds, progress=progress)
+
+    async def _found(self, tenant: TenantId, handle: str) -> str | None:
+        """The media type of a document that is on its shelf."""
+        shelf = await self.open(tenant, handle)
+        if shelf is None:
+            return None
+        with shelf:
+            return shelf.about.media_type
+
+
+class _Turns:
+    """One at a time for each name, so that two who want the same do not both work for it."""
+
+    def __init__(self) -> None:
+        self._locks: dict[str, tuple[asyncio.Lock, int]] = {}
+
+    @asynccontextmanager
+    async def of(self, name: str) -> AsyncIterator[None]:
+        lock, waiting = self._locks.get(name, (asyncio.Lock(), 0))
+        self._locks[name] = (lock, waiting + 1)
+        try:
+            async with lock:
+                yield
+        finally:
+            lock, waiting = self._locks[name]
+            if waiting == 1:
+                del self._locks[name]
+            else:
+                self._locks[name] = (lock, waiting - 1)
+
+
+def _require_size(file: File) -> None:
+    if file.size > MAX_FILE_BYTES:
+        raise CannotConvert(
+            f"{file.name} has {file.size / MEGABYTE:.0f} MB; files over {MAX_FILE_BYTES // MEGABYTE} MB are not "
+            "converted. Split it into smaller files."
+        )
+
+
+def _require_expected(name: str, media_type: str, wanted: Wanted) -> None:
+    found = next((format.key for format in FORMATS.values() if format.media_type == media_type), "")
+    if wanted.expected and found not in wanted.expected:
+        raise CannotConvert(wrong_format(name, found, wanted.expected, wanted.tools))
+
+
+def _how(file: File, wanted: Wanted, head: bytes) -> str:
+    """What besides the bytes decides on the outcome: the pages, and for texts the name and the encoding."""
+    pages = f"{wanted.pages.first}-{wanted.pages.last}" if wanted.pages else ""
+    if is_named_by_content(head):
+        return pages
+    return f"{pages} {os.path.splitext(file.name)[1].lower()} {file.media_type} {file.charset} {file.url}"
+
+
+def _job(do: str, file: File, wanted: Wanted) -> dict[str, Any]:
+    return {
+        "do": do,
+        "name": file.name,
+        "media_type": file.media_type,
+        "charset": file.charset,
+        "url": file.url,
+        "pages": [wanted.pages.first, wanted.pages.last] if wanted.pages else None,
+        "expected": list(wanted.expected),
+        "tools": dict(wanted.tools),
+    }
+
+
+def _fetched_file(fetched: Fetched) -> File:
+    return File(
+        fetched.file.fileno(), fetched.file_name, fetched.size, fetched.content_type, fetched.charset, fetched.url
+    )
+
+
+def _digest(fd: int) -> tuple[str, bytes]:
+    """The SHA-256 of an open file, and its first bytes."""
+    os.lseek(fd, 0, os.SEEK_SET)
+    hashed = hashlib.sha256()
+    head = b""
+    while part := os.read(fd, MEGABYTE):
+        head = head or part[:1024]
+        hashed.update(part)
+    return hashed.hexdigest(), head
+
+
+def _contents(fd: int) -> bytes:
+    with open(os.dup(fd), "rb") as file:
+        file.seek(0)
+        return file.read()

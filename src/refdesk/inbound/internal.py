@@ -1,0 +1,129 @@
+"""Doors for other services: run a tool on a user's behalf, and chunk windows for another desk.
+
+A service names the user it acts for. On a desk with keys, only a key with the role `service` may name a tenant that is
+not its own.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from refdesk.calls import WINDOW_METHOD, Answer, Call, Caller, TenantId, UserId
+from refdesk.errors import ERROR_META, DocumentNotFound, Forbidden, RefdeskError, ToolFailure
+from refdesk.inbound.services import Services
+from refdesk.inbound.visitor import Visitor
+from refdesk.inbound.wire import http_status, to_wire
+from refdesk.problems import invalid_arguments
+
+EXECUTE = "/internal/mcp/execute"
+WINDOW = "/internal/retrieval/chunks/window"
+PATHS = frozenset({EXECUTE, WINDOW})
+
+SERVICE_ROLE = "service"
+
+B = TypeVar("B", bound=BaseModel)
+
+_TRACE_ID = re.compile(r"[\x21-\x7e]{1,128}")
+
+
+class _Body(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+    trace_id: str | None = Field(None, max_length=128)
+
+
+class _User(BaseModel):
+    model_config = ConfigDict(extra="ignore", frozen=True, strict=True)
+
+    user_id: str = Field(min_length=1, max_length=255)
+    tenant_id: str = Field(min_length=1, max_length=255)
+    roles: list[str] = []
+
+
+class Execute(_Body):
+    """A tool to be run for a user."""
+
+    tool_name: str = Field(min_length=1)
+    arguments: dict[str, Any] = {}
+    user: _User
+
+
+class Window(_Body):
+    """A chunk and how much around it."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True, strict=True)
+
+    tenant_id: str = Field(min_length=1, max_length=255)
+    doc_id: str = Field(min_length=1)
+    anchor_chunk_id: str = Field(min_length=1)
+    window_before: int | None = Field(None, ge=0)
+    window_after: int | None = Field(None, ge=0)
+    radius: int | None = Field(None, ge=0)
+
+
+class Internal:
+    """Answers for the internal paths: each gives a status and a body."""
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+
+    async def answer(self, path: str, body: Any, visitor: Visitor) -> tuple[int, dict[str, Any]]:
+        """One request; whatever goes wrong is answered in the same shape, with its trace id."""
+        trace_id = _given_trace_id(body) or visitor.trace_id
+        try:
+            answer = self._execute if path == EXECUTE else self._window
+            return await answer(body, visitor, trace_id)
+        except RefdeskError as error:
+            return http_status(type(error)), _failed(to_wire(error).body(), trace_id)
+
+    async def _execute(self, body: Any, visitor: Visitor, trace_id: str) -> tuple[int, dict[str, Any]]:
+        asked = _validated(Execute, body)
+        caller = _acting_for(visitor.caller, asked.user)
+        params = {"name": asked.tool_name, "arguments": asked.arguments}
+        answer = await self._services.handle(Call("tools/call", params, caller, trace_id=trace_id))
+        if answer.is_error:
+            return _tool_failure(answer, trace_id)
+        result = answer.structured if answer.structured is not None else answer.result
+        return 200, {"status": "ok", "result": result, "trace_id": trace_id}
+
+    async def _window(self, body: Any, visitor: Visitor, trace_id: str) -> tuple[int, dict[str, Any]]:
+        asked = _validated(Window, body)
+        user = _User(user_id=visitor.caller.user, tenant_id=asked.tenant_id)
+        params = asked.model_dump(exclude={"tenant_id", "trace_id"}, exclude_none=True)
+        caller = _acting_for(visitor.caller, user)
+        answer = await self._services.handle(Call(WINDOW_METHOD, params, caller, trace_id=trace_id))
+        return 200, {"status": "ok", **answer.result, "trace_id": trace_id}
+
+
+def _validated(model: type[B], body: Any) -> B:
+    try:
+        return model.model_validate(body)
+    except ValidationError as error:
+        raise invalid_arguments(error, list(model.model_fields)) from None
+
+
+def _acting_for(caller: Caller, user: _User) -> Caller:
+    """The user that a service names, if it may."""
+    tenant = TenantId(user.tenant_id)
+    if caller.authenticated and SERVICE_ROLE not in caller.roles and tenant != caller.tenant:
+        raise Forbidden(f"This key may not act for another tenant; it needs the role {SERVICE_ROLE!r}")
+    return Caller(UserId(user.user_id), tenant, frozenset(user.roles), authenticated=caller.authenticated)
+
+
+def _tool_failure(answer: Answer, trace_id: str) -> tuple[int, dict[str, Any]]:
+    data = answer.result.get("_meta", {}).get(ERROR_META, {})
+    status = 404 if data.get("type") == DocumentNotFound.__name__ else 422
+    return status, _failed({"code": ToolFailure.code, "message": answer.text, "data": data}, trace_id)
+
+
+def _failed(error: dict[str, Any], trace_id: str) -> dict[str, Any]:
+    return {"status": "error", "error": error, "trace_id": trace_id}
+
+
+def _given_trace_id(body: Any) -> str | None:
+    """The caller's trace id, if it is one that can go into a log."""
+    given = body.get("trace_id") if isinstance(body, dict) else None
+    return given if isinstance(given, str) and _TRACE_ID.fullmatch(given) else None

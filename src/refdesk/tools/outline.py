@@ -1,0 +1,24 @@
+"""A table of contents as tools show it."""
+
+from __future__ import annotations
+
+from refdesk.documents.model import Section
+from refdesk.tools.schema import Result
+
+
+class OutlineEntry(Result):
+    """A section in a table of contents."""
+
+    id: str
+    title: str
+    level: int
+    page: int | None
+
+    @classmethod
+    def of(cls, section: Section) -> OutlineEntry:
+        """The entry of a section."""
+        return cls(id=section.id, title=section.title, level=section.level, page=section.page)
+
+    def readable(self) -> str:
+        page = f", p. {self.page}" if self.page else ""
+        return f"{'  ' * max(self.level - 1, 0)}- {self.title or '(before the first heading)'} [{self.id}{page}]"

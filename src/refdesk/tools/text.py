@@ -1,0 +1,89 @@
+"""Long texts in parts: a budget in tokens, and a cursor to go on from."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from dataclasses import dataclass
+from typing import IO, Annotated
+
+from pydantic import Field
+
+from refdesk.errors import InvalidArguments, Problem, ToolFailure
+
+DEFAULT_TOKENS = 1800
+"""About 7 kB: five passages, and small beside what else is in a model's window."""
+
+CHARACTERS_PER_TOKEN = 4
+"""The usual estimate for English text; used where no tokenizer is at hand."""
+
+MaxTokens = Annotated[int | None, Field(ge=100, le=20_000, description="Budget of the answer; default 1800.")]
+
+
+@dataclass(frozen=True, slots=True)
+class TextPage:
+    """A part of a text, from `start` on."""
+
+    text: str
+    start: int
+    total: int
+    next_cursor: str | None
+
+    @classmethod
+    def of(cls, text: str, cursor: str | None, max_tokens: int) -> TextPage:
+        """The part that a cursor leads to, or the first."""
+        start = decode_cursor(cursor, text)
+        room = max_tokens * CHARACTERS_PER_TOKEN
+        rest = len(text) - start
+        end = start + (rest if rest <= room else cut_before(text[start : start + room + 1], room))
+        return cls(text[start:end], start, len(text), encode_cursor(end, text) if end < len(text) else None)
+
+    @property
+    def tokens(self) -> int:
+        """About how many tokens this part costs."""
+        return len(self.text) // CHARACTERS_PER_TOKEN
+
+    def note(self) -> str:
+        """What was left out, and how to go on."""
+        end = self.start + len(self.text)
+        return f"(characters {self.start}–{end} of {self.total}; go on with cursor {self.next_cursor!r})"
+
+
+def cut_before(text: str, end: int) -> int:
+    """The last good place to stop before `end`: a paragraph, a line, a sentence, a word."""
+    for mark in ("\n\n", "\n", ". ", " "):
+        found = text.rfind(mark, end // 2, end)
+        if found > 0:
+            return found + (1 if mark == ". " else 0)
+    return end
+
+
+def encode_cursor(position: int, text: str) -> str:
+    """A place in a text, tied to that text."""
+    return f"{position}-{fingerprint(text)}"
+
+
+def decode_cursor(cursor: str | None, text: str) -> int:
+    """The place that a cursor stands for; one that belongs to another text is refused."""
+    if cursor is None:
+        return 0
+    match = re.fullmatch(r"(\d{1,9})-([0-9a-f]{8})", cursor)
+    if match is None or int(match[1]) >= len(text):
+        raise InvalidArguments([Problem("cursor", "is not one that this document gave")])
+    if match[2] != fingerprint(text):
+        raise InvalidArguments([Problem("cursor", "the document has changed since; start again without it")])
+    return int(match[1])
+
+
+def fingerprint(text: str) -> str:
+    """Tells one text from another."""
+    return hashlib.sha256(text.encode()).hexdigest()[:8]
+
+
+def whole_text(file: IO[bytes], max_bytes: int) -> str:
+    """All of a file, unless that is too much."""
+    with file:
+        data = file.read(max_bytes + 1)
+    if len(data) > max_bytes:
+        raise ToolFailure(f"The document is larger than {max_bytes >> 20} MB in this form; read it in parts.")
+    return data.decode("utf-8", "replace")

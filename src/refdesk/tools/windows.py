@@ -1,0 +1,132 @@
+"""The chunks around a chunk: from the shelf or the engine here, or from another service that keeps them."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+import httpx2
+import orjson
+from anyio import to_thread
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from refdesk.calls import TenantId
+from refdesk.config import ReaderConfig
+from refdesk.engines.port import Engine
+from refdesk.errors import DocumentNotFound, EngineError
+from refdesk.problems import shortened
+from refdesk.tools.shelves import Shelves
+
+MAX_ANSWER_BYTES = 8 * 1024 * 1024
+"""The most that another service is listened to."""
+
+
+class WindowChunk(BaseModel):
+    """A chunk as it is handed out, here and between services."""
+
+    model_config = ConfigDict(frozen=True)
+
+    chunk_id: str
+    text: str
+    section_id: str | None = None
+    section: str | None = None
+    page: int | None = None
+
+
+class _Window(BaseModel):
+    chunks: list[WindowChunk]
+
+
+class LocalWindows:
+    """Chunks that this desk has."""
+
+    def __init__(self, shelves: Shelves, engine: Engine) -> None:
+        self._shelves = shelves
+        self._engine = engine
+
+    async def around(
+        self, tenant: TenantId, doc_id: str, anchor: str, before: int, after: int, trace_id: str
+    ) -> Sequence[WindowChunk]:
+        """The chunks around the anchor, in reading order."""
+        passages = await self._engine.window(tenant, doc_id, anchor, before=before, after=after)
+        if passages is not None:
+            return [_chunk(p.chunk_id, p.text, p.section, p.path, p.page) for p in passages]
+        async with self._shelves.reading(tenant, doc_id) as shelf:
+            chunks = await to_thread.run_sync(shelf.window, anchor, before, after)
+        if chunks is None:
+            raise DocumentNotFound(
+                f"{shortened(doc_id)!r} has no chunk {shortened(anchor)!r}; doc_local_search gives chunk ids."
+            )
+        return [_chunk(c.id, c.text, c.section, c.path, c.first_page) for c in chunks]
+
+
+def _chunk(id: str, text: str, section_id: str, path: Sequence[str], page: int | None) -> WindowChunk:
+    return WindowChunk(chunk_id=id, text=text, section_id=section_id, section=" › ".join(path) or None, page=page)
+
+
+class RemoteWindows:
+    """Chunks that another service has, asked for over HTTP; the tenant is passed on, the caller's headers are not."""
+
+    def __init__(self, client: httpx2.AsyncClient, url: str, key: str | None) -> None:
+        self._client = client
+        self._url = url
+        self._headers = {"content-type": "application/json"} | ({"x-api-key": key} if key else {})
+
+    async def around(
+        self, tenant: TenantId, doc_id: str, anchor: str, before: int, after: int, trace_id: str
+    ) -> Sequence[WindowChunk]:
+        """The chunks around the anchor, in reading order."""
+        asked = {
+            "tenant_id": tenant,
+            "doc_id": doc_id,
+            "anchor_chunk_id": anchor,
+            "window_before": before,
+            "window_after": after,
+            "trace_id": trace_id,
+        }
+        status, answer = await self._post(orjson.dumps(asked))
+        if status in (404, 422):
+            raise DocumentNotFound(
+                f"There is no document {shortened(doc_id)!r} with a chunk {shortened(anchor)!r}; "
+                "doc_local_search gives chunk ids."
+            )
+        if status != 200:
+            raise _down(f"answered with status {status}")
+        try:
+            return _Window.model_validate(orjson.loads(answer)).chunks
+        except (orjson.JSONDecodeError, ValidationError) as error:
+            raise _down("gave an answer that is no chunk window") from error
+
+    async def _post(self, body: bytes) -> tuple[int, bytes]:
+        try:
+            async with self._client.stream("POST", self._url, content=body, headers=self._headers) as response:
+                answer = b""
+                async for part in response.aiter_bytes():
+                    answer += part
+                    if len(answer) > MAX_ANSWER_BYTES:
+                        raise _down("gave an answer that is too long")
+                return response.status_code, answer
+        except httpx2.TimeoutException as error:
+            raise _down("did not answer in time") from error
+        except (httpx2.HTTPError, httpx2.InvalidURL) as error:
+            raise _down("cannot be reached") from error
+
+
+def _down(what: str) -> EngineError:
+    return EngineError(f"The retrieval service {what}; try again in a moment", retry_after=5.0)
+
+
+Windows = LocalWindows | RemoteWindows
+
+
+@asynccontextmanager
+async def open_windows(settings: ReaderConfig, local: LocalWindows) -> AsyncIterator[Windows]:
+    """Where chunk windows come from: the service that is set, else this desk itself."""
+    if settings.retrieval_window_url is None:
+        yield local
+        return
+    key = settings.retrieval_api_key.get_secret_value() if settings.retrieval_api_key else None
+    timeout: Any = settings.retrieval_timeout_seconds
+    async with httpx2.AsyncClient(timeout=timeout, trust_env=False, follow_redirects=False) as client:
+        yield RemoteWindows(client, settings.retrieval_window_url.get_secret_value(), key)
