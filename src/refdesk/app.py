@@ -53,7 +53,7 @@ async def open_desk(
         engine = await stack.enter_async_context(open_embedded(config.data_path))
         await bring_in_manual(engine)
         catalogue = Catalogue(registry, config.toolsets, config.server.page_size)
-        conversions = await stack.enter_async_context(_open_conversions(config))
+        conversions = await stack.enter_async_context(open_conversions(config))
         shelves = Shelves(conversions, engine)
         local = LocalWindows(shelves, engine)
         windows = await stack.enter_async_context(open_windows(config.reader, local))
@@ -67,11 +67,12 @@ async def open_desk(
             *([authenticate] if config.auth.required else []),
             Deadline(config.server.request_timeout_seconds, catalogue.seconds),
         ]
-        yield Desk(registry, catalogue, chain(policies, catalogue), authenticate, engine, metrics)
+        yield Desk(registry, catalogue, chain(policies, catalogue), authenticate, engine, conversions, metrics)
 
 
 @asynccontextmanager
-async def _open_conversions(config: Config) -> AsyncIterator[Conversions]:
+async def open_conversions(config: Config) -> AsyncIterator[Conversions]:
+    """What converts, by itself: no engine is opened."""
     settings = config.convert
     limits = Limits(workers=settings.workers, memory_bytes=settings.memory_bytes)
     rules = FetchRules(
@@ -95,6 +96,7 @@ class Desk:
         handle: Handler,
         authenticate: Authenticate,
         engine: Engine,
+        conversions: Conversions,
         metrics: Metrics,
     ) -> None:
         self.registry = registry
@@ -104,6 +106,7 @@ class Desk:
         self.is_plain = catalogue.is_plain
         self.input_schema = catalogue.input_schema
         self.engine = engine
+        self.conversions = conversions
         self.metrics = metrics
 
     async def call(self, tool: str, arguments: Mapping[str, Any] | None = None, *, caller: Caller = LOCAL) -> Answer:
@@ -118,4 +121,4 @@ class Desk:
             engine = {"state": "ok", "detail": await self.engine.check()}
         except EngineError as error:
             return False, {"engine": {"state": "down", "detail": error.detail}}
-        return True, {"engine": engine}
+        return True, {"engine": engine, "convert": self.conversions.check()}

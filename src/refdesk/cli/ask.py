@@ -24,12 +24,12 @@ def search(arguments: Namespace) -> int:
         "doc_type": arguments.doc_type,
     }
     wanted = {name: value for name, value in given.items() if value is not None}
-    return _print_answer(asyncio.run(_call(load_settings(arguments), "search_documentation", wanted)), arguments.json)
+    return print_answer(asyncio.run(_call(load_settings(arguments), "search_documentation", wanted)), arguments.json)
 
 
 def call(arguments: Namespace) -> int:
     """`refdesk call`."""
-    return _print_answer(asyncio.run(_call_typed(load_settings(arguments), arguments)), arguments.json)
+    return print_answer(asyncio.run(_call_typed(load_settings(arguments), arguments)), arguments.json)
 
 
 def tools(arguments: Namespace) -> int:
@@ -105,7 +105,8 @@ def _described(tool: Mapping[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def _print_answer(answer: Answer, as_json: bool) -> int:
+def print_answer(answer: Answer, as_json: bool) -> int:
+    """Print what a tool answered; the exit code tells whether it failed."""
     if as_json:
         print(json.dumps(answer.result, indent=2, ensure_ascii=False))
     else:

@@ -21,7 +21,7 @@ def build_parser() -> argparse.ArgumentParser:
     serve.add_argument("--host", help="address to listen on (default 127.0.0.1)")
     serve.add_argument("--port", type=int, help="port to listen on (default 8001; 0 for any free one)")
     serve.add_argument("--workers", type=int, help="number of processes (default 1)")
-    serve.add_argument("--toolsets", help="toolsets to offer, set apart by commas (default docs)")
+    serve.add_argument("--toolsets", help="toolsets to offer, set apart by commas (default docs,reader,convert)")
     serve.add_argument("--stdio", action="store_true", help="serve one client on standard input and output")
     serve.add_argument(
         "--allow-anonymous", action="store_true", default=None, help="let other machines in without keys"
@@ -32,6 +32,24 @@ def build_parser() -> argparse.ArgumentParser:
     search.add_argument("--max-results", type=int, help="how many passages (default 5)")
     search.add_argument("--doc-type", help="documentation set to search (default all)")
     _json(search)
+
+    convert = _command(commands, "convert", "convert files, folders or web pages", "refdesk.cli.convert:convert")
+    convert.add_argument("sources", nargs="+", metavar="FILE|FOLDER|URL", help="what to convert")
+    convert.add_argument(
+        "--to", choices=["markdown", "html", "json"], default="markdown", help="form to write (default markdown)"
+    )
+    convert.add_argument("-o", "--output", metavar="PATH", help="file to write, or folder for several (default stdout)")
+    convert.add_argument("--pages", metavar="N[-M]", help="only these pages of a PDF")
+    _json(convert)
+
+    read = _command(commands, "read", "read a document in parts", "refdesk.cli.read:read")
+    read.add_argument("document", metavar="DOCUMENT", help="a file, a URL, a handle or a document's id")
+    part = read.add_mutually_exclusive_group()
+    part.add_argument("--section", metavar="ID", help="read this section")
+    part.add_argument("--pages", metavar="N[-M]", help="read these pages")
+    part.add_argument("--find", metavar="WORDS", help="find passages in it")
+    read.add_argument("--cursor", help="go on where the last answer stopped")
+    _json(read)
 
     tools = _command(commands, "tools", "list the tools, or describe one", "refdesk.cli.ask:tools")
     tools.add_argument("tool", nargs="?", help="a tool's name")

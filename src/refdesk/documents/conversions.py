@@ -8,11 +8,13 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import os
+import secrets
 import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from typing import IO, Any, Literal
+from urllib.parse import quote, unquote
 
 from anyio import to_thread
 
@@ -20,6 +22,7 @@ from refdesk.calls import TenantId
 from refdesk.documents.convert.formats import FORMATS, is_named_by_content, wrong_format
 from refdesk.documents.convert.source import PageRange
 from refdesk.documents.fetch import Fetched, Fetcher
+from refdesk.documents.file_names import clean_name
 from refdesk.documents.sandbox import Sandbox
 from refdesk.documents.shelf import Shelf
 from refdesk.documents.store import Store, UrlRecord
@@ -28,12 +31,18 @@ from refdesk.errors import CannotConvert
 MEGABYTE = 1024 * 1024
 MAX_FILE_BYTES = 100 * MEGABYTE
 URL_SECONDS = 180.0
+UPLOAD = "upload"
+UPLOAD_SCHEME = "upload://"
 EXPORT_SECONDS = 60.0
 
 Export = Literal["markdown", "html", "json"]
 
 Progress = Callable[[float, float | None, str], Awaitable[None]]
 """Done, total where it is known, and what is being done."""
+
+
+async def unheard(_done: float, _total: float | None, _doing: str) -> None:
+    """Progress that nobody waits for."""
 
 
 def seconds_for(size: int) -> float:
@@ -118,6 +127,22 @@ class Conversions:
         await to_thread.run_sync(self._store.record_url, tenant, url, record)
         return converted
 
+    def uploading(self) -> AbstractContextManager[IO[bytes]]:
+        """A file to receive an upload in, gone at the end unless it was kept."""
+        return self._store.writing()
+
+    async def keep_upload(self, tenant: TenantId, file: IO[bytes], name: str) -> str:
+        """Keep an upload as long as a converted document, and give it a URI that only its tenant can use."""
+        id = self._store.handle(tenant, secrets.token_hex(), UPLOAD)
+        await to_thread.run_sync(self._store.keep, tenant, id, file, UPLOAD)
+        return f"{UPLOAD_SCHEME}{id}/{quote(clean_name(name) or 'document')}"
+
+    async def open_upload(self, tenant: TenantId, uri: str) -> tuple[IO[bytes], str] | None:
+        """An upload by its URI, open, and its name; None when it is not there."""
+        id, _, name = uri.removeprefix(UPLOAD_SCHEME).partition("/")
+        file = await to_thread.run_sync(self._store.open_file, tenant, id, UPLOAD)
+        return (file, clean_name(unquote(name)) or "document") if file else None
+
     async def export(self, tenant: TenantId, handle: str, to: Export) -> IO[bytes] | None:
         """A shelved document in another form, as a file to be closed; None when it is not there."""
         async with self._turns.of(f"{handle}.{to}"):
@@ -142,9 +167,15 @@ class Conversions:
             facts = await self._run(job, file, output.fileno(), seconds_for(file.size), progress)
             return await to_thread.run_sync(_contents, output.fileno()), facts
 
-    def state(self) -> dict[str, int]:
-        """How the workers are."""
-        return self._sandbox.state()
+    async def fetch_and_export(self, url: str, to: Export, wanted: Wanted, progress: Progress) -> tuple[bytes, Any]:
+        """What a URL gives in another form, without shelving it."""
+        fetched = await self._fetcher.fetch(url, progress=progress)
+        with fetched.file:
+            return await self.convert_and_export(_fetched_file(fetched), to, wanted, progress)
+
+    def check(self) -> dict[str, Any]:
+        """How the workers are, and what stands around them; they start when there is something to convert."""
+        return {"state": "ok", **self._sandbox.state(), "walls": sorted(self._sandbox.walls)}
 
     async def _run(self, job: Mapping[str, Any], file: File, output: int, seconds: float, progress: Progress) -> Any:
         return await self._sandbox.run(job, source=file.fd, output=output, seconds=seconds, progress=progress)

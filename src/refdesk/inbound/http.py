@@ -29,6 +29,7 @@ from refdesk.inbound.asgi import (
     Send,
     replay,
     respond,
+    respond_json,
 )
 from refdesk.inbound.body import BodyReader
 from refdesk.inbound.endpoints import OPEN_PAGES, PAGES, TOOLS, Endpoints
@@ -40,11 +41,13 @@ from refdesk.inbound.newest import VERSION as NEWEST_VERSION
 from refdesk.inbound.plain import PlainLane
 from refdesk.inbound.sender import Sender
 from refdesk.inbound.services import Services
+from refdesk.inbound.uploads import UPLOADS, Uploads
 from refdesk.inbound.visitor import Visitor
 from refdesk.inbound.watch import CalledOff, Watches
 from refdesk.inbound.wire import encode_error
 
 MCP = "/mcp"
+POSTED = INTERNAL_PATHS | {UPLOADS}
 
 _TRACEPARENT = re.compile(rb"[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}")
 _SINGLE = (b"host", b"origin", b"authorization", b"content-length", b"content-type", b"mcp-session-id", b"x-api-key")
@@ -62,6 +65,7 @@ class HttpApp:
         self.bodies = BodyReader(settings.max_body_bytes, settings.max_inflight_body_bytes)
         self._plain = PlainLane(services.handle, server)
         self._sdk = SdkLanes(services, settings, server)
+        self._uploads = Uploads(services.conversions)
         self._watches = Watches()
         self._endpoints = Endpoints(services, settings, self._watches, metrics=metrics)
 
@@ -101,6 +105,8 @@ class HttpApp:
             await self._sdk.handle_session(self._visitor(scope, headers), scope, receive, send)
         elif (path.startswith(f"{TOOLS}/") or path in INTERNAL_PATHS) and method == "POST":
             await self._post_json(scope, receive, send, headers)
+        elif path == UPLOADS and method == "POST":
+            await self._post_upload(scope, receive, send, headers)
         elif path in PAGES and method in ("GET", "HEAD"):
             visitor = None if path in OPEN_PAGES else self._visitor(scope, headers)
             await self._endpoints.page(path, visitor, send)
@@ -161,6 +167,11 @@ class HttpApp:
         finally:
             self.bodies.release(body)
 
+    async def _post_upload(self, scope: Scope, receive: Receive, send: Send, headers: Headers) -> None:
+        tenant = self._visitor(scope, headers).caller.tenant
+        taken = await self._uploads.take(tenant, scope["query_string"], headers, receive)
+        await respond_json(send, 201, taken)
+
     def _check_headers(self, scope: Scope, headers: Headers) -> None:
         if len(headers) != len(scope["headers"]):
             _refuse_repeated(scope["headers"])
@@ -184,7 +195,7 @@ class HttpApp:
             session = " without an Mcp-Session-Id" if method in ("GET", "DELETE") else ""
             detail = f"{method} is not for /mcp{session}; send JSON-RPC with POST"
             return Reject(405, {"detail": detail}, ((b"allow", b"POST, GET, DELETE, OPTIONS"),))
-        if path in PAGES or path.startswith(f"{TOOLS}/") or path in INTERNAL_PATHS:
+        if path in PAGES or path.startswith(f"{TOOLS}/") or path in POSTED:
             allowed = b"GET, HEAD, OPTIONS" if path in PAGES else b"POST, OPTIONS"
             return Reject(405, {"detail": f"{method} is not for {path}"}, ((b"allow", allowed),))
         return Reject(404, {"detail": f"There is nothing at {path}; the MCP endpoint is /mcp"})

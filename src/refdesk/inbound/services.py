@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Protocol
 
 from refdesk.calls import Caller, Handler, Listener
+from refdesk.documents.conversions import Conversions
 from refdesk.telemetry import Metrics
 
 
@@ -13,6 +14,7 @@ class Services(Protocol):
     """The desk, as the door sees it."""
 
     handle: Handler
+    conversions: Conversions
     metrics: Metrics
 
     def identify(self, credential: str | None) -> Caller:

@@ -10,6 +10,7 @@ import orjson
 from refdesk.errors import (
     DeadlineExceeded,
     DependencyError,
+    DocumentNotFound,
     Forbidden,
     InternalError,
     InvalidCall,
@@ -18,6 +19,7 @@ from refdesk.errors import (
     ProtocolError,
     RateLimited,
     RefdeskError,
+    ToolFailure,
     Unauthenticated,
     UnknownTool,
 )
@@ -67,6 +69,8 @@ _STATUSES: tuple[tuple[type[Exception] | tuple[type[Exception], ...], int], ...]
     (Forbidden, 403),
     ((UnknownTool, MethodNotFound), 404),
     ((ProtocolError, InvalidCall), 400),
+    (DocumentNotFound, 404),
+    (ToolFailure, 422),
     (RateLimited, 429),
     (Overloaded, 503),
     (DeadlineExceeded, 504),

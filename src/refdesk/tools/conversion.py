@@ -9,7 +9,7 @@ import re
 import tempfile
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from pathlib import Path, PurePath
+from pathlib import Path
 from typing import IO, Annotated, Any, get_args
 from urllib.parse import unquote, urlsplit
 
@@ -19,11 +19,21 @@ from pydantic import Field, StringConstraints
 
 from refdesk.calls import Call, TenantId, text_content, tool_answer
 from refdesk.config import ConvertConfig
-from refdesk.documents.conversions import EXPORT_SECONDS, URL_SECONDS, Conversions, Converted, Export, File, Wanted
+from refdesk.documents.conversions import (
+    EXPORT_SECONDS,
+    UPLOAD_SCHEME,
+    URL_SECONDS,
+    Conversions,
+    Converted,
+    Export,
+    File,
+    Wanted,
+)
 from refdesk.documents.convert.formats import FORMATS
 from refdesk.documents.convert.source import PageRange
 from refdesk.documents.export.markdown import markdown_parts
-from refdesk.documents.files import Roots
+from refdesk.documents.file_names import clean_name
+from refdesk.documents.files import OpenedFile, Roots
 from refdesk.documents.shelf import Shelf
 from refdesk.errors import CannotOpen, ClientCannot, DocumentNotFound, InvalidArguments, MissingCapability, Problem
 from refdesk.problems import shortened
@@ -242,13 +252,24 @@ class Conversion:
         if arguments.content_base64 is not None:
             with tempfile.TemporaryFile() as file:
                 size = await to_thread.run_sync(_write_base64, file, arguments.content_base64)
-                yield File(file.fileno(), _clean_name(arguments.file_name) or "document", size)
-            return
-        path = arguments.file_path or arguments.resource or ""
-        with await self._open(path, call) as opened:
-            yield File(opened.fd, opened.name, opened.size)
+                yield File(file.fileno(), clean_name(arguments.file_name or "") or "document", size)
+        elif arguments.resource is not None and arguments.resource.startswith(UPLOAD_SCHEME):
+            async with self._uploaded(arguments.resource, call) as uploaded:
+                yield uploaded
+        else:
+            with await self._open(arguments.file_path or arguments.resource or "", call) as opened:
+                yield File(opened.fd, opened.name, opened.size)
 
-    async def _open(self, path: str, call: Call) -> Any:
+    @asynccontextmanager
+    async def _uploaded(self, uri: str, call: Call) -> AsyncIterator[File]:
+        found = await self._conversions.open_upload(call.caller.tenant, uri)
+        if found is None:
+            raise CannotOpen(f"There is no upload {shortened(uri)!r}; it may have expired. Send the file again.")
+        file, name = found
+        with file:
+            yield File(file.fileno(), name, os.fstat(file.fileno()).st_size)
+
+    async def _open(self, path: str, call: Call) -> OpenedFile:
         if not self._settings.local_files:
             raise CannotOpen("Files on this desk's machine are not open to tools; send the bytes or a URL.")
         try:
@@ -388,10 +409,6 @@ def _write_json(file: IO[bytes], document: dict[str, Any] | None) -> int:
     size = file.write(orjson.dumps(document))
     file.flush()
     return size
-
-
-def _clean_name(name: str | None) -> str:
-    return re.sub(r"[\x00-\x1f\x7f]", "", PurePath(name or "").name)[:255]
 
 
 def _local_path(uri: str) -> str:

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from anyio import to_thread
 
 from refdesk.calls import TenantId
-from refdesk.documents.conversions import Conversions, File, Wanted
+from refdesk.documents.conversions import Conversions, File, Wanted, unheard
 from refdesk.documents.shelf import Shelf
 from refdesk.documents.store import HANDLE
 from refdesk.engines.port import Document, Engine
@@ -48,7 +48,7 @@ class Shelves:
             file.write(data)
             file.flush()
             given = File(file.fileno(), _as_markdown(document.info.id), len(data))
-            converted = await self._conversions.convert(tenant, given, Wanted(), _silent)
+            converted = await self._conversions.convert(tenant, given, Wanted(), unheard)
         return await self._conversions.open(tenant, converted.handle)
 
     async def _not_found(self, tenant: TenantId, doc_id: str) -> str:
@@ -61,7 +61,3 @@ def _as_markdown(id: str) -> str:
     """A name that says what an indexed text is, whatever it was indexed from."""
     name = id.rpartition("/")[2]
     return name if name.endswith(".md") else f"{name}.md"
-
-
-async def _silent(_done: float, _total: float | None, _doing: str) -> None:
-    return

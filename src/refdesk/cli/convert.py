@@ -1,0 +1,133 @@
+"""`refdesk convert`: one's own files, folders and web pages to Markdown, HTML or JSON, in this process."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+from argparse import Namespace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePath
+from typing import Any
+from urllib.parse import urlsplit
+
+from refdesk.app import open_conversions
+from refdesk.cli.inputs import files_under, is_url, opened, page_range
+from refdesk.cli.progress import ProgressBar
+from refdesk.cli.settings import load_settings
+from refdesk.config import Config
+from refdesk.documents.conversions import Conversions, Export, Wanted
+from refdesk.errors import CannotOpen, ToolFailure
+
+SUFFIX = {"markdown": ".md", "html": ".html", "json": ".json"}
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """One thing to convert, and where it goes; None is standard output."""
+
+    source: str
+    target: Path | None
+
+
+def convert(arguments: Namespace) -> int:
+    """`refdesk convert`."""
+    config = load_settings(arguments)
+    tasks = list(_tasks(arguments))
+    if not tasks:
+        raise CannotOpen("There is no document in what was named.")
+    wanted = Wanted(page_range(arguments.pages))
+    results = asyncio.run(_convert_all(config, tasks, arguments.to, wanted))
+    if arguments.json:
+        print(json.dumps(results, indent=2, ensure_ascii=False))
+    else:
+        print("".join(result.get("content", "") for result in results), end="")
+    return 1 if any("error" in result for result in results) else 0
+
+
+def _tasks(arguments: Namespace) -> Iterator[Task]:
+    """What there is to do; several things need a folder to go to."""
+    found = [pair for source in arguments.sources for pair in _found(source)]
+    output = Path(arguments.output) if arguments.output else None
+    is_folder = len(found) > 1 or (output is not None and output.is_dir()) or any(map(os.path.isdir, arguments.sources))
+    if not is_folder:
+        yield from (Task(source, output) for source, _ in found)
+        return
+    if output is None:
+        raise CannotOpen("Several documents do not go to standard output; name a folder with -o.")
+    yield from _into_folder(found, output, SUFFIX[arguments.to])
+
+
+def _found(source: str) -> Iterator[tuple[str, PurePath]]:
+    """Each document that a source stands for, with its path below what was named."""
+    if is_url(source):
+        parts = urlsplit(source)
+        yield source, PurePath(PurePath(parts.path).name or parts.netloc)
+    elif os.path.isdir(source):
+        yield from ((str(path), path.relative_to(source)) for path in files_under(Path(source)))
+    else:
+        yield source, PurePath(PurePath(source).name)
+
+
+def _into_folder(found: Sequence[tuple[str, PurePath]], folder: Path, suffix: str) -> Iterator[Task]:
+    """`guide.pdf` goes to `guide.md`, and to `guide.pdf.md` when another file has that name already."""
+    taken: set[PurePath] = set()
+    for source, path in found:
+        target = path.with_suffix(suffix)
+        if target in taken:
+            target = path.with_name(path.name + suffix)
+        taken.add(target)
+        yield Task(source, folder / target)
+
+
+async def _convert_all(config: Config, tasks: Sequence[Task], to: Export, wanted: Wanted) -> list[dict[str, Any]]:
+    bar = ProgressBar(len(tasks))
+    turns = asyncio.Semaphore(config.convert.workers)
+    async with open_conversions(config) as conversions:
+
+        async def run(task: Task) -> dict[str, Any]:
+            async with turns:
+                try:
+                    return await _convert_one(conversions, task, to, wanted, bar)
+                except ToolFailure as failure:
+                    bar.clear()
+                    print(f"refdesk: {failure.detail}", file=sys.stderr)
+                    return {"source": task.source, "error": failure.detail}
+                finally:
+                    bar.finish(task.source)
+
+        try:
+            return await asyncio.gather(*map(run, tasks))
+        finally:
+            bar.clear()
+
+
+async def _convert_one(
+    conversions: Conversions, task: Task, to: Export, wanted: Wanted, bar: ProgressBar
+) -> dict[str, Any]:
+    async def progress(done: float, total: float | None, doing: str) -> None:
+        bar.advance(task.source, done / total if total else 0.0, doing)
+
+    if is_url(task.source):
+        data, facts = await conversions.fetch_and_export(task.source, to, wanted, progress)
+    else:
+        with opened(Path(task.source)) as file:
+            data, facts = await conversions.convert_and_export(file, to, wanted, progress)
+    bar.clear()
+    for warning in facts["warnings"]:
+        print(f"refdesk: {task.source}: {warning}", file=sys.stderr)
+    return {"source": task.source, **_written(task.target, data), **facts}
+
+
+def _written(target: Path | None, data: bytes) -> dict[str, str]:
+    """Where the outcome is: in its file, or here."""
+    if target is None:
+        return {"content": data.decode("utf-8", "replace")}
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(data)
+    except OSError as error:
+        raise CannotOpen(f"{target} cannot be written: {error.strerror or error}.") from None
+    return {"target": str(target)}

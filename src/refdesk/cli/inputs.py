@@ -1,0 +1,59 @@
+"""What a person names on the command line: files and folders of their own, and URLs."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from refdesk.documents.conversions import File
+from refdesk.documents.convert.formats import FORMATS
+from refdesk.documents.convert.source import PageRange
+from refdesk.errors import CannotOpen, InvalidArguments, Problem
+
+SUFFIXES = frozenset(suffix for format in FORMATS.values() for suffix in format.suffixes)
+"""Files that are taken from a folder; a file that is named itself is taken whatever its name."""
+
+
+def is_url(text: str) -> bool:
+    """Whether it is to be fetched."""
+    return re.match(r"https?://", text, re.IGNORECASE) is not None
+
+
+def files_under(folder: Path) -> Iterator[Path]:
+    """The documents in a folder and those below it, in order; hidden ones are left alone."""
+    for place, folders, names in os.walk(folder):
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        for name in sorted(names):
+            path = Path(place, name)
+            if path.suffix.lower() in SUFFIXES and not name.startswith(".") and path.is_file():
+                yield path
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[File]:
+    """One's own file, open for reading."""
+    try:
+        # Not to wait for whoever might write to a pipe.
+        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    except OSError as error:
+        raise CannotOpen(f"{path} cannot be opened: {error.strerror or error}.") from None
+    try:
+        if not path.is_file():
+            raise CannotOpen(f"{path} is no file.")
+        yield File(fd, path.name, os.fstat(fd).st_size)
+    finally:
+        os.close(fd)
+
+
+def page_range(text: str | None) -> PageRange | None:
+    """`3` or `3-7`."""
+    if text is None:
+        return None
+    match = re.fullmatch(r"(\d{1,6})(?:-(\d{1,6}))?", text)
+    pages = PageRange(int(match[1]), int(match[2] or match[1])) if match else None
+    if pages is None or not 1 <= pages.first <= pages.last:
+        raise InvalidArguments([Problem("--pages", "must be a page or a range such as 3-7, counted from 1")])
+    return pages

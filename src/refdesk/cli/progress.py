@@ -1,0 +1,48 @@
+"""A bar on the terminal; nothing at all where standard error is not one."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from typing import TextIO
+
+BAR = 24
+"""Characters of the bar itself."""
+
+
+class ProgressBar:
+    """How far a batch of things is: those that are done, and how far those under way are."""
+
+    def __init__(self, total: int, stream: TextIO | None = None) -> None:
+        self._total = total
+        self._stream = stream or sys.stderr
+        self._shown = self._stream.isatty()
+        self._done = 0
+        self._parts: dict[str, float] = {}
+
+    def advance(self, name: str, share: float, doing: str) -> None:
+        """Part of one thing is done: a share from 0 to 1."""
+        self._parts[name] = min(max(share, 0.0), 1.0)
+        self._draw(f"{name}: {doing}" if doing else name)
+
+    def finish(self, name: str) -> None:
+        """One thing is done, well or not."""
+        self._parts.pop(name, None)
+        self._done += 1
+        self._draw(name)
+
+    def clear(self) -> None:
+        """Leave the line as it was found."""
+        if self._shown:
+            self._stream.write("\r\x1b[K")
+            self._stream.flush()
+
+    def _draw(self, words: str) -> None:
+        if not self._shown:
+            return
+        share = (self._done + sum(self._parts.values())) / max(self._total, 1)
+        filled = round(BAR * share)
+        line = f"[{'#' * filled}{'.' * (BAR - filled)}] {self._done}/{self._total} {words}"
+        width = shutil.get_terminal_size().columns - 1
+        self._stream.write("\r\x1b[K" + "".join(c for c in line if c.isprintable())[:width])
+        self._stream.flush()

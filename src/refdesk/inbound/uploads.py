@@ -1,0 +1,63 @@
+"""Files that are too large for a JSON message: sent as they are, and named afterwards by the URI that this answers."""
+
+from __future__ import annotations
+
+from typing import IO, Any
+from urllib.parse import parse_qs
+
+from anyio import to_thread
+
+from refdesk.calls import TenantId
+from refdesk.documents.conversions import MAX_FILE_BYTES, MEGABYTE, Conversions
+from refdesk.inbound.asgi import CLOSE, ClientGone, Headers, Receive, Reject
+
+UPLOADS = "/api/uploads"
+
+WRITE_SIZE = MEGABYTE
+"""Bytes that are gathered before they go to the disk."""
+
+FORM_TYPES = (b"application/x-www-form-urlencoded", b"multipart/form-data", b"text/plain")
+"""What a page of another origin could send without asking first; and a form is not a file."""
+
+
+class Uploads:
+    """Takes files, for one tenant each."""
+
+    def __init__(self, conversions: Conversions) -> None:
+        self._conversions = conversions
+
+    async def take(self, tenant: TenantId, query: bytes, headers: Headers, receive: Receive) -> dict[str, Any]:
+        """A request's body as a file; `?name=` is what it is called."""
+        if headers.get(b"content-type", b"").partition(b";")[0].strip().lower() in FORM_TYPES:
+            raise Reject(415, {"detail": "Send the file itself, with Content-Type: application/octet-stream"}, (CLOSE,))
+        declared = headers.get(b"content-length", b"")
+        if declared.isdigit() and int(declared) > MAX_FILE_BYTES:
+            raise _too_large()
+        name = parse_qs(query.decode("latin-1")).get("name", ["document"])[0]
+        with self._conversions.uploading() as file:
+            size = await _receive_into(file, receive)
+            uri = await self._conversions.keep_upload(tenant, file, name)
+        return {"uri": uri, "size": size}
+
+
+async def _receive_into(file: IO[bytes], receive: Receive) -> int:
+    size, more = 0, True
+    gathered = bytearray()
+    while more:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise ClientGone
+        gathered += message.get("body", b"")
+        more = message.get("more_body", False)
+        if size + len(gathered) > MAX_FILE_BYTES:
+            raise _too_large()
+        if len(gathered) >= WRITE_SIZE or not more:
+            size += await to_thread.run_sync(file.write, bytes(gathered))
+            gathered.clear()
+    await to_thread.run_sync(file.flush)
+    return size
+
+
+def _too_large() -> Reject:
+    detail = f"The file is larger than {MAX_FILE_BYTES // MEGABYTE} MB; split it into smaller ones"
+    return Reject(413, {"detail": detail}, (CLOSE,))

@@ -1,0 +1,63 @@
+"""Files of any size that a JSON message cannot hold."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from refdesk.documents.conversions import MAX_FILE_BYTES
+from tests.conftest import Serve
+from tests.real_files import OFFICE
+from tests.servers import RunningServer
+
+pytestmark = pytest.mark.anyio
+
+BYTES = {"content-type": "application/octet-stream"}
+
+
+@pytest.fixture
+async def server(serve: Serve) -> AsyncIterator[RunningServer]:
+    async with serve() as server:
+        yield server
+
+
+async def test_an_upload_is_converted_by_its_uri(server: RunningServer) -> None:
+    data = (OFFICE / "guide.docx").read_bytes()
+    taken = await server.http.post("/api/uploads", params={"name": "../My guide.docx"}, content=data, headers=BYTES)
+    assert taken.status_code == 201
+    assert taken.json()["size"] == len(data)
+    uri = taken.json()["uri"]
+    assert uri.endswith("/My%20guide.docx")
+    answer = await server.http.post("/api/tools/convert_docx", json={"resource": uri})
+    assert answer.json()["structuredContent"]["title"] == "The Guide"
+
+
+async def test_a_file_larger_than_a_message_may_be_is_taken(server: RunningServer) -> None:
+    text = b"# Long\n\n" + b"All work and no play makes a dull page.\n\n" * 110_000
+    taken = (await server.http.post("/api/uploads?name=long.md", content=text, headers=BYTES)).json()
+    answer = await server.http.post("/api/tools/convert_docx", json={"resource": taken["uri"]}, timeout=60)
+    assert answer.json()["structuredContent"]["title"] == "Long"
+
+
+async def test_a_file_over_the_bound_is_refused_before_it_is_sent(server: RunningServer) -> None:
+    reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+    head = f"POST /api/uploads HTTP/1.1\r\nHost: localhost\r\nContent-Length: {MAX_FILE_BYTES + 1}\r\n\r\n"
+    writer.write(head.encode())
+    async with asyncio.timeout(5):
+        answer = await reader.read()
+    writer.close()
+    assert answer.startswith(b"HTTP/1.1 413 ")
+    assert b"100 MB" in answer
+
+
+async def test_a_form_is_not_a_file(server: RunningServer) -> None:
+    answer = await server.http.post("/api/uploads", content=b"a=b", headers={"content-type": "text/plain"})
+    assert answer.status_code == 415
+    assert (await server.http.get("/api/uploads")).status_code == 405
+
+
+async def test_an_upload_needs_a_key_where_keys_are_needed(serve: Serve) -> None:
+    async with serve(auth__required=True, auth__keys=[{"key": "k", "user": "u", "tenant": "t"}]) as server:
+        assert (await server.http.post("/api/uploads", content=b"x", headers=BYTES)).status_code == 401

@@ -1,0 +1,257 @@
+"""The convert toolset on real files: by path, by bytes, by URL; within its roots, its bounds and its tenant."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from docling_core.types.doc.document import DoclingDocument
+
+from refdesk.app import Desk, open_desk
+from refdesk.calls import LOCAL, Answer, Call, Caller, LogLevel, TenantId
+from refdesk.config import Config
+from refdesk.errors import InvalidArguments
+from tests.documents.web import answer, running_web
+from tests.real_files import OFFICE, REAL_FILES, RealFile
+
+pytestmark = pytest.mark.anyio
+
+OTHER = replace(LOCAL, tenant=TenantId("other"))
+
+
+async def convert(desk: Desk, tool: str, caller: Caller = LOCAL, **arguments: Any) -> dict[str, Any]:
+    answer = await desk.call(tool, arguments, caller=caller)
+    assert not answer.is_error, answer.text
+    summary: dict[str, Any] = answer.structured
+    return summary
+
+
+async def failure(desk: Desk, tool: str, caller: Caller = LOCAL, **arguments: Any) -> str:
+    answer = await desk.call(tool, arguments, caller=caller)
+    assert answer.is_error, answer.text
+    return answer.text
+
+
+def encoded(path: Path) -> str:
+    return base64.b64encode(path.read_bytes()).decode()
+
+
+@pytest.mark.parametrize("real", REAL_FILES, ids=lambda real: real.path.name)
+async def test_a_file_of_each_format_is_converted_and_exported(converting: Desk, real: RealFile) -> None:
+    summary = await convert(converting, real.tool, file_path=str(real.path.relative_to(real.path.parents[1])))
+    assert summary["title"]
+    assert summary["sections"] >= 1
+    markdown = await converting.call("export_markdown", {"handle": summary["handle"], "max_tokens": 100_000})
+    assert real.words in markdown.text
+    exported = await converting.call("export_json", {"handle": summary["handle"], "max_tokens": 1_000_000})
+    assert DoclingDocument.model_validate_json(exported.text).name == real.path.stem
+    html = await converting.call("export_html", {"handle": summary["handle"], "max_tokens": 100_000})
+    assert html.text.startswith("<!DOCTYPE html>")
+
+
+async def test_a_summary_says_what_the_document_is_and_how_to_read_on(converting: Desk) -> None:
+    answer = await converting.call("convert_docx", {"file_path": "office/guide.docx"})
+    summary = answer.structured
+    assert summary["title"] == "The Guide"
+    assert summary["format"] == "docx"
+    assert summary["tables"] == 1
+    assert {"id": "install", "title": "Install", "level": 2, "page": 1} in summary["outline"]
+    assert "first" in summary["preview"]
+    assert summary["handle"] in answer.text
+    assert "read_doc_section" in answer.text
+
+
+async def test_slides_and_sheets_are_pages(converting: Desk) -> None:
+    slides = await convert(converting, "convert_pptx", file_path="office/deck.pptx")
+    assert (slides["pages"], slides["page_kind"]) == (5, "slide")
+    sheets = await convert(converting, "convert_xlsx", file_path="office/book.xlsx")
+    assert sheets["page_kind"] == "sheet"
+    assert sheets["sections"] >= sheets["pages"] >= 1
+
+
+async def test_bytes_are_as_good_as_a_path_and_are_not_converted_again(converting: Desk) -> None:
+    by_path = await convert(converting, "convert_docx", file_path="office/guide.docx")
+    by_bytes = await convert(
+        converting, "convert_docx", content_base64=encoded(OFFICE / "guide.docx"), file_name="other.docx"
+    )
+    assert (by_path["cached"], by_bytes["cached"]) == (False, True)
+    assert by_bytes["handle"] == by_path["handle"]
+
+
+async def test_the_same_bytes_wanted_twice_at_once_are_converted_once(converting: Desk) -> None:
+    path = "office/guide.odt"
+    both = await asyncio.gather(*(convert(converting, "convert_docx", file_path=path) for _ in range(5)))
+    assert sorted(summary["cached"] for summary in both) == [False, True, True, True, True]
+
+
+async def test_an_upload_and_a_file_uri_are_resources(converting: Desk, project: Path) -> None:
+    by_uri = await convert(converting, "convert_docx", resource=(project / "office" / "guide.rtf").as_uri())
+    with converting.conversions.uploading() as file:
+        file.write((OFFICE / "guide.rtf").read_bytes())
+        file.flush()
+        uri = await converting.conversions.keep_upload(LOCAL.tenant, file, "guide.rtf")
+    by_upload = await convert(converting, "convert_docx", resource=uri)
+    assert by_upload["handle"] == by_uri["handle"]
+    assert "no upload" in await failure(converting, "convert_docx", OTHER, resource=uri)
+
+
+async def test_another_tenant_does_not_find_the_document(converting: Desk) -> None:
+    handle = (await convert(converting, "convert_docx", file_path="office/guide.docx"))["handle"]
+    for tool in ("export_markdown", "export_html", "export_json"):
+        unknown = await failure(converting, tool, OTHER, handle="doc-" + "a" * 26)
+        theirs = await failure(converting, tool, OTHER, handle=handle)
+        assert theirs.replace(handle, "?") == unknown.replace("doc-" + "a" * 26, "?")
+    mine_again = await convert(converting, "convert_docx", OTHER, file_path="office/guide.docx")
+    assert mine_again["cached"] is False
+    assert mine_again["handle"] != handle
+
+
+async def test_the_wrong_tool_names_the_right_one(converting: Desk) -> None:
+    said = await failure(converting, "convert_pdf", file_path="office/guide.docx")
+    assert said == "guide.docx is a Word document, not a PDF; call convert_docx for it."
+    await convert(converting, "convert_docx", file_path="office/guide.docx")
+    assert await failure(converting, "convert_pdf", file_path="office/guide.docx") == said
+
+
+async def test_the_content_tells_the_format_not_the_name(converting: Desk, project: Path) -> None:
+    (project / "office" / "guide.docx").rename(project / "report.pdf")
+    summary = await convert(converting, "convert_docx", file_path="report.pdf")
+    assert summary["format"] == "docx"
+
+
+@pytest.mark.parametrize(
+    "path", ["../secret.txt", "/etc/passwd", "link.txt", "file:///etc/passwd", "/proc/self/environ"]
+)
+async def test_no_file_outside_the_roots_is_read(converting: Desk, project: Path, path: str) -> None:
+    (project.parent / "secret.txt").write_text("secret words")
+    (project / "link.txt").symlink_to(project.parent / "secret.txt")
+    missing = await failure(converting, "convert_docx", file_path="nowhere.txt")
+    said = await failure(converting, "convert_docx", file_path=path)
+    assert said.startswith("There is no file")
+    assert missing.startswith("There is no file")
+
+
+async def test_local_files_can_be_switched_off(settings: Callable[..., Config], project: Path) -> None:
+    async with open_desk(settings(convert__roots=[str(project)], convert__local_files=False)) as desk:
+        assert "send the bytes" in await failure(desk, "convert_docx", file_path="office/guide.docx")
+
+
+class ClientWithRoots:
+    """A client that announces a folder, and hears of progress."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.heard: list[tuple[float, float | None, str | None]] = []
+
+    async def progress(self, done: float, total: float | None = None, message: str | None = None) -> None:
+        self.heard.append((done, total, message))
+
+    async def log(self, level: LogLevel, data: Any, logger: str | None = None) -> None:
+        raise AssertionError("nothing is to be logged")
+
+    async def ask(self, name: str, method: str, params: Any) -> dict[str, Any]:
+        assert method == "roots/list"
+        return {"roots": [{"uri": self.folder.as_uri()}]}
+
+
+@pytest.mark.parametrize(
+    ("client_roots", "local", "opened"),
+    [("local", True, True), ("local", False, False), ("all", False, True), ("none", True, False)],
+)
+async def test_the_roots_of_a_client_are_open_where_they_are_believed(
+    settings: Callable[..., Config], project: Path, client_roots: str, local: bool, opened: bool
+) -> None:
+    elsewhere = project.parent / "elsewhere"
+    elsewhere.mkdir()
+    config = settings(convert__roots=[str(elsewhere)], convert__client_roots=client_roots)
+    async with open_desk(config) as desk:
+        params = {"name": "convert_docx", "arguments": {"file_path": str(project / "office" / "guide.docx")}}
+        call = Call("tools/call", params, replace(LOCAL, local=local), ClientWithRoots(project))
+        assert (await desk.handle(call)).is_error is not opened
+
+
+async def test_exactly_one_source_is_wanted(converting: Desk) -> None:
+    for arguments in ({}, {"file_path": "a", "resource": "b"}):
+        with pytest.raises(InvalidArguments, match="exactly one"):
+            await converting.call("convert_docx", arguments)
+    with pytest.raises(InvalidArguments, match="base64"):
+        await converting.call("convert_docx", {"content_base64": "no base64!"})
+
+
+async def test_a_long_export_comes_in_parts_that_join_to_the_whole(converting: Desk, project: Path) -> None:
+    words = "\n\n".join(f"Paragraph {number} has some words in it." for number in range(1000))
+    (project / "long.md").write_text(f"# Long\n\n{words}\n")
+    handle = (await convert(converting, "convert_docx", file_path="long.md"))["handle"]
+    text, cursor = "", None
+    for _ in range(20):
+        arguments = {"handle": handle} | ({"cursor": cursor} if cursor else {})
+        part = await converting.call("export_markdown", arguments)
+        assert len(part.text) < 9000
+        item = part.result["content"][0]
+        text += item["text"]
+        cursor = item["_meta"].get("nextCursor")
+        if cursor is None:
+            break
+        link = part.result["content"][-1]
+        assert link["type"] == "resource_link"
+    assert text == (project / "long.md").read_text()
+    whole = await converting.handle(Call("resources/read", {"uri": link["uri"]}, LOCAL))
+    assert whole.result["contents"][0]["text"] == text
+
+
+async def test_a_docling_document_from_elsewhere_is_exported(converting: Desk) -> None:
+    made = DoclingDocument(name="made")
+    made.add_title("From elsewhere")
+    answer = await converting.call("export_markdown", {"document": made.export_to_dict()})
+    assert answer.text == "# From elsewhere\n"
+    said = await failure(converting, "export_html", document={"schema_name": "Other"})
+    assert "not a DoclingDocument" in said
+    with pytest.raises(InvalidArguments, match="either handle or document"):
+        await converting.call("export_json", {})
+
+
+async def test_a_page_is_fetched_converted_and_not_sent_again_while_it_is_the_same(
+    settings: Callable[..., Config],
+) -> None:
+    page = (
+        b"<html><head><title>Guide</title></head><body><nav>Menu</nav><main><h1>Guide</h1><p>Words.</p></main></body>"
+    )
+    async with running_web() as web, open_desk(settings(convert__allow_networks="127.0.0.0/8")) as desk:
+        web.pages["/robots.txt"] = answer(b"")
+        web.pages["/guide.html"] = answer(page, etag='"1"', content_type="text/html")
+        first = await convert(desk, "convert_url", url=web.url("/guide.html"))
+        assert (first["title"], first["cached"]) == ("Guide", False)
+        assert "Menu" not in first["preview"]
+        web.pages["/guide.html"] = answer(status="304 Not Modified", etag='"1"')
+        again = await convert(desk, "convert_url", url=web.url("/guide.html"))
+        assert (again["handle"], again["cached"]) == (first["handle"], True)
+        assert 'if-none-match: "1"' in web.requests[-1].lower()
+
+
+async def test_no_internal_address_is_fetched(converting: Desk) -> None:
+    async with running_web() as web:
+        web.pages["/"] = answer(b"kept to itself")
+        said = await failure(converting, "convert_url", url=web.url("/"))
+        assert "kept to itself" not in said
+        assert web.requests == []
+
+
+async def test_progress_of_a_long_conversion_is_heard(converting: Desk, project: Path) -> None:
+    client = ClientWithRoots(project)
+    params = {"name": "convert_pptx", "arguments": {"file_path": "office/deck.pptx"}}
+    answer: Answer = await converting.handle(Call("tools/call", params, LOCAL, client))
+    assert not answer.is_error
+    assert all(total is None or done <= total for done, total, _ in client.heard)
+
+
+async def test_every_tool_has_the_deadline_of_its_work(converting: Desk) -> None:
+    tools = converting.registry.tools
+    assert tools["convert_url"].seconds == 180
+    assert tools["export_json"].seconds == 60
+    assert json.dumps([tools[name].seconds for name in ("convert_pdf", "convert_docx")]) == "[330.0, 330.0]"
