@@ -1,7 +1,7 @@
-"""Documents whose structure is known, made once and kept under `.cache/convert-corpus`: `python -m quality.corpus`.
+"""Documents whose structure is known, made once and kept: `python -m benchmarks.quality.corpus`.
 
-    <half>/<format>/<name>.<format>     the document
-    <half>/<format>/<name>.md           its truth, made from the source and never by a converter under test
+    .cache/convert-corpus/<half>/<format>/<name>.<format>   the document
+    .cache/convert-corpus/<half>/<format>/<name>.md         its truth, made from the source, by no converter under test
 
 Half of them are for tuning (`dev`), the others only for reporting (`holdout`). A source belongs to one half in all of
 its formats, and a manual with all of its chapters.
@@ -91,11 +91,14 @@ def slug(text: str) -> str:
 
 def main() -> int:
     """Make the corpus, or the parts of it that are named."""
-    from .recipes import RECIPES
+    from .recipes import RECIPES  # they are made of what is defined above
 
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("part", nargs="*", choices=[[], *RECIPES], help="which parts; all by default")
-    for part in parser.parse_args().part or RECIPES:
+    parser.add_argument("part", nargs="*", help=f"all by default; there are {', '.join(RECIPES)}")
+    parts = parser.parse_args().part or list(RECIPES)
+    if unknown := [part for part in parts if part not in RECIPES]:
+        parser.error(f"no such part: {', '.join(unknown)}")
+    for part in parts:
         try:
             build(RECIPES[part]())
         except NotToBeHad as error:

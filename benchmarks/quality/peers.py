@@ -18,7 +18,7 @@ PACKAGES: dict[str, tuple[str, ...]] = {
     "markitdown": ("markitdown[pdf,docx,pptx,xlsx]==0.1.*",),
     "docling": ("docling-slim[convert-core,format-office,format-web,format-pdf]==2.142.1",),
     "liteparse": ("liteparse==2.*",),
-    "xberg": ("xberg==1.*",),
+    "html-to-markdown": ("html-to-markdown==3.*",),
 }
 """What is installed for each; docling without models and torch, from the last release that runs without them."""
 

@@ -8,10 +8,12 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-from .sources import NotToBeHad
+from .sources import NotToBeHad, unpacked
 
 SECONDS = 120
 """More than any of them needs for a page of the corpus on a busy machine."""
+STEADY = {"TZ": "UTC", "LC_ALL": "C.UTF-8"}
+"""A fixed time zone and language, so that every machine makes the same files."""
 
 
 def print_by_chromium(page: Path, pdf: Path, *, furniture: bool) -> None:
@@ -55,18 +57,30 @@ def convert_by_libreoffice(page: Path, target: Path, *, reading: str = "") -> No
         shutil.move(made, target)
 
 
+def print_by_latex(page: Path, pdf: Path, *more: str) -> None:
+    """A PDF by pdfTeX as pandoc lets it make one; its fonts are taken from their package where they are missing."""
+    fonts = unpacked("lmodern") / "usr/share/texmf"
+    header = r"--variable=header-includes:\pdfmapfile{+lm.map}"
+    run("pandoc", str(page), "--output", str(pdf), header, *more, TEXMFHOME=str(fonts))
+
+
 def print_by_groff(source: Path, pdf: Path, *macros: str) -> None:
-    """A PDF by troff, with neither outline nor tags."""
-    run("groff", "-t", "-Tpdf", "-Kutf8", *macros, str(source), into=pdf)
+    """A PDF by troff; its macros are taken from their package where only the small one is installed."""
+    package = unpacked("groff")
+    share = next((package / "usr/share/groff").glob("*.*"))
+    path = f"{package / 'usr/bin'}:{os.environ['PATH']}"
+    places = ["-M", str(share / "tmac"), "-F", str(share / "font")]
+    run("groff", "-t", "-Tpdf", "-Kutf8", *places, *macros, str(source), into=pdf, PATH=path)
 
 
-def run(program: str, *arguments: str, into: Path | None = None) -> None:
+def run(program: str, *arguments: str, into: Path | None = None, **variables: str) -> None:
     """Run a program to its end; one that is absent or fails leaves a part of the corpus out."""
     found = shutil.which(program)
     if found is None:
         raise NotToBeHad(f"{program} is not on the PATH")
+    environment = {**os.environ, **STEADY, **variables}
     try:
-        done = subprocess.run([found, *arguments], check=True, capture_output=True, timeout=SECONDS, env=_environment())
+        done = subprocess.run([found, *arguments], check=True, capture_output=True, timeout=SECONDS, env=environment)
     except subprocess.TimeoutExpired:
         raise NotToBeHad(f"{program} took more than {SECONDS} s") from None
     except subprocess.CalledProcessError as error:
@@ -74,8 +88,3 @@ def run(program: str, *arguments: str, into: Path | None = None) -> None:
         raise NotToBeHad(f"{program} failed, saying: {said[-1]}") from None
     if into is not None:
         into.write_bytes(done.stdout)
-
-
-def _environment() -> dict[str, str]:
-    """A fixed time zone and language, so that every machine makes the same files."""
-    return {**os.environ, "TZ": "UTC", "LC_ALL": "C.UTF-8"}

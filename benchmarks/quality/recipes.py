@@ -12,7 +12,7 @@ from lxml.html import HtmlElement
 from . import manuals, programs, sheets, slides
 from .corpus import Recipe, slug
 from .sources import MANUALS, Page, docbook_pages, git_pages, postgres_pages, sphinx_pages
-from .truth import markdown_of
+from .truth import FRAMES, markdown_of
 
 Names = tuple[str, str]
 """Pages of PostgreSQL's manual, and pages of Git's."""
@@ -31,9 +31,9 @@ WEASYPRINT: Names = (
 )
 LATEX: Names = (
     "sql-update populate trigger-definition plpgsql-declarations indexes-partial auth-ldap wal-configuration",
-    "git-reset git-push gitcore-tutorial",
+    "git-reset git-push git-clone",
 )
-TWO_COLUMNS: Names = ("locale sql-explain rules-views", "gittutorial-2 git-clean git-tag")
+TWO_COLUMNS: Names = ("sql-vacuum sql-reindex rules-views", "gittutorial-2 git-clean git-tag")
 GROFF: Names = ("sql-delete ddl-inherit sql-grant storage-page-layout", "git-pull git-switch git-mv")
 """Each page is printed by one program only, for the sake of variety."""
 
@@ -48,9 +48,9 @@ DOCX_SAVED_AGAIN: Names = (
 )
 DOCX_LIBREOFFICE: Names = ("sql-copy functions-aggregate hstore explicit-locking", "git-bisect gittutorial git-push")
 DECKS: Names = (
-    """sql-select ddl-partitioning plpgsql-control-structures datatype-numeric textsearch-controls using-explain
-    explicit-locking queries-table-expressions functions-matching runtime-config-wal""",
-    "gitworkflows gittutorial giteveryday gitcore-tutorial git-rebase git-bisect gitattributes",
+    """ddl-partitioning plpgsql-control-structures datatype-numeric explicit-locking functions-matching multibyte
+    datatype-net-types functions-comparison locale pgcrypto isn""",
+    "gitworkflows giteveryday git-bisect gitattributes",
 )
 OTHERS: Names = ("sql-delete multibyte transaction-iso", "git-checkout gitignore")
 """For each of the formats that office suites and readers use beside the main ones."""
@@ -89,13 +89,12 @@ def weasyprint_prints() -> Iterator[Recipe]:
 
 
 def latex_prints() -> Iterator[Recipe]:
-    """PDFs by LuaTeX in the layout of articles, some in two columns, every other one with numbered sections."""
-    engine = ("--pdf-engine=lualatex", "--variable=mainfont:DejaVu Serif", "--variable=monofont:DejaVu Sans Mono")
+    """PDFs by pdfTeX in the layout of articles, some in two columns, every other one with numbered sections."""
     for number, page in enumerate(_pages(LATEX)):
         more = ("--number-sections",) if number % 2 else ()
-        yield _bare("pdf", f"latex-{page.name}", page, partial(_pandoc, (*engine, *more)))
+        yield _bare("pdf", f"latex-{page.name}", page, partial(_latex, more))
     for page in _pages(TWO_COLUMNS):
-        make = partial(_pandoc, (*engine, "--variable=classoption:twocolumn"))
+        make = partial(_latex, ("--variable=classoption:twocolumn",))
         yield _bare("pdf", f"latex2-{page.name}", page, make)
 
 
@@ -118,13 +117,13 @@ def word_documents() -> Iterator[Recipe]:
 
 def decks() -> Iterator[Recipe]:
     """PPTX by pandoc, every other one saved again by LibreOffice."""
-    for number, page in enumerate(_pages(DECKS)):
+    for number, page in enumerate([*_pages(DECKS), *sphinx_pages()[:6], *docbook_pages()[:7]]):
         make: Maker = slides.deck_by_pandoc
         if again := number % 2 == 1:
             make = partial(_saved_again, make)
         deck = partial(_deck, page)
         name = f"{'again' if again else 'pandoc'}-{page.name}"
-        yield Recipe("pptx", name, page.name, deck, partial(_from_text, deck, "deck.md", make))
+        yield Recipe("pptx", name, page.manual or page.name, deck, partial(_from_text, deck, "deck.md", make))
 
 
 def workbooks() -> Iterator[Recipe]:
@@ -146,7 +145,9 @@ def other_documents() -> Iterator[Recipe]:
 def web_pages() -> Iterator[Recipe]:
     """Whole pages of five sites, navigation and all."""
     for page in [*_pages(WHOLE), *sphinx_pages(), *docbook_pages()]:
-        yield Recipe("html", page.name, page.manual or page.name, partial(_truth, page), partial(_copied, page))
+        yield Recipe(
+            "html", page.name, page.manual or page.name, partial(_truth, page, unstyled=True), partial(_copied, page)
+        )
 
 
 RECIPES: dict[str, Callable[[], Iterator[Recipe]]] = {
@@ -190,9 +191,13 @@ def _pandoc(options: tuple[str, ...], source: Path, target: Path) -> None:
     programs.convert_by_pandoc(source, target, *options)
 
 
+def _latex(options: tuple[str, ...], source: Path, target: Path) -> None:
+    programs.print_by_latex(source, target, *options)
+
+
 def _through_ms(source: Path, target: Path) -> None:
     roff = source.with_suffix(".ms")
-    programs.convert_by_pandoc(source, roff, "--standalone")
+    programs.convert_by_pandoc(source, roff, "--standalone", "--variable=fontfamily:T")
     programs.print_by_groff(roff, target, "-ms")
 
 
@@ -215,20 +220,27 @@ def _deck(page: Page) -> str:
 
 
 def _main(page: Page, *, unstyled: bool) -> list[HtmlElement]:
-    """The text of a page; without styles, verses are set like any other preformatted text."""
+    """The text of a page with plain boxes for tables that only draw one, and without tables of contents.
+
+    Without styles, verses are set like any other preformatted text.
+    """
     elements = page.main_elements()
-    if unstyled:
-        for verse in (found for element in elements for found in element.find_class("verseblock")):
+    for element in elements:
+        for frame in (inner for name in FRAMES for found in element.find_class(name) for inner in found.iter()):
+            frame.tag = "div" if frame.tag in _TABLE_TAGS else frame.tag
+        for contents in element.find_class("toc"):
+            contents.drop_tree()
+        for verse in element.find_class("verseblock") if unstyled else ():
             del verse.attrib["class"]
     return elements
+
+
+_TABLE_TAGS = frozenset("table tbody thead tr td th".split())
 
 
 def _main_only(page: Page, head: str, *, unstyled: bool = False) -> str:
     """A page without its navigation."""
     elements = _main(page, unstyled=unstyled)
-    for element in elements:
-        for dropped in element.find_class("toc"):
-            dropped.drop_tree()
     body = "".join(html.tostring(element, encoding="unicode", with_tail=False) for element in elements)
     return f'<!DOCTYPE html><html lang="en"><head><meta charset="utf-8">{head}</head><body>{body}</body></html>'
 

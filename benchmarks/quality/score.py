@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
+from itertools import pairwise
 from statistics import fmean
 
-from .similarity import f1, multiset_f1, neighbours, pair_up, similarity
+from .similarity import f1, multiset_f1, pair_up, similarity
 from .structure import Heading, Structure, Table, plain, structure_of
 
 COUNTED = ("text", "heading_f1", "adjacency_f1", "code_f1", "item_f1")
 """The kinds whose mean is the overall score."""
+
+LONG_CELL = 12
+"""Characters from which on a slip in a cell is forgiven; in a number or a short word it would be another value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +33,7 @@ class Score:
     heading_level: float | None
     """The share of headings found whose depth is right; the highest of them counts as 1 on both sides."""
     cell_f1: float | None
-    """Cells of tables by text."""
+    """Cells of tables by text; small slips in long ones are forgiven."""
     adjacency_f1: float | None
     """Pairs of cells beside or below each other: a cell in the wrong column costs its pairs."""
     code_f1: float | None
@@ -48,12 +52,13 @@ def score(truth_markdown: str, got_markdown: str) -> Score:
 def compare(truth: Structure, got: Structure) -> Score:
     """The same for texts that have been read already."""
     heading_f1, heading_level = _headings(truth.headings, got.headings)
+    tables = _mended(got.tables, truth.tables)
     kinds = {
         "text": similarity(truth.words, got.words) if truth.words or got.words else None,
         "heading_f1": heading_f1,
         "heading_level": heading_level,
-        "cell_f1": _best_reading(truth, got, _cells),
-        "adjacency_f1": _best_reading(truth, got, _adjacent),
+        "cell_f1": _best_reading(truth.tables, tables, _cells),
+        "adjacency_f1": _best_reading(truth.tables, tables, _adjacent),
         "code_f1": multiset_f1(map(_solid, truth.code), map(_solid, got.code)),
         "item_f1": _items(truth, got),
     }
@@ -118,10 +123,25 @@ def _definitions_among(items: Sequence[str], definitions: Sequence[str]) -> int:
 CellsOf = Callable[[Table, bool], Iterator[tuple[str, ...]]]
 
 
-def _best_reading(truth: Structure, got: Structure, members: CellsOf) -> float | None:
+def _mended(tables: Sequence[Table], truth: Sequence[Table]) -> list[Table]:
+    """Tables in which a long cell that is alike one of the truth's has the truth's text."""
+    wanted, found = _long_texts(truth), _long_texts(tables)
+    slips = {found[at]: wanted[right] for right, at in pair_up(wanted, found)}
+    return [
+        tuple(tuple(replace(cell, text=slips.get(_solid(cell.text), cell.text)) for cell in row) for row in table)
+        for table in tables
+    ]
+
+
+def _long_texts(tables: Sequence[Table]) -> list[str]:
+    texts = (_solid(cell.text) for table in tables for row in table for cell in row)
+    return list(dict.fromkeys(text for text in texts if len(text) >= LONG_CELL))
+
+
+def _best_reading(truth: Sequence[Table], got: Sequence[Table], members: CellsOf) -> float | None:
     """A wide cell may be written once or in every place it covers; the reading that fits better counts."""
     readings = [
-        multiset_f1(_of_all(truth.tables, members, copies), _of_all(got.tables, members, also))
+        multiset_f1(_of_all(truth, members, copies), _of_all(got, members, also))
         for copies in (False, True)
         for also in (False, True)
     ]
@@ -144,6 +164,11 @@ def _adjacent(table: Table, copies: bool) -> Iterator[tuple[str, ...]]:
     rows = _texts(table, copies)
     width = max(map(len, rows), default=0)
     for row in rows:
-        yield from (("beside", *pair) for pair in neighbours(row))
+        yield from (("beside", *pair) for pair in _neighbours(row))
     for at in range(width):
-        yield from (("below", *pair) for pair in neighbours([row[at] for row in rows if at < len(row)]))
+        yield from (("below", *pair) for pair in _neighbours([row[at] for row in rows if at < len(row)]))
+
+
+def _neighbours(row: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """The texts that follow each other when blanks are passed over; a text beside itself is one wide cell."""
+    return ((one, other) for one, other in pairwise(text for text in row if text) if one != other)

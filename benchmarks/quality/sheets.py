@@ -88,7 +88,7 @@ def _pipe_table(rows: Rows) -> str:
 
 
 def _cell(value: Value) -> str:
-    text = f"{value:g}" if isinstance(value, float) and value < 1e5 else str(value)
+    text = f"{value:.10g}" if isinstance(value, float) else str(value)
     for special in "\\`*_[]<>#|~&":
         text = text.replace(special, f"\\{special}")
     return text

@@ -4,10 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Hashable, Iterable, Sequence
-from itertools import pairwise
-from typing import TypeVar
-
-Item = TypeVar("Item", bound=Hashable)
 
 ALIKE = 0.8
 """From here on two texts count as the same one with a slip: a lost hyphen, a number joined to a word."""
@@ -59,11 +55,6 @@ def pair_up(truth: Sequence[str], got: Sequence[str]) -> list[tuple[int, int]]:
             got_left.remove(best)
             pairs.append((wanted, best))
     return sorted(pairs)
-
-
-def neighbours(row: Sequence[str]) -> Iterable[tuple[str, str]]:
-    """The texts that follow each other when blanks are passed over; a text beside itself is one wide cell."""
-    return ((one, other) for one, other in pairwise(text for text in row if text) if one != other)
 
 
 def _equal(truth: Sequence[str], got: Sequence[str]) -> tuple[list[tuple[int, int]], list[int], list[int]]:

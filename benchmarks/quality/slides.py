@@ -13,7 +13,7 @@ from .structure import DEFINITION
 from .truth import blocks_of
 
 LINES = 12
-WORDS = 80
+WORDS = 100
 """What fits on a slide; longer blocks are passed over."""
 SLIDES = 14
 

@@ -91,7 +91,7 @@ def blocks(draw: st.DrawFn) -> Block:
     ordered = draw(st.booleans())
     grid = draw(st.lists(st.lists(WORDS, min_size=2, max_size=2), min_size=1, max_size=3))
     made: list[Block] = [
-        Heading(text, draw(st.integers(1, 6)), place),
+        Heading(text, draw(st.integers(1, 6)), place, draw(st.booleans())),
         Paragraph(text, marks, role, place),
         ListItem(text, marks, 0, ordered, draw(st.integers(1, 99)) if ordered else 1, place),
         Code(text, draw(st.sampled_from(["", "python", "zig"])), place),

@@ -18,11 +18,11 @@ from refdesk.documents.model import (
     Cell,
     Chunk,
     Code,
-    Heading,
     ListItem,
     Paragraph,
     Section,
     Table,
+    opens_section,
     page_of,
     sections,
 )
@@ -108,7 +108,7 @@ class _OpenChunk:
 def _section_pieces(blocks: Sequence[Block], section: Section, chunk: _OpenChunk) -> Iterator[Piece]:
     """The section's text; its heading is in the path, except where a chunk of the section above goes on into it."""
     own = blocks[section.start : section.end]
-    heading = own[0] if own and isinstance(own[0], Heading) else None
+    heading = own[0] if own and opens_section(own[0]) else None
     if heading is not None:
         own = own[1:]
     if heading is not None and (chunk.section is not section or not own):

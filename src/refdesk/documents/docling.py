@@ -8,6 +8,7 @@ VERSION = "1.10.0"
 SPANS = "refdesk__spans"
 """Our own fields live in an item's `meta`, which is open to prefixed names: docling keeps and ignores them."""
 ROLE = "refdesk__role"
+NOTICE = "notice"
 LANGUAGE = "refdesk__language"
 PROPERTIES = "refdesk__properties"
 

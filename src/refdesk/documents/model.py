@@ -15,7 +15,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import takewhile
-from typing import Literal
+from typing import Literal, TypeGuard
 
 MAX_HEADING_LEVEL = 6
 """As deep as Markdown and HTML go; deeper headings are kept at this level."""
@@ -54,6 +54,8 @@ class Heading:
     text: str
     level: int
     place: Place | None = None
+    is_notice: bool = False
+    """Whether it only stands above a note or a warning: what follows still belongs to the section around it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,7 +212,7 @@ def table_of(
 
 def sections(blocks: Sequence[Block]) -> list[Section]:
     """The sections in order; what stands before the first heading is a section without a title, of level 0."""
-    headings = [(index, block) for index, block in enumerate(blocks) if isinstance(block, Heading)]
+    headings = [(index, block) for index, block in enumerate(blocks) if opens_section(block)]
     first = headings[0][0] if headings else len(blocks)
     found = [Section("start", "", 0, page_of(blocks[0]), (), 0, first)] if first else []
     ends = _ends([heading.level for _, heading in headings], [index for index, _ in headings], len(blocks))
@@ -221,6 +223,11 @@ def sections(blocks: Sequence[Block]) -> list[Section]:
         path = tuple(higher.text for higher in above)
         found.append(Section(ids.next(heading.text), heading.text, heading.level, page_of(heading), path, start, end))
     return found
+
+
+def opens_section(block: Block) -> TypeGuard[Heading]:
+    """Whether a block is the heading of a section."""
+    return isinstance(block, Heading) and not block.is_notice
 
 
 def _ends(levels: Sequence[int], starts: Sequence[int], last: int) -> list[int]:

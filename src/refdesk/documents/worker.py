@@ -6,6 +6,7 @@ JSON. Nothing is ever pickled, so a worker that a hostile file has taken over ca
 
 from __future__ import annotations
 
+import mimetypes
 import os
 import signal
 import socket
@@ -47,6 +48,8 @@ def main(given: Mapping[str, Any]) -> None:
     server = socket.socket(fileno=given["socket"])
     run = _function(given["jobs"])
     walls = confine(given["memory_bytes"], given["output_bytes"])
+    # The system's own lists of media types are behind the wall, and docutils would read them.
+    mimetypes.knownfiles.clear()
     if "privileges" not in walls:
         threading.Thread(target=_die_with, args=(os.getppid(),), daemon=True).start()
     server.sendall(frame({"kind": "ready", "walls": walls}))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import TypeGuard
 
@@ -14,7 +16,9 @@ class Blocks:
     def __init__(self) -> None:
         self._blocks: list[Block] = []
         self._blank_lines = 0
-        self._title_at: int | None = None
+        self._titles: list[int] = []
+        self._line_of_code: str | None = None
+        """The last block as it would stand in a listing, if it is a paragraph that its font makes code."""
 
     def add(self, block: Block) -> None:
         """Append a block."""
@@ -28,12 +32,25 @@ class Blocks:
         elif _is_caption(block) and isinstance(last, Picture) and last.caption == block.text:
             self._blocks[-1] = replace(last, caption="")
         self._blank_lines = 0
+        self._line_of_code = None
         self._blocks.append(block)
 
-    def add_title(self, text: str) -> None:
+    def add_title(self, title: Heading) -> None:
         """Append the document's own title, which is dropped if a heading turns out to repeat it."""
-        self._title_at = len(self._blocks)
-        self.add(Heading(text, 1))
+        self._titles.append(len(self._blocks))
+        self.add(title)
+
+    def add_typed_code(self, lines: str, paragraph: Paragraph, *, sure: bool = False) -> None:
+        """Append a paragraph that only its look makes code: one such line may be a name, several are a listing."""
+        if sure or "\n" in lines or self._line_of_code is not None:
+            if self._line_of_code is not None:
+                self._blocks[-1] = Code(self._line_of_code, place=paragraph.place)
+            self.add(Code(lines, place=paragraph.place))
+        elif self._blocks and isinstance(self._blocks[-1], Code):
+            self.add(Code(lines, place=paragraph.place))
+        else:
+            self.add(paragraph)
+            self._line_of_code = lines
 
     def blank_line(self) -> None:
         """An empty paragraph, which only means something between lines of code."""
@@ -54,21 +71,48 @@ class Blocks:
 
     def done(self) -> tuple[Block, ...]:
         """All blocks."""
-        repeated = self._title_at is not None and self._title_is_repeated(self._title_at)
-        return tuple(block for index, block in enumerate(self._blocks) if not (repeated and index == self._title_at))
+        repeated = {at for at in (0, *self._titles) if self._is_repeated(at)}
+        return tuple(block for at, block in enumerate(self._blocks) if at not in repeated)
 
     def _captions_picture(self) -> bool:
         """Whether the caption at the end stands right below a picture."""
         return len(self._blocks) > 1 and isinstance(self._blocks[-2], Picture)
 
-    def _title_is_repeated(self, at: int) -> bool:
-        """Whether the first heading says the same again; exporters add a name of the site or book to the title."""
-        title = self._blocks[at]
-        first = next((block for block in self._blocks[at + 1 :] if isinstance(block, Heading)), None)
-        if first is None or not isinstance(title, Heading):
+    def _is_repeated(self, at: int) -> bool:
+        """Whether the next heading says the same as a title; exporters add the name of a site or book to titles.
+
+        A paragraph at the very beginning may be a title as well, but only one that the heading repeats to the letter.
+        """
+        title = self._blocks[at] if at < len(self._blocks) else None
+        following = (block for block in self._blocks[at + 1 :] if isinstance(block, Heading))
+        heading = next(following, None)
+        if heading is None or not isinstance(title, Heading | Paragraph):
             return False
-        long, short = sorted((_words(title.text), _words(first.text)), key=len, reverse=True)
+        if isinstance(title, Paragraph) or at not in self._titles:
+            return isinstance(title, Paragraph) and title.text == heading.text
+        long, short = sorted((_words(title.text), _words(heading.text)), key=len, reverse=True)
         return bool(short) and f" {short} " in f" {long} "
+
+
+class Notes:
+    """Foot- and endnotes, numbered as the text comes to refer to them, and told at the end of the section."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[str, int] = {}
+        self._untold: deque[str] = deque()
+
+    def cite(self, note_id: str) -> str:
+        """What stands in the text for a note."""
+        if note_id not in self._numbers:
+            self._numbers[note_id] = len(self._numbers) + 1
+            self._untold.append(note_id)
+        return f"[{self._numbers[note_id]}]"
+
+    def tell(self, text_of: Callable[[str], str]) -> Iterator[Paragraph]:
+        """The notes referred to since the last time, and those that they refer to in turn."""
+        while self._untold:
+            note_id = self._untold.popleft()
+            yield Paragraph(f"{self.cite(note_id)} {text_of(note_id)}", role="footnote")
 
 
 def _is_caption(block: Block | None) -> TypeGuard[Paragraph]:

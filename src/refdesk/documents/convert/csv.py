@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import csv
-import io
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import PurePosixPath
 from statistics import median
+from typing import Literal
 
 from refdesk.documents.model import Block, Document, Heading, table_of
 from refdesk.errors import CannotConvert
@@ -48,32 +48,41 @@ def convert(source: Source) -> Document:
 
 
 def _read(text: str) -> tuple[list[list[str]], list[str]]:
-    """The rows that are not empty, up to the bounds, and sentences on what these left out."""
+    """The rows, read without heed of quotes where these do not pair up, and sentences on what was left out."""
+    try:
+        return _bounded(_rows(text, csv.QUOTE_MINIMAL))
+    except csv.Error:
+        warning = "A quotation mark is not closed; all of them were taken as text."
+    try:
+        rows, warnings = _bounded(_rows(text, csv.QUOTE_NONE))
+    except csv.Error as error:
+        raise CannotConvert(f"The file cannot be read as separated values: {error}.") from error
+    return rows, [warning, *warnings]
+
+
+def _bounded(found: Iterable[list[str]]) -> tuple[list[list[str]], list[str]]:
     rows: list[list[str]] = []
     cells, cut, left_out = 0, 0, 0
-    for row in _rows(text):
-        cut += len(row) > MAX_COLUMNS
-        cells += max(1, len(row))
+    for row in found:
+        cells += min(len(row), MAX_COLUMNS)
         if cells > MAX_CELLS:
             left_out += 1
-        else:
-            rows.append([" ".join(cell.split()) for cell in row[:MAX_COLUMNS]])
+            continue
+        cut += len(row) > MAX_COLUMNS
+        rows.append([" ".join(cell.split()) for cell in row[:MAX_COLUMNS]])
     warnings = [f"{cut:,} rows were cut after {MAX_COLUMNS:,} columns."] if cut else []
     if left_out:
         warnings.append(f"Only the first {len(rows):,} rows were read; {left_out:,} more are left out.")
     return rows, warnings
 
 
-def _rows(text: str) -> Iterator[list[str]]:
+def _rows(text: str, quoting: Literal[0, 3]) -> Iterator[list[str]]:
     """Rows with something in them; the first line of some files names the delimiter and is none."""
     delimiter = delimiter_of(text)
     if text[:4].lower() == "sep=":
         text = text.partition("\n")[2]
-    lines = io.StringIO(text, newline="")
-    try:
-        yield from filter(any, csv.reader(lines, delimiter=delimiter, skipinitialspace=True))
-    except csv.Error as error:
-        raise CannotConvert(f"The file cannot be read as separated values: {error}.") from error
+    lines = text.splitlines(keepends=True)
+    return filter(any, csv.reader(lines, delimiter=delimiter, quoting=quoting, skipinitialspace=True))
 
 
 def delimiter_of(text: str) -> str:

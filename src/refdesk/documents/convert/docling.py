@@ -8,7 +8,7 @@ from typing import Any
 import orjson
 
 from refdesk.documents.convert.source import Source
-from refdesk.documents.docling import LANGUAGE, PROPERTIES, ROLE, SCHEMA_NAME, SPANS
+from refdesk.documents.docling import LANGUAGE, NOTICE, PROPERTIES, ROLE, SCHEMA_NAME, SPANS
 from refdesk.documents.model import (
     MAX_HEADING_LEVEL,
     Block,
@@ -180,9 +180,10 @@ def _text_block(item: Item, label: str, depth: int, place: Place | None) -> Bloc
     spans = tuple(_kept_spans(meta, len(text))) or tuple(_format_spans(item, 0, len(text)))
     match label:
         case "title":
-            return Heading(text, 1, place)
+            return Heading(text, 1, place, meta.get(ROLE) == NOTICE)
         case "section_header":
-            return Heading(text, min(int(item.get("level") or 1) + 1, MAX_HEADING_LEVEL), place)
+            level = min(int(item.get("level") or 1) + 1, MAX_HEADING_LEVEL)
+            return Heading(text, level, place, meta.get(ROLE) == NOTICE)
         case "list_item":
             return _list_item(item, text, spans, depth, place)
         case "code":

@@ -6,14 +6,16 @@ that refers to them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import PurePath
 from typing import Final
 from xml.etree.ElementTree import Element
 
-from refdesk.documents.convert.blocks import Blocks
+from refdesk.documents.convert.blocks import Blocks, Notes
+from refdesk.documents.convert.charts import CHART, chart_of
 from refdesk.documents.convert.docx_styles import (
+    PLAIN_STYLE,
     VALUE,
     ListPlace,
     Numbering,
@@ -25,11 +27,13 @@ from refdesk.documents.convert.docx_styles import (
     left_indent,
     level_of,
     numbering_of,
+    without_table_styles,
 )
-from refdesk.documents.convert.grids import MAX_COLUMNS, checked
+from refdesk.documents.convert.grids import MAX_COLUMNS, checked, with_header
 from refdesk.documents.convert.omml import MATH, latex_of
-from refdesk.documents.convert.package import RELATIONSHIP_ID, Package, Relationship, local_name, open_package
-from refdesk.documents.convert.runs import Look, Runs, is_fixed_pitch
+from refdesk.documents.convert.other_office import convert_text
+from refdesk.documents.convert.package import RELATIONSHIP_ID, Package, Relationship, kind_of, local_name, open_package
+from refdesk.documents.convert.runs import PLAIN, Look, Runs, is_fixed_pitch
 from refdesk.documents.convert.source import Source
 from refdesk.documents.model import (
     MAX_HEADING_LEVEL,
@@ -48,11 +52,30 @@ MEDIA_TYPE: Final = "application/vnd.openxmlformats-officedocument.wordprocessin
 
 _COMPATIBILITY = "{http://schemas.openxmlformats.org/markup-compatibility/2006}"
 _DELETED = frozenset(f"{W}{name}" for name in ("del", "moveFrom", "pPr", "rPr", "sdtPr", "sectPr", "tblPr", "tcPr"))
-_ALWAYS_PLAIN = Look()
+_P = f"{W}p"
+_TBL = f"{W}tbl"
+_SDT = f"{W}sdt"
+_R = f"{W}r"
+_T = f"{W}t"
+_P_PR = f"{W}pPr"
+_R_PR = f"{W}rPr"
+_HYPERLINK = f"{W}hyperlink"
+_VANISH = f"{W}vanish"
+_R_STYLE = f"{W}rStyle"
+_IND = f"{W}ind"
+_OUTLINE_LVL = f"{W}outlineLvl"
+_NUM_PR = f"{W}numPr"
+_NUM_ID = f"{W}numId"
+_ILVL = f"{W}ilvl"
+_P_STYLE = f"{W}pStyle"
+_FORMULA = f"{MATH}oMath"
+_BOLD, _ITALIC, _FONTS = f"{W}b", f"{W}i", f"{W}rFonts"
 
 
 def convert(source: Source) -> Document:
-    """Convert a DOCX file."""
+    """Convert a text: a DOCX file, or one of the formats that are left to a library."""
+    if kind_of(source.data) != "docx":
+        return convert_text(source)
     package = open_package(source.data)
     main = package.main_part("word/document.xml")
     root = package.xml(main)
@@ -61,24 +84,17 @@ def convert(source: Source) -> Document:
         raise CannotConvert("The file is not a Word document: it has no text part; check what it is and send it again")
     reader = _Reader(_parts(package, main))
     reader.read(body)
-    properties = package.properties()
-    keywords = properties.pop("keywords", "")
+    properties, tags = package.properties()
     title = reader.title or properties.get("title", "") or _first_heading(reader.blocks) or PurePath(source.name).stem
     return Document(
         title=title,
         blocks=reader.blocks.done(),
         name=source.name,
         media_type=MEDIA_TYPE,
-        tags=tags_of(keywords),
+        tags=tags,
         properties=properties,
         warnings=("Macros in the file were left out.",) if package.has_macros else (),
     )
-
-
-def tags_of(keywords: str) -> tuple[str, ...]:
-    """Keywords as people write them into one field, between commas or semicolons."""
-    words = (word.strip() for word in keywords.replace(";", ",").split(","))
-    return tuple(dict.fromkeys(word for word in words if word))
 
 
 def _first_heading(blocks: Blocks) -> str:
@@ -91,15 +107,18 @@ class _Parts:
 
     styles: Styles
     numbering: Numbering
+    package: Package
+    name: str
+    """The part that the text itself is."""
     relationships: Mapping[str, Relationship]
     notes: Mapping[str, Element]
     """Footnotes and endnotes by kind and id."""
 
 
 def _parts(package: Package, main: str) -> _Parts:
-    def part(kind: str) -> Element | None:
+    def part(kind: str, prune: Callable[[bytes], bytes] | None = None) -> Element | None:
         name = package.related(main, kind)
-        return package.xml(name) if name else None
+        return package.xml(name, prune=prune) if name else None
 
     notes = {
         f"{kind}{note.get(f'{W}id')}": note
@@ -107,42 +126,45 @@ def _parts(package: Package, main: str) -> _Parts:
         for note in (part(f"{kind}s") or ())
         if note.get(f"{W}type") in (None, "normal")
     }
-    return _Parts(Styles(part("styles")), numbering_of(part("numbering")), package.relationships(main), notes)
+    styles, numbering = Styles(part("styles", without_table_styles)), numbering_of(part("numbering"))
+    return _Parts(styles, numbering, package, main, package.relationships(main), notes)
 
 
 class _Reader:
-    """Reads a body from top to bottom; what is still to be read waits on a stack, so that nesting costs no recursion."""
+    """Reads a body from top to bottom; what is still to be read waits on a stack, so nesting needs no recursion."""
 
     def __init__(self, parts: _Parts) -> None:
         self._parts = parts
         self.blocks = Blocks()
         self.title = ""
-        self._notes: list[str] = []
+        self._notes = Notes()
+        self._item_indent = 0
+        """How far the text of the last list item is indented."""
 
     def read(self, body: Element) -> None:
         """Read all blocks."""
         waiting = list(reversed(body))
         while waiting:
             node = waiting.pop()
-            if node.tag == f"{W}p":
+            if node.tag == _P:
                 content = _Content(self._parts, self._notes)
                 content.read(node)
                 self._paragraph(node, content)
                 waiting += (child for box in reversed(content.boxes) for child in reversed(box))
-            elif node.tag == f"{W}tbl":
+            elif node.tag == _TBL:
                 waiting += self._table(node)
-            elif node.tag == f"{W}sdt":
+            elif node.tag == _SDT:
                 waiting += reversed(_controlled(node))
             elif node.tag not in _DELETED:
                 waiting += reversed(_alternative(node))
-        self._flush_notes()
+        self._tell_notes()
 
     def _paragraph(self, node: Element, content: _Content) -> None:
-        properties = node.find(f"{W}pPr")
+        properties = node.find(_P_PR)
         style = self._style(properties)
-        role = self._role(style, properties, content.runs)
-        for alt in content.pictures:
-            self.blocks.add(Picture(alt))
+        role = self._role(style, properties)
+        for drawn in content.drawn:
+            self.blocks.add(drawn)
         if role == "contents":
             return
         if not content.runs.text():
@@ -154,31 +176,30 @@ class _Reader:
         elif role == "code":
             self.blocks.add(Code(content.runs.raw().rstrip()))
         else:
-            self._running_text(role, style, properties, content.runs)
+            self._running_text(role, style, properties, content)
 
     def _style(self, properties: Element | None) -> Style:
-        named = properties.find(f"{W}pStyle") if properties is not None else None
+        named = properties.find(_P_STYLE) if properties is not None else None
         return self._parts.styles.get(named.get(VALUE, "") if named is not None else self._parts.styles.default_id)
 
-    def _role(self, style: Style, properties: Element | None, runs: Runs) -> Role:
+    def _role(self, style: Style, properties: Element | None) -> Role:
         if style.role != "text":
             return style.role
-        outline = properties.find(f"{W}outlineLvl") if properties is not None else None
+        outline = properties.find(_OUTLINE_LVL) if properties is not None else None
         if outline is not None and level_of(outline.get(VALUE, "")):
             return "heading"
-        set_as_code = style.fixed_pitch or runs.all_code()
-        return "code" if set_as_code and not self._parts.styles.typewritten else "text"
+        return "code" if style.fixed_pitch and not self._parts.styles.typewritten else "text"
 
     def _add_title(self, text: str) -> None:
         if self.title:
             self.blocks.add(Paragraph(text))
             return
         self.title = text
-        self.blocks.add_title(text)
+        self.blocks.add_title(Heading(text, 1))
 
     def _add_heading(self, text: str, style: Style, properties: Element | None) -> None:
-        self._flush_notes()
-        outline = properties.find(f"{W}outlineLvl") if properties is not None else None
+        self._tell_notes()
+        outline = properties.find(_OUTLINE_LVL) if properties is not None else None
         level = style.level or (level_of(outline.get(VALUE, "")) if outline is not None else None) or 1
         place = self._list_place(style, properties)
         if place:
@@ -188,16 +209,17 @@ class _Reader:
 
     def _list_place(self, style: Style, properties: Element | None) -> ListPlace | None:
         """Where in which list a paragraph stands: what it says itself counts more than its style."""
-        own = properties.find(f"{W}numPr") if properties is not None else None
-        list_node = own.find(f"{W}numId") if own is not None else None
-        depth_node = own.find(f"{W}ilvl") if own is not None else None
+        own = properties.find(_NUM_PR) if properties is not None else None
+        list_node = own.find(_NUM_ID) if own is not None else None
+        depth_node = own.find(_ILVL) if own is not None else None
         list_id = list_node.get(VALUE, "") if list_node is not None else style.list_id
         depth = depth_node.get(VALUE, "") if depth_node is not None else ""
         if not list_id or list_id == "0":
             return None
         return ListPlace(list_id, min(int(depth), 8) if depth.isdecimal() else style.list_depth or 0)
 
-    def _running_text(self, role: Role, style: Style, properties: Element | None, runs: Runs) -> None:
+    def _running_text(self, role: Role, style: Style, properties: Element | None, content: _Content) -> None:
+        runs = content.runs
         text, spans = runs.text_and_spans()
         place = self._list_place(style, properties)
         if role == "caption":
@@ -206,13 +228,15 @@ class _Reader:
             self.blocks.add(Paragraph(text, spans, "quote"))
         elif place:
             self._list_item(place, style, ListItem(text, spans))
+        elif runs.all_code() and style.role != "term":
+            # A style for code within text says so; a font that was chosen by hand is more likely a command line.
+            sure = not content.has_code_style and " " in text
+            self.blocks.add_typed_code(runs.raw().rstrip(), Paragraph(text, spans), sure=sure)
         elif self.blocks.in_list and self._continues_item(properties):
             self.blocks.continue_item(text, spans)
         else:
             self._item_indent = 0
             self.blocks.add(Paragraph(text, spans))
-
-    _item_indent = 0
 
     def _list_item(self, place: ListPlace, style: Style, item: ListItem) -> None:
         level = self._parts.numbering.level(place)
@@ -229,7 +253,7 @@ class _Reader:
 
     def _continues_item(self, properties: Element | None) -> bool:
         """A paragraph without a marker, indented as far as the item's text above it."""
-        indent = left_indent(properties.find(f"{W}ind")) if properties is not None else 0
+        indent = left_indent(properties.find(_IND)) if properties is not None else 0
         return 0 < self._item_indent <= indent
 
     def _table(self, node: Element) -> Sequence[Element]:
@@ -254,25 +278,21 @@ class _Reader:
         waiting = list(reversed(cell))
         while waiting:
             node = waiting.pop()
-            if node.tag == f"{W}p":
+            if node.tag == _P:
                 content = _Content(self._parts, self._notes)
                 content.read(node)
                 lines.append(content.runs.text())
                 waiting += (child for box in reversed(content.boxes) for child in reversed(box))
-            elif node.tag == f"{W}sdt":
+            elif node.tag == _SDT:
                 waiting += reversed(_controlled(node))
             elif node.tag not in _DELETED:
                 waiting += reversed(_alternative(node))
         return "\n".join(filter(None, lines))
 
-    def _flush_notes(self) -> None:
-        """Put the notes that were referred to since the last heading where they can be read together with it."""
-        for number, note_id in enumerate(self._notes[self._flushed :], self._flushed + 1):
-            text = self._cell_text(self._parts.notes[note_id])
-            self.blocks.add(Paragraph(f"[{number}] {text}", role="footnote"))
-        self._flushed = len(self._notes)
-
-    _flushed = 0
+    def _tell_notes(self) -> None:
+        """Notes stand at the end of the section, where they can be read together with it."""
+        for note in self._notes.tell(lambda note_id: self._cell_text(self._parts.notes[note_id])):
+            self.blocks.add(note)
 
 
 def _controlled(node: Element) -> Sequence[Element]:
@@ -294,13 +314,13 @@ def _alternative(node: Element) -> Sequence[Element]:
 class _Content:
     """What stands inside of a paragraph: runs of text, pictures, text boxes."""
 
-    def __init__(self, parts: _Parts, notes: list[str]) -> None:
+    def __init__(self, parts: _Parts, notes: Notes) -> None:
         self._parts = parts
         self._notes = notes
         self.runs = Runs()
-        self.pictures: list[str] = []
+        self.drawn: list[Picture | Table] = []
+        self.has_code_style = False
         self.boxes: list[Element] = []
-        self._look = _ALWAYS_PLAIN
         self._fields: list[str] = []
         """The instructions of the fields that are open, and what they link to once their result begins."""
         self._links: list[str] = []
@@ -310,27 +330,30 @@ class _Content:
         waiting: list[tuple[Element, str]] = [(child, "") for child in reversed(paragraph)]
         while waiting:
             node, link = waiting.pop()
-            if node.tag == f"{W}r":
+            if node.tag == _R:
                 self._run(node, link)
             elif node.tag in _DELETED:
                 continue
-            elif node.tag == f"{MATH}oMath":
+            elif node.tag == _FORMULA:
                 self.runs.add(f"${latex_of(node)}$")
             else:
                 inner = self._target(node) or link
                 waiting += ((child, inner) for child in reversed(self._children(node)))
 
     def _children(self, node: Element) -> Sequence[Element]:
-        return _controlled(node) if node.tag == f"{W}sdt" else _alternative(node)
+        return _controlled(node) if node.tag == _SDT else _alternative(node)
 
     def _target(self, node: Element) -> str:
-        if node.tag != f"{W}hyperlink":
+        if node.tag != _HYPERLINK:
             return ""
         relationship = self._parts.relationships.get(node.get(RELATIONSHIP_ID, ""))
         return relationship.target if relationship and relationship.external else ""
 
     def _run(self, run: Element, link: str) -> None:
-        properties = run.find(f"{W}rPr")
+        if len(run) == 1 and run[0].tag == _T and not link and not self._links:
+            self.runs.add(run[0].text or "")  # what most runs are
+            return
+        properties = run.find(_R_PR)
         if properties is not None and _is_hidden(properties):
             return
         look = self._look_of(properties, link or next((target for target in reversed(self._links) if target), ""))
@@ -338,19 +361,21 @@ class _Content:
             text = _TEXTS.get(node.tag)
             if text is not None:
                 self.runs.add(text, look)
-            elif node.tag == f"{W}t":
+            elif node.tag == _T:
                 self.runs.add(node.text or "", look)
             else:
                 self._special(node, look)
 
     def _look_of(self, properties: Element | None, link: str) -> Look:
         if properties is None:
-            return Look(link=link) if link else _ALWAYS_PLAIN
-        named = properties.find(f"{W}rStyle")
-        style = self._parts.styles.get(named.get(VALUE, "")) if named is not None else Style()
-        strong, emphasis, fonts = (properties.find(f"{W}{name}") for name in ("b", "i", "rFonts"))
+            return Look(link=link) if link else PLAIN
+        named = properties.find(_R_STYLE)
+        style = self._parts.styles.get(named.get(VALUE, "")) if named is not None else PLAIN_STYLE
+        strong, emphasis, fonts = (properties.find(name) for name in (_BOLD, _ITALIC, _FONTS))
         own_font = fonts.get(f"{W}ascii", "") if fonts is not None else ""
-        code = is_fixed_pitch(own_font) if own_font else style.fixed_pitch or style.role == "code"
+        styled = style.fixed_pitch or style.role == "code"
+        self.has_code_style = self.has_code_style or styled
+        code = is_fixed_pitch(own_font) if own_font else styled
         return Look(
             strong=is_on(strong) if strong is not None else style.strong,
             emphasis=is_on(emphasis) if emphasis is not None else style.emphasis,
@@ -386,15 +411,13 @@ class _Content:
             self._links.pop()
 
     def _note(self, note_id: str) -> None:
-        if note_id not in self._parts.notes:
-            return
-        if note_id not in self._notes:
-            self._notes.append(note_id)
-        self.runs.add(f"[{self._notes.index(note_id) + 1}]")
+        if note_id in self._parts.notes:
+            self.runs.add(self._notes.cite(note_id))
 
     def _drawing(self, drawing: Element) -> None:
         """A drawing holds a picture, or text boxes whose text belongs to the document."""
         alt, is_picture = "", False
+        chart: Element | None = None
         waiting = [drawing]
         while waiting:
             node = waiting.pop()
@@ -405,9 +428,11 @@ class _Content:
             if name == "docPr" or (name == "shape" and not alt):
                 alt = alt or node.get("descr") or node.get("title") or node.get("alt") or ""
             is_picture = is_picture or name in ("blip", "imagedata", "chart", "relIds")
+            chart = node if node.tag == CHART else chart
             waiting += reversed(_alternative(node))
         if is_picture:
-            self.pictures.append(" ".join(alt.split()))
+            table = chart_of(self._parts.package, self._parts.name, chart) if chart is not None else None
+            self.drawn.append(table or Picture(" ".join(alt.split())))
 
 
 _TEXTS: Mapping[str, str] = {
@@ -415,12 +440,12 @@ _TEXTS: Mapping[str, str] = {
     f"{W}cr": "\n",
     f"{W}noBreakHyphen": "-",
     f"{W}softHyphen": "",
-    f"{W}rPr": "",
+    _R_PR: "",
 }
 
 
 def _is_hidden(properties: Element) -> bool:
-    hidden = properties.find(f"{W}vanish")
+    hidden = properties.find(_VANISH)
     return hidden is not None and is_on(hidden)
 
 
@@ -456,7 +481,7 @@ def _rows(table: Element) -> Iterator[Element]:
         if node.tag == f"{W}tr":
             if node.find(f"{W}trPr/{W}del") is None:
                 yield node
-        elif node.tag == f"{W}sdt":
+        elif node.tag == _SDT:
             waiting += reversed(_controlled(node))
         elif node.tag in (f"{W}ins", f"{W}customXml"):
             waiting += reversed(node)
@@ -471,7 +496,7 @@ def _cells(row: Element) -> list[_TableCell]:
         node = waiting.pop()
         if node.tag == f"{W}tc":
             cells.append(_cell(node, is_header))
-        elif node.tag == f"{W}sdt":
+        elif node.tag == _SDT:
             waiting += reversed(_controlled(node))
         elif node.tag == f"{W}customXml":
             waiting += reversed(node)
@@ -510,10 +535,3 @@ def _heights(cells: Sequence[_TableCell]) -> list[int]:
         else:
             openings[cell.column] = index
     return heights
-
-
-def with_header(cells: tuple[Cell, ...]) -> tuple[Cell, ...]:
-    """A table that names no header row has its first row for one."""
-    if any(cell.header for cell in cells):
-        return cells
-    return tuple(replace(cell, header=True) if cell.row == 0 else cell for cell in cells)

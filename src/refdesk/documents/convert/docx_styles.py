@@ -14,7 +14,7 @@ from refdesk.documents.convert.runs import is_fixed_pitch
 W: Final = "{http://schemas.openxmlformats.org/wordprocessingml/2006/main}"
 VALUE: Final = f"{W}val"
 
-Role = Literal["text", "title", "heading", "caption", "code", "quote", "contents"]
+Role = Literal["text", "title", "heading", "caption", "code", "quote", "contents", "term"]
 
 _HEADING = re.compile(r"heading (\d)")
 _LIST_DEPTH = re.compile(r"list (?:bullet|number|continue|paragraph)?\s?(\d)")
@@ -50,6 +50,18 @@ class Style:
 
 
 PLAIN_STYLE = Style()
+
+
+def without_table_styles(data: bytes) -> bytes:
+    """The styles without those that say how tables are painted: nine tenths of what Word puts into every file."""
+    end = b"</w:style>"
+    *styles, rest = data.split(end)
+    pruned: list[bytes] = []
+    for style in styles:
+        start = style.rfind(b"<w:style ")
+        is_table = b'w:type="table"' in style[start : start + 100]
+        pruned += (style[:start],) if start >= 0 and is_table else (style, end)
+    return b"".join((*pruned, rest))
 
 
 class Styles:
@@ -126,6 +138,8 @@ def _role(names: list[str], outline_level: int | None) -> tuple[Role, int]:
             return "title", 1
         if match := _HEADING.fullmatch(name):
             return "heading", int(match[1])
+        if name in ("definition term", "list heading"):
+            return "term", 0
         if "caption" in name.split():
             return "caption", 0
         if _CODE.search(name):

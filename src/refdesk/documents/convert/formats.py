@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePath
 
@@ -62,6 +63,7 @@ _BY_MEDIA_TYPE = {format.media_type: format for format in FORMATS.values() if fo
     "text/tab-separated-values": FORMATS["csv"],
 }
 
+_CONTAINERS = (b"PK\x03\x04", b"PK\x05\x06", b"\xd0\xcf\x11\xe0")
 _HTML = re.compile(rb"^\s*(?:<\?xml[^>]*>\s*)?(?:<!--.*?-->\s*)*<(?:!doctype\s+html|html|head|body)\b", re.I | re.S)
 _DOCLING = re.compile(rb'"schema_name"\s*:\s*"DoclingDocument"')
 _MARKDOWN = re.compile(r"^(?:#{1,6} \S|```|~~~|\* \S|- \S|\[[^\]\n]+\]\()", re.M)
@@ -75,13 +77,25 @@ def format_of(data: bytes, name: str, media_type: str = "") -> Format:
         raise CannotConvert(f"{name} is empty; there is nothing to convert.")
     if b"%PDF-" in head[:1024]:
         return FORMATS["pdf"]
-    if head.startswith((b"PK\x03\x04", b"PK\x05\x06", b"\xd0\xcf\x11\xe0")):
+    if head.startswith(_CONTAINERS):
         return _container(data, name)
     if head.startswith(b"{\\rtf"):
         return FORMATS["rtf"]
     if _is_binary(head):
         raise CannotConvert(_unknown(name))
     return _text_format(data, head, name, media_type)
+
+
+def is_named_by_content(head: bytes) -> bool:
+    """Whether the first bytes alone tell that the name has no say in what the file is."""
+    return b"%PDF-" in head[:1024] or head.startswith((*_CONTAINERS, b"{\\rtf"))
+
+
+def wrong_format(name: str, found: str, expected: Sequence[str], tools: Mapping[str, str]) -> str:
+    """A sentence for a file that is of another format than was said."""
+    title = FORMATS[found].title if found in FORMATS else "of another kind"
+    advice = f"call {tools[found]} for it" if found in tools else "it cannot be converted as such"
+    return f"{name} is {title}, not {FORMATS[expected[0]].title}; {advice}."
 
 
 def _container(data: bytes, name: str) -> Format:

@@ -1,10 +1,11 @@
-"""Bounds for tables: a few bytes of a file can ask for a million columns."""
+"""What all tables have in common: a header row, and bounds, since a few bytes can ask for a million columns."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
-from refdesk.documents.model import Table
+from refdesk.documents.model import Cell, Table
 from refdesk.errors import CannotConvert
 
 MAX_COLUMNS: Final = 1_000
@@ -19,3 +20,10 @@ def checked(table: Table) -> Table:
     if table.columns > MAX_COLUMNS or table.rows * table.columns > MAX_PLACES:
         raise CannotConvert(f"A table of {table.rows} rows and {table.columns} columns is too large; split the file")
     return table
+
+
+def with_header(cells: tuple[Cell, ...]) -> tuple[Cell, ...]:
+    """A table that names no header row has its first row for one."""
+    if any(cell.header for cell in cells):
+        return cells
+    return tuple(replace(cell, header=True) if cell.row == 0 else cell for cell in cells)

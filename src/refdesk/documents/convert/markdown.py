@@ -19,10 +19,13 @@ from .source import Source
 MEDIA_TYPE = "text/markdown"
 
 MAX_CHARACTERS = 5_000_000
-"""Some 1000 printed pages; rendering takes about a second for each million."""
+"""Some 1000 printed pages; rendering takes some four seconds for each million."""
 
 MAX_FRONT_MATTER = 20_000
 """Characters: more than any list of tags and authors, and few enough to be parsed at once."""
+
+MAX_NESTING = 60
+"""Blocks inside of blocks, a list and its items counting as two; what is deeper is lost in rendering."""
 
 _FRONT_MATTER = re.compile(r"---[ \t]*\n(.*?)\n(?:---|\.\.\.)[ \t]*(?:\n|$)", re.DOTALL)
 _PROPERTIES = {
@@ -65,7 +68,7 @@ def convert(source: Source) -> Document:
 
 @lru_cache(maxsize=1)
 def _renderer() -> MarkdownIt:
-    return MarkdownIt("commonmark").enable(["table", "strikethrough"])
+    return MarkdownIt("commonmark", {"maxNesting": MAX_NESTING}).enable(["table", "strikethrough"])
 
 
 def _title_of(blocks: Sequence[Block]) -> str:

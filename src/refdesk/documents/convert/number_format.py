@@ -118,7 +118,13 @@ def renderer(code: str, *, from_1904: bool = False) -> Render:
 
 def _split(code: str) -> list[str]:
     """Cut at semicolons that are not quoted."""
-    return [part for part in re.findall(r'((?:"[^"]*"?|\\.|[^;"\\])*)(?:;|$)', code)][:4] or [""]
+    parts = [""]
+    for piece in re.findall(r'"[^"]*"?|\\.|.', code, re.DOTALL):
+        if piece == ";":
+            parts.append("")
+        else:
+            parts[-1] += piece
+    return parts
 
 
 def _tokens(section: str) -> list[_Token]:
@@ -179,18 +185,23 @@ def _digits(pattern: str, exponent: str, value: float) -> str:
     scaled = value / 1000 ** (len(pattern) - len(pattern.rstrip(",")))
     places = len(decimals.rstrip(","))
     if exponent:
-        mantissa, _, power = f"{scaled:.{places}e}".partition("e")
-        return f"{mantissa}E{power[0] if power[0] == '-' or '+' in exponent else ''}{power[1:].lstrip('0').zfill(len(exponent) - 2)}"
+        return _scientific(f"{scaled:.{places}e}", exponent)
     grouped = "," in whole.rstrip(",")
     text = f"{abs(scaled):{',' if grouped else ''}.{places}f}"
     sign = "-" if scaled < 0 and float(text.replace(",", "")) else ""
     return sign + _optional_digits(text, whole, decimals)
 
 
+def _scientific(text: str, exponent: str) -> str:
+    mantissa, _, power = text.partition("e")
+    sign = power[0] if power[0] == "-" or "+" in exponent else ""
+    return f"{mantissa}E{sign}{power[1:].lstrip('0').zfill(len(exponent) - 2)}"
+
+
 def _optional_digits(text: str, whole: str, decimals: str) -> str:
     """Drop zeros where the pattern has `#`, and fill up to as many as it has `0`."""
     integer, _, fraction = text.partition(".")
-    needed = decimals.rstrip("#,").__len__()
+    needed = len(decimals.rstrip("#,"))
     while len(fraction) > needed and fraction.endswith("0"):
         fraction = fraction[:-1]
     integer = "" if integer == "0" and "0" not in whole else integer.zfill(whole.count("0"))

@@ -13,7 +13,7 @@ import re
 import struct
 import zipfile
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from io import BytesIO
@@ -46,7 +46,7 @@ MAX_SNIFFED_BYTES: Final = 1_000_000
 RELATIONSHIP_ID: Final = "{http://schemas.openxmlformats.org/officeDocument/2006/relationships}id"
 
 _LOCKED = "The file is protected by a password; save a copy without one and convert that"
-_BROKEN = "The file is broken or incomplete: it does not open as a zip package; save or download it again"
+_BROKEN = "The file is broken or incomplete and cannot be opened; save or download it again"
 
 _CFB_MAGIC = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
 _CFB_KINDS: Mapping[str, OfficeKind] = {
@@ -86,7 +86,7 @@ _DOCTYPES = tuple("<!DOCTYPE".encode(encoding) for encoding in ("ascii", "utf-16
 def kind_of(data: bytes) -> OfficeKind | None:
     """What kind of office file this is, by its content; None when it is none.
 
-    Raises CannotConvert for a locked OOXML file: its kind cannot be seen through the encryption.
+    Raises CannotConvert for a container that is locked, broken or a bomb: its kind cannot be told without opening it.
     """
     if data.startswith(_CFB_MAGIC):
         return _kind_of_compound_file(data)
@@ -96,10 +96,7 @@ def kind_of(data: bytes) -> OfficeKind | None:
 
 
 def _kind_of_zip(data: bytes) -> OfficeKind | None:
-    try:
-        package = open_package(data)
-    except CannotConvert:
-        return None
+    package = open_package(data)
     mimetype = package.head("mimetype").strip()
     if mimetype in _MIMETYPES:
         return _MIMETYPES[mimetype]
@@ -108,19 +105,18 @@ def _kind_of_zip(data: bytes) -> OfficeKind | None:
 
 
 def _kind_of_compound_file(data: bytes) -> OfficeKind | None:
-    names = frozenset(_streams(data))
+    names = _streams(data)
     if "EncryptedPackage" in names:
         raise CannotConvert(_LOCKED)
     return next((kind for name, kind in _CFB_KINDS.items() if name in names), None)
 
 
-def _streams(data: bytes) -> Iterator[str]:
+def _streams(data: bytes) -> list[str]:
     """The names that stand directly below the root of a compound file; those of embedded objects are deeper."""
     try:
-        directory = _directory(data)
-        yield from _below_root(directory)
-    except (struct.error, IndexError, UnicodeDecodeError):
-        return
+        return list(_below_root(_directory(data)))
+    except (struct.error, IndexError, UnicodeDecodeError) as error:
+        raise CannotConvert(_BROKEN) from error
 
 
 def _directory(data: bytes) -> bytes:
@@ -170,6 +166,7 @@ class Package:
 
     def __init__(self, archive: zipfile.ZipFile) -> None:
         self._archive = archive
+        self._relationships: dict[str, dict[str, Relationship]] = {}
         self.names = frozenset(archive.namelist())
 
     @property
@@ -189,13 +186,13 @@ class Package:
         with _reading():
             return self._archive.open(name)
 
-    def xml(self, name: str) -> Element | None:
-        """A part parsed; None when there is none."""
+    def xml(self, name: str, *, prune: Callable[[bytes], bytes] | None = None) -> Element | None:
+        """A part parsed, pruned of what nobody will look at; None when there is no such part."""
         if name not in self.names:
             return None
         with self.open(name) as part, _reading():
             data = part.read()
-        return parse_xml(data, name)
+        return parse_xml(prune(data) if prune else data, name)
 
     def main_part(self, fallback: str) -> str:
         """The name of the part that the whole document hangs on."""
@@ -204,33 +201,46 @@ class Package:
 
     def relationships(self, part: str) -> dict[str, Relationship]:
         """The relationships of a part, or of the package for the empty name, by their ids."""
-        folder, name = posixpath.split(part)
-        root = self.xml(posixpath.join(folder, "_rels", f"{name}.rels"))
-        nodes = root if root is not None else ()
-        return {node.get("Id", ""): _relationship(node, folder) for node in nodes}
+        known = self._relationships.get(part)
+        if known is None:
+            folder, name = posixpath.split(part)
+            root = self.xml(posixpath.join(folder, "_rels", f"{name}.rels"))
+            nodes = root if root is not None else ()
+            known = {node.get("Id", ""): _relationship(node, folder) for node in nodes}
+            self._relationships[part] = known
+        return known
 
     def related(self, part: str, kind: str) -> str | None:
         """The name of the first part of that kind that a part refers to."""
         found = (each.target for each in self.relationships(part).values() if each.kind == kind and not each.external)
         return next((target for target in found if target in self.names), None)
 
-    def properties(self) -> dict[str, str]:
-        """What the file says of itself in its core properties, by our names for them."""
-        root = self.xml("docProps/core.xml")
-        nodes = root if root is not None else ()
+    def properties(self) -> tuple[dict[str, str], tuple[str, ...]]:
+        """What the file says of itself, by our names for it, and its keywords.
+
+        OOXML, ODF and EPUB each keep it in a part of their own, but in nearly the same words.
+        """
+        parts = (name for name in self.names if name in _PROPERTY_PARTS or name.endswith(".opf"))
+        root = self.xml(next(parts, ""))
+        nodes = list(root.iter()) if root is not None else []
         said = {_PROPERTIES.get(local_name(node.tag), ""): (node.text or "").strip() for node in nodes}
-        return {name: text for name, text in said.items() if name and text}
+        keywords = [node.text or "" for node in nodes if local_name(node.tag) in ("keyword", "keywords")]
+        words = (word.strip() for field in keywords for word in re.split("[,;]", field))
+        return {name: text for name, text in said.items() if name and text}, tuple(dict.fromkeys(filter(None, words)))
 
 
+_PROPERTY_PARTS = frozenset(("docProps/core.xml", "meta.xml"))
 _PROPERTIES: Mapping[str, str] = {
     "title": "title",
     "creator": "author",
-    "keywords": "keywords",
+    "initial-creator": "author",
     "language": "language",
     "subject": "subject",
     "description": "description",
     "created": "created",
+    "creation-date": "created",
     "modified": "modified",
+    "date": "modified",
 }
 
 

@@ -1,5 +1,7 @@
 """PowerPoint decks (PPTX): each slide is a page; its title a heading, its bullets list items, its notes a note.
 
+Shapes are read as they stand on the slide, from top to bottom and in each row from left to right, the title first.
+
 The deck's own title is a heading of level 1 and those of slides are of level 2. A hidden slide is converted like any
 other, and a warning names it. What repeats on every slide (dates, footers, numbers) is left out.
 """
@@ -12,12 +14,15 @@ from pathlib import PurePath
 from typing import Final
 from xml.etree.ElementTree import Element
 
+from refdesk.documents.convert import opendocument
+from refdesk.documents.convert.asked import pages_asked_for
 from refdesk.documents.convert.blocks import Blocks
-from refdesk.documents.convert.docx import tags_of, with_header
-from refdesk.documents.convert.grids import MAX_COLUMNS, checked
+from refdesk.documents.convert.charts import CHART, chart_of
+from refdesk.documents.convert.grids import MAX_COLUMNS, checked, with_header
 from refdesk.documents.convert.omml import MATH, latex_of
-from refdesk.documents.convert.package import RELATIONSHIP_ID, Package, Relationship, local_name, open_package
-from refdesk.documents.convert.runs import Look, Runs, is_fixed_pitch
+from refdesk.documents.convert.other_office import convert_text
+from refdesk.documents.convert.package import RELATIONSHIP_ID, Package, Relationship, kind_of, local_name, open_package
+from refdesk.documents.convert.runs import PLAIN, Look, Runs, is_fixed_pitch
 from refdesk.documents.convert.source import Source
 from refdesk.documents.model import (
     Block,
@@ -42,12 +47,19 @@ P: Final = "{http://schemas.openxmlformats.org/presentationml/2006/main}"
 _DIAGRAM = "{http://schemas.openxmlformats.org/drawingml/2006/diagram}"
 _DIAGRAM_DATA = RELATIONSHIP_ID.removesuffix("id") + "dm"
 _EMU_PER_POINT = 12_700
+ROW_TOLERANCE_POINTS: Final = 12
+"""Shapes whose tops are no farther apart than a line of text stand beside one another."""
 _REPEATED = frozenset(("dt", "ftr", "hdr", "sldNum", "sldImg"))
 _TITLES = frozenset(("title", "ctrTitle"))
 
 
 def convert(source: Source) -> Document:
-    """Convert a PPTX file, or the slides of it that were asked for."""
+    """Convert a presentation, or the slides of it that were asked for."""
+    kind = kind_of(source.data)
+    if kind == "odp":
+        return opendocument.convert_slides(source)
+    if kind != "pptx":
+        return convert_text(source)
     package = open_package(source.data)
     main = package.main_part("ppt/presentation.xml")
     root = package.xml(main)
@@ -56,13 +68,12 @@ def convert(source: Source) -> Document:
             "The file is not a presentation: it has no list of slides; check what it is and send it again"
         )
     names = list(_slide_names(package, main, root))
-    wanted = _wanted(source, len(names))
+    wanted = pages_asked_for(source, len(names))
     deck = _Deck(package, _size(root))
     for done, number in enumerate(wanted):
         source.progress(done, len(wanted), f"slide {number}")
         deck.read(number, names[number - 1])
-    properties = package.properties()
-    keywords = properties.pop("keywords", "")
+    properties, tags = package.properties()
     blocks = tuple(deck.blocks)
     return Document(
         title=properties.get("title") or _first_heading(blocks) or PurePath(source.name).stem,
@@ -72,7 +83,7 @@ def convert(source: Source) -> Document:
         total_pages=len(names) if len(wanted) < len(names) else 0,
         name=source.name,
         media_type=MEDIA_TYPE,
-        tags=tags_of(keywords),
+        tags=tags,
         properties=properties,
         warnings=tuple(_warnings(deck, package)),
     )
@@ -96,12 +107,6 @@ def _slide_names(package: Package, main: str, root: Element) -> Iterator[str]:
     for entry in root.iter(f"{P}sldId"):
         relationship = relationships.get(entry.get(RELATIONSHIP_ID, ""))
         yield relationship.target if relationship else ""
-
-
-def _wanted(source: Source, total: int) -> range:
-    if source.pages is None:
-        return range(1, total + 1)
-    return range(max(source.pages.first, 1), min(source.pages.last, total) + 1)
 
 
 def _size(root: Element) -> tuple[float, float]:
@@ -134,7 +139,7 @@ class _Deck:
         if root.get("show") in ("0", "false"):
             self.hidden.append(number)
         relationships = self.package.relationships(name)
-        slide = _Slide(number, self.package, relationships, self._inherited(_named(relationships, "slideLayout")))
+        slide = _Slide(number, name, self.package, self._inherited(_named(relationships, "slideLayout")))
         slide.read(root)
         slide.read_notes(self.package.xml(_named(relationships, "notesSlide")))
         self.blocks += slide.blocks.done()
@@ -167,6 +172,18 @@ class _Inherited:
         style = master.find(f"{P}txStyles/{P}bodyStyle") if master is not None else None
         return cls(_all_shapes(layout), _all_shapes(master), style)
 
+    def box(self, placeholder: Element | None) -> Box | None:
+        """Where the layout, or else the master, puts a placeholder."""
+        if placeholder is None:
+            return None
+        kind, index = placeholder.get("type", "obj"), placeholder.get("idx")
+        for shape in (*self.layout, *self.master):
+            own = _placeholder(shape)
+            same_index = index is not None and own is not None and own.get("idx") == index
+            if own is not None and (same_index or own.get("type", "obj") == kind) and (box := _box(shape)):
+                return box
+        return None
+
     def list_styles(self, placeholder: Element | None) -> Iterator[Element]:
         """The list styles that a placeholder falls back to, nearest first."""
         if placeholder is None:
@@ -195,23 +212,27 @@ def _placeholder(shape: Element) -> Element | None:
 
 
 class _Slide:
-    """One slide; its shapes are read in their order, the title first."""
+    """One slide."""
 
-    def __init__(
-        self, number: int, package: Package, relationships: Mapping[str, Relationship], inherited: _Inherited
-    ) -> None:
+    def __init__(self, number: int, name: str, package: Package, inherited: _Inherited) -> None:
         self._number = number
+        self._name = name
         self._package = package
-        self._relationships = relationships
+        self._relationships = package.relationships(name)
         self._inherited = inherited
         self.blocks = Blocks()
 
     def read(self, root: Element) -> None:
         """Read all shapes."""
         tree = root.find(f"{P}cSld/{P}spTree")
-        shapes = list(_shapes(tree)) if tree is not None else []
+        placed = [(self._box(node), node) for node in _alternatives(tree)] if tree is not None else []
+        shapes = [shape for node in in_reading_order(placed) for shape in _shapes(node)]
         for shape in sorted(shapes, key=lambda shape: _kind(shape) not in _TITLES):
             self._shape(shape)
+
+    def _box(self, node: Element) -> Box | None:
+        """Where a shape or a group stands, be it by its layout."""
+        return _box(node) or self._inherited.box(_placeholder(node))
 
     def read_notes(self, notes: Element | None) -> None:
         """What the speaker says to the slide."""
@@ -223,7 +244,7 @@ class _Slide:
             self.blocks.add(Paragraph(text, role="note", place=Place(self._number)))
 
     def _shape(self, shape: Element) -> None:
-        place = Place(self._number, _box(shape))
+        place = Place(self._number, self._box(shape))
         name = local_name(shape.tag)
         if name == "pic":
             self.blocks.add(Picture(_alt(shape), place))
@@ -245,12 +266,14 @@ class _Slide:
         """A table, a diagram or a chart."""
         table = frame.find(f"{A}graphic/{A}graphicData/{A}tbl")
         diagram = frame.find(f"{A}graphic/{A}graphicData/{_DIAGRAM}relIds")
+        chart = frame.find(f"{A}graphic/{A}graphicData/{CHART}")
         if table is not None:
             self._table(table, place)
         elif diagram is not None:
             self._diagram(diagram.get(_DIAGRAM_DATA, ""), place)
         else:
-            self.blocks.add(Picture(_alt(frame), place))
+            drawn = chart_of(self._package, self._name, chart, place) if chart is not None else None
+            self.blocks.add(drawn or Picture(_alt(frame), place))
 
     def _diagram(self, data_id: str, place: Place) -> None:
         """The words of a diagram stand in a part of their own."""
@@ -296,7 +319,7 @@ class _Slide:
             self.blocks.blank_line()
             return
         depth, bullet = _bullet(node, styles)
-        if runs.all_code():
+        if runs.all_code() and bullet is None:
             self.blocks.add(Code(runs.raw().rstrip(), place=place))
         elif bullet is None:
             self.blocks.add(Paragraph(text, spans, place=place))
@@ -319,7 +342,7 @@ class _Slide:
 
     def _look(self, properties: Element | None) -> Look:
         if properties is None:
-            return Look()
+            return PLAIN
         font, link = properties.find(f"{A}latin"), properties.find(f"{A}hlinkClick")
         relationship = self._relationships.get(link.get(RELATIONSHIP_ID, "")) if link is not None else None
         return Look(
@@ -330,18 +353,41 @@ class _Slide:
         )
 
 
-def _shapes(tree: Element) -> Iterator[Element]:
-    """All shapes, those of groups in the place of the group; of several versions of one, the first."""
-    waiting = list(reversed(tree))
+def in_reading_order(placed: Sequence[tuple[Box | None, Element]]) -> list[Element]:
+    """From top to bottom, and from left to right what begins at about the same height."""
+    entries: list[tuple[float, float, int, Element]] = []
+    for at, (box, node) in enumerate(placed):
+        left, top = (box[0], box[1]) if box else (entries[-1][1], entries[-1][0]) if entries else (0, 0)
+        entries.append((top, left, at, node))
+    rows: list[list[tuple[float, int, Element]]] = []
+    height = 0.0
+    for top, left, at, node in sorted(entries, key=lambda entry: (entry[0], entry[2])):
+        if not rows or top - height > ROW_TOLERANCE_POINTS:
+            rows.append([])
+            height = top
+        rows[-1].append((left, at, node))
+    return [node for row in rows for _, _, node in sorted(row, key=lambda entry: entry[:2])]
+
+
+def _alternatives(node: Element) -> Iterator[Element]:
+    """The children of a node; of several versions of one, the first."""
+    for child in node:
+        if local_name(child.tag) == "AlternateContent":
+            yield from (shape for version in list(child)[:1] for shape in version)
+        else:
+            yield child
+
+
+def _shapes(node: Element) -> Iterator[Element]:
+    """A shape, or all shapes of a group in their order."""
+    waiting = [node]
     while waiting:
-        node = waiting.pop()
-        name = local_name(node.tag)
+        shape = waiting.pop()
+        name = local_name(shape.tag)
         if name in ("sp", "pic", "graphicFrame"):
-            yield node
-        elif name == "AlternateContent":
-            waiting += reversed([child for version in list(node)[:1] for child in version])
+            yield shape
         elif name == "grpSp":
-            waiting += reversed(node)
+            waiting += reversed(list(_alternatives(shape)))
 
 
 def _kind(shape: Element) -> str:
@@ -357,8 +403,8 @@ def _alt(shape: Element) -> str:
 
 def _box(shape: Element) -> Box | None:
     """Where a shape stands, when it says so itself."""
-    frame = shape.find(f"{P}spPr/{A}xfrm")
-    frame = frame if frame is not None else shape.find(f"{P}xfrm")
+    paths = (f"{P}spPr/{A}xfrm", f"{P}xfrm", f"{P}grpSpPr/{A}xfrm")
+    frame = next((found for path in paths if (found := shape.find(path)) is not None), None)
     offset, extent = (frame.find(f"{A}{name}") if frame is not None else None for name in ("off", "ext"))
     if offset is None or extent is None:
         return None

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 
 from refdesk.documents.model import Span, SpanKind
 
@@ -54,21 +56,23 @@ class Runs:
     """Runs in order, and what they come to: a text and its spans."""
 
     def __init__(self) -> None:
-        self._runs: list[tuple[str, Look]] = []
+        self._texts: list[str] = []
+        self._looks: list[Look] = []
 
     def add(self, text: str, look: Look = PLAIN) -> None:
         """Append a run."""
         if text:
-            self._runs.append((text, look))
+            self._texts.append(text)
+            self._looks.append(look)
 
     def all_code(self) -> bool:
         """Whether every visible character is set as code."""
-        visible = [look.code for text, look in self._runs if text.strip()]
+        visible = [look.code for text, look in zip(self._texts, self._looks, strict=True) if not text.isspace()]
         return bool(visible) and all(visible)
 
     def raw(self) -> str:
         """The text as it is."""
-        return "".join(text for text, _ in self._runs)
+        return "".join(self._texts)
 
     def text(self) -> str:
         """The text without blanks around it."""
@@ -82,33 +86,29 @@ class Runs:
         """The text without blanks around it, and what is set apart in it."""
         raw = self.raw()
         text = raw.strip()
-        if all(look == PLAIN for _, look in self._runs):
+        if self._looks.count(PLAIN) == len(self._looks):
             return text, ()
-        offset = len(raw) - len(raw.lstrip())
-        spans = [*self._spans("link"), *self._spans("strong"), *self._spans("emphasis"), *self._spans("code")]
-        moved = (_moved(span, offset, len(text)) for span in spans)
-        return text, tuple(sorted((span for span in moved if span.end > span.start), key=_order))
+        stretches = list(self._stretches(len(raw) - len(raw.lstrip()), len(text)))
+        spans = (span for kind in _KINDS for span in _spans(stretches, kind))
+        return text, tuple(sorted(spans, key=lambda span: (span.start, -span.end)))
 
-    def _spans(self, kind: SpanKind) -> list[Span]:
-        """Neighbouring runs that are set apart in the same way make one span."""
-        spans: list[Span] = []
-        position = 0
-        for text, look in self._runs:
-            end = position + len(text)
-            value = getattr(look, kind)
-            if value:
-                target = value if kind == "link" else ""
-                last = spans[-1] if spans else None
-                if last and last.end == position and last.target == target:
-                    position = spans.pop().start
-                spans.append(Span(position, end, kind, target))
+    def _stretches(self, offset: int, length: int) -> Iterator[tuple[int, int, Look]]:
+        """From where to where the text looks the same, counted from its first visible character."""
+        position = -offset
+        runs = zip(self._texts, self._looks, strict=True)
+        for look, group in groupby(runs, key=lambda run: run[1]):
+            end = position + sum(len(text) for text, _ in group)
+            yield max(position, 0), min(end, length), look
             position = end
-        return spans
 
 
-def _moved(span: Span, offset: int, length: int) -> Span:
-    return Span(max(span.start - offset, 0), min(span.end - offset, length), span.kind, span.target)
+_KINDS: Sequence[SpanKind] = ("link", "strong", "emphasis", "code")
 
 
-def _order(span: Span) -> tuple[int, int]:
-    return span.start, -span.end
+def _spans(stretches: Sequence[tuple[int, int, Look]], kind: SpanKind) -> Iterator[Span]:
+    """Neighbouring stretches that are set apart in the same way make one span."""
+    for value, group in groupby(stretches, key=lambda stretch: getattr(stretch[2], kind)):
+        alike = list(group)
+        start, end = alike[0][0], alike[-1][1]
+        if value and start < end:
+            yield Span(start, end, kind, value if kind == "link" else "")

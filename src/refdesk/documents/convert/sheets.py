@@ -15,6 +15,9 @@ MAX_CELLS: Final = 200_000
 MAX_CHARACTERS: Final = 20_000_000
 """Characters of a workbook that are kept; a text that many cells share counts for each of them."""
 
+MAX_SHEET_COLUMNS: Final = 16_384
+"""Where the sheets of Excel and LibreOffice end."""
+
 MAX_MERGED_PLACES: Final = 10_000
 """A larger merged area, such as a whole sheet, is a mistake or an attack; its cell is taken for a plain one."""
 
@@ -49,6 +52,12 @@ class Sheet:
         """Fill a cell."""
         self._cells[row, column] = _Filled(text, row, column, row, column, is_text)
 
+    def put_spanning(self, row: int, column: int, text: str, tall: int, wide: int, *, is_text: bool) -> None:
+        """Fill a cell that may be merged with others."""
+        self.put(row, column, text, is_text=is_text)
+        if tall > 1 or wide > 1:
+            self.merges.append(Area(row, column, row + tall - 1, column + wide - 1))
+
     def filled(self) -> list[_Filled]:
         """The filled cells in reading order, each as large as the area it is merged with."""
         for area in self.merges:
@@ -72,7 +81,7 @@ class _Filled:
 def sheet_blocks(sheet: Sheet, number: int) -> Iterator[Block]:
     """A heading with the sheet's name, then its tables from top to bottom."""
     place = Place(number)
-    yield Heading(sheet.name or f"Sheet {number}", 1, place)
+    yield Heading(sheet.name or f"Sheet {number}", 2, place)
     for region in sorted(_regions(sheet.filled()), key=lambda cells: (cells[0].top, min(cell.left for cell in cells))):
         if len(region) == 1:
             yield Paragraph(region[0].text, place=place)
@@ -125,7 +134,12 @@ def _extent(region: list[_Filled]) -> Area:
 
 
 def _table(region: list[_Filled], place: Place) -> Table:
+    """A table; a title that is merged across all of its columns becomes its caption."""
     area = _extent(region)
+    caption = ""
+    if region[0].left == area.left < area.right == region[0].right and region[0].bottom < region[1].top:
+        caption, region = region[0].text, region[1:]
+        area = _extent(region)
     header = _header_rows(region, area)
     cells = tuple(
         Cell(
@@ -138,11 +152,11 @@ def _table(region: list[_Filled], place: Place) -> Table:
         )
         for cell in region
     )
-    return Table(cells, area.bottom - area.top + 1, area.right - area.left + 1, place=place)
+    return Table(cells, area.bottom - area.top + 1, area.right - area.left + 1, caption, place)
 
 
 def _header_rows(region: list[_Filled], area: Area) -> int:
-    """The first row, if it is all text; also the second, if the first is only a title above it."""
+    """The first row, if it is all text and not the only one; also the second, if the first is only a title above it."""
     rows: dict[int, list[_Filled]] = {}
     for cell in region:
         rows.setdefault(cell.top - area.top, []).append(cell)

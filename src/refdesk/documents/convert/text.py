@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 from pathlib import PurePosixPath
+from textwrap import dedent
 
 from refdesk.documents.model import Block, Code, Document, Heading, ListItem, Page, Paragraph, Place
 from refdesk.errors import CannotConvert
@@ -166,12 +167,8 @@ class _Reading:
     def blocks_of(self, text: str) -> list[Block]:
         """The blocks of a page."""
         stanzas = _stanzas(text)
-        blocks: list[Block] = []
-        for index, stanza in enumerate(stanzas):
-            below = stanzas[index + 1] if index + 1 < len(stanzas) else []
-            for block in self._blocks(stanza, below):
-                _append(blocks, block)
-        return blocks
+        pairs = zip(stanzas, [*stanzas[1:], []], strict=True)
+        return _code_joined(block for stanza, below in pairs for block in self._blocks(stanza, below))
 
     def _blocks(self, stanza: Sequence[str], below: Sequence[str]) -> Iterator[Block]:
         heading, rest = self._underlined(stanza)
@@ -182,7 +179,7 @@ class _Reading:
         if heading is None and len(rest) == 1 and (evident := self._evident(rest[0], below)) is not None:
             yield evident
         elif self._is_code(rest):
-            yield Code("\n".join(line[self.margin :] for line in rest))
+            yield Code("\n".join(rest))
         elif _BULLET.match(rest[0]):
             yield from self._items(rest)
         else:
@@ -253,10 +250,12 @@ def _flowing(lines: Sequence[str]) -> str:
     return " ".join(" ".join(lines).split())
 
 
-def _append(blocks: list[Block], block: Block) -> None:
-    """Add a block; code that goes on after a blank line is one block."""
-    last = blocks[-1] if blocks else None
-    if isinstance(block, Code) and isinstance(last, Code):
-        blocks[-1] = Code(f"{last.text}\n\n{block.text}")
-    else:
-        blocks.append(block)
+def _code_joined(blocks: Iterable[Block]) -> list[Block]:
+    """The blocks, with code that goes on after a blank line as one."""
+    joined: list[Block] = []
+    for is_code, run in groupby(blocks, lambda block: isinstance(block, Code)):
+        if is_code:
+            joined.append(Code(dedent("\n\n".join(block.text for block in run if isinstance(block, Code)))))
+        else:
+            joined += run
+    return joined

@@ -9,18 +9,21 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import PurePath
-from typing import IO, Final
+from typing import IO, Any, Final
 from xml.etree.ElementTree import Element, ParseError, XMLPullParser
 
-from refdesk.documents.convert.docx import tags_of
+from refdesk.documents.convert import opendocument
+from refdesk.documents.convert.asked import pages_asked_for
+from refdesk.documents.convert.charts import charts_of_sheet
 from refdesk.documents.convert.number_format import BUILT_IN, general, renderer
-from refdesk.documents.convert.package import RELATIONSHIP_ID, Package, local_name, open_package
-from refdesk.documents.convert.sheets import MAX_CELLS, MAX_CHARACTERS, Area, Sheet, sheet_blocks
+from refdesk.documents.convert.other_office import convert_sheets
+from refdesk.documents.convert.package import RELATIONSHIP_ID, Package, kind_of, local_name, open_package
+from refdesk.documents.convert.sheets import MAX_CELLS, MAX_CHARACTERS, MAX_SHEET_COLUMNS, Area, Sheet, sheet_blocks
 from refdesk.documents.convert.source import Source
-from refdesk.documents.model import Block, Document, Page
+from refdesk.documents.model import Block, Document, Page, Place
 from refdesk.errors import CannotConvert
 
 MEDIA_TYPE: Final = "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet"
@@ -34,7 +37,12 @@ _MAX_MERGES = 100_000
 
 
 def convert(source: Source) -> Document:
-    """Convert an XLSX file, or the sheets of it that were asked for."""
+    """Convert a workbook, or the sheets of it that were asked for."""
+    kind = kind_of(source.data)
+    if kind == "ods":
+        return opendocument.convert_sheets(source)
+    if kind != "xlsx":
+        return convert_sheets(source)
     package = open_package(source.data)
     main = package.main_part("xl/workbook.xml")
     root = package.xml(main)
@@ -42,23 +50,23 @@ def convert(source: Source) -> Document:
         raise CannotConvert("The file is not a workbook: it has no list of sheets; check what it is and send it again")
     workbook = _Workbook(package, main, root)
     visible = [sheet for sheet in workbook.sheets if not sheet.hidden]
-    first, last = (source.pages.first, source.pages.last) if source.pages else (1, len(visible))
-    wanted = [(number, sheet) for number, sheet in enumerate(visible, 1) if first <= number <= last]
+    wanted = pages_asked_for(source, len(visible))
     blocks: list[Block] = []
-    for done, (number, sheet) in enumerate(wanted):
+    for done, number in enumerate(wanted):
+        sheet = visible[number - 1]
         source.progress(done, len(wanted), f"sheet {sheet.name}")
         blocks += sheet_blocks(workbook.read(sheet), number)
-    properties = package.properties()
-    keywords = properties.pop("keywords", "")
+        blocks += charts_of_sheet(package, sheet.part, Place(number))
+    properties, tags = package.properties()
     return Document(
         title=properties.get("title") or PurePath(source.name).stem,
         blocks=tuple(blocks),
-        pages=tuple(Page(number) for number, _ in wanted),
+        pages=tuple(map(Page, wanted)),
         page_kind="sheet",
         total_pages=len(visible) if len(wanted) < len(visible) else 0,
         name=source.name,
         media_type=MEDIA_TYPE,
-        tags=tags_of(keywords),
+        tags=tags,
         properties=properties,
         warnings=tuple(workbook.warnings()),
     )
@@ -173,7 +181,7 @@ def _rich_text(node: Element | None) -> str:
 
 def _elements(stream: IO[bytes], part: str, *names: str) -> Iterator[Element]:
     """The elements of these names as they end; the last name is their parent, which is kept empty meanwhile."""
-    parser = XMLPullParser(("start", "end"))
+    parser: XMLPullParser[Any] = XMLPullParser(("start", "end"))
     parent: Element | None = None
     wanted = {f"{S}{name}" for name in names[:-1]}
     begun = False
@@ -182,7 +190,7 @@ def _elements(stream: IO[bytes], part: str, *names: str) -> Iterator[Element]:
             if not begun and b"<!DOCTYPE" in chunk:
                 raise CannotConvert(f"The part {part!r} of the file declares a DTD, which no office program writes")
             parser.feed(chunk.replace(_STRICT[1:-1].encode(), S[1:-1].encode()))
-            for event, node in parser.read_events():
+            for event, node in _events(parser):
                 begun = True
                 if event == "start":
                     parent = node if node.tag == f"{S}{names[-1]}" else parent
@@ -192,6 +200,11 @@ def _elements(stream: IO[bytes], part: str, *names: str) -> Iterator[Element]:
                         parent.clear()
     except ParseError as error:
         raise CannotConvert(f"The file is broken: its part {part!r} is not well-formed XML; save it again") from error
+
+
+def _events(parser: XMLPullParser[Any]) -> Iterator[tuple[str, Element]]:
+    """What has been parsed; the library's type also speaks of comments and namespaces, which were not asked for."""
+    return parser.read_events()  # type: ignore[return-value]
 
 
 @dataclass(slots=True)
@@ -216,7 +229,6 @@ class _SheetReading:
     row: int = 0
     last_row: int = 0
     """The last row of the sheet as it states itself."""
-    _merges: list[Area] = field(default_factory=list)
 
     def read(self, stream: IO[bytes], part: str) -> bool:
         """Read until the end or until the budget is spent; whether the end was reached."""
@@ -239,6 +251,8 @@ class _SheetReading:
         column = -1
         for cell in node:
             column = _column(cell.get("r", "")) if cell.get("r") else column + 1
+            if column >= MAX_SHEET_COLUMNS:
+                break
             text, is_text = self.workbook.shown(cell)
             if text:
                 self.sheet.put(self.row - 1, column, text, is_text=is_text)

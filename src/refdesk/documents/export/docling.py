@@ -13,7 +13,7 @@ from typing import Any
 
 import orjson
 
-from refdesk.documents.docling import LANGUAGE, PROPERTIES, ROLE, SCHEMA_NAME, SPANS, VERSION, language_label
+from refdesk.documents.docling import LANGUAGE, NOTICE, PROPERTIES, ROLE, SCHEMA_NAME, SPANS, VERSION, language_label
 from refdesk.documents.model import (
     Block,
     Cell,
@@ -110,10 +110,8 @@ class _Tree:
             return
         self._lists.clear()
         match block:
-            case Heading(level=1):
-                self._text(block.text, block.place, "title")
             case Heading():
-                self._text(block.text, block.place, "section_header", level=block.level - 1)
+                self._heading(block)
             case Paragraph():
                 self._paragraph(block)
             case Code():
@@ -122,6 +120,13 @@ class _Tree:
                 self._table(block)
             case Picture():
                 self._captioned("pictures", "picture", block.caption, block.place)
+
+    def _heading(self, block: Heading) -> None:
+        item = self._text(block.text, block.place, "section_header" if block.level > 1 else "title")
+        if block.level > 1:
+            item["level"] = block.level - 1
+        if block.is_notice:
+            item["meta"] = {ROLE: NOTICE}
 
     def _paragraph(self, block: Paragraph) -> None:
         label = _PARAGRAPH_LABELS.get(block.role, "text")

@@ -28,7 +28,7 @@ _MISREAD = re.compile(
     r"|(?<=\])\("
     r"|~(?=~)"
 )
-_BLOCK_START = re.compile(r"^(?:(#{1,6}|[-+>]|={3,})(?=\s|$)|(\d{1,9})([.)])(?=\s|$)|(-{3,}$))")
+_BLOCK_START = re.compile(r"^(?:(#{1,6}|[-+>]|={3,})(?=\s|$)|(\d{1,9})([.)])(?=\s|$)|(-{3,}$))", re.MULTILINE)
 
 
 def to_markdown(document: Document) -> str:

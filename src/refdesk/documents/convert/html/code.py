@@ -24,8 +24,15 @@ _SAME = {
     "pycon3": "pycon",
 }
 
-_ANCESTORS = 3
-"""How far up the language is noted: `div.highlight-python > div.highlight > table > … > pre` is the farthest known."""
+_LANGUAGES = frozenset(
+    """rust python bash shell console json yaml toml xml html css javascript typescript java kotlin scala go ruby php
+    perl lua sql c cpp csharp swift haskell elixir erlang clojure dart diff ini make cmake dockerfile""".split()
+)
+"""Names that a class of their own can only mean the language by."""
+
+_ANCESTORS = 7
+"""How far up the language is noted: on the outermost `div` around a table that has line numbers beside the `pre`."""
+_STOPS = frozenset(("body", "main", "article", "section", "li", "blockquote"))
 
 
 def language_of(node: LexborNode) -> str:
@@ -42,7 +49,7 @@ def _names(node: LexborNode) -> Iterator[str]:
     yield from _named_by(inner) if inner is not None else ()
     above: LexborNode | None = node
     for _ in range(_ANCESTORS + 1):
-        if above is None or above.tag == "body":
+        if above is None or above.tag in _STOPS:
             return
         yield from _named_by(above)
         above = above.parent
@@ -51,5 +58,8 @@ def _names(node: LexborNode) -> Iterator[str]:
 def _named_by(node: LexborNode) -> Iterator[str]:
     attributes = node.attributes
     yield from filter(None, (attributes.get("data-lang"), attributes.get("data-language")))
-    for by_prefix, by_neighbour in _CLASS.findall(attributes.get("class") or ""):
+    classes = attributes.get("class") or ""
+    for by_prefix, by_neighbour in _CLASS.findall(classes):
         yield by_prefix or by_neighbour
+    if node.tag in ("pre", "code"):
+        yield from (name for name in classes.split() if name in _LANGUAGES)

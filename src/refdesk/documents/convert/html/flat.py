@@ -19,6 +19,10 @@ _INLINE = frozenset(
 _LINES = frozenset(("div", "li", "p", "tr"))
 """Elements that highlighters make of each line."""
 
+_NOT_CODE = (
+    "button, script, style, .lineno, .linenos, .linenodiv, .gutter, .rouge-gutter, .line-numbers-rows, .headerlink, "
+    ".copybtn, .copy-button, [data-line-number]:empty, a[aria-hidden=true]"
+)
 _LINE_EDGE = re.compile(r"\n?\0+")
 _TEX = 'annotation[encoding="application/x-tex"], annotation[encoding="application/x-latex"]'
 
@@ -29,10 +33,11 @@ def flat_text(node: LexborNode) -> str:
 
 
 def preformatted(node: LexborNode) -> str:
-    """The lines inside of a `pre`, without empty ones at either end."""
-    only = node.first_child
-    if only is not None and only.next is None and only.is_text_node:
-        text = only.text_content or ""
+    """The lines inside of a `pre`, without empty ones at either end; not walked, since highlighters wrap each word."""
+    for unwanted in node.css(_NOT_CODE):
+        unwanted.decompose()
+    if node.css_first("br, div, li, p, tr") is None:
+        text = node.text()
     else:
         text = _LINE_EDGE.sub("\n", "".join(_pieces(node, _line_edge)))
     lines = [line.rstrip() for line in text.replace("\xa0", " ").split("\n")]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from functools import lru_cache
+from typing import Literal
 
 from selectolax.lexbor import LexborNode
 
@@ -21,17 +23,21 @@ _NEVER_SHOWN_CLASSES = frozenset(
     sidebar-drawer toc-drawer mobile-header content-icon-container view-this-page edit-this-page back-to-top
     md-header md-tabs md-sidebar md-footer md-source-file md-content__button md-path pagination-nav
     theme-doc-toc-mobile theme-doc-toc-desktop theme-doc-breadcrumbs theme-doc-footer theme-doc-version-badge
-    nav-chapters nav-wide-wrapper nav-wrapper headerlink header-anchor heading-anchor hash-link anchor-link anchorjs-link
-    copiable-link copiable-anchor permalink id_link toc-backlink mw-editsection mw-jump-link navbox catlinks noprint
-    printfooter copybtn copy-button clipboard skip-link skip-to-content skiplink sr-only visually-hidden
-    screen-reader-text screen-reader-only cookie-banner cookie-consent cookie-notice site-header site-footer
-    site-nav page-footer page-nav post-nav docs-sidebar share-buttons social-share addtoany lineno linenos gutter
-    rouge-gutter linenodiv""".split()
+    nav-chapters nav-wide-wrapper nav-wrapper headerlink header-anchor heading-anchor hash-link anchor-link
+    anchorjs-link copiable-link copiable-anchor permalink id_link toc-backlink mw-editsection mw-jump-link navbox
+    catlinks noprint printfooter copybtn copy-button clipboard skip-link skip-to-content skiplink sr-only
+    visually-hidden screen-reader-text screen-reader-only cookie-banner cookie-consent cookie-notice site-header
+    site-footer site-nav page-footer page-nav post-nav docs-sidebar share-buttons social-share addtoany footer lineno
+    linenos gutter rouge-gutter linenodiv viewcode-link viewcode-back srclink hideme
+    footnote-back footnote-backref""".split()
 )
 """As the generators of documentation and their themes name them."""
 
+_NEVER_SHOWN_IDS = frozenset("footer footer-text navbar sidebar breadcrumbs cookie-banner searchbox".split())
+
 _NEVER_SHOWN_ROLES = frozenset(
-    "navigation banner contentinfo search complementary dialog alertdialog menu menubar toolbar tooltip button".split()
+    """navigation banner contentinfo search complementary dialog alertdialog menu menubar toolbar tooltip
+    button""".split()
 )
 
 _NAVIGATION_WORDS = frozenset(
@@ -41,12 +47,19 @@ _NAVIGATION_WORDS = frozenset(
 )
 """Parts of class names that often, but not always, mean navigation: what the element holds has to agree."""
 
+_CONTAINERS = frozenset(("div", "section", "ul", "ol", "table", "p", "form", "span", "td"))
+"""Elements that can hold navigation."""
+
+MAX_NAME = 300
+"""Characters of a class or an id that are looked at."""
+
 _WORD = re.compile(r"[A-Za-z][a-z]*")
 _HIDDEN_STYLE = re.compile(r"(?:^|;)\s*(?:display\s*:\s*none|visibility\s*:\s*hidden)", re.IGNORECASE)
-_PERMALINK_TEXTS = frozenset(("", "¶", "#", "§", "🔗", "⚓", "link", "permalink", "anchor", "direct link"))
+_PERMALINK_TEXTS = frozenset(("", "¶", "#", "§", "🔗", "⚓", "↩", "↩︎", "permalink", "direct link"))
 _ABOUT_THE_PAGE = re.compile(
     r"(?:edit|improve|view|show|report)\s+(?:(?:this|the|a|an|on|page|source|bug|issue|problem|github|gitlab)\b\s*){1,4}"
-    r"|(?:skip|jump) to (?:main |the )?(?:content|navigation|search)|(?:back|return) to top|\[?top\]?|copy(?: link| code)?",
+    r"|(?:skip|jump) to (?:main |the )?(?:content|navigation|search)|(?:back|return) to top|\[?top\]?"
+    r"|copy(?: link| code)?",
     re.IGNORECASE,
 )
 
@@ -60,12 +73,23 @@ def is_furniture(tag: str, attributes: Attributes, node: LexborNode) -> bool:
         return tag != "script" or not (attributes.get("type") or "").startswith("math/tex")
     if not attributes:
         return False
+    verdict = _verdict(tag, (attributes.get("class") or "")[:MAX_NAME], (attributes.get("id") or "")[:MAX_NAME])
+    if verdict != "content":
+        return verdict == "furniture" or _is_navigation(node)
     return (
         _is_hidden(attributes)
-        or (attributes.get("role") in _NEVER_SHOWN_ROLES)
-        or _is_furniture_by_name(tag, attributes, node)
+        or attributes.get("role") in _NEVER_SHOWN_ROLES
         or (tag == "a" and _is_about_the_page(attributes, node))
     )
+
+
+@lru_cache(maxsize=4096)
+def _verdict(tag: str, classes: str, identity: str) -> Literal["content", "furniture", "doubtful"]:
+    """What an element's names say; pages have few different ones."""
+    if identity in _NEVER_SHOWN_IDS or not _NEVER_SHOWN_CLASSES.isdisjoint(classes.split()):
+        return "furniture"
+    words = _WORD.findall(f"{classes} {identity}".lower()) if tag in _CONTAINERS else ()
+    return "content" if _NAVIGATION_WORDS.isdisjoint(words) else "doubtful"
 
 
 def is_page_furniture(tag: str, node: LexborNode) -> bool:
@@ -90,19 +114,8 @@ def _is_hidden(attributes: Attributes) -> bool:
     return style is not None and "n" in style and bool(_HIDDEN_STYLE.search(style))
 
 
-def _is_furniture_by_name(tag: str, attributes: Attributes, node: LexborNode) -> bool:
-    names = attributes.get("class") or ""
-    if names and not _NEVER_SHOWN_CLASSES.isdisjoint(names.split()):
-        return True
-    if tag not in _CONTAINERS:
-        return False
-    words = _WORD.findall(f"{names} {attributes.get('id') or ''}".lower())
-    if _NAVIGATION_WORDS.isdisjoint(words):
-        return False
+def _is_navigation(node: LexborNode) -> bool:
     return link_share(node) > MOSTLY_LINKS and node.css_first("h1, h2, p > code, pre") is None
-
-
-_CONTAINERS = frozenset(("div", "section", "ul", "ol", "table", "p", "form", "span", "td"))
 
 
 def _is_about_the_page(attributes: Attributes, node: LexborNode) -> bool:

@@ -10,19 +10,25 @@ from refdesk.errors import CannotConvert
 MAX_CHARACTERS = 10_000_000
 """Some 2000 printed pages; the largest single-page manuals have about half of it."""
 
-MAX_DEPTH = 10_000
-"""Takes the parser 0.15 s; pages that people write stay below 100."""
+MAX_DEPTH = 3_000
+"""Pages that people write stay below 100; what is left open by mistake adds some hundreds."""
 
 MAX_ATTRIBUTES = 5_000
 """On one tag; takes the parser 0.04 s."""
 
-_TAG = re.compile(r"<(/?)([a-zA-Z][^\s/>]*)")
-_LONG_TAG = re.compile(r"<[a-zA-Z][^<>]{%d,}" % (2 * MAX_ATTRIBUTES))
+_TAG = re.compile(r"<(/?)([a-zA-Z][^\s/<>]*)([^<>]*)")
+_LONG_TAG = re.compile(rf"<[a-zA-Z][^<>]{{{2 * MAX_ATTRIBUTES},}}")
 _QUOTED = re.compile(r"\"[^\"]*\"|'[^']*'")
 _NEVER_DEEP = frozenset(
     "area base br col embed hr img input link meta param source track wbr p li dt dd tr td th option".split()
 )
 """Tags without content, and those that the next one of their kind closes."""
+
+_DRAWN = frozenset(
+    """svg g a path rect circle ellipse line polyline polygon text tspan textpath use defs symbol marker stop image mask
+    lineargradient radialgradient clippath pattern filter animate metadata switch""".split()
+)
+_HTML_IN_DRAWINGS = frozenset(("title", "desc", "foreignobject"))
 
 
 def check(text: str) -> None:
@@ -31,7 +37,7 @@ def check(text: str) -> None:
         raise CannotConvert(
             f"The page has {len(text):,} characters, more than the {MAX_CHARACTERS:,} that are converted; split it."
         )
-    if text.count("<") > MAX_DEPTH and _is_too_deep(text):
+    if text.count("<") - text.count("</") > MAX_DEPTH and _is_too_deep(text):
         raise CannotConvert(f"The page nests more than {MAX_DEPTH:,} elements; it is broken or made to do harm.")
     if any(len(_QUOTED.sub("", tag[0]).split()) > MAX_ATTRIBUTES for tag in _LONG_TAG.finditer(text)):
         raise CannotConvert(
@@ -40,11 +46,24 @@ def check(text: str) -> None:
 
 
 def _is_too_deep(text: str) -> bool:
-    depth = 0
-    for closing, name in _TAG.findall(text):
-        if name.lower() in _NEVER_DEEP:
+    depth, in_drawing = 0, False
+    for closing, name, rest in _TAG.findall(text):
+        name = name.lower()
+        if name in _NEVER_DEEP:
+            continue
+        if not closing and in_drawing and name in _DRAWN and rest.endswith("/"):
             continue
         depth = max(0, depth - 1) if closing else depth + 1
         if depth > MAX_DEPTH:
             return True
+        in_drawing = _is_in_drawing(name, bool(closing), in_drawing)
     return False
+
+
+def _is_in_drawing(name: str, closing: bool, before: bool) -> bool:
+    """Whether a parser is inside of SVG after a tag: only there does a slash close an element."""
+    if name == "svg":
+        return not closing
+    if name in _HTML_IN_DRAWINGS:
+        return closing
+    return before and name in _DRAWN

@@ -37,6 +37,10 @@ class InlineText:
         """Whether nothing has come at all."""
         return not self._parts
 
+    def is_shorter_than(self, length: int) -> bool:
+        """Whether fewer characters have come since the block began."""
+        return self._length < length
+
     def add(self, text: str) -> None:
         """Text as it stands in the page."""
         text = collapsed(text)
@@ -88,10 +92,10 @@ class InlineText:
 
 
 def _joined(text: str, spans: list[Span]) -> tuple[Span, ...]:
-    """The spans without blanks at their ends, those that touch and say the same as one."""
+    """The spans without blanks at their ends, outer before inner, those that touch and say the same as one."""
     joined: list[Span] = []
     last: dict[tuple[SpanKind, str], int] = {}
-    for span in sorted(spans, key=lambda span: (span.start, -span.end)):
+    for span in sorted(spans, key=lambda span: (span.start, -span.end, span.kind == "code")):
         start, end = _trimmed(text, span.start, span.end)
         if start >= end:
             continue

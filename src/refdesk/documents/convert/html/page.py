@@ -10,6 +10,7 @@ from selectolax.lexbor import LexborHTMLParser, LexborNode
 from refdesk.documents.model import Block, Heading
 
 from .flat import flat_text
+from .furniture import MOSTLY_LINKS, link_share
 
 _MAIN = "main, [role=main]"
 _ARTICLES = "article, [itemprop=articleBody]"
@@ -29,6 +30,14 @@ STEPS_TEXT = 300
 MAX_PROPERTY = 1000
 """Characters of what a page says of itself."""
 
+MAX_CONTENTS = 200
+"""Elements that are looked at as tables of contents; a page has one, and perhaps one for each chapter."""
+
+OWN_SHARE = 0.9
+"""The share of the links of a table of contents that lead to its own page."""
+
+_CONTENTS = "[class*=toc], [id*=toc], [id=TOC], [class*=contents], [id*=contents], [class*=Contents]"
+_CONTENTS_TAGS = frozenset(("div", "nav", "ul", "ol", "dl", "aside", "details", "section", "table"))
 _STEPS = "a[rel~=next], a[rel~=prev], a[rel~=previous], a[accesskey=n], a[accesskey=p]"
 _CHARSET = re.compile(
     rb"<meta[^>]{0,200}?charset\s*=\s*[\"']?\s*([\w.:-]{2,40})|^<\?xml[^>]{0,99}encoding=[\"']([\w.-]+)"
@@ -60,11 +69,40 @@ def stated_charset(data: bytes) -> str | None:
 
 
 def drop_unseen(tree: LexborHTMLParser) -> None:
-    """Take out what a browser does not show and what leads to the pages before and after this one."""
-    for node in tree.css("script:not([type^='math/tex']), style, noscript, template"):
+    """Take out what a browser does not show, what leads to the pages around this one, and lists of its own headings."""
+    for node in tree.css("script:not([type^='math/tex']), style"):
         node.decompose()
-    for line in {line.mem_id: line for line in map(_line_of, tree.css(_STEPS))}.values():
-        line.decompose()
+    _drop([*map(_line_of, tree.css(_STEPS)), *_own_contents(tree)])
+
+
+def _drop(nodes: Sequence[LexborNode]) -> None:
+    """Take elements out with all inside of them, so that of two of which one holds the other only one is touched."""
+    ids = {node.mem_id for node in nodes}
+    outermost = {node.mem_id: node for node in nodes if ids.isdisjoint(above.mem_id for above in _above(node))}
+    for node in outermost.values():
+        node.decompose()
+
+
+def _above(node: LexborNode) -> Iterator[LexborNode]:
+    above = node.parent
+    while above is not None:
+        yield above
+        above = above.parent
+
+
+def _own_contents(tree: LexborHTMLParser) -> list[LexborNode]:
+    """Tables of contents that only lead to places on this page: its headings say the same."""
+    candidates = [node for node in tree.css(_CONTENTS)[:MAX_CONTENTS] if node.tag in _CONTENTS_TAGS]
+    if not candidates:
+        return []
+    places = {node.attributes.get("id") or node.attributes.get("name") for node in tree.css("[id], a[name]")}
+    return [node for node in candidates if _leads_only_to(places, node)]
+
+
+def _leads_only_to(places: set[str | None], node: LexborNode) -> bool:
+    targets = [link.attributes.get("href") or "" for link in node.css("a[href]")]
+    own = sum(target.rpartition("#")[2] in places for target in targets if "#" in target)
+    return len(targets) > 0 and own >= OWN_SHARE * len(targets) and link_share(node) > MOSTLY_LINKS
 
 
 def _line_of(link: LexborNode) -> LexborNode:
@@ -101,23 +139,26 @@ def _largest(candidates: Sequence[LexborNode], around: LexborNode, share: float)
     return largest
 
 
-def with_title_heading(blocks: list[Block], tree: LexborHTMLParser) -> list[Block]:
-    """The blocks, led by the page's own heading where that stands outside of the main part."""
-    if any(isinstance(block, Heading) and block.level == 1 for block in blocks):
-        return blocks
-    title = stated_title(tree)
-    for node in tree.css(_H1):
-        text = flat_text(node)
-        if text and text in title:
-            return [Heading(text, 1), *blocks]
-    return blocks
+def with_own_title(blocks: list[Block], tree: LexborHTMLParser) -> list[Block]:
+    """The blocks led by the page's heading: it may stand outside of the main part, or below that of the whole site."""
+    stated = stated_title(tree)
+    titles = [block.text for block in blocks if isinstance(block, Heading) and block.level == 1]
+    if titles:
+        is_below = len(titles) > 1 and not stated.startswith(titles[0]) and stated.startswith(titles[1])
+        return blocks[1:] if is_below and blocks[0] == Heading(titles[0], 1) else blocks
+    outside = (flat_text(node) for node in tree.css(_H1))
+    title = next((text for text in outside if text and stated.startswith(text)), "")
+    return [Heading(title, 1), *blocks] if title else blocks
 
 
 def title_of(blocks: Sequence[Block], tree: LexborHTMLParser, fallback: str) -> str:
-    """The first heading of level 1, what the page states, any heading, or the fallback."""
+    """The only heading of level 1, or the first that the stated title has; that title, any heading, or the fallback."""
+    stated = stated_title(tree)
     headings = [block for block in blocks if isinstance(block, Heading)]
-    highest = next((heading.text for heading in headings if heading.level == 1), "")
-    return highest or stated_title(tree) or next((heading.text for heading in headings), fallback)
+    titles = [heading.text for heading in headings if heading.level == 1]
+    if titles and (len(titles) == 1 or titles[0] in stated):
+        return titles[0]
+    return stated or next((heading.text for heading in headings), fallback)
 
 
 def stated_title(tree: LexborHTMLParser) -> str:

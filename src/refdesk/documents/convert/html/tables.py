@@ -47,7 +47,7 @@ def is_layout(table: LexborNode, grid: Grid) -> bool:
     if grid.caption is not None or any(cell.tag == "th" for row in grid.rows for cell in row):
         return False
     widest = max(map(len, grid.rows), default=0)
-    return widest < 2 or len(grid.rows) < 2 or table.css_first("table, pre") is not None
+    return widest < 2 or len(grid.rows) < 2 or len(table.css("table")) > 1 or table.css_first("pre") is not None
 
 
 def read_table(grid: Grid) -> tuple[Table, int]:

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
-from typing import Literal
+from functools import lru_cache, partial
+from typing import Literal, get_args
 
 from selectolax.lexbor import LexborNode
 
@@ -30,12 +30,13 @@ from refdesk.documents.model import (
 
 from .code import language_of
 from .flat import flat_text, formula, preformatted
-from .furniture import Attributes, is_furniture, is_page_furniture
+from .furniture import MAX_NAME, Attributes, is_furniture, is_page_furniture
 from .inline import InlineText
 from .links import resolved
 from .tables import grid_of, is_layout, read_table
 
-Surrounding = Literal["quote", "admonition", "title", "signature", "footnote", "caption"]
+Trait = Literal["heading", "tabs", "tab", "literal", "footnote", "admonition", "title", "contents"]
+Surrounding = Literal["quote", "admonition", "title", "signature", "footnote", "caption", "contents"]
 
 _SPAN_KINDS: dict[str, SpanKind] = {
     "code": "code",
@@ -52,7 +53,7 @@ _SPAN_KINDS: dict[str, SpanKind] = {
 }
 
 _BLOCKS = frozenset(
-    """p div section article main body address center fieldset form legend hgroup search dl dd caption thead tbody tfoot
+    """div section article main body address center fieldset form legend hgroup search dd caption thead tbody tfoot
     tr td th details option optgroup""".split()
 )
 """Elements that part the text before them from the text after, and mean no more than that here."""
@@ -68,6 +69,7 @@ _TITLES = frozenset(
 )
 """Classes of paragraphs that name what follows them."""
 
+_TEXINFO_LOWEST = frozenset(("subsubsection", "unnumberedsubsubsec", "appendixsubsubsec", "subsubheading"))
 _FOOTNOTES = frozenset(("footnote", "footnotes", "footnote-list", "citation", "endnotes"))
 _TAB_LISTS = frozenset(("tabbed-labels", "tab-list"))
 _TAB_PANELS = frozenset(("tabbed-block", "tab-panel"))
@@ -75,6 +77,26 @@ _CLASSED = frozenset(("div", "section", "aside", "p", "blockquote", "table", "la
 
 SMALL_PICTURE = 32
 """Pixels up to which a picture is an icon."""
+
+MARK_LENGTH = 8
+"""Characters of the mark of a footnote, its brackets included."""
+
+
+@lru_cache(maxsize=4096)
+def _traits(tag: str, classes: str, role: str) -> tuple[Trait, ...]:
+    """What an element is besides its tag; pages have few different classes."""
+    names = classes.split()
+    told = {
+        "heading": role == "heading",
+        "tabs": role == "tablist" or not _TAB_LISTS.isdisjoint(names),
+        "tab": role == "tabpanel" or not _TAB_PANELS.isdisjoint(names),
+        "literal": tag == "span" and "literal" in names,
+        "footnote": role == "doc-footnote" or not _FOOTNOTES.isdisjoint(names),
+        "admonition": tag in _CLASSED and not _ADMONITIONS.isdisjoint(names),
+        "title": tag in _CLASSED and not _TITLES.isdisjoint(names),
+        "contents": tag == "dl" and "toc" in names,
+    }
+    return tuple(trait for trait in get_args(Trait) if told[trait])
 
 
 @dataclass(slots=True)
@@ -93,6 +115,7 @@ class Walk:
         self._text = InlineText()
         self._stack: list[LexborNode | Callable[[], None]] = []
         self._inside: Counter[Surrounding] = Counter()
+        self._admonition_start = 0
         self._lists: list[_List] = []
         self._item: ListItem | None = None
         self._pictures: list[Picture] = []
@@ -149,8 +172,10 @@ class Walk:
         attributes = node.attributes
         if is_furniture(tag, attributes, node):
             return False
-        if attributes and not self._heed_attributes(tag, attributes, node):
-            return False
+        if attributes:
+            for trait in _traits(tag, (attributes.get("class") or "")[:MAX_NAME], attributes.get("role") or ""):
+                if not self._heed(trait, node, attributes):
+                    return False
         kind = _SPAN_KINDS.get(tag)
         if kind is not None:
             self._open_span(kind)
@@ -186,23 +211,23 @@ class Walk:
         if self._text.open(kind, target):
             self._later(partial(self._text.close, kind))
 
-    def _heed_attributes(self, tag: str, attributes: Attributes, node: LexborNode) -> bool:
-        """What an element's role and classes say of it beyond its tag; whether to go on with it."""
-        role = attributes.get("role")
-        if role == "heading":
-            return self._heading(node, _number(attributes.get("aria-level"), 2))
-        classes = (attributes.get("class") or "").split()
-        if role == "tablist" or not _TAB_LISTS.isdisjoint(classes):
-            return self._collect_tabs(node)
-        if role == "tabpanel" or not _TAB_PANELS.isdisjoint(classes):
-            self._name_tab()
-        if role == "doc-footnote" or not _FOOTNOTES.isdisjoint(classes):
-            self._enter("footnote")
-        if tag in _CLASSED and not _ADMONITIONS.isdisjoint(classes):
-            self._enter("quote")
-            self._enter("admonition")
-        if tag in _CLASSED and not _TITLES.isdisjoint(classes):
-            self._enter("title")
+    def _heed(self, trait: Trait, node: LexborNode, attributes: Attributes) -> bool:
+        """What an element's role or class says of it beyond its tag; whether to go on with it."""
+        match trait:
+            case "heading":
+                return self._heading(node, _number(attributes.get("aria-level"), 2))
+            case "tabs":
+                return self._collect_tabs(node)
+            case "tab":
+                self._name_tab()
+            case "literal":
+                self._open_span("code")
+            case "admonition":
+                self._enter("quote")
+                self._enter("admonition")
+                self._admonition_start = len(self.blocks)
+            case "footnote" | "title" | "contents":
+                self._enter(trait)
         return True
 
     def _collect_tabs(self, node: LexborNode) -> bool:
@@ -220,19 +245,19 @@ class Walk:
         self.blocks.append(Paragraph(text, (Span(0, len(text), "strong"),), self._role()))
 
     def _heading(self, node: LexborNode, level: int) -> bool:
-        """A heading, which inside of an admonition opens no section."""
+        """A heading; the one that an admonition begins with opens no section."""
         self.end_block()
         text = flat_text(node) or " ".join(node.text().split())
         if not text:
             return False
-        if self._inside["admonition"]:
-            self._say_title(text)
-        else:
-            self.blocks.append(Heading(text, min(max(level, 1), MAX_HEADING_LEVEL)))
+        is_notice = self._inside["admonition"] > 0 and len(self.blocks) == self._admonition_start
+        self.blocks.append(Heading(text, min(max(level, 1), MAX_HEADING_LEVEL), is_notice=is_notice))
         return False
 
-    def _open_heading(self, node: LexborNode, _attributes: Attributes) -> bool:
-        return self._heading(node, int((node.tag or "h1")[1]))
+    def _open_heading(self, node: LexborNode, attributes: Attributes) -> bool:
+        """Texinfo gives its two lowest levels the same tag."""
+        is_lowest = not _TEXINFO_LOWEST.isdisjoint((attributes.get("class") or "").split())
+        return self._heading(node, int((node.tag or "h1")[1]) + is_lowest)
 
     def _open_list(self, node: LexborNode, attributes: Attributes) -> bool:
         self._part()
@@ -261,10 +286,23 @@ class Walk:
         self.end_block()
         self._item = None
 
-    def _open_term(self, _node: LexborNode, attributes: Attributes) -> bool:
+    def _open_terms(self, node: LexborNode, attributes: Attributes) -> bool:
+        """A list of terms; DocBook writes tables of contents so, which are lists of items."""
+        return self._open_list(node, attributes) if self._inside["contents"] else self._part()
+
+    def _open_term(self, node: LexborNode, attributes: Attributes) -> bool:
+        if self._inside["contents"]:
+            return self._open_item(node, attributes)
         is_signature = "sig" in (attributes.get("class") or "").split()
         self._enter("signature" if is_signature else "title")
         return True
+
+    def _open_paragraph(self, _node: LexborNode, _attributes: Attributes) -> bool:
+        """A paragraph; that of a footnote goes on in the line of its mark."""
+        if self._inside["footnote"] and self._text.is_shorter_than(MARK_LENGTH):
+            self._later(self.end_block)
+            return True
+        return self._part()
 
     def _open_quote(self, _node: LexborNode, _attributes: Attributes) -> bool:
         self._enter("quote")
@@ -312,6 +350,15 @@ class Walk:
         if target:
             self._open_span("link", target)
         return True
+
+    def _open_superscript(self, node: LexborNode, _attributes: Attributes) -> bool:
+        """The mark of a footnote is set apart from the word before it."""
+        mark, above = flat_text(node), node.parent
+        is_linked = node.css_first("a") is not None or (above is not None and above.tag == "a")
+        if not mark.isdecimal() or not is_linked:
+            return True
+        self._text.add(f"[{mark}]")
+        return False
 
     def _break_line(self, _node: LexborNode, _attributes: Attributes) -> bool:
         """Two breaks in a row are what pages without paragraphs have between them."""
@@ -367,7 +414,9 @@ def _is_small(attributes: Attributes) -> bool:
 _HANDLERS: dict[str, Callable[[Walk, LexborNode, Attributes], bool]] = {
     **dict.fromkeys(("h1", "h2", "h3", "h4", "h5", "h6"), Walk._open_heading),
     **dict.fromkeys(("ul", "ol", "menu", "dir"), Walk._open_list),
+    "p": Walk._open_paragraph,
     "li": Walk._open_item,
+    "dl": Walk._open_terms,
     "dt": Walk._open_term,
     "blockquote": Walk._open_quote,
     "summary": Walk._open_summary,
@@ -377,6 +426,7 @@ _HANDLERS: dict[str, Callable[[Walk, LexborNode, Attributes], bool]] = {
     **dict.fromkeys(("pre", "listing", "xmp"), Walk._open_preformatted),
     "table": Walk._open_table,
     "a": Walk._open_anchor,
+    "sup": Walk._open_superscript,
     "br": Walk._break_line,
     "hr": Walk._open_rule,
     **dict.fromkeys(("math", "script"), Walk._open_formula),

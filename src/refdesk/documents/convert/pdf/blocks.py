@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Literal
 
 from refdesk.documents.convert.pdf.layout import Line, box_around
-from refdesk.documents.convert.pdf.lists import Marker, OpenLists, marker_of
-from refdesk.documents.model import Place, Table
+from refdesk.documents.convert.pdf.lists import SURE_BULLETS, Marker, OpenLists, marker_of
+from refdesk.documents.convert.pdf.measures import Measures
+from refdesk.documents.convert.pdf.tables import TableDraft, extended
+from refdesk.documents.convert.pdf.tags import Tag
+from refdesk.documents.model import Box, ParagraphRole, Place
 
 PARAGRAPH_GAP = 1.28
 """Of the usual distance between baselines: a wider step opens a paragraph."""
@@ -23,14 +27,29 @@ SIZE_CHANGE = 0.12
 CODE_SHARE = 0.9
 """Of a line's letters in fixed pitch: the rest are prompts, arrows and line-end signs."""
 
-CODE_COMPANY = 0.45
-"""Of a line's letters in fixed pitch, when lines of code stand above and below it."""
+CODE_COMPANY = 0.25
+"""Of a line's letters in fixed pitch, when it starts with one and code stands right above it."""
+
+PROSE_SHARE = 0.45
+"""Of a line's letters in fixed pitch: with fewer, a line is running text."""
+
+CODE_STEP = 1.1
+"""Of the usual baseline distance: lines of one block of code stand no further apart, but for empty lines."""
+
+TERM_INDENT = 1.0
+"""Of the letter size: a definition is set in by so much under its term."""
+
+TERM_GAP = 3.0
+"""Of the usual baseline distance: a definition starts no further below its term."""
+
+FLUSH_SHARE = 0.2
+"""Of the lines of a column: so many that end at one place show that the text is justified."""
+
+FLUSH_LINES = 4
+"""Fewer lines that end at one place do so by chance."""
 
 FIT_SLACK = 0.6
 """Of the letter size: a word that would have fitted by so little may still have been pushed to the next line."""
-
-DEFAULT_LEADING = 1.2
-"""Baseline distance over letter size where a document is too short to measure it."""
 
 DraftKind = Literal["heading", "paragraph", "item", "code", "table", "caption", "footnote", "picture"]
 
@@ -46,23 +65,28 @@ class Draft:
     number: int = 1
     skip: int = 0
     """Words at the start of the first line that are a marker."""
-    table: Table | None = None
-    block: int = -1
+    table: TableDraft | None = None
+    block: int = 0
     """The element of the structure tree that it stands for."""
+    role: ParagraphRole = "text"
+    at: Place | None = None
+    """Where a picture or a table stands."""
 
     @property
     def place(self) -> Place:
         """On the page where it starts."""
+        if self.at:
+            return self.at
         first = self.lines[0].page
         return Place(first, box_around([line.box for line in self.lines if line.page == first]))
 
-
-@dataclass(frozen=True, slots=True)
-class Measures:
-    """What is usual in a document."""
-
-    body_size: float = 10.0
-    leading: float = DEFAULT_LEADING
+    def text_lines(self) -> list[Line]:
+        """The lines without the marker that the first one starts with."""
+        if not self.skip:
+            return self.lines
+        first = self.lines[0]
+        rest = first.words[self.skip :]
+        return [Line(rest, first.page), *self.lines[1:]] if rest else self.lines[1:] or self.lines
 
 
 @dataclass(slots=True)
@@ -72,10 +96,13 @@ class PageLines:
     lines: list[Line]
     headings: Mapping[int, tuple[int, int]] = field(default_factory=dict)
     """By the id of a line: the level, and which heading of the page it belongs to."""
-    tables: Mapping[int, Table] = field(default_factory=dict)
+    tables: Mapping[int, TableDraft] = field(default_factory=dict)
     """By the id of the line that it starts with."""
     taken: frozenset[int] = frozenset()
     """The ids of lines inside of tables."""
+    pictures: Sequence[Box] = ()
+    """From top to bottom."""
+    height: float = 0.0
 
 
 class Drafting:
@@ -85,23 +112,35 @@ class Drafting:
         self.drafts: list[Draft] = []
         self._measures = measures
         self._lists = OpenLists()
+        self._items: set[int] = set()
         self._previous: Line | None = None
-        self._limit = 0.0
+        self._limits: dict[int, float] = {}
+        self.prose_reach = 0.0
+        """How far to the right running text reaches on any page."""
+        self.code_reach = 0.0
+        """How far to the right code reaches on any page."""
 
     def take(self, page: PageLines) -> None:
         """Add a page."""
         lines = page.lines
         code = code_lines(lines, page, self._measures)
-        self._limit = max((line.right for line in lines), default=0.0)
+        self._limits = right_limits(lines)
+        self.prose_reach = max([self.prose_reach, *self._limits.values()])
+        self.code_reach = max([self.code_reach, *(line.right for line in lines if id(line) in code)])
+        pictures = list(reversed(page.pictures))
         for place, line in enumerate(lines):
+            count = len(self.drafts)
             following = lines[place + 1] if place + 1 < len(lines) else None
             self._take_line(line, following, page, code)
-            self._previous = line
+            while len(self.drafts) > count and pictures and pictures[-1][1] < line.top:
+                self.drafts.insert(count, _picture(pictures.pop(), line.page))
+                count += 1
+        self.drafts += (_picture(box, self._page_number(page)) for box in reversed(pictures))
 
     def _take_line(self, line: Line, following: Line | None, page: PageLines, code: set[int]) -> None:
         key = id(line)
         if key in page.tables:
-            self.drafts.append(Draft("table", [line], table=page.tables[key]))
+            self._take_table(line, page.tables[key])
         elif key in page.taken:
             return
         elif key in page.headings:
@@ -110,6 +149,12 @@ class Drafting:
             self._take_code(line)
         else:
             self._take_text(line, following)
+
+    def _take_table(self, line: Line, table: TableDraft) -> None:
+        last = self._last
+        if last and last.table and last.lines[0].page < line.page and extended(last.table, table):
+            return
+        self.drafts.append(Draft("table", [line], table=table, at=Place(table.page, table.box)))
 
     def _take_heading(self, line: Line, level: int, block: int) -> None:
         self._lists.clear()
@@ -131,20 +176,40 @@ class Drafting:
             self.drafts.append(Draft("code", [line]))
 
     def _is_apart(self, above: Line, line: Line) -> bool:
-        """Two blocks of code one after the other are set apart by more than one empty line."""
+        """Two blocks of code one after the other are set apart by more than one empty line, or by their tags."""
+        if line.tag and above.tag and line.tag.block != above.tag.block:
+            return True
         return above.page == line.page and line.base - above.base > 3.2 * self._measures.leading * line.size
 
     def _take_text(self, line: Line, following: Line | None) -> None:
+        if line.tag and line.tag.kind != "container":
+            self._take_tagged(line, line.tag)
+            return
         marker = marker_of(line)
         if marker and self._opens_item(marker, line, following):
             self._open_item(marker, line)
             return
         last = self._last
-        if last and last.kind in ("paragraph", "item") and self._continues(last, line):
+        if last and last.kind in ("paragraph", "item") and not last.block and self._continues(last, line):
             last.lines.append(line)
             return
         self._lists.close_beyond(line.left)
         self.drafts.append(Draft("paragraph", [line]))
+
+    def _take_tagged(self, line: Line, tag: Tag) -> None:
+        """A line whose element is known: the same element goes on, another one opens a block."""
+        last = self._last
+        if last and last.block == tag.block and last.kind in ("paragraph", "item"):
+            last.lines.append(line)
+        elif tag.labelled and tag.item not in self._items:
+            self._items.add(tag.item)
+            labels = [word for word in line.words if word.mark in line.labels]
+            ordered = any(map(str.isalnum, "".join(word.text for word in labels)))
+            number = int("".join(filter(str.isdigit, labels[0].text))[:6] or 1) if labels else 1
+            depth = max(tag.depth - 1, 0)
+            self.drafts.append(Draft("item", [line], depth, ordered, number, len(labels), block=tag.block))
+        else:
+            self.drafts.append(Draft("paragraph", [line], block=tag.block))
 
     def _opens_item(self, marker: Marker, line: Line, following: Line | None) -> bool:
         if marker.sure or self._lists.accepts(marker):
@@ -172,7 +237,7 @@ class Drafting:
         step = (line.base - above.base) / above.size
         if step > PARAGRAPH_GAP * self._measures.leading:
             return False
-        if self._would_have_fitted(above, line):
+        if self._would_have_fitted(above, line) and not _runs_on(above, line):
             return False
         return abs(line.left - self._expected_left(draft, line)) <= INDENT * line.size
 
@@ -187,7 +252,7 @@ class Drafting:
     def _would_have_fitted(self, above: Line, line: Line) -> bool:
         """Whether the line above ends early, so that its break was meant."""
         first = line.words[0]
-        return above.right + (first.right - first.left) + (0.3 + FIT_SLACK) * line.size < self._limit
+        return above.right + (first.right - first.left) + (0.3 + FIT_SLACK) * line.size < self._limits.get(above.column, self._limits[line.column])
 
     def _expected_left(self, draft: Draft, line: Line) -> float:
         """Where the next line of a draft starts: under its second line; under the text of an item."""
@@ -200,6 +265,28 @@ class Drafting:
         return line.left if len(draft.lines) == 1 else draft.lines[-1].left
 
 
+def _runs_on(above: Line, line: Line) -> bool:
+    """Whether a sentence goes on although its line ends early, as in a box that is narrower than the page."""
+    return line.text[:1].islower() and above.text[-1] not in ".:;!?" and abs(line.left - above.left) < 2
+
+
+def right_limits(lines: Sequence[Line]) -> dict[int, float]:
+    """How far running text reaches in each column; code and stray lines may reach further."""
+    prose: dict[int, list[float]] = {}
+    others: dict[int, list[float]] = {}
+    for line in lines:
+        (prose if line.fixed < PROSE_SHARE else others).setdefault(line.column, []).append(line.right)
+    return {column: _edge(rights) for column, rights in (others | prose).items()}
+
+
+def _edge(rights: list[float]) -> float:
+    """The outermost place at which a good part of the lines end; in ragged text, where the longest ends."""
+    rights.sort(reverse=True)
+    counted = Counter(round(right / 2) for right in rights)
+    flush = [place for place, count in counted.items() if count >= FLUSH_SHARE * len(rights) and count >= FLUSH_LINES]
+    return 2.0 * max(flush) + 1 if flush else rights[0]
+
+
 def _same_style(marker: Marker, other: Marker | None) -> bool:
     if other is None or other.style != marker.style:
         return False
@@ -208,15 +295,29 @@ def _same_style(marker: Marker, other: Marker | None) -> bool:
 
 def code_lines(lines: Sequence[Line], page: PageLines, measures: Measures) -> set[int]:
     """The ids of the lines that are code."""
-    fixed = [line.fixed >= CODE_SHARE and id(line) not in page.headings for line in lines]
-    for place in range(1, len(lines) - 1):
-        if fixed[place - 1] and fixed[place + 1] and lines[place].fixed >= CODE_COMPANY:
+    fixed = [line.fixed >= CODE_SHARE and id(line) not in page.headings and _may_be_code(line) for line in lines]
+    for place in range(1, len(lines)):
+        if fixed[place - 1] and not fixed[place] and _goes_on_as_code(lines[place - 1], lines[place], measures):
             fixed[place] = True
     found: set[int] = set()
     for start, end in _stretches(fixed):
-        if not _is_inline(lines, start, end, measures) and not _are_terms(lines, start, end, measures):
+        if not _is_inline(lines, start, end, measures):
+            start = _after_terms(lines, start, end, measures)
             found.update(map(id, lines[start:end]))
     return found
+
+
+def _goes_on_as_code(above: Line, line: Line, measures: Measures) -> bool:
+    """Whether a line of mixed type belongs to the code above it, such as one with a comment in roman."""
+    near = 0 < line.base - above.base < PARAGRAPH_GAP * measures.leading * above.size
+    return near and line.fixed >= CODE_COMPANY and line.words[0].font.fixed and _may_be_code(line)
+
+
+def _may_be_code(line: Line) -> bool:
+    """An element that is a paragraph or an item is none, even when all of it is set in fixed pitch."""
+    if line.words[0].text in SURE_BULLETS:
+        return False
+    return line.tag is None or line.tag.kind == "container"
 
 
 def _stretches(flags: Sequence[bool]) -> list[tuple[int, int]]:
@@ -231,17 +332,25 @@ def _is_inline(lines: Sequence[Line], start: int, end: int, measures: Measures) 
     above, first = lines[start - 1], lines[start]
     near = 0 < first.base - above.base < PARAGRAPH_GAP * measures.leading * above.size
     flush = abs(first.left - above.left) < 2
-    limit = max(line.right for line in lines)
+    limit = right_limits(lines)[above.column]
     full = above.right + (first.words[0].right - first.words[0].left) + FIT_SLACK * first.size >= limit
     return near and flush and full
 
 
-def _are_terms(lines: Sequence[Line], start: int, end: int, measures: Measures) -> bool:
-    """Whether the stretch names what the indented text below it defines."""
-    if end >= len(lines):
-        return False
-    below, last = lines[end], lines[end - 1]
-    if below.base < last.base or below.left < last.left + INDENT * last.size:
-        return False
-    level = all(abs(line.left - last.left) < 2 for line in lines[start:end])
-    return level and below.base - last.base < 1.6 * measures.leading * last.size
+def _after_terms(lines: Sequence[Line], start: int, end: int, measures: Measures) -> int:
+    """Where the code of a stretch starts behind the terms that it may open with.
+
+    A term stands further left than what defines it, be that text or more code, and is set apart from it.
+    """
+    first = lines[start]
+    level = next((at for at in range(start, end) if abs(lines[at].left - first.left) >= 2), end)
+    if level == len(lines):
+        return start
+    last, below = lines[level - 1], lines[level]
+    step = (below.base - last.base) / (measures.leading * last.size)
+    indented = below.left >= last.left + TERM_INDENT * last.size
+    if not indented or not 0 < step < TERM_GAP:
+        return start
+    if level == end:
+        return end
+    return level if step > CODE_STEP and level - start <= 2 else start

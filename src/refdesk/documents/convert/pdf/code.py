@@ -11,22 +11,53 @@ from refdesk.documents.convert.pdf.layout import Line
 MAX_EMPTY_LINES = 3
 """In a row; more white than that is space around a block."""
 
+NEAR_EDGE = 4.0
+"""Of the letter size: when no line of code comes so near to the text's right edge, none was broken there."""
+
+CONTINUED = ("←-", "←↩", "↩", "⤶", "↵")
+"""Signs that typesetters put at the end of a line of code that they had to break."""
+
 MAX_COLUMN = 250
 """Spaces before a word; a page is never wider."""
 
 
-def code_text(lines: Sequence[Line]) -> str:
-    """The code, column by column as it stands on the page."""
+def code_text(lines: Sequence[Line], wrap_at: float | None = None) -> str:
+    """The code, column by column as it stands on the page; `wrap_at` is where lines were broken to fit, if they were."""
     pitch = _pitch(lines)
     margin = min(line.left for line in lines)
     step = _line_step(lines)
     written = [_spaced(lines[0], margin, pitch)]
     for above, line in pairwise(lines):
+        if written[-1].endswith(CONTINUED):
+            written[-1] = _trimmed(written[-1]) + " " + line.text
+            continue
+        if wrap_at and _was_wrapped(above, line, margin, pitch, wrap_at):
+            written[-1] += ("" if written[-1].endswith("-") else " ") + line.text
+            continue
         if above.page == line.page and line.base > above.base:
             empty = round((line.base - above.base) / step) - 1
             written += [""] * max(0, min(empty, MAX_EMPTY_LINES))
         written.append(_spaced(line, margin, pitch))
     return "\n".join(written)
+
+
+def wrap_place(prose_reach: float, code_reach: float, size: float) -> float | None:
+    """Where long lines of code were broken: at the right edge of the text, which some come near and none crosses."""
+    near = NEAR_EDGE * size
+    return code_reach if prose_reach - near <= code_reach <= prose_reach + 2 else None
+
+
+def _trimmed(text: str) -> str:
+    return next(text.removesuffix(sign) for sign in CONTINUED if text.endswith(sign)).rstrip()
+
+
+def _was_wrapped(above: Line, line: Line, margin: float, pitch: float, wrap_at: float) -> bool:
+    """Whether a line starts at the margin because its first word did not fit into the line above."""
+    if line.left > margin + pitch / 2:
+        return False
+    first = line.words[0].text
+    breakable = first.find("-", 1, -1) + 1 or len(first)
+    return above.right + (breakable + 1) * pitch > wrap_at + pitch / 2
 
 
 def _pitch(lines: Sequence[Line]) -> float:

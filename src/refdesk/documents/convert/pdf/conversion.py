@@ -1,79 +1,198 @@
-"""From a PDF's bytes to a Document."""
+"""From a PDF's bytes to a Document, page by page.
+
+    read_page → lines_of → Survey (furniture, outline, measures) → tables, headings → Drafting → blocks
+
+Long files are taken in batches, so that a manual of thousands of pages needs little more memory than a chapter.
+"""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
-from refdesk.documents.convert.pdf import outline
-from refdesk.documents.convert.pdf.blocks import DEFAULT_LEADING, Draft, Drafting, Measures, PageLines
-from refdesk.documents.convert.pdf.code import code_text
-from refdesk.documents.convert.pdf.furniture import Furniture, edge_of
-from refdesk.documents.convert.pdf.headings import outlined
-from refdesk.documents.convert.pdf.layout import Line, lines_of
+from refdesk.documents.convert.pdf import metadata
+from refdesk.documents.convert.pdf.aligned import aligned_tables
+from refdesk.documents.convert.pdf.assembly import Assembly
+from refdesk.documents.convert.pdf.blocks import Drafting, PageLines
+from refdesk.documents.convert.pdf.layout import Line
 from refdesk.documents.convert.pdf.pdfium import open_pdf
-from refdesk.documents.convert.pdf.reading import read_page
-from refdesk.documents.convert.pdf.text import Vocabulary, learn, without_breaks
+from refdesk.documents.convert.pdf.reading import PageContent
+from refdesk.documents.convert.pdf.ruled import ruled_tables
+from refdesk.documents.convert.pdf.survey import ReadPage, Survey
+from refdesk.documents.convert.pdf.tables import TableDraft, tagged_tables
+from refdesk.documents.convert.pdf.tags import is_tagged
 from refdesk.documents.convert.source import Source
-from refdesk.documents.model import Block, Code, Document, Heading, ListItem, Page, Paragraph
+from refdesk.documents.model import Box, Document, Page
+from refdesk.errors import CannotConvert
+
+MEDIA_TYPE = "application/pdf"
+
+MAX_PAGES = 20_000
+"""Converted at once: some minutes of work; the longest manuals have 5,000."""
+
+BATCH = 32
+"""Pages read before they are put together; also how often progress is told."""
+
+SCANNED_COVER = 0.5
+"""Of a page: a picture that covers so much, on a page with hardly a word, is a picture of text."""
+
+SCANNED_WORDS = 3
+"""A scanner's stamp or a page number may be all the text on a scanned page."""
 
 
 def convert(source: Source) -> Document:
     """The document with its structure."""
     with open_pdf(source.data, source.name) as document:
-        return _convert(document, source)
+        return _Conversion(document, source).run()
 
 
-def _convert(document: Any, source: Source) -> Document:
-    total = len(document)
-    pages = [read_page(document, index, with_marks=False) for index in range(total)]
-    lines = [lines_of(page) for page in pages]
-    measures = measure(lines)
-    edges = [edge_of(page.number, page.height, its) for page, its in zip(pages, lines, strict=True)]
-    furniture = Furniture(edges)
-    entries = outline.entries_of(document, 0, total - 1)
-    drafting = Drafting(measures)
-    vocabulary: Vocabulary = set()
-    for index, (page, its, edge) in enumerate(zip(pages, lines, edges, strict=True)):
-        dropped = furniture.lines(edge)
-        kept = [line for line in its if id(line) not in dropped]
-        learn(vocabulary, kept)
-        headings = outlined(kept, [entry for entry in entries if entry.page == index], page.height)
-        drafting.take(PageLines(kept, headings))
-    blocks = tuple(_finished(draft, vocabulary) for draft in drafting.drafts)
-    return Document("", blocks, tuple(Page(page.number, page.width, page.height) for page in pages))
+class _Conversion:
+    """The conversion of one open document."""
+
+    def __init__(self, document: Any, source: Source) -> None:
+        self._document = document
+        self._source = source
+        self._total = len(document)
+        self._first, self._last = _wanted(source, self._total)
+        self._warnings: list[str] = []
+        self._pages: list[Page] = []
+        self._cut: list[int] = []
+
+    def run(self) -> Document:
+        """Read, put together, describe."""
+        survey = Survey(self._document, self._first, self._last, is_tagged(self._document))
+        drafting = Drafting(survey.measures)
+        assembly = Assembly(drafting, survey.measures, breaks_code=metadata.breaks_code(self._document))
+        for batch in _batches(self._first, self._last):
+            for page in survey.read(batch):
+                self._note(page.content)
+                drafting.take(_page_lines(page, survey))
+                assembly.learn(page.lines)
+            assembly.finish_all_but_last()
+            self._source.progress(len(self._pages), self._last - self._first + 1, self._doing())
+        return self._described(assembly)
+
+    def _doing(self) -> str:
+        return f"page {self._pages[-1].number} of {self._total}"
+
+    def _note(self, content: PageContent) -> None:
+        self._pages.append(Page(content.number, content.width, content.height, _is_scanned(content)))
+        if content.cut:
+            self._cut.append(content.number)
+
+    def _described(self, assembly: Assembly) -> Document:
+        blocks = assembly.finish()
+        partial = len(self._pages) < self._total
+        return Document(
+            metadata.title_of(self._document, blocks, self._source.name),
+            blocks,
+            tuple(self._pages),
+            total_pages=self._total if partial else 0,
+            name=self._source.name,
+            media_type=MEDIA_TYPE,
+            tags=metadata.keywords_of(self._document),
+            properties=metadata.properties_of(self._document),
+            warnings=tuple(self._told_losses()),
+        )
+
+    def _told_losses(self) -> Iterator[str]:
+        if self._source.pages is None and self._last + 1 < self._total:
+            yield (
+                f"Only the first {MAX_PAGES:,} of {self._total:,} pages were converted; "
+                "ask for the others by their page numbers."
+            )
+        scanned = [page.number for page in self._pages if page.scanned]
+        if scanned:
+            yield (
+                f"{_named(scanned)} pictures of text and cannot be read without recognising characters; "
+                "install the OCR extra or give a searchable file."
+            )
+        if self._cut:
+            yield f"{_named(self._cut)} too full or damaged; part of the content was left out."
 
 
-def measure(pages: Sequence[Sequence[Line]]) -> Measures:
-    """The usual letter size and distance of baselines."""
-    sizes: Counter[float] = Counter()
-    steps: Counter[float] = Counter()
-    for lines in pages:
-        above: Line | None = None
-        for line in lines:
-            if line.fixed < 0.5:
-                sizes[round(line.size * 4) / 4] += len(line.text)
-                if above and abs(above.size - line.size) < 0.3 and 0 < line.base - above.base < 2.5 * line.size:
-                    steps[round((line.base - above.base) / line.size, 2)] += 1
-            above = line
-    body = sizes.most_common(1)[0][0] if sizes else 10.0
-    leading = steps.most_common(1)[0][0] if steps else DEFAULT_LEADING
-    return Measures(body, leading)
+def _wanted(source: Source, total: int) -> tuple[int, int]:
+    """The first and last page to convert, counted from 0."""
+    if total < 1:
+        raise CannotConvert(f"{source.name} has no pages; give another copy.")
+    if source.pages is None:
+        return 0, min(total, MAX_PAGES) - 1
+    first, last = source.pages.first, min(source.pages.last, total)
+    if not 1 <= first <= last:
+        raise CannotConvert(f"{source.name} has pages 1 to {total}; pages {first} to {source.pages.last} are not among them.")
+    return first - 1, min(last, first - 1 + MAX_PAGES) - 1
 
 
-def _finished(draft: Draft, vocabulary: Vocabulary) -> Block:
-    if draft.kind == "table" and draft.table:
-        return draft.table
-    if draft.kind == "code":
-        return Code(code_text(draft.lines), place=draft.place)
-    place = draft.place
-    if draft.skip:
-        first = draft.lines[0]
-        draft.lines[0] = Line(first.words[draft.skip :], first.page)
-    text, spans = without_breaks(draft.lines, vocabulary)
-    if draft.kind == "heading":
-        return Heading(text, min(draft.level, 6), place)
-    if draft.kind == "item":
-        return ListItem(text, spans, draft.level, draft.ordered, draft.number, place)
-    return Paragraph(text, spans, place=place)
+def _batches(first: int, last: int) -> Iterator[range]:
+    return (range(start, min(start + BATCH, last + 1)) for start in range(first, last + 1, BATCH))
+
+
+def _page_lines(page: ReadPage, survey: Survey) -> PageLines:
+    """All that is known of a page's lines before they become blocks."""
+    found = _tables(page, survey)
+    starts = {id(inside[0]): table for table, inside in found if inside}
+    taken = frozenset(id(line) for _, inside in found for line in inside)
+    headings = page.headings | survey.styled_headings(page, taken)
+    return PageLines(page.lines, headings, starts, taken, _pictures(page.content), page.content.height)
+
+
+def _tables(page: ReadPage, survey: Survey) -> list[tuple[TableDraft, Sequence[Line]]]:
+    """The tables of a page with the lines that they take."""
+    content, lines = page.content, page.lines
+    if content.tags:
+        tagged = tagged_tables(content.words, content.tags, content.number)
+        return [(table, _lines_of_element(table, lines)) for table in tagged]
+    found = [(table, _lines_inside(table.box, lines)) for table in ruled_tables(content)]
+    taken = {id(line) for _, inside in found for line in inside}
+    free = [line for line in lines if id(line) not in taken and id(line) not in page.headings]
+    return [*found, *aligned_tables(free, content.across, survey.measures.leading)]
+
+
+def _lines_of_element(table: TableDraft, lines: Sequence[Line]) -> list[Line]:
+    return [line for line in lines if line.tag and line.tag.cell and line.tag.cell.table == table.key]
+
+
+def _lines_inside(box: Box, lines: Sequence[Line]) -> list[Line]:
+    left, top, right, bottom = box
+    return [
+        line
+        for line in lines
+        if top <= line.base - 0.3 * line.size <= bottom and left - 3 <= (line.left + line.right) / 2 <= right + 3
+    ]
+
+
+def _pictures(content: PageContent) -> list[Box]:
+    """Pictures worth a mention, from top to bottom: neither icons nor the background of the whole page."""
+    whole = content.width * content.height
+    return sorted(
+        (box for box in content.pictures if PICTURE_LEAST <= _area(box) <= SCANNED_COVER * 1.6 * whole),
+        key=lambda box: box[1],
+    )
+
+
+PICTURE_LEAST = 2_500.0
+"""Square points: smaller pictures are icons and logos in the text."""
+
+
+def _area(box: Box) -> float:
+    left, top, right, bottom = box
+    return max(right - left, 0.0) * max(bottom - top, 0.0)
+
+
+def _is_scanned(content: PageContent) -> bool:
+    if len(content.words) > SCANNED_WORDS:
+        return False
+    return any(_area(box) >= SCANNED_COVER * content.width * content.height > 0 for box in content.pictures)
+
+
+def _named(numbers: Sequence[int]) -> str:
+    """`Page 3 is` or `Pages 3–7, 9 are`."""
+    if len(numbers) == 1:
+        return f"Page {numbers[0]} is"
+    runs: list[list[int]] = []
+    for number in numbers:
+        if runs and number == runs[-1][1] + 1:
+            runs[-1][1] = number
+        else:
+            runs.append([number, number])
+    return "Pages " + ", ".join(f"{start}" if start == end else f"{start}–{end}" for start, end in runs) + " are"

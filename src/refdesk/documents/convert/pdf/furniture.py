@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from refdesk.documents.convert.pdf.layout import Line
@@ -57,22 +57,25 @@ def edge_of(page: int, height: float, lines: Sequence[Line]) -> PageEdge:
 class Furniture:
     """Learns from the edges of many pages which of their lines are no text."""
 
-    def __init__(self, edges: Iterable[PageEdge]) -> None:
+    def __init__(self) -> None:
         self._texts: Counter[tuple[str, int]] = Counter()
         self._offsets: Counter[tuple[int, int]] = Counter()
-        pages = 0
-        for edge in edges:
-            pages += 1
-            for key in {key for line in edge.lines for key in _text_keys(line)}:
-                self._texts[key] += 1
-            for place in {place for line in edge.lines for place in _offset_keys(line)}:
-                self._offsets[place] += 1
-        self._needed = REPEATS if pages > 3 else 2
+        self._pages = 0
+
+    def learn(self, edge: PageEdge) -> None:
+        """Note what stands at the edges of a page."""
+        self._pages += 1
+        self._texts.update({key for line in edge.lines for key in _text_keys(line)})
+        self._offsets.update({place for line in edge.lines for place in _offset_keys(line)})
+
+    @property
+    def _needed(self) -> int:
+        return REPEATS if self._pages > REPEATS else 2
 
     def lines(self, edge: PageEdge) -> set[int]:
         """The ids of those of a page's lines that are furniture."""
         found = {id(line) for line in edge.lines if self._repeats(line) or self._counts(line)}
-        return found | {id(line) for line in _outermost(edge, found) if _PAGE_NUMBER.fullmatch(line.text)}
+        return found | {id(line) for line in _outermost(edge) if _PAGE_NUMBER.fullmatch(line.text)}
 
     def _repeats(self, line: Line) -> bool:
         return any(self._texts[key] >= self._needed for key in _text_keys(line))
@@ -81,7 +84,7 @@ class Furniture:
         return any(self._offsets[place] >= self._needed for place in _offset_keys(line))
 
 
-def _outermost(edge: PageEdge, found: set[int]) -> list[Line]:
+def _outermost(edge: PageEdge) -> list[Line]:
     """The first and the last line, which alone may be a page number that nothing else confirms."""
     if not edge.lines:
         return []

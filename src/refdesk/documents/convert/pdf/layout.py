@@ -9,6 +9,7 @@ from itertools import groupby, pairwise
 
 from refdesk.documents.convert.pdf.fonts import Font
 from refdesk.documents.convert.pdf.reading import PageContent, Word
+from refdesk.documents.convert.pdf.tags import Tag, Tags
 from refdesk.documents.model import Box
 
 RAISED = 0.45
@@ -23,8 +24,20 @@ DESCENT = 0.25
 WIDE_GAP = 1.5
 """Of the letter size: justified text never opens its spaces so far, so that what follows is another cell or column."""
 
-GUTTER = 9.0
-"""Points of white between two columns; typesetters leave 12 to 30."""
+GUTTER = 7.0
+"""Points of white between two columns; typesetters leave 10 to 30."""
+
+COLUMN_GAP = 0.65
+"""Of the letter size: the gap at which a row is cut when columns are looked for."""
+
+COMMON_PAGES = 0.3
+"""Of the pages: a gutter that so many have is looked for on the others too, however they are filled."""
+
+STRAY_ROWS = 2
+"""Rows that may reach into a gutter: a page number between the columns, a line that overflows."""
+
+WHOLE_WIDTH = -1
+"""The column of lines that cross all columns."""
 
 COLUMN_ROWS = 8
 """Rows that must respect a gutter before it is believed; fewer may be a table or a heading with a page number."""
@@ -42,6 +55,8 @@ class Line:
 
     words: list[Word]
     page: int
+    column: int = 0
+    """Which column of the page it stands in; WHOLE_WIDTH for what crosses them."""
     left: float = field(init=False)
     right: float = field(init=False)
     base: float = field(init=False)
@@ -53,6 +68,10 @@ class Line:
     text: str = field(init=False)
     bullet: bool = False
     """A dot is drawn before it."""
+    labels: frozenset[int] = frozenset()
+    """The marks of those of its words that are an item's label."""
+    tag: Tag | None = None
+    """The structure element that most of it belongs to."""
 
     def __post_init__(self) -> None:
         words = self.words
@@ -186,50 +205,98 @@ def pieces_of(row: Sequence[Word], gap: float = WIDE_GAP) -> list[list[Word]]:
     return pieces
 
 
-def lines_of(content: PageContent) -> list[Line]:
-    """The page's lines in reading order."""
+def lines_of(content: PageContent, known_gutters: Sequence[float] = ()) -> list[Line]:
+    """The page's lines in reading order; `known_gutters` are where other pages are divided into columns."""
     rows = rows_of(content.words)
-    gutters = gutters_of(rows)
-    if not gutters:
-        return [Line(row, content.number) for row in rows]
-    return [Line(row, content.number) for row in _by_column(rows, gutters)]
+    gutters = gutters_of(rows) or [gutter for gutter in known_gutters if _respects(rows, gutter)]
+    if gutters:
+        lines = [Line(row, content.number, column) for column, row in _by_column(rows, gutters)]
+    else:
+        lines = [Line(row, content.number) for row in rows]
+    if content.tags:
+        for line in lines:
+            _tag(line, content.tags)
+    return lines
+
+
+def _tag(line: Line, tags: Tags) -> None:
+    """Note which element a line belongs to: that of most of its words which are no label."""
+    found = [(word, tags[word.mark]) for word in line.words if word.mark in tags]
+    line.labels = frozenset(word.mark for word, tag in found if tag.kind == "label")
+    counted = Counter[Tag]()
+    for word, tag in found:
+        if tag.kind != "label":
+            counted[tag] += len(word.text)
+    if counted:
+        line.tag = counted.most_common(1)[0][0]
 
 
 def gutters_of(rows: Sequence[list[Word]]) -> list[float]:
     """Where columns of running text are divided; empty on an ordinary page."""
-    wide = [row for row in rows if _has_gap(row)]
-    if len(wide) < COLUMN_ROWS or len(wide) < 0.4 * len(rows):
+    if len(rows) < 2 * COLUMN_ROWS:
         return []
-    spans = [[(piece[0].left, piece[-1].right) for piece in pieces_of(row, 0.8)] for row in rows]
+    spans = [[_extent(piece) for piece in pieces_of(row, COLUMN_GAP)] for row in rows]
     candidates = _white_strips(spans)
     return candidates if candidates and _is_running_text(spans, candidates) else []
 
 
-def _has_gap(row: Sequence[Word]) -> bool:
-    return any(other.left - one.right >= GUTTER for one, other in pairwise(row))
+def common_gutters(pages: Sequence[Sequence[float]]) -> list[float]:
+    """The gutters that a good part of the pages have."""
+    counted = Counter(round(gutter / GUTTER) for gutters in pages for gutter in gutters)
+    common = {place for place, count in counted.items() if count >= COMMON_PAGES * len(pages)}
+    found = {round(gutter / GUTTER): gutter for gutters in pages for gutter in gutters}
+    return sorted(found[place] for place in common)
+
+
+def _respects(rows: Sequence[list[Word]], gutter: float) -> bool:
+    """Whether a page keeps a gutter free that other pages have."""
+    crossing = sum(1 for row in rows if _parts(row, [gutter]) is None)
+    right = sum(1 for row in rows if row[-1].left > gutter)
+    return right >= COLUMN_ROWS / 2 and crossing <= CROSSING_ROWS * len(rows)
+
+
+def _extent(words: Sequence[Word]) -> tuple[float, float]:
+    return min(word.left for word in words), max(word.right for word in words)
 
 
 def _white_strips(spans: Sequence[Sequence[tuple[float, float]]]) -> list[float]:
     """The middles of vertical strips that hardly any row crosses, inside of the printed area."""
-    covered: Counter[int] = Counter()
+    changes: Counter[int] = Counter()
     for row in spans:
         for left, right in row:
-            covered.update(range(int(left) // 2, int(right) // 2 + 1))
-    if not covered:
-        return []
-    first, last = min(covered), max(covered)
+            changes[int(left)] += 1
+            changes[int(right) + 1] -= 1
     allowed = CROSSING_ROWS * len(spans)
     strips: list[float] = []
-    start: int | None = None
-    for place in range(first, last + 2):
-        white = covered[place] <= allowed
-        if white and start is None:
-            start = place
-        elif not white and start is not None:
-            if start > first and 2 * (place - start) >= GUTTER:
-                strips.append(float(start + place))
-            start = None
+    stretch: list[tuple[int, int]] = []
+    covering, begun = 0, False
+    for place in sorted(changes):
+        if begun and covering <= allowed:
+            stretch.append((place, covering))
+        covering += changes[place]
+        if covering > allowed:
+            strips += _whitest(stretch)
+            stretch, begun = [], True
+        elif begun and not stretch:
+            stretch = [(place, covering)]
     return strips
+
+
+def _whitest(stretch: Sequence[tuple[int, int]]) -> list[float]:
+    """The middle of the widest part of a strip that is as white as it gets, if that is wide enough.
+
+    The stretch holds places and how many rows cover the part that ends there; the first place is where it starts.
+    """
+    if not stretch:
+        return []
+    least = min(covering for _, covering in stretch) + STRAY_ROWS
+    best, start = (0, 0), stretch[0][0]
+    for place, covering in stretch[1:]:
+        if covering > least:
+            start = place
+        elif place - start > best[1] - best[0]:
+            best = (start, place)
+    return [(best[0] + best[1]) / 2] if best[1] - best[0] >= GUTTER else []
 
 
 def _is_running_text(spans: Sequence[Sequence[tuple[float, float]]], gutters: Sequence[float]) -> bool:
@@ -238,8 +305,12 @@ def _is_running_text(spans: Sequence[Sequence[tuple[float, float]]], gutters: Se
     for row in spans:
         if any(left < gutter < right for left, right in row for gutter in gutters):
             continue
+        parts: dict[int, tuple[float, float]] = {}
         for left, right in row:
-            columns[sum(gutter < left for gutter in gutters)].append((left, right))
+            column = sum(gutter < left for gutter in gutters)
+            parts[column] = (min(left, parts.get(column, (left, right))[0]), right)
+        for column, part in parts.items():
+            columns[column].append(part)
     if min(map(len, columns)) < COLUMN_ROWS:
         return False
     widths = [max(right for _, right in column) - min(left for left, _ in column) for column in columns]
@@ -251,21 +322,24 @@ def _is_running_text(spans: Sequence[Sequence[tuple[float, float]]], gutters: Se
     )
 
 
-def _by_column(rows: Sequence[list[Word]], gutters: Sequence[float]) -> list[list[Word]]:
+def _by_column(rows: Sequence[list[Word]], gutters: Sequence[float]) -> list[tuple[int, list[Word]]]:
     """Rows that cross a gutter divide the page; between them, column after column."""
-    ordered: list[list[Word]] = []
+    ordered: list[tuple[int, list[Word]]] = []
     columns: list[list[list[Word]]] = [[] for _ in range(len(gutters) + 1)]
 
     def finish() -> None:
-        for column in columns:
-            ordered.extend(column)
+        for number, column in enumerate(columns):
+            ordered.extend((number, part) for part in column)
             column.clear()
 
     for row in rows:
         parts = _parts(row, gutters)
+        if parts is None and all(word.font.fixed for word in row):
+            parts = [[] for _ in columns]
+            parts[sum(gutter < row[0].left for gutter in gutters)] = row
         if parts is None:
             finish()
-            ordered.append(row)
+            ordered.append((WHOLE_WIDTH, row))
             continue
         for column, part in zip(columns, parts, strict=True):
             if part:
@@ -277,7 +351,7 @@ def _by_column(rows: Sequence[list[Word]], gutters: Sequence[float]) -> list[lis
 def _parts(row: Sequence[Word], gutters: Sequence[float]) -> list[list[Word]] | None:
     """The row's words by column, or None when some word or a run without a gap crosses a gutter."""
     parts: list[list[Word]] = [[] for _ in range(len(gutters) + 1)]
-    for piece in pieces_of(row, 0.8):
+    for piece in pieces_of(row, COLUMN_GAP):
         left, right = min(word.left for word in piece), max(word.right for word in piece)
         if any(left < gutter < right for gutter in gutters):
             return None

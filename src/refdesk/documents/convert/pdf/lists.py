@@ -13,6 +13,8 @@ BULLETS = frozenset("•◦▪▫●○■□◆◇‣⁃∙·➢➤►✓✔−
 PLAIN_SIGNS = frozenset("−–—-*·")
 """Bullets that are also punctuation: they count only where a hanging indent or a neighbour confirms them."""
 
+SURE_BULLETS = BULLETS - PLAIN_SIGNS
+
 STEP = 4.0
 """Points by which a deeper list is indented at least."""
 

@@ -30,7 +30,15 @@ class Entry:
     height: float | None
 
 
-def entries_of(document: Any, first: int, last: int) -> list[Entry]:
+@dataclass(frozen=True, slots=True)
+class Outline:
+    """How many bookmarks there are, and those that lead to the pages that were asked for."""
+
+    total: int
+    entries: Sequence[Entry]
+
+
+def read(document: Any, first: int, last: int) -> Outline:
     """The entries that lead to the pages `first` to `last`, counted from 0, in the outline's order.
 
     Asking PDFium for a destination's page takes longer the longer the document. Outlines follow the pages, so a
@@ -38,9 +46,8 @@ def entries_of(document: Any, first: int, last: int) -> list[Entry]:
     """
     marks = list(_marks(document))
     pages = _Pages(document, marks)
-    if first == 0 and last >= len(document) - 1:
-        start, end = 0, len(marks)
-    else:
+    start, end = 0, len(marks)
+    if first > 0 or last < len(document) - 1:
         start = bisect_left(pages, first)
         end = bisect_left(pages, last + 1, lo=start)
     entries = [
@@ -49,12 +56,7 @@ def entries_of(document: Any, first: int, last: int) -> list[Entry]:
         for mark, level in (marks[place],)
         if first <= (page := pages[place]) <= last and (title := _title(mark))
     ]
-    return entries
-
-
-def has_outline(document: Any) -> bool:
-    """Whether there is any bookmark at all."""
-    return bool(raw.FPDFBookmark_GetFirstChild(document.raw, None))
+    return Outline(len(marks), entries)
 
 
 class _Pages(Sequence[int]):

@@ -17,6 +17,7 @@ from typing import Any
 
 from refdesk.documents.convert.pdf import pdfium
 from refdesk.documents.convert.pdf.fonts import Font, font_of
+from refdesk.documents.convert.pdf.tags import Tags, tags_of
 from refdesk.documents.model import Box
 
 MAX_CHARACTERS = 200_000
@@ -81,6 +82,7 @@ class PageContent:
     """Filled or framed boxes: cell backgrounds, frames around code."""
     dots: list[Box] = field(default_factory=list)
     pictures: list[Box] = field(default_factory=list)
+    tags: Tags = field(default_factory=dict)
     cut: bool = False
     """More stood on the page than was looked at."""
 
@@ -125,13 +127,13 @@ class Frame:
         return Frame(self.left, self.bottom, self.right, self.top, (self.quarters - direction) % 4)
 
 
-def read_page(document: Any, index: int, *, with_marks: bool) -> PageContent:
+def read_page(document: Any, index: int, *, tagged: bool) -> PageContent:
     """Read one page; a page that cannot be loaded is an empty one."""
     page = pdfium.load_page(ctypes.cast(document.raw, ctypes.c_void_p).value, index)
     if not page:
         return PageContent(index + 1, 0, 0, cut=True)
     try:
-        return _Reader(page, index + 1, with_marks).read()
+        return _Reader(page, index + 1, tagged).read()
     finally:
         pdfium.close_page(page)
 
@@ -139,10 +141,10 @@ def read_page(document: Any, index: int, *, with_marks: bool) -> PageContent:
 class _Reader:
     """Reads one open page."""
 
-    def __init__(self, page: pdfium.Handle, number: int, with_marks: bool) -> None:
+    def __init__(self, page: pdfium.Handle, number: int, tagged: bool) -> None:
         self._page = page
         self._frame = frame_of(page)
-        self._with_marks = with_marks
+        self._tagged = tagged
         self._fonts: dict[int, Font] = {}
         self._content = PageContent(number, self._frame.width, self._frame.height)
 
@@ -155,6 +157,8 @@ class _Reader:
                 pdfium.close_text(text_page)
         self._content.width, self._content.height = self._frame.width, self._frame.height
         self._read_objects()
+        if self._tagged:
+            self._content.tags = tags_of(self._page)
         return self._content
 
     def _read_words(self, text_page: pdfium.Handle) -> None:
@@ -196,7 +200,7 @@ class _Reader:
         base = self._frame.point(e, f)[1]
         level = _direction(self._frame, a, b) == 0
         height = size * math.hypot(c, d)
-        mark = pdfium.get_mark_id(handle) if self._with_marks and handle else -1
+        mark = pdfium.get_mark_id(handle) if self._tagged and handle else -1
         return _Run(self._font(handle), height if 0 < height < 1000 else 0.0, base, mark, level)
 
     def _font(self, text_object: int) -> Font:

@@ -1,0 +1,12 @@
+"""Which pages of a file were asked for."""
+
+from __future__ import annotations
+
+from refdesk.documents.convert.source import Source
+
+
+def pages_asked_for(source: Source, total: int) -> range:
+    """The numbers of the pages to convert, counted from 1; all of them unless the source names some."""
+    if source.pages is None:
+        return range(1, total + 1)
+    return range(max(source.pages.first, 1), min(source.pages.last, total) + 1)

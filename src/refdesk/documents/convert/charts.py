@@ -1,0 +1,71 @@
+"""Charts of Office files as the tables that they are drawn from: a row for each category, a column for each series."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+from xml.etree.ElementTree import Element
+
+from refdesk.documents.convert.number_format import general, renderer
+from refdesk.documents.convert.package import RELATIONSHIP_ID, Package
+from refdesk.documents.model import Place, Table, table_of
+
+C: Final = "{http://schemas.openxmlformats.org/drawingml/2006/chart}"
+CHART: Final = f"{C}chart"
+_TEXT = "{http://schemas.openxmlformats.org/drawingml/2006/main}t"
+MAX_POINTS: Final = 2_000
+"""Categories of a chart that are kept; more cannot be told apart in a drawing either."""
+MAX_SERIES: Final = 100
+
+
+def chart_of(package: Package, part: str, chart: Element, place: Place | None = None) -> Table | None:
+    """The data of the chart that a part refers to."""
+    relationship = package.relationships(part).get(chart.get(RELATIONSHIP_ID, ""))
+    return _table(package.xml(relationship.target), place) if relationship else None
+
+
+def charts_of_sheet(package: Package, part: str, place: Place) -> Iterator[Table]:
+    """The data of all charts that stand on a sheet, or are one."""
+    drawing = package.related(part, "drawing")
+    for relationship in package.relationships(drawing).values() if drawing else ():
+        if relationship.kind == "chart" and (table := _table(package.xml(relationship.target), place)):
+            yield table
+
+
+def _table(root: Element | None, place: Place | None) -> Table | None:
+    """What the program last drew; None when it left no data in the file."""
+    series = list(root.iter(f"{C}ser"))[:MAX_SERIES] if root is not None else []
+    columns = [_points(each, "val", "yVal") for each in series]
+    places = sorted({at for column in columns for at in column})
+    if root is None or not places:
+        return None
+    categories = next(filter(None, (_points(each, "cat", "xVal") for each in series)), {})
+    rows = [[categories.get(at, str(at + 1)), *(column.get(at, "") for column in columns)] for at in places]
+    title = root.find(f"{CHART}/{C}title")
+    caption = "".join(node.text or "" for node in title.iter(_TEXT)).strip() if title is not None else ""
+    return table_of([["", *map(_name, series)], *rows], caption=caption, place=place)
+
+
+def _name(series: Element) -> str:
+    return series.findtext(f"{C}tx//{C}v", "").strip()
+
+
+def _points(series: Element, *names: str) -> dict[int, str]:
+    """The values of one of a series' axes by their places, in the format that the chart shows them in."""
+    axis = next((found for name in names if (found := series.find(f"{C}{name}")) is not None), None)
+    if axis is None:
+        return {}
+    level = next(axis.iter(f"{C}lvl"), axis)
+    code = axis.findtext(f".//{C}formatCode", "General")
+    is_number = axis.find(f".//{C}numCache") is not None or axis.find(f".//{C}numLit") is not None
+    points = ((node.get("idx", ""), node.findtext(f"{C}v", "").strip()) for node in level.iter(f"{C}pt"))
+    kept = {int(at): text for at, text in points if at.isdecimal() and int(at) < MAX_POINTS}
+    return {at: _shown(text, code) for at, text in kept.items()} if is_number else kept
+
+
+def _shown(text: str, code: str) -> str:
+    try:
+        value = float(text)
+        return general(value) if code == "General" else renderer(code)(value)
+    except (ValueError, OverflowError):
+        return text

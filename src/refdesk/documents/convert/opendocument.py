@@ -1,0 +1,328 @@
+"""OpenDocument presentations and spreadsheets (ODP, ODS), read from their XML.
+
+Slides and sheets are pages here as in the formats of Microsoft, and hidden sheets are left out in the same way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import PurePath
+from typing import Final
+from xml.etree.ElementTree import Element
+
+from refdesk.documents.convert.asked import pages_asked_for
+from refdesk.documents.convert.blocks import Blocks
+from refdesk.documents.convert.grids import MAX_COLUMNS, checked
+from refdesk.documents.convert.package import Package, local_name, open_package
+from refdesk.documents.convert.runs import Look, Runs, is_fixed_pitch
+from refdesk.documents.convert.sheets import MAX_CELLS, MAX_CHARACTERS, MAX_SHEET_COLUMNS, Sheet, sheet_blocks
+from refdesk.documents.convert.source import Source
+from refdesk.documents.model import (
+    Block,
+    Cell,
+    Code,
+    Document,
+    Heading,
+    ListItem,
+    Page,
+    Paragraph,
+    Picture,
+    Place,
+    Table,
+)
+from refdesk.errors import CannotConvert
+
+_NAMES = "urn:oasis:names:tc:opendocument:xmlns:"
+DRAW: Final = f"{{{_NAMES}drawing:1.0}}"
+OFFICE: Final = f"{{{_NAMES}office:1.0}}"
+PRESENTATION: Final = f"{{{_NAMES}presentation:1.0}}"
+STYLE: Final = f"{{{_NAMES}style:1.0}}"
+SVG: Final = f"{{{_NAMES}svg-compatible:1.0}}"
+TABLE: Final = f"{{{_NAMES}table:1.0}}"
+TEXT: Final = f"{{{_NAMES}text:1.0}}"
+FO: Final = f"{{{_NAMES}xsl-fo-compatible:1.0}}"
+LINK: Final = "{http://www.w3.org/1999/xlink}href"
+
+MAX_REPEATS: Final = 1_000
+"""Cells and blanks that one element may stand for."""
+
+_UNSEEN = frozenset((f"{OFFICE}annotation", f"{TEXT}note", f"{TEXT}tracked-changes"))
+_REPEATED = frozenset(("date-time", "footer", "header", "page-number", "page"))
+"""Placeholders that show the same on every slide."""
+
+
+class _File:
+    """An OpenDocument file: its content, and what its styles mean."""
+
+    def __init__(self, source: Source) -> None:
+        self.package: Package = open_package(source.data)
+        content = self.package.xml("content.xml")
+        body = content.find(f"{OFFICE}body") if content is not None else None
+        if content is None or body is None or not len(body):
+            raise CannotConvert("The file is broken: it has no content; save it again")
+        self.body = body[0]
+        self._lists = {node.get(f"{STYLE}name", ""): node for node in content.iter(f"{TEXT}list-style")}
+        self._styles = {node.get(f"{STYLE}name", ""): node for node in content.iter(f"{STYLE}style")}
+
+    def is_hidden(self, node: Element) -> bool:
+        """Whether a sheet's style says that it is not shown."""
+        style = self._styles.get(node.get(f"{TABLE}style-name", ""))
+        shown = style.find(f"{STYLE}table-properties") if style is not None else None
+        return shown is not None and shown.get(f"{TABLE}display") == "false"
+
+    def is_numbered(self, style: str, depth: int) -> bool:
+        """Whether a list of this style has numbers at this depth."""
+        levels = self._lists.get(style)
+        kinds = levels.findall(f"{TEXT}list-level-style-number") if levels is not None else []
+        return any(kind.get(f"{TEXT}level") == str(depth + 1) and kind.get(f"{STYLE}num-format") for kind in kinds)
+
+    def look(self, name: str, link: str) -> Look:
+        """How text of a style is set apart."""
+        style = self._styles.get(name)
+        said = style.find(f"{STYLE}text-properties") if style is not None else None
+        if said is None:
+            return Look(link=link)
+        font = said.get(f"{STYLE}font-name") or said.get(f"{FO}font-family") or ""
+        return Look(
+            strong=said.get(f"{FO}font-weight") == "bold",
+            emphasis=said.get(f"{FO}font-style") == "italic",
+            code=is_fixed_pitch(font.strip("'")),
+            link=link,
+        )
+
+    def runs(self, paragraph: Element) -> Runs:
+        """The text of a paragraph; elements wait on a stack, each with its look, or a text that follows one."""
+        runs = Runs()
+        waiting: list[tuple[Element | str, Look]] = [(paragraph, Look())]
+        while waiting:
+            node, look = waiting.pop()
+            if isinstance(node, str):
+                runs.add(node, look)
+            elif node.tag not in _UNSEEN:
+                inner = self._inner_look(node, look)
+                runs.add(_standing_for(node) + (node.text or ""), inner)
+                for child in reversed(node):
+                    waiting += ((child.tail or "", inner), (child, inner))
+        return runs
+
+    def _inner_look(self, node: Element, look: Look) -> Look:
+        if node.tag == f"{TEXT}a":
+            target = node.get(LINK, "")
+            return Look(look.strong, look.emphasis, look.code, target if "://" in target else "")
+        if node.tag == f"{TEXT}span":
+            return self.look(node.get(f"{TEXT}style-name", ""), look.link)
+        return look
+
+    def text(self, node: Element) -> str:
+        """All paragraphs below a node, one to a line."""
+        paragraphs = (child for child in node.iter() if child.tag in (f"{TEXT}p", f"{TEXT}h"))
+        return "\n".join(filter(None, (self.runs(paragraph).text() for paragraph in paragraphs)))
+
+
+def _standing_for(node: Element) -> str:
+    """The text that an element without one stands for."""
+    match node.tag.removeprefix(TEXT):
+        case "s":
+            return " " * min(_count(node, f"{TEXT}c"), MAX_REPEATS)
+        case "tab":
+            return "\t"
+        case "line-break":
+            return "\n"
+    return ""
+
+
+def _count(node: Element, name: str) -> int:
+    """How often something is repeated, or how far it spans."""
+    value = node.get(name, "1")
+    return max(int(value), 1) if value.isdecimal() and len(value) < 10 else 1
+
+
+def convert_slides(source: Source) -> Document:
+    """Convert an ODP file, or the slides of it that were asked for."""
+    file = _File(source)
+    slides = file.body.findall(f"{DRAW}page")
+    wanted = pages_asked_for(source, len(slides))
+    blocks = tuple(block for number in wanted for block in _slide_blocks(file, slides[number - 1], number))
+    properties, tags = file.package.properties()
+    heading = next((block.text for block in blocks if isinstance(block, Heading)), "")
+    return Document(
+        title=properties.get("title") or heading or PurePath(source.name).stem,
+        blocks=blocks,
+        pages=tuple(map(Page, wanted)),
+        page_kind="slide",
+        total_pages=len(slides) if len(wanted) < len(slides) else 0,
+        name=source.name,
+        tags=tags,
+        properties=properties,
+    )
+
+
+def _slide_blocks(file: _File, slide: Element, number: int) -> Sequence[Block]:
+    """Its title, what else is on it, and the notes to it."""
+    found = Blocks()
+    place = Place(number)
+    shapes = list(_shapes(slide))
+    for shape in sorted(shapes, key=lambda shape: _role(shape) != "title"):
+        if _role(shape) == "title":
+            text = " ".join(file.text(shape).split())
+            has_subtitle = any(_role(other) == "subtitle" for other in shapes)
+            if text:
+                found.add(Heading(text, 1 if number == 1 and has_subtitle else 2, place))
+        elif _role(shape) not in _REPEATED:
+            _shape(file, shape, place, found)
+    notes = slide.find(f"{PRESENTATION}notes")
+    told = [file.text(shape) for shape in _shapes(notes) if _role(shape) == "notes"] if notes is not None else []
+    if any(told):
+        found.add(Paragraph("\n".join(filter(None, told)), role="note", place=place))
+    return found.done()
+
+
+def _shapes(slide: Element) -> Iterator[Element]:
+    waiting = list(reversed(slide))
+    while waiting:
+        node = waiting.pop()
+        if node.tag == f"{DRAW}g":
+            waiting += reversed(node)
+        elif node.tag.startswith(DRAW):
+            yield node
+
+
+def _role(shape: Element) -> str:
+    return shape.get(f"{PRESENTATION}class", "")
+
+
+def _shape(file: _File, shape: Element, place: Place, found: Blocks) -> None:
+    table = shape.find(f"{TABLE}table")
+    if table is not None:
+        found.add(_table(file, table, place))
+    elif shape.find(f"{DRAW}image") is not None:
+        alt = shape.findtext(f"{SVG}desc") or shape.findtext(f"{SVG}title") or ""
+        found.add(Picture(" ".join(alt.split()), place))
+    else:
+        _texts(file, shape, place, found)
+
+
+def _texts(file: _File, shape: Element, place: Place, found: Blocks) -> None:
+    """Paragraphs and lists in their order; a list's depth is how many lists it stands in."""
+    numbers: list[int] = []
+    waiting: list[tuple[Element, int, str]] = [(child, -1, "") for child in reversed(shape)]
+    while waiting:
+        node, depth, style = waiting.pop()
+        name = local_name(node.tag)
+        if name in ("p", "h"):
+            runs = file.runs(node)
+            numbers[depth + 1 :] = []
+            if depth >= 0 and runs.text():
+                numbers += [0] * (depth + 1 - len(numbers))
+                numbers[depth] += 1
+                text, spans = runs.text_and_spans()
+                ordered = file.is_numbered(style, depth)
+                found.add(ListItem(text, spans, min(depth, 8), ordered, numbers[depth] if ordered else 1, place))
+            else:
+                _paragraph(runs, place, found)
+        elif name in ("list", "list-item", "list-header", "text-box"):
+            own = node.get(f"{TEXT}style-name", style)
+            waiting += ((child, depth + (name == "list"), own) for child in reversed(node))
+
+
+def _paragraph(runs: Runs, place: Place, found: Blocks) -> None:
+    text, spans = runs.text_and_spans()
+    if not text:
+        found.blank_line()
+    elif runs.all_code():
+        found.add(Code(runs.raw().rstrip(), place=place))
+    else:
+        found.add(Paragraph(text, spans, place=place))
+
+
+def _table(file: _File, node: Element, place: Place) -> Table:
+    rows = list(node.iter(f"{TABLE}table-row"))
+    cells = tuple(
+        Cell(file.text(cell), row, column, *_spans(cell), header=row == 0)
+        for row, line in enumerate(rows)
+        for column, cell in _placed_cells(line)
+    )
+    columns = max((cell.column + cell.column_span for cell in cells), default=0)
+    return checked(Table(cells, len(rows), columns, place=place))
+
+
+def _spans(cell: Element) -> tuple[int, int]:
+    """How many rows and columns a cell spans."""
+    tall, wide = _count(cell, f"{TABLE}number-rows-spanned"), _count(cell, f"{TABLE}number-columns-spanned")
+    return min(tall, MAX_COLUMNS), min(wide, MAX_COLUMNS)
+
+
+def _placed_cells(row: Element) -> Iterator[tuple[int, Element]]:
+    """A row's cells by column; one that is repeated and holds something stands at each of its places."""
+    column = 0
+    for node in row:
+        name = local_name(node.tag)
+        if name not in ("table-cell", "covered-table-cell"):
+            continue
+        repeats = _count(node, f"{TABLE}number-columns-repeated")
+        if name == "table-cell" and len(node):
+            yield from ((column + at, node) for at in range(min(repeats, MAX_REPEATS)))
+        column += repeats
+        if column >= MAX_SHEET_COLUMNS:
+            return
+
+
+def convert_sheets(source: Source) -> Document:
+    """Convert an ODS file, or the sheets of it that were asked for."""
+    file = _File(source)
+    nodes = file.body.findall(f"{TABLE}table")
+    hidden = [node.get(f"{TABLE}name", "") for node in nodes if file.is_hidden(node)]
+    visible = [node for node in nodes if not file.is_hidden(node)]
+    wanted = pages_asked_for(source, len(visible))
+    filling = _Filling(file)
+    blocks = tuple(block for number in wanted for block in sheet_blocks(filling.sheet(visible[number - 1]), number))
+    properties, tags = file.package.properties()
+    return Document(
+        title=properties.get("title") or PurePath(source.name).stem,
+        blocks=blocks,
+        pages=tuple(map(Page, wanted)),
+        page_kind="sheet",
+        total_pages=len(visible) if len(wanted) < len(visible) else 0,
+        name=source.name,
+        tags=tags,
+        properties=properties,
+        warnings=(*_hidden_warning(hidden), *filling.warnings),
+    )
+
+
+def _hidden_warning(names: Sequence[str]) -> Iterator[str]:
+    if names:
+        yield f"Hidden sheets were left out: {', '.join(names)}."
+
+
+class _Filling:
+    """Sheets as they are filled, as long as there is room."""
+
+    def __init__(self, file: _File) -> None:
+        self._file = file
+        self._cells = MAX_CELLS
+        self._characters = MAX_CHARACTERS
+        self.warnings: list[str] = []
+
+    def sheet(self, node: Element) -> Sheet:
+        """Read a sheet until the room is used up."""
+        sheet = Sheet(node.get(f"{TABLE}name", ""))
+        row = 0
+        for line in node.iter(f"{TABLE}table-row"):
+            repeats = _count(line, f"{TABLE}number-rows-repeated")
+            texts = ((column, cell, self._file.text(cell)) for column, cell in _placed_cells(line))
+            filled = [(column, cell, text) for column, cell, text in texts if text]
+            for at in range(row, row + repeats if filled else row):
+                if self._cells <= 0 or self._characters <= 0:
+                    self.warnings.append(f"Sheet {sheet.name!r} is too large: its rows from {at + 1} on were left out.")
+                    return sheet
+                self._fill(sheet, at, filled)
+            row += repeats
+        return sheet
+
+    def _fill(self, sheet: Sheet, row: int, filled: Sequence[tuple[int, Element, str]]) -> None:
+        for column, node, text in filled:
+            is_text = node.get(f"{OFFICE}value-type", "string") == "string"
+            sheet.put_spanning(row, column, text, *_spans(node), is_text=is_text)
+            self._cells -= 1
+            self._characters -= len(text)

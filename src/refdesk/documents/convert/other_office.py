@@ -1,0 +1,305 @@
+"""The less common office formats, through libraries that know them: ODT, RTF, EPUB, DOC, PPT and XLS.
+
+Old presentations come without the numbers of their slides.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import PurePath
+from typing import Any, Final
+
+import anydoc
+import office_oxide
+
+from refdesk.documents.convert.asked import pages_asked_for
+from refdesk.documents.convert.blocks import Blocks, Notes
+from refdesk.documents.convert.grids import checked
+from refdesk.documents.convert.package import kind_of, open_package
+from refdesk.documents.convert.runs import Look, Runs
+from refdesk.documents.convert.sheets import MAX_CELLS, MAX_CHARACTERS, Sheet, sheet_blocks
+from refdesk.documents.convert.source import Source
+from refdesk.documents.model import (
+    MAX_HEADING_LEVEL,
+    Cell,
+    Code,
+    Document,
+    Heading,
+    ListItem,
+    Page,
+    Paragraph,
+    ParagraphRole,
+    Picture,
+    Table,
+)
+from refdesk.errors import CannotConvert
+
+_ZIPPED: Final = frozenset(("odt", "epub"))
+_RTF_TITLE = re.compile(rb"\{\\title\s+([^{}\\]+)\}")
+_TYPED_MARKER = re.compile(r"(?:(?P<bullet>[•▪‣·])|(?P<deeper>[–◦])|(?P<number>\d{1,3})[.)])[ \t]+(?=\S)")
+"""RTF has no lists that all programs agree on, so that markers are often part of the text."""
+_NUMBER = re.compile(r"[-+]?[\d.,]+(?:E[-+]?\d+)?%?", re.IGNORECASE)
+
+
+def convert_text(source: Source) -> Document:
+    """Convert a text or a presentation."""
+    kind: Any = "rtf" if source.data.startswith(b"{\\rtf") else kind_of(source.data)
+    properties, tags = _properties(source.data, kind)
+    with _library_errors():
+        parsed: Any = anydoc.to_document(source.data, kind)
+    reader = _Reader(parsed, properties.get("title", ""), typed_markers=kind == "rtf", book=kind == "epub")
+    reader.read()
+    blocks = reader.blocks.done()
+    heading = next((block.text for block in blocks if isinstance(block, Heading)), "")
+    return Document(
+        title=properties.get("title") or heading or PurePath(source.name).stem,
+        blocks=blocks,
+        name=source.name,
+        page_kind="slide" if kind == "ppt" else "page",
+        tags=tags,
+        properties=properties,
+    )
+
+
+def convert_sheets(source: Source) -> Document:
+    """Convert an old workbook."""
+    warnings: list[str] = []
+    with _library_errors():
+        sheets = list(_xls_sheets(source.data, warnings))
+    wanted = pages_asked_for(source, len(sheets))
+    return Document(
+        title=PurePath(source.name).stem,
+        blocks=tuple(block for number in wanted for block in sheet_blocks(sheets[number - 1], number)),
+        pages=tuple(map(Page, wanted)),
+        page_kind="sheet",
+        total_pages=len(sheets) if len(wanted) < len(sheets) else 0,
+        name=source.name,
+        warnings=tuple(warnings),
+    )
+
+
+@contextmanager
+def _library_errors() -> Iterator[None]:
+    """What the libraries find wrong, in words that help."""
+    try:
+        yield
+    except anydoc.EncryptedError as error:
+        raise CannotConvert("The file is protected by a password; save a copy without one and convert that") from error
+    except anydoc.ResourceLimitError as error:
+        raise CannotConvert(f"The file is too large to convert ({error.limit}); split it") from error
+    except (anydoc.ConvertError, office_oxide.OfficeOxideError) as error:
+        raise CannotConvert("The file is broken or incomplete and cannot be read; save or download it again") from error
+
+
+def _properties(data: bytes, kind: str | None) -> tuple[dict[str, str], tuple[str, ...]]:
+    """What the file says of itself, and its keywords."""
+    if kind == "rtf":
+        match = _RTF_TITLE.search(data[:100_000])
+        return ({"title": match[1].decode("latin-1").strip()} if match else {}), ()
+    return open_package(data).properties() if kind in _ZIPPED else ({}, ())
+
+
+class _Reader:
+    """Flattens the library's tree of blocks; what is still to be read waits on a stack."""
+
+    def __init__(self, parsed: Any, title: str, *, typed_markers: bool, book: bool) -> None:
+        self._parsed = parsed
+        self._title = title
+        self._typed_markers = typed_markers
+        self._book = book
+        self._notes = {note.id: note for note in parsed.notes}
+        self._cited = Notes()
+        self.blocks = Blocks()
+
+    def read(self) -> None:
+        """Read all blocks."""
+        waiting: list[tuple[Any, ListItem | None, ParagraphRole]] = _stacked(self._parsed.blocks)
+        while waiting:
+            block, item, role = waiting.pop()
+            match block.kind:
+                case "heading":
+                    self._heading(block)
+                case "paragraph":
+                    self._paragraph(block, item, role)
+                case "list":
+                    waiting += _list_items(block.list, item.depth + 1 if item else 0)
+                case "table":
+                    waiting += self._table(block.table)
+                case "block_quote":
+                    waiting += _stacked(block.blocks, item, "quote")
+                case "code_block":
+                    self.blocks.add(Code((block.text or "").rstrip(), block.lang or ""))
+                case "math":
+                    self.blocks.add(Paragraph(f"${block.text}$"))
+        self._tell_notes()
+
+    def _heading(self, block: Any) -> None:
+        self._tell_notes()
+        text = self._runs(block.content).one_line()
+        if self._book and text == (self._title or text):
+            self._title = text
+            self.blocks.add_title(Heading(text, min(block.level or 1, MAX_HEADING_LEVEL)))
+        elif text:
+            self._book = False
+            self.blocks.add(Heading(text, min(block.level or 1, MAX_HEADING_LEVEL)))
+
+    def _paragraph(self, block: Any, item: ListItem | None, role: ParagraphRole) -> None:
+        runs = self._runs(block.content)
+        for picture in _pictures(block.content):
+            self.blocks.add(Picture(picture))
+        text, spans = runs.text_and_spans()
+        if not text:
+            self.blocks.blank_line()
+        elif text == self._title and not self._book:
+            self._title = ""
+            self.blocks.add_title(Heading(text, 1))
+        elif item:
+            self._item(replace(item, text=text, spans=spans))
+        elif runs.all_code():
+            self.blocks.add_typed_code(runs.raw().rstrip(), Paragraph(text, spans))
+        elif self._typed_markers and (match := _TYPED_MARKER.match(text)):
+            self._typed_item(text[match.end() :], match)
+        else:
+            self.blocks.add(Paragraph(text, spans, role))
+
+    def _item(self, item: ListItem) -> None:
+        """The first paragraph of an item carries its number; those after it have 0."""
+        if item.number or not self.blocks.in_list:
+            self.blocks.add(replace(item, number=max(item.number, 1)))
+        else:
+            self.blocks.continue_item(item.text, item.spans)
+
+    def _typed_item(self, text: str, marker: re.Match[str]) -> None:
+        depth = 1 if marker["deeper"] and self.blocks.in_list else 0
+        number = marker["number"]
+        self.blocks.add(ListItem(text, depth=depth, ordered=bool(number), number=int(number or 1)))
+
+    def _table(self, table: Any) -> list[tuple[Any, ListItem | None, ParagraphRole]]:
+        """Add a table; the content of one that only arranges text is given back."""
+        slots = [slot for row in table.grid for slot in row]
+        if len(slots) == 1 or table.kind == "layout":
+            return _stacked([block for slot in slots if slot.cell for block in slot.cell.blocks])
+        cells = tuple(
+            Cell(text, row, column, slot.cell.row_span, slot.cell.col_span, header=row < max(table.header_rows, 1))
+            for row, slots in enumerate(table.grid)
+            for column, slot in enumerate(slots)
+            if slot.cell and ((text := self._text(slot.cell.blocks)) or slot.cell.col_span + slot.cell.row_span > 2)
+        )
+        if any(cell.text for cell in cells):
+            self.blocks.add(checked(Table(cells, len(table.grid), max(map(len, table.grid)))))
+        return []
+
+    def _text(self, blocks: Sequence[Any]) -> str:
+        """All text below some blocks, a line for each."""
+        lines: list[str] = []
+        waiting = list(reversed(blocks))
+        while waiting:
+            block = waiting.pop()
+            if block.content is not None:
+                lines.append(self._runs(block.content).text())
+            elif block.text:
+                lines.append(block.text)
+            waiting += reversed(list(_children(block)))
+        return "\n".join(filter(None, lines))
+
+    def _runs(self, content: Iterable[Any]) -> Runs:
+        runs = Runs()
+        waiting = [(inline, "") for inline in reversed(list(content))]
+        while waiting:
+            inline, link = waiting.pop()
+            if inline.kind == "link":
+                target = inline.target.value if inline.target and inline.target.kind == "external" else link
+                waiting += ((child, target) for child in reversed(inline.content or []))
+            else:
+                runs.add(self._said(inline), _look(inline.style, link))
+        return runs
+
+    def _said(self, inline: Any) -> str:
+        match inline.kind:
+            case "text":
+                return inline.text or ""
+            case "line_break":
+                return "\n"
+            case "math":
+                return f"${inline.text}$"
+            case "checkbox":
+                return "☒ " if inline.checked else "☐ "
+            case "note_ref" if inline.note_id in self._notes:
+                return self._cited.cite(inline.note_id)
+        return ""
+
+    def _tell_notes(self) -> None:
+        """Notes stand at the end of the section, where they can be read together with it."""
+        for note in self._cited.tell(lambda note_id: self._text(self._notes[note_id].blocks)):
+            self.blocks.add(note)
+
+
+def _stacked(
+    blocks: Iterable[Any], item: ListItem | None = None, role: ParagraphRole = "text"
+) -> list[tuple[Any, ListItem | None, ParagraphRole]]:
+    return [(block, item, role) for block in reversed(list(blocks))]
+
+
+def _list_items(listed: Any, depth: int) -> list[tuple[Any, ListItem | None, ParagraphRole]]:
+    """The blocks of all items, the last first, each with the item that it belongs to."""
+    found: list[tuple[Any, ListItem | None, ParagraphRole]] = []
+    for number, entry in enumerate(listed.items, max(listed.start, 1)):
+        item = ListItem("", depth=depth, ordered=listed.marker != "bullet", number=number)
+        for at, block in enumerate(entry.blocks):
+            found.append((block, item if at == 0 else replace(item, number=0), "text"))
+    return found[::-1]
+
+
+def _children(block: Any) -> Iterator[Any]:
+    yield from block.blocks or ()
+    if block.list:
+        yield from (child for item in block.list.items for child in item.blocks)
+    if block.table:
+        yield from (child for row in block.table.grid for slot in row if slot.cell for child in slot.cell.blocks)
+
+
+def _look(style: Any, link: str) -> Look:
+    if style is None:
+        return Look(link=link)
+    return Look(strong=style.bold, emphasis=style.italic, code=style.code, link=link)
+
+
+def _pictures(content: Iterable[Any]) -> list[str]:
+    return [" ".join((inline.alt or "").split()) for inline in content if inline.kind == "image"]
+
+
+def _xls_sheets(data: bytes, warnings: list[str]) -> Iterator[Sheet]:
+    hidden: list[str] = []
+    cells = characters = 0
+    for section in office_oxide.Document.from_bytes(data, "xls").to_ir()["sections"]:
+        if section.get("hidden"):
+            hidden.append(section["title"])
+            continue
+        sheet = Sheet(section["title"])
+        for row, column, text, cell in _oxide_cells(section):
+            cells += 1
+            characters += len(text)
+            sheet.put_spanning(row, column, text, cell["row_span"], cell["col_span"], is_text=not is_number(text))
+            if cells > MAX_CELLS or characters > MAX_CHARACTERS:
+                raise CannotConvert(f"The workbook holds more than {MAX_CELLS} cells; split it or save it as XLSX")
+        yield sheet
+    if hidden:
+        warnings.append(f"Hidden sheets were left out: {', '.join(hidden)}.")
+
+
+def _oxide_cells(section: Mapping[str, Any]) -> Iterator[tuple[int, int, str, Mapping[str, Any]]]:
+    for table in section["elements"]:
+        for row, line in enumerate(table.get("rows", ())):
+            for column, cell in enumerate(line["cells"]):
+                runs = (run for paragraph in cell["content"] for run in paragraph.get("content", ()))
+                text = "".join(run.get("text", "") for run in runs).strip()
+                if text:
+                    yield row, column, text, cell
+
+
+def is_number(text: str) -> bool:
+    """Whether a text reads as a number, where the library does not say what a cell holds."""
+    return _NUMBER.fullmatch(text) is not None

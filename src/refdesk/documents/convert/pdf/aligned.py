@@ -1,0 +1,261 @@
+"""Tables without rules: rows whose words leave the same strips of white between them."""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect
+from collections.abc import Sequence
+from statistics import median
+
+from refdesk.documents.convert.pdf.layout import Line, box_around
+from refdesk.documents.convert.pdf.lists import marker_of
+from refdesk.documents.convert.pdf.reading import Word
+from refdesk.documents.convert.pdf.tables import CAPTION, CellDraft, RowDraft, TableDraft
+from refdesk.documents.model import Box
+
+SEED_GAP = 1.4
+"""Of the letter size: a gap that running text never has, with which a table makes itself known."""
+
+STRIP = 0.45
+"""Of the letter size: the white that must remain between two columns."""
+
+NARROW_STRIP = 0.2
+"""The same under a row of bold heads: browsers leave hardly more than a space."""
+
+FAR = 2.4
+"""Of the usual baseline distance: lines further apart are not in one table."""
+
+ROW_GAP = 1.1
+"""Of the distance of lines within a cell: a wider step opens a row."""
+
+MOSTLY = 0.9
+"""Of a line's letters in fixed pitch: such a line may be code."""
+
+CODE_LINES = 0.6
+"""Of a region's lines: with more in fixed pitch, what lines up is code."""
+
+FLUSH = 2.5
+"""Points by which cells of one column may be out of line."""
+
+MIN_ROWS = 3
+"""Fewer rows are hardly a table: a heading with its number, a line of signatures."""
+
+COLUMN_FILL = 0.5
+"""Of the rows: a column that is emptier is an accident of spacing."""
+
+_LEADERS = re.compile(r"(?:\.\s?){4,}|(?:…\s?){2,}")
+
+Strip = tuple[float, float]
+
+
+def aligned_tables(
+    lines: Sequence[Line], across: Sequence[Box], leading: float
+) -> list[tuple[TableDraft, list[Line]]]:
+    """The tables among lines that are neither headings nor code, each with its lines."""
+    found: list[tuple[TableDraft, list[Line]]] = []
+    start = 0
+    while start < len(lines):
+        seed = start
+        end = _region(lines, start, leading)
+        if end - start >= MIN_ROWS - 1 and start and _heads(lines[start - 1], lines[start], leading):
+            start -= 1
+        region = list(lines[start:end])
+        table = _table(region, across, leading) if end - start >= MIN_ROWS else None
+        if table:
+            found.append((table, region))
+            start = end
+        else:
+            start = max(start + 1, seed + 1)
+    return found
+
+
+def _region(lines: Sequence[Line], start: int, leading: float) -> int:
+    """How far from a line on the white strips of that line, or of its successors, stay open."""
+    strips = _gaps(lines[start], SEED_GAP)
+    if not strips or _is_no_row(lines[start]) or lines[start].fixed > MOSTLY:
+        return start
+    end = start + 1
+    while end < len(lines):
+        line, above = lines[end], lines[end - 1]
+        step = line.base - above.base
+        if step <= 0 or step > FAR * leading * above.size or _LEADERS.search(line.text):
+            break
+        remaining = _narrowed(strips, line)
+        if len(remaining) < len(strips):
+            break
+        strips = remaining
+        end += 1
+    while end > start + 1 and _is_one_sided(lines[end - 1], strips) and _stands_off(lines, end - 1, leading):
+        end -= 1
+    return end
+
+
+def _heads(above: Line, line: Line, leading: float) -> bool:
+    """Whether the line above is a row of heads in bold."""
+    near = 0 < line.base - above.base < FAR * leading * line.size
+    return near and above.bold and not line.bold and len(above.words) > 1 and not CAPTION.match(above.text)
+
+
+def _is_no_row(line: Line) -> bool:
+    """Lists and contents pages line up too."""
+    return bool(_LEADERS.search(line.text)) or (marker_of(line) is not None and len(_gaps(line, SEED_GAP)) < 2)
+
+
+def _stands_off(lines: Sequence[Line], place: int, leading: float) -> bool:
+    return lines[place].base - lines[place - 1].base > 1.25 * leading * lines[place].size
+
+
+def _is_one_sided(line: Line, strips: Sequence[Strip]) -> bool:
+    return line.right <= strips[0][1]
+
+
+def _gaps(line: Line, least: float) -> list[Strip]:
+    gaps: list[Strip] = []
+    reached = line.words[0].right
+    for word in line.words[1:]:
+        if word.left - reached > least * word.size:
+            gaps.append((reached, word.left))
+        reached = max(reached, word.right)
+    return gaps
+
+
+def _narrowed(strips: Sequence[Strip], line: Line) -> list[Strip]:
+    """What a line leaves of the strips; those that it closes are gone."""
+    kept: list[Strip] = []
+    for left, right in strips:
+        pieces = [(left, right)]
+        for word in line.words:
+            if word.right > left and word.left < right:
+                pieces = [piece for one in pieces for piece in _without(one, word)]
+        widest = max(pieces, key=lambda piece: piece[1] - piece[0], default=(0.0, 0.0))
+        if widest[1] - widest[0] >= NARROW_STRIP * line.size:
+            kept.append(widest)
+    return kept
+
+
+def _without(strip: Strip, word: Word) -> list[Strip]:
+    left, right = strip
+    return [piece for piece in ((left, min(right, word.left)), (max(left, word.right), right)) if piece[1] > piece[0]]
+
+
+def _table(region: list[Line], across: Sequence[Box], leading: float) -> TableDraft | None:
+    if sum(line.fixed > MOSTLY for line in region) > CODE_LINES * len(region):
+        return None
+    cuts = _cuts(region)
+    if not cuts:
+        return None
+    cut_lines = [_cut(line, cuts) for line in region]
+    rows = _rows(region, cut_lines, leading)
+    if len(rows) < MIN_ROWS or not _columns_are_filled(rows, len(cuts) + 1):
+        return None
+    if len(cuts) == 1 and not _is_headed(rows, across):
+        return None
+    for cell in rows[0].cells:
+        cell.header = True
+    box = box_around([line.box for line in region])
+    return TableDraft(rows, region[0].page, box, columns=(box[0], *cuts, box[2]))
+
+
+def _cuts(region: Sequence[Line]) -> list[float]:
+    """Where the region's columns are divided: strips that no word crosses, beside which words line up."""
+    strip = region[0].size * (NARROW_STRIP if region[0].bold and not region[1].bold else STRIP)
+    reached: float | None = None
+    cuts: list[float] = []
+    for left, right in sorted((word.left, word.right) for line in region for word in line.words):
+        if reached is not None and left - reached >= strip:
+            cuts.append((reached + left) / 2)
+        reached = right if reached is None else max(reached, right)
+    ends = [*cuts, float("inf")][1:]
+    return [cut for cut, end in zip(cuts, ends, strict=True) if _lines_up(region, cut, end)]
+
+
+def _lines_up(region: Sequence[Line], start: float, end: float) -> bool:
+    """Whether what stands between two cuts is flush on one side or centred, and not all the same."""
+    parts = [part for line in region if (part := [word for word in line.words if start < word.left < end])]
+    if len(parts) < MIN_ROWS or len({" ".join(word.text for word in part) for part in parts}) < 2:
+        return False
+    lefts = [part[0].left for part in parts]
+    rights = [part[-1].right for part in parts]
+    middles = [(left + right) / 2 for left, right in zip(lefts, rights, strict=True)]
+    return any(_agree(places) for places in (lefts, rights, middles))
+
+
+def _agree(places: Sequence[float]) -> bool:
+    middle = median(places)
+    return sum(abs(place - middle) <= FLUSH for place in places) >= 0.7 * len(places)
+
+
+def _cut(line: Line, cuts: Sequence[float]) -> list[list[Word]]:
+    """The line's words by column."""
+    columns: list[list[Word]] = [[] for _ in range(len(cuts) + 1)]
+    for word in line.words:
+        columns[bisect(cuts, (word.left + word.right) / 2)].append(word)
+    return columns
+
+
+def _rows(region: Sequence[Line], cut_lines: Sequence[list[list[Word]]], leading: float) -> list[RowDraft]:
+    """Lines to rows: by wider steps where there are any, else at each line whose first column is filled."""
+    groups = _by_step(region, cut_lines, leading)
+    if not _are_single(groups):
+        groups = _by_first_column(cut_lines)
+    page = region[0].page
+    return [RowDraft([_cell(column, page) for column in zip(*group, strict=True)]) for group in groups]
+
+
+Group = list[list[list[Word]]]
+
+
+def _by_step(region: Sequence[Line], cut_lines: Sequence[list[list[Word]]], leading: float) -> list[Group]:
+    steps = [line.base - above.base for above, line in zip(region, region[1:], strict=False)]
+    within = leading * region[0].size
+    groups: list[Group] = [[cut_lines[0]]]
+    for step, columns in zip(steps, cut_lines[1:], strict=True):
+        if step > ROW_GAP * within:
+            groups.append([columns])
+        else:
+            groups[-1].append(columns)
+    return groups
+
+
+def _are_single(groups: Sequence[Group]) -> bool:
+    """Whether most groups are one row: their first column does not start again and again."""
+    if len(groups) < MIN_ROWS:
+        return False
+    single = sum(1 for group in groups if sum(1 for columns in group if columns[0] and any(columns[1:])) <= 1)
+    return single >= 0.6 * len(groups)
+
+
+def _by_first_column(cut_lines: Sequence[list[list[Word]]]) -> list[Group]:
+    groups: list[Group] = []
+    for columns in cut_lines:
+        if not groups or columns[0]:
+            groups.append([columns])
+        else:
+            groups[-1].append(columns)
+    return groups
+
+
+def _cell(parts: Sequence[list[Word]], page: int) -> CellDraft:
+    return CellDraft([Line(words, page) for words in parts if words])
+
+
+def _columns_are_filled(rows: Sequence[RowDraft], count: int) -> bool:
+    for column in range(count):
+        filled = sum(1 for row in rows if row.cells[column].lines)
+        if filled < COLUMN_FILL * len(rows):
+            return False
+    return True
+
+
+def _is_headed(rows: Sequence[RowDraft], across: Sequence[Box]) -> bool:
+    """Whether the first row is set in bold, unlike those below, or a rule is drawn under it.
+
+    Without a head, two columns are terms and what they mean.
+    """
+    first = [line for cell in rows[0].cells for line in cell.lines]
+    second = [line for cell in rows[1].cells for line in cell.lines]
+    if all(line.bold for line in first) and not all(line.bold for line in second):
+        return True
+    low, high = max(line.base for line in first), min(line.base for line in second)
+    left, right = min(line.left for line in first), max(line.right for line in first)
+    return any(low <= rule[1] <= high and rule[0] <= left + 3 and rule[2] >= right - 3 for rule in across)

@@ -1,0 +1,28 @@
+"""Contents pages: lists of headings with leaders and page numbers, which a document with an outline does not need."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from refdesk.documents.convert.pdf.layout import Line
+
+CONTENTS_LINES = 5
+"""Lines with leaders that make a page a contents page."""
+
+_LEADERS = re.compile(r"(?:\.\s?){4,}|(?:…\s?){2,}|(?:·\s?){4,}")
+_ENTRY = re.compile(r"(?:(?:\.\s?){4,}|(?:…\s?){2,}|(?:·\s?){4,}).{0,4}?\b(?:\d{1,4}|[ivxlc]{1,7})\W*$")
+_PAGE_AT_END = re.compile(r"\s(?:\d{1,4}|[ivxlc]{1,7})$")
+
+
+def has_leaders(text: str) -> bool:
+    """Whether a row of dots leads from a title to its page."""
+    return _LEADERS.search(text) is not None
+
+
+def without_contents(lines: Sequence[Line]) -> list[Line]:
+    """The lines of a page without those that are entries of a contents list."""
+    entries = {id(line) for line in lines if _ENTRY.search(line.text)}
+    if len(entries) >= CONTENTS_LINES:
+        entries |= {id(line) for line in lines if _PAGE_AT_END.search(line.text)}
+    return [line for line in lines if id(line) not in entries]

@@ -1,0 +1,42 @@
+"""What is usual in a document: its letter size, the distance of its lines, its left margin."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from refdesk.documents.convert.pdf.layout import Line
+
+DEFAULT_LEADING = 1.2
+"""Baseline distance over letter size where a document is too short to measure it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Measures:
+    """The usual letter size in points, baseline distance over letter size, and left edge of running text."""
+
+    body_size: float = 10.0
+    leading: float = DEFAULT_LEADING
+    body_left: float = 72.0
+
+
+def measure(pages: Iterable[Sequence[Line]]) -> Measures:
+    """Take the measures of some pages."""
+    sizes: Counter[float] = Counter()
+    steps: Counter[float] = Counter()
+    lefts: Counter[int] = Counter()
+    for lines in pages:
+        above: Line | None = None
+        for line in lines:
+            if line.fixed < 0.5:
+                sizes[round(line.size * 4) / 4] += len(line.text)
+                lefts[round(line.left)] += len(line.text)
+                if above and abs(above.size - line.size) < 0.3 and 0 < line.base - above.base < 2.5 * line.size:
+                    steps[round((line.base - above.base) / line.size, 2)] += 1
+            above = line
+    return Measures(
+        sizes.most_common(1)[0][0] if sizes else 10.0,
+        steps.most_common(1)[0][0] if steps else DEFAULT_LEADING,
+        float(lefts.most_common(1)[0][0]) if lefts else 72.0,
+    )

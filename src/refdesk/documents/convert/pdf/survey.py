@@ -1,0 +1,139 @@
+"""What can be learned from some pages about all of them: measures, columns, furniture, headings.
+
+A long manual is read in batches and a reader may want one page of it, so that what repeats and what is usual has to be
+known from a sample before the first page is understood.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any
+
+from refdesk.documents.convert.pdf import outline
+from refdesk.documents.convert.pdf.contents import without_contents
+from refdesk.documents.convert.pdf.furniture import Furniture, edge_of
+from refdesk.documents.convert.pdf.headings import Found, HeadingStyles, candidates, outlined, styled, tagged_headings
+from refdesk.documents.convert.pdf.layout import Line, common_gutters, gutters_of, lines_of, rows_of
+from refdesk.documents.convert.pdf.measures import Measures, measure
+from refdesk.documents.convert.pdf.outline import Entry
+from refdesk.documents.convert.pdf.reading import PageContent, read_page
+
+SAMPLE_SPREAD = 8
+"""Pages taken from all over a document for its usual letter size; more change nothing."""
+
+SAMPLE_NEIGHBOURS = 4
+"""Pages taken before and after those that are wanted, for what repeats on left and on right pages."""
+
+SAMPLE_WHOLE = 40
+"""Documents of so many pages are their own sample."""
+
+TAGGED_SHARE = 0.6
+"""Of a page's words: with fewer in the structure tree, the tree is not to be trusted with what it leaves out."""
+
+PAGES_PER_ENTRY = 25
+"""An outline with fewer entries than one for so many pages names parts of the book, not its headings."""
+
+
+@dataclass(slots=True)
+class ReadPage:
+    """A page's content, its lines in reading order without furniture, and the headings that are certain."""
+
+    content: PageContent
+    lines: list[Line]
+    headings: Found
+
+
+class Survey:
+    """Reads pages in the light of what the sample told."""
+
+    def __init__(self, document: Any, first: int, last: int, tagged: bool) -> None:
+        self._document = document
+        self._tagged = tagged
+        self.has_outline, self._entries = _outline(document, first, last)
+        sample = sample_of(first, last, len(document))
+        self._kept = {index: self._read(index) for index in sample}
+        self._gutters = common_gutters([gutters_of(rows_of(page.words)) for page in self._kept.values()])
+        lines = {index: lines_of(page, self._gutters) for index, page in self._kept.items()}
+        self.measures: Measures = measure(lines.values())
+        self._furniture = Furniture()
+        for index, page in self._kept.items():
+            self._furniture.learn(edge_of(page.number, page.height, lines[index]))
+        self._lines = lines
+        self._styles = HeadingStyles(self.measures, told_only=self.has_outline)
+        for index in sample:
+            self._learn_headings(self._understood(self._kept[index], lines[index]))
+        for index in sample:
+            if not first <= index <= last:
+                del self._kept[index], self._lines[index]
+
+    def read(self, indices: Iterable[int]) -> list[ReadPage]:
+        """Read a batch of pages; what repeats among them is furniture too."""
+        pages = [(index, self._kept.pop(index, None) or self._read(index)) for index in indices]
+        batch: list[tuple[PageContent, list[Line]]] = []
+        for index, page in pages:
+            lines = self._lines.pop(index, None)
+            if lines is None:
+                lines = lines_of(page, self._gutters)
+                self._furniture.learn(edge_of(page.number, page.height, lines))
+            batch.append((page, lines))
+        return [self._understood(page, lines) for page, lines in batch]
+
+    def styled_headings(self, page: ReadPage, taken: frozenset[int]) -> Found:
+        """Headings that nothing but their type makes known."""
+        return {} if page.content.tags else styled(self._candidates(page, taken), self._styles)
+
+    def _candidates(self, page: ReadPage, taken: frozenset[int]) -> list[Line]:
+        free = [line for line in page.lines if id(line) not in taken]
+        return candidates(free, page.headings, self.measures)
+
+    def _learn_headings(self, page: ReadPage) -> None:
+        if not page.content.tags:
+            self._styles.learn_told(page.lines, page.headings)
+            self._styles.learn_seen(self._candidates(page, frozenset()))
+
+    def _understood(self, page: PageContent, lines: list[Line]) -> ReadPage:
+        furniture = self._furniture.lines(edge_of(page.number, page.height, lines))
+        kept = [line for line in lines if id(line) not in furniture]
+        kept = without_contents(kept) if self.has_outline else kept
+        entries = self._entries.get(page.number - 1, ())
+        return ReadPage(page, kept, tagged_headings(kept) or outlined(kept, entries, page.height))
+
+    def _read(self, index: int) -> PageContent:
+        page = read_page(self._document, index, tagged=self._tagged)
+        _drop_artifacts(page)
+        return page
+
+
+def sample_of(first: int, last: int, total: int) -> list[int]:
+    """The pages to learn from, in order: the wanted ones as far as they are few, their neighbours, some from all over."""
+    if total <= SAMPLE_WHOLE:
+        return list(range(total))
+    wanted = range(max(0, first - SAMPLE_NEIGHBOURS), min(total, min(last, first + SAMPLE_WHOLE) + SAMPLE_NEIGHBOURS + 1))
+    step = total / SAMPLE_SPREAD
+    spread = (int(step * (place + 0.5)) for place in range(SAMPLE_SPREAD))
+    return sorted({*wanted[:SAMPLE_WHOLE], *spread})
+
+
+def _outline(document: Any, first: int, last: int) -> tuple[bool, dict[int, Sequence[Entry]]]:
+    """Whether the outline names the headings, and its entries by page, from the wanted pages and their neighbours."""
+    found = outline.read(document, max(0, first - SAMPLE_NEIGHBOURS), last + SAMPLE_NEIGHBOURS)
+    rich = found.total >= max(2, len(document) / PAGES_PER_ENTRY)
+    by_page = {page: list(group) for page, group in groupby(sorted(found.entries, key=_page), key=_page)}
+    return rich, by_page
+
+
+def _page(entry: Entry) -> int:
+    return entry.page
+
+
+def _drop_artifacts(page: PageContent) -> None:
+    """On a page with a structure tree, words outside of it are headers, footers and decoration."""
+    if not page.tags:
+        return
+    inside = [word for word in page.words if word.mark in page.tags]
+    if len(inside) >= TAGGED_SHARE * len(page.words):
+        page.words = inside
+    else:
+        page.tags = {}

@@ -1,0 +1,135 @@
+"""Tables: rows of cells whose lines are still being gathered, and how they become a grid."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from refdesk.documents.convert.pdf.layout import Line, box_around, rows_of
+from refdesk.documents.convert.pdf.reading import Word
+from refdesk.documents.convert.pdf.tags import CellTag, Tags
+from refdesk.documents.convert.pdf.text import Vocabulary, plain_text
+from refdesk.documents.model import Box, Cell, Place, Table
+
+CAPTION = re.compile(r"(?:Table|Figure|Fig\.|Listing|Example|Tabelle|Tableau|Tabla)\s+[\dA-Z][\d.–-]*[.:)]?(?:\s|$)")
+"""How the name of a table or figure starts."""
+
+
+@dataclass(slots=True)
+class CellDraft:
+    """A cell; its column is counted from 0, or not known before the cells that span others are placed."""
+
+    lines: list[Line]
+    header: bool = False
+    column: int | None = None
+    row_span: int = 1
+    column_span: int = 1
+
+
+@dataclass(slots=True)
+class RowDraft:
+    """A row; rows of one number are parts of the same row on two pages."""
+
+    cells: list[CellDraft]
+    key: int = 0
+
+
+@dataclass(slots=True)
+class TableDraft:
+    """A table, or the part of it on one page."""
+
+    rows: list[RowDraft]
+    page: int
+    box: Box
+    key: int = 0
+    """The structure element that it stands for, or 0."""
+    columns: tuple[float, ...] = ()
+    """Where columns are divided, when that was read from the page."""
+    caption: list[Line] = field(default_factory=list)
+
+
+def extended(table: TableDraft, more: TableDraft) -> bool:
+    """Join the part of a table that stands on the next page; the answer says whether it is one."""
+    if table.key and table.key == more.key:
+        _join_tagged(table, more)
+        return True
+    if table.key or more.key or not _same_columns(table, more):
+        return False
+    rows = more.rows
+    if rows and table.rows and _texts(rows[0]) == _texts(table.rows[0]):
+        rows = rows[1:]
+    table.rows += rows
+    return True
+
+
+def _same_columns(table: TableDraft, more: TableDraft) -> bool:
+    return len(table.columns) == len(more.columns) > 0 and all(
+        abs(one - other) < 6 for one, other in zip(table.columns, more.columns, strict=True)
+    )
+
+
+def _join_tagged(table: TableDraft, more: TableDraft) -> None:
+    known = {row.key: row for row in table.rows}
+    for row in more.rows:
+        if row.key not in known:
+            table.rows.append(row)
+            continue
+        for cell, rest in zip(known[row.key].cells, row.cells, strict=False):
+            if not cell.header or not cell.lines:
+                cell.lines += rest.lines
+
+
+def _texts(row: RowDraft) -> list[str]:
+    return [" ".join(line.text for line in cell.lines) for cell in row.cells]
+
+
+def finished(table: TableDraft, vocabulary: Vocabulary) -> Table:
+    """The table with every cell at its place in the grid."""
+    cells: list[Cell] = []
+    taken: set[tuple[int, int]] = set()
+    for at, row in enumerate(table.rows):
+        column = 0
+        for cell in row.cells:
+            if cell.column is not None:
+                column = cell.column
+            while (at, column) in taken:
+                column += 1
+            rows = min(cell.row_span, len(table.rows) - at)
+            taken.update((at + down, column + along) for down in range(rows) for along in range(cell.column_span))
+            text = plain_text(cell.lines, vocabulary)
+            cells.append(Cell(text, at, column, rows, cell.column_span, cell.header))
+            column += cell.column_span
+    columns = max((cell.column + cell.column_span for cell in cells), default=0)
+    caption = plain_text(table.caption, vocabulary)
+    return Table(tuple(cells), len(table.rows), columns, caption, Place(table.page, table.box))
+
+
+def tagged_tables(words: Sequence[Word], tags: Tags, page: int) -> list[TableDraft]:
+    """The tables of a tagged page, from the words of their cells."""
+    cells: dict[int, dict[int, dict[int, tuple[CellTag, list[Word]]]]] = {}
+    for word in words:
+        tag = tags.get(word.mark)
+        if tag and tag.cell and tag.cell.row:
+            rows = cells.setdefault(tag.cell.table, {})
+            rows.setdefault(tag.cell.row, {}).setdefault(tag.cell.place, (tag.cell, []))[1].append(word)
+    return [_tagged_table(key, rows, page) for key, rows in cells.items()]
+
+
+def _tagged_table(key: int, rows: dict[int, dict[int, tuple[CellTag, list[Word]]]], page: int) -> TableDraft:
+    drafts = [RowDraft([_tagged_cell(row.get(place), page) for place in range(max(row) + 1)], number) for number, row in rows.items()]
+    boxes = [line.box for row in drafts for cell in row.cells for line in cell.lines]
+    drafts.sort(key=_row_top)
+    return TableDraft(drafts, page, box_around(boxes), key)
+
+
+def _row_top(row: RowDraft) -> float:
+    return min(line.base for cell in row.cells for line in cell.lines)
+
+
+def _tagged_cell(found: tuple[CellTag, list[Word]] | None, page: int) -> CellDraft:
+    if found is None:
+        return CellDraft([])
+    tag, words = found
+    lines = [Line(row, page) for row in rows_of(words)]
+    return CellDraft(lines, tag.header, None, tag.rows, tag.columns)

@@ -1,0 +1,236 @@
+"""The structure tree of a tagged PDF: which element each piece of a page's content belongs to.
+
+Word processors and browsers write such trees. They tell headings, items and cells apart for certain, but say nothing
+of order across a page, of code or of what a container means; that is read from the page as for any other PDF.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Literal
+
+import pypdfium2.raw as raw
+
+from refdesk.documents.convert.pdf import pdfium
+
+MAX_ELEMENTS = 20_000
+"""Per page; a page of dense tables has some 2,000."""
+
+MAX_SPAN = 1_000
+"""Rows or columns that one cell may cover."""
+
+TagKind = Literal["heading", "text", "label", "caption", "container"]
+
+INLINE = frozenset("Span Code Link Em Strong Reference Quote Annot Ruby RB RT RP Warichu Sub BibEntry".split())
+"""Elements inside of a line."""
+
+TEXT = frozenset("P BlockQuote Note FENote TOCI Title Index Formula".split())
+"""Elements that are one paragraph each."""
+
+_LEVELS = {"H": 1, **{f"H{level}": level for level in range(1, 10)}}
+
+
+@dataclass(frozen=True, slots=True)
+class CellTag:
+    """A cell's place in its table. Tables and rows keep their number from page to page."""
+
+    table: int
+    row: int
+    place: int
+    """Which cell of its row it is, counted from 0."""
+    header: bool
+    rows: int
+    columns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Tag:
+    """The element that a piece of content belongs to."""
+
+    block: int
+    """The nearest element that is no mere part of a line; the same on every page that it reaches."""
+    kind: TagKind
+    level: int = 0
+    """Of a heading."""
+    depth: int = 0
+    """How many lists are open."""
+    item: int = 0
+    """The list item around it, or 0."""
+    labelled: bool = False
+    """The item's label stands on this page, so that the item starts here."""
+    cell: CellTag | None = None
+
+
+Tags = dict[int, Tag]
+"""By the id of marked content on one page."""
+
+_get_tree = pdfium.bind(raw.FPDF_StructTree_GetForPage, ctypes.c_void_p)
+_close_tree = pdfium.bind(raw.FPDF_StructTree_Close, None)
+_count_roots = pdfium.bind(raw.FPDF_StructTree_CountChildren)
+_get_root = pdfium.bind(raw.FPDF_StructTree_GetChildAtIndex, ctypes.c_void_p)
+_get_type = pdfium.bind(raw.FPDF_StructElement_GetType, ctypes.c_ulong)
+_count_children = pdfium.bind(raw.FPDF_StructElement_CountChildren)
+_get_child = pdfium.bind(raw.FPDF_StructElement_GetChildAtIndex, ctypes.c_void_p)
+_get_child_mark = pdfium.bind(raw.FPDF_StructElement_GetChildMarkedContentID)
+_count_attributes = pdfium.bind(raw.FPDF_StructElement_GetAttributeCount)
+_get_attributes = pdfium.bind(raw.FPDF_StructElement_GetAttributeAtIndex, ctypes.c_void_p)
+_get_value = pdfium.bind(raw.FPDF_StructElement_Attr_GetValue, ctypes.c_void_p)
+_get_number = pdfium.bind(raw.FPDF_StructElement_Attr_GetNumberValue)
+
+_TYPE_BUFFER = ctypes.create_string_buffer(128)
+_TYPE_SIZE = ctypes.c_ulong(128)
+_NUMBER = ctypes.c_float()
+
+
+def is_tagged(document: Any) -> bool:
+    """Whether the document says that it has a structure tree."""
+    return bool(raw.FPDFCatalog_IsTagged(document.raw))
+
+
+def tags_of(page: pdfium.Handle) -> Tags:
+    """The elements of an open page."""
+    tree = _get_tree(page)
+    if not tree:
+        return {}
+    try:
+        return _Walk(tree).tags
+    finally:
+        _close_tree(tree)
+
+
+@dataclass(slots=True)
+class _Element:
+    """An element on the way down, and what its descendants inherit from it."""
+
+    handle: int
+    kind: str
+    path: int
+    tag: Tag
+    children: int
+
+
+class _Walk:
+    """One pass over the tree, without recursion: files nest elements as deep as they like."""
+
+    def __init__(self, tree: int) -> None:
+        self.tags: Tags = {}
+        self._budget = MAX_ELEMENTS
+        roots = [_get_root(tree, place) for place in range(min(_count_roots(tree), MAX_ELEMENTS))]
+        nothing = Tag(0, "container")
+        stack = [self._element(root, hash((0, place)), nothing, 0) for place, root in enumerate(roots) if root]
+        stack.reverse()
+        while stack:
+            stack += reversed(list(self._visit(stack.pop())))
+
+    def _visit(self, element: _Element) -> Iterator[_Element]:
+        """Note the content of an element; its children are the answer."""
+        cells = 0
+        item_labelled = element.kind == "LI" and self._has_label(element)
+        if item_labelled:
+            element.tag = _changed(element.tag, labelled=True)
+        for place in range(element.children):
+            mark = _get_child_mark(element.handle, place)
+            if mark >= 0:
+                self.tags[mark] = element.tag
+                continue
+            child = _get_child(element.handle, place)
+            if not child or not self._budget:
+                continue
+            self._budget -= 1
+            made = self._element(child, hash((element.path, place)), element.tag, cells, element)
+            cells += made.kind in ("TD", "TH")
+            yield made
+
+    def _has_label(self, element: _Element) -> bool:
+        children = (_get_child(element.handle, place) for place in range(min(element.children, 4)))
+        return any(child and _type_of(child) == "Lbl" for child in children)
+
+    def _element(self, handle: int, path: int, above: Tag, cells: int, parent: _Element | None = None) -> _Element:
+        kind = _type_of(handle)
+        children = _count_children(handle)
+        path = hash((path, kind))
+        return _Element(handle, kind, path, _tag_of(handle, kind, path, above, children, cells, parent), children)
+
+
+def _tag_of(
+    handle: int, kind: str, path: int, above: Tag, children: int, cells: int, parent: _Element | None
+) -> Tag:
+    """What an element makes of the tag that it inherits."""
+    if kind in INLINE or (kind == "NonStruct" and _is_leaf(handle, children)):
+        return above
+    if kind in _LEVELS:
+        return _changed(above, block=path, kind="heading", level=_LEVELS[kind])
+    if kind in TEXT:
+        return _changed(above, block=path, kind="text")
+    match kind:
+        case "L":
+            return _changed(above, block=path, kind="container", depth=above.depth + 1)
+        case "LI":
+            return _changed(above, block=path, kind="text", item=path, labelled=False)
+        case "Lbl":
+            return _changed(above, block=path, kind="label")
+        case "LBody":
+            return _changed(above, block=path, kind="text")
+        case "Caption":
+            return _changed(above, block=path, kind="caption")
+        case "TD" | "TH" if parent:
+            return _changed(above, block=path, kind="text", cell=_cell(handle, kind, parent, above, cells))
+        case "Table":
+            return _changed(above, block=path, kind="container", cell=CellTag(path, 0, 0, False, 1, 1))
+        case _:
+            return _changed(above, block=path, kind="container")
+
+
+def _is_leaf(handle: int, children: int) -> bool:
+    """Whether a nameless element holds content itself, as browsers write the text of an element."""
+    return any(_get_child_mark(handle, place) >= 0 for place in range(min(children, 8)))
+
+
+def _cell(handle: int, kind: str, row: _Element, above: Tag, place: int) -> CellTag:
+    table = above.cell.table if above.cell else 0
+    rows, columns = _span(handle, b"RowSpan"), _span(handle, b"ColSpan")
+    return CellTag(table, row.path, place, kind == "TH", rows, columns)
+
+
+def _span(handle: int, name: bytes) -> int:
+    for place in range(min(_count_attributes(handle), 4)):
+        attributes = _get_attributes(handle, place)
+        value = _get_value(attributes, name) if attributes else None
+        if value and _get_number(value, ctypes.byref(_NUMBER)) and _NUMBER.value >= 1:
+            return min(int(_NUMBER.value), MAX_SPAN)
+    return 1
+
+
+def _changed(
+    tag: Tag,
+    *,
+    block: int | None = None,
+    kind: TagKind | None = None,
+    level: int = 0,
+    depth: int | None = None,
+    item: int | None = None,
+    labelled: bool | None = None,
+    cell: CellTag | None = None,
+) -> Tag:
+    return Tag(
+        tag.block if block is None else block,
+        kind or tag.kind,
+        level,
+        tag.depth if depth is None else depth,
+        tag.item if item is None else item,
+        tag.labelled if labelled is None else labelled,
+        cell or tag.cell,
+    )
+
+
+def _type_of(handle: int) -> str:
+    size = _get_type(handle, _TYPE_BUFFER, _TYPE_SIZE)
+    return _decoded(_TYPE_BUFFER.raw[: min(max(size - 2, 0), 126)])
+
+
+@lru_cache(maxsize=256)
+def _decoded(name: bytes) -> str:
+    return name.decode("utf-16-le", "replace")

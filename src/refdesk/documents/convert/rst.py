@@ -1,0 +1,99 @@
+"""reStructuredText: rendered to HTML by docutils and read from there.
+
+Manuals are written for Sphinx, whose directives and roles docutils does not know. Each one that a file uses is given a
+meaning that keeps its content; nothing is included, run or looked up. docutils is imported on first use, since it takes
+longer than most conversions.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from refdesk.documents.model import Document, Heading
+from refdesk.errors import CannotConvert
+
+from .decoding import decode
+from .html import blocks_of
+from .source import Source
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+MEDIA_TYPE = "text/x-rst"
+
+MAX_CHARACTERS = 2_000_000
+"""Some 500 printed pages; docutils takes about two seconds for each million."""
+
+MAX_UNKNOWN_NAMES = 500
+"""Directives and roles of a file that are given a meaning; Sphinx and its extensions have fewer."""
+
+MAX_LINE = 20_000
+"""Characters of a line: docutils takes time that grows with the square of it."""
+
+_DIRECTIVE = re.compile(r"^[ \t]*\.\.[ \t]+(?:\|[^|\n]+\|[ \t]+)?([A-Za-z][\w:.+-]*?)[ \t]?::(?:[ \t]|$)", re.MULTILINE)
+_ROLE = re.compile(r":([A-Za-z][\w:.+-]*):`|`:([A-Za-z][\w:.+-]*):")
+_SETTINGS = {
+    "_disable_config": True,
+    "file_insertion_enabled": False,
+    "raw_enabled": False,
+    "report_level": 5,
+    "halt_level": 5,
+    "warning_stream": False,
+    "input_encoding": "unicode",
+    "line_length_limit": MAX_LINE,
+    "doctitle_xform": False,
+    "initial_header_level": "1",
+    "embed_stylesheet": False,
+    "stylesheet_path": "",
+    "math_output": "LaTeX",
+    "syntax_highlight": "none",
+    "toc_backlinks": False,
+    "footnote_references": "brackets",
+}
+_INCLUDING = frozenset(("include", "literalinclude", "raw", "csv-table"))
+
+
+def convert(source: Source) -> Document:
+    """Read a reStructuredText file."""
+    decoded = decode(source.data, source.charset)
+    if len(decoded.text) > MAX_CHARACTERS:
+        raise CannotConvert(
+            f"The file has {len(decoded.text):,} characters; at most {MAX_CHARACTERS:,} are converted: split it."
+        )
+    if max(map(len, decoded.text.splitlines()), default=0) > MAX_LINE:
+        raise CannotConvert(f"The file has a line of more than {MAX_LINE:,} characters; break it.")
+    used = {name.lower() for name in _DIRECTIVE.findall(decoded.text)}
+    blocks, lost = blocks_of(_rendered(decoded.text, used), source.url)
+    if not blocks:
+        raise CannotConvert("The file holds no text.")
+    headings = [block for block in blocks if isinstance(block, Heading)]
+    return Document(
+        title=headings[0].text if headings else source.name,
+        blocks=tuple(blocks),
+        name=source.name,
+        media_type=MEDIA_TYPE,
+        warnings=(*decoded.warnings, *lost, *_left_out(used)),
+    )
+
+
+def _rendered(text: str, directives: Iterable[str]) -> str:
+    from docutils.core import publish_parts
+    from docutils.utils import SystemMessage
+
+    from .rst_names import register
+
+    roles = {name.lower() for pair in _ROLE.findall(text) for name in pair if name}
+    register(sorted(directives)[:MAX_UNKNOWN_NAMES], sorted(roles)[:MAX_UNKNOWN_NAMES])
+    try:
+        parts = publish_parts(text, writer="html5", settings_overrides=_SETTINGS)
+    except RecursionError as error:
+        raise CannotConvert("The file nests too deep to be read; it is broken or made to do harm.") from error
+    except SystemMessage as error:
+        raise CannotConvert(f"The file is no valid reStructuredText: {error}.") from error
+    return str(parts["html_body"])
+
+
+def _left_out(directives: Iterable[str]) -> list[str]:
+    names = sorted(_INCLUDING.intersection(directives) - {"csv-table"})
+    return [f"What `{name}` directives bring in from elsewhere is left out." for name in names]

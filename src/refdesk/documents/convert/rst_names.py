@@ -1,0 +1,162 @@
+"""A meaning for the directives and roles that docutils does not know: their content is kept, their markup is not."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from docutils import nodes
+from docutils.parsers.rst import Directive, directives, roles
+from docutils.parsers.rst.directives import body, images, tables
+from docutils.parsers.rst.languages import en
+
+_CODE = frozenset("code code-block sourcecode testcode testoutput doctest prompt ipython terminal".split())
+_SILENT = frozenset(
+    """index highlight module currentmodule py:module py:currentmodule default-domain sectionauthor codeauthor
+    tabularcolumns testsetup testcleanup literalinclude title-reference program""".split()
+)
+_NOTICES = {
+    "seealso": "See also",
+    "todo": "To do",
+    "versionadded": "New in version",
+    "versionchanged": "Changed in version",
+    "deprecated": "Deprecated since version",
+    "versionremoved": "Removed in version",
+}
+_ONLY_CONTENT = frozenset("only ifconfig tabs grid centered hlist rst-class container".split())
+_READ_AS_TEXT = frozenset(
+    "ref doc term numref abbr any eq guilabel menuselection dfn sub sup strong emphasis pep rfc download".split()
+)
+"""Roles whose text is prose; that of all others (`:func:`, `:file:`, `:envvar:`) is code."""
+
+_TITLED = re.compile(r"(.+?)\s*<([^<>]+)>", re.DOTALL)
+
+
+class _AnyOption(dict[str, Any]):
+    """Whatever options a directive is given, none is wrong."""
+
+    def __missing__(self, _name: str) -> Callable[[str], str]:
+        return directives.unchanged
+
+
+class _Image(images.Image):
+    option_spec = _AnyOption(images.Image.option_spec or {})
+
+
+class _Figure(images.Figure):
+    option_spec = _AnyOption(images.Figure.option_spec or {})
+
+
+class _Formula(body.MathBlock):
+    option_spec = _AnyOption(body.MathBlock.option_spec or {})
+
+
+class _Table(tables.RSTTable):
+    option_spec = _AnyOption(tables.RSTTable.option_spec or {})
+
+
+class _ListTable(tables.ListTable):
+    option_spec = _AnyOption(tables.ListTable.option_spec or {})
+
+
+_WITH_MORE_OPTIONS: dict[str, type[Directive]] = {
+    "image": _Image,
+    "figure": _Figure,
+    "math": _Formula,
+    "table": _Table,
+    "list-table": _ListTable,
+}
+"""Directives that Sphinx gives options that docutils would refuse."""
+
+
+class _Kept(Directive):
+    """A directive that shows its arguments and its content."""
+
+    optional_arguments = 1
+    final_argument_whitespace = True
+    has_content = True
+    option_spec = _AnyOption({"class": directives.unchanged})
+
+    def run(self) -> Sequence[nodes.Node]:
+        name = self.name.lower().rpartition(":")[2]
+        if name in _SILENT or self.name.lower() in _SILENT:
+            return []
+        if name in _CODE:
+            return [self._code()]
+        if name == "toctree":
+            return [self._entries()]
+        if name in _NOTICES:
+            return [self._notice(_NOTICES[name])]
+        if name in _ONLY_CONTENT:
+            return self._inner()
+        return [*self._signatures(), *self._inner()]
+
+    def _argument(self) -> str:
+        return self.arguments[0] if self.arguments else ""
+
+    def _inner(self) -> list[nodes.Node]:
+        holder = nodes.Element()
+        self.state.nested_parse(self.content, self.content_offset, holder)
+        return list(holder.children)
+
+    def _code(self) -> nodes.Node:
+        text = "\n".join(self.content)
+        return nodes.literal_block(text, text, classes=["code", *self._argument().split()[:1]])
+
+    def _entries(self) -> nodes.Node:
+        """The pages that a table of contents names, by their titles where it gives them."""
+        items = nodes.bullet_list()
+        for line in filter(None, map(str.strip, self.content)):
+            title = shown(line)
+            items += nodes.list_item("", nodes.paragraph(title, title))
+        return items
+
+    def _notice(self, label: str) -> nodes.Node:
+        """An admonition; the version that a change came with is the first word of its argument."""
+        first, *rest = self._argument().split(None, 1) or [""]
+        is_version = first[:1].isdigit()
+        title = f"{label} {first}" if is_version else label
+        said = " ".join(rest) if is_version else self._argument()
+        notice = nodes.admonition("", nodes.title(title, title), classes=["note"])
+        if said:
+            notice += self._paragraph(said)
+        notice.extend(self._inner())
+        return notice
+
+    def _paragraph(self, text: str) -> nodes.paragraph:
+        inline, _messages = self.state.inline_text(text, self.lineno)
+        return nodes.paragraph(text, "", *inline)
+
+    def _signatures(self) -> list[nodes.Node]:
+        """The lines of an argument: signatures of what the content describes, or the title of a panel."""
+        lines = filter(None, map(str.strip, self._argument().splitlines()))
+        return [nodes.paragraph("", "", nodes.strong(line, line)) for line in lines]
+
+
+def shown(text: str) -> str:
+    """What a reader sees of a reference: its title if it has one, else the last part of what it names."""
+    titled = _TITLED.fullmatch(text)
+    if titled is not None:
+        return titled[1]
+    return text.rpartition(".")[2] if text.startswith("~") else text.lstrip("!")
+
+
+def _kept_role(
+    name: str, rawtext: str, text: str, _lineno: int, _inliner: Any, _options: Any = None, _content: Any = None
+) -> tuple[list[Any], list[Any]]:
+    said = shown(nodes.unescape(text))
+    is_text = name.lower().rpartition(":")[2] in _READ_AS_TEXT
+    return [nodes.inline(rawtext, said) if is_text else nodes.literal(rawtext, said)], []
+
+
+def register(directive_names: Iterable[str], role_names: Iterable[str]) -> None:
+    """Give a meaning to those of the names that docutils does not know."""
+    for name in directive_names:
+        if name in _WITH_MORE_OPTIONS:
+            directives.register_directive(name, _WITH_MORE_OPTIONS[name])
+        elif name in _CODE or name not in en.directives:
+            directives.register_directive(name, _Kept)
+    for name in role_names:
+        if name not in en.roles:
+            roles.register_local_role(name, _kept_role)
