@@ -13,7 +13,7 @@ from listening import announce
 
 from refdesk.app import open_desk
 from refdesk.calls import Call
-from refdesk.config import Config, ServerConfig
+from refdesk.config import Config, ConvertConfig, ServerConfig
 from refdesk.inbound.serve import bind, serve_http
 from refdesk.telemetry import Log
 from refdesk.tools.registry import Tool
@@ -35,8 +35,8 @@ ECHO = Tool("echo", "Echo", "Says a text back.", "docs", EchoArguments, echo)
 
 
 async def serve(data: Path) -> None:
-    """Serve until told to stop."""
-    config = Config(data_dir=data, server=ServerConfig(port=0))
+    """Serve until told to stop; files beside the data may be converted."""
+    config = Config(data_dir=data, server=ServerConfig(port=0), convert=ConvertConfig(roots=(data.parent,)))
     log = Log("info", "json")
     log.capture_standard_logging()
     listener = bind(config.server)

@@ -53,7 +53,7 @@ async def open_desk(
         engine = await stack.enter_async_context(open_embedded(config.data_path))
         await bring_in_manual(engine)
         catalogue = Catalogue(registry, config.toolsets, config.server.page_size)
-        conversions = await stack.enter_async_context(open_conversions(config))
+        conversions = await stack.enter_async_context(open_conversions(config, metrics))
         shelves = Shelves(conversions, engine)
         local = LocalWindows(shelves, engine)
         windows = await stack.enter_async_context(open_windows(config.reader, local))
@@ -71,7 +71,7 @@ async def open_desk(
 
 
 @asynccontextmanager
-async def open_conversions(config: Config) -> AsyncIterator[Conversions]:
+async def open_conversions(config: Config, metrics: Metrics) -> AsyncIterator[Conversions]:
     """What converts, by itself: no engine is opened."""
     settings = config.convert
     limits = Limits(workers=settings.workers, memory_bytes=settings.memory_bytes)
@@ -83,7 +83,7 @@ async def open_conversions(config: Config) -> AsyncIterator[Conversions]:
     )
     bounds = Bounds(settings.keep_documents, settings.keep_bytes, settings.keep_seconds)
     async with open_sandbox(limits) as sandbox, open_fetcher(rules) as fetcher:
-        yield Conversions(sandbox, Store(config.data_path / "converted", bounds), fetcher)
+        yield Conversions(sandbox, Store(config.data_path / "converted", bounds), fetcher, metrics)
 
 
 class Desk:

@@ -8,12 +8,15 @@ import os
 import select
 import stat
 import sys
-from collections.abc import MutableMapping
+from collections.abc import Iterator, MutableMapping
+from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from errno import EBADF, EPIPE
 from pathlib import Path
 from select import PIPE_BUF
-from typing import Any, BinaryIO
+from time import perf_counter
+from typing import Any, BinaryIO, Literal
 
 import orjson
 import structlog
@@ -33,6 +36,17 @@ MAX_WAITING_BYTES = 1_048_576
 LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
 
 
+CONVERSION_BUCKETS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 180.0, 300.0)
+"""Seconds: from a small file to the longest conversion there can be."""
+
+
+@dataclass(slots=True)
+class Conversion:
+    """A conversion under way; failed until something else is known."""
+
+    outcome: Literal["ok", "cached", "refused", "failed"] = "failed"
+
+
 class Metrics:
     """Every metric of the server, on a registry of its own."""
 
@@ -48,6 +62,14 @@ class Metrics:
         self.refusals = Counter(
             "refdesk_http_refusals", "HTTP requests refused at the door.", ["status"], registry=self.registry
         )
+        self.conversions = Counter(
+            "refdesk_conversions", "Files converted, by outcome: ok, cached, refused or failed.", ["outcome"],
+            registry=self.registry,
+        )  # fmt: skip
+        self.conversion_seconds = Histogram(
+            "refdesk_conversion_seconds", "Time to convert a file, waiting for a worker included.",
+            buckets=CONVERSION_BUCKETS, registry=self.registry,
+        )  # fmt: skip
         self._children: dict[tuple[str, str, str], tuple[Counter, Histogram]] = {}
 
     def call_finished(self, method: str, tool: str, outcome: str, seconds: float) -> None:
@@ -59,6 +81,17 @@ class Metrics:
             self._children[method, tool, outcome] = child
         child[0].inc()
         child[1].observe(seconds)
+
+    @contextmanager
+    def conversion(self) -> Iterator[Conversion]:
+        """Count the conversion that goes on in the block, and its time unless it was found done."""
+        conversion, started = Conversion(), perf_counter()
+        try:
+            yield conversion
+        finally:
+            self.conversions.labels(conversion.outcome).inc()
+            if conversion.outcome != "cached":
+                self.conversion_seconds.observe(perf_counter() - started)
 
     def exposition(self, *, shared: bool = False) -> bytes:
         """All metrics in Prometheus' text format; `shared` adds up those of every worker process."""

@@ -20,6 +20,7 @@ from refdesk.cli.settings import load_settings
 from refdesk.config import Config
 from refdesk.documents.conversions import Conversions, Export, Wanted
 from refdesk.errors import CannotOpen, ToolFailure
+from refdesk.telemetry import Metrics
 
 SUFFIX = {"markdown": ".md", "html": ".html", "json": ".json"}
 
@@ -85,7 +86,7 @@ def _into_folder(found: Sequence[tuple[str, PurePath]], folder: Path, suffix: st
 async def _convert_all(config: Config, tasks: Sequence[Task], to: Export, wanted: Wanted) -> list[dict[str, Any]]:
     bar = ProgressBar(len(tasks))
     turns = asyncio.Semaphore(config.convert.workers)
-    async with open_conversions(config) as conversions:
+    async with open_conversions(config, Metrics()) as conversions:
 
         async def run(task: Task) -> dict[str, Any]:
             async with turns:
@@ -93,7 +94,8 @@ async def _convert_all(config: Config, tasks: Sequence[Task], to: Export, wanted
                     return await _convert_one(conversions, task, to, wanted, bar)
                 except ToolFailure as failure:
                     bar.clear()
-                    print(f"refdesk: {failure.detail}", file=sys.stderr)
+                    where = "" if PurePath(task.source).name in failure.detail else f"{task.source}: "
+                    print(f"refdesk: {where}{failure.detail}", file=sys.stderr)
                     return {"source": task.source, "error": failure.detail}
                 finally:
                     bar.finish(task.source)

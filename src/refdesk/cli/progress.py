@@ -4,18 +4,28 @@ from __future__ import annotations
 
 import shutil
 import sys
-from typing import TextIO
+from typing import Protocol
 
 BAR = 24
 """Characters of the bar itself."""
 
 
+class Terminal(Protocol):
+    """As much of a text stream as a bar needs."""
+
+    def isatty(self) -> bool: ...
+
+    def write(self, text: str, /) -> int: ...
+
+    def flush(self) -> None: ...
+
+
 class ProgressBar:
     """How far a batch of things is: those that are done, and how far those under way are."""
 
-    def __init__(self, total: int, stream: TextIO | None = None) -> None:
+    def __init__(self, total: int, stream: Terminal | None = None) -> None:
         self._total = total
-        self._stream = stream or sys.stderr
+        self._stream: Terminal = stream or sys.stderr
         self._shown = self._stream.isatty()
         self._done = 0
         self._parts: dict[str, float] = {}

@@ -176,10 +176,12 @@ PAGES = {
 
 
 def _tree(kind: type[errors.RefdeskError]) -> Iterator[type[errors.RefdeskError]]:
-    """The leaves: what stands above them is never raised itself."""
-    for child in kind.__subclasses__():
-        if child.__module__ == errors.__name__:
-            yield from _tree(child) if child.__subclasses__() else (child,)
+    """The leaves, wherever they are defined: what stands above them is never raised itself."""
+    own = [child for child in kind.__subclasses__() if child.__module__.startswith("refdesk.")]
+    for child in own:
+        yield from _tree(child)
+    if not own:
+        yield kind
 
 
 def _error_row(kind: type[errors.RefdeskError]) -> str:
@@ -204,7 +206,14 @@ def _tool_section(tool: Mapping[str, Any]) -> str:
     hints = ", ".join(name for name, value in tool["annotations"].items() if value) or "none"
     rows = "".join(_argument_row(name, rule, tool["inputSchema"]) for name, rule in _properties(tool))
     head = "| Argument | Kind | Default | What it is |\n|---|---|---|---|\n"
-    return f"## `{tool['name']}`\n\n{tool['description']}\n\nHints: {hints}.\n\n{head}{rows}"
+    table = f"{head}{rows}" if rows else "It takes no arguments.\n"
+    return f"## `{tool['name']}`\n\n{tool['description']}\n\nHints: {hints}.{_result(tool)}\n\n{table}"
+
+
+def _result(tool: Mapping[str, Any]) -> str:
+    """What is in the structured answer, for a tool that has one."""
+    schema = tool.get("outputSchema")
+    return " Answers with: {}.".format(", ".join(f"`{name}`" for name in schema["properties"])) if schema else ""
 
 
 def _properties(tool: Mapping[str, Any]) -> Iterable[tuple[str, Mapping[str, Any]]]:
@@ -220,8 +229,10 @@ def _argument_row(name: str, rule: Mapping[str, Any], schema: Mapping[str, Any])
 def _argument_kind(rule: Mapping[str, Any]) -> str:
     if "enum" in rule:
         return "one of the indexed sets, or `all`"
-    if "minimum" in rule:
+    if "maximum" in rule:
         return f"{rule['type']}, {rule['minimum']} to {rule['maximum']}"
+    if "minimum" in rule:
+        return f"{rule['type']}, at least {rule['minimum']}"
     if "maxLength" in rule:
         return f"{rule['type']}, {rule.get('minLength', 0)} to {rule['maxLength']} characters"
     return str(rule["type"])

@@ -9,9 +9,8 @@ import asyncio
 import hashlib
 import os
 import secrets
-import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from typing import IO, Any, Literal
 from urllib.parse import quote, unquote
@@ -24,9 +23,11 @@ from refdesk.documents.convert.source import PageRange
 from refdesk.documents.fetch import Fetched, Fetcher
 from refdesk.documents.file_names import clean_name
 from refdesk.documents.sandbox import Sandbox
+from refdesk.documents.scratch import in_thread, scratch_file
 from refdesk.documents.shelf import Shelf
 from refdesk.documents.store import Store, UrlRecord
 from refdesk.errors import CannotConvert
+from refdesk.telemetry import Metrics
 
 MEGABYTE = 1024 * 1024
 MAX_FILE_BYTES = 100 * MEGABYTE
@@ -87,10 +88,11 @@ class Converted:
 class Conversions:
     """Converts for tenants, over one sandbox and one store."""
 
-    def __init__(self, sandbox: Sandbox, store: Store, fetcher: Fetcher) -> None:
+    def __init__(self, sandbox: Sandbox, store: Store, fetcher: Fetcher, metrics: Metrics) -> None:
         self._sandbox = sandbox
         self._store = store
         self._fetcher = fetcher
+        self._metrics = metrics
         self._turns = _Turns()
 
     async def open(self, tenant: TenantId, handle: str) -> Shelf | None:
@@ -99,6 +101,16 @@ class Conversions:
 
     async def convert(self, tenant: TenantId, file: File, wanted: Wanted, progress: Progress) -> Converted:
         """Shelve a file; the same bytes, wanted in the same way, are there already."""
+        with self._metrics.conversion() as counted:
+            try:
+                converted = await self._convert(tenant, file, wanted, progress)
+            except CannotConvert:
+                counted.outcome = "refused"
+                raise
+            counted.outcome = "cached" if converted.cached else "ok"
+            return converted
+
+    async def _convert(self, tenant: TenantId, file: File, wanted: Wanted, progress: Progress) -> Converted:
         _require_size(file)
         digest, head = await to_thread.run_sync(_digest, file.fd)
         handle = self._store.handle(tenant, digest, _how(file, wanted, head))
@@ -106,7 +118,7 @@ class Conversions:
             if (found := await self._found(tenant, handle)) is not None:
                 _require_expected(file.name, found, wanted)
                 return Converted(handle, cached=True)
-            with self._store.writing() as output:
+            async with in_thread(self._store.writing) as output:
                 job = _job("convert", file, wanted)
                 await self._run(job, file, output.fileno(), seconds_for(file.size), progress)
                 await to_thread.run_sync(self._store.keep, tenant, handle, output)
@@ -119,7 +131,7 @@ class Conversions:
             known = None
         validators = {"etag": known.etag, "last_modified": known.last_modified} if known else {}
         fetched = await self._fetcher.fetch(url, progress=progress, **validators)
-        with fetched.file:
+        async with in_thread(lambda: fetched.file):
             if known is not None and fetched.not_modified:
                 return Converted(known.handle, cached=True)
             converted = await self.convert(tenant, _fetched_file(fetched), wanted, progress)
@@ -127,9 +139,9 @@ class Conversions:
         await to_thread.run_sync(self._store.record_url, tenant, url, record)
         return converted
 
-    def uploading(self) -> AbstractContextManager[IO[bytes]]:
+    def uploading(self) -> AbstractAsyncContextManager[IO[bytes]]:
         """A file to receive an upload in, gone at the end unless it was kept."""
-        return self._store.writing()
+        return in_thread(self._store.writing)
 
     async def keep_upload(self, tenant: TenantId, file: IO[bytes], name: str) -> str:
         """Keep an upload as long as a converted document, and give it a URI that only its tenant can use."""
@@ -152,7 +164,7 @@ class Conversions:
             document = await to_thread.run_sync(self._store.open_file, tenant, handle)
             if document is None:
                 return None
-            with document, self._store.writing() as output:
+            async with in_thread(lambda: document), in_thread(self._store.writing) as output:
                 job = {"do": "export", "to": to}
                 source, sink = document.fileno(), output.fileno()
                 await self._sandbox.run(job, source=source, output=sink, seconds=EXPORT_SECONDS)
@@ -162,7 +174,7 @@ class Conversions:
     async def convert_and_export(self, file: File, to: Export, wanted: Wanted, progress: Progress) -> tuple[bytes, Any]:
         """A file in another form without shelving it, and a few facts about it."""
         _require_size(file)
-        with tempfile.TemporaryFile() as output:
+        async with scratch_file() as output:
             job = {**_job("convert_and_export", file, wanted), "to": to}
             facts = await self._run(job, file, output.fileno(), seconds_for(file.size), progress)
             return await to_thread.run_sync(_contents, output.fileno()), facts
@@ -170,7 +182,7 @@ class Conversions:
     async def fetch_and_export(self, url: str, to: Export, wanted: Wanted, progress: Progress) -> tuple[bytes, Any]:
         """What a URL gives in another form, without shelving it."""
         fetched = await self._fetcher.fetch(url, progress=progress)
-        with fetched.file:
+        async with in_thread(lambda: fetched.file):
             return await self.convert_and_export(_fetched_file(fetched), to, wanted, progress)
 
     def check(self) -> dict[str, Any]:

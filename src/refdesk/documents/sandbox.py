@@ -16,6 +16,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, NoReturn
@@ -99,24 +100,32 @@ async def open_sandbox(limits: Limits, *, jobs: str = "refdesk.documents.jobs:ru
     It is called as `run(job, source, output, progress)` and answers with a dictionary for JSON. Workers are started
     when there is work for them, and none is left when the sandbox closes.
     """
-    async with anyio.create_task_group() as tasks:
-        sandbox = Sandbox(limits, jobs, tasks)
-        tasks.start_soon(sandbox.let_idle_go)
-        try:
-            yield sandbox
-        finally:
-            with anyio.CancelScope(shield=True):
-                await sandbox.close()
-            tasks.cancel_scope.cancel()
+    raised: Exception | None = None
+    # One thread for the sandbox's whole life: the kernel kills a worker when the thread that started it ends.
+    with ThreadPoolExecutor(1, "sandbox") as starter:
+        async with anyio.create_task_group() as tasks:
+            sandbox = Sandbox(limits, jobs, tasks, starter)
+            tasks.start_soon(sandbox.let_idle_go)
+            try:
+                yield sandbox
+            except Exception as error:  # noqa: BLE001 - raised again below; the group would wrap it into another
+                raised = error
+            finally:
+                with anyio.CancelScope(shield=True):
+                    await sandbox.close()
+                tasks.cancel_scope.cancel()
+    if raised is not None:
+        raise raised
 
 
 class Sandbox:
     """Hands each job to a worker that is free, in the order they came."""
 
-    def __init__(self, limits: Limits, jobs: str, tasks: TaskGroup) -> None:
+    def __init__(self, limits: Limits, jobs: str, tasks: TaskGroup, starter: Executor) -> None:
         self._limits = limits
         self._jobs = jobs
         self._tasks = tasks
+        self._starter = starter
         self._turns = anyio.Semaphore(limits.workers, fast_acquire=True)
         self._workers: set[_Worker] = set()
         self._idle: list[_Worker] = []
@@ -188,7 +197,7 @@ class Sandbox:
         return await self._start()
 
     async def _start(self) -> _Worker:
-        worker = await _Worker.start(self._limits, self._jobs)
+        worker = await _Worker.start(self._limits, self._jobs, self._starter)
         self._workers.add(worker)
         try:
             walls = await worker.ready()
@@ -233,14 +242,18 @@ class _Worker:
         """Whether it ended its last job itself, and as it should: only then may it have another."""
 
     @classmethod
-    async def start(cls, limits: Limits, jobs: str) -> _Worker:
+    async def start(cls, limits: Limits, jobs: str, starter: Executor) -> _Worker:
         """A process in a session of its own, with one end of a socket pair and nothing else of the server's."""
         ours, theirs = socket.socketpair()
         stream = await UNIXSocketStream.from_socket(ours)
         with theirs:
             printed, chatter = os.pipe()
             try:
-                process = _spawn(limits, jobs, theirs.fileno(), chatter)
+                # To start a process takes milliseconds that the loop has not; given up halfway, it would be nobody's.
+                with anyio.CancelScope(shield=True):
+                    process = await asyncio.get_running_loop().run_in_executor(
+                        starter, _spawn, limits, jobs, theirs.fileno(), chatter
+                    )
             except OSError as error:
                 os.close(printed)
                 await stream.aclose()

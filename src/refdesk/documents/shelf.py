@@ -18,7 +18,7 @@ from typing import Any, Literal, Self
 import orjson
 
 from refdesk.documents.chunking import chunks
-from refdesk.documents.export.markdown import block_to_markdown
+from refdesk.documents.export.markdown import block_to_markdown, markdown_parts
 from refdesk.documents.model import (
     Block,
     Cell,
@@ -39,11 +39,15 @@ from refdesk.documents.model import (
     sections,
 )
 
-SHELF_VERSION = 1
+SHELF_VERSION = 2
 """Files of another version are converted anew."""
 
 ESTIMATED_PAGE = 3000
 """Characters on a page of a document without pages: about 500 words, as on paper."""
+
+OUTLINE_SECTIONS = 40
+PREVIEW_CHARACTERS = 2000
+"""What a first look at a document shows: enough to know what it is, little in a model's window."""
 
 SNIPPET_WORDS = 60
 """About three sentences around a match."""
@@ -81,6 +85,10 @@ class About:
     tags: tuple[str, ...]
     properties: Mapping[str, str]
     warnings: tuple[str, ...]
+    outline: tuple[Section, ...]
+    """The beginning of the table of contents."""
+    preview: str
+    """The beginning of the text, as Markdown."""
 
     @property
     def first_page(self) -> int:
@@ -119,7 +127,7 @@ def _fill(database: sqlite3.Connection, document: Document) -> None:
         "INSERT INTO words (rowid, path, text) VALUES (?, ?, ?)",
         ((n, " ".join(c.path), c.text) for n, c in enumerate(pieces, 1)),
     )
-    about = _about(document, max(pages, default=0), len(found), pieces)
+    about = _about(document, max(pages, default=0), found, pieces)
     database.execute("INSERT INTO about VALUES (?)", (orjson.dumps(about),))
 
 
@@ -141,7 +149,7 @@ def _page_numbers(blocks: Iterable[Block]) -> Iterator[int]:
         yield page
 
 
-def _about(document: Document, last_page: int, section_count: int, pieces: Sequence[Chunk]) -> About:
+def _about(document: Document, last_page: int, found: Sequence[Section], pieces: Sequence[Chunk]) -> About:
     return About(
         title=document.title,
         name=document.name,
@@ -151,7 +159,7 @@ def _about(document: Document, last_page: int, section_count: int, pieces: Seque
         pages=len(document.pages) or last_page,
         total_pages=document.total_pages or len(document.pages) or last_page,
         page_sizes=tuple((page.number, page.width, page.height, page.scanned) for page in document.pages),
-        sections=section_count,
+        sections=len(found),
         chunks=len(pieces),
         tables=sum(isinstance(block, Table) for block in document.blocks),
         pictures=sum(isinstance(block, Picture) for block in document.blocks),
@@ -159,7 +167,18 @@ def _about(document: Document, last_page: int, section_count: int, pieces: Seque
         tags=document.tags,
         properties=dict(document.properties),
         warnings=document.warnings,
+        outline=tuple(found[:OUTLINE_SECTIONS]),
+        preview=_preview(document.blocks),
     )
+
+
+def _preview(blocks: Iterable[Block]) -> str:
+    text = ""
+    for part in markdown_parts(blocks):
+        text += part
+        if len(text) > PREVIEW_CHARACTERS:
+            return text[:PREVIEW_CHARACTERS].rstrip() + " …"
+    return text
 
 
 def _list(texts: Sequence[str]) -> str:
@@ -282,10 +301,10 @@ class Shelf:
 
 
 def _decoded_about(fields: dict[str, Any]) -> About:
+    lists = {name: tuple(fields[name]) for name in ("tags", "warnings")}
     sizes = tuple((int(number), width, height, scanned) for number, width, height, scanned in fields["page_sizes"])
-    return About(
-        **{**fields, "page_sizes": sizes, "tags": tuple(fields["tags"]), "warnings": tuple(fields["warnings"])}
-    )
+    outline = tuple(Section(**{**section, "path": tuple(section["path"])}) for section in fields["outline"])
+    return About(**{**fields, **lists, "page_sizes": sizes, "outline": outline})
 
 
 def _section(row: Sequence[Any]) -> Section:

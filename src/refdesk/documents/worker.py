@@ -33,6 +33,9 @@ MAX_FRAME_BYTES = 4_194_304
 MAX_TRACE_CHARACTERS = 8_000
 """Of a traceback for the log: the end of it, which names the place."""
 
+NICENESS = 10
+"""Whoever waits for an answer of the server comes before whoever waits for a conversion."""
+
 PROGRESS_SECONDS = 0.1
 """Between two reports of progress: often enough for a bar that moves."""
 
@@ -48,6 +51,7 @@ def main(given: Mapping[str, Any]) -> None:
     server = socket.socket(fileno=given["socket"])
     run = _function(given["jobs"])
     walls = confine(given["memory_bytes"], given["output_bytes"])
+    os.nice(NICENESS)
     # The system's own lists of media types are behind the wall, and docutils would read them.
     mimetypes.knownfiles.clear()
     if "privileges" not in walls:

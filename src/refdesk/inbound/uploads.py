@@ -34,7 +34,7 @@ class Uploads:
         if declared.isdigit() and int(declared) > MAX_FILE_BYTES:
             raise _too_large()
         name = parse_qs(query.decode("latin-1")).get("name", ["document"])[0]
-        with self._conversions.uploading() as file:
+        async with self._conversions.uploading() as file:
             size = await _receive_into(file, receive)
             uri = await self._conversions.keep_upload(tenant, file, name)
         return {"uri": uri, "size": size}

@@ -6,7 +6,6 @@ import base64
 import binascii
 import os
 import re
-import tempfile
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -31,9 +30,9 @@ from refdesk.documents.conversions import (
 )
 from refdesk.documents.convert.formats import FORMATS
 from refdesk.documents.convert.source import PageRange
-from refdesk.documents.export.markdown import markdown_parts
 from refdesk.documents.file_names import clean_name
 from refdesk.documents.files import OpenedFile, Roots
+from refdesk.documents.scratch import scratch_file
 from refdesk.documents.shelf import Shelf
 from refdesk.errors import CannotOpen, ClientCannot, DocumentNotFound, InvalidArguments, MissingCapability, Problem
 from refdesk.problems import shortened
@@ -56,9 +55,6 @@ TOOL_FOR = {format: tool for tool, formats in ACCEPTED.items() for format in for
 
 CONVERT_SECONDS = 330.0
 """The longest conversion, and half a minute to wait for its turn."""
-
-PREVIEW_CHARACTERS = 2000
-OUTLINE_ENTRIES = 40
 
 MEDIA_TYPES = {"markdown": "text/markdown", "html": "text/html", "json": "application/json"}
 
@@ -104,7 +100,6 @@ class ConvertedDocument(Result):
     outline: list[OutlineEntry]
     warnings: list[str]
     preview: str
-    preview_truncated: bool
     cached: bool
 
     def readable(self) -> str:
@@ -231,7 +226,7 @@ class Conversion:
         if arguments.handle is not None:
             return arguments.handle
         wanted = Wanted(expected=("docling",))
-        with tempfile.TemporaryFile() as file:
+        async with scratch_file() as file:
             size = await to_thread.run_sync(_write_json, file, arguments.document)
             given = File(file.fileno(), "document.json", size)
             converted = await self._conversions.convert(call.caller.tenant, given, wanted, call.client.progress)
@@ -250,7 +245,7 @@ class Conversion:
         if sum(value is not None for value in given) != 1:
             raise InvalidArguments([Problem("file_path", "give exactly one of file_path, content_base64, resource")])
         if arguments.content_base64 is not None:
-            with tempfile.TemporaryFile() as file:
+            async with scratch_file() as file:
                 size = await to_thread.run_sync(_write_base64, file, arguments.content_base64)
                 yield File(file.fileno(), clean_name(arguments.file_name or "") or "document", size)
         elif arguments.resource is not None and arguments.resource.startswith(UPLOAD_SCHEME):
@@ -344,10 +339,6 @@ def default_roots(settings: ConvertConfig, folder: Path, home: Path) -> list[Pat
 def _summarised(shelf: Shelf, converted: Converted) -> ConvertedDocument:
     with shelf:
         about = shelf.about
-        preview, is_cut = _preview(shelf)
-        outline = [
-            OutlineEntry(id=s.id, title=s.title, level=s.level, page=s.page) for s in shelf.sections(OUTLINE_ENTRIES)
-        ]
         return ConvertedDocument(
             handle=converted.handle,
             title=about.title or about.name,
@@ -357,21 +348,11 @@ def _summarised(shelf: Shelf, converted: Converted) -> ConvertedDocument:
             total_pages=about.total_pages if about.total_pages != about.pages else None,
             sections=about.sections,
             tables=about.tables,
-            outline=outline,
+            outline=[OutlineEntry.of(section) for section in about.outline],
             warnings=list(about.warnings),
-            preview=preview,
-            preview_truncated=is_cut,
+            preview=about.preview,
             cached=converted.cached,
         )
-
-
-def _preview(shelf: Shelf) -> tuple[str, bool]:
-    text = ""
-    for part in markdown_parts(shelf.blocks()):
-        text += part
-        if len(text) > PREVIEW_CHARACTERS:
-            return text[:PREVIEW_CHARACTERS].rstrip() + " …", True
-    return text, False
 
 
 def _text_page(file: IO[bytes], arguments: ExportDocument) -> TextPage:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import IO
 
 from anyio import to_thread
 
 from refdesk.calls import TenantId
 from refdesk.documents.conversions import Conversions, File, Wanted, unheard
+from refdesk.documents.scratch import scratch_file
 from refdesk.documents.shelf import Shelf
 from refdesk.documents.store import HANDLE
 from refdesk.engines.port import Document, Engine
@@ -43,11 +44,9 @@ class Shelves:
 
     async def _shelved(self, tenant: TenantId, document: Document) -> Shelf | None:
         """An indexed document on a shelf; as the same text has the same handle, it is converted once."""
-        with tempfile.TemporaryFile() as file:
-            data = document.text.encode()
-            file.write(data)
-            file.flush()
-            given = File(file.fileno(), _as_markdown(document.info.id), len(data))
+        async with scratch_file() as file:
+            size = await to_thread.run_sync(_write, file, document.text)
+            given = File(file.fileno(), _as_markdown(document.info.id), size)
             converted = await self._conversions.convert(tenant, given, Wanted(), unheard)
         return await self._conversions.open(tenant, converted.handle)
 
@@ -55,6 +54,12 @@ class Shelves:
         nearest = nearest_name(doc_id, await self._engine.document_ids(tenant, limit=1000))
         hint = f"Did you mean {nearest!r}?" if nearest else "A handle comes from a convert tool and expires."
         return f"There is no document {shortened(doc_id)!r}. {hint}"
+
+
+def _write(file: IO[bytes], text: str) -> int:
+    size = file.write(text.encode())
+    file.flush()
+    return size
 
 
 def _as_markdown(id: str) -> str:
