@@ -52,7 +52,7 @@ for path in itertools.cycle(files):
     pack(convert(path.read_bytes(), path.name))
     ask(files[0])
 """
-"""The same work as a worker's in a process of its own, just as nice; the server is asked as often, but has the answer."""
+"""A worker's work in another process, just as nice; the server is asked as often, but has the answer."""
 IN_THE_SERVER = f"""
 {ASK}
 for number, path in enumerate(itertools.cycle(files)):

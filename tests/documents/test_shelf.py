@@ -1,0 +1,85 @@
+"""A shelved document is the document, and gives out parts of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+
+from refdesk.documents.export.markdown import block_to_markdown
+from refdesk.documents.model import Block, Document, Heading, Paragraph, sections
+from refdesk.documents.shelf import ESTIMATED_PAGE, NotAShelf, Shelf, pack
+from tests.documents.blocks import EVERY_KIND, documents
+
+
+def chapter(number: int) -> list[Block]:
+    sentences = [Paragraph(f"Sentence {n} of chapter {number} about owls. " * 8) for n in range(8)]
+    return [Heading(f"Chapter {number}", 1), *sentences]
+
+
+BOOK = Document("Book", tuple(block for number in range(1, 9) for block in chapter(number)), name="book.md")
+
+
+@settings(max_examples=50, deadline=None)
+@given(documents)
+def test_what_is_packed_comes_back(document: Document) -> None:
+    with Shelf.of(pack(document)) as shelf:
+        assert shelf.document() == document
+        assert [s.id for s in shelf.sections()] == [s.id for s in sections(document.blocks)]
+
+
+def test_what_is_known_without_reading() -> None:
+    with Shelf.of(pack(EVERY_KIND)) as shelf:
+        about = shelf.about
+        assert (about.title, about.pages, about.page_kind, about.tables, about.pictures) == (
+            "The manual",
+            2,
+            "page",
+            1,
+            1,
+        )
+        assert about.tags == ("setup",)
+        assert about.warnings == ("Page 3 is a picture.",)
+        assert about.preview.startswith("# The manual\n\nSee the [index page]")
+        assert [section.id for section in about.outline] == ["the-manual", "install"]
+
+
+def test_a_document_without_pages_is_dealt_into_some() -> None:
+    with Shelf.of(pack(BOOK)) as shelf:
+        assert shelf.about.page_kind == "estimated"
+        assert shelf.about.pages > 3
+        read: list[Block] = []
+        for page in range(1, shelf.about.pages + 1):
+            blocks = list(shelf.page_blocks(page))
+            assert sum(len(block_to_markdown(block)) for block in blocks) < ESTIMATED_PAGE * 2
+            read += blocks
+        assert tuple(read) == BOOK.blocks
+        assert shelf.document().pages == ()
+
+
+def test_a_search_finds_words_and_headings_and_takes_no_syntax() -> None:
+    with Shelf.of(pack(BOOK)) as shelf:
+        chunk, around, score = shelf.search("chapter 3 owls", 5)[0]
+        assert chunk.section == "chapter-3"
+        assert "owls" in around
+        assert score > 0
+        for query in ('"', "a AND", "NEAR(", "*", "col:x", "", "   "):
+            shelf.search(query, 5)
+
+
+def test_a_window_stays_within_the_document() -> None:
+    with Shelf.of(pack(BOOK)) as shelf:
+        first = shelf.window("c1", 5, 1)
+        assert first is not None
+        assert [chunk.id for chunk in first] == ["c1", "c2"]
+        for anchor in ("c0", "c99999", "x", "", "c1; DROP TABLE chunks"):
+            assert shelf.window(anchor, 1, 1) is None
+
+
+@pytest.mark.parametrize("content", [b"", b"no database", b"SQLite format 3\0" + bytes(4000)])
+def test_a_file_that_is_no_shelf_is_not_read(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "x.sqlite"
+    path.write_bytes(content)
+    with pytest.raises(NotAShelf):
+        Shelf.open(path)
