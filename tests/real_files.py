@@ -16,9 +16,14 @@ class RealFile(NamedTuple):
     words: str
 
 
-OFFICE, HTML, TEXT = FILES / "office", FILES / "html", FILES / "text"
+OFFICE, HTML, TEXT, PDF = FILES / "office", FILES / "html", FILES / "text", FILES / "pdf"
 
 REAL_FILES = [
+    RealFile(PDF / "manual.pdf", "convert_pdf", "## 1.1 Before dusk"),
+    RealFile(PDF / "groff.pdf", "convert_pdf", "# DESCRIPTION"),
+    RealFile(PDF / "office.pdf", "convert_pdf", "| Aurora | 4 | leaves at dawn |"),
+    RealFile(PDF / "tagged.pdf", "convert_pdf", "  - very slow in fog"),
+    RealFile(PDF / "untagged.pdf", "convert_pdf", "dock --list"),
     RealFile(OFFICE / "guide.docx", "convert_docx", "def f(x):"),
     RealFile(OFFICE / "guide-libreoffice.docx", "convert_docx", "def f(x):"),
     RealFile(OFFICE / "guide.odt", "convert_docx", "def f(x):"),

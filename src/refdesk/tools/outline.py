@@ -12,7 +12,7 @@ class OutlineEntry(Result):
     id: str
     title: str
     level: int
-    page: int | None
+    page: int | None = None
 
     @classmethod
     def of(cls, section: Section) -> OutlineEntry:

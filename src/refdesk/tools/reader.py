@@ -135,8 +135,8 @@ class Snippet(BaseModel):
 
     text: str
     section_id: str
-    section: str | None
-    page: int | None
+    section: str | None = None
+    page: int | None = None
     chunk_id: str
     score: float
 
