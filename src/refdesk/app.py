@@ -27,8 +27,9 @@ from refdesk.policy.chain import chain
 from refdesk.policy.deadline import Deadline
 from refdesk.policy.observe import Observe
 from refdesk.telemetry import Log, Metrics
+from refdesk.tools.budget import Blocklist
 from refdesk.tools.catalogue import Catalogue
-from refdesk.tools.conversion import Conversion, default_roots
+from refdesk.tools.conversion import Conversion, OpenFolders, default_roots
 from refdesk.tools.documentation import Documentation
 from refdesk.tools.reader import Reader
 from refdesk.tools.registry import Registry
@@ -58,16 +59,21 @@ async def open_desk(
         local = LocalWindows(shelves, engine)
         windows = await stack.enter_async_context(open_windows(config.reader, local))
         Documentation(engine).register(registry)
-        Reader(shelves, windows, local, config.reader, catalogue.tools).register(registry)
-        Conversion(conversions, config.convert, default_roots(config.convert, Path.cwd(), Path.home())).register(
-            registry
-        )
+        blocklist = Blocklist(config.reader.blocklist_keywords, config.reader.blocklist_action)
+        Reader(shelves, windows, local, config.reader, blocklist, catalogue.tools).register(registry)
+        Conversion(conversions, config.convert, _open_folders(config), blocklist).register(registry)
         policies: list[Policy] = [
             Observe(log, metrics, registry.tools),
             *([authenticate] if config.auth.required else []),
             Deadline(config.server.request_timeout_seconds, catalogue.seconds),
         ]
         yield Desk(registry, catalogue, chain(policies, catalogue), authenticate, engine, conversions, metrics)
+
+
+def _open_folders(config: Config) -> OpenFolders:
+    """The folders whose files tools may name, less what is this desk's own."""
+    own = (config.data_path, config.config_file, config.logging.file)
+    return OpenFolders(default_roots(config.convert, Path.cwd(), Path.home()), [path for path in own if path])
 
 
 @asynccontextmanager
@@ -101,6 +107,7 @@ class Desk:
     ) -> None:
         self.registry = registry
         self.handle = handle
+        self.has_keys = authenticate.has_keys
         self.identify = authenticate.identify
         self.listen = registry.listen
         self.is_plain = catalogue.is_plain

@@ -138,9 +138,10 @@ async def test_an_unknown_resource_is_an_invalid_argument(way: Way) -> None:
 
 
 async def test_templates_are_listed_and_their_variables_completed(way: Way) -> None:
-    (template,) = (await way("resources/templates/list"))["resourceTemplates"]
-    assert template["uriTemplate"] == "techdoc://{doc_type}/{path}"
-    ref = {"type": "ref/resource", "uri": template["uriTemplate"]}
+    templates = (await way("resources/templates/list"))["resourceTemplates"]
+    uris = [template["uriTemplate"] for template in templates]
+    assert uris == ["techdoc://{doc_type}/{path}", "document://{handle}/{form}"]
+    ref = {"type": "ref/resource", "uri": uris[0]}
     kinds = await way("completion/complete", {"ref": ref, "argument": {"name": "doc_type", "value": "ref"}})
     assert kinds["completion"]["values"] == ["refdesk"]
     argument = {"name": "path", "value": "ind"}

@@ -321,3 +321,36 @@ def test_a_link_put_in_just_between_look_and_opening_is_not_followed(
 
     monkeypatch.setattr(os, "stat", look_then_swap)
     assert "There is no file" in refusal(Roots([root]), asked)
+
+
+@pytest.mark.parametrize("path", [".env", "sub/.git/config", ".hidden/notes.txt", "link.txt"])
+def test_hidden_files_stay_shut(tmp_path: Path, path: str) -> None:
+    hidden = tmp_path / (".env" if path == "link.txt" else path)
+    hidden.parent.mkdir(parents=True, exist_ok=True)
+    hidden.write_text("secret")
+    (tmp_path / "link.txt").symlink_to(tmp_path / ".env")
+    with pytest.raises(CannotOpen, match="There is no file"):
+        Roots([tmp_path]).open(path)
+
+
+def test_what_is_the_desks_own_stays_shut_whatever_leads_there(tmp_path: Path) -> None:
+    root, data = tmp_path / "root", tmp_path / "root" / "data"
+    data.mkdir(parents=True)
+    (data / "tenant.md").write_text("secret")
+    (root / "refdesk.yaml").write_text("secret")
+    (root / "link").symlink_to(data)
+    (root / "notes.md").write_text("open")
+    (tmp_path / "alias").symlink_to(root)
+    for folder in (root, tmp_path / "alias"):
+        roots = Roots([folder], closed=[data, root / "refdesk.yaml"])
+        for path in (
+            "data/tenant.md",
+            "link/tenant.md",
+            "refdesk.yaml",
+            str(folder / "refdesk.yaml"),
+            "data/../refdesk.yaml",
+        ):
+            with pytest.raises(CannotOpen, match="There is no file"):
+                roots.open(path)
+        with roots.open("notes.md") as file:
+            assert file.name == "notes.md"

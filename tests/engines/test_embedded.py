@@ -11,9 +11,9 @@ import anyio
 import pytest
 
 from refdesk.calls import TenantId
+from refdesk.documents.query import match_expression
 from refdesk.engines.embedded import EmbeddedEngine, SourceDocument, open_embedded
 from refdesk.engines.embedded.engine import READING_THREADS
-from refdesk.engines.embedded.query import match_expression
 from refdesk.engines.port import DocumentationSet
 from refdesk.errors import EngineError
 

@@ -136,6 +136,14 @@ async def test_a_key_acts_for_its_own_tenant_and_a_service_for_any(serve: Serve)
             assert answer.status_code == status, (key, tenant, answer.text)
 
 
+async def test_where_there_are_keys_nobody_without_one_acts_for_another_tenant(serve: Serve) -> None:
+    async with serve(auth__keys=[{"key": "k", "user": "u", "tenant": "acme"}]) as server:
+        body = {"tool_name": "whoami", "user": USER}
+        assert (await server.http.post(EXECUTE, json=body)).status_code == 403
+        window = {"tenant_id": "acme", "doc_id": "x", "anchor_chunk_id": "c1"}
+        assert (await server.http.post(WINDOW, json=window)).status_code == 403
+
+
 async def test_chunk_windows_are_served_to_other_services(server: RunningServer) -> None:
     doc_id = await converted(server)
     body = {"tenant_id": "acme", "doc_id": doc_id, "anchor_chunk_id": "c1", "radius": 1, "trace_id": "t-1"}

@@ -137,6 +137,39 @@ async def test_no_file_outside_the_roots_is_read(converting: Desk, project: Path
     assert missing.startswith("There is no file")
 
 
+async def test_the_desks_own_files_are_not_read(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = project / "refdesk.yaml"
+    config.write_text("data_dir: ./data\nlogging:\n  file: desk.log\nauth:\n  keys:\n    - {key: s3cret, user: u}\n")
+    monkeypatch.chdir(project)
+    monkeypatch.setattr(Path, "home", lambda: project.parent)
+    async with open_desk(config) as desk:
+        handle = (await convert(desk, "convert_docx", file_path="office/guide.docx"))["handle"]
+        await desk.call("export_markdown", {"handle": handle})
+        made = exported_file(project, handle)
+        for path in ("refdesk.yaml", str(made), str(made.relative_to(project)), "desk.log"):
+            assert "There is no file" in await failure(desk, "convert_docx", file_path=path)
+
+
+def exported_file(project: Path, handle: str) -> Path:
+    (path,) = project.glob(f"data/converted/*/{handle}.markdown")
+    return path
+
+
+async def test_a_blocked_keyword_is_not_exported(settings: Callable[..., Config], project: Path) -> None:
+    for action in ("refuse", "redact"):
+        config = settings(
+            convert__roots=[str(project)], reader__blocklist_keywords="install", reader__blocklist_action=action
+        )
+        async with open_desk(config) as desk:
+            answer = await desk.call("convert_docx", {"file_path": "office/guide.docx"})
+            assert "Install" not in answer.text
+            handle = answer.structured["handle"]
+            for form in ("markdown", "html", "json"):
+                exported = await desk.call(f"export_{form}", {"handle": handle, "max_tokens": 100_000})
+                assert "Install" not in exported.text
+                assert exported.is_error is (action == "refuse")
+
+
 async def test_local_files_can_be_switched_off(settings: Callable[..., Config], project: Path) -> None:
     async with open_desk(settings(convert__roots=[str(project)], convert__local_files=False)) as desk:
         assert "send the bytes" in await failure(desk, "convert_docx", file_path="office/guide.docx")

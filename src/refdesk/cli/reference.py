@@ -112,7 +112,9 @@ known, `retry_after` in seconds. Wrong arguments are all listed in `data.errors`
 (`/api/tools`) the same object stands under `error`, with the HTTP status of the table.
 
 What goes wrong inside a tool (`ToolFailure` and what is under it) is not an error of the protocol: it is an answer with
-`isError: true`, whose text tells the model what to do next.
+`isError: true`, whose text tells the model what to do next, and whose `_meta` has the same for programs under
+`refdesk/error`. Only `/internal/mcp/execute` and `/internal/retrieval/chunks/window` give such a failure a status of
+its own: 404 for what is not there, else 422.
 
 | Type | Code | HTTP | Worth a retry | Meaning |
 |---|---|---|---|---|

@@ -45,7 +45,7 @@ def load(path: Path | None, environ: Mapping[str, str], overrides: Mapping[str, 
     invalid = list(_invalid(values))
     unusable = {fault.key for fault in faults} | {key for key, _ in invalid}
     faults += [fault for _, fault in invalid]
-    config = _build({key: given for key, given in values.items() if key not in unusable})
+    config = _build({key: given for key, given in values.items() if key not in unusable}, path)
     faults += broken_rules(config, unusable)
     if faults:
         raise ConfigError(list(dict.fromkeys(map(str, faults))))
@@ -72,9 +72,9 @@ def _gather(items: Iterable[Given | Fault]) -> tuple[dict[str, Given], list[Faul
     return values, faults
 
 
-def _build(values: Mapping[str, Given]) -> Config:
+def _build(values: Mapping[str, Given], file: Path | None = None) -> Config:
     sources = {key: values[key].source if key in values else DEFAULT for key in SETTINGS}
-    return Config.model_validate({**_nested(values), "sources": sources})
+    return Config.model_validate({**_nested(values), "sources": sources, "config_file": file})
 
 
 def _nested(values: Mapping[str, Given]) -> dict[str, Any]:

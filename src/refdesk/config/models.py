@@ -22,6 +22,10 @@ Toolset = Literal["docs", "r2r", "reader", "convert", "downstream"]
 TOOLSETS: tuple[Toolset, ...] = get_args(Toolset)
 
 
+NOT_SETTINGS = frozenset({"sources", "config_file"})
+"""What a configuration knows of itself: where each value came from, and which file was read."""
+
+
 class Part(BaseModel):
     """A section of the configuration."""
 
@@ -295,11 +299,12 @@ class Config(Part):
     convert: ConvertConfig = ConvertConfig()
     downstream: DownstreamConfig = DownstreamConfig()
     sources: Mapping[str, str] = Field(default_factory=dict, repr=False, exclude=True)
+    config_file: Path | None = Field(None, repr=False, exclude=True)
 
     @property
     def data_path(self) -> Path:
         """The folder that the data lives in; it may not exist yet."""
-        return self.data_dir or user_data_path("refdesk", appauthor=False)
+        return (self.data_dir or user_data_path("refdesk", appauthor=False)).absolute()
 
     def describe(self) -> list[tuple[str, str, str]]:
         """Every setting with its value and its source, secrets masked."""
@@ -310,5 +315,5 @@ def _leaves(part: Part, prefix: str = "") -> Iterator[tuple[str, Any]]:
     for name, value in part:
         if isinstance(value, Part):
             yield from _leaves(value, f"{prefix}{name}.")
-        elif name != "sources":
+        elif name not in NOT_SETTINGS:
             yield f"{prefix}{name}", value

@@ -14,7 +14,7 @@ from pydantic import SecretStr
 from pydantic.fields import FieldInfo
 
 from refdesk.config.kinds import YEAR_SECONDS, Unit, Url
-from refdesk.config.models import ApiKey, Config, Part
+from refdesk.config.models import NOT_SETTINGS, ApiKey, Config, Part
 from refdesk.config.wording import Fault, kind_of, quoted, shown, suggestion, unknown
 
 
@@ -46,7 +46,7 @@ def settings_of(part: type[Part], prefix: str = "") -> Iterator[Setting]:
     for name, field in part.model_fields.items():
         if inner := _part(field):
             yield from settings_of(inner, f"{prefix}{name}.")
-        elif name != "sources":
+        elif name not in NOT_SETTINGS:
             yield _setting(f"{prefix}{name}", field)
 
 

@@ -73,8 +73,10 @@ class OpenedFile:
 class Roots:
     """The folders in which a caller may name files. Opening reads the disk, so it belongs in a thread."""
 
-    def __init__(self, folders: Sequence[Path]) -> None:
+    def __init__(self, folders: Sequence[Path], closed: Sequence[Path] = ()) -> None:
+        """`closed` are files and folders that stay shut although a root holds them."""
         self._roots = tuple(Root(folder.absolute()) for folder in folders)
+        self._closed = tuple(Path(os.path.realpath(path)) for path in closed)
 
     def open(self, path: str) -> OpenedFile:
         """Open a file by its path, absolute or relative to one of the folders, or by its `file:` URI."""
@@ -84,10 +86,19 @@ class Roots:
         failures: list[_Failure] = []
         for root in self._roots:
             try:
-                return root.open(wanted)
+                return self._let_out(root.open(wanted), root)
             except _Failure as failure:
                 failures.append(failure)
         raise CannotOpen(self._told(wanted, failures))
+
+    def _let_out(self, file: OpenedFile, root: Root) -> OpenedFile:
+        """The file, unless it is one of this desk's own or hidden, as those with keys and passwords are."""
+        real = Path(os.path.realpath(root.folder)) / file.path.relative_to(root.folder)
+        beneath = file.path.relative_to(root.folder).parts
+        if any(part.startswith(".") for part in beneath) or any(real.is_relative_to(path) for path in self._closed):
+            with file:
+                raise _Failure
+        return file
 
     def _told(self, path: str, failures: Sequence[_Failure]) -> str:
         """The one failure that says most; that a file exists elsewhere is never one of them."""

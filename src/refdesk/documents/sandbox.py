@@ -45,7 +45,7 @@ MAX_SENTENCE_CHARACTERS = 1_000
 REAP_SECONDS = 0.005
 """Between two looks at a process that was killed; most are gone at the first."""
 
-MEMORY_SIGNS = ("memory allocation of", "bad_alloc", "MemoryError", "out of memory")
+MEMORY_SIGNS = ("memory allocation of", "bad_alloc", "MemoryError", "out of memory", "cannot allocate memory")
 """What libraries print before they give up because there is no more memory."""
 
 CHATTER_BYTES = 4_096
@@ -440,6 +440,8 @@ def _obituary(status: int, seconds: float, printed: str) -> str:
         return TOO_LARGE
     if status == -signal.SIGKILL or any(sign in printed for sign in MEMORY_SIGNS):
         return OUT_OF_MEMORY
+    if status == -signal.SIGABRT:
+        return f"The converter gave up on this file, most likely for want of memory. {SMALLER}"
     if status < 0:
         return f"This file could not be converted: the converter crashed on it ({_signal_name(-status)}). {NEXT}"
     return f"This file could not be converted: the converter ended without an answer. {NEXT}"

@@ -38,6 +38,7 @@ from refdesk.documents.model import (
     page_of,
     sections,
 )
+from refdesk.documents.query import match_expression
 
 SHELF_VERSION = 2
 """Files of another version are converted anew."""
@@ -276,10 +277,9 @@ class Shelf:
 
     def search(self, query: str, limit: int) -> list[tuple[Chunk, str, float]]:
         """The chunks that match best, each with the words around the match and its score; the higher, the better."""
-        words = re.findall(r"\w+", query)[:50]
-        if not words:
+        expression = match_expression(query)
+        if expression is None:
             return []
-        expression = " OR ".join(f'"{word}"' for word in words)
         rows = self._database.execute(
             "SELECT chunks.*, snippet(words, 1, '', '', '…', ?) AS around, -bm25(words, 2.0, 1.0) AS score FROM words "
             "JOIN chunks ON position = words.rowid WHERE words MATCH ? ORDER BY score DESC, position LIMIT ?",

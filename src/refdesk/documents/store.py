@@ -91,9 +91,12 @@ class Store:
         if path is None or not self._is_young(path):
             return None
         try:
-            return path.open("rb")
+            file = path.open("rb")
         except FileNotFoundError:
             return None
+        with suppress(FileNotFoundError):
+            os.utime(path.with_suffix(f".{DOCUMENT}"))
+        return file
 
     @contextmanager
     def writing(self) -> Iterator[IO[bytes]]:

@@ -115,13 +115,18 @@ def _outcome(run: Run, job: dict[str, Any], source: int | None, output: int | No
         return answer
     except CannotConvert as error:
         return frame({"kind": "refused", "detail": _sendable(error.detail)})
-    except MemoryError:
-        return frame({"kind": "out_of_memory"})
     except BaseException as error:  # noqa: BLE001 - a library's panic is no Exception, and is to be told like one
+        if _is_want_of_memory(error):
+            return frame({"kind": "out_of_memory"})
         if isinstance(error, OSError) and error.errno == EFBIG:
             return frame({"kind": "too_large"})
         trace = "".join(traceback.format_exception(error))[-MAX_TRACE_CHARACTERS:]
         return frame({"kind": "failed", "error": type(error).__name__, "trace": _sendable(trace)})
+
+
+def _is_want_of_memory(error: BaseException) -> bool:
+    """JSON that there is no room for is told as if it were wrong."""
+    return isinstance(error, MemoryError) or (isinstance(error, orjson.JSONDecodeError) and "memory" in error.msg)
 
 
 def _sendable(text: str) -> str:

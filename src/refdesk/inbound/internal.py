@@ -81,7 +81,7 @@ class Internal:
 
     async def _execute(self, body: Any, visitor: Visitor, trace_id: str) -> tuple[int, dict[str, Any]]:
         asked = _validated(Execute, body)
-        caller = _acting_for(visitor.caller, asked.user)
+        caller = self._acting_for(visitor.caller, asked.user)
         params = {"name": asked.tool_name, "arguments": asked.arguments}
         answer = await self._services.handle(Call("tools/call", params, caller, trace_id=trace_id))
         if answer.is_error:
@@ -93,9 +93,16 @@ class Internal:
         asked = _validated(Window, body)
         user = _User(user_id=visitor.caller.user, tenant_id=asked.tenant_id)
         params = asked.model_dump(exclude={"tenant_id", "trace_id"}, exclude_none=True)
-        caller = _acting_for(visitor.caller, user)
+        caller = self._acting_for(visitor.caller, user)
         answer = await self._services.handle(Call(WINDOW_METHOD, params, caller, trace_id=trace_id))
         return 200, {"status": "ok", **answer.result, "trace_id": trace_id}
+
+    def _acting_for(self, caller: Caller, user: _User) -> Caller:
+        """The user that a service names, if it may."""
+        tenant = TenantId(user.tenant_id)
+        if self._services.has_keys and SERVICE_ROLE not in caller.roles and tenant != caller.tenant:
+            raise Forbidden(f"To act for another tenant takes a key with the role {SERVICE_ROLE!r}")
+        return Caller(UserId(user.user_id), tenant, frozenset(user.roles), authenticated=caller.authenticated)
 
 
 def _validated(model: type[B], body: Any) -> B:
@@ -103,14 +110,6 @@ def _validated(model: type[B], body: Any) -> B:
         return model.model_validate(body)
     except ValidationError as error:
         raise invalid_arguments(error, list(model.model_fields)) from None
-
-
-def _acting_for(caller: Caller, user: _User) -> Caller:
-    """The user that a service names, if it may."""
-    tenant = TenantId(user.tenant_id)
-    if caller.authenticated and SERVICE_ROLE not in caller.roles and tenant != caller.tenant:
-        raise Forbidden(f"This key may not act for another tenant; it needs the role {SERVICE_ROLE!r}")
-    return Caller(UserId(user.user_id), tenant, frozenset(user.roles), authenticated=caller.authenticated)
 
 
 def _tool_failure(answer: Answer, trace_id: str) -> tuple[int, dict[str, Any]]:

@@ -39,7 +39,9 @@ NAME = "refdesk"
 TITLE = "Refdesk"
 INSTRUCTIONS = (
     "Refdesk is the reference desk for this team's technical documentation. Before answering from memory, search it "
-    "with search_documentation and read on with get_document; name the source of what you use."
+    "with search_documentation and read on with get_document; name the source of what you use. Files and web pages "
+    "that are not in it: convert_pdf, convert_docx, convert_xlsx, convert_pptx or convert_url give a handle, which "
+    "read_doc_metadata, read_doc_section, read_doc_pages and doc_local_search read in parts."
 )
 
 CACHE = CacheHint(ttl_ms=60_000, scope="private")

@@ -14,6 +14,8 @@ class Services(Protocol):
     """The desk, as the door sees it."""
 
     handle: Handler
+    has_keys: bool
+    """Whether anybody has an API key here: on a desk without any, everybody is trusted alike."""
     conversions: Conversions
     metrics: Metrics
 

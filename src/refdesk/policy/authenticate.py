@@ -37,6 +37,11 @@ class Authenticate:
         self._callers = dict(callers)
         self._required = required
 
+    @property
+    def has_keys(self) -> bool:
+        """Whether there is any key at all."""
+        return bool(self._callers)
+
     def identify(self, credential: str | None) -> Caller:
         """The caller behind a credential; raises when it is wrong, or missing where one is required."""
         if not self._callers:

@@ -104,6 +104,13 @@ class Blocklist:
         self._pattern = re.compile(rf"(?<!\w)(?:{pattern})(?!\w)", re.IGNORECASE) if words else None
         self._redacts = action == "redact"
 
+    def shown(self, text: str) -> str:
+        """The text, or a few words in its place where it may not be handed out."""
+        try:
+            return self.screened(text)
+        except TextBlocked:
+            return "(not shown: it holds a word that this desk does not hand out)"
+
     def screened(self, text: str) -> str:
         """The text as it may be handed out."""
         if self._pattern is None:

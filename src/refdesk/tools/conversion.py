@@ -8,6 +8,7 @@ import os
 import re
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Annotated, Any, get_args
 from urllib.parse import unquote, urlsplit
@@ -36,6 +37,7 @@ from refdesk.documents.scratch import scratch_file
 from refdesk.documents.shelf import Shelf
 from refdesk.errors import CannotOpen, ClientCannot, DocumentNotFound, InvalidArguments, MissingCapability, Problem
 from refdesk.problems import shortened
+from refdesk.tools.budget import Blocklist
 from refdesk.tools.outline import OutlineEntry
 from refdesk.tools.registry import Annotations, Registry, Tool
 from refdesk.tools.schema import Arguments, Result
@@ -120,13 +122,28 @@ class ConvertedDocument(Result):
         return "\n".join(lines)
 
 
+@dataclass(frozen=True, slots=True)
+class OpenFolders:
+    """Where files that tools may name are, and what is kept from them there."""
+
+    roots: Sequence[Path]
+    closed: Sequence[Path] = ()
+
+    def with_roots(self, more: Sequence[Path] = ()) -> Roots:
+        """These folders, and some that a client works in."""
+        return Roots([*self.roots, *more], self.closed)
+
+
 class Conversion:
     """The toolset's handlers."""
 
-    def __init__(self, conversions: Conversions, settings: ConvertConfig, roots: Sequence[Path]) -> None:
+    def __init__(
+        self, conversions: Conversions, settings: ConvertConfig, folders: OpenFolders, blocklist: Blocklist
+    ) -> None:
         self._conversions = conversions
         self._settings = settings
-        self._roots = tuple(roots)
+        self._folders = folders
+        self._blocklist = blocklist
 
     def register(self, registry: Registry) -> None:
         """Offer the toolset's tools and resources."""
@@ -134,7 +151,7 @@ class Conversion:
             registry.add_tool(tool)
         for form in get_args(Export):
             registry.add_tool(self._export_tool(form))
-        registry.add_resources(ConvertedResources(self._conversions))
+        registry.add_resources(ConvertedResources(self._conversions, self._blocklist))
 
     def _convert_tools(self) -> Iterable[Tool[Any]]:
         for name, title, kinds, arguments in (
@@ -211,7 +228,7 @@ class Conversion:
         file = await self._conversions.export(tenant, handle, form)
         if file is None:
             raise DocumentNotFound(not_converted(handle))
-        page = await to_thread.run_sync(_text_page, file, arguments)
+        page = await to_thread.run_sync(self._text_page, file, arguments)
         meta: dict[str, Any] = {"handle": handle, "tokens": page.tokens, "characters": page.total}
         content = [text_content(page.text, **meta)]
         if page.next_cursor is not None:
@@ -236,7 +253,32 @@ class Conversion:
         shelf = await self._conversions.open(tenant, converted.handle)
         if shelf is None:
             raise DocumentNotFound(not_converted(converted.handle))
-        return await to_thread.run_sync(_summarised, shelf, converted)
+        return await to_thread.run_sync(self._summarised, shelf, converted)
+
+    def _summarised(self, shelf: Shelf, converted: Converted) -> ConvertedDocument:
+        with shelf:
+            about = shelf.about
+            return ConvertedDocument(
+                handle=converted.handle,
+                title=self._blocklist.shown(about.title or about.name),
+                format=next(
+                    (format.key for format in FORMATS.values() if format.media_type == about.media_type), "text"
+                ),
+                pages=about.pages,
+                page_kind="page" if about.page_kind == "estimated" else about.page_kind,
+                total_pages=about.total_pages if about.total_pages != about.pages else None,
+                sections=about.sections,
+                tables=about.tables,
+                outline=[OutlineEntry.of(section, self._blocklist.shown) for section in about.outline],
+                warnings=list(about.warnings),
+                preview=self._blocklist.shown(about.preview),
+                cached=converted.cached,
+            )
+
+    def _text_page(self, file: IO[bytes], arguments: ExportDocument) -> TextPage:
+        with file:
+            text = self._blocklist.screened(file.read().decode("utf-8", "replace"))
+        return TextPage.of(text, arguments.cursor, arguments.max_tokens or DEFAULT_TOKENS)
 
     @asynccontextmanager
     async def _given_file(self, arguments: ConvertFile, call: Call) -> AsyncIterator[File]:
@@ -268,12 +310,12 @@ class Conversion:
         if not self._settings.local_files:
             raise CannotOpen("Files on this desk's machine are not open to tools; send the bytes or a URL.")
         try:
-            return await to_thread.run_sync(Roots(self._roots).open, path)
+            return await to_thread.run_sync(self._folders.with_roots().open, path)
         except CannotOpen:
             roots = await self._client_roots(call)
             if not roots:
                 raise
-        return await to_thread.run_sync(Roots([*self._roots, *roots]).open, path)
+        return await to_thread.run_sync(self._folders.with_roots(roots).open, path)
 
     async def _client_roots(self, call: Call) -> list[Path]:
         """The folders that the client says it works in, where they are to be believed."""
@@ -294,8 +336,9 @@ class ConvertedResources:
     SCHEME = "document://"
     TEMPLATE = "document://{handle}/{form}"
 
-    def __init__(self, conversions: Conversions) -> None:
+    def __init__(self, conversions: Conversions, blocklist: Blocklist) -> None:
         self._conversions = conversions
+        self._blocklist = blocklist
 
     def listing(self, call: Call) -> Iterable[Mapping[str, Any]]:
         return ()
@@ -317,7 +360,7 @@ class ConvertedResources:
         if file is None:
             return None
         text = await to_thread.run_sync(whole_text, file, MAX_RESOURCE_BYTES)
-        return [{"uri": uri, "mimeType": MEDIA_TYPES[form], "text": text}]
+        return [{"uri": uri, "mimeType": MEDIA_TYPES[form], "text": self._blocklist.screened(text)}]
 
     async def complete(self, template: str, name: str, value: str, given: Mapping[str, str], call: Call) -> list[str]:
         return [form for form in MEDIA_TYPES if form.startswith(value)] if name == "form" else []
@@ -334,31 +377,6 @@ def default_roots(settings: ConvertConfig, folder: Path, home: Path) -> list[Pat
         return [root.absolute() for root in settings.roots]
     too_wide = folder == Path(folder.anchor) or folder == home
     return [] if too_wide else [folder]
-
-
-def _summarised(shelf: Shelf, converted: Converted) -> ConvertedDocument:
-    with shelf:
-        about = shelf.about
-        return ConvertedDocument(
-            handle=converted.handle,
-            title=about.title or about.name,
-            format=next((format.key for format in FORMATS.values() if format.media_type == about.media_type), "text"),
-            pages=about.pages,
-            page_kind="page" if about.page_kind == "estimated" else about.page_kind,
-            total_pages=about.total_pages if about.total_pages != about.pages else None,
-            sections=about.sections,
-            tables=about.tables,
-            outline=[OutlineEntry.of(section) for section in about.outline],
-            warnings=list(about.warnings),
-            preview=about.preview,
-            cached=converted.cached,
-        )
-
-
-def _text_page(file: IO[bytes], arguments: ExportDocument) -> TextPage:
-    with file:
-        text = file.read().decode("utf-8", "replace")
-    return TextPage.of(text, arguments.cursor, arguments.max_tokens or DEFAULT_TOKENS)
 
 
 def _link(handle: str, form: Export) -> dict[str, Any]:

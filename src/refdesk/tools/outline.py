@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from refdesk.documents.model import Section
 from refdesk.tools.schema import Result
 
@@ -15,9 +17,9 @@ class OutlineEntry(Result):
     page: int | None = None
 
     @classmethod
-    def of(cls, section: Section) -> OutlineEntry:
-        """The entry of a section."""
-        return cls(id=section.id, title=section.title, level=section.level, page=section.page)
+    def of(cls, section: Section, shown: Callable[[str], str] = str) -> OutlineEntry:
+        """The entry of a section, its title as it may be shown."""
+        return cls(id=section.id, title=shown(section.title), level=section.level, page=section.page)
 
     def readable(self) -> str:
         page = f", p. {self.page}" if self.page else ""

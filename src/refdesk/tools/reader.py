@@ -193,6 +193,7 @@ class Reader:
         windows: Windows,
         local: LocalWindows,
         settings: ReaderConfig,
+        blocklist: Blocklist,
         tools: Callable[[Call], Iterable[Tool[Any]]],
     ) -> None:
         self._shelves = shelves
@@ -201,7 +202,7 @@ class Reader:
         self._settings = settings
         self._tools = tools
         self._rate = ReadingRate(settings.rate_limit_calls, settings.rate_limit_tokens)
-        self._blocklist = Blocklist(settings.blocklist_keywords, settings.blocklist_action)
+        self._blocklist = blocklist
 
     def register(self, registry: Registry) -> None:
         """Offer the toolset's tools."""

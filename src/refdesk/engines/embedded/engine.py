@@ -20,8 +20,8 @@ from anyio import CancelScope, CapacityLimiter, to_thread
 
 from refdesk.calls import TenantId
 from refdesk.documents.markdown import parse_sections, passages, title_of
+from refdesk.documents.query import match_expression
 from refdesk.engines.embedded.connections import Connections
-from refdesk.engines.embedded.query import match_expression
 from refdesk.engines.port import SHARED, Document, DocumentationSet, DocumentInfo, Hit, Passage
 from refdesk.errors import EngineError
 
