@@ -5,10 +5,12 @@ from __future__ import annotations
 import re
 from bisect import bisect
 from collections.abc import Sequence
+from itertools import pairwise
 from statistics import median
 
 from refdesk.documents.convert.pdf.layout import Line, box_around
 from refdesk.documents.convert.pdf.lists import marker_of
+from refdesk.documents.convert.pdf.measures import LEAST_STEP
 from refdesk.documents.convert.pdf.reading import Word
 from refdesk.documents.convert.pdf.tables import CAPTION, CellDraft, RowDraft, TableDraft
 from refdesk.documents.model import Box
@@ -40,6 +42,9 @@ FLUSH = 2.5
 MIN_ROWS = 3
 """Fewer rows are hardly a table: a heading with its number, a line of signatures."""
 
+MAX_HEAD_LINES = 4
+"""Lines in bold that a row of heads may take; more are bold text."""
+
 COLUMN_FILL = 0.5
 """Of the rows: a column that is emptier is an accident of spacing."""
 
@@ -48,16 +53,14 @@ _LEADERS = re.compile(r"(?:\.\s?){4,}|(?:…\s?){2,}")
 Strip = tuple[float, float]
 
 
-def aligned_tables(
-    lines: Sequence[Line], across: Sequence[Box], leading: float
-) -> list[tuple[TableDraft, list[Line]]]:
+def aligned_tables(lines: Sequence[Line], across: Sequence[Box], leading: float) -> list[tuple[TableDraft, list[Line]]]:
     """The tables among lines that are neither headings nor code, each with its lines."""
     found: list[tuple[TableDraft, list[Line]]] = []
     start = 0
     while start < len(lines):
         seed = start
         end = _region(lines, start, leading)
-        if end - start >= MIN_ROWS - 1 and start and _heads(lines[start - 1], lines[start], leading):
+        while end - seed >= MIN_ROWS - 1 and start and _heads(lines[start - 1], lines[start], leading):
             start -= 1
         region = list(lines[start:end])
         table = _table(region, across, leading) if end - start >= MIN_ROWS else None
@@ -93,7 +96,7 @@ def _region(lines: Sequence[Line], start: int, leading: float) -> int:
 def _heads(above: Line, line: Line, leading: float) -> bool:
     """Whether the line above is a row of heads in bold."""
     near = 0 < line.base - above.base < FAR * leading * line.size
-    return near and above.bold and not line.bold and len(above.words) > 1 and not CAPTION.match(above.text)
+    return near and above.bold and len(above.words) > 1 and not CAPTION.match(above.text)
 
 
 def _is_no_row(line: Line) -> bool:
@@ -139,16 +142,17 @@ def _without(strip: Strip, word: Word) -> list[Strip]:
 
 
 def _table(region: list[Line], across: Sequence[Box], leading: float) -> TableDraft | None:
-    if sum(line.fixed > MOSTLY for line in region) > CODE_LINES * len(region):
+    headed = _head_lines(region) > 0
+    if not headed and sum(line.fixed > MOSTLY for line in region) > CODE_LINES * len(region):
         return None
     cuts = _cuts(region)
     if not cuts:
         return None
     cut_lines = [_cut(line, cuts) for line in region]
     rows = _rows(region, cut_lines, leading)
-    if len(rows) < MIN_ROWS or not _columns_are_filled(rows, len(cuts) + 1):
+    if len(rows) < MIN_ROWS or not _columns_are_filled(rows, len(cuts) + 1, headed):
         return None
-    if len(cuts) == 1 and not _is_headed(rows, across):
+    if len(cuts) == 1 and not headed and not _is_ruled_off(rows, across):
         return None
     for cell in rows[0].cells:
         cell.header = True
@@ -158,15 +162,31 @@ def _table(region: list[Line], across: Sequence[Box], leading: float) -> TableDr
 
 def _cuts(region: Sequence[Line]) -> list[float]:
     """Where the region's columns are divided: strips that no word crosses, beside which words line up."""
-    strip = region[0].size * (NARROW_STRIP if region[0].bold and not region[1].bold else STRIP)
+    heads = region[: _head_lines(region)]
+    size = region[0].size
+    strips: list[Strip] = []
     reached: float | None = None
-    cuts: list[float] = []
     for left, right in sorted((word.left, word.right) for line in region for word in line.words):
-        if reached is not None and left - reached >= strip:
-            cuts.append((reached + left) / 2)
+        if reached is not None and left - reached >= size * (NARROW_STRIP if heads else STRIP):
+            strips.append((reached, left))
         reached = right if reached is None else max(reached, right)
-    ends = [*cuts, float("inf")][1:]
-    return [cut for cut, end in zip(cuts, ends, strict=True) if _lines_up(region, cut, end)]
+    ends = [*(left for left, _ in strips), float("inf")][1:]
+    return [
+        (left + right) / 2
+        for (left, right), end in zip(strips, ends, strict=True)
+        if _lines_up(region, left, end) or (right - left >= STRIP * size and _is_head_of(heads, left, end))
+    ]
+
+
+def _head_lines(region: Sequence[Line]) -> int:
+    """How many bold lines stand above others; 0 when there is no head."""
+    bold = next((place for place, line in enumerate(region) if not line.bold), 0)
+    return bold if bold <= MAX_HEAD_LINES else 0
+
+
+def _is_head_of(heads: Sequence[Line], start: float, end: float) -> bool:
+    """Whether the head names what stands between two strips, however little that is."""
+    return any(start < word.left < end for line in heads for word in line.words)
 
 
 def _lines_up(region: Sequence[Line], start: float, end: float) -> bool:
@@ -206,8 +226,8 @@ Group = list[list[list[Word]]]
 
 
 def _by_step(region: Sequence[Line], cut_lines: Sequence[list[list[Word]]], leading: float) -> list[Group]:
-    steps = [line.base - above.base for above, line in zip(region, region[1:], strict=False)]
-    within = leading * region[0].size
+    steps = [line.base - above.base for above, line in pairwise(region)]
+    within = min(leading * region[0].size, _step_in_cells(region, cut_lines))
     groups: list[Group] = [[cut_lines[0]]]
     for step, columns in zip(steps, cut_lines[1:], strict=True):
         if step > ROW_GAP * within:
@@ -215,6 +235,18 @@ def _by_step(region: Sequence[Line], cut_lines: Sequence[list[list[Word]]], lead
         else:
             groups[-1].append(columns)
     return groups
+
+
+def _step_in_cells(region: Sequence[Line], cut_lines: Sequence[list[list[Word]]]) -> float:
+    """The least distance of two lines in one column, which are lines of one cell if any are."""
+    last: dict[int, float] = {}
+    steps: list[float] = []
+    for line, columns in zip(region, cut_lines, strict=True):
+        for column, words in enumerate(columns):
+            if words:
+                steps.append(line.base - last.get(column, float("-inf")))
+                last[column] = line.base
+    return min(step for step in steps if step >= LEAST_STEP * region[0].size)
 
 
 def _are_single(groups: Sequence[Group]) -> bool:
@@ -239,23 +271,24 @@ def _cell(parts: Sequence[list[Word]], page: int) -> CellDraft:
     return CellDraft([Line(words, page) for words in parts if words])
 
 
-def _columns_are_filled(rows: Sequence[RowDraft], count: int) -> bool:
+def _columns_are_filled(rows: Sequence[RowDraft], count: int, headed: bool) -> bool:
+    """Whether every column has a head or is filled in many rows."""
     for column in range(count):
+        if headed and rows[0].cells[column].lines:
+            continue
         filled = sum(1 for row in rows if row.cells[column].lines)
         if filled < COLUMN_FILL * len(rows):
             return False
     return True
 
 
-def _is_headed(rows: Sequence[RowDraft], across: Sequence[Box]) -> bool:
-    """Whether the first row is set in bold, unlike those below, or a rule is drawn under it.
+def _is_ruled_off(rows: Sequence[RowDraft], across: Sequence[Box]) -> bool:
+    """Whether a rule is drawn under the first row.
 
-    Without a head, two columns are terms and what they mean.
+    Two columns without any head are terms and what they mean.
     """
     first = [line for cell in rows[0].cells for line in cell.lines]
     second = [line for cell in rows[1].cells for line in cell.lines]
-    if all(line.bold for line in first) and not all(line.bold for line in second):
-        return True
     low, high = max(line.base for line in first), min(line.base for line in second)
     left, right = min(line.left for line in first), max(line.right for line in first)
     return any(low <= rule[1] <= high and rule[0] <= left + 3 and rule[2] >= right - 3 for rule in across)

@@ -8,9 +8,10 @@ from refdesk.documents.convert.pdf.blocks import Draft, Drafting
 from refdesk.documents.convert.pdf.code import code_text, wrap_place
 from refdesk.documents.convert.pdf.layout import Line
 from refdesk.documents.convert.pdf.measures import Measures
+from refdesk.documents.convert.pdf.reading import PageContent
 from refdesk.documents.convert.pdf.tables import CAPTION, finished
 from refdesk.documents.convert.pdf.text import Vocabulary, learn, without_breaks
-from refdesk.documents.model import MAX_HEADING_LEVEL, Block, Code, Heading, ListItem, Paragraph, Picture
+from refdesk.documents.model import MAX_HEADING_LEVEL, Block, Code, Heading, ListItem, Paragraph, Picture, Place
 
 CAPTION_LINES = 6
 """A longer paragraph that starts with `Table 3` talks about the table."""
@@ -27,10 +28,12 @@ class Assembly:
         self._measures = measures
         self._breaks_code = breaks_code
         self._vocabulary: Vocabulary = set()
+        self._sizes: dict[int, tuple[float, float]] = {}
         self._blocks: list[Block] = []
 
-    def learn(self, lines: Iterable[Line]) -> None:
-        """Note the words that hyphenation will be mended with."""
+    def learn(self, page: PageContent, lines: Iterable[Line]) -> None:
+        """Note a page's size, and the words that hyphenation will be mended with."""
+        self._sizes[page.number] = (page.width, page.height)
         learn(self._vocabulary, lines)
 
     def finish_all_but_last(self) -> None:
@@ -53,11 +56,11 @@ class Assembly:
         return wrap_place(self._drafting.prose_reach, self._drafting.code_reach, self._measures.body_size)
 
     def _block(self, draft: Draft, wrap_at: float | None) -> Block:
+        place = self._on_page(draft.place)
         if draft.table:
-            return finished(draft.table, self._vocabulary)
+            return finished(draft.table, self._vocabulary, place)
         if draft.kind == "picture":
-            return Picture(without_breaks(draft.lines, self._vocabulary)[0], draft.place)
-        place = draft.place
+            return Picture(without_breaks(draft.lines, self._vocabulary)[0], place)
         if draft.kind == "code":
             return Code(code_text(draft.lines, wrap_at), place=place)
         text, spans = without_breaks(draft.text_lines(), self._vocabulary)
@@ -66,6 +69,13 @@ class Assembly:
         if draft.kind == "item":
             return ListItem(text, spans, draft.level, draft.ordered, draft.number, place)
         return Paragraph(text, spans, draft.role, place)
+
+    def _on_page(self, place: Place) -> Place:
+        """The place with its box cut to the page."""
+        width, height = self._sizes[place.page]
+        left, top, right, bottom = place.box or (0.0, 0.0, width, height)
+        left, top = min(max(left, 0.0), width), min(max(top, 0.0), height)
+        return Place(place.page, (left, top, min(max(right, left), width), min(max(bottom, top), height)))
 
 
 def _with_captions(drafts: list[Draft]) -> list[Draft]:

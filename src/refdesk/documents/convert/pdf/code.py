@@ -1,15 +1,45 @@
-"""Lines of code with their indentation and empty lines, both read from where the letters stand."""
+"""Code: which lines are, and how they read with indentation and empty lines, both taken from where letters stand."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Container, Mapping, Sequence
 from itertools import pairwise
 from statistics import median
 
 from refdesk.documents.convert.pdf.layout import Line
+from refdesk.documents.convert.pdf.lists import SURE_BULLETS
+from refdesk.documents.convert.pdf.measures import PARAGRAPH_GAP, Measures
+
+CODE_SHARE = 0.9
+"""Of a line's letters in fixed pitch: the rest are prompts, arrows and line-end signs."""
+
+CODE_COMPANY = 0.25
+"""Of a line's letters in fixed pitch, when it starts with one and code stands right above it."""
+
+PROSE_SHARE = 0.45
+"""Of a line's letters in fixed pitch: with fewer, a line is running text."""
+
+CODE_STEP = 1.1
+"""Of the usual baseline distance: lines of one block of code stand no further apart, but for empty lines."""
+
+FEW_LINES = 2
+"""A stretch no longer than this may be a term or a piece of a paragraph; a longer one is code."""
+
+TERM_INDENT = 1.0
+"""Of the letter size: a definition is set in by so much under its term."""
+
+TERM_GAP = 3.0
+"""Of the usual baseline distance: a definition starts no further below its term."""
+
+INLINE_SLACK = 0.6
+"""Of the letter size: a line that lacks no more than this and a word is full."""
 
 MAX_EMPTY_LINES = 3
 """In a row; more white than that is space around a block."""
+
+MAX_COLUMN = 250
+"""Spaces before a word; a page is never wider."""
 
 NEAR_EDGE = 4.0
 """Of the letter size: when no line of code comes so near to the text's right edge, none was broken there."""
@@ -17,38 +47,119 @@ NEAR_EDGE = 4.0
 CONTINUED = ("←-", "←↩", "↩", "⤶", "↵")
 """Signs that typesetters put at the end of a line of code that they had to break."""
 
-MAX_COLUMN = 250
-"""Spaces before a word; a page is never wider."""
+_ADDRESS = re.compile(r"[<(]?(?:(?:https?|ftp|mailto):\S+|[\w.+-]+@[\w-]+(?:\.[\w-]+)+)[>).,;]*", re.I)
+"""A link or a mail address alone on its line: set in fixed pitch by habit."""
+
+
+def code_lines(
+    lines: Sequence[Line], headings: Container[int], limits: Mapping[int, float], measures: Measures
+) -> set[int]:
+    """The ids of the lines that are code."""
+    fixed = [line.fixed >= CODE_SHARE and id(line) not in headings and _may_be_code(line) for line in lines]
+    for place in range(1, len(lines)):
+        if fixed[place - 1] and not fixed[place] and _goes_on(lines[place - 1], lines[place], measures):
+            fixed[place] = True
+    found: set[int] = set()
+    term_lefts: set[int] = set()
+    for start, end in _stretches(fixed):
+        if _is_inline(lines, start, end, limits, measures) or _is_among_prose(lines, start, end, measures):
+            continue
+        first = _after_terms(lines, start, end, measures)
+        if first > start:
+            term_lefts.add(round(lines[start].left))
+        elif end == len(lines) and end - start <= FEW_LINES and round(lines[start].left) in term_lefts:
+            continue  # terms whose definition stands on the next page
+        found.update(map(id, lines[first:end]))
+    return found
+
+
+def _may_be_code(line: Line) -> bool:
+    """An item is none, nor is an element that is tagged as a paragraph, even when it is all in fixed pitch."""
+    if line.words[0].text in SURE_BULLETS or _ADDRESS.fullmatch(line.text):
+        return False
+    return line.tag is None or line.tag.kind == "container"
+
+
+def _goes_on(above: Line, line: Line, measures: Measures) -> bool:
+    """Whether a line of mixed type belongs to the code above it, such as one with a comment in roman."""
+    near = 0 < line.base - above.base < PARAGRAPH_GAP * measures.leading * above.size
+    return near and line.fixed >= CODE_COMPANY and line.words[0].font.fixed and _may_be_code(line)
+
+
+def _stretches(flags: Sequence[bool]) -> list[tuple[int, int]]:
+    edges = [0, *(place for place in range(1, len(flags)) if flags[place] != flags[place - 1]), len(flags)]
+    return [(start, end) for start, end in pairwise(edges) if end > start and flags[start]]
+
+
+def _is_inline(lines: Sequence[Line], start: int, end: int, limits: Mapping[int, float], measures: Measures) -> bool:
+    """Whether the stretch is a piece of code inside of a paragraph that happens to fill whole lines."""
+    if end - start > FEW_LINES or not start:
+        return False
+    above, first = lines[start - 1], lines[start]
+    near = 0 < first.base - above.base < PARAGRAPH_GAP * measures.leading * above.size
+    flush = _is_under(above, first)
+    word = first.words[0]
+    full = above.right + (word.right - word.left) + INLINE_SLACK * first.size >= limits[above.column]
+    return near and flush and full
+
+
+def _is_among_prose(lines: Sequence[Line], start: int, end: int, measures: Measures) -> bool:
+    """Whether neither white nor an indent sets the stretch apart from the text around it."""
+    if end - start > FEW_LINES:
+        return False
+    above = start > 0 and _adjoins(lines[start - 1], lines[start], measures)
+    below = end < len(lines) and _adjoins(lines[end - 1], lines[end], measures)
+    return above or below
+
+
+def _adjoins(upper: Line, lower: Line, measures: Measures) -> bool:
+    near = 0 < lower.base - upper.base <= CODE_STEP * measures.leading * max(upper.size, lower.size)
+    return near and (_is_under(upper, lower) or abs(upper.left - lower.left) < 2)
+
+
+def _is_under(above: Line, line: Line) -> bool:
+    """Whether a line starts where the one above does, or where its text does behind a marker."""
+    return any(abs(word.left - line.left) < 2 for word in above.words[:2])
+
+
+def _after_terms(lines: Sequence[Line], start: int, end: int, measures: Measures) -> int:
+    """Where the code of a stretch starts behind the terms that it may open with.
+
+    A term stands further left than what defines it, be that text or more code, and is set apart from it.
+    """
+    first = lines[start]
+    level = next((at for at in range(start, end) if abs(lines[at].left - first.left) >= 2), end)
+    if level == len(lines):
+        return start
+    last, below = lines[level - 1], lines[level]
+    step = (below.base - last.base) / (measures.leading * last.size)
+    if below.left < last.left + TERM_INDENT * last.size or not 0 < step < TERM_GAP:
+        return start
+    if level == end:
+        return end
+    return level if step > CODE_STEP and level - start <= FEW_LINES else start
+
+
+def wrap_place(prose_reach: float, code_reach: float, size: float) -> float | None:
+    """Where long lines of code were broken: at the right edge of the text, which some come near and none crosses."""
+    return code_reach if prose_reach - NEAR_EDGE * size <= code_reach <= prose_reach + 2 else None
 
 
 def code_text(lines: Sequence[Line], wrap_at: float | None = None) -> str:
-    """The code, column by column as it stands on the page; `wrap_at` is where lines were broken to fit, if they were."""
+    """The code as it stands on the page, column by column; lines that were broken at `wrap_at` are made whole."""
     pitch = _pitch(lines)
     margin = min(line.left for line in lines)
     step = _line_step(lines)
     written = [_spaced(lines[0], margin, pitch)]
     for above, line in pairwise(lines):
-        if written[-1].endswith(CONTINUED):
-            written[-1] = _trimmed(written[-1]) + " " + line.text
-            continue
-        if wrap_at and _was_wrapped(above, line, margin, pitch, wrap_at):
-            written[-1] += ("" if written[-1].endswith("-") else " ") + line.text
-            continue
-        if above.page == line.page and line.base > above.base:
-            empty = round((line.base - above.base) / step) - 1
-            written += [""] * max(0, min(empty, MAX_EMPTY_LINES))
-        written.append(_spaced(line, margin, pitch))
+        if sign := next((sign for sign in CONTINUED if written[-1].endswith(sign)), None):
+            written[-1] = f"{written[-1].removesuffix(sign).rstrip()} {line.text}"
+        elif wrap_at and _was_wrapped(above, line, margin, pitch, wrap_at):
+            written[-1] += line.text if written[-1].endswith("-") else f" {line.text}"
+        else:
+            written += [""] * _empty_lines(above, line, step)
+            written.append(_spaced(line, margin, pitch))
     return "\n".join(written)
-
-
-def wrap_place(prose_reach: float, code_reach: float, size: float) -> float | None:
-    """Where long lines of code were broken: at the right edge of the text, which some come near and none crosses."""
-    near = NEAR_EDGE * size
-    return code_reach if prose_reach - near <= code_reach <= prose_reach + 2 else None
-
-
-def _trimmed(text: str) -> str:
-    return next(text.removesuffix(sign) for sign in CONTINUED if text.endswith(sign)).rstrip()
 
 
 def _was_wrapped(above: Line, line: Line, margin: float, pitch: float, wrap_at: float) -> bool:
@@ -60,6 +171,12 @@ def _was_wrapped(above: Line, line: Line, margin: float, pitch: float, wrap_at: 
     return above.right + (breakable + 1) * pitch > wrap_at + pitch / 2
 
 
+def _empty_lines(above: Line, line: Line, step: float) -> int:
+    if above.page != line.page or line.base <= above.base:
+        return 0
+    return max(0, min(round((line.base - above.base) / step) - 1, MAX_EMPTY_LINES))
+
+
 def _pitch(lines: Sequence[Line]) -> float:
     """The width of one letter."""
     widths = [
@@ -68,7 +185,7 @@ def _pitch(lines: Sequence[Line]) -> float:
         for word in line.words
         if word.font.fixed and word.text
     ]
-    return median(widths) if widths else 0.5 * lines[0].size
+    return max(median(widths), 0.5) if widths else 0.5 * lines[0].size
 
 
 def _line_step(lines: Sequence[Line]) -> float:
@@ -88,9 +205,5 @@ def _spaced(line: Line, margin: float, pitch: float) -> str:
             text += word.text
             continue
         column = min(round((word.left - margin) / pitch), MAX_COLUMN)
-        if text:
-            text += " " * max(1, column - len(text))
-        else:
-            text = " " * max(0, column)
-        text += word.text
+        text += " " * max(column - len(text), 1 if text else 0) + word.text
     return text

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from refdesk.documents.convert.pdf.layout import Line
 
-CONTENTS_LINES = 5
+CONTENTS_LINES = 3
 """Lines with leaders that make a page a contents page."""
 
 _LEADERS = re.compile(r"(?:\.\s?){4,}|(?:…\s?){2,}|(?:·\s?){4,}")

@@ -67,7 +67,7 @@ class _Conversion:
             for page in survey.read(batch):
                 self._note(page.content)
                 drafting.take(_page_lines(page, survey))
-                assembly.learn(page.lines)
+                assembly.learn(page.content, page.lines)
             assembly.finish_all_but_last()
             self._source.progress(len(self._pages), self._last - self._first + 1, self._doing())
         return self._described(assembly)
@@ -119,7 +119,9 @@ def _wanted(source: Source, total: int) -> tuple[int, int]:
         return 0, min(total, MAX_PAGES) - 1
     first, last = source.pages.first, min(source.pages.last, total)
     if not 1 <= first <= last:
-        raise CannotConvert(f"{source.name} has pages 1 to {total}; pages {first} to {source.pages.last} are not among them.")
+        raise CannotConvert(
+            f"{source.name} has pages 1 to {total}; pages {first} to {source.pages.last} are not among them."
+        )
     return first - 1, min(last, first - 1 + MAX_PAGES) - 1
 
 
@@ -133,7 +135,8 @@ def _page_lines(page: ReadPage, survey: Survey) -> PageLines:
     starts = {id(inside[0]): table for table, inside in found if inside}
     taken = frozenset(id(line) for _, inside in found for line in inside)
     headings = page.headings | survey.styled_headings(page, taken)
-    return PageLines(page.lines, headings, starts, taken, _pictures(page.content), page.content.height)
+    content = page.content
+    return PageLines(content.number, content.height, page.lines, headings, starts, taken, _pictures(content))
 
 
 def _tables(page: ReadPage, survey: Survey) -> list[tuple[TableDraft, Sequence[Line]]]:

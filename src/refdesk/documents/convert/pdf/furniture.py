@@ -18,6 +18,9 @@ BAND = 3.0
 REPEATS = 3
 """Pages on which a line must stand at the same place; in a document of two or three pages, two are enough."""
 
+CLOSE = 1.6
+"""Of the letter size: running heads keep further from the text than this."""
+
 MARGIN = 0.14
 """Of the page's height: headers and footers stand within it."""
 
@@ -36,6 +39,8 @@ class PageEdge:
     page: int
     height: float
     lines: tuple[Line, ...]
+    body: Sequence[Line]
+    """All lines of the page, those at its edges included."""
 
 
 def edge_of(page: int, height: float, lines: Sequence[Line]) -> PageEdge:
@@ -51,6 +56,7 @@ def edge_of(page: int, height: float, lines: Sequence[Line]) -> PageEdge:
             for line in lines
             if round(line.base) in outermost and not margin < line.base < height - margin and len(line.text) < 200
         ),
+        lines,
     )
 
 
@@ -74,7 +80,11 @@ class Furniture:
 
     def lines(self, edge: PageEdge) -> set[int]:
         """The ids of those of a page's lines that are furniture."""
-        found = {id(line) for line in edge.lines if self._repeats(line) or self._counts(line)}
+        counted = {id(line) for line in edge.lines if self._counts(line)}
+        found = counted | {id(line) for line in edge.lines if self._repeats(line)}
+        for line in sorted(edge.lines, key=_base, reverse=True):
+            if id(line) in found and id(line) not in counted and _is_close_to_text(line, edge, found):
+                found.remove(id(line))
         return found | {id(line) for line in _outermost(edge) if _PAGE_NUMBER.fullmatch(line.text)}
 
     def _repeats(self, line: Line) -> bool:
@@ -82,6 +92,18 @@ class Furniture:
 
     def _counts(self, line: Line) -> bool:
         return any(self._offsets[place] >= self._needed for place in _offset_keys(line))
+
+
+def _base(line: Line) -> float:
+    return line.base
+
+
+def _is_close_to_text(line: Line, edge: PageEdge, found: set[int]) -> bool:
+    """Whether a line on top of the page belongs to what follows it, as the head of a table on every page does."""
+    if line.base > edge.height / 2:
+        return False
+    below = [other.base for other in edge.body if other.base > line.base + 1 and id(other) not in found]
+    return min(below, default=edge.height) - line.base < CLOSE * line.size
 
 
 def _outermost(edge: PageEdge) -> list[Line]:

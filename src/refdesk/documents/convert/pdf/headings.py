@@ -51,9 +51,7 @@ Found = dict[int, tuple[int, int]]
 
 def tagged_headings(lines: Sequence[Line]) -> Found:
     """The lines whose structure element is a heading."""
-    return {
-        id(line): (line.tag.level, line.tag.block) for line in lines if line.tag and line.tag.kind == "heading"
-    }
+    return {id(line): (line.tag.level, line.tag.block) for line in lines if line.tag and line.tag.kind == "heading"}
 
 
 def outlined(lines: Sequence[Line], entries: Sequence[Entry], height: float) -> Found:
@@ -206,9 +204,10 @@ class HeadingStyles:
     def level_of(self, line: Line) -> int | None:
         """The level of a candidate; None when its style is none of a heading's."""
         style = style_of(line, self._measures)
+        if self._told and line.size < LARGER * self._measures.body_size:
+            return None  # where there is an outline, it leaves out no more than what is set as large as its headings
         if self._told_only:
-            larger = line.size >= LARGER * self._measures.body_size
-            return self._told[style].most_common(1)[0][0] if larger and style in self._told else None
+            return self._told[style].most_common(1)[0][0] if style in self._told else None
         if self._ranks is None:
             self._ranks = _ranked(self._seen)
         rank = self._ranks.get(style)

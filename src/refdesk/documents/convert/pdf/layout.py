@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby, pairwise
+from statistics import median
 
 from refdesk.documents.convert.pdf.fonts import Font
 from refdesk.documents.convert.pdf.reading import PageContent, Word
@@ -20,6 +21,9 @@ ASCENT = 0.8
 
 DESCENT = 0.25
 """Of the letter size: how far letters fall below the baseline."""
+
+BULLET_REACH = 3.0
+"""Of the letter size: how far before its line a bullet may be drawn."""
 
 WIDE_GAP = 1.5
 """Of the letter size: justified text never opens its spaces so far, so that what follows is another cell or column."""
@@ -44,6 +48,9 @@ COLUMN_ROWS = 8
 
 COLUMN_FILL = 0.55
 """Of a column's width: running text fills it on average, cells of a table do not."""
+
+COLUMN_EMS = 11.0
+"""Letter sizes: lines of a column of text are so long on average, whatever the script; cells are shorter."""
 
 CROSSING_ROWS = 0.25
 """Of all rows: titles, abstracts and wide figures may cross a gutter."""
@@ -216,7 +223,20 @@ def lines_of(content: PageContent, known_gutters: Sequence[float] = ()) -> list[
     if content.tags:
         for line in lines:
             _tag(line, content.tags)
+    elif content.dots:
+        _find_bullets(lines, content.dots)
     return lines
+
+
+def _find_bullets(lines: Sequence[Line], dots: Sequence[Box]) -> None:
+    """Mark the lines before which a dot is drawn; a page with more dots than lines is a plot."""
+    if len(dots) > 2 * len(lines):
+        return
+    for left, top, right, bottom in dots:
+        for line in lines:
+            beside = line.left - BULLET_REACH * line.size < left and right < line.left
+            if beside and line.top < (top + bottom) / 2 < line.base:
+                line.bullet = True
 
 
 def _tag(line: Line, tags: Tags) -> None:
@@ -237,7 +257,8 @@ def gutters_of(rows: Sequence[list[Word]]) -> list[float]:
         return []
     spans = [[_extent(piece) for piece in pieces_of(row, COLUMN_GAP)] for row in rows]
     candidates = _white_strips(spans)
-    return candidates if candidates and _is_running_text(spans, candidates) else []
+    size = median(row[0].size for row in rows)
+    return candidates if candidates and _is_running_text(spans, candidates, size) else []
 
 
 def common_gutters(pages: Sequence[Sequence[float]]) -> list[float]:
@@ -299,7 +320,7 @@ def _whitest(stretch: Sequence[tuple[int, int]]) -> list[float]:
     return [(best[0] + best[1]) / 2] if best[1] - best[0] >= GUTTER else []
 
 
-def _is_running_text(spans: Sequence[Sequence[tuple[float, float]]], gutters: Sequence[float]) -> bool:
+def _is_running_text(spans: Sequence[Sequence[tuple[float, float]]], gutters: Sequence[float], size: float) -> bool:
     """Whether the columns between gutters are filled as prose fills them, all of them, and about alike."""
     columns: list[list[tuple[float, float]]] = [[] for _ in range(len(gutters) + 1)]
     for row in spans:
@@ -313,13 +334,18 @@ def _is_running_text(spans: Sequence[Sequence[tuple[float, float]]], gutters: Se
             columns[column].append(part)
     if min(map(len, columns)) < COLUMN_ROWS:
         return False
-    widths = [max(right for _, right in column) - min(left for left, _ in column) for column in columns]
+    widths = [_usual_reach(column) - min(left for left, _ in column) for column in columns]
     if min(widths) < 0.5 * max(widths):
         return False
     return all(
-        sum(right - left for left, right in column) >= COLUMN_FILL * width * len(column)
+        sum(right - left for left, right in column) >= max(COLUMN_FILL * width, COLUMN_EMS * size) * len(column)
         for column, width in zip(columns, widths, strict=True)
     )
+
+
+def _usual_reach(column: Sequence[tuple[float, float]]) -> float:
+    """Where all but the longest tenth of the lines have ended: some run over the edge."""
+    return sorted(right for _, right in column)[(9 * len(column)) // 10]
 
 
 def _by_column(rows: Sequence[list[Word]], gutters: Sequence[float]) -> list[tuple[int, list[Word]]]:

@@ -11,6 +11,15 @@ from refdesk.documents.convert.pdf.layout import Line
 DEFAULT_LEADING = 1.2
 """Baseline distance over letter size where a document is too short to measure it."""
 
+COMMON_STEP = 0.5
+"""Of the count of the commonest distance: what occurs so often is common too."""
+
+LEAST_STEP = 0.9
+"""Of the letter size: lines nearer than that overlap and are no paragraph."""
+
+PARAGRAPH_GAP = 1.28
+"""Of the usual distance between baselines: a wider step opens a paragraph."""
+
 
 @dataclass(frozen=True, slots=True)
 class Measures:
@@ -32,11 +41,23 @@ def measure(pages: Iterable[Sequence[Line]]) -> Measures:
             if line.fixed < 0.5:
                 sizes[round(line.size * 4) / 4] += len(line.text)
                 lefts[round(line.left)] += len(line.text)
-                if above and abs(above.size - line.size) < 0.3 and 0 < line.base - above.base < 2.5 * line.size:
+                if (
+                    above
+                    and abs(above.size - line.size) < 0.3
+                    and LEAST_STEP * line.size < line.base - above.base < 2.5 * line.size
+                ):
                     steps[round((line.base - above.base) / line.size, 2)] += 1
             above = line
     return Measures(
         sizes.most_common(1)[0][0] if sizes else 10.0,
-        steps.most_common(1)[0][0] if steps else DEFAULT_LEADING,
+        _usual_step(steps),
         float(lefts.most_common(1)[0][0]) if lefts else 72.0,
     )
+
+
+def _usual_step(steps: Counter[float]) -> float:
+    """The least of the common distances: lines of a paragraph are nearer to each other than paragraphs."""
+    if not steps:
+        return DEFAULT_LEADING
+    often = COMMON_STEP * max(steps.values())
+    return min(step for step, count in steps.items() if count >= often)

@@ -81,6 +81,6 @@ def _value(document: Any, key: str) -> str:
 
 
 def _language(document: Any) -> str:
-    buffer = ctypes.create_string_buffer(128)
-    size = min(raw.FPDFCatalog_GetLanguage(document.raw, buffer, len(buffer)), len(buffer))
-    return buffer.raw[: max(size - 2, 0)].decode("utf-16-le", "ignore").strip()
+    units = (ctypes.c_ushort * 64)()
+    size = min(raw.FPDFCatalog_GetLanguage(document.raw, units, ctypes.sizeof(units)), ctypes.sizeof(units))
+    return bytes(units)[: max(size - 2, 0)].decode("utf-16-le", "ignore").strip()

@@ -79,7 +79,7 @@ class Column:
         size = ctypes.sizeof(self._kind) * self._width
         self._buffer = (self._kind * (self._width * rows))()
         self._rows = [ctypes.byref(self._buffer, size * row) for row in range(rows)]
-        self._view = memoryview(self._buffer).cast("B").cast(self._kind._type_)
+        self._view: Any = memoryview(self._buffer).cast("B").cast(self._kind._type_)
 
     def fill(self, function: Callable[..., Any], handle: Handle, indices: Sequence[int]) -> list[float]:
         """The results of `function(handle, index, place)` for every index, one after the other."""
@@ -87,7 +87,8 @@ class Column:
             self._grow(2 * len(indices))
         for _ in map(function, repeat(handle), indices, self._rows):
             pass
-        return self._view[: self._width * len(indices)].tolist()
+        values: list[float] = self._view[: self._width * len(indices)].tolist()
+        return values
 
 
 boxes = Column(ctypes.c_float, 4)

@@ -12,7 +12,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import repeat
+from itertools import pairwise, repeat
 from typing import Any
 
 from refdesk.documents.convert.pdf import pdfium
@@ -32,8 +32,17 @@ MAX_SEGMENTS = 400
 MAX_FORM_DEPTH = 6
 """Drawings within drawings; real files nest two or three deep."""
 
+FARTHEST = 1e5
+"""Points; what claims to stand further away, or nowhere, is not on the page."""
+
+OVERFLOW = 2.0
+"""Page widths: a line that starts on the page is read so far, since long lines of code run off its edge."""
+
 RULE_THICKNESS = 3.0
 """Points; what is thinner and long is a ruling line, not an area."""
+
+DEFAULT_SIZE = 10.0
+"""Points; for letters whose stated size makes no sense."""
 
 RULE_LENGTH = 8.0
 """Points; shorter strokes are parts of glyphs, fractions and logos."""
@@ -201,7 +210,7 @@ class _Reader:
         level = _direction(self._frame, a, b) == 0
         height = size * math.hypot(c, d)
         mark = pdfium.get_mark_id(handle) if self._tagged and handle else -1
-        return _Run(self._font(handle), height if 0 < height < 1000 else 0.0, base, mark, level)
+        return _Run(self._font(handle), height if 0.5 < height < 1000 else DEFAULT_SIZE, base, mark, level)
 
     def _font(self, text_object: int) -> Font:
         handle = pdfium.get_font(text_object) if text_object else 0
@@ -222,26 +231,21 @@ class _Reader:
         """Words from tokens; a box is (left, top, right, bottom) in the page's own space."""
         words = self._content.words
         frame, width, height = self._frame, self._frame.width, self._frame.height
-        upright, x_shift = frame.quarters == 0, frame.left
-        at = 0
-        previous_end = -1
+        upright, shift = frame.quarters == 0, frame.left
+        at, previous_end, kept_base = 0, -1, -1.0
         for start, end, run in zip(starts, ends, runs, strict=True):
             if upright:
-                left, right = start_boxes[at] - x_shift, end_boxes[at + 2] - x_shift
+                left, right = start_boxes[at] - shift, end_boxes[at + 2] - shift
                 if right < left:  # written from right to left
-                    left, right = end_boxes[at] - x_shift, start_boxes[at + 2] - x_shift
+                    left, right = end_boxes[at] - shift, start_boxes[at + 2] - shift
             else:
                 left, right = _span(frame, start_boxes[at : at + 4], end_boxes[at : at + 4])
             at += 4
-            if run.level and -1 < left < width and right > left and 0 <= run.base <= height + run.size:
-                token = text[start:end]
-                if token[-1] in HYPHENS:
-                    token = token[:-1] + "-"
-                if not token.isascii():
-                    token = token.translate(_LIGATURES)
-                words.append(
-                    Word(token, left, right, run.base, run.size or 10.0, run.font, run.mark, start == previous_end)
-                )
+            reach = width * OVERFLOW if run.base == kept_base else width
+            if run.level and -1 < left < reach and left < right < FARTHEST and 0 <= run.base <= height + run.size:
+                kept_base = run.base
+                token = _clean(text[start:end])
+                words.append(Word(token, left, right, run.base, run.size, run.font, run.mark, start == previous_end))
             previous_end = end
 
     def _read_objects(self) -> None:
@@ -278,6 +282,8 @@ class _Reader:
 
     def _take_shape(self, box: Box) -> None:
         left, top, right, bottom = box
+        if not (-FARTHEST < left <= right < FARTHEST and -FARTHEST < top <= bottom < FARTHEST):
+            return
         width, height = right - left, bottom - top
         content = self._content
         if height <= RULE_THICKNESS and width >= RULE_LENGTH:
@@ -300,7 +306,7 @@ class _Reader:
         if whole is not None:
             points = [whole.apply(*point) for point in points]
         seen = [self._frame.point(*point) for point in points]
-        for (x, y), (other_x, other_y) in zip(seen, seen[1:], strict=False):
+        for (x, y), (other_x, other_y) in pairwise(seen):
             if abs(x - other_x) <= RULE_THICKNESS or abs(y - other_y) <= RULE_THICKNESS:
                 self._take_shape((min(x, other_x), min(y, other_y), max(x, other_x), max(y, other_y)))
 
@@ -410,6 +416,13 @@ def _text_of(text_page: pdfium.Handle) -> str:
     if len(text) == count:
         return text
     return "".join(map(_character, map(pdfium.get_unicode, repeat(text_page), range(count))))
+
+
+def _clean(token: str) -> str:
+    """A word without what typesetting put into it."""
+    if token[-1] in HYPHENS:
+        token = token[:-1] + "-"
+    return token if token.isascii() else token.translate(_LIGATURES)
 
 
 def _character(code: int) -> str:

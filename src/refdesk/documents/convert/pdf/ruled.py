@@ -183,7 +183,9 @@ def _split(cells: list[CellDraft]) -> list[RowDraft]:
         return [RowDraft(cells)]
     return [
         RowDraft([_between(cell, top, bottom) for cell in cells])
-        for top, bottom in zip([-1e9, *(base - 2 for base in bases[1:])], [*(base - 2 for base in bases[1:]), 1e9], strict=True)
+        for top, bottom in zip(
+            [-1e9, *(base - 2 for base in bases[1:])], [*(base - 2 for base in bases[1:]), 1e9], strict=True
+        )
     ]
 
 

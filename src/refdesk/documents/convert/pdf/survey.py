@@ -20,10 +20,10 @@ from refdesk.documents.convert.pdf.measures import Measures, measure
 from refdesk.documents.convert.pdf.outline import Entry
 from refdesk.documents.convert.pdf.reading import PageContent, read_page
 
-SAMPLE_SPREAD = 8
+SAMPLE_SPREAD = 6
 """Pages taken from all over a document for its usual letter size; more change nothing."""
 
-SAMPLE_NEIGHBOURS = 4
+SAMPLE_NEIGHBOURS = 3
 """Pages taken before and after those that are wanted, for what repeats on left and on right pages."""
 
 SAMPLE_WHOLE = 40
@@ -61,16 +61,18 @@ class Survey:
         for index, page in self._kept.items():
             self._furniture.learn(edge_of(page.number, page.height, lines[index]))
         self._lines = lines
-        self._styles = HeadingStyles(self.measures, told_only=self.has_outline)
-        for index in sample:
-            self._learn_headings(self._understood(self._kept[index], lines[index]))
+        understood = [self._understood(page, lines[index]) for index, page in self._kept.items()]
+        matched = any(page.headings for page in understood) or not self._entries
+        self._styles = HeadingStyles(self.measures, told_only=self.has_outline and matched)
+        for sampled in understood:
+            self._learn_headings(sampled)
         for index in sample:
             if not first <= index <= last:
                 del self._kept[index], self._lines[index]
 
     def read(self, indices: Iterable[int]) -> list[ReadPage]:
         """Read a batch of pages; what repeats among them is furniture too."""
-        pages = [(index, self._kept.pop(index, None) or self._read(index)) for index in indices]
+        pages = [(index, self._kept.pop(index) if index in self._kept else self._read(index)) for index in indices]
         batch: list[tuple[PageContent, list[Line]]] = []
         for index, page in pages:
             lines = self._lines.pop(index, None)
@@ -107,10 +109,12 @@ class Survey:
 
 
 def sample_of(first: int, last: int, total: int) -> list[int]:
-    """The pages to learn from, in order: the wanted ones as far as they are few, their neighbours, some from all over."""
+    """The pages to learn from, in order: the first of the wanted ones, their neighbours, and some from all over."""
     if total <= SAMPLE_WHOLE:
         return list(range(total))
-    wanted = range(max(0, first - SAMPLE_NEIGHBOURS), min(total, min(last, first + SAMPLE_WHOLE) + SAMPLE_NEIGHBOURS + 1))
+    wanted = range(
+        max(0, first - SAMPLE_NEIGHBOURS), min(total, min(last, first + SAMPLE_WHOLE) + SAMPLE_NEIGHBOURS + 1)
+    )
     step = total / SAMPLE_SPREAD
     spread = (int(step * (place + 0.5)) for place in range(SAMPLE_SPREAD))
     return sorted({*wanted[:SAMPLE_WHOLE], *spread})
@@ -120,7 +124,9 @@ def _outline(document: Any, first: int, last: int) -> tuple[bool, dict[int, Sequ
     """Whether the outline names the headings, and its entries by page, from the wanted pages and their neighbours."""
     found = outline.read(document, max(0, first - SAMPLE_NEIGHBOURS), last + SAMPLE_NEIGHBOURS)
     rich = found.total >= max(2, len(document) / PAGES_PER_ENTRY)
-    by_page = {page: list(group) for page, group in groupby(sorted(found.entries, key=_page), key=_page)}
+    by_page: dict[int, Sequence[Entry]] = {
+        page: list(group) for page, group in groupby(sorted(found.entries, key=_page), key=_page)
+    }
     return rich, by_page
 
 

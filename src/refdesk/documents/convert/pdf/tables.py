@@ -54,12 +54,10 @@ def extended(table: TableDraft, more: TableDraft) -> bool:
     if table.key and table.key == more.key:
         _join_tagged(table, more)
         return True
-    if table.key or more.key or not _same_columns(table, more):
+    repeats = _texts(more.rows[0]) == _texts(table.rows[0])
+    if table.key or more.key or not (_same_columns(table, more) or repeats):
         return False
-    rows = more.rows
-    if rows and table.rows and _texts(rows[0]) == _texts(table.rows[0]):
-        rows = rows[1:]
-    table.rows += rows
+    table.rows += more.rows[repeats:]
     return True
 
 
@@ -84,7 +82,7 @@ def _texts(row: RowDraft) -> list[str]:
     return [" ".join(line.text for line in cell.lines) for cell in row.cells]
 
 
-def finished(table: TableDraft, vocabulary: Vocabulary) -> Table:
+def finished(table: TableDraft, vocabulary: Vocabulary, place: Place) -> Table:
     """The table with every cell at its place in the grid."""
     cells: list[Cell] = []
     taken: set[tuple[int, int]] = set()
@@ -102,7 +100,7 @@ def finished(table: TableDraft, vocabulary: Vocabulary) -> Table:
             column += cell.column_span
     columns = max((cell.column + cell.column_span for cell in cells), default=0)
     caption = plain_text(table.caption, vocabulary)
-    return Table(tuple(cells), len(table.rows), columns, caption, Place(table.page, table.box))
+    return Table(tuple(cells), len(table.rows), columns, caption, place)
 
 
 def tagged_tables(words: Sequence[Word], tags: Tags, page: int) -> list[TableDraft]:
@@ -117,7 +115,10 @@ def tagged_tables(words: Sequence[Word], tags: Tags, page: int) -> list[TableDra
 
 
 def _tagged_table(key: int, rows: dict[int, dict[int, tuple[CellTag, list[Word]]]], page: int) -> TableDraft:
-    drafts = [RowDraft([_tagged_cell(row.get(place), page) for place in range(max(row) + 1)], number) for number, row in rows.items()]
+    drafts = [
+        RowDraft([_tagged_cell(row.get(place), page) for place in range(max(row) + 1)], number)
+        for number, row in rows.items()
+    ]
     boxes = [line.box for row in drafts for cell in row.cells for line in cell.lines]
     drafts.sort(key=_row_top)
     return TableDraft(drafts, page, box_around(boxes), key)

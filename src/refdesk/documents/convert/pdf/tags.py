@@ -155,9 +155,7 @@ class _Walk:
         return _Element(handle, kind, path, _tag_of(handle, kind, path, above, children, cells, parent), children)
 
 
-def _tag_of(
-    handle: int, kind: str, path: int, above: Tag, children: int, cells: int, parent: _Element | None
-) -> Tag:
+def _tag_of(handle: int, kind: str, path: int, above: Tag, children: int, cells: int, parent: _Element | None) -> Tag:
     """What an element makes of the tag that it inherits."""
     if kind in INLINE or (kind == "NonStruct" and _is_leaf(handle, children)):
         return above
