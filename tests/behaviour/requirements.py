@@ -85,6 +85,17 @@ REQUIREMENTS = {
             "inbound/test_door.py::test_every_call_is_counted_and_no_made_up_name_becomes_a_label",
         ),
     ),
+    "P8": Requirement(
+        "Another service runs any tool for a user it names, and gets chunk windows; a missing trace id is made.",
+        (
+            "inbound/test_internal.py::test_a_tool_is_run_for_the_user_that_is_named",
+            "inbound/test_internal.py::test_a_missing_trace_id_is_made",
+            "inbound/test_internal.py::test_what_goes_wrong_has_a_status_a_code_and_the_trace",
+            "inbound/test_internal.py::test_every_tool_works_on_a_file_of_each_format",
+            "inbound/test_internal.py::test_a_key_acts_for_its_own_tenant_and_a_service_for_any",
+            "inbound/test_internal.py::test_chunk_windows_are_served_to_other_services",
+        ),
+    ),
     "P8a": Requirement(
         "A bare GET is refused at once, a bad id is never swallowed, and one id is in flight only once.",
         (
@@ -136,6 +147,36 @@ REQUIREMENTS = {
             "behaviour/test_every_way_in.py::test_a_document_is_read_by_its_id",
             "behaviour/test_every_way_in.py::test_a_value_outside_the_live_list_is_refused_with_the_list",
             "tools/test_documentation.py::test_another_tenants_document_answers_exactly_as_one_that_does_not_exist",
+        ),
+    ),
+    "reader": Requirement(
+        "A document is read in parts within a budget, a rate and a tenant.",
+        (
+            "tools/test_reader.py::test_a_section_is_read_with_its_subsections",
+            "tools/test_reader.py::test_text_is_cut_on_a_character_and_goes_on_from_there",
+            "tools/test_reader.py::test_pages_are_read_some_at_a_time",
+            "tools/test_reader.py::test_metadata_lists_sections_tags_and_tenant",
+            "tools/test_reader.py::test_passages_are_found_within_a_document",
+            "tools/test_reader.py::test_a_window_has_so_many_chunks_on_each_side",
+            "tools/test_reader.py::test_the_tools_that_a_caller_may_use_are_listed",
+            "tools/test_reader.py::test_a_document_can_be_read_only_so_often",
+            "tools/test_reader.py::test_another_tenants_document_answers_as_one_that_does_not_exist",
+            "tools/test_reader.py::test_a_blocked_keyword_is_not_handed_out",
+            "inbound/test_internal.py::test_one_desk_asks_another_process_for_its_windows",
+        ),
+    ),
+    "convert": Requirement(
+        "Files, bytes and URLs become documents with their structure, by a handle, and leave in three forms.",
+        (
+            "clients/test_documents.py::test_every_tool_works_on_a_file_of_each_format",
+            "clients/test_documents.py::test_progress_of_a_long_conversion_is_reported",
+            "tools/test_conversion.py::test_a_summary_says_what_the_document_is_and_how_to_read_on",
+            "tools/test_conversion.py::test_bytes_are_as_good_as_a_path_and_are_not_converted_again",
+            "tools/test_conversion.py::test_no_file_outside_the_roots_is_read",
+            "tools/test_conversion.py::test_no_internal_address_is_fetched",
+            "tools/test_conversion.py::test_every_tool_has_the_deadline_of_its_work",
+            "tools/test_conversion.py::test_a_docling_document_from_elsewhere_is_exported",
+            "documents/export/test_docling.py::test_any_document_is_valid_and_comes_back_as_it_was",
         ),
     ),
     "resources and prompts": Requirement(

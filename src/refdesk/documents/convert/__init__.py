@@ -9,9 +9,12 @@ from importlib import import_module
 
 from refdesk.documents.convert.formats import FORMATS, Format, format_of
 from refdesk.documents.convert.source import PageRange, Source
-from refdesk.documents.model import Document
+from refdesk.documents.model import Block, Document, Heading
 
 __all__ = ["FORMATS", "Format", "PageRange", "Source", "convert", "convert_source", "format_of"]
+
+NOTICES = frozenset(("note", "tip", "hint", "caution", "warning", "important", "danger"))
+"""What stands above a box and is not the title of a section."""
 
 
 def convert(data: bytes, name: str, *, pages: PageRange | None = None) -> Document:
@@ -23,5 +26,17 @@ def convert_source(source: Source, format: Format) -> Document:
     """The document in a source of a known format."""
     converter: Callable[[Source], Document] = import_module(f"{__name__}.{format.module}").convert
     document = converter(source)
-    digest = hashlib.sha256(source.data).hexdigest()
-    return replace(document, name=source.name, media_type=document.media_type or format.media_type, digest=digest)
+    return replace(
+        document,
+        blocks=tuple(map(_told_apart, document.blocks)),
+        name=source.name,
+        media_type=document.media_type or format.media_type,
+        digest=hashlib.sha256(source.data).hexdigest(),
+    )
+
+
+def _told_apart(block: Block) -> Block:
+    """A heading that only says "Note" belongs to a box, whatever the file makes of it."""
+    if isinstance(block, Heading) and block.text.strip(" :!").lower() in NOTICES:
+        return replace(block, is_notice=True)
+    return block
