@@ -14,28 +14,14 @@ import pytest
 from docling_core.types.doc.document import DoclingDocument
 
 from refdesk.app import Desk, open_desk
-from refdesk.calls import LOCAL, Answer, Call, Caller, LogLevel, TenantId
+from refdesk.calls import LOCAL, Answer, Call, LogLevel
 from refdesk.config import Config
 from refdesk.errors import InvalidArguments
 from tests.documents.web import answer, running_web
 from tests.real_files import OFFICE, REAL_FILES, RealFile
+from tests.tools.asking import OTHER, ask, failure
 
 pytestmark = pytest.mark.anyio
-
-OTHER = replace(LOCAL, tenant=TenantId("other"))
-
-
-async def convert(desk: Desk, tool: str, caller: Caller = LOCAL, **arguments: Any) -> dict[str, Any]:
-    answer = await desk.call(tool, arguments, caller=caller)
-    assert not answer.is_error, answer.text
-    summary: dict[str, Any] = answer.structured
-    return summary
-
-
-async def failure(desk: Desk, tool: str, caller: Caller = LOCAL, **arguments: Any) -> str:
-    answer = await desk.call(tool, arguments, caller=caller)
-    assert answer.is_error, answer.text
-    return answer.text
 
 
 def encoded(path: Path) -> str:
@@ -44,7 +30,7 @@ def encoded(path: Path) -> str:
 
 @pytest.mark.parametrize("real", REAL_FILES, ids=lambda real: real.path.name)
 async def test_a_file_of_each_format_is_converted_and_exported(converting: Desk, real: RealFile) -> None:
-    summary = await convert(converting, real.tool, file_path=str(real.path.relative_to(real.path.parents[1])))
+    summary = await ask(converting, real.tool, file_path=str(real.path.relative_to(real.path.parents[1])))
     assert summary["title"]
     assert summary["sections"] >= 1
     markdown = await converting.call("export_markdown", {"handle": summary["handle"], "max_tokens": 100_000})
@@ -68,16 +54,16 @@ async def test_a_summary_says_what_the_document_is_and_how_to_read_on(converting
 
 
 async def test_slides_and_sheets_are_pages(converting: Desk) -> None:
-    slides = await convert(converting, "convert_pptx", file_path="office/deck.pptx")
+    slides = await ask(converting, "convert_pptx", file_path="office/deck.pptx")
     assert (slides["pages"], slides["page_kind"]) == (5, "slide")
-    sheets = await convert(converting, "convert_xlsx", file_path="office/book.xlsx")
+    sheets = await ask(converting, "convert_xlsx", file_path="office/book.xlsx")
     assert sheets["page_kind"] == "sheet"
     assert sheets["sections"] >= sheets["pages"] >= 1
 
 
 async def test_bytes_are_as_good_as_a_path_and_are_not_converted_again(converting: Desk) -> None:
-    by_path = await convert(converting, "convert_docx", file_path="office/guide.docx")
-    by_bytes = await convert(
+    by_path = await ask(converting, "convert_docx", file_path="office/guide.docx")
+    by_bytes = await ask(
         converting, "convert_docx", content_base64=encoded(OFFICE / "guide.docx"), file_name="other.docx"
     )
     assert (by_path["cached"], by_bytes["cached"]) == (False, True)
@@ -86,28 +72,28 @@ async def test_bytes_are_as_good_as_a_path_and_are_not_converted_again(convertin
 
 async def test_the_same_bytes_wanted_twice_at_once_are_converted_once(converting: Desk) -> None:
     path = "office/guide.odt"
-    both = await asyncio.gather(*(convert(converting, "convert_docx", file_path=path) for _ in range(5)))
+    both = await asyncio.gather(*(ask(converting, "convert_docx", file_path=path) for _ in range(5)))
     assert sorted(summary["cached"] for summary in both) == [False, True, True, True, True]
 
 
 async def test_an_upload_and_a_file_uri_are_resources(converting: Desk, project: Path) -> None:
-    by_uri = await convert(converting, "convert_docx", resource=(project / "office" / "guide.rtf").as_uri())
+    by_uri = await ask(converting, "convert_docx", resource=(project / "office" / "guide.rtf").as_uri())
     async with converting.conversions.uploading() as file:
         file.write((OFFICE / "guide.rtf").read_bytes())
         file.flush()
         uri = await converting.conversions.keep_upload(LOCAL.tenant, file, "guide.rtf")
-    by_upload = await convert(converting, "convert_docx", resource=uri)
+    by_upload = await ask(converting, "convert_docx", resource=uri)
     assert by_upload["handle"] == by_uri["handle"]
     assert "no upload" in await failure(converting, "convert_docx", OTHER, resource=uri)
 
 
 async def test_another_tenant_does_not_find_the_document(converting: Desk) -> None:
-    handle = (await convert(converting, "convert_docx", file_path="office/guide.docx"))["handle"]
+    handle = (await ask(converting, "convert_docx", file_path="office/guide.docx"))["handle"]
     for tool in ("export_markdown", "export_html", "export_json"):
         unknown = await failure(converting, tool, OTHER, handle="doc-" + "a" * 26)
         theirs = await failure(converting, tool, OTHER, handle=handle)
         assert theirs.replace(handle, "?") == unknown.replace("doc-" + "a" * 26, "?")
-    mine_again = await convert(converting, "convert_docx", OTHER, file_path="office/guide.docx")
+    mine_again = await ask(converting, "convert_docx", OTHER, file_path="office/guide.docx")
     assert mine_again["cached"] is False
     assert mine_again["handle"] != handle
 
@@ -115,13 +101,13 @@ async def test_another_tenant_does_not_find_the_document(converting: Desk) -> No
 async def test_the_wrong_tool_names_the_right_one(converting: Desk) -> None:
     said = await failure(converting, "convert_pdf", file_path="office/guide.docx")
     assert said == "guide.docx is a Word document, not a PDF; call convert_docx for it."
-    await convert(converting, "convert_docx", file_path="office/guide.docx")
+    await ask(converting, "convert_docx", file_path="office/guide.docx")
     assert await failure(converting, "convert_pdf", file_path="office/guide.docx") == said
 
 
 async def test_the_content_tells_the_format_not_the_name(converting: Desk, project: Path) -> None:
     (project / "office" / "guide.docx").rename(project / "report.pdf")
-    summary = await convert(converting, "convert_docx", file_path="report.pdf")
+    summary = await ask(converting, "convert_docx", file_path="report.pdf")
     assert summary["format"] == "docx"
 
 
@@ -143,7 +129,7 @@ async def test_the_desks_own_files_are_not_read(project: Path, monkeypatch: pyte
     monkeypatch.chdir(project)
     monkeypatch.setattr(Path, "home", lambda: project.parent)
     async with open_desk(config) as desk:
-        handle = (await convert(desk, "convert_docx", file_path="office/guide.docx"))["handle"]
+        handle = (await ask(desk, "convert_docx", file_path="office/guide.docx"))["handle"]
         await desk.call("export_markdown", {"handle": handle})
         made = exported_file(project, handle)
         for path in ("refdesk.yaml", str(made), str(made.relative_to(project)), "desk.log"):
@@ -220,7 +206,7 @@ async def test_exactly_one_source_is_wanted(converting: Desk) -> None:
 async def test_a_long_export_comes_in_parts_that_join_to_the_whole(converting: Desk, project: Path) -> None:
     words = "\n\n".join(f"Paragraph {number} has some words in it." for number in range(1000))
     (project / "long.md").write_text(f"# Long\n\n{words}\n")
-    handle = (await convert(converting, "convert_docx", file_path="long.md"))["handle"]
+    handle = (await ask(converting, "convert_docx", file_path="long.md"))["handle"]
     text, cursor = "", None
     for _ in range(20):
         arguments = {"handle": handle} | ({"cursor": cursor} if cursor else {})
@@ -258,11 +244,11 @@ async def test_a_page_is_fetched_converted_and_not_sent_again_while_it_is_the_sa
     async with running_web() as web, open_desk(settings(convert__allow_networks="127.0.0.0/8")) as desk:
         web.pages["/robots.txt"] = answer(b"")
         web.pages["/guide.html"] = answer(page, etag='"1"', content_type="text/html")
-        first = await convert(desk, "convert_url", url=web.url("/guide.html"))
+        first = await ask(desk, "convert_url", url=web.url("/guide.html"))
         assert (first["title"], first["cached"]) == ("Guide", False)
         assert "Menu" not in first["preview"]
         web.pages["/guide.html"] = answer(status="304 Not Modified", etag='"1"')
-        again = await convert(desk, "convert_url", url=web.url("/guide.html"))
+        again = await ask(desk, "convert_url", url=web.url("/guide.html"))
         assert (again["handle"], again["cached"]) == (first["handle"], True)
         assert 'if-none-match: "1"' in web.requests[-1].lower()
 

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from refdesk.app import Desk, open_desk
-from refdesk.calls import LOCAL, Caller, TenantId
 from refdesk.config import Config
 from refdesk.errors import InvalidArguments, RateLimited
+from tests.tools.asking import OTHER, ask, failure
 
 pytestmark = pytest.mark.anyio
-
-OTHER = replace(LOCAL, tenant=TenantId("other"))
 
 LONG = "\n\n".join(
     ["# The book", "Words before the chapters."]
@@ -28,19 +25,6 @@ LONG = "\n\n".join(
 )
 
 
-async def read(desk: Desk, tool: str, caller: Caller = LOCAL, **arguments: Any) -> dict[str, Any]:
-    answer = await desk.call(tool, arguments, caller=caller)
-    assert not answer.is_error, answer.text
-    result: dict[str, Any] = answer.structured
-    return result
-
-
-async def failure(desk: Desk, tool: str, caller: Caller = LOCAL, **arguments: Any) -> str:
-    answer = await desk.call(tool, arguments, caller=caller)
-    assert answer.is_error, answer.text
-    return answer.text
-
-
 @pytest.fixture
 def book(project: Path) -> Path:
     path = project / "book.md"
@@ -49,12 +33,12 @@ def book(project: Path) -> Path:
 
 
 async def shelved(desk: Desk) -> str:
-    handle: str = (await read(desk, "convert_docx", file_path="book.md"))["handle"]
+    handle: str = (await ask(desk, "convert_docx", file_path="book.md"))["handle"]
     return handle
 
 
 async def test_a_section_is_read_with_its_subsections(converting: Desk, book: Path) -> None:
-    result = await read(converting, "read_doc_section", doc_id=await shelved(converting), section_id="chapter-2")
+    result = await ask(converting, "read_doc_section", doc_id=await shelved(converting), section_id="chapter-2")
     assert result["text"].startswith("## Chapter 2\n\nSentence 0 of chapter 2")
     assert "chapter 3" not in result["text"].lower()
     assert (result["section_id"], result["title"], result["truncated"]) == ("chapter-2", "Chapter 2", False)
@@ -69,7 +53,7 @@ async def test_text_is_cut_on_a_character_and_goes_on_from_there(settings: Calla
         whole = ""
         arguments: dict[str, Any] = {"doc_id": doc_id, "section_id": "the-book"}
         while True:
-            part = await read(desk, "read_doc_section", **arguments)
+            part = await ask(desk, "read_doc_section", **arguments)
             assert len(part["text"].encode()) <= 1000
             whole += part["text"]
             assert part["truncated"] is ("next_cursor" in part)
@@ -84,10 +68,10 @@ async def test_text_is_cut_on_a_character_and_goes_on_from_there(settings: Calla
 
 async def test_pages_are_read_some_at_a_time(converting: Desk, book: Path) -> None:
     doc_id = await shelved(converting)
-    metadata = await read(converting, "read_doc_metadata", doc_id=doc_id)
+    metadata = await ask(converting, "read_doc_metadata", doc_id=doc_id)
     assert metadata["pages"] > 3
-    first = await read(converting, "read_doc_pages", doc_id=doc_id, page_start=1, page_end=1)
-    both = await read(converting, "read_doc_pages", doc_id=doc_id, page_start=1, page_end=2)
+    first = await ask(converting, "read_doc_pages", doc_id=doc_id, page_start=1, page_end=1)
+    both = await ask(converting, "read_doc_pages", doc_id=doc_id, page_start=1, page_end=2)
     assert both["text"].startswith(first["text"])
     assert len(both["text"]) > len(first["text"])
     with pytest.raises(InvalidArguments, match="at most 5 pages a call"):
@@ -99,15 +83,15 @@ async def test_pages_are_read_some_at_a_time(converting: Desk, book: Path) -> No
 
 
 async def test_slides_are_read_as_pages(converting: Desk) -> None:
-    doc_id = (await read(converting, "convert_pptx", file_path="office/deck.pptx"))["handle"]
-    slide = await read(converting, "read_doc_pages", doc_id=doc_id, page_start=2, page_end=2)
+    doc_id = (await ask(converting, "convert_pptx", file_path="office/deck.pptx"))["handle"]
+    slide = await ask(converting, "read_doc_pages", doc_id=doc_id, page_start=2, page_end=2)
     assert "First slide" in slide["text"]
     assert "Numbers" not in slide["text"]
 
 
 async def test_metadata_lists_sections_tags_and_tenant(converting: Desk) -> None:
-    doc_id = (await read(converting, "convert_docx", file_path="office/guide.docx"))["handle"]
-    metadata = await read(converting, "read_doc_metadata", doc_id=doc_id)
+    doc_id = (await ask(converting, "convert_docx", file_path="office/guide.docx"))["handle"]
+    metadata = await ask(converting, "read_doc_metadata", doc_id=doc_id)
     assert metadata["title"] == "The Guide"
     assert metadata["tags"] == ["alpha", "beta"]
     assert metadata["tenant"] == "default"
@@ -120,23 +104,23 @@ async def test_a_table_of_contents_stays_within_the_budget(settings: Callable[..
     )
     async with open_desk(settings(convert__roots=[str(project)], reader__max_text_bytes=2000)) as desk:
         doc_id = await shelved(desk)
-        metadata = await read(desk, "read_doc_metadata", doc_id=doc_id)
+        metadata = await ask(desk, "read_doc_metadata", doc_id=doc_id)
         assert [section["title"] for section in metadata["sections"]] == [f"Part {p}" for p in range(8)]
         assert metadata["sections_omitted"] == 400
-        under = await read(desk, "read_doc_metadata", doc_id=doc_id, under="part-3")
+        under = await ask(desk, "read_doc_metadata", doc_id=doc_id, under="part-3")
         assert under["sections"][0]["title"] == "Part 3"
         assert len(under["sections"]) + under["sections_omitted"] == 51
 
 
 async def test_passages_are_found_within_a_document(converting: Desk, book: Path) -> None:
     doc_id = await shelved(converting)
-    found = await read(converting, "doc_local_search", doc_id=doc_id, query="sentence 7 chapter 4", max_results=3)
+    found = await ask(converting, "doc_local_search", doc_id=doc_id, query="sentence 7 chapter 4", max_results=3)
     assert 1 <= len(found["results"]) <= 3
     best = found["results"][0]
     assert best["section_id"] == "chapter-4"
     assert best["section"] == "The book › Chapter 4"
     assert best["page"] >= 1
-    around = await read(converting, "read_chunk_window", doc_id=doc_id, anchor_chunk_id=best["chunk_id"], radius=1)
+    around = await ask(converting, "read_chunk_window", doc_id=doc_id, anchor_chunk_id=best["chunk_id"], radius=1)
     assert best["chunk_id"] in [chunk["chunk_id"] for chunk in around["chunks"]]
     nothing = await converting.call("doc_local_search", {"doc_id": doc_id, "query": "wombat"})
     assert nothing.structured["results"] == []
@@ -147,7 +131,7 @@ async def test_a_window_has_so_many_chunks_on_each_side(converting: Desk, book: 
     doc_id = await shelved(converting)
 
     async def ids(**sides: Any) -> list[str]:
-        window = await read(converting, "read_chunk_window", doc_id=doc_id, anchor_chunk_id="c5", **sides)
+        window = await ask(converting, "read_chunk_window", doc_id=doc_id, anchor_chunk_id="c5", **sides)
         return [chunk["chunk_id"] for chunk in window["chunks"]]
 
     assert await ids() == ["c4", "c5", "c6"]
@@ -164,12 +148,12 @@ async def test_a_window_has_so_many_chunks_on_each_side(converting: Desk, book: 
 
 
 async def test_the_manual_can_be_read_in_parts_too(desk: Desk) -> None:
-    metadata = await read(desk, "read_doc_metadata", doc_id="refdesk/index.md")
+    metadata = await ask(desk, "read_doc_metadata", doc_id="refdesk/index.md")
     section = metadata["sections"][-1]["id"]
-    text = (await read(desk, "read_doc_section", doc_id="refdesk/index.md", section_id=section))["text"]
+    text = (await ask(desk, "read_doc_section", doc_id="refdesk/index.md", section_id=section))["text"]
     assert text
     hit = (await desk.call("search_documentation", {"query": "configuration file"})).result["content"][0]["_meta"]
-    window = await read(
+    window = await ask(
         desk, "read_chunk_window", doc_id=hit["metadata"]["source"], anchor_chunk_id=hit["chunk_id"], radius=1
     )
     assert hit["chunk_id"] in [chunk["chunk_id"] for chunk in window["chunks"]]
@@ -201,12 +185,12 @@ async def test_a_document_can_be_read_only_so_often(settings: Callable[..., Conf
     async with open_desk(settings(convert__roots=[str(book.parent)], reader__rate_limit_calls=2)) as desk:
         doc_id = await shelved(desk)
         for _ in range(2):
-            await read(desk, "read_doc_metadata", doc_id=doc_id)
+            await ask(desk, "read_doc_metadata", doc_id=doc_id)
         with pytest.raises(RateLimited) as refused:
             await desk.call("read_doc_metadata", {"doc_id": doc_id})
         assert refused.value.code == -32004
         assert 0 < (refused.value.retry_after or 0) <= 60
-        await read(desk, "read_doc_metadata", doc_id="refdesk/index.md")
+        await ask(desk, "read_doc_metadata", doc_id="refdesk/index.md")
 
 
 async def test_a_blocked_keyword_is_not_handed_out(settings: Callable[..., Config], book: Path) -> None:
@@ -228,6 +212,6 @@ async def test_a_blocked_keyword_is_not_handed_out(settings: Callable[..., Confi
 
 
 async def test_the_tools_that_a_caller_may_use_are_listed(converting: Desk) -> None:
-    names = {tool["name"] for tool in (await read(converting, "list_available_tools"))["tools"]}
+    names = {tool["name"] for tool in (await ask(converting, "list_available_tools"))["tools"]}
     assert {"list_available_tools", "convert_pdf", "search_documentation"} <= names
     assert names == set(converting.registry.tools)

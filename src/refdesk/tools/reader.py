@@ -259,16 +259,12 @@ class Reader:
             section = shelf.section(arguments.section_id)
             if section is None:
                 raise DocumentNotFound(_no_section(shelf, arguments))
-            text, next_cursor = self._cut(shelf.blocks(section.start, section.end), arguments.cursor)
             return SectionText(
                 doc_id=arguments.doc_id,
                 section_id=section.id,
                 title=self._blocklist.screened(section.title),
                 page=section.page,
-                text=text,
-                token_estimate=count_tokens(text),
-                truncated=next_cursor is not None,
-                next_cursor=next_cursor,
+                **self._part(shelf.blocks(section.start, section.end), arguments.cursor),
             )
 
         return await self._read(arguments.doc_id, call, read)
@@ -281,16 +277,12 @@ class Reader:
             about = shelf.about
             _check_pages(first, last, about.pages, about.first_page)
             blocks = chain.from_iterable(shelf.page_blocks(page) for page in range(first, last + 1))
-            text, next_cursor = self._cut(blocks, arguments.cursor)
             return PagesText(
                 doc_id=arguments.doc_id,
                 page_start=first,
                 page_end=last,
                 pages=about.pages,
-                text=text,
-                token_estimate=count_tokens(text),
-                truncated=next_cursor is not None,
-                next_cursor=next_cursor,
+                **self._part(blocks, arguments.cursor),
             )
 
         return await self._read(arguments.doc_id, call, read)
@@ -392,13 +384,19 @@ class Reader:
         self._rate.spend(key, getattr(result, "token_estimate", 0))
         return result
 
-    def _cut(self, blocks: Iterable[Block], cursor: str | None) -> tuple[str, str | None]:
-        """As much text as the budget allows from where the last answer stopped, and where this one stops."""
+    def _part(self, blocks: Iterable[Block], cursor: str | None) -> dict[str, Any]:
+        """As much text as the budget allows from where the last answer stopped: the fields of a `_ReadText`."""
         start = int(cursor or 0)
-        text, is_whole = _bytes_between(markdown_parts(blocks), start, self._settings.max_text_bytes)
-        if start and not text:
+        raw, is_whole = _bytes_between(markdown_parts(blocks), start, self._settings.max_text_bytes)
+        if start and not raw:
             raise InvalidArguments([Problem("cursor", "is not one that this text gave")])
-        return self._blocklist.screened(text), None if is_whole else str(start + len(text.encode()))
+        text = self._blocklist.screened(raw)
+        return {
+            "text": text,
+            "token_estimate": count_tokens(text),
+            "truncated": not is_whole,
+            "next_cursor": None if is_whole else str(start + len(raw.encode())),
+        }
 
     def _check_page_count(self, first: int, last: int) -> None:
         most = self._settings.max_pages_per_call
