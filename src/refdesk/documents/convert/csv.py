@@ -56,7 +56,9 @@ def _read(text: str) -> tuple[list[list[str]], list[str]]:
     try:
         rows, warnings = _bounded(_rows(text, csv.QUOTE_NONE))
     except csv.Error as error:
-        raise CannotConvert(f"The file cannot be read as separated values: {error}.") from error
+        raise CannotConvert(
+            f"The file cannot be read as separated values ({error}); if it is no table, name it .txt."
+        ) from error
     return rows, [warning, *warnings]
 
 

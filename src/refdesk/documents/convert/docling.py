@@ -7,6 +7,7 @@ from typing import Any
 
 import orjson
 
+from refdesk.documents.convert.grids import MAX_PLACES
 from refdesk.documents.convert.source import Source
 from refdesk.documents.docling import LANGUAGE, NOTICE, PROPERTIES, ROLE, SCHEMA_NAME, SPANS
 from refdesk.documents.model import (
@@ -27,6 +28,7 @@ from refdesk.documents.model import (
     Table,
 )
 from refdesk.errors import CannotConvert
+from refdesk.problems import shortened
 
 MAX_SPAN = 10_000
 """As far as a table cell may reach: a cell that claims a billion columns is no table."""
@@ -61,9 +63,8 @@ def from_dict(content: Any, name: str = "") -> Document:
     try:
         return _Reader(content).document(name)
     except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
-        raise CannotConvert(
-            f"This DoclingDocument does not follow its schema ({type(error).__name__}: {error}); export it anew."
-        ) from error
+        said = str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
+        raise CannotConvert(f"This DoclingDocument does not follow its schema ({said}); export it anew.") from error
 
 
 class _Reader:
@@ -116,8 +117,11 @@ class _Reader:
         if pointer in self._seen:
             return None
         self._seen.add(pointer)
-        _, kind, index = pointer.split("/")
-        item: Item = self._content[kind][int(index)]
+        kind, _, index = pointer.removeprefix("#/").partition("/")
+        items = self._content.get(kind)
+        if not (isinstance(items, list) and index.isdecimal() and int(index) < len(items)):
+            raise ValueError(f"the reference {shortened(pointer)!r} leads nowhere")
+        item: Item = items[int(index)]
         return item
 
     def _block(self, item: Item, depth: int) -> Block | None:
@@ -146,8 +150,9 @@ class _Reader:
         data = item["data"]
         cells = tuple(_cell(cell) for cell in data.get("table_cells") or [])
         rows, columns = int(data.get("num_rows") or 0), int(data.get("num_cols") or 0)
-        if rows * columns > MAX_SPAN**2 or max(rows, columns) > 100 * MAX_SPAN:
-            raise ValueError(f"a table of {rows} × {columns}")
+        covered = sum(cell.row_span * cell.column_span for cell in cells)
+        if max(rows * columns, covered, rows, columns) > MAX_PLACES:
+            raise ValueError(f"a table of {rows} × {columns} whose cells cover {covered} places")
         return Table(cells, rows, columns, self._caption(item), place)
 
     def _caption(self, item: Item) -> str:

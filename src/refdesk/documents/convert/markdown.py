@@ -52,7 +52,10 @@ def convert(source: Source) -> Document:
             f"The file has {len(text):,} characters; at most {MAX_CHARACTERS:,} are converted: split it."
         )
     matter, body, warnings = _parted(text)
-    blocks, lost = blocks_of(_renderer().render(body), source.url)
+    rendered = _renderer().render(body)
+    blocks, lost = blocks_of(rendered, source.url)
+    if not blocks and rendered.count("<blockquote>") + 2 * rendered.count("<li>") >= MAX_NESTING:
+        raise CannotConvert("The file nests too deep to be read; it is broken or made to do harm.")
     if not blocks:
         raise CannotConvert("The file holds no text.")
     return Document(

@@ -6,7 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import groupby
+from itertools import groupby, zip_longest
 from pathlib import PurePosixPath
 from textwrap import dedent
 
@@ -167,7 +167,7 @@ class _Reading:
     def blocks_of(self, text: str) -> list[Block]:
         """The blocks of a page."""
         stanzas = _stanzas(text)
-        pairs = zip(stanzas, [*stanzas[1:], []], strict=True)
+        pairs = zip_longest(stanzas, stanzas[1:], fillvalue=())
         return _code_joined(block for stanza, below in pairs for block in self._blocks(stanza, below))
 
     def _blocks(self, stanza: Sequence[str], below: Sequence[str]) -> Iterator[Block]:
