@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+import os
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -85,6 +87,13 @@ async def test_an_upload_and_a_file_uri_are_resources(converting: Desk, project:
     by_upload = await ask(converting, "convert_docx", resource=uri)
     assert by_upload["handle"] == by_uri["handle"]
     assert "no upload" in await failure(converting, "convert_docx", OTHER, resource=uri)
+
+
+@pytest.mark.skipif(sys.platform == "darwin", reason="its file names are always UTF-8")
+async def test_a_file_may_have_any_name(converting: Desk, project: Path) -> None:
+    (project / os.fsdecode("Gr\xfc\n\x1be.txt".encode("cp1252"))).write_text("hello")
+    made = await ask(converting, "convert_docx", resource=f"{project.as_uri()}/Gr%FC%0A%1Be.txt")
+    assert (made["title"], made["preview"]) == ("Gre.txt", "hello")
 
 
 async def test_another_tenant_does_not_find_the_document(converting: Desk) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import orjson
 import pytest
 
 from refdesk.app import Desk, open_desk
@@ -96,6 +98,16 @@ async def test_metadata_lists_sections_tags_and_tenant(converting: Desk) -> None
     assert metadata["tags"] == ["alpha", "beta"]
     assert metadata["tenant"] == "default"
     assert {"id": "install", "title": "Install", "level": 2, "page": 1} in metadata["sections"]
+
+
+async def test_titles_of_several_lines_are_listed(converting: Desk) -> None:
+    lines = [{"label": "title", "text": "Two\nlines"}, {"label": "section_header", "level": 1, "text": "A\nB"}]
+    body = {"children": [{"$ref": "#/texts/0"}, {"$ref": "#/texts/1"}]}
+    document = orjson.dumps({"schema_name": "DoclingDocument", "name": "x", "body": body, "texts": lines})
+    content = base64.b64encode(document).decode()
+    converted = await ask(converting, "convert_docx", content_base64=content, file_name="x.json")
+    metadata = await ask(converting, "read_doc_metadata", doc_id=converted["handle"])
+    assert [section["id"] for section in metadata["sections"]] == ["two-lines", "a-b"]
 
 
 async def test_a_table_of_contents_stays_within_the_budget(settings: Callable[..., Config], project: Path) -> None:

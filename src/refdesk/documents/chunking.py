@@ -26,7 +26,7 @@ from refdesk.documents.model import (
     page_of,
     sections,
 )
-from refdesk.documents.tokens import count_tokens
+from refdesk.documents.tokens import count_tokens, count_word_tokens
 
 MAX_TOKENS = 254
 """What the embedding model reads at once, less the two tokens that mark the ends; the heading path counts too."""
@@ -138,16 +138,16 @@ def _parts(block: Block, room: int) -> Iterator[str]:
         case Code():
             inside = room - FENCE_TOKENS
             lines = (part for line in block.text.split("\n") for part in _cut(line, inside, r"\s+"))
-            for group in _grouped(lines, inside, "\n"):
+            for group in _grouped(lines, inside):
                 yield block_to_markdown(replace(block, text="\n".join(group)))
         case Table():
             yield from _table_parts(block, room)
         case Paragraph() | ListItem():
             text = block_to_markdown(block)
             sentences = _cut(text, room, r"(?<=[.!?。！？])\s+")
-            yield from (" ".join(group) for group in _grouped(sentences, room, " "))
+            yield from (" ".join(group) for group in _grouped(sentences, room))
         case _:
-            yield from (" ".join(group) for group in _grouped(_cut(block_to_markdown(block), room, r"\s+"), room, " "))
+            yield from (" ".join(group) for group in _grouped(_cut(block_to_markdown(block), room, r"\s+"), room))
 
 
 def _table_parts(table: Table, room: int) -> Iterator[str]:
@@ -183,7 +183,7 @@ def _table_part(
     if count_tokens(text) <= room:
         yield text
         return
-    yield from (" ".join(group) for group in _grouped(_cut(text, room, r"\s+"), room, " "))
+    yield from (" ".join(group) for group in _grouped(_cut(text, room, r"\s+"), room))
 
 
 def _markdown_of(table: Table, cells: Sequence[Cell], rows: int) -> str:
@@ -199,22 +199,23 @@ def _cut(text: str, room: int, between: str) -> Iterator[str]:
     if count_tokens(text) <= room:
         yield text
         return
+    count = count_word_tokens if between == r"\s+" else count_tokens
     for part in re.split(between, text):
-        if count_tokens(part) <= room:
+        if count(part) <= room:
             yield part
         elif between != r"\s+":
-            yield from (" ".join(group) for group in _grouped(_cut(part, room, r"\s+"), room, " "))
+            yield from (" ".join(group) for group in _grouped(_cut(part, room, r"\s+"), room))
         else:
             # A word of one token per character is the worst there is.
             yield from (part[start : start + room] for start in range(0, len(part), room))
 
 
-def _grouped(parts: Iterable[str], room: int, joiner: str) -> Iterator[list[str]]:
-    """As many parts in a row as fit together."""
+def _grouped(parts: Iterable[str], room: int) -> Iterator[list[str]]:
+    """As many parts in a row as fit together; the blanks between them count for nothing."""
     group: list[str] = []
     tokens = 0
     for part in parts:
-        needed = count_tokens(joiner + part)
+        needed = count_tokens(part) if " " in part else count_word_tokens(part)
         if group and tokens + needed > room:
             yield group
             group, tokens = [], 0

@@ -23,6 +23,12 @@ def count_tokens(text: str) -> int:
     return sum(map(_pieces, _WORDS.findall(_plain(text))))
 
 
+@lru_cache(maxsize=65_536)
+def count_word_tokens(word: str) -> int:
+    """The same for a single word, most of which come again."""
+    return count_tokens(word)
+
+
 def _plain(text: str) -> str:
     """Lower case, accents dropped: the model does not see them."""
     text = text.lower()

@@ -104,6 +104,11 @@ class Blocklist:
         self._pattern = re.compile(rf"(?<!\w)(?:{pattern})(?!\w)", re.IGNORECASE) if words else None
         self._redacts = action == "redact"
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether every text may be handed out."""
+        return self._pattern is None
+
     def shown(self, text: str) -> str:
         """The text, or a few words in its place where it may not be handed out."""
         try:

@@ -9,6 +9,7 @@ import re
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from io import BytesIO
 from pathlib import Path
 from typing import IO, Annotated, Any, get_args
 from urllib.parse import unquote, urlsplit
@@ -41,7 +42,7 @@ from refdesk.tools.budget import Blocklist
 from refdesk.tools.outline import OutlineEntry
 from refdesk.tools.registry import Annotations, Registry, Tool
 from refdesk.tools.schema import Arguments, Result
-from refdesk.tools.text import DEFAULT_TOKENS, TextPage, whole_text
+from refdesk.tools.text import DEFAULT_TOKENS, FilePart, whole_text
 
 TOOLSET = "convert"
 
@@ -84,7 +85,7 @@ class ConvertUrl(Arguments):
 class ExportDocument(Arguments):
     handle: Annotated[str | None, Field(description="From a convert tool.")] = None
     document: Annotated[dict[str, Any] | None, Field(description="Or DoclingDocument JSON.")] = None
-    cursor: Annotated[str | None, Field(description="Where the last answer stopped.")] = None
+    cursor: Annotated[str | None, Field(pattern=r"^\d{1,12}$", description="Where the last answer stopped.")] = None
     max_tokens: Annotated[int | None, Field(ge=100, le=5_000_000)] = None
 
 
@@ -228,12 +229,12 @@ class Conversion:
         file = await self._conversions.export(tenant, handle, form)
         if file is None:
             raise DocumentNotFound(not_converted(handle))
-        page = await to_thread.run_sync(self._text_page, file, arguments)
-        meta: dict[str, Any] = {"handle": handle, "tokens": page.tokens, "characters": page.total}
-        content = [text_content(page.text, **meta)]
-        if page.next_cursor is not None:
-            content[0]["_meta"]["nextCursor"] = page.next_cursor
-            content += [text_content(page.note()), _link(handle, form)]
+        part = await to_thread.run_sync(self._part, file, arguments)
+        meta: dict[str, Any] = {"handle": handle, "tokens": part.tokens, "bytes": part.size}
+        content = [text_content(part.text, **meta)]
+        if part.next_cursor is not None:
+            content[0]["_meta"]["nextCursor"] = part.next_cursor
+            content += [text_content(part.note()), _link(handle, form)]
         return tool_answer(content)
 
     async def _handle(self, arguments: ExportDocument, call: Call) -> str:
@@ -275,10 +276,12 @@ class Conversion:
                 cached=converted.cached,
             )
 
-    def _text_page(self, file: IO[bytes], arguments: ExportDocument) -> TextPage:
+    def _part(self, file: IO[bytes], arguments: ExportDocument) -> FilePart:
+        """The part that was asked for; where words are blocked, of the text without them."""
         with file:
-            text = self._blocklist.screened(file.read().decode("utf-8", "replace"))
-        return TextPage.of(text, arguments.cursor, arguments.max_tokens or DEFAULT_TOKENS)
+            if not self._blocklist.is_empty:
+                file = BytesIO(self._blocklist.screened(file.read().decode("utf-8", "replace")).encode())
+            return FilePart.of(file, arguments.cursor, arguments.max_tokens or DEFAULT_TOKENS)
 
     @asynccontextmanager
     async def _given_file(self, arguments: ConvertFile, call: Call) -> AsyncIterator[File]:
@@ -295,7 +298,7 @@ class Conversion:
                 yield uploaded
         else:
             with await self._open(arguments.file_path or arguments.resource or "", call) as opened:
-                yield File(opened.fd, opened.name, opened.size)
+                yield File(opened.fd, clean_name(opened.name) or "document", opened.size)
 
     @asynccontextmanager
     async def _uploaded(self, uri: str, call: Call) -> AsyncIterator[File]:

@@ -292,14 +292,11 @@ class Reader:
             about = shelf.about
             all_sections = _sections_under(shelf, arguments)
             shown = _fitting(all_sections, self._settings.max_text_bytes)
-            entries = [OutlineEntry.of(section) for section in shown]
-            titles = self._blocklist.screened("\n".join([about.title, *(entry.title for entry in entries)])).split("\n")
-            entries = [
-                entry.model_copy(update={"title": title}) for entry, title in zip(entries, titles[1:], strict=True)
-            ]
+            title = self._blocklist.screened(about.title or about.name)
+            entries = [OutlineEntry.of(section, self._blocklist.screened) for section in shown]
             return DocumentMetadata(
                 doc_id=arguments.doc_id,
-                title=titles[0] or about.name,
+                title=title,
                 pages=about.pages,
                 page_kind="page" if about.page_kind == "estimated" else about.page_kind,
                 sections=entries,
@@ -310,7 +307,7 @@ class Reader:
                 media_type=about.media_type,
                 properties=dict(about.properties),
                 warnings=list(about.warnings),
-                token_estimate=count_tokens("\n".join(titles)),
+                token_estimate=count_tokens("\n".join([title, *(entry.title for entry in entries)])),
             )
 
         return await self._read(arguments.doc_id, call, read)
@@ -387,15 +384,18 @@ class Reader:
     def _part(self, blocks: Iterable[Block], cursor: str | None) -> dict[str, Any]:
         """As much text as the budget allows from where the last answer stopped: the fields of a `_ReadText`."""
         start = int(cursor or 0)
-        raw, is_whole = _bytes_between(markdown_parts(blocks), start, self._settings.max_text_bytes)
-        if start and not raw:
+        parts: Iterable[str] = markdown_parts(blocks)
+        if not self._blocklist.is_empty:
+            # All of it, not only the part: a word cut in two would be none.
+            parts = [self._blocklist.screened("".join(parts))]
+        text, is_whole = _bytes_between(parts, start, self._settings.max_text_bytes)
+        if start and not text:
             raise InvalidArguments([Problem("cursor", "is not one that this text gave")])
-        text = self._blocklist.screened(raw)
         return {
             "text": text,
             "token_estimate": count_tokens(text),
             "truncated": not is_whole,
-            "next_cursor": None if is_whole else str(start + len(raw.encode())),
+            "next_cursor": None if is_whole else str(start + len(text.encode())),
         }
 
     def _check_page_count(self, first: int, last: int) -> None:
@@ -427,11 +427,12 @@ class Reader:
         room = self._settings.max_text_bytes
         kept = []
         for chunk in chunks:
-            text = cut_to_bytes(chunk.text, room)
+            whole = self._blocklist.screened(chunk.text)
+            text = cut_to_bytes(whole, room)
             room -= len(text.encode())
-            if text or not chunk.text:
-                kept.append(chunk.model_copy(update={"text": self._blocklist.screened(text)}))
-            if len(text) < len(chunk.text):
+            if text or not whole:
+                kept.append(chunk.model_copy(update={"text": text}))
+            if len(text) < len(whole):
                 return kept, True
         return kept, False
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 from dataclasses import dataclass
 from typing import IO, Annotated
@@ -47,6 +48,44 @@ class TextPage:
         """What was left out, and how to go on."""
         end = self.start + len(self.text)
         return f"(characters {self.start}–{end} of {self.total}; go on with cursor {self.next_cursor!r})"
+
+
+@dataclass(frozen=True, slots=True)
+class FilePart:
+    """A part of a text in a file, of which no more is read; places are counted in bytes."""
+
+    text: str
+    start: int
+    end: int
+    size: int
+
+    @classmethod
+    def of(cls, file: IO[bytes], cursor: str | None, max_tokens: int) -> FilePart:
+        """The part that a cursor leads to, or the first."""
+        size = file.seek(0, os.SEEK_END)
+        start = int(cursor or 0)
+        if cursor is not None and not 0 < start < size:
+            raise InvalidArguments([Problem("cursor", "is not one that this document gave")])
+        file.seek(start)
+        room = max_tokens * CHARACTERS_PER_TOKEN
+        text = file.read(room).decode("utf-8", "ignore")
+        if start + room < size:
+            text = text[: cut_before(text, len(text))]
+        return cls(text, start, min(start + len(text.encode()), size), size)
+
+    @property
+    def next_cursor(self) -> str | None:
+        """Where to go on."""
+        return str(self.end) if self.end < self.size else None
+
+    @property
+    def tokens(self) -> int:
+        """About how many tokens this part costs."""
+        return len(self.text) // CHARACTERS_PER_TOKEN
+
+    def note(self) -> str:
+        """What was left out, and how to go on."""
+        return f"(bytes {self.start}–{self.end} of {self.size}; go on with cursor {self.next_cursor!r})"
 
 
 def cut_before(text: str, end: int) -> int:

@@ -22,7 +22,7 @@ _MISREAD = re.compile(
     r"\\(?=[!-/:-@\[-`{-~])"  # a backslash that would escape what follows
     r"|`"
     r"|\*(?=\S)|(?<=\S)\*"  # emphasis opens or closes beside a word, not between spaces
-    r"|(?<!\w)_(?=\S)|(?<=\S)_(?!\w)"
+    r"|(?<![^\W_])_(?=\S)|(?<=\S)_(?![^\W_])"  # and an underscore not within one
     r"|<(?=[A-Za-z/!?])"
     r"|&(?=#?\w+;)"
     r"|(?<=\])\("
