@@ -25,8 +25,8 @@ FREE_FORM = {
 }
 
 UNKNOWN_AT_THE_TOP = (
-    "unknown key; the keys here are auth, cache, circuit_breaker, data_dir, downstream, logging, monitoring, project, "
-    "projects, r2r, reader, server, toolsets"
+    "unknown key; the keys here are auth, cache, circuit_breaker, convert, data_dir, downstream, logging, monitoring, "
+    "project, projects, r2r, reader, server, toolsets"
 )
 
 
@@ -48,7 +48,11 @@ def problems(path: Path | None = None, environ: dict[str, str] | None = None, **
 
 def test_nothing_at_all_gives_the_defaults() -> None:
     config = load(None, {})
-    assert (config.server.host, config.server.port, config.toolsets) == ("127.0.0.1", 8001, ("docs",))
+    assert (config.server.host, config.server.port, config.toolsets) == (
+        "127.0.0.1",
+        8001,
+        ("docs", "reader", "convert"),
+    )
     assert set(config.sources.values()) == {"default"}
     assert config.data_path.name == "refdesk"
 
@@ -81,7 +85,7 @@ def test_the_source_of_each_value_is_kept(tmp_path: Path) -> None:
 def test_empty_variables_and_absent_flags_count_as_unset(tmp_path: Path) -> None:
     path = written(tmp_path, "server:\nlogging:\n  level:\n")
     environ = {"MCP_SERVER_PORT": "", "REFDESK__SERVER__HOST": " "}
-    assert load(path, environ, {"server.workers": None}) == load(None, {})
+    assert load(path, environ, {"server.workers": None}).model_dump() == load(None, {}).model_dump()
 
 
 def test_variables_of_other_programs_are_left_alone() -> None:
@@ -90,7 +94,7 @@ def test_variables_of_other_programs_are_left_alone() -> None:
 
 @pytest.mark.parametrize("text", ["", "# nothing\n", "---\n", "{}"])
 def test_an_empty_file_is_fine(tmp_path: Path, text: str) -> None:
-    assert load(written(tmp_path, text), {}) == load(None, {})
+    assert load(written(tmp_path, text), {}).model_dump() == load(None, {}).model_dump()
 
 
 def test_the_file_is_found_by_its_variable_and_then_in_the_folder(tmp_path: Path) -> None:

@@ -90,7 +90,7 @@ async def test_it_completes_arguments_of_prompts_and_of_templates(client: Client
     prompt = PromptReference(name="answer_from_docs")
     kinds = await client.complete(prompt, {"name": "doc_type", "value": "ref"})
     assert kinds.completion.values == ["refdesk"]
-    (template,) = (await client.list_resource_templates()).resource_templates
+    template, _ = (await client.list_resource_templates()).resource_templates
     paths = await client.complete(
         ResourceTemplateReference(uri=template.uri_template),
         {"name": "path", "value": "ind"},

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+from io import BytesIO
 
+import pypdfium2
 import pytest
 
 from refdesk.documents.convert import FORMATS, convert
 from refdesk.documents.model import Heading, sections
+from refdesk.errors import CannotConvert
 from tests.real_files import REAL_FILES, RealFile
 
 
@@ -27,3 +30,12 @@ def test_a_document_knows_its_file(real: RealFile) -> None:
 def test_a_heading_that_only_says_note_opens_no_section() -> None:
     document = convert(b"# A\n\nText.\n\n### Note:\n\nBeware.\n\n### Notes\n\nMore.\n", "a.md")
     assert [section.id for section in sections(document.blocks)] == ["a", "notes"]
+
+
+def test_a_file_without_a_word_is_told_so() -> None:
+    with pypdfium2.PdfDocument.new() as blank:
+        blank.new_page(200, 200)
+        file = BytesIO()
+        blank.save(file)
+    with pytest.raises(CannotConvert, match=r"blank\.pdf holds no text"):
+        convert(file.getvalue(), "blank.pdf")

@@ -10,6 +10,7 @@ from importlib import import_module
 from refdesk.documents.convert.formats import FORMATS, Format, format_of
 from refdesk.documents.convert.source import PageRange, Source
 from refdesk.documents.model import Block, Document, Heading
+from refdesk.errors import CannotConvert
 
 __all__ = ["FORMATS", "Format", "PageRange", "Source", "convert", "convert_source", "format_of"]
 
@@ -26,6 +27,8 @@ def convert_source(source: Source, format: Format) -> Document:
     """The document in a source of a known format."""
     converter: Callable[[Source], Document] = import_module(f"{__name__}.{format.module}").convert
     document = converter(source)
+    if not document.blocks and not document.warnings:
+        raise CannotConvert(f"{source.name} holds no text; it may be empty, damaged or made of pictures alone.")
     return replace(
         document,
         blocks=tuple(map(_told_apart, document.blocks)),

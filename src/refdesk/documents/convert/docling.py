@@ -205,7 +205,7 @@ def _text_block(item: Item, label: str, depth: int, place: Place | None) -> Bloc
 
 
 def _list_item(item: Item, text: str, spans: tuple[Span, ...], depth: int, place: Place | None) -> ListItem:
-    digits = "".join(filter(str.isdigit, str(item.get("marker") or "")))[:9]
+    digits = "".join(filter(str.isdecimal, str(item.get("marker") or "")))[:9]
     ordered = bool(item.get("enumerated"))
     return ListItem(text, spans, depth, ordered, int(digits) if ordered and digits else 1, place)
 

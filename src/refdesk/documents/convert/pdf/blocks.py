@@ -275,7 +275,7 @@ def _tagged_item(line: Line, tag: Tag) -> Draft:
     """An item whose label, if it is text, says whether the list is numbered."""
     labels = [word.text for word in line.words if word.mark in line.labels]
     label = "".join(labels)
-    digits = "".join(filter(str.isdigit, label))[:6]
+    digits = "".join(filter(str.isdecimal, label))[:6]
     return Draft(
         "item",
         [line],
