@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +59,34 @@ def test_a_folder_goes_to_a_folder_with_no_name_twice(project: Path) -> None:
 
 
 SUFFIXES = {".docx", ".doc", ".odt", ".rtf", ".epub", ".pptx", ".odp", ".xlsx", ".ods", ".xls", ".md"}
+
+
+def test_files_of_one_name_do_not_take_each_others_place(project: Path) -> None:
+    for folder in ("one", "two", "three", "four"):
+        (project / folder).mkdir()
+        (project / folder / "same.txt").write_text(folder)
+    done = refdesk(project, "convert", "one", "two", "three", "four", "-o", "out")
+    assert done.returncode == 0, done.stderr
+    assert sorted(path.read_text().strip() for path in (project / "out").iterdir()) == ["four", "one", "three", "two"]
+
+
+@pytest.mark.parametrize("arguments", [("own", "-o", "own"), ("own/a.md", "-o", "own"), ("own/a.md", "-o", "own/a.md")])
+def test_what_is_converted_is_not_written_over(project: Path, arguments: tuple[str, ...]) -> None:
+    (project / "own").mkdir()
+    (project / "own" / "a.md").write_text("* as   it was\n")
+    done = refdesk(project, "convert", *arguments)
+    assert (project / "own" / "a.md").read_text() == "* as   it was\n"
+    assert (project / "own" / "a.md.md").exists() == (done.returncode == 0)
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.skipif(sys.platform == "darwin", reason="its file names are always UTF-8")
+def test_a_file_may_have_any_name(project: Path) -> None:
+    name = os.fsdecode("Grüße\n\x1b[31m.txt".encode("cp1252"))
+    (project / name).write_text("hello")
+    done = refdesk(project, "convert", name)
+    assert (done.returncode, done.stdout) == (0, "hello\n"), done.stderr
+    assert "hello" in refdesk(project, "read", name, "--pages", "1").stdout
 
 
 def test_what_fails_is_told_and_the_rest_is_done(project: Path) -> None:

@@ -9,6 +9,7 @@ import sys
 from argparse import Namespace
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path, PurePath
 from typing import Any
 from urllib.parse import urlsplit
@@ -54,6 +55,8 @@ def _tasks(arguments: Namespace) -> Iterator[Task]:
     output = Path(arguments.output) if arguments.output else None
     is_folder = len(found) > 1 or (output is not None and output.is_dir()) or any(map(os.path.isdir, arguments.sources))
     if not is_folder:
+        if output is not None and os.path.realpath(output) == os.path.realpath(arguments.sources[0]):
+            raise CannotOpen(f"{output} is what is to be converted; name another file with -o.")
         yield from (Task(source, output) for source, _ in found)
         return
     if output is None:
@@ -73,14 +76,19 @@ def _found(source: str) -> Iterator[tuple[str, PurePath]]:
 
 
 def _into_folder(found: Sequence[tuple[str, PurePath]], folder: Path, suffix: str) -> Iterator[Task]:
-    """`guide.pdf` goes to `guide.md`, and to `guide.pdf.md` when another file has that name already."""
-    taken: set[PurePath] = set()
+    """Each to a name of its own; none of what is converted is written over."""
+    taken = {os.path.realpath(source) for source, _ in found}
     for source, path in found:
-        target = path.with_suffix(suffix)
-        if target in taken:
-            target = path.with_name(path.name + suffix)
-        taken.add(target)
-        yield Task(source, folder / target)
+        target = next(name for name in _names(folder / path, suffix) if os.path.realpath(name) not in taken)
+        taken.add(os.path.realpath(target))
+        yield Task(source, target)
+
+
+def _names(path: Path, suffix: str) -> Iterator[Path]:
+    """`guide.pdf` goes to `guide.md`, or else to `guide.pdf.md`, or else to `guide.pdf-2.md`, and so on."""
+    yield path.with_suffix(suffix)
+    yield path.with_name(path.name + suffix)
+    yield from (path.with_name(f"{path.name}-{number}{suffix}") for number in count(2))
 
 
 async def _convert_all(config: Config, tasks: Sequence[Task], to: Export, wanted: Wanted) -> list[dict[str, Any]]:

@@ -11,6 +11,7 @@ from pathlib import Path
 from refdesk.documents.conversions import File
 from refdesk.documents.convert.formats import FORMATS
 from refdesk.documents.convert.source import PageRange
+from refdesk.documents.file_names import clean_name
 from refdesk.errors import CannotOpen, InvalidArguments, Problem
 
 SUFFIXES = frozenset(suffix for format in FORMATS.values() for suffix in format.suffixes)
@@ -43,7 +44,7 @@ def opened(path: Path) -> Iterator[File]:
     try:
         if not path.is_file():
             raise CannotOpen(f"{path} is no file.")
-        yield File(fd, path.name, os.fstat(fd).st_size)
+        yield File(fd, clean_name(path.name) or "document", os.fstat(fd).st_size)
     finally:
         os.close(fd)
 
