@@ -49,9 +49,9 @@ def nearest_name(name: str, known: Sequence[str]) -> str | None:
     return next(iter(difflib.get_close_matches(name, known, n=1)), None) if len(name) <= LONGEST_NAME else None
 
 
-def shortened(text: str) -> str:
+def shortened(text: str, longest: int = LONGEST_NAME) -> str:
     """As much of a stranger's text as an error repeats."""
-    return text if len(text) <= LONGEST_NAME else f"{text[:LONGEST_NAME]}…"
+    return text if len(text) <= longest else f"{text[:longest]}…"
 
 
 _RULES = {

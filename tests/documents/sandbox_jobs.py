@@ -204,6 +204,17 @@ def _open_files(job: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+def _meddle(job: dict[str, Any]) -> dict[str, Any]:
+    server = os.getppid()
+    return {
+        "mode of a file": _attempt(lambda: os.chmod(job["path"], 0o777)),
+        "time of a file": _attempt(lambda: os.utime(job["path"], (0, 0))),
+        "limits of the server": _attempt(lambda: resource.prlimit(server, resource.RLIMIT_CORE, (0, 0))),
+        "priority of the server": _attempt(lambda: os.setpriority(os.PRIO_PROCESS, server, 19)),
+        "cores of the server": _attempt(lambda: os.sched_setaffinity(server, {0})),
+    }
+
+
 def _describe(job: dict[str, Any]) -> dict[str, Any]:
     limits = {name: resource.getrlimit(getattr(resource, f"RLIMIT_{name}"))[0] for name in ("CPU", "AS", "CORE")}
     return {"environment": dict(os.environ), "cwd": os.getcwd(), "session": os.getsid(0), "pid": os.getpid(), **limits}

@@ -8,6 +8,7 @@ import signal
 import socket
 import sys
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -73,7 +74,11 @@ def is_running(pid: int) -> bool:
 
 
 def children() -> set[str]:
-    return {pid for task in Path("/proc/self/task").iterdir() for pid in (task / "children").read_text().split()}
+    found: set[str] = set()
+    for task in Path("/proc/self/task").iterdir():
+        with suppress(FileNotFoundError):  # a thread may end meanwhile, and has no children then
+            found |= set((task / "children").read_text().split())
+    return found
 
 
 def open_files() -> int:
@@ -277,6 +282,18 @@ async def test_a_job_cannot_harm_the_server(sandbox: Sandbox) -> None:
     if "files" not in sandbox.walls:
         pytest.skip("this system does not let a process give up its signals")
     assert "the converter failed (PermissionError)" in await complaint(sandbox, "kill_server")
+
+
+@only_linux
+async def test_a_job_cannot_meddle_with_the_server_or_with_files(sandbox: Sandbox, tmp_path: Path) -> None:
+    file = tmp_path / "own.txt"
+    file.write_text("x")
+    file.chmod(0o600)
+    seen = await do(sandbox, "meddle", path=str(file))
+    if "processes" not in sandbox.walls:
+        pytest.skip("this system does not let a process give up system calls")
+    assert set(seen.values()) == {"PermissionError"}
+    assert file.stat().st_mode & 0o777 == 0o600
 
 
 async def test_a_worker_sees_nothing_of_the_servers_environment(

@@ -32,13 +32,7 @@ def test_what_is_packed_comes_back(document: Document) -> None:
 def test_what_is_known_without_reading() -> None:
     with Shelf.of(pack(EVERY_KIND)) as shelf:
         about = shelf.about
-        assert (about.title, about.pages, about.page_kind, about.tables, about.pictures) == (
-            "The manual",
-            2,
-            "page",
-            1,
-            1,
-        )
+        assert (about.title, about.pages, about.page_kind, about.tables) == ("The manual", 2, "page", 1)
         assert about.tags == ("setup",)
         assert about.warnings == ("Page 3 is a picture.",)
         assert about.preview.startswith("# The manual\n\nSee the [index page]")

@@ -131,7 +131,7 @@ async def test_a_key_acts_for_its_own_tenant_and_a_service_for_any(serve: Serve)
             ("", "acme", 401),
         ):
             headers = {"x-api-key": key} if key else {}
-            body = {"tool_name": "whoami", "user": {"user_id": "ann", "tenant_id": tenant}}
+            body = {"tool_name": "whoami", "user": {"user_id": "bob", "tenant_id": tenant}}
             answer = await server.http.post(EXECUTE, json=body, headers=headers)
             assert answer.status_code == status, (key, tenant, answer.text)
 

@@ -81,7 +81,7 @@ class _OpenChunk:
 
     def __init__(self, section: Section, max_tokens: int) -> None:
         self.section = section
-        self.room = max_tokens - min(count_tokens(" ".join(section.path)), MAX_PATH_TOKENS)
+        self.room = max_tokens - min(_size(" ".join(section.path)), MAX_PATH_TOKENS)
         self._pieces: list[Piece] = []
         self._tokens = 0
 
@@ -123,13 +123,13 @@ def _section_pieces(blocks: Sequence[Block], section: Section, chunk: _OpenChunk
 
 def _pieces(block: Block, room: int) -> Iterator[Piece]:
     text = block_to_markdown(block)
-    tokens = count_tokens(text)
+    tokens = _size(text)
     if tokens <= room:
         if text:
             yield Piece(text, tokens, page_of(block), "\n\n")
         return
     for part in _parts(block, room):
-        yield Piece(part, count_tokens(part), page_of(block), "\n\n")
+        yield Piece(part, _size(part), page_of(block), "\n\n")
 
 
 def _parts(block: Block, room: int) -> Iterator[str]:
@@ -158,10 +158,10 @@ def _table_parts(table: Table, room: int) -> Iterator[str]:
     for cell in table.cells:
         if cell.row >= head:
             rows.setdefault(cell.row, []).append(cell)
-    fixed = count_tokens(_markdown_of(table, header, head))
+    fixed = _size(_markdown_of(table, header, head))
 
     def size(row: list[Cell]) -> int:
-        return count_tokens(" | ".join(cell.text for cell in row)) + 2
+        return _size(" | ".join(cell.text for cell in row)) + 2
 
     taken: list[list[Cell]] = []
     tokens = fixed
@@ -180,7 +180,7 @@ def _table_part(
 ) -> Iterator[str]:
     moved = [_shifted(cell, head + index - cell.row) for index, row in enumerate(rows) for cell in row]
     text = _markdown_of(table, [*header, *moved], head + len(rows))
-    if count_tokens(text) <= room:
+    if _size(text) <= room:
         yield text
         return
     yield from (" ".join(group) for group in _grouped(_cut(text, room, r"\s+"), room))
@@ -196,10 +196,10 @@ def _shifted(cell: Cell, by: int) -> Cell:
 
 def _cut(text: str, room: int, between: str) -> Iterator[str]:
     """The text cut at a pattern; a part that is still too long is cut between words, then anywhere."""
-    if count_tokens(text) <= room:
+    if _size(text) <= room:
         yield text
         return
-    count = count_word_tokens if between == r"\s+" else count_tokens
+    count = _word_size if between == r"\s+" else _size
     for part in re.split(between, text):
         if count(part) <= room:
             yield part
@@ -215,7 +215,7 @@ def _grouped(parts: Iterable[str], room: int) -> Iterator[list[str]]:
     group: list[str] = []
     tokens = 0
     for part in parts:
-        needed = count_tokens(part) if " " in part else count_word_tokens(part)
+        needed = _size(part) if " " in part else _word_size(part)
         if group and tokens + needed > room:
             yield group
             group, tokens = [], 0
@@ -223,3 +223,12 @@ def _grouped(parts: Iterable[str], room: int) -> Iterator[list[str]]:
         tokens += needed
     if group:
         yield group
+
+
+def _size(text: str) -> int:
+    """Its tokens; the tokenizer takes a word without end for one unknown token, which it is to nobody who reads it."""
+    return max(count_tokens(text), len(text) // 10)
+
+
+def _word_size(word: str) -> int:
+    return max(count_word_tokens(word), len(word) // 10)

@@ -42,10 +42,17 @@ READABLE = (
 FORBIDDEN = {
     # A socket, a program, another process, a new namespace, and the doors through which kernels are attacked:
     # socket socketpair fork vfork execve execveat ptrace process_vm_readv/writev unshare setns mount keyctl add_key
-    # request_key bpf perf_event_open userfaultfd open_by_handle_at io_uring_setup pidfd_getfd
-    "x86_64": (41, 53, 57, 58, 59, 322, 101, 310, 311, 272, 308, 165, 250, 248, 249, 321, 298, 323, 304, 425, 438),
-    "aarch64": (198, 199, 221, 281, 117, 270, 271, 97, 268, 40, 219, 217, 218, 280, 241, 282, 265, 425, 438),
-}
+    # request_key bpf perf_event_open userfaultfd open_by_handle_at io_uring_setup pidfd_getfd; then what changes a
+    # file of the owner's without opening it (chmod chown utime setxattr removexattr, in all their forms), what reaches
+    # into another process (kill sigqueue setpriority sched_set* ioprio_set) and memory shared with one (shm sem msg).
+    "x86_64": (41, 53, 57, 58, 59, 322, 101, 310, 311, 272, 308, 165, 250, 248, 249, 321, 298, 323, 304, 425, 438,
+               90, 91, 268, 452, 92, 93, 94, 260, 132, 235, 261, 280, 188, 189, 190, 197, 198, 199,
+               62, 129, 297, 424, 141, 142, 144, 203, 251, 314, 29, 64, 68),
+    "aarch64": (198, 199, 221, 281, 117, 270, 271, 97, 268, 40, 219, 217, 218, 280, 241, 282, 265, 425, 438,
+                52, 53, 452, 54, 55, 88, 5, 6, 7, 14, 15, 16,
+                129, 138, 240, 424, 140, 118, 119, 122, 30, 274, 194, 190, 186),
+}  # fmt: skip
+PRLIMIT = {"x86_64": 302, "aarch64": 261}
 CLONE = {"x86_64": 56, "aarch64": 220}
 CLONE3 = 435
 AUDIT_ARCH = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
@@ -182,6 +189,11 @@ def _call_filter(machine: str) -> Iterator[bytes]:
     # Its flags lie in memory, where a filter cannot look; the C library then falls back to `clone`, whose it can.
     yield _instruction(equal, CLONE3, no=1)
     yield _instruction(answer, unknown)
+    # One's own limits (process 0) may still be lowered; the server's may not.
+    yield _instruction(equal, PRLIMIT[machine], no=3)
+    yield _instruction(load, first_argument)
+    yield _instruction(equal, 0, yes=5)
+    yield _instruction(answer, refuse)
     yield _instruction(equal, CLONE[machine], no=3)
     yield _instruction(load, first_argument)
     yield _instruction(any_bit, CLONE_THREAD, yes=1)

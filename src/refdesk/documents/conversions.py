@@ -18,21 +18,20 @@ from urllib.parse import quote, unquote
 from anyio import to_thread
 
 from refdesk.calls import TenantId
-from refdesk.documents.convert.formats import FORMATS, is_named_by_content, wrong_format
+from refdesk.documents.convert.formats import is_named_by_content, wrong_format
 from refdesk.documents.convert.source import PageRange
 from refdesk.documents.fetch import Fetched, Fetcher
 from refdesk.documents.file_names import clean_name
 from refdesk.documents.sandbox import Sandbox
 from refdesk.documents.scratch import in_thread, scratch_file
 from refdesk.documents.shelf import Shelf
-from refdesk.documents.store import Store, UrlRecord
+from refdesk.documents.store import UPLOAD, Store, UrlRecord
 from refdesk.errors import CannotConvert
 from refdesk.telemetry import Metrics
 
 MEGABYTE = 1024 * 1024
 MAX_FILE_BYTES = 100 * MEGABYTE
 URL_SECONDS = 180.0
-UPLOAD = "upload"
 UPLOAD_SCHEME = "upload://"
 EXPORT_SECONDS = 60.0
 
@@ -193,12 +192,12 @@ class Conversions:
         return await self._sandbox.run(job, source=file.fd, output=output, seconds=seconds, progress=progress)
 
     async def _found(self, tenant: TenantId, handle: str) -> str | None:
-        """The media type of a document that is on its shelf."""
+        """The format of a document that is on its shelf."""
         shelf = await self.open(tenant, handle)
         if shelf is None:
             return None
         with shelf:
-            return shelf.about.media_type
+            return shelf.about.format
 
 
 class _Turns:
@@ -230,8 +229,7 @@ def _require_size(file: File) -> None:
         )
 
 
-def _require_expected(name: str, media_type: str, wanted: Wanted) -> None:
-    found = next((format.key for format in FORMATS.values() if format.media_type == media_type), "")
+def _require_expected(name: str, found: str, wanted: Wanted) -> None:
     if wanted.expected and found not in wanted.expected:
         raise CannotConvert(wrong_format(name, found, wanted.expected, wanted.tools))
 

@@ -231,7 +231,7 @@ class _Walk:
         """The path, from the root, of the entry whose name is most like the missing one."""
         with _as_failure(), os.scandir(self._folders[-1]) as entries:
             names = [entry.name for entry in islice(entries, MAX_NAMES_COMPARED)]
-        folded = {known.casefold(): known for known in names if known.isprintable()}
+        folded = {known.casefold(): known for known in names if known.isprintable() and not known.startswith(".")}
         match = get_close_matches(name.casefold(), folded, n=1)
         return str(PurePosixPath(*self._names, folded[match[0]])) if match else ""
 

@@ -28,13 +28,14 @@ def run(job: dict[str, Any], source: int | None, output: int | None, progress: P
 
 def _convert(job: dict[str, Any], source: int, output: int, progress: Progress) -> dict[str, Any]:
     """A file to a packed document."""
-    _write(output, pack(_converted(job, source, progress)))
+    document, format = _converted(job, source, progress)
+    _write(output, pack(document, format))
     return {}
 
 
 def _convert_and_export(job: dict[str, Any], source: int, output: int, progress: Progress) -> dict[str, Any]:
     """A file straight to another form: what the command line does."""
-    document = _converted(job, source, progress)
+    document, _ = _converted(job, source, progress)
     _write(output, _exported(document, job["to"]))
     return {"title": document.title, "pages": len(document.pages), "warnings": list(document.warnings)}
 
@@ -53,13 +54,14 @@ _JOBS: dict[str, Callable[[dict[str, Any], int, int, Progress], dict[str, Any]]]
 }
 
 
-def _converted(job: dict[str, Any], source: int, progress: Progress) -> Document:
+def _converted(job: dict[str, Any], source: int, progress: Progress) -> tuple[Document, str]:
+    """The document, and the key of the format that it had."""
     data, name = _read(source), job["name"]
     format = format_of(data, name, job.get("media_type", ""))
     _require_expected(job, name, format.key)
     pages = PageRange(*job["pages"]) if job.get("pages") else None
     given = Source(data, name, job.get("charset"), job.get("url", ""), pages, progress)
-    return convert_source(given, format)
+    return convert_source(given, format), format.key
 
 
 def _require_expected(job: dict[str, Any], name: str, found: str) -> None:

@@ -40,7 +40,7 @@ from refdesk.documents.model import (
 )
 from refdesk.documents.query import match_expression
 
-SHELF_VERSION = 2
+SHELF_VERSION = 3
 """Files of another version are converted anew."""
 
 ESTIMATED_PAGE = 3000
@@ -49,6 +49,9 @@ ESTIMATED_PAGE = 3000
 OUTLINE_SECTIONS = 40
 PREVIEW_CHARACTERS = 2000
 """What a first look at a document shows: enough to know what it is, little in a model's window."""
+
+QUERY_STEPS = 50_000_000
+"""Of SQLite's machine for one question; the longest manuals need a hundredth. A file made to hang is stopped."""
 
 SNIPPET_WORDS = 60
 """About three sentences around a match."""
@@ -71,6 +74,8 @@ class About:
 
     title: str
     name: str
+    format: str
+    """The key of the format that it was converted from."""
     media_type: str
     digest: str
     page_kind: PageKind | Literal["estimated"]
@@ -81,8 +86,6 @@ class About:
     sections: int
     chunks: int
     tables: int
-    pictures: int
-    characters: int
     tags: tuple[str, ...]
     properties: Mapping[str, str]
     warnings: tuple[str, ...]
@@ -92,22 +95,22 @@ class About:
     """The beginning of the text, as Markdown."""
 
     @property
-    def first_page(self) -> int:
-        """The first page that is here: not 1 where only some of a file were converted."""
-        return self.page_sizes[0][0] if self.page_sizes else 1
+    def shown_page_kind(self) -> PageKind:
+        """What its pages are called."""
+        return "page" if self.page_kind == "estimated" else self.page_kind
 
 
-def pack(document: Document) -> bytes:
+def pack(document: Document, format: str = "") -> bytes:
     """The document as the bytes of a database."""
     with closing(sqlite3.connect(":memory:")) as database:
         database.executescript(_SCHEMA)
         database.execute(f"PRAGMA user_version = {SHELF_VERSION}")
-        _fill(database, document)
+        _fill(database, document, format)
         database.commit()
         return database.serialize()
 
 
-def _fill(database: sqlite3.Connection, document: Document) -> None:
+def _fill(database: sqlite3.Connection, document: Document, format: str) -> None:
     paged = document.blocks if document.pages else tuple(_dealt_into_pages(document.blocks))
     pages = list(_page_numbers(paged))
     database.executemany(
@@ -128,7 +131,7 @@ def _fill(database: sqlite3.Connection, document: Document) -> None:
         "INSERT INTO words (rowid, path, text) VALUES (?, ?, ?)",
         ((n, " ".join(c.path), c.text) for n, c in enumerate(pieces, 1)),
     )
-    about = _about(document, max(pages, default=0), found, pieces)
+    about = _about(document, format, max(pages, default=0), found, pieces)
     database.execute("INSERT INTO about VALUES (?)", (orjson.dumps(about),))
 
 
@@ -150,10 +153,11 @@ def _page_numbers(blocks: Iterable[Block]) -> Iterator[int]:
         yield page
 
 
-def _about(document: Document, last_page: int, found: Sequence[Section], pieces: Sequence[Chunk]) -> About:
+def _about(document: Document, format: str, last_page: int, found: Sequence[Section], pieces: Sequence[Chunk]) -> About:
     return About(
         title=document.title,
         name=document.name,
+        format=format,
         media_type=document.media_type,
         digest=document.digest,
         page_kind=document.page_kind if document.pages else "estimated",
@@ -163,12 +167,10 @@ def _about(document: Document, last_page: int, found: Sequence[Section], pieces:
         sections=len(found),
         chunks=len(pieces),
         tables=sum(isinstance(block, Table) for block in document.blocks),
-        pictures=sum(isinstance(block, Picture) for block in document.blocks),
-        characters=sum(len(piece.text) for piece in pieces),
         tags=document.tags,
         properties=dict(document.properties),
         warnings=document.warnings,
-        outline=tuple(found[:OUTLINE_SECTIONS]),
+        outline=tuple(replace(section, path=()) for section in found[:OUTLINE_SECTIONS]),
         preview=_preview(document.blocks),
     )
 
@@ -195,8 +197,10 @@ class Shelf:
 
     def __init__(self, database: sqlite3.Connection) -> None:
         self._database = database
+        database.set_progress_handler(lambda: 1, QUERY_STEPS)
         try:
             version = database.execute("PRAGMA user_version").fetchone()[0]
+            _require_tables(database)
             body = database.execute("SELECT body FROM about").fetchone() if version == SHELF_VERSION else None
         except sqlite3.DatabaseError as error:
             raise NotAShelf(str(error)) from error
@@ -207,11 +211,14 @@ class Shelf:
     @classmethod
     def open(cls, path: Path) -> Shelf:
         """The document in a file; NotAShelf when it is none, FileNotFoundError when it is gone."""
-        if not path.exists():
-            raise FileNotFoundError(path)
-        # Never changed once it is in place, so it needs no locks and leaves no files beside it.
-        database = sqlite3.connect(f"{path.as_uri()}?mode=ro&immutable=1", uri=True, check_same_thread=False)
-        database.execute("PRAGMA trusted_schema = OFF")
+        try:
+            # Never changed once it is in place, so it needs no locks and leaves no files beside it.
+            database = sqlite3.connect(f"{path.as_uri()}?mode=ro&immutable=1", uri=True, check_same_thread=False)
+            database.execute("PRAGMA trusted_schema = OFF")
+        except sqlite3.OperationalError as error:
+            if not path.exists():
+                raise FileNotFoundError(path) from error
+            raise NotAShelf(str(error)) from error
         return cls(database)
 
     @classmethod
@@ -240,7 +247,7 @@ class Shelf:
             title=about.title,
             blocks=tuple(self.blocks()),
             pages=tuple(Page(*size) for size in about.page_sizes),
-            page_kind="page" if about.page_kind == "estimated" else about.page_kind,
+            page_kind=about.shown_page_kind,
             total_pages=about.total_pages if about.total_pages != about.pages else 0,
             name=about.name,
             media_type=about.media_type,
@@ -263,12 +270,19 @@ class Shelf:
         rows = self._database.execute("SELECT body FROM blocks WHERE page = ? ORDER BY position", (page,))
         return (decoded(row[0]) for row in rows)
 
-    def sections(self, limit: int | None = None) -> list[Section]:
-        """The table of contents, or its beginning."""
-        rows = self._database.execute(
-            "SELECT * FROM sections ORDER BY position LIMIT ?", (-1 if limit is None else limit,)
-        )
-        return [_section(row) for row in rows]
+    def sections(self) -> list[Section]:
+        """The table of contents."""
+        return [_section(row) for row in self._database.execute("SELECT * FROM sections ORDER BY position")]
+
+    def section_ids(self, limit: int) -> list[str]:
+        """The ids of the first sections."""
+        return [row[0] for row in self._database.execute("SELECT id FROM sections ORDER BY position LIMIT ?", (limit,))]
+
+    def page_numbers(self) -> set[int]:
+        """The pages that are here, which need not follow one another."""
+        if self.about.page_sizes:
+            return {number for number, *_ in self.about.page_sizes}
+        return set(range(1, self.about.pages + 1))
 
     def section(self, id: str) -> Section | None:
         """One section by its id."""
@@ -298,6 +312,13 @@ class Shelf:
             (position - before, position + after),
         )
         return [_chunk(row) for row in rows]
+
+
+def _require_tables(database: sqlite3.Connection) -> None:
+    """Nothing but tables and their indices: a view or a trigger in the file would be somebody else's program."""
+    kinds = {kind for (kind,) in database.execute("SELECT type FROM sqlite_schema")}
+    if not kinds <= {"table", "index"}:
+        raise NotAShelf(f"it holds {', '.join(sorted(kinds))}")
 
 
 def _decoded_about(fields: dict[str, Any]) -> About:

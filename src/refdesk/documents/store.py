@@ -35,6 +35,9 @@ HANDLE = re.compile(r"doc-[a-z2-7]{26}")
 DOCUMENT = "sqlite"
 """The form that all others are made from."""
 
+UPLOAD = "upload"
+"""A file as it was sent."""
+
 STALE_PART_SECONDS = 3600
 """A file that is being written is finished or given up long before; what a crash left behind is removed then."""
 
@@ -88,14 +91,18 @@ class Store:
     def open_file(self, tenant: TenantId, handle: str, form: str = DOCUMENT) -> IO[bytes] | None:
         """The file of a document itself, or of one of its other forms."""
         path = self._path(tenant, handle, form)
-        if path is None or not self._is_young(path):
+        if path is None:
+            return None
+        # A form lives as long as the document that it was made from; an upload is no form of one.
+        original = path if form == UPLOAD else path.with_suffix(f".{DOCUMENT}")
+        if not self._is_young(original):
             return None
         try:
             file = path.open("rb")
         except FileNotFoundError:
             return None
         with suppress(FileNotFoundError):
-            os.utime(path.with_suffix(f".{DOCUMENT}"))
+            os.utime(original)
         return file
 
     @contextmanager

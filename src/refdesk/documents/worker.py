@@ -50,8 +50,8 @@ def main(given: Mapping[str, Any]) -> None:
     """Confine this process and serve; returns when the server has closed the socket."""
     server = socket.socket(fileno=given["socket"])
     run = _function(given["jobs"])
-    walls = confine(given["memory_bytes"], given["output_bytes"])
     os.nice(NICENESS)
+    walls = confine(given["memory_bytes"], given["output_bytes"])
     # The system's own lists of media types are behind the wall, and docutils would read them.
     mimetypes.knownfiles.clear()
     if "privileges" not in walls:

@@ -6,6 +6,7 @@ not its own.
 
 from __future__ import annotations
 
+import logging
 import re
 from typing import Any, TypeVar
 
@@ -23,6 +24,8 @@ WINDOW = "/internal/retrieval/chunks/window"
 PATHS = frozenset({EXECUTE, WINDOW})
 
 SERVICE_ROLE = "service"
+
+logger = logging.getLogger(__name__)
 
 B = TypeVar("B", bound=BaseModel)
 
@@ -76,7 +79,9 @@ class Internal:
         try:
             answer = self._execute if path == EXECUTE else self._window
             return await answer(body, visitor, trace_id)
-        except RefdeskError as error:
+        except Exception as error:
+            if not isinstance(error, RefdeskError):
+                logger.error("a call failed in a way that nobody foresaw", exc_info=error)
             return http_status(type(error)), _failed(to_wire(error).body(), trace_id)
 
     async def _execute(self, body: Any, visitor: Visitor, trace_id: str) -> tuple[int, dict[str, Any]]:
@@ -99,10 +104,16 @@ class Internal:
 
     def _acting_for(self, caller: Caller, user: _User) -> Caller:
         """The user that a service names, if it may."""
-        tenant = TenantId(user.tenant_id)
-        if self._services.has_keys and SERVICE_ROLE not in caller.roles and tenant != caller.tenant:
+        asked = Caller(
+            UserId(user.user_id), TenantId(user.tenant_id), frozenset(user.roles), authenticated=caller.authenticated
+        )
+        if not self._services.has_keys or SERVICE_ROLE in caller.roles:
+            return asked
+        if asked.tenant != caller.tenant:
             raise Forbidden(f"To act for another tenant takes a key with the role {SERVICE_ROLE!r}")
-        return Caller(UserId(user.user_id), tenant, frozenset(user.roles), authenticated=caller.authenticated)
+        if asked.user != caller.user or not asked.roles <= caller.roles:
+            raise Forbidden(f"To act for another user, or with more roles, takes a key with the role {SERVICE_ROLE!r}")
+        return asked
 
 
 def _validated(model: type[B], body: Any) -> B:

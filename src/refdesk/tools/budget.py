@@ -7,19 +7,23 @@ import time
 import unicodedata
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from html import unescape
 from typing import Literal
 
 from refdesk.errors import RateLimited, ToolFailure
 
 WINDOW_SECONDS = 60.0
 
-MAX_KEYS = 10_000
-"""Documents that are counted at a time; one that is being read is never forgotten early, or it could be read twice."""
+MAX_DOCUMENTS = 2_000
+MAX_TENANTS = 10_000
+"""That are counted at a time. One that is being read is never forgotten early, or it could be read twice; so beyond
+these bounds a tenant, and only it, has to wait."""
 
 REDACTED = "[redacted]"
 
-_INVISIBLE = re.compile("[\u00ad\u200b-\u200f\u2060-\u2064\ufeff]")
+_MARKUP = re.compile(r"[*`\\]")
+"""What Markdown puts inside a word."""
 
 
 class TextBlocked(ToolFailure):
@@ -27,72 +31,84 @@ class TextBlocked(ToolFailure):
 
 
 @dataclass(slots=True)
-class _Reads:
-    """What was read of one document within the window: when, and how many tokens."""
+class Reading:
+    """A call that was let in: when, and how many tokens it takes."""
 
-    entries: deque[tuple[float, int]] = field(default_factory=deque)
-    tokens: int = 0
+    at: float
+    tokens: int
+
+
+class _Readings:
+    """The readings of one document within the window, oldest first."""
+
+    def __init__(self) -> None:
+        self.entries: deque[Reading] = deque()
+
+    @property
+    def tokens(self) -> int:
+        return sum(entry.tokens for entry in self.entries)
+
+    def expire(self, now: float) -> None:
+        while self.entries and self.entries[0].at <= now - WINDOW_SECONDS:
+            self.entries.popleft()
 
 
 class ReadingRate:
-    """A moving window per key; keys are tuples, so no two can be spelled alike."""
+    """A moving window for each document of each tenant."""
 
     def __init__(self, calls: int, tokens: int, *, now: Callable[[], float] = time.monotonic) -> None:
         self._calls = calls
         self._tokens = tokens
         self._now = now
-        self._reads: dict[tuple[str, ...], _Reads] = {}
+        self._tenants: dict[str, dict[str, _Readings]] = {}
 
-    def admit(self, key: tuple[str, ...]) -> None:
-        """Count a call, or refuse it until the window has room."""
+    def admit(self, tenant: str, document: str, reserve: int = 0) -> Reading:
+        """Let a call in that may take so many tokens, or refuse it until the window has room."""
         now = self._now()
-        reads = self._current(key, now)
-        if len(reads.entries) >= self._calls or reads.tokens >= self._tokens:
+        readings = self._of(tenant, document, now)
+        if len(readings.entries) >= self._calls or readings.tokens >= self._tokens:
             raise RateLimited(
                 f"This document was read too often or too much in the last minute (at most {self._calls} calls and "
                 f"{self._tokens} tokens); wait, or read another.",
-                retry_after=self._room_at(reads) - now,
+                retry_after=self._room_at(readings) - now,
             )
-        reads.entries.append((now, 0))
+        reading = Reading(now, reserve)
+        readings.entries.append(reading)
+        return reading
 
-    def spend(self, key: tuple[str, ...], tokens: int) -> None:
-        """Count what a call handed out."""
-        reads = self._reads.get(key)
-        if reads is not None and reads.entries:
-            at, spent = reads.entries.pop()
-            reads.entries.append((at, spent + tokens))
-            reads.tokens += tokens
-
-    def _room_at(self, reads: _Reads) -> float:
+    def _room_at(self, readings: _Readings) -> float:
         """When enough of what was read is out of the window."""
-        calls, tokens = len(reads.entries), reads.tokens
-        for at, spent in reads.entries:
-            calls, tokens = calls - 1, tokens - spent
+        calls, tokens = len(readings.entries), readings.tokens
+        for entry in readings.entries:
+            calls, tokens = calls - 1, tokens - entry.tokens
             if calls < self._calls and tokens < self._tokens:
-                return at + WINDOW_SECONDS
+                return entry.at + WINDOW_SECONDS
         return self._now() + WINDOW_SECONDS
 
-    def _current(self, key: tuple[str, ...], now: float) -> _Reads:
-        if key not in self._reads and len(self._reads) >= MAX_KEYS:
-            self._forget_idle(now)
-        reads = self._reads.setdefault(key, _Reads())
-        _expire(reads, now)
-        return reads
-
-    def _forget_idle(self, now: float) -> None:
-        for key, reads in list(self._reads.items()):
-            _expire(reads, now)
-            if not reads.entries:
-                del self._reads[key]
-        if len(self._reads) >= MAX_KEYS:
+    def _of(self, tenant: str, document: str, now: float) -> _Readings:
+        if tenant not in self._tenants and len(self._tenants) >= MAX_TENANTS:
+            self._tenants = {name: rest for name, documents in self._tenants.items() if (rest := _live(documents, now))}
+        documents = self._tenants.setdefault(tenant, {})
+        if document not in documents and len(documents) >= MAX_DOCUMENTS:
+            documents = self._tenants[tenant] = _live(documents, now)
+        if self._is_full(tenant, document):
             raise RateLimited(
                 "Too many documents are being read at once; try again in a minute.", retry_after=WINDOW_SECONDS
             )
+        readings = documents.setdefault(document, _Readings())
+        readings.expire(now)
+        return readings
+
+    def _is_full(self, tenant: str, document: str) -> bool:
+        documents = self._tenants[tenant]
+        return len(self._tenants) > MAX_TENANTS or (document not in documents and len(documents) >= MAX_DOCUMENTS)
 
 
-def _expire(reads: _Reads, now: float) -> None:
-    while reads.entries and reads.entries[0][0] <= now - WINDOW_SECONDS:
-        reads.tokens -= reads.entries.popleft()[1]
+def _live(documents: dict[str, _Readings], now: float) -> dict[str, _Readings]:
+    """Those of which something was read within the window."""
+    for readings in documents.values():
+        readings.expire(now)
+    return {name: readings for name, readings in documents.items() if readings.entries}
 
 
 class Blocklist:
@@ -109,6 +125,10 @@ class Blocklist:
         """Whether every text may be handed out."""
         return self._pattern is None
 
+    def blocks(self, text: str) -> bool:
+        """Whether a text holds such a word, also where hyphens stand between its words."""
+        return self._pattern is not None and bool(self._pattern.search(_folded(text.replace("-", " "))))
+
     def shown(self, text: str) -> str:
         """The text, or a few words in its place where it may not be handed out."""
         try:
@@ -122,6 +142,9 @@ class Blocklist:
             return text
         if self._redacts:
             text = self._pattern.sub(REDACTED, text)
+            # Not to be found in what stands for it.
+            if not self._pattern.search(_folded(text.replace(REDACTED, " "))):
+                return text
         # What only looks different (full-width letters, invisible characters between them) cannot be cut out exactly.
         if self._pattern.search(_folded(text)):
             raise TextBlocked("This text holds a word that this desk does not hand out; read another part.")
@@ -129,4 +152,8 @@ class Blocklist:
 
 
 def _folded(text: str) -> str:
-    return _INVISIBLE.sub("", unicodedata.normalize("NFKC", text)).casefold().strip()
+    """Text as a reader hears it: without case, accents, invisible characters and markup."""
+    decomposed = unicodedata.normalize("NFKD", _MARKUP.sub("", unescape(text)))
+    return (
+        "".join(c for c in decomposed if c.isascii() or unicodedata.category(c) not in ("Mn", "Cf")).casefold().strip()
+    )

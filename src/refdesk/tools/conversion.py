@@ -30,7 +30,6 @@ from refdesk.documents.conversions import (
     File,
     Wanted,
 )
-from refdesk.documents.convert.formats import FORMATS
 from refdesk.documents.convert.source import PageRange
 from refdesk.documents.file_names import clean_name
 from refdesk.documents.files import OpenedFile, Roots
@@ -39,7 +38,7 @@ from refdesk.documents.shelf import Shelf
 from refdesk.errors import CannotOpen, ClientCannot, DocumentNotFound, InvalidArguments, MissingCapability, Problem
 from refdesk.problems import shortened
 from refdesk.tools.budget import Blocklist
-from refdesk.tools.outline import OutlineEntry
+from refdesk.tools.outline import MAX_CHARACTERS, OutlineEntry, brief
 from refdesk.tools.registry import Annotations, Registry, Tool
 from refdesk.tools.schema import Arguments, Result
 from refdesk.tools.text import DEFAULT_TOKENS, FilePart, whole_text
@@ -257,22 +256,21 @@ class Conversion:
         return await to_thread.run_sync(self._summarised, shelf, converted)
 
     def _summarised(self, shelf: Shelf, converted: Converted) -> ConvertedDocument:
+        shown = self._blocklist.shown
         with shelf:
             about = shelf.about
             return ConvertedDocument(
                 handle=converted.handle,
-                title=self._blocklist.shown(about.title or about.name),
-                format=next(
-                    (format.key for format in FORMATS.values() if format.media_type == about.media_type), "text"
-                ),
+                title=shown(shortened(about.title or about.name, MAX_CHARACTERS)),
+                format=about.format,
                 pages=about.pages,
-                page_kind="page" if about.page_kind == "estimated" else about.page_kind,
+                page_kind=about.shown_page_kind,
                 total_pages=about.total_pages if about.total_pages != about.pages else None,
                 sections=about.sections,
                 tables=about.tables,
-                outline=[OutlineEntry.of(section, self._blocklist.shown) for section in about.outline],
-                warnings=list(about.warnings),
-                preview=self._blocklist.shown(about.preview),
+                outline=[OutlineEntry.of(s, shown) for s in about.outline if not self._blocklist.blocks(s.id)],
+                warnings=brief(about.warnings, shown),
+                preview=shown(about.preview),
                 cached=converted.cached,
             )
 
@@ -362,8 +360,11 @@ class ConvertedResources:
         file = await self._conversions.export(call.caller.tenant, handle, form_wanted)
         if file is None:
             return None
-        text = await to_thread.run_sync(whole_text, file, MAX_RESOURCE_BYTES)
-        return [{"uri": uri, "mimeType": MEDIA_TYPES[form], "text": self._blocklist.screened(text)}]
+        text = await to_thread.run_sync(self._text, file)
+        return [{"uri": uri, "mimeType": MEDIA_TYPES[form], "text": text}]
+
+    def _text(self, file: IO[bytes]) -> str:
+        return self._blocklist.screened(whole_text(file, MAX_RESOURCE_BYTES))
 
     async def complete(self, template: str, name: str, value: str, given: Mapping[str, str], call: Call) -> list[str]:
         return [form for form in MEDIA_TYPES if form.startswith(value)] if name == "form" else []

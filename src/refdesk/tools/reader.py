@@ -18,7 +18,7 @@ from refdesk.documents.tokens import count_tokens
 from refdesk.errors import DocumentNotFound, InvalidArguments, Problem, ToolFailure
 from refdesk.problems import invalid_arguments, nearest_name, shortened
 from refdesk.tools.budget import Blocklist, ReadingRate
-from refdesk.tools.outline import OutlineEntry
+from refdesk.tools.outline import MAX_CHARACTERS, OutlineEntry, brief, brief_mapping, brief_path
 from refdesk.tools.registry import Registry, Tool
 from refdesk.tools.schema import Arguments, Result
 from refdesk.tools.shelves import Shelves
@@ -26,7 +26,16 @@ from refdesk.tools.windows import LocalWindows, WindowChunk, Windows
 
 TOOLSET = "reader"
 
-T = TypeVar("T")
+SNIPPET_CHARACTERS = 600
+"""Of a passage that a search shows."""
+
+BYTES_A_TOKEN = 4
+"""What a call that is under way is taken to hand out, until it is known."""
+
+HINTED_SECTIONS = 1000
+"""Among which the nearest id is looked for; among a hundred thousand that would take seconds."""
+
+R = TypeVar("R", bound="_Counted")
 A = TypeVar("A", bound=Arguments)
 DocId = Annotated[str, Field(min_length=1, max_length=2000, description="Handle or document id.")]
 Cursor = Annotated[str | None, Field(pattern=r"^\d{1,12}$", description="Where the last answer stopped.")]
@@ -72,12 +81,17 @@ class NoArguments(Arguments):
     pass
 
 
-class _ReadText(Result):
-    """Text that was read, what it cost, and whether there is more."""
+class _Counted(Result):
+    """What was read of a document, and what it cost."""
 
     doc_id: str
-    text: str
     token_estimate: int
+
+
+class _ReadText(_Counted):
+    """Text that was read, and whether there is more."""
+
+    text: str
     truncated: bool
     next_cursor: str | None = None
 
@@ -104,8 +118,7 @@ class PagesText(_ReadText):
         return self.text + self._foot(f"pages {self.page_start}–{self.page_end} of {self.pages}")
 
 
-class DocumentMetadata(Result):
-    doc_id: str
+class DocumentMetadata(_Counted):
     title: str
     pages: int
     page_kind: str
@@ -117,7 +130,6 @@ class DocumentMetadata(Result):
     media_type: str
     properties: dict[str, str]
     warnings: list[str]
-    token_estimate: int
 
     def readable(self) -> str:
         lines = [f"# {self.title}", f"{self.doc_id}: {self.media_type}, {self.pages} {self.page_kind}s"]
@@ -141,10 +153,8 @@ class Snippet(BaseModel):
     score: float
 
 
-class Snippets(Result):
-    doc_id: str
+class Snippets(_Counted):
     results: list[Snippet]
-    token_estimate: int
 
     def readable(self) -> str:
         if not self.results:
@@ -157,11 +167,9 @@ def _readable_snippet(hit: Snippet) -> str:
     return f"### {hit.section or '(start)'} [{where}]\n{hit.text}"
 
 
-class ChunkWindow(Result):
-    doc_id: str
+class ChunkWindow(_Counted):
     anchor_chunk_id: str
     chunks: list[WindowChunk]
-    token_estimate: int
     truncated: bool
 
     def readable(self) -> str:
@@ -258,7 +266,7 @@ class Reader:
         def read(shelf: Shelf) -> SectionText:
             section = shelf.section(arguments.section_id)
             if section is None:
-                raise DocumentNotFound(_no_section(shelf, arguments))
+                raise DocumentNotFound(self._blocklist.shown(_no_section(shelf, arguments)))
             return SectionText(
                 doc_id=arguments.doc_id,
                 section_id=section.id,
@@ -275,13 +283,13 @@ class Reader:
 
         def read(shelf: Shelf) -> PagesText:
             about = shelf.about
-            _check_pages(first, last, about.pages, about.first_page)
+            _check_pages(first, last, shelf.page_numbers())
             blocks = chain.from_iterable(shelf.page_blocks(page) for page in range(first, last + 1))
             return PagesText(
                 doc_id=arguments.doc_id,
                 page_start=first,
                 page_end=last,
-                pages=about.pages,
+                pages=about.total_pages,
                 **self._part(blocks, arguments.cursor),
             )
 
@@ -290,24 +298,24 @@ class Reader:
     async def metadata(self, arguments: ReadDocMetadata, call: Call) -> DocumentMetadata:
         def read(shelf: Shelf) -> DocumentMetadata:
             about = shelf.about
-            all_sections = _sections_under(shelf, arguments)
-            shown = _fitting(all_sections, self._settings.max_text_bytes)
-            title = self._blocklist.screened(about.title or about.name)
-            entries = [OutlineEntry.of(section, self._blocklist.screened) for section in shown]
+            screened = self._blocklist.screened
+            all_sections = [s for s in _sections_under(shelf, arguments) if not self._blocklist.blocks(s.id)]
+            entries = [OutlineEntry.of(s, screened) for s in _fitting(all_sections, self._settings.max_text_bytes)]
+            title = screened(shortened(about.title or about.name, MAX_CHARACTERS))
             return DocumentMetadata(
                 doc_id=arguments.doc_id,
                 title=title,
                 pages=about.pages,
-                page_kind="page" if about.page_kind == "estimated" else about.page_kind,
+                page_kind=about.shown_page_kind,
                 sections=entries,
                 sections_omitted=len(all_sections) - len(entries),
                 tables=about.tables,
-                tags=list(about.tags),
+                tags=brief(about.tags, screened),
                 tenant=call.caller.tenant,
                 media_type=about.media_type,
-                properties=dict(about.properties),
-                warnings=list(about.warnings),
-                token_estimate=count_tokens("\n".join([title, *(entry.title for entry in entries)])),
+                properties=brief_mapping(about.properties, screened),
+                warnings=brief(about.warnings, screened),
+                token_estimate=_tokens("\n".join([title, *(entry.title for entry in entries)])),
             )
 
         return await self._read(arguments.doc_id, call, read)
@@ -316,30 +324,30 @@ class Reader:
         def read(shelf: Shelf) -> Snippets:
             hits = [
                 Snippet(
-                    text=self._blocklist.screened(snippet),
-                    section_id=chunk.section,
-                    section=" › ".join(chunk.path) or None,
+                    text=self._blocklist.screened(shortened(snippet, SNIPPET_CHARACTERS)),
+                    section_id=self._blocklist.shown(chunk.section),
+                    section=self._blocklist.screened(brief_path(chunk.path)) or None,
                     page=chunk.first_page,
                     chunk_id=chunk.id,
                     score=score,
                 )
                 for chunk, snippet, score in shelf.search(arguments.query, arguments.max_results)
             ]
-            tokens = sum(count_tokens(hit.text) for hit in hits)
+            tokens = sum(_tokens(hit.text) for hit in hits)
             return Snippets(doc_id=arguments.doc_id, results=hits, token_estimate=tokens)
 
         return await self._read(arguments.doc_id, call, read)
 
     async def window(self, arguments: ReadChunkWindow, call: Call) -> ChunkWindow:
+        return await self._window(arguments, call, self._windows)
+
+    async def _window(self, arguments: ReadChunkWindow, call: Call, windows: Windows) -> ChunkWindow:
         before, after = self._window_sides(arguments)
-        key = (call.caller.tenant, arguments.doc_id)
-        self._rate.admit(key)
-        chunks = await self._windows.around(
-            call.caller.tenant, arguments.doc_id, arguments.anchor_chunk_id, before, after, call.trace_id
-        )
-        kept, is_cut = self._cut_window(chunks[: before + after + 1])
-        tokens = sum(count_tokens(chunk.text) for chunk in kept)
-        self._rate.spend(key, tokens)
+        tenant, anchor = call.caller.tenant, arguments.anchor_chunk_id
+        chunks = await windows.around(tenant, arguments.doc_id, anchor, before, after, call.trace_id)
+        reading = self._rate.admit(tenant, arguments.doc_id)
+        kept, is_cut = self._cut_window(chunks[: before + after + 1], anchor)
+        tokens = reading.tokens = sum(_tokens(chunk.text) for chunk in kept)
         return ChunkWindow(
             doc_id=arguments.doc_id,
             anchor_chunk_id=arguments.anchor_chunk_id,
@@ -354,15 +362,7 @@ class Reader:
             arguments = ReadChunkWindow.model_validate(dict(call.params))
         except ValidationError as error:
             raise invalid_arguments(error, list(ReadChunkWindow.model_fields)) from None
-        before, after = self._window_sides(arguments)
-        chunks = await self._local.around(
-            call.caller.tenant, arguments.doc_id, arguments.anchor_chunk_id, before, after, call.trace_id
-        )
-        return {
-            "doc_id": arguments.doc_id,
-            "anchor_chunk_id": arguments.anchor_chunk_id,
-            "chunks": [chunk.model_dump(exclude_none=True) for chunk in chunks],
-        }
+        return (await self._window(arguments, call, self._local)).model_dump(mode="json", exclude_none=True)
 
     async def available(self, _arguments: NoArguments, call: Call) -> AvailableTools:
         return AvailableTools(
@@ -372,13 +372,14 @@ class Reader:
             ]
         )
 
-    async def _read(self, doc_id: str, call: Call, read: Callable[[Shelf], T]) -> T:
+    async def _read(self, doc_id: str, call: Call, read: Callable[[Shelf], R]) -> R:
         """Read a document in a thread, within the rate that it may be read at."""
-        key = (call.caller.tenant, doc_id)
-        self._rate.admit(key)
-        async with self._shelves.reading(call.caller.tenant, doc_id) as shelf:
+        tenant = call.caller.tenant
+        async with self._shelves.reading(tenant, doc_id) as shelf:
+            # Only of documents that there are: invented ones would fill the book of those that are read.
+            reading = self._rate.admit(tenant, doc_id, reserve=self._settings.max_text_bytes // BYTES_A_TOKEN)
             result = await to_thread.run_sync(read, shelf)
-        self._rate.spend(key, getattr(result, "token_estimate", 0))
+        reading.tokens = result.token_estimate
         return result
 
     def _part(self, blocks: Iterable[Block], cursor: str | None) -> dict[str, Any]:
@@ -393,7 +394,7 @@ class Reader:
             raise InvalidArguments([Problem("cursor", "is not one that this text gave")])
         return {
             "text": text,
-            "token_estimate": count_tokens(text),
+            "token_estimate": _tokens(text),
             "truncated": not is_whole,
             "next_cursor": None if is_whole else str(start + len(text.encode())),
         }
@@ -423,18 +424,30 @@ class Reader:
         before, after = sides["window_before"], sides["window_after"]
         return default if before is None else before, default if after is None else after
 
-    def _cut_window(self, chunks: Sequence[WindowChunk]) -> tuple[list[WindowChunk], bool]:
+    def _cut_window(self, chunks: Sequence[WindowChunk], anchor: str) -> tuple[list[WindowChunk], bool]:
+        """As many chunks as the budget holds: the anchor first, then those next to it; and whether that was all."""
+        at = next((index for index, chunk in enumerate(chunks) if chunk.chunk_id == anchor), 0)
         room = self._settings.max_text_bytes
-        kept = []
-        for chunk in chunks:
-            whole = self._blocklist.screened(chunk.text)
-            text = cut_to_bytes(whole, room)
-            room -= len(text.encode())
-            if text or not whole:
-                kept.append(chunk.model_copy(update={"text": text}))
-            if len(text) < len(whole):
-                return kept, True
-        return kept, False
+        kept: dict[int, WindowChunk] = {}
+        for index in sorted(range(len(chunks)), key=lambda index: abs(index - at)):
+            chunk = self._screened(chunks[index])
+            text = cut_to_bytes(chunk.text, room)
+            room -= len(text.encode()) + len((chunk.section or "").encode()) + ENTRY_BYTES
+            if text or not chunk.text:
+                kept[index] = chunk.model_copy(update={"text": text})
+            if len(text) < len(chunk.text):
+                return [kept[index] for index in sorted(kept)], True
+        return [kept[index] for index in sorted(kept)], False
+
+    def _screened(self, chunk: WindowChunk) -> WindowChunk:
+        section = shortened(chunk.section or "", 2 * MAX_CHARACTERS)
+        return chunk.model_copy(
+            update={
+                "text": self._blocklist.screened(chunk.text),
+                "section": self._blocklist.screened(section) or None,
+                "section_id": self._blocklist.shown(chunk.section_id) if chunk.section_id else None,
+            }
+        )
 
 
 def _tool(
@@ -467,14 +480,19 @@ def _bytes_between(parts: Iterable[str], start: int, length: int) -> tuple[str, 
     return taken.decode("utf-8", "ignore"), True
 
 
-def _check_pages(first: int, last: int, pages: int, lowest: int) -> None:
-    if first < lowest or last >= lowest + pages:
-        held = f"pages {lowest} to {lowest + pages - 1}" if pages else "no pages"
+def _check_pages(first: int, last: int, pages: set[int]) -> None:
+    if not pages.issuperset(range(first, last + 1)):
+        held = f"pages {min(pages)} to {max(pages)}" if pages else "no pages"
         raise PageOutside(f"The document has {held}; ask for some of those.")
 
 
+def _tokens(text: str) -> int:
+    """The tokenizer's count; words without end, which it takes for one token each, cost a model more."""
+    return max(count_tokens(text), len(text) // 10)
+
+
 def _no_section(shelf: Shelf, arguments: ReadDocSection) -> str:
-    nearest = nearest_name(arguments.section_id, [section.id for section in shelf.sections()])
+    nearest = nearest_name(arguments.section_id, shelf.section_ids(HINTED_SECTIONS))
     hint = f"Did you mean {nearest!r}?" if nearest else "read_doc_metadata lists the sections."
     return f"{shortened(arguments.doc_id)!r} has no section {shortened(arguments.section_id)!r}. {hint}"
 
@@ -512,4 +530,4 @@ def _size(sections: Sequence[Section]) -> int:
 
 
 ENTRY_BYTES = 48
-"""What an entry of a table of contents takes besides its id and title."""
+"""What an entry of a table of contents takes besides its id and title, and a chunk besides its text."""

@@ -71,7 +71,8 @@ class FilePart:
         text = file.read(room).decode("utf-8", "ignore")
         if start + room < size:
             text = text[: cut_before(text, len(text))]
-        return cls(text, start, min(start + len(text.encode()), size), size)
+        # Always onwards, though a forged cursor may lead into the middle of the last character.
+        return cls(text, start, min(start + max(len(text.encode()), 1), size), size)
 
     @property
     def next_cursor(self) -> str | None:

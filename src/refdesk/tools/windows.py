@@ -16,6 +16,7 @@ from refdesk.config import ReaderConfig
 from refdesk.engines.port import Engine
 from refdesk.errors import DocumentNotFound, EngineError
 from refdesk.problems import shortened
+from refdesk.tools.outline import brief_path
 from refdesk.tools.shelves import Shelves
 
 MAX_ANSWER_BYTES = 8 * 1024 * 1024
@@ -62,7 +63,7 @@ class LocalWindows:
 
 
 def _chunk(id: str, text: str, section_id: str, path: Sequence[str], page: int | None) -> WindowChunk:
-    return WindowChunk(chunk_id=id, text=text, section_id=section_id, section=" › ".join(path) or None, page=page)
+    return WindowChunk(chunk_id=id, text=text, section_id=section_id, section=brief_path(path) or None, page=page)
 
 
 class RemoteWindows:

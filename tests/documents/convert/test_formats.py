@@ -22,7 +22,9 @@ def test_content_tells_without_a_name(real: RealFile) -> None:
 @pytest.mark.parametrize(
     ("data", "name", "media_type", "key"),
     [
-        (b"junk\n%PDF-1.7", "x.txt", "", "pdf"),
+        (b"%PDF-1.7", "x.txt", "", "pdf"),
+        (b"junk\n%PDF-1.7", "x.bin", "", "pdf"),
+        (b"A file begins with %PDF-1.7", "x.md", "", "markdown"),
         (b"  <!DOCTYPE HTML><p>x", "x.md", "", "html"),
         (b'<?xml version="1.0"?><!-- c --><html>', "x", "", "html"),
         (b"plain words", "x", "text/html", "html"),

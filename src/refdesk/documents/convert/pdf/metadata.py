@@ -4,19 +4,37 @@ from __future__ import annotations
 
 import ctypes
 import re
+from collections.abc import Sequence
+from itertools import takewhile
 from pathlib import PurePath
 from typing import Any
 
 import pypdfium2.raw as raw
 
+from refdesk.documents.convert.pdf.layout import Line
 from refdesk.documents.model import Block, Heading
 
 MAX_VALUE = 1_000
 """Characters kept of one entry."""
 
+DISPLAY = 1.2
+"""Of the body's letter size: a title on the first page is set at least so large."""
+
+TITLE_LINES = 4
+"""Of the largest type; more are no title, but a poster or a page of large print."""
+
+LEAST_LETTERS = 3
+"""In a title: large type with fewer is a logo or a number."""
+
 _USELESS_TITLE = re.compile(
     r"(?:microsoft (?:word|powerpoint|excel) - .*|untitled.*|(?:document|slide|presentation|title|no title)\s*\d*|"
     r"\S+\.(?:docx?|odt|pdf|tex|dvi|indd|html?|qxd|rtf|txt|md|fm|book|ms|man))",
+    re.I,
+)
+_CONTENTS = re.compile(
+    r"(?:(?:table of|short|brief|detailed|summary of) )?contents(?: in brief)?|inhalt(?:sverzeichnis|sübersicht)?|"
+    r"table des matières|sommaire|índice(?: general)?|indice|sommario|sumário|inhoud(?:sopgave)?|spis treści|obsah|"
+    r"innehåll|indhold|innhold|содержание|оглавление|目次|目\s*录|目\s*錄|목차|차례",
     re.I,
 )
 _DATE = re.compile(r"(?:D:)?(\d{4})(\d{2})?(\d{2})?(\d{2})?(\d{2})?(\d{2})?(?:([Zz])|([+-]\d{2})'?(\d{2})?)?")
@@ -26,15 +44,31 @@ _BREAKS_CODE = re.compile(
 )
 
 
-def title_of(document: Any, blocks: tuple[Block, ...], name: str) -> str:
-    """The title that the file states, else its first heading, else the file's name."""
+def title_of(document: Any, shown: str, blocks: tuple[Block, ...], name: str) -> str:
+    """The title that the file states, else the one its first page shows, else its first heading, else its name."""
     stated = _value(document, "Title")
     if stated and not _USELESS_TITLE.fullmatch(stated):
         return stated
-    headings = [block for block in blocks if isinstance(block, Heading)]
+    return shown or _first_heading(blocks) or stated or PurePath(name).stem
+
+
+def shown_title(lines: Sequence[Line], body_size: float) -> str:
+    """The largest text of a page, if that is larger than running text and not the word above a list of contents."""
+    largest = max((line.size for line in lines), default=0.0)
+    if largest < DISPLAY * body_size:
+        return ""
+    first = next(place for place, line in enumerate(lines) if line.size > largest - 0.5)
+    title = [line.text for line in takewhile(lambda line: line.size > largest - 0.5, lines[first:])]
+    text = " ".join(title)
+    is_title = len(title) <= TITLE_LINES and sum(map(str.isalpha, text)) >= LEAST_LETTERS
+    return text if is_title and not _CONTENTS.fullmatch(text) else ""
+
+
+def _first_heading(blocks: tuple[Block, ...]) -> str:
+    """The first of the highest level; what stands above a list of contents names the list, not the document."""
+    headings = [block for block in blocks if isinstance(block, Heading) and not _CONTENTS.fullmatch(block.text)]
     top = min((heading.level for heading in headings), default=0)
-    first = next((heading.text for heading in headings if heading.level == top), "")
-    return first or stated or PurePath(name).stem
+    return next((heading.text for heading in headings if heading.level == top), "")
 
 
 def properties_of(document: Any) -> dict[str, str]:

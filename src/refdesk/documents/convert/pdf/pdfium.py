@@ -98,6 +98,8 @@ matrices = Column(ctypes.c_float, 6)
 @contextmanager
 def open_pdf(data: bytes, name: str) -> Iterator[Any]:
     """The document, or the sentence that says why there is none."""
+    # What went wrong last stays PDFium's answer until something else does: nothing at all is only "no PDF".
+    raw.FPDF_LoadMemDocument(b"", 0, None)
     try:
         document = pdfium.PdfDocument(data)
     except pdfium.PdfiumError as error:

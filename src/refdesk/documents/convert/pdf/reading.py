@@ -92,6 +92,8 @@ class PageContent:
     dots: list[Box] = field(default_factory=list)
     pictures: list[Box] = field(default_factory=list)
     tags: Tags = field(default_factory=dict)
+    scanned: bool = False
+    """A picture of text; its words, if any, were recognised."""
     cut: bool = False
     """More stood on the page than was looked at."""
 

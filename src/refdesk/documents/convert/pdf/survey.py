@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
-from refdesk.documents.convert.pdf import outline
+from refdesk.documents.convert.pdf import metadata, outline
 from refdesk.documents.convert.pdf.contents import without_contents
 from refdesk.documents.convert.pdf.furniture import Furniture, edge_of
 from refdesk.documents.convert.pdf.headings import Found, HeadingStyles, candidates, outlined, styled, tagged_headings
@@ -19,6 +19,7 @@ from refdesk.documents.convert.pdf.layout import Line, common_gutters, gutters_o
 from refdesk.documents.convert.pdf.measures import Measures, measure
 from refdesk.documents.convert.pdf.outline import Entry
 from refdesk.documents.convert.pdf.reading import PageContent, read_page
+from refdesk.documents.convert.pdf.recognition import Recognition
 
 SAMPLE_SPREAD = 6
 """Pages taken from all over a document for its usual letter size; more change nothing."""
@@ -48,9 +49,10 @@ class ReadPage:
 class Survey:
     """Reads pages in the light of what the sample told."""
 
-    def __init__(self, document: Any, first: int, last: int, tagged: bool) -> None:
+    def __init__(self, document: Any, first: int, last: int, tagged: bool, recognition: Recognition) -> None:
         self._document = document
         self._tagged = tagged
+        self._recognition = recognition
         self.has_outline, self._entries = _outline(document, first, last)
         sample = sample_of(first, last, len(document))
         self._kept = {index: self._read(index) for index in sample}
@@ -62,6 +64,8 @@ class Survey:
             self._furniture.learn(edge_of(page.number, page.height, lines[index]))
         self._lines = lines
         understood = [self._understood(page, lines[index]) for index, page in self._kept.items()]
+        self.shown_title = self._title_on(understood)
+        """The title that the first page shows."""
         matched = any(page.headings for page in understood) or not self._entries
         self._styles = HeadingStyles(self.measures, told_only=self.has_outline and matched)
         for sampled in understood:
@@ -84,7 +88,18 @@ class Survey:
 
     def styled_headings(self, page: ReadPage, taken: frozenset[int]) -> Found:
         """Headings that nothing but their type makes known."""
-        return {} if page.content.tags else styled(self._candidates(page, taken), self._styles)
+        if page.content.tags or self._is_title_page(page.content):
+            return {}
+        return styled(self._candidates(page, taken), self._styles)
+
+    def _is_title_page(self, page: PageContent) -> bool:
+        """Whether it shows a title and the outline starts after it: what else is set large there is author and date."""
+        return page.number == 1 and bool(self.shown_title and self._entries) and 0 not in self._entries
+
+    def _title_on(self, sample: Iterable[ReadPage]) -> str:
+        """From the first page; what the outline or tags name there is a heading, and known as such."""
+        front = next((page for page in sample if page.content.number == 1 and not page.headings), None)
+        return metadata.shown_title(front.lines, self.measures.body_size) if front else ""
 
     def _candidates(self, page: ReadPage, taken: frozenset[int]) -> list[Line]:
         free = [line for line in page.lines if id(line) not in taken]
@@ -104,12 +119,13 @@ class Survey:
 
     def _read(self, index: int) -> PageContent:
         page = read_page(self._document, index, tagged=self._tagged)
+        self._recognition.read(page)
         _drop_artifacts(page)
         return page
 
 
 def sample_of(first: int, last: int, total: int) -> list[int]:
-    """The pages to learn from, in order: the first of the wanted ones, their neighbours, and some from all over."""
+    """The pages to learn from, in order: the first of all, those that are wanted, neighbours, some from all over."""
     if total <= SAMPLE_WHOLE:
         return list(range(total))
     wanted = range(
@@ -117,7 +133,7 @@ def sample_of(first: int, last: int, total: int) -> list[int]:
     )
     step = total / SAMPLE_SPREAD
     spread = (int(step * (place + 0.5)) for place in range(SAMPLE_SPREAD))
-    return sorted({*wanted[:SAMPLE_WHOLE], *spread})
+    return sorted({0, *wanted[:SAMPLE_WHOLE], *spread})
 
 
 def _outline(document: Any, first: int, last: int) -> tuple[bool, dict[int, Sequence[Entry]]]:
