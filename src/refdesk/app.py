@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -88,8 +89,12 @@ async def open_conversions(config: Config, metrics: Metrics) -> AsyncIterator[Co
         respect_robots=settings.respect_robots,
     )
     bounds = Bounds(settings.keep_documents, settings.keep_bytes, settings.keep_seconds)
-    async with open_sandbox(limits) as sandbox, open_fetcher(rules) as fetcher:
-        yield Conversions(sandbox, Store(config.data_path / "converted", bounds), fetcher, metrics)
+    async with (
+        open_sandbox(limits) as sandbox,
+        open_sandbox(replace(limits, workers=1)) as own_lane,
+        open_fetcher(rules) as fetcher,
+    ):
+        yield Conversions(sandbox, own_lane, Store(config.data_path / "converted", bounds), fetcher, metrics)
 
 
 class Desk:

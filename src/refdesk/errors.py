@@ -8,7 +8,7 @@
     │                                 CannotFetch · CannotConvert · ClientCannot
     ├─ Refused                        policy said no: Unauthenticated · Forbidden · RateLimited · Overloaded ·
     │                                 DeadlineExceeded
-    ├─ DependencyError                something behind us: EngineError · BreakerOpen
+    ├─ DependencyError                something behind us: EngineError · StorageError · BreakerOpen
     ├─ InternalError                  what nobody foresaw
     └─ ConfigError                    start-up only; holds every problem at once
 
@@ -223,6 +223,10 @@ class DependencyError(RefdeskError):
 
 class EngineError(DependencyError):
     """The knowledge engine failed."""
+
+
+class StorageError(DependencyError):
+    """The disk that the data lives on is full or cannot be written."""
 
 
 class BreakerOpen(DependencyError):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import time
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pytest
 from refdesk.calls import TenantId
 from refdesk.documents.shelf import pack
 from refdesk.documents.store import HANDLE, STALE_PART_SECONDS, Bounds, Store, UrlRecord
+from refdesk.errors import StorageError
 from tests.documents.blocks import EVERY_KIND
 
 ANN, BOB = TenantId("ann"), TenantId("bob")
@@ -116,6 +118,20 @@ def test_a_damaged_file_is_as_good_as_none_and_makes_room_for_a_sound_one(store:
     assert files(tmp_path) == []
     put(store, 1)
     assert is_there(store, handle)
+
+
+@pytest.mark.parametrize("in_the_way", ["converted", "converted/tenant"])
+def test_trouble_with_the_disk_is_told_as_such(tmp_path: Path, in_the_way: str) -> None:
+    store = Store(tmp_path / "converted", Bounds())
+    if in_the_way == "converted":
+        (tmp_path / "converted").write_text("a file where the folder should be")
+    else:
+        put(store, 1)
+        (folder,) = (path for path in (tmp_path / "converted").iterdir() if path.is_dir())
+        shutil.rmtree(folder)
+        folder.write_text("a file where the tenant's folder should be")
+    with pytest.raises(StorageError, match="cannot keep documents in its data folder"):
+        put(store, 2)
 
 
 def test_what_a_url_gave_is_remembered_for_its_tenant(store: Store) -> None:

@@ -62,6 +62,8 @@ class File:
     media_type: str = ""
     charset: str | None = None
     url: str = ""
+    is_own: bool = False
+    """Whether it is a text of the desk's own, which does not wait behind what strangers have converted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,8 +89,9 @@ class Converted:
 class Conversions:
     """Converts for tenants, over one sandbox and one store."""
 
-    def __init__(self, sandbox: Sandbox, store: Store, fetcher: Fetcher, metrics: Metrics) -> None:
+    def __init__(self, sandbox: Sandbox, own_lane: Sandbox, store: Store, fetcher: Fetcher, metrics: Metrics) -> None:
         self._sandbox = sandbox
+        self._own_lane = own_lane
         self._store = store
         self._fetcher = fetcher
         self._metrics = metrics
@@ -189,7 +192,8 @@ class Conversions:
         return {"state": "ok", **self._sandbox.state(), "walls": sorted(self._sandbox.walls)}
 
     async def _run(self, job: Mapping[str, Any], file: File, output: int, seconds: float, progress: Progress) -> Any:
-        return await self._sandbox.run(job, source=file.fd, output=output, seconds=seconds, progress=progress)
+        lane = self._own_lane if file.is_own else self._sandbox
+        return await lane.run(job, source=file.fd, output=output, seconds=seconds, progress=progress)
 
     async def _found(self, tenant: TenantId, handle: str) -> str | None:
         """The format of a document that is on its shelf."""

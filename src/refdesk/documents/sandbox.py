@@ -27,7 +27,7 @@ from anyio.abc import SocketAttribute, TaskGroup, UNIXSocketStream
 from anyio.streams.buffered import BufferedByteReceiveStream
 
 from refdesk.documents.worker import HEADER, MAX_FRAME_BYTES, PROGRESS_SECONDS, frame
-from refdesk.errors import CannotConvert, Overloaded
+from refdesk.errors import CannotConvert, Overloaded, StorageError
 
 logger = logging.getLogger(__name__)
 
@@ -365,6 +365,8 @@ class _Worker:
         match message:
             case {"kind": "out_of_memory"}:
                 raise CannotConvert(OUT_OF_MEMORY)
+            case {"kind": "no_room"}:
+                raise StorageError("There is no room left on the disk for what this file converts to", retry_after=60)
             case {"kind": "too_large"}:
                 raise CannotConvert(TOO_LARGE)
             case {"kind": "failed", "error": str() as error, "trace": str() as trace} if error.isidentifier():

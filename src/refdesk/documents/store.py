@@ -28,6 +28,7 @@ import orjson
 
 from refdesk.calls import TenantId
 from refdesk.documents.shelf import SHELF_VERSION, NotAShelf, Shelf
+from refdesk.errors import StorageError
 
 HANDLE = re.compile(r"doc-[a-z2-7]{26}")
 """What a handle looks like: 130 bits, which cannot be guessed."""
@@ -108,21 +109,24 @@ class Store:
     @contextmanager
     def writing(self) -> Iterator[IO[bytes]]:
         """A file to write a document to, gone at the end unless it was kept."""
-        self._folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(dir=self._folder, suffix=".part", delete=False) as file:
-            try:
+        with _told_of_the_disk():
+            self._folder.mkdir(parents=True, exist_ok=True)
+            file = tempfile.NamedTemporaryFile(dir=self._folder, suffix=".part", delete=False)  # noqa: SIM115 - below
+        try:
+            with _told_of_the_disk(), file:
                 yield file
-            finally:
-                Path(file.name).unlink(missing_ok=True)
+        finally:
+            Path(file.name).unlink(missing_ok=True)
 
     def keep(self, tenant: TenantId, handle: str, file: IO[bytes], form: str = DOCUMENT) -> None:
         """Put a written file in its place, and let go of what there is no room for."""
         path = self._path(tenant, handle, form)
         if path is None:
             raise ValueError(f"{handle!r} is no handle")
-        path.parent.mkdir(parents=True, exist_ok=True)
-        os.replace(file.name, path)
-        self.sweep(tenant, keep=path)
+        with _told_of_the_disk():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            os.replace(file.name, path)
+            self.sweep(tenant, keep=path)
 
     def url_record(self, tenant: TenantId, url: str) -> UrlRecord | None:
         """What a URL gave when it was last converted."""
@@ -173,6 +177,16 @@ class Store:
 
     def _tenant_folder(self, tenant: TenantId) -> Path:
         return self._folder / hashlib.sha256(tenant.encode()).hexdigest()[:32]
+
+
+@contextmanager
+def _told_of_the_disk() -> Iterator[None]:
+    """Trouble with the disk in words for whoever runs the desk; it is no fault of the file's."""
+    try:
+        yield
+    except OSError as error:
+        reason = error.strerror or type(error).__name__
+        raise StorageError(f"The desk cannot keep documents in its data folder: {reason}", retry_after=60) from error
 
 
 def _files(folder: Path) -> Iterator[tuple[Path, float, int]]:

@@ -16,7 +16,7 @@ import time
 import traceback
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from errno import EFBIG
+from errno import EDQUOT, EFBIG, ENOSPC
 from importlib import import_module
 from typing import Any
 
@@ -120,6 +120,8 @@ def _outcome(run: Run, job: dict[str, Any], source: int | None, output: int | No
             return frame({"kind": "out_of_memory"})
         if isinstance(error, OSError) and error.errno == EFBIG:
             return frame({"kind": "too_large"})
+        if isinstance(error, OSError) and error.errno in (ENOSPC, EDQUOT):
+            return frame({"kind": "no_room"})
         trace = "".join(traceback.format_exception(error))[-MAX_TRACE_CHARACTERS:]
         return frame({"kind": "failed", "error": type(error).__name__, "trace": _sendable(trace)})
 

@@ -15,7 +15,7 @@ import orjson
 
 from refdesk.calls import new_trace_id
 from refdesk.config import ServerConfig
-from refdesk.errors import InvalidRequest, Overloaded, ProtocolError, Unauthenticated
+from refdesk.errors import InvalidRequest, Overloaded, ProtocolError, StorageError, Unauthenticated
 from refdesk.inbound.access import Access, presented_key
 from refdesk.inbound.asgi import (
     CLOSE,
@@ -169,7 +169,10 @@ class HttpApp:
 
     async def _post_upload(self, scope: Scope, receive: Receive, send: Send, headers: Headers) -> None:
         tenant = self._visitor(scope, headers).caller.tenant
-        taken = await self._uploads.take(tenant, scope["query_string"], headers, receive)
+        try:
+            taken = await self._uploads.take(tenant, scope["query_string"], headers, receive)
+        except StorageError as error:
+            raise Reject(507, {"detail": error.detail}, (CLOSE,)) from error
         await respond_json(send, 201, taken)
 
     def _check_headers(self, scope: Scope, headers: Headers) -> None:

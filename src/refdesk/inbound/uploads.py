@@ -9,6 +9,7 @@ from anyio import to_thread
 
 from refdesk.calls import TenantId
 from refdesk.documents.conversions import MAX_FILE_BYTES, MEGABYTE, Conversions
+from refdesk.errors import StorageError
 from refdesk.inbound.asgi import CLOSE, ClientGone, Headers, Receive, Reject
 
 UPLOADS = "/api/uploads"
@@ -35,7 +36,10 @@ class Uploads:
             raise _too_large()
         name = parse_qs(query.decode("latin-1")).get("name", ["document"])[0]
         async with self._conversions.uploading() as file:
-            size = await _receive_into(file, receive)
+            try:
+                size = await _receive_into(file, receive)
+            except OSError as error:
+                raise StorageError(f"The upload cannot be kept: {error.strerror or error}") from error
             uri = await self._conversions.keep_upload(tenant, file, name)
         return {"uri": uri, "size": size}
 

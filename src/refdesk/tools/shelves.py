@@ -46,7 +46,7 @@ class Shelves:
         """An indexed document on a shelf; as the same text has the same handle, it is converted once."""
         async with scratch_file() as file:
             size = await to_thread.run_sync(_write, file, document.text)
-            given = File(file.fileno(), _as_markdown(document.info.id), size)
+            given = File(file.fileno(), _as_markdown(document.info.id), size, is_own=True)
             converted = await self._conversions.convert(tenant, given, Wanted(), unheard)
         return await self._conversions.open(tenant, converted.handle)
 

@@ -89,7 +89,7 @@ def _library_errors() -> Iterator[None]:
     except anydoc.EncryptedError as error:
         raise CannotConvert("The file is protected by a password; save a copy without one and convert that") from error
     except anydoc.ResourceLimitError as error:
-        raise CannotConvert(f"The file is too large to convert ({error.limit}); split it") from error
+        raise CannotConvert("The file is larger or nested deeper than can be converted; split it") from error
     except (anydoc.ConvertError, office_oxide.OfficeOxideError) as error:
         raise CannotConvert("The file is broken or incomplete and cannot be read; save or download it again") from error
 
@@ -166,11 +166,13 @@ class _Reader:
             self.blocks.add(Paragraph(text, spans, role))
 
     def _item(self, item: ListItem) -> None:
-        """The first paragraph of an item carries its number; those after it have 0."""
-        if item.number or not self.blocks.in_list:
-            self.blocks.add(replace(item, number=max(item.number, 1)))
-        else:
+        """The first paragraph of an item carries its number; those after it have 0, and after code stand alone."""
+        if item.number:
+            self.blocks.add(item)
+        elif self.blocks.in_list:
             self.blocks.continue_item(item.text, item.spans)
+        else:
+            self.blocks.add(Paragraph(item.text, item.spans))
 
     def _typed_item(self, text: str, marker: re.Match[str]) -> None:
         depth = 1 if marker["deeper"] and self.blocks.in_list else 0
