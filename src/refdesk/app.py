@@ -30,11 +30,12 @@ from refdesk.policy.observe import Observe
 from refdesk.telemetry import Log, Metrics
 from refdesk.tools.budget import Blocklist
 from refdesk.tools.catalogue import Catalogue
-from refdesk.tools.conversion import Conversion, OpenFolders, default_roots
+from refdesk.tools.conversion import Conversion
 from refdesk.tools.documentation import Documentation
 from refdesk.tools.reader import Reader
 from refdesk.tools.registry import Registry
 from refdesk.tools.shelves import Shelves
+from refdesk.tools.sources import OpenFolders, Sources, default_roots
 from refdesk.tools.windows import LocalWindows, open_windows
 
 
@@ -62,7 +63,8 @@ async def open_desk(
         Documentation(engine).register(registry)
         blocklist = Blocklist(config.reader.blocklist_keywords, config.reader.blocklist_action)
         Reader(shelves, windows, local, config.reader, blocklist, catalogue.tools).register(registry)
-        Conversion(conversions, config.convert, _open_folders(config), blocklist).register(registry)
+        sources = Sources(conversions, config.convert, _open_folders(config))
+        Conversion(conversions, sources, blocklist).register(registry)
         policies: list[Policy] = [
             Observe(log, metrics, registry.tools),
             *([authenticate] if config.auth.required else []),

@@ -12,7 +12,7 @@ Pure data: no file is opened here and no library is known.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import Literal, TypeGuard
@@ -263,11 +263,6 @@ class SectionIds:
 def slug_of(title: str) -> str:
     """Lower-case words joined by hyphens, in any script, no longer than 60 characters."""
     return "-".join(re.findall(r"\w+", title.lower()))[:60].strip("-")
-
-
-def tables(document: Document) -> Iterator[Table]:
-    """All tables in reading order."""
-    return (block for block in document.blocks if isinstance(block, Table))
 
 
 def page_of(block: Block) -> int | None:

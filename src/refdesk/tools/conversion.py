@@ -2,27 +2,17 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
-import os
-import re
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from collections.abc import Iterable
 from io import BytesIO
-from pathlib import Path
 from typing import IO, Annotated, Any, get_args
-from urllib.parse import unquote, urlsplit
 
 import orjson
 from anyio import to_thread
 from pydantic import Field, StringConstraints
 
 from refdesk.calls import Call, TenantId, text_content, tool_answer
-from refdesk.config import ConvertConfig
 from refdesk.documents.conversions import (
     EXPORT_SECONDS,
-    UPLOAD_SCHEME,
     URL_SECONDS,
     Conversions,
     Converted,
@@ -31,17 +21,17 @@ from refdesk.documents.conversions import (
     Wanted,
 )
 from refdesk.documents.convert.source import PageRange
-from refdesk.documents.file_names import clean_name
-from refdesk.documents.files import OpenedFile, Roots
 from refdesk.documents.scratch import scratch_file
 from refdesk.documents.shelf import Shelf
-from refdesk.errors import CannotOpen, ClientCannot, DocumentNotFound, InvalidArguments, MissingCapability, Problem
+from refdesk.errors import DocumentNotFound, InvalidArguments, Problem
 from refdesk.problems import shortened
 from refdesk.tools.budget import Blocklist
+from refdesk.tools.converted import ConvertedResources
 from refdesk.tools.outline import MAX_CHARACTERS, OutlineEntry, brief
 from refdesk.tools.registry import Annotations, Registry, Tool
 from refdesk.tools.schema import Arguments, Result
-from refdesk.tools.text import DEFAULT_TOKENS, FilePart, whole_text
+from refdesk.tools.sources import ConvertFile, Sources
+from refdesk.tools.text import DEFAULT_TOKENS, FilePart
 
 TOOLSET = "convert"
 
@@ -57,20 +47,6 @@ TOOL_FOR = {format: tool for tool, formats in ACCEPTED.items() for format in for
 
 CONVERT_SECONDS = 330.0
 """The longest conversion, and half a minute to wait for its turn."""
-
-MEDIA_TYPES = {"markdown": "text/markdown", "html": "text/html", "json": "application/json"}
-
-MAX_RESOURCE_BYTES = 32 * 1024 * 1024
-"""The largest document that is handed out in one piece."""
-
-FilePath = Annotated[str | None, Field(min_length=1, max_length=4096, description="Path on the desk's machine.")]
-
-
-class ConvertFile(Arguments):
-    file_path: FilePath = None
-    content_base64: Annotated[str | None, Field(min_length=1, description="Or the file's bytes.")] = None
-    resource: Annotated[str | None, Field(min_length=1, description="Or upload:// or file:// URI.")] = None
-    file_name: Annotated[str | None, Field(max_length=255, description="Name of bytes.")] = None
 
 
 class ConvertPdf(ConvertFile):
@@ -122,27 +98,12 @@ class ConvertedDocument(Result):
         return "\n".join(lines)
 
 
-@dataclass(frozen=True, slots=True)
-class OpenFolders:
-    """Where files that tools may name are, and what is kept from them there."""
-
-    roots: Sequence[Path]
-    closed: Sequence[Path] = ()
-
-    def with_roots(self, more: Sequence[Path] = ()) -> Roots:
-        """These folders, and some that a client works in."""
-        return Roots([*self.roots, *more], self.closed)
-
-
 class Conversion:
     """The toolset's handlers."""
 
-    def __init__(
-        self, conversions: Conversions, settings: ConvertConfig, folders: OpenFolders, blocklist: Blocklist
-    ) -> None:
+    def __init__(self, conversions: Conversions, sources: Sources, blocklist: Blocklist) -> None:
         self._conversions = conversions
-        self._settings = settings
-        self._folders = folders
+        self._sources = sources
         self._blocklist = blocklist
 
     def register(self, registry: Registry) -> None:
@@ -211,7 +172,7 @@ class Conversion:
         async def convert(arguments: ConvertFile, call: Call) -> ConvertedDocument:
             pages = _page_range(arguments.pages) if isinstance(arguments, ConvertPdf) else None
             wanted = Wanted(pages, ACCEPTED[tool], TOOL_FOR)
-            async with self._given_file(arguments, call) as file:
+            async with self._sources.open(arguments, call) as file:
                 converted = await self._conversions.convert(call.caller.tenant, file, wanted, call.client.progress)
             return await self._summary(converted, call.caller.tenant)
 
@@ -233,7 +194,7 @@ class Conversion:
         content = [text_content(part.text, **meta)]
         if part.next_cursor is not None:
             content[0]["_meta"]["nextCursor"] = part.next_cursor
-            content += [text_content(part.note()), _link(handle, form)]
+            content += [text_content(part.note()), ConvertedResources.link(handle, form)]
         return tool_answer(content)
 
     async def _handle(self, arguments: ExportDocument, call: Call) -> str:
@@ -281,111 +242,10 @@ class Conversion:
                 file = BytesIO(self._blocklist.screened(file.read().decode("utf-8", "replace")).encode())
             return FilePart.of(file, arguments.cursor, arguments.max_tokens or DEFAULT_TOKENS)
 
-    @asynccontextmanager
-    async def _given_file(self, arguments: ConvertFile, call: Call) -> AsyncIterator[File]:
-        """The file that the arguments name or hold, open."""
-        given = [arguments.file_path, arguments.content_base64, arguments.resource]
-        if sum(value is not None for value in given) != 1:
-            raise InvalidArguments([Problem("file_path", "give exactly one of file_path, content_base64, resource")])
-        if arguments.content_base64 is not None:
-            async with scratch_file() as file:
-                size = await to_thread.run_sync(_write_base64, file, arguments.content_base64)
-                yield File(file.fileno(), clean_name(arguments.file_name or "") or "document", size)
-        elif arguments.resource is not None and arguments.resource.startswith(UPLOAD_SCHEME):
-            async with self._uploaded(arguments.resource, call) as uploaded:
-                yield uploaded
-        else:
-            with await self._open(arguments.file_path or arguments.resource or "", call) as opened:
-                yield File(opened.fd, clean_name(opened.name) or "document", opened.size)
-
-    @asynccontextmanager
-    async def _uploaded(self, uri: str, call: Call) -> AsyncIterator[File]:
-        found = await self._conversions.open_upload(call.caller.tenant, uri)
-        if found is None:
-            raise CannotOpen(f"There is no upload {shortened(uri)!r}; it may have expired. Send the file again.")
-        file, name = found
-        with file:
-            yield File(file.fileno(), name, os.fstat(file.fileno()).st_size)
-
-    async def _open(self, path: str, call: Call) -> OpenedFile:
-        if not self._settings.local_files:
-            raise CannotOpen("Files on this desk's machine are not open to tools; send the bytes or a URL.")
-        try:
-            return await to_thread.run_sync(self._folders.with_roots().open, path)
-        except CannotOpen:
-            roots = await self._client_roots(call)
-            if not roots:
-                raise
-        return await to_thread.run_sync(self._folders.with_roots(roots).open, path)
-
-    async def _client_roots(self, call: Call) -> list[Path]:
-        """The folders that the client says it works in, where they are to be believed."""
-        trusted = self._settings.client_roots
-        if trusted == "none" or (trusted == "local" and not call.caller.local):
-            return []
-        try:
-            answer = await call.client.ask("roots", "roots/list", {})
-        except (ClientCannot, MissingCapability):
-            return []
-        uris = [str(root.get("uri", "")) for root in answer.get("roots", ())]
-        return [Path(path) for uri in uris if (path := _local_path(uri))]
-
-
-class ConvertedResources:
-    """`document://{handle}/{form}`: a converted document in one piece."""
-
-    SCHEME = "document://"
-    TEMPLATE = "document://{handle}/{form}"
-
-    def __init__(self, conversions: Conversions, blocklist: Blocklist) -> None:
-        self._conversions = conversions
-        self._blocklist = blocklist
-
-    def listing(self, call: Call) -> Iterable[Mapping[str, Any]]:
-        return ()
-
-    def templates(self) -> Iterable[Mapping[str, Any]]:
-        yield {
-            "uriTemplate": self.TEMPLATE,
-            "name": "converted",
-            "title": "A converted document",
-            "description": "A whole converted document as markdown, html or json.",
-        }
-
-    async def read(self, uri: str, call: Call) -> Sequence[Mapping[str, Any]] | None:
-        handle, _, form = uri.removeprefix(self.SCHEME).partition("/")
-        if not uri.startswith(self.SCHEME) or form not in MEDIA_TYPES:
-            return None
-        form_wanted: Export = form  # type: ignore[assignment]
-        file = await self._conversions.export(call.caller.tenant, handle, form_wanted)
-        if file is None:
-            return None
-        text = await to_thread.run_sync(self._text, file)
-        return [{"uri": uri, "mimeType": MEDIA_TYPES[form], "text": text}]
-
-    def _text(self, file: IO[bytes]) -> str:
-        return self._blocklist.screened(whole_text(file, MAX_RESOURCE_BYTES))
-
-    async def complete(self, template: str, name: str, value: str, given: Mapping[str, str], call: Call) -> list[str]:
-        return [form for form in MEDIA_TYPES if form.startswith(value)] if name == "form" else []
-
 
 def not_converted(handle: str) -> str:
     """A sentence for a handle that leads nowhere."""
     return f"There is no document {shortened(handle)!r}; it may have expired. Convert the file again for a new handle."
-
-
-def default_roots(settings: ConvertConfig, folder: Path, home: Path) -> list[Path]:
-    """The folders whose files tools may name: those that are set, or the one the server was started in."""
-    if settings.roots:
-        return [root.absolute() for root in settings.roots]
-    too_wide = folder == Path(folder.anchor) or folder == home
-    return [] if too_wide else [folder]
-
-
-def _link(handle: str, form: Export) -> dict[str, Any]:
-    uri = f"{ConvertedResources.SCHEME}{handle}/{form}"
-    return {"type": "resource_link", "uri": uri, "name": f"{handle}.{form}", "mimeType": MEDIA_TYPES[form]}
 
 
 def _page_range(pages: str | None) -> PageRange | None:
@@ -398,23 +258,7 @@ def _page_range(pages: str | None) -> PageRange | None:
     return chosen
 
 
-def _write_base64(file: IO[bytes], content: str) -> int:
-    try:
-        data = base64.b64decode(re.sub(r"\s+", "", content), validate=True)
-    except (binascii.Error, ValueError):
-        raise InvalidArguments([Problem("content_base64", "is not base64")]) from None
-    file.write(data)
-    file.flush()
-    return len(data)
-
-
 def _write_json(file: IO[bytes], document: dict[str, Any] | None) -> int:
     size = file.write(orjson.dumps(document))
     file.flush()
     return size
-
-
-def _local_path(uri: str) -> str:
-    parts = urlsplit(uri)
-    path = unquote(parts.path)
-    return path if parts.scheme == "file" and os.path.isabs(path) and path != os.sep else ""
