@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from refdesk.documents.model import Code, Document, Heading, ListItem, Paragraph, Table, tables
+from refdesk.documents.model import Code, Document, Heading, ListItem, Paragraph, Table
 from tests.documents.convert.pdf.made import sample
 
 
@@ -129,7 +129,9 @@ def test_a_web_page_that_was_printed_has_its_structure_back(name: str) -> None:
     ]
     assert [ordered for _, ordered, _ in items(document)] == [False, False, False, True, True]
     assert code(document) == ["dock --list\n  --all      # every ship\ndock --now"]
-    assert [table.grid() for table in tables(document)] == [HARBOUR_TABLE]
+    assert [table.grid() for table in (block for block in document.blocks if isinstance(block, Table))] == [
+        HARBOUR_TABLE
+    ]
     assert document.title == "Harbour notes"
     assert document.properties["language"] == "en"
 
@@ -137,7 +139,9 @@ def test_a_web_page_that_was_printed_has_its_structure_back(name: str) -> None:
 def test_a_file_of_a_word_processor_has_headings_by_size_without_outline_or_tags() -> None:
     document = sample("office.pdf")
     assert headings(document) == [(1, "Rules"), (2, "Commands")]
-    assert [table.grid() for table in tables(document)] == [HARBOUR_TABLE]
+    assert [table.grid() for table in (block for block in document.blocks if isinstance(block, Table))] == [
+        HARBOUR_TABLE
+    ]
     assert code(document) == ["dock --list\n  --all      # every ship\ndock --now"]
 
 
