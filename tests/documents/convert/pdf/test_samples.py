@@ -69,7 +69,7 @@ def test_code_keeps_indentation_and_empty_lines() -> None:
 
 
 def test_a_ruled_table_is_read_by_its_rules() -> None:
-    (table,) = tables(sample("manual.pdf"))
+    (table,) = (block for block in sample("manual.pdf").blocks if isinstance(block, Table))
     assert table.grid() == [
         ["Signal", "Meaning", "Seconds"],
         ["one flash", "all is well", "5"],
