@@ -37,6 +37,12 @@ def packed(parts: Mapping[str, str | bytes]) -> bytes:
     return packed.getvalue()
 
 
+def unpacked(data: bytes) -> dict[str, bytes]:
+    """The parts of a zip archive."""
+    with zipfile.ZipFile(BytesIO(data)) as archive:
+        return {name: archive.read(name) for name in archive.namelist()}
+
+
 def ooxml(kind: str, parts: Mapping[str, str]) -> bytes:
     """An OOXML package with what makes it one."""
     main, family = _MAIN[kind]
@@ -101,8 +107,13 @@ def workbook(*sheets: str, shared: str = "", styles: str = "", names: str = "ABC
     return Source(ooxml("xlsx", parts), "made.xlsx")
 
 
-def deck(*slides: str, notes: Mapping[int, str] | None = None, attributes: Mapping[int, str] | None = None) -> Source:
-    """A PPTX file with these slides, each given as its shapes."""
+def deck(
+    *slides: str,
+    notes: Mapping[int, str] | None = None,
+    attributes: Mapping[int, str] | None = None,
+    layout: str = "",
+) -> Source:
+    """A PPTX file with these slides, each given as its shapes, and the shapes of the layout that they share."""
     notes, attributes = notes or {}, attributes or {}
     entries = "".join(f'<p:sldId id="{255 + at}" r:id="slide_{at}"/>' for at in range(1, len(slides) + 1))
     names = f'xmlns:p="{P}" xmlns:a="{A}" xmlns:r="{R}"'
@@ -116,17 +127,24 @@ def deck(*slides: str, notes: Mapping[int, str] | None = None, attributes: Mappi
     for at, shapes in enumerate(slides, 1):
         tree = f"<p:cSld><p:spTree>{shapes}</p:spTree></p:cSld>"
         parts[f"ppt/slides/slide{at}.xml"] = f"<p:sld {names} {attributes.get(at, '')}>{tree}</p:sld>"
-        links = {"notesSlide": f"../notesSlides/notes{at}.xml"} if at in notes else {}
+        links = {"slideLayout": "../slideLayouts/layout.xml"}
+        links |= {"notesSlide": f"../notesSlides/notes{at}.xml"} if at in notes else {}
         parts[f"ppt/slides/_rels/slide{at}.xml.rels"] = relationships(**links)
+    tree = f"<p:cSld><p:spTree>{layout}</p:spTree></p:cSld>"
+    parts["ppt/slideLayouts/layout.xml"] = f"<p:sldLayout {names}>{tree}</p:sldLayout>"
     for at, shapes in notes.items():
         tree = f"<p:cSld><p:spTree>{shapes}</p:spTree></p:cSld>"
         parts[f"ppt/notesSlides/notes{at}.xml"] = f"<p:notes {names}>{tree}</p:notes>"
     return Source(ooxml("pptx", parts), "made.pptx")
 
 
-def shape(*paragraphs: str, placeholder: str = "") -> str:
-    """A shape with these paragraphs, each given as what stands inside of its `a:p`."""
-    kind = f'<p:ph type="{placeholder}"/>' if placeholder else ""
+def shape(*paragraphs: str, placeholder: str = "", index: int | None = None, top: int | None = None) -> str:
+    """A shape with these paragraphs, each given as what stands inside of its `a:p`; its top is in points."""
+    kind = f'type="{placeholder}" ' if placeholder else ""
+    place = f'idx="{index}" ' if index is not None else ""
+    held = f"<p:ph {kind}{place}/>" if kind or place else ""
+    frame = f'<a:xfrm><a:off x="0" y="{(top or 0) * 12_700}"/><a:ext cx="12700" cy="12700"/></a:xfrm>'
+    box = f"<p:spPr>{frame}</p:spPr>" if top is not None else ""
     text = "".join(f"<a:p>{inside}</a:p>" for inside in paragraphs)
-    named = f'<p:nvSpPr><p:cNvPr id="2" name="x"/><p:cNvSpPr/><p:nvPr>{kind}</p:nvPr></p:nvSpPr>'
-    return f"<p:sp>{named}<p:txBody><a:bodyPr/>{text}</p:txBody></p:sp>"
+    named = f'<p:nvSpPr><p:cNvPr id="2" name="x"/><p:cNvSpPr/><p:nvPr>{held}</p:nvPr></p:nvSpPr>'
+    return f"<p:sp>{named}{box}<p:txBody><a:bodyPr/>{text}</p:txBody></p:sp>"

@@ -7,7 +7,7 @@ from refdesk.documents.convert.source import Source
 from refdesk.documents.export.markdown import to_markdown
 from refdesk.documents.model import Code, Document, Heading, ListItem, Paragraph, Picture, Span, Table
 from refdesk.errors import CannotConvert
-from tests.documents.convert.office import FILES, paragraph, source, word
+from tests.documents.convert.office import FILES, packed, paragraph, source, unpacked, word
 
 HEADING = (
     '<w:style w:type="paragraph" w:styleId="H1"><w:name w:val="heading 1"/></w:style>'
@@ -274,3 +274,71 @@ def test_a_damaged_file_of_another_format_is_refused(name: str) -> None:
     data = (FILES / name).read_bytes()
     with pytest.raises(CannotConvert):
         convert(Source(data[: len(data) // 2], name))
+
+
+def test_plain_runs_beside_others_keep_to_themselves() -> None:
+    bold = "<w:r><w:rPr><w:b/></w:rPr><w:t>b</w:t></w:r>"
+    plain = '<w:r><w:t xml:space="preserve"> a </w:t></w:r><w:r><w:rPr></w:rPr><w:t>&lt;c&gt;</w:t></w:r>'
+    (block,) = convert(word(f"<w:p>{bold}{plain}{bold}{plain}<w:r><w:t>d</w:t></w:r></w:p>")).blocks
+    assert block == Paragraph("b a <c>b a <c>d", (Span(0, 1, "strong"), Span(7, 8, "strong")))
+
+
+def test_a_text_that_looks_like_runs_stays_as_it_is() -> None:
+    raw = "<w:r><w:t>a</w:t></w:r><w:r><w:t>b</w:t></w:r><w:rPr></w:rPr>"
+    (block,) = convert(word(f"<w:p><w:r><w:t><![CDATA[{raw}]]></w:t></w:r></w:p>")).blocks
+    assert block == Paragraph(raw)
+
+
+def test_looks_that_overlap_are_spans_of_their_own() -> None:
+    run = "<w:r><w:rPr>{}</w:rPr><w:t xml:space='preserve'>{}</w:t></w:r>"
+    runs = run.format("<w:b/>", " x") + run.format("<w:b/><w:i/>", "y") + run.format("<w:i/>", "z ")
+    (block,) = convert(word(f"<w:p>{runs}</w:p>")).blocks
+    assert block == Paragraph("xyz", (Span(0, 2, "strong"), Span(1, 3, "emphasis")))
+
+
+def test_a_style_is_found_by_what_it_builds_on_among_many_that_nobody_uses() -> None:
+    unused = "".join(
+        f'<w:style w:type="table" w:styleId="T{n}"><w:name w:val="Grid {n}"/></w:style>' for n in range(50)
+    )
+    styles = (
+        f'<w:latentStyles w:count="1"><w:lsdException w:name="x"/></w:latentStyles>{unused}'
+        '<w:style w:type="paragraph" w:styleId="Mine"><w:name w:val="mine"/><w:basedOn w:val="Its"/></w:style>'
+        '<w:style w:type="paragraph" w:styleId="Its"><w:name w:val="its"/><w:basedOn w:val="H2"/></w:style>'
+        '<w:style w:type="paragraph" w:styleId="H2"><w:name w:val="heading 2"/></w:style>'
+    )
+    assert convert(word(paragraph("Part", style="Mine"), styles=styles)).blocks == (Heading("Part", 2),)
+
+
+def test_files_with_other_prefixes_are_read_alike() -> None:
+    styles = '<w:style w:type="paragraph" w:styleId="H"><w:name w:val="heading 1"/></w:style>'
+    body = paragraph("Part", style="H") + paragraph("some") + paragraph("words")
+    usual = word(body, styles=styles)
+    parts = unpacked(usual.data)
+    parts["word/document.xml"] = parts["word/document.xml"].replace(b"w:", b"x:").replace(b"xmlns:w=", b"xmlns:x=")
+    assert convert(Source(packed(parts), "other.docx")).blocks == convert(usual).blocks
+
+
+def test_an_item_of_many_paragraphs_keeps_what_is_set_apart_in_each() -> None:
+    numbering = (
+        '<w:abstractNum w:abstractNumId="0"><w:lvl w:ilvl="0"><w:numFmt w:val="bullet"/><w:lvlText w:val="-"/>'
+        '<w:pPr><w:ind w:left="360"/></w:pPr></w:lvl></w:abstractNum>'
+        '<w:num w:numId="1"><w:abstractNumId w:val="0"/></w:num>'
+    )
+    item = paragraph("one", properties='<w:numPr><w:ilvl w:val="0"/><w:numId w:val="1"/></w:numPr>')
+    more = paragraph("two", properties='<w:ind w:left="360"/>', run="<w:b/>")
+    (block,) = convert(word(item + more + more, numbering=numbering)).blocks
+    assert block == ListItem("one\n\ntwo\n\ntwo", (Span(5, 8, "strong"), Span(10, 13, "strong")))
+
+
+@pytest.mark.parametrize("number", ["x", "-1", "9" * 5_000])
+def test_numbers_that_are_none_do_no_harm(number: str) -> None:
+    numbering = (
+        f'<w:abstractNum w:abstractNumId="0"><w:lvl w:ilvl="{number}"><w:start w:val="{number}"/></w:lvl>'
+        "</w:abstractNum>"
+        f'<w:num w:numId="1"><w:abstractNumId w:val="0"/><w:lvlOverride w:ilvl="{number}">'
+        f'<w:startOverride w:val="{number}"/></w:lvlOverride></w:num>'
+    )
+    place = f'<w:numPr><w:ilvl w:val="{number}"/><w:numId w:val="1"/></w:numPr><w:outlineLvl w:val="{number}"/>'
+    symbol = f'<w:p><w:r><w:sym w:char="{number}"/><w:t>b</w:t></w:r></w:p>'
+    document = convert(word(paragraph("a", properties=place) + symbol, numbering=numbering))
+    assert len(document.blocks) == 2

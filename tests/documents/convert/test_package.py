@@ -114,11 +114,31 @@ def test_a_damaged_part_is_said_to_be_broken() -> None:
         open_package(bytes(data)).xml("a.xml")
 
 
+def test_a_part_that_is_not_what_the_archive_says_of_it_is_said_to_be_broken() -> None:
+    whole = packed({"a.xml": "<a>some words</a>"})
+    entry = whole.index(b"PK\x01\x02")
+    for at in (16, 24):  # its checksum, and its size
+        data = bytearray(whole)
+        data[entry + at] ^= 1
+        with pytest.raises(CannotConvert, match="broken"):
+            open_package(bytes(data)).xml("a.xml")
+
+
+@pytest.mark.parametrize("method", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2])
+def test_parts_are_read_however_they_are_packed(method: int) -> None:
+    data = BytesIO()
+    with zipfile.ZipFile(data, "w", method) as archive:
+        archive.writestr("a.xml", "<a>some words</a>")
+    package = open_package(data.getvalue())
+    assert package.read("a.xml") == b"<a>some words</a>"
+    assert package.read("b.xml") == b""
+
+
 def test_strict_files_are_read_like_the_usual_ones() -> None:
     strict = '<w:document xmlns:w="http://purl.oclc.org/ooxml/wordprocessingml/main"/>'
     root = open_package(packed({"a.xml": strict})).xml("a.xml")
     assert root is not None
-    assert root.tag == "{http://schemas.openxmlformats.org/wordprocessingml/2006/main}document"
+    assert root.tag == "{w}document"
 
 
 def test_names_that_climb_out_of_the_package_lead_nowhere() -> None:

@@ -3,7 +3,7 @@ from __future__ import annotations
 from refdesk.documents.convert.pptx import convert
 from refdesk.documents.convert.source import PageRange, Source
 from refdesk.documents.model import Code, Heading, ListItem, Page, Paragraph, Picture, Place, Table, page_of
-from tests.documents.convert.office import deck, shape, source
+from tests.documents.convert.office import deck, packed, shape, source, unpacked
 
 RUN = "<a:r><a:t>{}</a:t></a:r>"
 BULLET = '<a:pPr lvl="{}"><a:buChar char="•"/></a:pPr><a:r><a:t>{}</a:t></a:r>'
@@ -130,3 +130,43 @@ def test_notes_follow_their_slide() -> None:
 
 def test_an_empty_slide_is_still_a_page() -> None:
     assert convert(deck("")).pages == (Page(1, 720, 540),)
+
+
+def test_a_placeholder_stands_where_the_layout_first_puts_its_index_or_kind() -> None:
+    layout = (
+        shape(placeholder="body", index=3, top=300)
+        + shape(placeholder="body", index=1, top=100)
+        + shape(placeholder="pic", index=2, top=200)
+        + shape(placeholder="pic", index=2, top=900)
+    )
+    slide = (
+        shape(RUN.format("by index"), index=2)
+        + shape(RUN.format("by kind"), placeholder="body", index=1)
+        + shape(RUN.format("its own"), placeholder="body", index=1, top=50)
+    )
+    texts = {
+        block.text: block.place for block in convert(deck(slide, layout=layout)).blocks if isinstance(block, Paragraph)
+    }
+    tops = {text: place.box[1] for text, place in texts.items() if place and place.box}
+    assert tops == {"its own": 50, "by index": 200, "by kind": 300}
+
+
+def test_bullets_come_from_the_layout_unless_the_slide_takes_them_away() -> None:
+    style = '<a:lstStyle><a:lvl1pPr><a:buAutoNum type="arabicPeriod"/></a:lvl1pPr></a:lstStyle>'
+    layout = shape(placeholder="body", index=1).replace("<a:bodyPr/>", f"<a:bodyPr/>{style}")
+    lines = RUN.format("one"), "<a:pPr><a:buNone/></a:pPr>" + RUN.format("between"), RUN.format("two")
+    blocks = convert(deck(shape(*lines, placeholder="body", index=1), layout=layout)).blocks
+    assert blocks == (
+        ListItem("one", ordered=True, number=1, place=Place(1)),
+        Paragraph("between", place=Place(1)),
+        ListItem("two", ordered=True, number=2, place=Place(1)),
+    )
+
+
+def test_a_slide_that_is_listed_twice_is_read_once() -> None:
+    usual = deck(shape(RUN.format("first")), shape(RUN.format("second")))
+    parts = unpacked(usual.data)
+    parts["ppt/presentation.xml"] = parts["ppt/presentation.xml"].replace(b'"slide_2"', b'"slide_1"')
+    document = convert(Source(packed(parts), "twice.pptx"))
+    assert [block.text for block in document.blocks if isinstance(block, Paragraph)] == ["first"]
+    assert document.warnings == ("Not in the file although the presentation lists them: slide 2.",)

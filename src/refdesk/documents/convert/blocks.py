@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import TypeGuard
 
@@ -15,6 +15,8 @@ class Blocks:
 
     def __init__(self) -> None:
         self._blocks: list[Block] = []
+        self._more: list[tuple[str, tuple[Span, ...]]] = []
+        """What the last block goes on with; joined once it is complete, so that lines are not copied for each other."""
         self._blank_lines = 0
         self._titles: list[int] = []
         self._line_of_code: str | None = None
@@ -24,15 +26,19 @@ class Blocks:
         """Append a block."""
         last = self._blocks[-1] if self._blocks else None
         if isinstance(block, Code) and isinstance(last, Code):
-            block = replace(last, text=last.text + "\n" * (self._blank_lines + 1) + block.text)
-            self._blocks.pop()
-        elif isinstance(block, Table) and _is_caption(last) and not self._captions_picture():
+            self._more.append(("\n" * (self._blank_lines + 1) + block.text, ()))
+        else:
+            self._complete()
+            self._append(block, last)
+        self._blank_lines = 0
+        self._line_of_code = None
+
+    def _append(self, block: Block, last: Block | None) -> None:
+        if isinstance(block, Table) and _is_caption(last) and not self._captions_picture():
             block = replace(block, caption=last.text)
             self._blocks.pop()
         elif _is_caption(block) and isinstance(last, Picture) and last.caption == block.text:
             self._blocks[-1] = replace(last, caption="")
-        self._blank_lines = 0
-        self._line_of_code = None
         self._blocks.append(block)
 
     def add_title(self, title: Heading) -> None:
@@ -63,14 +69,30 @@ class Blocks:
 
     def continue_item(self, text: str, spans: tuple[Span, ...] = ()) -> None:
         """Another paragraph of the item that was added last."""
-        item = self._blocks.pop()
-        assert isinstance(item, ListItem)
-        start = len(item.text) + 2
-        moved = (replace(span, start=span.start + start, end=span.end + start) for span in spans)
-        self._blocks.append(replace(item, text=f"{item.text}\n\n{text}", spans=(*item.spans, *moved)))
+        self._more.append((f"\n\n{text}", _moved(spans, 2)))
+
+    def _complete(self) -> None:
+        """Give the last block all that it goes on with."""
+        if not self._more:
+            return
+        last = self._blocks[-1]
+        assert isinstance(last, Code | ListItem)
+        texts: list[str] = []
+        spans: list[Span] = []
+        length = len(last.text)
+        for text, text_spans in self._more:
+            spans += _moved(text_spans, length)
+            texts.append(text)
+            length += len(text)
+        self._more.clear()
+        completed = replace(last, text=last.text + "".join(texts))
+        self._blocks[-1] = (
+            replace(completed, spans=(*completed.spans, *spans)) if isinstance(completed, ListItem) else completed
+        )
 
     def done(self) -> tuple[Block, ...]:
         """All blocks."""
+        self._complete()
         repeated = {at for at in (0, *self._titles) if self._is_repeated(at)}
         return tuple(block for at, block in enumerate(self._blocks) if at not in repeated)
 
@@ -113,6 +135,10 @@ class Notes:
         while self._untold:
             note_id = self._untold.popleft()
             yield Paragraph(f"{self.cite(note_id)} {text_of(note_id)}", role="footnote")
+
+
+def _moved(spans: Iterable[Span], by: int) -> tuple[Span, ...]:
+    return tuple(replace(span, start=span.start + by, end=span.end + by) for span in spans)
 
 
 def _is_caption(block: Block | None) -> TypeGuard[Paragraph]:

@@ -7,12 +7,13 @@ from typing import Final
 from xml.etree.ElementTree import Element
 
 from refdesk.documents.convert.number_format import general, renderer
-from refdesk.documents.convert.package import RELATIONSHIP_ID, Package
+from refdesk.documents.convert.office_xml import RELATIONSHIP_ID, whole
+from refdesk.documents.convert.package import Package
 from refdesk.documents.model import Place, Table, table_of
 
-C: Final = "{http://schemas.openxmlformats.org/drawingml/2006/chart}"
+C: Final = "{c}"
 CHART: Final = f"{C}chart"
-_TEXT = "{http://schemas.openxmlformats.org/drawingml/2006/main}t"
+_TEXT = "{a}t"
 MAX_POINTS: Final = 2_000
 """Categories of a chart that are kept; more cannot be told apart in a drawing either."""
 MAX_SERIES: Final = 100
@@ -59,7 +60,7 @@ def _points(series: Element, *names: str) -> dict[int, str]:
     code = axis.findtext(f".//{C}formatCode", "General")
     is_number = axis.find(f".//{C}numCache") is not None or axis.find(f".//{C}numLit") is not None
     points = ((node.get("idx", ""), node.findtext(f"{C}v", "").strip()) for node in level.iter(f"{C}pt"))
-    kept = {int(at): text for at, text in points if at.isdecimal() and int(at) < MAX_POINTS}
+    kept = {whole(at): text for at, text in points if whole(at, MAX_POINTS) < MAX_POINTS}
     return {at: _shown(text, code) for at, text in kept.items()} if is_number else kept
 
 

@@ -6,9 +6,11 @@ that refers to them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import PurePath
+from string import hexdigits
 from typing import Final
 from xml.etree.ElementTree import Element
 
@@ -26,13 +28,13 @@ from refdesk.documents.convert.docx_styles import (
     is_on,
     left_indent,
     level_of,
-    numbering_of,
-    without_table_styles,
+    used_styles,
 )
 from refdesk.documents.convert.grids import MAX_COLUMNS, checked, with_header
+from refdesk.documents.convert.office_xml import RELATIONSHIP_ID, below, local_name, parse_xml, whole
 from refdesk.documents.convert.omml import MATH, latex_of
 from refdesk.documents.convert.other_office import convert_text
-from refdesk.documents.convert.package import RELATIONSHIP_ID, Package, Relationship, kind_of, local_name, open_package
+from refdesk.documents.convert.package import Package, Relationship, is_zip, open_package
 from refdesk.documents.convert.runs import PLAIN, Look, Runs, is_fixed_pitch
 from refdesk.documents.convert.source import Source
 from refdesk.documents.model import (
@@ -44,15 +46,22 @@ from refdesk.documents.model import (
     ListItem,
     Paragraph,
     Picture,
+    Span,
     Table,
 )
 from refdesk.errors import CannotConvert
 
 MEDIA_TYPE: Final = "application/vnd.openxmlformats-officedocument.wordprocessingml.document"
 
-_COMPATIBILITY = "{http://schemas.openxmlformats.org/markup-compatibility/2006}"
-_DELETED = frozenset(f"{W}{name}" for name in ("del", "moveFrom", "pPr", "rPr", "sdtPr", "sectPr", "tblPr", "tcPr"))
+_COMPATIBILITY = "{mc}"
+_UNSEEN = frozenset(
+    f"{W}{name}"
+    for name in "del moveFrom pPr rPr sdtPr sectPr tblPr tcPr bookmarkStart bookmarkEnd proofErr commentRangeStart "
+    "commentRangeEnd".split()
+)
+"""What shows nothing: properties, marks, and what was deleted."""
 _P = f"{W}p"
+_TR, _TR_PR, _TC, _TC_PR = f"{W}tr", f"{W}trPr", f"{W}tc", f"{W}tcPr"
 _TBL = f"{W}tbl"
 _SDT = f"{W}sdt"
 _R = f"{W}r"
@@ -69,20 +78,21 @@ _NUM_ID = f"{W}numId"
 _ILVL = f"{W}ilvl"
 _P_STYLE = f"{W}pStyle"
 _FORMULA = f"{MATH}oMath"
-_BOLD, _ITALIC, _FONTS = f"{W}b", f"{W}i", f"{W}rFonts"
+_BOLD, _ITALIC, _FONTS, _ASCII = f"{W}b", f"{W}i", f"{W}rFonts", f"{W}ascii"
 
 
 def convert(source: Source) -> Document:
     """Convert a text: a DOCX file, or one of the formats that are left to a library."""
-    if kind_of(source.data) != "docx":
+    package = open_package(source.data) if is_zip(source.data) else None
+    if package is None or package.kind != "docx":
         return convert_text(source)
-    package = open_package(source.data)
     main = package.main_part("word/document.xml")
-    root = package.xml(main)
-    body = root.find(f"{W}body") if root is not None else None
+    text = package.read(main)
+    root = parse_xml(with_joined_runs(text), main) if text else None
+    body = below(root, f"{W}body")
     if body is None:
         raise CannotConvert("The file is not a Word document: it has no text part; check what it is and send it again")
-    reader = _Reader(_parts(package, main))
+    reader = _Reader(_parts(package, main, text))
     reader.read(body)
     properties, tags = package.properties()
     title = reader.title or properties.get("title", "") or _first_heading(reader.blocks) or PurePath(source.name).stem
@@ -95,6 +105,27 @@ def convert(source: Source) -> Document:
         properties=properties,
         warnings=("Macros in the file were left out.",) if package.has_macros else (),
     )
+
+
+def with_joined_runs(data: bytes) -> bytes:
+    """The text with plain runs as one that follow one another: many programs write a run for every word.
+
+    Unless there are sections of raw text, every `<` begins a tag, so that what is looked for cannot be part of a text.
+    """
+    if b"<![CDATA[" in data:
+        return data
+    data = data.replace(_SPACED, b"<w:t>").replace(b"<w:rPr></w:rPr>", b"")
+    texts = data.split(_NEXT_RUN)
+    return b"".join([texts[0], *[text if _is_plain(before) else _NEXT_RUN + text for before, text in pairwise(texts)]])
+
+
+def _is_plain(xml: bytes) -> bool:
+    """Whether this ends within a run that has nothing but text."""
+    tag = xml.rfind(b"<")
+    return tag < 0 or xml[tag - 5 : tag + 5] == b"<w:r><w:t>"
+
+
+_SPACED, _NEXT_RUN = b'<w:t xml:space="preserve">', b"</w:t></w:r><w:r><w:t>"
 
 
 def _first_heading(blocks: Blocks) -> str:
@@ -111,23 +142,34 @@ class _Parts:
     name: str
     """The part that the text itself is."""
     relationships: Mapping[str, Relationship]
+    looks: _Looks
     notes: Mapping[str, Element]
     """Footnotes and endnotes by kind and id."""
 
 
-def _parts(package: Package, main: str) -> _Parts:
-    def part(kind: str, prune: Callable[[bytes], bytes] | None = None) -> Element | None:
+def _parts(package: Package, main: str, text: bytes) -> _Parts:
+    def part(kind: str) -> Element | None:
         name = package.related(main, kind)
-        return package.xml(name, prune=prune) if name else None
+        return package.xml(name) if name else None
 
+    styles_name = package.related(main, "styles")
+    styles = Styles(parse_xml(used_styles(package.read(styles_name), text), styles_name) if styles_name else None)
+    numbering, looks = Numbering(part("numbering")), _Looks(styles)
     notes = {
         f"{kind}{note.get(f'{W}id')}": note
         for kind in ("footnote", "endnote")
-        for note in (part(f"{kind}s") or ())
+        for note in _children(part(f"{kind}s"))
         if note.get(f"{W}type") in (None, "normal")
     }
-    styles, numbering = Styles(part("styles", without_table_styles)), numbering_of(part("numbering"))
-    return _Parts(styles, numbering, package, main, package.relationships(main), notes)
+    return _Parts(styles, numbering, package, main, package.relationships(main), looks, notes)
+
+
+def _children(node: Element | None) -> Sequence[Element]:
+    return list(node) if node is not None else ()
+
+
+_Said = Mapping[str, Element]
+"""What a paragraph says of itself, by the names of its properties."""
 
 
 class _Reader:
@@ -155,14 +197,15 @@ class _Reader:
                 waiting += self._table(node)
             elif node.tag == _SDT:
                 waiting += reversed(_controlled(node))
-            elif node.tag not in _DELETED:
+            elif node.tag not in _UNSEEN:
                 waiting += reversed(_alternative(node))
         self._tell_notes()
 
     def _paragraph(self, node: Element, content: _Content) -> None:
         properties = node.find(_P_PR)
-        style = self._style(properties)
-        role = self._role(style, properties)
+        said = {child.tag: child for child in properties} if properties is not None else {}
+        style = self._style(said)
+        role = self._role(style, said)
         for drawn in content.drawn:
             self.blocks.add(drawn)
         if role == "contents":
@@ -172,20 +215,20 @@ class _Reader:
         elif role == "title":
             self._add_title(content.runs.one_line())
         elif role == "heading":
-            self._add_heading(content.runs.one_line(), style, properties)
+            self._add_heading(content.runs.one_line(), style, said)
         elif role == "code":
             self.blocks.add(Code(content.runs.raw().rstrip()))
         else:
-            self._running_text(role, style, properties, content)
+            self._running_text(role, style, said, content.runs)
 
-    def _style(self, properties: Element | None) -> Style:
-        named = properties.find(_P_STYLE) if properties is not None else None
+    def _style(self, said: _Said) -> Style:
+        named = said.get(_P_STYLE)
         return self._parts.styles.get(named.get(VALUE, "") if named is not None else self._parts.styles.default_id)
 
-    def _role(self, style: Style, properties: Element | None) -> Role:
+    def _role(self, style: Style, said: _Said) -> Role:
         if style.role != "text":
             return style.role
-        outline = properties.find(_OUTLINE_LVL) if properties is not None else None
+        outline = said.get(_OUTLINE_LVL)
         if outline is not None and level_of(outline.get(VALUE, "")):
             return "heading"
         return "code" if style.fixed_pitch and not self._parts.styles.typewritten else "text"
@@ -197,74 +240,71 @@ class _Reader:
         self.title = text
         self.blocks.add_title(Heading(text, 1))
 
-    def _add_heading(self, text: str, style: Style, properties: Element | None) -> None:
+    def _add_heading(self, text: str, style: Style, said: _Said) -> None:
         self._tell_notes()
-        outline = properties.find(_OUTLINE_LVL) if properties is not None else None
+        outline = said.get(_OUTLINE_LVL)
         level = style.level or (level_of(outline.get(VALUE, "")) if outline is not None else None) or 1
-        place = self._list_place(style, properties)
+        place = self._list_place(style, said)
         if place:
             self._parts.numbering.next(place)
             text = f"{self._parts.numbering.label(place)} {text}".strip()
         self.blocks.add(Heading(text, min(level, MAX_HEADING_LEVEL)))
 
-    def _list_place(self, style: Style, properties: Element | None) -> ListPlace | None:
+    def _list_place(self, style: Style, said: _Said) -> ListPlace | None:
         """Where in which list a paragraph stands: what it says itself counts more than its style."""
-        own = properties.find(_NUM_PR) if properties is not None else None
-        list_node = own.find(_NUM_ID) if own is not None else None
-        depth_node = own.find(_ILVL) if own is not None else None
+        own = said.get(_NUM_PR)
+        list_node, depth_node = below(own, _NUM_ID), below(own, _ILVL)
         list_id = list_node.get(VALUE, "") if list_node is not None else style.list_id
         depth = depth_node.get(VALUE, "") if depth_node is not None else ""
         if not list_id or list_id == "0":
             return None
-        return ListPlace(list_id, min(int(depth), 8) if depth.isdecimal() else style.list_depth or 0)
+        return ListPlace(list_id, min(whole(depth, style.list_depth or 0), 8))
 
-    def _running_text(self, role: Role, style: Style, properties: Element | None, content: _Content) -> None:
-        runs = content.runs
+    def _running_text(self, role: Role, style: Style, said: _Said, runs: Runs) -> None:
         text, spans = runs.text_and_spans()
-        place = self._list_place(style, properties)
+        place = self._list_place(style, said)
         if role == "caption":
             self.blocks.add(Paragraph(text, spans, "caption"))
         elif role == "quote":
             self.blocks.add(Paragraph(text, spans, "quote"))
         elif place:
-            self._list_item(place, style, ListItem(text, spans))
+            self._list_item(place, style, text, spans)
         elif runs.all_code() and style.role != "term":
             # A style for code within text says so; a font that was chosen by hand is more likely a command line.
-            sure = not content.has_code_style and " " in text
+            sure = " " in text and not runs.has_code_style()
             self.blocks.add_typed_code(runs.raw().rstrip(), Paragraph(text, spans), sure=sure)
-        elif self.blocks.in_list and self._continues_item(properties):
+        elif self.blocks.in_list and self._continues_item(said):
             self.blocks.continue_item(text, spans)
         else:
             self._item_indent = 0
             self.blocks.add(Paragraph(text, spans))
 
-    def _list_item(self, place: ListPlace, style: Style, item: ListItem) -> None:
+    def _list_item(self, place: ListPlace, style: Style, text: str, spans: tuple[Span, ...]) -> None:
         level = self._parts.numbering.level(place)
         if level and not level.marked:
             if self.blocks.in_list:
-                self.blocks.continue_item(item.text, item.spans)
+                self.blocks.continue_item(text, spans)
             else:
-                self.blocks.add(Paragraph(item.text, item.spans))
+                self.blocks.add(Paragraph(text, spans))
             return
         self._item_indent = level.indent if level else 0
         number = self._parts.numbering.next(place)
         depth = max(place.depth, style.list_depth or 0)
-        self.blocks.add(replace(item, depth=depth, ordered=bool(level and level.ordered), number=number))
+        self.blocks.add(ListItem(text, spans, depth, bool(level and level.ordered), number))
 
-    def _continues_item(self, properties: Element | None) -> bool:
+    def _continues_item(self, said: _Said) -> bool:
         """A paragraph without a marker, indented as far as the item's text above it."""
-        indent = left_indent(properties.find(_IND)) if properties is not None else 0
-        return 0 < self._item_indent <= indent
+        return 0 < self._item_indent <= left_indent(said.get(_IND))
 
     def _table(self, node: Element) -> Sequence[Element]:
         """Add a table; the content of one that has a single cell is given back, since it is only a frame."""
-        rows = [_cells(row) for row in _rows(node)]
-        if len(rows) == 1 and len(rows[0]) == 1:
-            return list(reversed(rows[0][0].node))
+        rows = [_row(row) for row in _rows(node)]
+        if len(rows) == 1 and len(rows[0].cells) == 1:
+            return list(reversed(rows[0].cells[0].node))
         placed = list(_placed(rows))
         cells = tuple(
-            Cell(self._cell_text(cell.node), cell.row, cell.column, tall, cell.span, cell.header)
-            for cell, tall in zip(placed, _heights(placed), strict=True)
+            Cell(self._cell_text(cell.node), row, column, tall, cell.span, rows[row].header)
+            for (row, column, cell), tall in zip(placed, _heights(placed), strict=True)
             if not cell.continued
         )
         if any(cell.text for cell in cells):
@@ -285,7 +325,7 @@ class _Reader:
                 waiting += (child for box in reversed(content.boxes) for child in reversed(box))
             elif node.tag == _SDT:
                 waiting += reversed(_controlled(node))
-            elif node.tag not in _DELETED:
+            elif node.tag not in _UNSEEN:
                 waiting += reversed(_alternative(node))
         return "\n".join(filter(None, lines))
 
@@ -297,11 +337,10 @@ class _Reader:
 
 def _controlled(node: Element) -> Sequence[Element]:
     """What a content control holds; nothing for a table of contents."""
-    gallery = node.find(f"{W}sdtPr/{W}docPartObj/{W}docPartGallery")
+    gallery = below(node, f"{W}sdtPr", f"{W}docPartObj", f"{W}docPartGallery")
     if gallery is not None and gallery.get(VALUE) == "Table of Contents":
         return ()
-    content = node.find(f"{W}sdtContent")
-    return list(content) if content is not None else ()
+    return _children(node.find(f"{W}sdtContent"))
 
 
 def _alternative(node: Element) -> Sequence[Element]:
@@ -319,7 +358,6 @@ class _Content:
         self._notes = notes
         self.runs = Runs()
         self.drawn: list[Picture | Table] = []
-        self.has_code_style = False
         self.boxes: list[Element] = []
         self._fields: list[str] = []
         """The instructions of the fields that are open, and what they link to once their result begins."""
@@ -327,18 +365,19 @@ class _Content:
 
     def read(self, paragraph: Element) -> None:
         """Read all that the paragraph shows."""
-        waiting: list[tuple[Element, str]] = [(child, "") for child in reversed(paragraph)]
+        waiting: list[tuple[Iterator[Element], str]] = [(iter(paragraph), "")]
         while waiting:
-            node, link = waiting.pop()
-            if node.tag == _R:
-                self._run(node, link)
-            elif node.tag in _DELETED:
-                continue
-            elif node.tag == _FORMULA:
-                self.runs.add(f"${latex_of(node)}$")
+            nodes, link = waiting[-1]
+            for node in nodes:
+                if node.tag == _R:
+                    self._run(node, link)
+                elif node.tag == _FORMULA:
+                    self.runs.add(f"${latex_of(node)}$")
+                elif node.tag not in _UNSEEN:
+                    waiting.append((iter(self._children(node)), self._target(node) or link))
+                    break
             else:
-                inner = self._target(node) or link
-                waiting += ((child, inner) for child in reversed(self._children(node)))
+                waiting.pop()
 
     def _children(self, node: Element) -> Sequence[Element]:
         return _controlled(node) if node.tag == _SDT else _alternative(node)
@@ -350,38 +389,22 @@ class _Content:
         return relationship.target if relationship and relationship.external else ""
 
     def _run(self, run: Element, link: str) -> None:
-        if len(run) == 1 and run[0].tag == _T and not link and not self._links:
-            self.runs.add(run[0].text or "")  # what most runs are
-            return
-        properties = run.find(_R_PR)
-        if properties is not None and _is_hidden(properties):
-            return
-        look = self._look_of(properties, link or next((target for target in reversed(self._links) if target), ""))
+        if self._links:
+            link = link or next(filter(None, reversed(self._links)), "")
+        look = Look(link=link) if link else PLAIN
+        add = self.runs.add
         for node in run:
-            text = _TEXTS.get(node.tag)
-            if text is not None:
-                self.runs.add(text, look)
-            elif node.tag == _T:
-                self.runs.add(node.text or "", look)
+            if node.tag == _T:
+                add(node.text or "", look)
+            elif node.tag == _R_PR:
+                own_look = self._parts.looks.of(node, link)
+                if own_look is None:
+                    return
+                look = own_look
+            elif node.tag in _TEXTS:
+                add(_TEXTS[node.tag], look)
             else:
                 self._special(node, look)
-
-    def _look_of(self, properties: Element | None, link: str) -> Look:
-        if properties is None:
-            return Look(link=link) if link else PLAIN
-        named = properties.find(_R_STYLE)
-        style = self._parts.styles.get(named.get(VALUE, "")) if named is not None else PLAIN_STYLE
-        strong, emphasis, fonts = (properties.find(name) for name in (_BOLD, _ITALIC, _FONTS))
-        own_font = fonts.get(f"{W}ascii", "") if fonts is not None else ""
-        styled = style.fixed_pitch or style.role == "code"
-        self.has_code_style = self.has_code_style or styled
-        code = is_fixed_pitch(own_font) if own_font else styled
-        return Look(
-            strong=is_on(strong) if strong is not None else style.strong,
-            emphasis=is_on(emphasis) if emphasis is not None else style.emphasis,
-            code=code and not self._parts.styles.typewritten,
-            link=link,
-        )
 
     def _special(self, node: Element, look: Look) -> None:
         match local_name(node.tag):
@@ -440,18 +463,54 @@ _TEXTS: Mapping[str, str] = {
     f"{W}cr": "\n",
     f"{W}noBreakHyphen": "-",
     f"{W}softHyphen": "",
-    _R_PR: "",
 }
 
 
-def _is_hidden(properties: Element) -> bool:
-    hidden = properties.find(_VANISH)
-    return hidden is not None and is_on(hidden)
+class _Looks:
+    """How runs look. A document has few looks, so that each is worked out once."""
+
+    def __init__(self, styles: Styles) -> None:
+        self._styles = styles
+        self._known: dict[tuple[str | None, bool | None, bool | None, str, str], Look] = {}
+
+    def of(self, properties: Element, link: str) -> Look | None:
+        """How a run with these properties looks; None when it is hidden."""
+        style_id = strong = emphasis = None
+        font = ""
+        for node in properties:
+            if node.tag == _R_STYLE:
+                style_id = node.get(VALUE)
+            elif node.tag == _BOLD:
+                strong = is_on(node)
+            elif node.tag == _ITALIC:
+                emphasis = is_on(node)
+            elif node.tag == _FONTS:
+                font = node.get(_ASCII, "")
+            elif node.tag == _VANISH and is_on(node):
+                return None
+        key = (style_id, strong, emphasis, font, link)
+        if key not in self._known:
+            self._known[key] = self._look(*key)
+        return self._known[key]
+
+    def _look(self, style_id: str | None, strong: bool | None, emphasis: bool | None, font: str, link: str) -> Look:
+        """What a run says itself counts more than its style."""
+        style = self._styles.get(style_id) if style_id is not None else PLAIN_STYLE
+        by_style = style.fixed_pitch or style.role == "code"
+        code = is_fixed_pitch(font) if font else by_style
+        look = Look(
+            strong=style.strong if strong is None else strong,
+            emphasis=style.emphasis if emphasis is None else emphasis,
+            code=code and not self._styles.typewritten,
+            link=link,
+            code_by_style=by_style,
+        )
+        return PLAIN if look == PLAIN else look
 
 
 def _symbol(node: Element) -> str:
     """A character of a symbol font, which Word moves into a private area; only plain ones can be read."""
-    code = int(node.get(f"{W}char", "0") or "0", 16)
+    code = int("0" + "".join(digit for digit in node.get(f"{W}char", "")[:4] if digit in hexdigits), 16)
     return {0xF0B7: "•", 0xF0E0: "→", 0xF0FC: "✓", 0xF0A8: "☐", 0xF0FE: "☒"}.get(
         code, chr(code) if code < 0xE000 else ""
     )
@@ -468,9 +527,14 @@ class _TableCell:
     span: int
     continued: bool
     """Goes on with the cell above it."""
+
+
+@dataclass(frozen=True, slots=True)
+class _TableRow:
+    cells: Sequence[_TableCell]
     header: bool
-    row: int = 0
-    column: int = 0
+    skipped: int
+    """Columns that are empty before its first cell."""
 
 
 def _rows(table: Element) -> Iterator[Element]:
@@ -478,8 +542,8 @@ def _rows(table: Element) -> Iterator[Element]:
     waiting = list(reversed(table))
     while waiting:
         node = waiting.pop()
-        if node.tag == f"{W}tr":
-            if node.find(f"{W}trPr/{W}del") is None:
+        if node.tag == _TR:
+            if below(node, _TR_PR, f"{W}del") is None:
                 yield node
         elif node.tag == _SDT:
             waiting += reversed(_controlled(node))
@@ -487,51 +551,52 @@ def _rows(table: Element) -> Iterator[Element]:
             waiting += reversed(node)
 
 
-def _cells(row: Element) -> list[_TableCell]:
-    header = row.find(f"{W}trPr/{W}tblHeader")
-    is_header = header is not None and is_on(header)
+def _row(row: Element) -> _TableRow:
+    properties = row.find(_TR_PR)
+    header, skipped = below(properties, f"{W}tblHeader"), below(properties, f"{W}gridBefore")
     cells: list[_TableCell] = []
     waiting = list(reversed(row))
     while waiting:
         node = waiting.pop()
-        if node.tag == f"{W}tc":
-            cells.append(_cell(node, is_header))
+        if node.tag == _TC:
+            cells.append(_cell(node))
         elif node.tag == _SDT:
             waiting += reversed(_controlled(node))
         elif node.tag == f"{W}customXml":
             waiting += reversed(node)
-    skipped = row.find(f"{W}trPr/{W}gridBefore")
-    offset = _number(skipped)
-    return [replace(cell, column=offset) for cell in cells] if offset else cells
+    return _TableRow(cells, header is not None and is_on(header), _number(skipped))
 
 
-def _cell(node: Element, is_header: bool) -> _TableCell:
-    span = node.find(f"{W}tcPr/{W}gridSpan")
-    merge = node.find(f"{W}tcPr/{W}vMerge")
+def _cell(node: Element) -> _TableCell:
+    properties = node.find(_TC_PR)
+    span, merge = below(properties, f"{W}gridSpan"), below(properties, f"{W}vMerge")
     continued = merge is not None and merge.get(VALUE, "continue") == "continue"
-    return _TableCell(node, max(_number(span), 1), continued, is_header)
+    return _TableCell(node, max(_number(span), 1), continued)
 
 
 def _number(node: Element | None) -> int:
-    value = node.get(VALUE, "") if node is not None else ""
-    return min(int(value), MAX_COLUMNS) if value.isdecimal() and len(value) < 10 else 0
+    return min(whole(node.get(VALUE)), MAX_COLUMNS) if node is not None else 0
 
 
-def _placed(rows: Sequence[Sequence[_TableCell]]) -> Iterator[_TableCell]:
-    for row, cells in enumerate(rows):
-        column = cells[0].column if cells else 0
-        for cell in cells:
-            yield replace(cell, row=row, column=column)
+_Placed = tuple[int, int, _TableCell]
+"""A cell with its row and its column."""
+
+
+def _placed(rows: Sequence[_TableRow]) -> Iterator[_Placed]:
+    for at, row in enumerate(rows):
+        column = row.skipped
+        for cell in row.cells:
+            yield at, column, cell
             column += cell.span
 
 
-def _heights(cells: Sequence[_TableCell]) -> list[int]:
+def _heights(placed: Sequence[_Placed]) -> list[int]:
     """How many rows each cell spans: itself and the cells right below that continue it."""
-    heights = [1] * len(cells)
+    heights = [1] * len(placed)
     openings: dict[int, int] = {}
-    for index, cell in enumerate(cells):
-        if cell.continued and cell.column in openings:
-            heights[openings[cell.column]] += 1
+    for index, (_, column, cell) in enumerate(placed):
+        if cell.continued and column in openings:
+            heights[openings[column]] += 1
         else:
-            openings[cell.column] = index
+            openings[column] = index
     return heights

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 from xml.etree.ElementTree import Element
 
-MATH: Final = "{http://schemas.openxmlformats.org/officeDocument/2006/math}"
+MATH: Final = "{m}"
 MAX_DEPTH: Final = 30
 """How deep fractions and roots may stand in one another; what is deeper is read as plain text."""
 

@@ -13,7 +13,8 @@ from xml.etree.ElementTree import Element
 from refdesk.documents.convert.asked import pages_asked_for
 from refdesk.documents.convert.blocks import Blocks
 from refdesk.documents.convert.grids import MAX_COLUMNS, checked
-from refdesk.documents.convert.package import Package, local_name, open_package
+from refdesk.documents.convert.office_xml import local_name, whole
+from refdesk.documents.convert.package import Package, open_package
 from refdesk.documents.convert.runs import Look, Runs, is_fixed_pitch
 from refdesk.documents.convert.sheets import MAX_CELLS, MAX_CHARACTERS, MAX_SHEET_COLUMNS, Sheet, sheet_blocks
 from refdesk.documents.convert.source import Source
@@ -32,20 +33,21 @@ from refdesk.documents.model import (
 )
 from refdesk.errors import CannotConvert
 
-_NAMES = "urn:oasis:names:tc:opendocument:xmlns:"
-DRAW: Final = f"{{{_NAMES}drawing:1.0}}"
-OFFICE: Final = f"{{{_NAMES}office:1.0}}"
-PRESENTATION: Final = f"{{{_NAMES}presentation:1.0}}"
-STYLE: Final = f"{{{_NAMES}style:1.0}}"
-SVG: Final = f"{{{_NAMES}svg-compatible:1.0}}"
-TABLE: Final = f"{{{_NAMES}table:1.0}}"
-TEXT: Final = f"{{{_NAMES}text:1.0}}"
-FO: Final = f"{{{_NAMES}xsl-fo-compatible:1.0}}"
-LINK: Final = "{http://www.w3.org/1999/xlink}href"
+DRAW: Final = "{drawing}"
+OFFICE: Final = "{office}"
+PRESENTATION: Final = "{presentation}"
+STYLE: Final = "{style}"
+SVG: Final = "{svg}"
+TABLE: Final = "{table}"
+TEXT: Final = "{text}"
+FO: Final = "{fo}"
+LINK: Final = "{xlink}href"
 
 MAX_REPEATS: Final = 1_000
 """Cells and blanks that one element may stand for."""
 
+_MAX_DEPTH = 8
+"""How deep lists stand in one another; what is deeper is taken for as deep."""
 _UNSEEN = frozenset((f"{OFFICE}annotation", f"{TEXT}note", f"{TEXT}tracked-changes"))
 _REPEATED = frozenset(("date-time", "footer", "header", "page-number", "page"))
 """Placeholders that show the same on every slide."""
@@ -61,7 +63,7 @@ class _File:
         if content is None or body is None or not len(body):
             raise CannotConvert("The file is broken: it has no content; save it again")
         self.body = body[0]
-        self._lists = {node.get(f"{STYLE}name", ""): node for node in content.iter(f"{TEXT}list-style")}
+        self._numbered = set(_numbered_levels(content))
         self._styles = {node.get(f"{STYLE}name", ""): node for node in content.iter(f"{STYLE}style")}
 
     def is_hidden(self, node: Element) -> bool:
@@ -72,9 +74,7 @@ class _File:
 
     def is_numbered(self, style: str, depth: int) -> bool:
         """Whether a list of this style has numbers at this depth."""
-        levels = self._lists.get(style)
-        kinds = levels.findall(f"{TEXT}list-level-style-number") if levels is not None else []
-        return any(kind.get(f"{TEXT}level") == str(depth + 1) and kind.get(f"{STYLE}num-format") for kind in kinds)
+        return (style, str(depth + 1)) in self._numbered
 
     def look(self, name: str, link: str) -> Look:
         """How text of a style is set apart."""
@@ -119,6 +119,14 @@ class _File:
         return "\n".join(filter(None, (self.runs(paragraph).text() for paragraph in paragraphs)))
 
 
+def _numbered_levels(content: Element) -> Iterator[tuple[str, str]]:
+    """The levels of list styles that have numbers instead of bullets."""
+    for style in content.iter(f"{TEXT}list-style"):
+        for level in style.findall(f"{TEXT}list-level-style-number"):
+            if level.get(f"{STYLE}num-format"):
+                yield style.get(f"{STYLE}name", ""), level.get(f"{TEXT}level", "")
+
+
 def _standing_for(node: Element) -> str:
     """The text that an element without one stands for."""
     match node.tag.removeprefix(TEXT):
@@ -133,8 +141,7 @@ def _standing_for(node: Element) -> str:
 
 def _count(node: Element, name: str) -> int:
     """How often something is repeated, or how far it spans."""
-    value = node.get(name, "1")
-    return max(int(value), 1) if value.isdecimal() and len(value) < 10 else 1
+    return max(whole(node.get(name)), 1)
 
 
 def convert_slides(source: Source) -> Document:
@@ -162,10 +169,10 @@ def _slide_blocks(file: _File, slide: Element, number: int) -> Sequence[Block]:
     found = Blocks()
     place = Place(number)
     shapes = list(_shapes(slide))
+    has_subtitle = any(_role(shape) == "subtitle" for shape in shapes)
     for shape in sorted(shapes, key=lambda shape: _role(shape) != "title"):
         if _role(shape) == "title":
             text = " ".join(file.text(shape).split())
-            has_subtitle = any(_role(other) == "subtitle" for other in shapes)
             if text:
                 found.add(Heading(text, 1 if number == 1 and has_subtitle else 2, place))
         elif _role(shape) not in _REPEATED:
@@ -217,12 +224,13 @@ def _texts(file: _File, shape: Element, place: Place, found: Blocks) -> None:
                 numbers[depth] += 1
                 text, spans = runs.text_and_spans()
                 ordered = file.is_numbered(style, depth)
-                found.add(ListItem(text, spans, min(depth, 8), ordered, numbers[depth] if ordered else 1, place))
+                found.add(ListItem(text, spans, depth, ordered, numbers[depth] if ordered else 1, place))
             else:
                 _paragraph(runs, place, found)
         elif name in ("list", "list-item", "list-header", "text-box"):
             own = node.get(f"{TEXT}style-name", style)
-            waiting += ((child, depth + (name == "list"), own) for child in reversed(node))
+            inner = min(depth + (name == "list"), _MAX_DEPTH)
+            waiting += ((child, inner, own) for child in reversed(node))
 
 
 def _paragraph(runs: Runs, place: Place, found: Blocks) -> None:

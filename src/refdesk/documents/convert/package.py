@@ -1,8 +1,7 @@
 """Office files as containers: what kind they are, and whether they may be opened at all.
 
 A zip package (OOXML, ODF, EPUB) is checked before anything is unpacked: how many entries, how much they claim to hold,
-whether they lie over one another. XML is read without DTDs, so that no entity is ever declared. Nothing is written to
-disk, so that an entry's name can lead nowhere.
+whether they lie over one another. Nothing is written to disk, so that an entry's name can lead nowhere.
 """
 
 from __future__ import annotations
@@ -13,14 +12,14 @@ import re
 import struct
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from io import BytesIO
 from typing import IO, Final, Literal
-from xml.etree import ElementTree
 from xml.etree.ElementTree import Element
 
+from refdesk.documents.convert.office_xml import local_name, parse_xml
 from refdesk.errors import CannotConvert
 
 OfficeKind = Literal["docx", "pptx", "xlsx", "odt", "ods", "odp", "epub", "doc", "ppt", "xls"]
@@ -37,13 +36,8 @@ MAX_RATIO: Final = 200
 ALWAYS_ALLOWED_BYTES: Final = 20_000_000
 """Below this the ratio does not matter: a short table of equal rows may well shrink five hundredfold."""
 
-MAX_XML_ELEMENTS: Final = 1_500_000
-"""What a parsed part may hold: with attributes an element takes about 400 bytes, and a worker has one gibibyte."""
-
 MAX_SNIFFED_BYTES: Final = 1_000_000
 """As much as is read of the part that names a package's kind."""
-
-RELATIONSHIP_ID: Final = "{http://schemas.openxmlformats.org/officeDocument/2006/relationships}id"
 
 _LOCKED = "The file is protected by a password; save a copy without one and convert that"
 _BROKEN = "The file is broken or incomplete and cannot be opened; save or download it again"
@@ -78,9 +72,6 @@ _FAMILIES: Mapping[bytes, OfficeKind] = {
     b"spreadsheetml": "xlsx",
     b"excel": "xlsx",
 }
-_STRICT_MAIN = re.compile(rb"http://purl\.oclc\.org/ooxml/([\w/]+?)/main\b")
-_STRICT_OFFICE = b"http://purl.oclc.org/ooxml/officeDocument/"
-_DOCTYPES = tuple("<!DOCTYPE".encode(encoding) for encoding in ("ascii", "utf-16-le", "utf-16-be"))
 
 
 def kind_of(data: bytes) -> OfficeKind | None:
@@ -90,18 +81,12 @@ def kind_of(data: bytes) -> OfficeKind | None:
     """
     if data.startswith(_CFB_MAGIC):
         return _kind_of_compound_file(data)
-    if data.startswith(b"PK\x03\x04"):
-        return _kind_of_zip(data)
-    return None
+    return open_package(data).kind if is_zip(data) else None
 
 
-def _kind_of_zip(data: bytes) -> OfficeKind | None:
-    package = open_package(data)
-    mimetype = package.head("mimetype").strip()
-    if mimetype in _MIMETYPES:
-        return _MIMETYPES[mimetype]
-    main = _MAIN_PART.search(package.head("[Content_Types].xml"))
-    return _FAMILIES[main[1].lower()] if main else None
+def is_zip(data: bytes) -> bool:
+    """Whether this is a zip package with anything in it."""
+    return data.startswith(b"PK\x03\x04")
 
 
 def _kind_of_compound_file(data: bytes) -> OfficeKind | None:
@@ -164,10 +149,20 @@ class Relationship:
 class Package:
     """A zip package that has passed the checks."""
 
-    def __init__(self, archive: zipfile.ZipFile) -> None:
+    def __init__(self, archive: zipfile.ZipFile, data: bytes) -> None:
         self._archive = archive
+        self._data = data
         self._relationships: dict[str, dict[str, Relationship]] = {}
         self.names = frozenset(archive.namelist())
+
+    @property
+    def kind(self) -> OfficeKind | None:
+        """What it is a package of; None when it is no document."""
+        mimetype = self.head("mimetype").strip()
+        if mimetype in _MIMETYPES:
+            return _MIMETYPES[mimetype]
+        main = _MAIN_PART.search(self.head("[Content_Types].xml"))
+        return _FAMILIES[main[1].lower()] if main else None
 
     @property
     def has_macros(self) -> bool:
@@ -186,13 +181,28 @@ class Package:
         with _reading():
             return self._archive.open(name)
 
-    def xml(self, name: str, *, prune: Callable[[bytes], bytes] | None = None) -> Element | None:
-        """A part parsed, pruned of what nobody will look at; None when there is no such part."""
+    def xml(self, name: str) -> Element | None:
+        """A part parsed; None when there is no such part."""
+        return parse_xml(self.read(name), name) if name in self.names else None
+
+    def read(self, name: str) -> bytes:
+        """A whole part, empty when there is none.
+
+        The common way to pack is undone here: for most parts the library takes longer to begin than to unpack.
+        """
         if name not in self.names:
-            return None
-        with self.open(name) as part, _reading():
-            data = part.read()
-        return parse_xml(prune(data) if prune else data, name)
+            return b""
+        entry = self._archive.getinfo(name)
+        if entry.compress_type != zipfile.ZIP_DEFLATED:
+            with self.open(name) as part, _reading():
+                return part.read()
+        with _reading():
+            start = entry.header_offset + 30 + sum(struct.unpack_from("<HH", self._data, entry.header_offset + 26))
+            packed = memoryview(self._data)[start : start + entry.compress_size]
+            data = zlib.decompressobj(-zlib.MAX_WBITS).decompress(packed, entry.file_size + 1)
+            if len(data) != entry.file_size or zlib.crc32(data) != entry.CRC:
+                raise zipfile.BadZipFile(f"{name} is not what the archive says of it")
+        return data
 
     def main_part(self, fallback: str) -> str:
         """The name of the part that the whole document hangs on."""
@@ -256,7 +266,15 @@ def _reading() -> Iterator[None]:
     """Turns what the zip library finds wrong with a part into our own error."""
     try:
         yield
-    except (zipfile.BadZipFile, zlib.error, lzma.LZMAError, NotImplementedError, EOFError, OSError) as error:
+    except (
+        zipfile.BadZipFile,
+        zlib.error,
+        lzma.LZMAError,
+        NotImplementedError,
+        EOFError,
+        OSError,
+        struct.error,
+    ) as error:
         raise CannotConvert(_BROKEN) from error
 
 
@@ -270,7 +288,7 @@ def open_package(data: bytes) -> Package:
     except (zipfile.BadZipFile, NotImplementedError, ValueError, OSError, struct.error) as error:
         raise CannotConvert(_BROKEN) from error
     _check(archive.infolist(), len(data))
-    return Package(archive)
+    return Package(archive, data)
 
 
 def _check(entries: list[zipfile.ZipInfo], packed_bytes: int) -> None:
@@ -286,36 +304,3 @@ def _check(entries: list[zipfile.ZipInfo], packed_bytes: int) -> None:
         if entry.header_offset < end:
             raise CannotConvert("The file is not a sound zip package: its parts lie over one another")
         end = entry.header_offset + 30 + entry.compress_size
-
-
-def local_name(tag: str) -> str:
-    """A tag or attribute without its namespace."""
-    return tag.rpartition("}")[2]
-
-
-def parse_xml(data: bytes, name: str) -> Element:
-    """Parse a part; the namespaces of strict OOXML become those of the usual kind."""
-    data = _usual_namespaces(_without_dtd(data, name))
-    if data.count(b"<") - data.count(b"</") > MAX_XML_ELEMENTS:
-        raise CannotConvert(
-            f"The part {name!r} of the file holds more than {MAX_XML_ELEMENTS} elements; split the file"
-        )
-    try:
-        return ElementTree.fromstring(data)
-    except (ElementTree.ParseError, ValueError, LookupError) as error:
-        raise CannotConvert(f"The file is broken: its part {name!r} is not well-formed XML; save it again") from error
-
-
-def _without_dtd(data: bytes, name: str) -> bytes:
-    if any(doctype in data for doctype in _DOCTYPES):
-        raise CannotConvert(
-            f"The part {name!r} of the file declares a DTD, which no office program writes; save it again"
-        )
-    return data
-
-
-def _usual_namespaces(data: bytes) -> bytes:
-    if b"http://purl.oclc.org/ooxml/" not in data:
-        return data
-    data = _STRICT_MAIN.sub(rb"http://schemas.openxmlformats.org/\1/2006/main", data)
-    return data.replace(_STRICT_OFFICE, b"http://schemas.openxmlformats.org/officeDocument/2006/")

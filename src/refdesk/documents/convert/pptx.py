@@ -19,9 +19,10 @@ from refdesk.documents.convert.asked import pages_asked_for
 from refdesk.documents.convert.blocks import Blocks
 from refdesk.documents.convert.charts import CHART, chart_of
 from refdesk.documents.convert.grids import MAX_COLUMNS, checked, with_header
+from refdesk.documents.convert.office_xml import RELATIONSHIP_ID, below, local_name, whole
 from refdesk.documents.convert.omml import MATH, latex_of
 from refdesk.documents.convert.other_office import convert_text
-from refdesk.documents.convert.package import RELATIONSHIP_ID, Package, Relationship, kind_of, local_name, open_package
+from refdesk.documents.convert.package import Package, Relationship, is_zip, open_package
 from refdesk.documents.convert.runs import PLAIN, Look, Runs, is_fixed_pitch
 from refdesk.documents.convert.source import Source
 from refdesk.documents.model import (
@@ -42,25 +43,31 @@ from refdesk.errors import CannotConvert
 
 MEDIA_TYPE: Final = "application/vnd.openxmlformats-officedocument.presentationml.presentation"
 
-A: Final = "{http://schemas.openxmlformats.org/drawingml/2006/main}"
-P: Final = "{http://schemas.openxmlformats.org/presentationml/2006/main}"
-_DIAGRAM = "{http://schemas.openxmlformats.org/drawingml/2006/diagram}"
-_DIAGRAM_DATA = RELATIONSHIP_ID.removesuffix("id") + "dm"
+A: Final = "{a}"
+P: Final = "{p}"
+_DIAGRAM = "{dgm}"
+_DIAGRAM_DATA = "{r}dm"
 _EMU_PER_POINT = 12_700
 ROW_TOLERANCE_POINTS: Final = 12
 """Shapes whose tops are no farther apart than a line of text stand beside one another."""
+_PLACEHOLDER = (f"{P}nvPr", f"{P}ph")
+_TEXT_BODY, _LIST_STYLE = f"{P}txBody", f"{A}lstStyle"
+_LINE, _LINE_PROPERTIES, _RUN, _RUN_PROPERTIES, _TEXT = f"{A}p", f"{A}pPr", f"{A}r", f"{A}rPr", f"{A}t"
+_FRAME = (f"{P}spPr", f"{A}xfrm")
+_OTHER_FRAMES = {f"{P}graphicFrame": (f"{P}xfrm",), f"{P}grpSp": (f"{P}grpSpPr", f"{A}xfrm")}
+"""Where a shape says where it stands."""
 _REPEATED = frozenset(("dt", "ftr", "hdr", "sldNum", "sldImg"))
 _TITLES = frozenset(("title", "ctrTitle"))
 
 
 def convert(source: Source) -> Document:
     """Convert a presentation, or the slides of it that were asked for."""
-    kind = kind_of(source.data)
+    package = open_package(source.data) if is_zip(source.data) else None
+    kind = package.kind if package else None
     if kind == "odp":
         return opendocument.convert_slides(source)
-    if kind != "pptx":
+    if package is None or kind != "pptx":
         return convert_text(source)
-    package = open_package(source.data)
     main = package.main_part("ppt/presentation.xml")
     root = package.xml(main)
     if root is None or local_name(root.tag) != "presentation":
@@ -103,10 +110,14 @@ def _first_heading(blocks: Iterable[Block]) -> str:
 
 
 def _slide_names(package: Package, main: str, root: Element) -> Iterator[str]:
+    """The parts that the slides are, in their order; empty for one that is not there, or is listed a second time."""
     relationships = package.relationships(main)
+    listed: set[str] = set()
     for entry in root.iter(f"{P}sldId"):
         relationship = relationships.get(entry.get(RELATIONSHIP_ID, ""))
-        yield relationship.target if relationship else ""
+        name = relationship.target if relationship else ""
+        yield "" if name in listed else name
+        listed.add(name)
 
 
 def _size(root: Element) -> tuple[float, float]:
@@ -116,7 +127,8 @@ def _size(root: Element) -> tuple[float, float]:
 
 def _points(node: Element, name: str) -> float:
     value = node.get(name, "0")
-    return round(int(value) / _EMU_PER_POINT, 2) if value.lstrip("-").isdecimal() else 0
+    emu = whole(value.removeprefix("-"))
+    return round((-emu if value.startswith("-") else emu) / _EMU_PER_POINT, 2)
 
 
 @dataclass(slots=True)
@@ -150,7 +162,7 @@ class _Deck:
         if known is None:
             master = self.package.related(layout, "slideMaster") if layout in self.package.names else None
             roots = (self.package.xml(layout), self.package.xml(master) if master else None)
-            known = self._layouts[layout] = _Inherited.of(*roots)
+            known = self._layouts[layout] = _Inherited(*roots)
         return known
 
 
@@ -158,57 +170,67 @@ def _named(relationships: Mapping[str, Relationship], kind: str) -> str:
     return next((each.target for each in relationships.values() if each.kind == kind and not each.external), "")
 
 
-@dataclass(frozen=True, slots=True)
 class _Inherited:
-    """What the layout and the master of a slide say of its placeholders."""
+    """What the layout and the master of a slide say of its placeholders, to be looked up by their index and kind."""
 
-    layout: tuple[Element, ...]
-    master: tuple[Element, ...]
-    body_style: Element | None
+    def __init__(self, layout: Element | None, master: Element | None) -> None:
+        self._boxes: dict[tuple[str, str], tuple[int, Box]] = {}
+        """By attribute and value; with a rank, since what is said first counts, and by the layout before the master."""
+        self._of_layout: dict[str, tuple[str | None, Element | None]] = {}
+        """The kind of a placeholder and its list style, by its index."""
+        self._of_master: dict[str, Element | None] = {}
+        """List styles by the kind of a placeholder."""
+        self._body_style = below(master, f"{P}txStyles", f"{P}bodyStyle")
+        for shape, own in _placeholders(layout):
+            style = below(shape, _TEXT_BODY, _LIST_STYLE)
+            self._of_layout.setdefault(own.get("idx", "0"), (own.get("type"), style))
+            self._keep_box(shape, own)
+        for shape, own in _placeholders(master):
+            self._of_master.setdefault(own.get("type", "obj"), below(shape, _TEXT_BODY, _LIST_STYLE))
+            self._keep_box(shape, own)
 
-    @classmethod
-    def of(cls, layout: Element | None, master: Element | None) -> _Inherited:
-        """Take both apart."""
-        style = master.find(f"{P}txStyles/{P}bodyStyle") if master is not None else None
-        return cls(_all_shapes(layout), _all_shapes(master), style)
+    def _keep_box(self, shape: Element, own: Element) -> None:
+        box = _box(shape)
+        if box:
+            ranked = (len(self._boxes), box)
+            self._boxes.setdefault(("type", own.get("type", "obj")), ranked)
+            self._boxes.setdefault(("idx", own.get("idx", "")), ranked)
 
     def box(self, placeholder: Element | None) -> Box | None:
         """Where the layout, or else the master, puts a placeholder."""
         if placeholder is None:
             return None
-        kind, index = placeholder.get("type", "obj"), placeholder.get("idx")
-        for shape in (*self.layout, *self.master):
-            own = _placeholder(shape)
-            same_index = index is not None and own is not None and own.get("idx") == index
-            if own is not None and (same_index or own.get("type", "obj") == kind) and (box := _box(shape)):
-                return box
-        return None
+        same = ("type", placeholder.get("type", "obj")), ("idx", placeholder.get("idx", "none"))
+        found = [self._boxes[key] for key in same if key in self._boxes]
+        return min(found)[1] if found else None
 
     def list_styles(self, placeholder: Element | None) -> Iterator[Element]:
         """The list styles that a placeholder falls back to, nearest first."""
         if placeholder is None:
             return
-        kind, index = placeholder.get("type", "obj"), placeholder.get("idx", "0")
-        for shape in self.layout:
-            own = _placeholder(shape)
-            if own is not None and own.get("idx", "0") == index:
-                yield from shape.findall(f"{P}txBody/{A}lstStyle")
-                kind = own.get("type", kind)
-        wanted = "body" if kind in ("obj", "body", "tbl", "chart", "dgm", "media", "clipArt") else kind
-        for shape in self.master:
-            own = _placeholder(shape)
-            if own is not None and own.get("type", "obj") == wanted:
-                yield from shape.findall(f"{P}txBody/{A}lstStyle")
-        if wanted == "body" and self.body_style is not None:
-            yield self.body_style
+        known, style = self._of_layout.get(placeholder.get("idx", "0"), (None, None))
+        if style is not None:
+            yield style
+        wanted = known or placeholder.get("type") or "obj"
+        if wanted in ("obj", "tbl", "chart", "dgm", "media", "clipArt"):
+            wanted = "body"
+        style = self._of_master.get(wanted)
+        if style is not None:
+            yield style
+        if wanted == "body" and self._body_style is not None:
+            yield self._body_style
 
 
-def _all_shapes(root: Element | None) -> tuple[Element, ...]:
-    return tuple(root.iter(f"{P}sp")) if root is not None else ()
+def _placeholders(root: Element | None) -> Iterator[tuple[Element, Element]]:
+    """Shapes that hold a place for something on the slides, and how each says so."""
+    for shape in root.iter(f"{P}sp") if root is not None else ():
+        placeholder = _placeholder(shape)
+        if placeholder is not None:
+            yield shape, placeholder
 
 
 def _placeholder(shape: Element) -> Element | None:
-    return shape.find(f"*/{P}nvPr/{P}ph")
+    return below(shape[0], *_PLACEHOLDER) if len(shape) else None
 
 
 class _Slide:
@@ -224,11 +246,12 @@ class _Slide:
 
     def read(self, root: Element) -> None:
         """Read all shapes."""
-        tree = root.find(f"{P}cSld/{P}spTree")
+        tree = below(root, f"{P}cSld", f"{P}spTree")
         placed = [(self._box(node), node) for node in _alternatives(tree)] if tree is not None else []
         shapes = [shape for node in in_reading_order(placed) for shape in _shapes(node)]
-        for shape in sorted(shapes, key=lambda shape: _kind(shape) not in _TITLES):
-            self._shape(shape)
+        kinds = [(shape, _kind(shape)) for shape in shapes]
+        for shape, kind in sorted(kinds, key=lambda told: told[1] not in _TITLES):
+            self._shape(shape, kind)
 
     def _box(self, node: Element) -> Box | None:
         """Where a shape or a group stands, be it by its layout."""
@@ -237,36 +260,36 @@ class _Slide:
     def read_notes(self, notes: Element | None) -> None:
         """What the speaker says to the slide."""
         shapes = notes.iter(f"{P}sp") if notes is not None else ()
-        bodies = [shape.find(f"{P}txBody") for shape in shapes if _kind(shape) == "body"]
-        lines = [self._runs(line).text() for body in bodies if body is not None for line in body.iter(f"{A}p")]
+        bodies = [shape.find(_TEXT_BODY) for shape in shapes if _kind(shape) == "body"]
+        lines = [self._runs(line).text() for body in bodies if body is not None for line in body.iter(_LINE)]
         text = "\n".join(filter(None, lines))
         if text:
             self.blocks.add(Paragraph(text, role="note", place=Place(self._number)))
 
-    def _shape(self, shape: Element) -> None:
+    def _shape(self, shape: Element, kind: str) -> None:
         place = Place(self._number, self._box(shape))
         name = local_name(shape.tag)
         if name == "pic":
             self.blocks.add(Picture(_alt(shape), place))
         elif name == "graphicFrame":
             self._frame(shape, place)
-        elif _kind(shape) in _TITLES:
-            self._title(shape, place)
-        elif _kind(shape) not in _REPEATED:
+        elif kind in _TITLES:
+            self._title(shape, kind, place)
+        elif kind not in _REPEATED:
             self._text(shape, place)
 
-    def _title(self, shape: Element, place: Place) -> None:
-        lines = [self._runs(line).one_line() for line in shape.iterfind(f"{P}txBody/{A}p")]
+    def _title(self, shape: Element, kind: str, place: Place) -> None:
+        body = shape.find(_TEXT_BODY)
+        lines = [self._runs(line).one_line() for line in body.iterfind(_LINE)] if body is not None else []
         text = " ".join(filter(None, lines))
-        level = 1 if self._number == 1 and _kind(shape) == "ctrTitle" else 2
+        level = 1 if self._number == 1 and kind == "ctrTitle" else 2
         if text:
             self.blocks.add(Heading(text, level, place))
 
     def _frame(self, frame: Element, place: Place) -> None:
         """A table, a diagram or a chart."""
-        table = frame.find(f"{A}graphic/{A}graphicData/{A}tbl")
-        diagram = frame.find(f"{A}graphic/{A}graphicData/{_DIAGRAM}relIds")
-        chart = frame.find(f"{A}graphic/{A}graphicData/{CHART}")
+        data = below(frame, f"{A}graphic", f"{A}graphicData")
+        table, diagram, chart = (below(data, name) for name in (f"{A}tbl", f"{_DIAGRAM}relIds", CHART))
         if table is not None:
             self._table(table, place)
         elif diagram is not None:
@@ -301,15 +324,15 @@ class _Slide:
             self.blocks.add(checked(Table(with_header(cells), len(rows), columns, place=place)))
 
     def _cell_text(self, cell: Element) -> str:
-        return "\n".join(filter(None, (self._runs(line).text() for line in cell.iter(f"{A}p"))))
+        return "\n".join(filter(None, (self._runs(line).text() for line in cell.iter(_LINE))))
 
     def _text(self, shape: Element, place: Place) -> None:
-        body = shape.find(f"{P}txBody")
+        body = shape.find(_TEXT_BODY)
         if body is None:
             return
-        styles = [*body.findall(f"{A}lstStyle"), *self._inherited.list_styles(_placeholder(shape))]
+        styles = [*body.findall(_LIST_STYLE), *self._inherited.list_styles(_placeholder(shape))]
         numbers = _Numbers()
-        for paragraph in body.findall(f"{A}p"):
+        for paragraph in body.findall(_LINE):
             self._paragraph(paragraph, styles, numbers, place)
 
     def _paragraph(self, node: Element, styles: Sequence[Element], numbers: _Numbers, place: Place) -> None:
@@ -331,26 +354,23 @@ class _Slide:
     def _runs(self, paragraph: Element) -> Runs:
         runs = Runs()
         for node in paragraph:
-            name = local_name(node.tag)
-            if name in ("r", "fld"):
-                runs.add(node.findtext(f"{A}t", ""), self._look(node.find(f"{A}rPr")))
-            elif name == "br":
-                runs.add("\n", self._look(node.find(f"{A}rPr")))
-            elif name in ("AlternateContent", "m"):
+            if node.tag in (_RUN, f"{A}fld"):
+                runs.add(node.findtext(_TEXT, ""), self._look(node.find(_RUN_PROPERTIES)))
+            elif node.tag == f"{A}br":
+                runs.add("\n", self._look(node.find(_RUN_PROPERTIES)))
+            elif local_name(node.tag) in ("AlternateContent", "m"):
                 runs.add("".join(f"${latex_of(formula)}$" for formula in node.iter(f"{MATH}oMath")))
         return runs
 
     def _look(self, properties: Element | None) -> Look:
         if properties is None:
             return PLAIN
-        font, link = properties.find(f"{A}latin"), properties.find(f"{A}hlinkClick")
-        relationship = self._relationships.get(link.get(RELATIONSHIP_ID, "")) if link is not None else None
-        return Look(
-            strong=properties.get("b") in ("1", "true"),
-            emphasis=properties.get("i") in ("1", "true"),
-            code=font is not None and is_fixed_pitch(font.get("typeface", "")),
-            link=relationship.target if relationship and relationship.external else "",
-        )
+        font, clicked = properties.find(f"{A}latin"), properties.find(f"{A}hlinkClick")
+        relationship = self._relationships.get(clicked.get(RELATIONSHIP_ID, "")) if clicked is not None else None
+        link = relationship.target if relationship and relationship.external else ""
+        strong, emphasis = properties.get("b") in ("1", "true"), properties.get("i") in ("1", "true")
+        code = font is not None and is_fixed_pitch(font.get("typeface", ""))
+        return Look(strong, emphasis, code, link) if strong or emphasis or code or link else PLAIN
 
 
 def in_reading_order(placed: Sequence[tuple[Box | None, Element]]) -> list[Element]:
@@ -403,9 +423,8 @@ def _alt(shape: Element) -> str:
 
 def _box(shape: Element) -> Box | None:
     """Where a shape stands, when it says so itself."""
-    paths = (f"{P}spPr/{A}xfrm", f"{P}xfrm", f"{P}grpSpPr/{A}xfrm")
-    frame = next((found for path in paths if (found := shape.find(path)) is not None), None)
-    offset, extent = (frame.find(f"{A}{name}") if frame is not None else None for name in ("off", "ext"))
+    frame = below(shape, *_OTHER_FRAMES.get(shape.tag, _FRAME))
+    offset, extent = below(frame, f"{A}off"), below(frame, f"{A}ext")
     if offset is None or extent is None:
         return None
     left, top = _points(offset, "x"), _points(offset, "y")
@@ -413,15 +432,13 @@ def _box(shape: Element) -> Box | None:
 
 
 def _span(cell: Element, name: str) -> int:
-    value = cell.get(name, "1")
-    return max(min(int(value), MAX_COLUMNS), 1) if value.isdecimal() and len(value) < 10 else 1
+    return max(min(whole(cell.get(name)), MAX_COLUMNS), 1)
 
 
 def _bullet(paragraph: Element, styles: Sequence[Element]) -> tuple[int, Element | None]:
     """A paragraph's depth and its bullet; what is said nearest to the paragraph counts."""
-    own = paragraph.find(f"{A}pPr")
-    level = own.get("lvl", "0") if own is not None else "0"
-    depth = min(int(level), 8) if level.isdecimal() else 0
+    own = paragraph.find(_LINE_PROPERTIES)
+    depth = min(whole(own.get("lvl")), 8) if own is not None else 0
     for properties in (own, *(style.find(f"{A}lvl{depth + 1}pPr") for style in styles)):
         for node in properties if properties is not None else ():
             if node.tag in _BULLETS:
@@ -444,7 +461,6 @@ class _Numbers:
     def next(self, depth: int, bullet: Element) -> int:
         """The number of the next item."""
         self._counts = {known: count for known, count in self._counts.items() if known <= depth}
-        start = bullet.get("startAt", "1")
-        first = int(start) if start.isdecimal() else 1
+        first = whole(bullet.get("startAt"), 1)
         self._counts[depth] = max(self._counts.get(depth, first - 1) + 1, first)
         return self._counts[depth]

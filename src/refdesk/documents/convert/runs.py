@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import chain
+from operator import attrgetter
 
 from refdesk.documents.model import Span, SpanKind
 
@@ -47,6 +48,8 @@ class Look:
     emphasis: bool = False
     code: bool = False
     link: str = ""
+    code_by_style: bool = False
+    """Whether a style for code was named, be it that the font was then changed."""
 
 
 PLAIN = Look()
@@ -58,17 +61,26 @@ class Runs:
     def __init__(self) -> None:
         self._texts: list[str] = []
         self._looks: list[Look] = []
+        self._are_plain = True
 
     def add(self, text: str, look: Look = PLAIN) -> None:
         """Append a run."""
         if text:
             self._texts.append(text)
             self._looks.append(look)
+            if look is not PLAIN:
+                self._are_plain = False
 
     def all_code(self) -> bool:
         """Whether every visible character is set as code."""
+        if self._are_plain:
+            return False
         visible = [look.code for text, look in zip(self._texts, self._looks, strict=True) if not text.isspace()]
         return bool(visible) and all(visible)
+
+    def has_code_style(self) -> bool:
+        """Whether a style says of any run that it is code."""
+        return any(look.code_by_style for look in self._looks)
 
     def raw(self) -> str:
         """The text as it is."""
@@ -86,29 +98,50 @@ class Runs:
         """The text without blanks around it, and what is set apart in it."""
         raw = self.raw()
         text = raw.strip()
-        if self._looks.count(PLAIN) == len(self._looks):
+        if self._are_plain:
             return text, ()
-        stretches = list(self._stretches(len(raw) - len(raw.lstrip()), len(text)))
-        spans = (span for kind in _KINDS for span in _spans(stretches, kind))
-        return text, tuple(sorted(spans, key=lambda span: (span.start, -span.end)))
+        positions, looks = self._stretches(len(raw.lstrip()) - len(raw))
+        found = [
+            spans
+            for kind, value_of in _KINDS
+            if any(values := list(map(value_of, looks))) and (spans := list(_spans(positions, values, kind, len(text))))
+        ]
+        # Those of one kind are in order already.
+        return text, tuple(found[0] if len(found) == 1 else sorted(chain.from_iterable(found), key=_order))
 
-    def _stretches(self, offset: int, length: int) -> Iterator[tuple[int, int, Look]]:
-        """From where to where the text looks the same, counted from its first visible character."""
-        position = -offset
-        runs = zip(self._texts, self._looks, strict=True)
-        for look, group in groupby(runs, key=lambda run: run[1]):
-            end = position + sum(len(text) for text, _ in group)
-            yield max(position, 0), min(end, length), look
-            position = end
+    def _stretches(self, position: int) -> tuple[list[int], list[Look]]:
+        """Where the text begins to look otherwise, counted from its first visible character; its end is the last."""
+        positions: list[int] = []
+        looks: list[Look] = []
+        last: Look | None = None
+        for text, look in zip(self._texts, self._looks, strict=True):
+            if look is not last:
+                positions.append(position)
+                looks.append(look)
+                last = look
+            position += len(text)
+        return [*positions, position], [*looks, PLAIN]
 
 
-_KINDS: Sequence[SpanKind] = ("link", "strong", "emphasis", "code")
+_KINDS: Sequence[tuple[SpanKind, Callable[[Look], bool | str]]] = (
+    ("link", attrgetter("link")),
+    ("strong", attrgetter("strong")),
+    ("emphasis", attrgetter("emphasis")),
+    ("code", attrgetter("code")),
+)
 
 
-def _spans(stretches: Sequence[tuple[int, int, Look]], kind: SpanKind) -> Iterator[Span]:
-    """Neighbouring stretches that are set apart in the same way make one span."""
-    for value, group in groupby(stretches, key=lambda stretch: getattr(stretch[2], kind)):
-        alike = list(group)
-        start, end = alike[0][0], alike[-1][1]
-        if value and start < end:
-            yield Span(start, end, kind, value if kind == "link" else "")
+def _spans(positions: Sequence[int], values: Sequence[bool | str], kind: SpanKind, length: int) -> Iterator[Span]:
+    """Neighbouring stretches that are set apart in the same way make one span, without the blanks around the text."""
+    begin, value = 0, values[0]
+    for position, following in zip(positions, values, strict=True):
+        if following != value:
+            start, end = max(begin, 0), min(position, length)
+            if value and start < end:
+                yield Span(start, end, kind, value if isinstance(value, str) else "")
+            begin, value = position, following
+
+
+def _order(span: Span) -> tuple[int, int]:
+    """Of spans that begin together the longest comes first."""
+    return span.start, -span.end

@@ -19,8 +19,9 @@ from refdesk.documents.convert import opendocument
 from refdesk.documents.convert.asked import pages_asked_for
 from refdesk.documents.convert.charts import charts_of_sheet
 from refdesk.documents.convert.number_format import BUILT_IN, general, renderer
+from refdesk.documents.convert.office_xml import RELATIONSHIP_ID, SPREADSHEET, STRICT_SPREADSHEET, local_name, whole
 from refdesk.documents.convert.other_office import convert_sheets
-from refdesk.documents.convert.package import RELATIONSHIP_ID, Package, kind_of, local_name, open_package
+from refdesk.documents.convert.package import Package, is_zip, open_package
 from refdesk.documents.convert.sheets import MAX_CELLS, MAX_CHARACTERS, MAX_SHEET_COLUMNS, Area, Sheet, sheet_blocks
 from refdesk.documents.convert.source import Source
 from refdesk.documents.model import Block, Document, Page, Place
@@ -28,8 +29,7 @@ from refdesk.errors import CannotConvert
 
 MEDIA_TYPE: Final = "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet"
 
-S: Final = "{http://schemas.openxmlformats.org/spreadsheetml/2006/main}"
-_STRICT = "{http://purl.oclc.org/ooxml/spreadsheetml/main}"
+S: Final = f"{{{SPREADSHEET}}}"
 _REFERENCE = re.compile(r"\$?([A-Z]{1,3})\$?(\d{1,7})")
 _CHUNK_BYTES = 65_536
 _MAX_MERGES = 100_000
@@ -38,12 +38,12 @@ _MAX_MERGES = 100_000
 
 def convert(source: Source) -> Document:
     """Convert a workbook, or the sheets of it that were asked for."""
-    kind = kind_of(source.data)
+    package = open_package(source.data) if is_zip(source.data) else None
+    kind = package.kind if package else None
     if kind == "ods":
         return opendocument.convert_sheets(source)
-    if kind != "xlsx":
+    if package is None or kind != "xlsx":
         return convert_sheets(source)
-    package = open_package(source.data)
     main = package.main_part("xl/workbook.xml")
     root = package.xml(main)
     if root is None or local_name(root.tag) != "workbook":
@@ -120,7 +120,8 @@ class _Workbook:
         kind, value = cell.get("t", "n"), cell.find(f"{S}v")
         text = value.text or "" if value is not None else ""
         if kind == "s":
-            return self._texts[int(text)] if text.isdecimal() and int(text) < len(self._texts) else "", True
+            at = whole(text, len(self._texts))
+            return self._texts[at] if at < len(self._texts) else "", True
         if kind == "inlineStr":
             return _rich_text(cell.find(f"{S}is")), True
         if kind == "b":
@@ -130,7 +131,8 @@ class _Workbook:
         return text.strip(), kind == "str"
 
     def _number(self, text: str, style: str) -> str:
-        code = self._formats[int(style)] if style.isdecimal() and int(style) < len(self._formats) else "General"
+        at = whole(style, len(self._formats))
+        code = self._formats[at] if at < len(self._formats) else "General"
         try:
             value = float(text)
             return general(value) if code == "General" else renderer(code, from_1904=self._from_1904)(value)
@@ -152,7 +154,7 @@ def _formats(root: Element | None) -> list[str]:
         return []
     custom = {node.get("numFmtId", ""): node.get("formatCode", "") for node in root.iterfind(f"{S}numFmts/{S}numFmt")}
     ids = [node.get("numFmtId", "0") for node in root.iterfind(f"{S}cellXfs/{S}xf")]
-    return [custom.get(id_) or BUILT_IN.get(int(id_) if id_.isdecimal() else 0, "General") for id_ in ids]
+    return [custom.get(id_) or BUILT_IN.get(whole(id_), "General") for id_ in ids]
 
 
 def _shared_texts(package: Package, part: str | None) -> list[str]:
@@ -189,7 +191,7 @@ def _elements(stream: IO[bytes], part: str, *names: str) -> Iterator[Element]:
         while chunk := stream.read(_CHUNK_BYTES):
             if not begun and b"<!DOCTYPE" in chunk:
                 raise CannotConvert(f"The part {part!r} of the file declares a DTD, which no office program writes")
-            parser.feed(chunk.replace(_STRICT[1:-1].encode(), S[1:-1].encode()))
+            parser.feed(chunk.replace(STRICT_SPREADSHEET.encode(), SPREADSHEET.encode()))
             for event, node in _events(parser):
                 begun = True
                 if event == "start":
@@ -261,7 +263,7 @@ class _SheetReading:
 
 
 def _index(text: str | None) -> int:
-    return int(text) if text and text.isdecimal() and len(text) < 8 else 0
+    return whole(text) if len(text or "") < 8 else 0
 
 
 def _column(reference: str) -> int:
