@@ -9,7 +9,7 @@ import re
 import signal
 import sys
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,15 @@ REFDESK = [sys.executable, "-m", "refdesk"]
 def environment(home: Path, **more: str) -> dict[str, str]:
     """Only what a program needs, in a home of its own."""
     return {"PATH": os.environ["PATH"], "HOME": str(home), **more}
+
+
+def children() -> set[str]:
+    """The processes that this one has started and that are not gone."""
+    found: set[str] = set()
+    for task in Path("/proc/self/task").iterdir():
+        with suppress(FileNotFoundError):  # a thread may end meanwhile, and has no children then
+            found |= set((task / "children").read_text().split())
+    return found
 
 
 @dataclass

@@ -8,7 +8,6 @@ import signal
 import socket
 import sys
 from collections.abc import AsyncIterator
-from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ import pytest
 
 from refdesk.documents.sandbox import MAX_WAITING, Limits, Sandbox, open_sandbox
 from refdesk.errors import CannotConvert, Overloaded
+from tests.processes import children
 
 pytestmark = pytest.mark.anyio
 
@@ -71,14 +71,6 @@ def is_running(pid: int) -> bool:
     except (FileNotFoundError, ProcessLookupError):
         return False
     return state not in "ZX"
-
-
-def children() -> set[str]:
-    found: set[str] = set()
-    for task in Path("/proc/self/task").iterdir():
-        with suppress(FileNotFoundError):  # a thread may end meanwhile, and has no children then
-            found |= set((task / "children").read_text().split())
-    return found
 
 
 def open_files() -> int:

@@ -33,8 +33,9 @@ from tests.documents.hostile.catalogue import (
     Ends,
     Trap,
 )
-from tests.documents.hostile.watching import Used, children, watched
+from tests.documents.hostile.watching import Used, watched
 from tests.documents.web import redirect, running_web
+from tests.processes import children
 
 pytestmark = [
     pytest.mark.anyio,

@@ -8,6 +8,8 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.processes import children
+
 LOOK_SECONDS = 0.01
 """Between two looks; the system keeps the peak of each process, so that only its last moment can be missed."""
 
@@ -20,11 +22,6 @@ class Used:
     memory: int = 0
     grown: int = 0
     """What this process itself took more than at the beginning."""
-
-
-def children() -> set[str]:
-    """The processes that this one has started and that are not gone."""
-    return {pid for task in Path("/proc/self/task").iterdir() for pid in (task / "children").read_text().split()}
 
 
 @asynccontextmanager
