@@ -25,6 +25,9 @@ SECONDS_PER_FILE = 120
 """CPU time is what counts; this only ends what would never end."""
 FIRST_PAGE = "refdesk-first-page"
 
+SHORT_MS = 100.0
+"""Of CPU time: below it the noise of a shared machine is as large as what is measured."""
+
 
 def refdesk() -> Engine:
     """Our own."""
@@ -121,9 +124,17 @@ def main() -> None:
         print(json.dumps({"load_ms": (cpu_seconds() - before) * 1000}), file=results, flush=True)
         _converted(engine, Path(files[0]))
         for file in map(Path, files):
-            result = _converted(engine, file)
+            result = _least(engine, file)
             Path(target, f"{file.stem}.md").write_text(result.pop("markdown"), "utf-8")
             print(json.dumps({"name": file.stem, **result}), file=results, flush=True)
+
+
+def _least(engine: Engine, file: Path) -> dict[str, Any]:
+    """A conversion, and two more where it is short; the least time counts, since what else goes on only adds to it."""
+    result = _converted(engine, file)
+    if result["error"] is None and result["cpu_ms"] < SHORT_MS:
+        result["cpu_ms"] = min(result["cpu_ms"], *(_converted(engine, file)["cpu_ms"] for _ in range(2)))
+    return result
 
 
 def cpu_seconds() -> float:

@@ -36,6 +36,9 @@ HANDLE = re.compile(r"doc-[a-z2-7]{26}")
 DOCUMENT = "sqlite"
 """The form that all others are made from."""
 
+SWEEPS = 50
+"""To look through a full folder takes milliseconds, so it is done when a fiftieth of its documents have come anew."""
+
 UPLOAD = "upload"
 """A file as it was sent."""
 
@@ -67,6 +70,8 @@ class Store:
     def __init__(self, folder: Path, bounds: Bounds) -> None:
         self._folder = folder
         self._bounds = bounds
+        self._kept: dict[TenantId, int] = {}
+        """How many files were put in their place since the tenant's folder was last swept."""
 
     def handle(self, tenant: TenantId, digest: str, how: str = "") -> str:
         """The handle of some bytes, converted in some way, for a tenant."""
@@ -126,7 +131,10 @@ class Store:
         with _told_of_the_disk():
             path.parent.mkdir(parents=True, exist_ok=True)
             os.replace(file.name, path)
-            self.sweep(tenant, keep=path)
+            self._kept[tenant] = self._kept.get(tenant, 0) + 1
+            if self._kept[tenant] > self._bounds.documents // SWEEPS:
+                self._kept[tenant] = 0
+                self.sweep(tenant, keep=path)
 
     def url_record(self, tenant: TenantId, url: str) -> UrlRecord | None:
         """What a URL gave when it was last converted."""
