@@ -81,12 +81,13 @@ class ConvertedDocument(Result):
     cached: bool
 
     def readable(self) -> str:
-        pages = f"{self.pages} {self.page_kind}{'' if self.pages == 1 else 's'}"
+        pages = _counted(self.pages, self.page_kind)
         if self.total_pages:
             pages += f" of {self.total_pages}"
+        parts = f"{_counted(self.sections, 'section')}, {_counted(self.tables, 'table')}"
         lines = [
             f"# {self.title}",
-            f"handle: {self.handle} ({self.format}, {pages}, {self.sections} sections, {self.tables} tables)",
+            f"handle: {self.handle} ({self.format}, {pages}, {parts})",
             *(f"Warning: {warning}" for warning in self.warnings),
         ]
         if self.outline:
@@ -241,6 +242,10 @@ class Conversion:
             if not self._blocklist.is_empty:
                 file = BytesIO(self._blocklist.screened(file.read().decode("utf-8", "replace")).encode())
             return FilePart.of(file, arguments.cursor, arguments.max_tokens or DEFAULT_TOKENS)
+
+
+def _counted(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"
 
 
 def not_converted(handle: str) -> str:
