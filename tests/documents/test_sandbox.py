@@ -276,6 +276,14 @@ async def test_a_job_cannot_harm_the_server(sandbox: Sandbox) -> None:
     assert "the converter failed (PermissionError)" in await complaint(sandbox, "kill_server")
 
 
+async def test_a_worker_that_has_held_much_memory_gets_no_other_job() -> None:
+    async with open_sandbox(Limits(workers=1, memory_bytes=400 * MEGABYTE), jobs=JOBS) as sandbox:
+        small = await do(sandbox, "fatten", bytes=MEGABYTE)
+        large = await do(sandbox, "fatten", bytes=110 * MEGABYTE)
+        assert large["pid"] == small["pid"]
+        assert (await do(sandbox, "fatten", bytes=MEGABYTE))["pid"] != large["pid"]
+
+
 @only_linux
 async def test_a_job_cannot_meddle_with_the_server_or_with_files(sandbox: Sandbox, tmp_path: Path) -> None:
     file = tmp_path / "own.txt"

@@ -343,14 +343,16 @@ class _Worker:
             raise _Misbehaved("a frame that is not JSON") from error
 
     async def _outcome(self, progress: Progress | None) -> dict[str, Any]:
-        reported = -math.inf
+        reported, is_worn = -math.inf, False
         while True:
             match await self._receive():
+                case {"kind": "worn"}:
+                    is_worn = True
                 case {"kind": "answer", "answer": dict() as answer}:
-                    self.is_sound = True
+                    self.is_sound = not is_worn
                     return answer
                 case {"kind": "refused", "detail": str() as detail}:
-                    self.is_sound = True
+                    self.is_sound = not is_worn
                     raise CannotConvert(detail[:MAX_SENTENCE_CHARACTERS])
                 case {"kind": "progress", "done": int() | float() as done, "total": int() | float() as total,
                       "message": str() as message}:  # fmt: skip

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import mimetypes
 import os
+import resource
 import signal
 import socket
 import struct
+import sys
 import threading
 import time
 import traceback
@@ -32,6 +34,9 @@ MAX_FRAME_BYTES = 4_194_304
 
 MAX_TRACE_CHARACTERS = 8_000
 """Of a traceback for the log: the end of it, which names the place."""
+
+WORN = 0.4
+"""Of its memory: a worker that has held more keeps it in pieces, and the next file would find too little."""
 
 NICENESS = 10
 """Whoever waits for an answer of the server comes before whoever waits for a conversion."""
@@ -58,7 +63,7 @@ def main(given: Mapping[str, Any]) -> None:
         threading.Thread(target=_die_with, args=(os.getppid(),), daemon=True).start()
     server.sendall(frame({"kind": "ready", "walls": walls}))
     while (received := _receive(server)) is not None:
-        _serve(server, run, *received)
+        _serve(server, run, *received, given["memory_bytes"])
 
 
 def frame(message: Mapping[str, Any]) -> bytes:
@@ -94,16 +99,25 @@ def _receive(server: socket.socket) -> tuple[dict[str, Any], list[int]] | None:
     return orjson.loads(body), files
 
 
-def _serve(server: socket.socket, run: Run, request: dict[str, Any], files: list[int]) -> None:
+def _serve(server: socket.socket, run: Run, request: dict[str, Any], files: list[int], memory_bytes: int) -> None:
     source = files[0] if request["source"] else None
     output = files[-1] if request["output"] else None
     bound_computing(request["seconds"])
     try:
-        server.sendall(_outcome(run, request["job"], source, output, _Reports(server)))
+        outcome = _outcome(run, request["job"], source, output, _Reports(server))
+        if _peak_bytes() > memory_bytes * WORN:
+            server.sendall(frame({"kind": "worn"}))
+        server.sendall(outcome)
     finally:
         for file in files:
             with suppress(OSError):  # a job may have closed it with the object that it made of it
                 os.close(file)
+
+
+def _peak_bytes() -> int:
+    """The most memory that this process has held so far."""
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 
 
 def _outcome(run: Run, job: dict[str, Any], source: int | None, output: int | None, progress: Progress) -> bytes:
