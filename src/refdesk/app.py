@@ -8,17 +8,12 @@ from __future__ import annotations
 import os
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, closing
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from refdesk.calls import LOCAL, Answer, Call, Caller, Handler, Policy
 from refdesk.config import Config, load, require_support
-from refdesk.documents.addresses import parse_networks
-from refdesk.documents.conversions import MAX_FILE_BYTES, Conversions
-from refdesk.documents.fetch import FetchRules, open_fetcher
-from refdesk.documents.sandbox import Limits, open_sandbox
-from refdesk.documents.store import Bounds, Store
+from refdesk.documents.conversions import Conversions, open_conversions
 from refdesk.engines.embedded import open_embedded
 from refdesk.engines.port import Engine
 from refdesk.errors import EngineError
@@ -56,7 +51,7 @@ async def open_desk(
         engine = await stack.enter_async_context(open_embedded(config.data_path))
         await bring_in_manual(engine)
         catalogue = Catalogue(registry, config.toolsets, config.server.page_size)
-        conversions = await stack.enter_async_context(open_conversions(config, metrics))
+        conversions = await stack.enter_async_context(open_conversions(config.convert, config.data_path, metrics))
         shelves = Shelves(conversions, engine)
         local = LocalWindows(shelves, engine)
         windows = await stack.enter_async_context(open_windows(config.reader, local))
@@ -77,26 +72,6 @@ def _open_folders(config: Config) -> OpenFolders:
     """The folders whose files tools may name, less what is this desk's own."""
     own = (config.data_path, config.config_file, config.logging.file)
     return OpenFolders(default_roots(config.convert, Path.cwd(), Path.home()), [path for path in own if path])
-
-
-@asynccontextmanager
-async def open_conversions(config: Config, metrics: Metrics) -> AsyncIterator[Conversions]:
-    """What converts, by itself: no engine is opened."""
-    settings = config.convert
-    limits = Limits(workers=settings.workers, memory_bytes=settings.memory_bytes)
-    rules = FetchRules(
-        allow=parse_networks(settings.allow_networks),
-        max_bytes=MAX_FILE_BYTES,
-        seconds=settings.fetch_timeout_seconds,
-        respect_robots=settings.respect_robots,
-    )
-    bounds = Bounds(settings.keep_documents, settings.keep_bytes, settings.keep_seconds)
-    async with (
-        open_sandbox(limits) as sandbox,
-        open_sandbox(replace(limits, workers=1)) as own_lane,
-        open_fetcher(rules) as fetcher,
-    ):
-        yield Conversions(sandbox, own_lane, Store(config.data_path / "converted", bounds), fetcher, metrics)
 
 
 class Desk:

@@ -14,12 +14,11 @@ from pathlib import Path, PurePath
 from typing import Any
 from urllib.parse import urlsplit
 
-from refdesk.app import open_conversions
 from refdesk.cli.inputs import files_under, is_url, opened, page_range
 from refdesk.cli.progress import ProgressBar
 from refdesk.cli.settings import load_settings
 from refdesk.config import Config
-from refdesk.documents.conversions import Conversions, Export, Wanted
+from refdesk.documents.conversions import Conversions, Export, Wanted, open_conversions
 from refdesk.errors import CannotOpen, ToolFailure
 from refdesk.telemetry import Metrics
 
@@ -94,7 +93,7 @@ def _names(path: Path, suffix: str) -> Iterator[Path]:
 async def _convert_all(config: Config, tasks: Sequence[Task], to: Export, wanted: Wanted) -> list[dict[str, Any]]:
     bar = ProgressBar(len(tasks))
     turns = asyncio.Semaphore(config.convert.workers)
-    async with open_conversions(config, Metrics()) as conversions:
+    async with open_conversions(config.convert, config.data_path, Metrics()) as conversions:
 
         async def run(task: Task) -> dict[str, Any]:
             async with turns:

@@ -11,21 +11,24 @@ import os
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import IO, Any, Literal
 from urllib.parse import quote, unquote
 
 from anyio import to_thread
 
 from refdesk.calls import TenantId
+from refdesk.config import ConvertConfig
+from refdesk.documents.addresses import parse_networks
 from refdesk.documents.convert.formats import is_named_by_content, wrong_format
 from refdesk.documents.convert.source import PageRange
-from refdesk.documents.fetch import Fetched, Fetcher
+from refdesk.documents.fetch import Fetched, Fetcher, FetchRules, open_fetcher
 from refdesk.documents.file_names import clean_name
-from refdesk.documents.sandbox import Sandbox
+from refdesk.documents.sandbox import Limits, Sandbox, open_sandbox
 from refdesk.documents.scratch import in_thread, scratch_file
 from refdesk.documents.shelf import Shelf
-from refdesk.documents.store import UPLOAD, Store, UrlRecord
+from refdesk.documents.store import UPLOAD, Bounds, Store, UrlRecord
 from refdesk.errors import CannotConvert
 from refdesk.telemetry import Metrics
 
@@ -202,6 +205,25 @@ class Conversions:
             return None
         with shelf:
             return shelf.about.format
+
+
+@asynccontextmanager
+async def open_conversions(settings: ConvertConfig, data: Path, metrics: Metrics) -> AsyncIterator[Conversions]:
+    """What converts, with its workers, its store beneath the data folder and its way to the web."""
+    limits = Limits(workers=settings.workers, memory_bytes=settings.memory_bytes)
+    rules = FetchRules(
+        allow=parse_networks(settings.allow_networks),
+        max_bytes=MAX_FILE_BYTES,
+        seconds=settings.fetch_timeout_seconds,
+        respect_robots=settings.respect_robots,
+    )
+    bounds = Bounds(settings.keep_documents, settings.keep_bytes, settings.keep_seconds)
+    async with (
+        open_sandbox(limits) as sandbox,
+        open_sandbox(replace(limits, workers=1)) as own_lane,
+        open_fetcher(rules) as fetcher,
+    ):
+        yield Conversions(sandbox, own_lane, Store(data / "converted", bounds), fetcher, metrics)
 
 
 class _Turns:

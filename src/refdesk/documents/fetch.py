@@ -190,7 +190,8 @@ class Fetcher:
         not_modified = conditional and response.status_code == HTTPStatus.NOT_MODIFIED
         if not not_modified:
             check_answer(response, self._rules.max_bytes)
-        file = tempfile.TemporaryFile()  # noqa: SIM115 - the receiver closes it
+        with anyio.CancelScope(shield=True):
+            file = await anyio.to_thread.run_sync(tempfile.TemporaryFile)
         try:
             size = 0 if not_modified else await self._save(response, file, progress)
         except BaseException:

@@ -24,7 +24,9 @@ class Deadline:
         seconds = self._own_seconds(call)
         if seconds is None:
             return self._common
-        return self._queues.setdefault(seconds, _Queue(seconds))
+        if seconds not in self._queues:
+            self._queues[seconds] = _Queue(seconds)
+        return self._queues[seconds]
 
 
 class _Queue:
