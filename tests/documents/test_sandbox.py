@@ -284,6 +284,14 @@ async def test_a_worker_that_has_held_much_memory_gets_no_other_job() -> None:
         assert (await do(sandbox, "fatten", bytes=MEGABYTE))["pid"] != large["pid"]
 
 
+async def test_what_the_server_holds_does_not_wear_its_workers_out() -> None:
+    held = bytearray(200 * MEGABYTE).replace(b"\0", b"\1")
+    async with open_sandbox(Limits(workers=1, memory_bytes=400 * MEGABYTE), jobs=JOBS) as sandbox:
+        first = await do(sandbox, "fatten", bytes=MEGABYTE)
+        assert (await do(sandbox, "fatten", bytes=MEGABYTE))["pid"] == first["pid"]
+    assert len(held) == 200 * MEGABYTE
+
+
 @only_linux
 async def test_a_job_cannot_meddle_with_the_server_or_with_files(sandbox: Sandbox, tmp_path: Path) -> None:
     file = tmp_path / "own.txt"

@@ -38,6 +38,8 @@ MAX_TRACE_CHARACTERS = 8_000
 WORN = 0.4
 """Of its memory: a worker that has held more keeps it in pieces, and the next file would find too little."""
 
+MAX_STATUS_BYTES = 16_384
+
 NICENESS = 10
 """Whoever waits for an answer of the server comes before whoever waits for a conversion."""
 
@@ -55,6 +57,7 @@ def main(given: Mapping[str, Any]) -> None:
     """Confine this process and serve; returns when the server has closed the socket."""
     server = socket.socket(fileno=given["socket"])
     run = _function(given["jobs"])
+    memory = _Memory(given["memory_bytes"])
     os.nice(NICENESS)
     walls = confine(given["memory_bytes"], given["output_bytes"])
     # The system's own lists of media types are behind the wall, and docutils would read them.
@@ -63,7 +66,7 @@ def main(given: Mapping[str, Any]) -> None:
         threading.Thread(target=_die_with, args=(os.getppid(),), daemon=True).start()
     server.sendall(frame({"kind": "ready", "walls": walls}))
     while (received := _receive(server)) is not None:
-        _serve(server, run, *received, given["memory_bytes"])
+        _serve(server, run, *received, memory)
 
 
 def frame(message: Mapping[str, Any]) -> bytes:
@@ -99,25 +102,41 @@ def _receive(server: socket.socket) -> tuple[dict[str, Any], list[int]] | None:
     return orjson.loads(body), files
 
 
-def _serve(server: socket.socket, run: Run, request: dict[str, Any], files: list[int], memory_bytes: int) -> None:
+class _Memory:
+    """How much memory this process has held.
+
+    Linux counts in `ru_maxrss` what the process that started this one held: a large server would wear out all its
+    workers at birth. Its own peak stands in a file that is behind the wall later, so it is opened before.
+    """
+
+    def __init__(self, allowed_bytes: int) -> None:
+        self._allowed_bytes = allowed_bytes
+        self._status = os.open("/proc/self/status", os.O_RDONLY) if sys.platform == "linux" else None
+
+    def is_worn(self) -> bool:
+        """Whether so much was held that the next file would find too little."""
+        return self._peak_bytes() > self._allowed_bytes * WORN
+
+    def _peak_bytes(self) -> int:
+        if self._status is None:
+            return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        lines = os.pread(self._status, MAX_STATUS_BYTES, 0).decode("ascii", "replace").splitlines()
+        return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM:"))
+
+
+def _serve(server: socket.socket, run: Run, request: dict[str, Any], files: list[int], memory: _Memory) -> None:
     source = files[0] if request["source"] else None
     output = files[-1] if request["output"] else None
     bound_computing(request["seconds"])
     try:
         outcome = _outcome(run, request["job"], source, output, _Reports(server))
-        if _peak_bytes() > memory_bytes * WORN:
+        if memory.is_worn():
             server.sendall(frame({"kind": "worn"}))
         server.sendall(outcome)
     finally:
         for file in files:
             with suppress(OSError):  # a job may have closed it with the object that it made of it
                 os.close(file)
-
-
-def _peak_bytes() -> int:
-    """The most memory that this process has held so far."""
-    unit = 1 if sys.platform == "darwin" else 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 
 
 def _outcome(run: Run, job: dict[str, Any], source: int | None, output: int | None, progress: Progress) -> bytes:
