@@ -29,7 +29,7 @@ EVERY_KIND = Document(
         Paragraph(
             "See the index page.", (Span(8, 18, "link", "https://example.org/x"),), place=Place(1, (72, 100, 500, 112))
         ),
-        Heading("Install", 2, Place(1, (72, 130, 200, 144))),
+        Heading("Install", 2, Place(1, (72, 130, 200, 144)), anchor="INSTALL-STEPS"),
         ListItem("first", ordered=True, number=1, place=Place(1)),
         ListItem("inner", depth=1, place=Place(1)),
         ListItem("second", ordered=True, number=2, place=Place(1)),
@@ -91,7 +91,7 @@ def blocks(draw: st.DrawFn) -> Block:
     ordered = draw(st.booleans())
     grid = draw(st.lists(st.lists(WORDS, min_size=2, max_size=2), min_size=1, max_size=3))
     made: list[Block] = [
-        Heading(text, draw(st.integers(1, 6)), place, draw(st.booleans())),
+        Heading(text, draw(st.integers(1, 6)), place, draw(st.booleans()), draw(st.sampled_from(["", "here", text]))),
         Paragraph(text, marks, role, place),
         ListItem(text, marks, 0, ordered, draw(st.integers(1, 99)) if ordered else 1, place),
         Code(text, draw(st.sampled_from(["", "python", "zig"])), place),

@@ -21,11 +21,18 @@ def test_a_chunk_does_not_cross_a_heading_of_its_level() -> None:
     assert [(chunk.path, chunk.section) for chunk in chunks(blocks)] == [(("A",), "a"), (("B",), "b")]
 
 
-def test_a_section_with_little_text_goes_on_into_its_subsection() -> None:
+def test_a_section_with_little_text_goes_on_into_its_subsection_which_the_chunk_then_belongs_to() -> None:
     blocks: list[Block] = [Heading("A", 1), Paragraph("Short."), Heading("A1", 2), words(3), Heading("B", 1), words(3)]
     first, second = chunks(blocks)
     assert first.text.startswith("Short.\n\n## A1\n\nThe planner")
-    assert (first.path, second.path) == (("A",), ("B",))
+    assert (first.path, first.section) == (("A", "A1"), "a1")
+    assert second.path == ("B",)
+
+
+def test_a_chunk_that_is_mostly_of_the_upper_section_belongs_to_it() -> None:
+    blocks: list[Block] = [Heading("A", 1, anchor="top"), words(2), Heading("A1", 2, anchor="sub"), Paragraph("Short.")]
+    (chunk,) = chunks(blocks)
+    assert (chunk.path, chunk.section, chunk.anchors) == (("A",), "a", ("top",))
 
 
 def test_a_section_with_text_of_its_own_does_not_go_on() -> None:

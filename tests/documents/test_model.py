@@ -34,6 +34,17 @@ def test_a_notice_opens_no_section() -> None:
     assert [(s.id, s.end) for s in sections(blocks)] == [("a", 3)]
 
 
+def test_a_section_knows_the_anchors_above_it_even_where_some_are_missing() -> None:
+    blocks = [Heading("A", 1, anchor="a"), Heading("B", 2), Heading("C", 3, anchor="c"), Heading("D", 1)]
+    assert [(s.anchors, s.anchor) for s in sections(blocks)] == [
+        (("a",), "a"),
+        (("a", ""), ""),
+        (("a", "", "c"), "c"),
+        (("",), ""),
+    ]
+    assert sections([Paragraph("x")])[0].anchor == ""
+
+
 def test_ids_are_unique_even_where_titles_are_made_to_clash() -> None:
     titles = ["Install", "Install", "install-2", "Install", "start", "***", "…"]
     ids = [section.id for section in sections([heading(title, 1) for title in titles])]

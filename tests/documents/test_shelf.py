@@ -62,6 +62,15 @@ def test_a_search_finds_words_and_headings_and_takes_no_syntax() -> None:
             shelf.search(query, 5)
 
 
+def test_sections_and_chunks_keep_their_anchors() -> None:
+    upper: list[Block] = [Heading("A", 1, anchor="top"), Paragraph("Owls. " * 50)]
+    lower: list[Block] = [Heading("B", 2, anchor="sub"), Paragraph("Hares.")]
+    with Shelf.of(pack(Document("Book", (*upper, *lower)))) as shelf:
+        assert [section.anchors for section in shelf.sections()] == [("top",), ("top", "sub")]
+        (chunk, _, _), *_ = shelf.search("hares", 1)
+        assert (chunk.anchors, chunk.anchor) == (("top", "sub"), "sub")
+
+
 def test_a_window_stays_within_the_document() -> None:
     with Shelf.of(pack(BOOK)) as shelf:
         first = shelf.window("c1", 5, 1)

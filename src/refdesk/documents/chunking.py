@@ -1,13 +1,15 @@
 """A document in pieces that can be found and read by themselves.
 
 A chunk never reaches past a heading of its section's level or a higher one; only a section with next to no text of its
-own goes on into its first subsection. Tables and code stay whole when they fit; when they do not, they are cut between
-rows or lines, and each piece of a table begins with its header. Sizes are in the embedding model's own tokens.
+own goes on into its first subsection, and the chunk then belongs to the one that gave it most. Tables and code stay
+whole when they fit; when they do not, they are cut between rows or lines, and each piece of a table begins with its
+header. Sizes are in the embedding model's own tokens.
 """
 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import zip_longest
@@ -61,11 +63,13 @@ def chunks(blocks: Sequence[Block], *, max_tokens: int = MAX_TOKENS) -> list[Chu
         if open_chunk is None or not open_chunk.may_go_on_into(section):
             made += open_chunk.finished() if open_chunk else ()
             open_chunk = _OpenChunk(section, max_tokens)
+        else:
+            open_chunk.reach_into(section)
         for piece in _section_pieces(blocks, section, open_chunk):
             if not open_chunk.has_room_for(piece):
                 made += open_chunk.finished()
                 open_chunk = _OpenChunk(section, max_tokens)
-            open_chunk.add(piece)
+            open_chunk.add(piece, section)
     made += open_chunk.finished() if open_chunk else ()
     return [replace(chunk, id=f"c{number}") for number, chunk in enumerate(made, 1)]
 
@@ -81,9 +85,18 @@ class _OpenChunk:
 
     def __init__(self, section: Section, max_tokens: int) -> None:
         self.section = section
-        self.room = max_tokens - min(_size(" ".join(section.path)), MAX_PATH_TOKENS)
+        self.room = max_tokens
+        self._max_tokens = max_tokens
         self._pieces: list[Piece] = []
         self._tokens = 0
+        self._sections: dict[str, Section] = {}
+        self._shares: Counter[str] = Counter()
+        self.reach_into(section)
+
+    def reach_into(self, section: Section) -> None:
+        """Hold text of this section too, and leave room for its path."""
+        self._sections[section.id] = section
+        self.room = min(self.room, self._max_tokens - min(_size(" ".join(section.path)), MAX_PATH_TOKENS))
 
     def may_go_on_into(self, section: Section) -> bool:
         return self._tokens < MIN_TOKENS and section.level > self.section.level > 0
@@ -91,9 +104,10 @@ class _OpenChunk:
     def has_room_for(self, piece: Piece) -> bool:
         return not self._pieces or self._tokens + piece.tokens <= self.room
 
-    def add(self, piece: Piece) -> None:
+    def add(self, piece: Piece, section: Section) -> None:
         self._pieces.append(piece)
         self._tokens += piece.tokens
+        self._shares[section.id] += piece.tokens
 
     def finished(self) -> list[Chunk]:
         if not self._pieces:
@@ -102,7 +116,8 @@ class _OpenChunk:
         text = first.text + "".join(piece.joiner + piece.text for piece in rest)
         pages = [piece.page for piece in self._pieces if piece.page is not None]
         first_page, last_page = (min(pages), max(pages)) if pages else (None, None)
-        return [Chunk("", text, self.section.path, self.section.id, first_page, last_page, self._tokens)]
+        section = self._sections[max(self._shares, key=self._shares.__getitem__)]
+        return [Chunk("", text, section.path, section.id, first_page, last_page, self._tokens, section.anchors)]
 
 
 def _section_pieces(blocks: Sequence[Block], section: Section, chunk: _OpenChunk) -> Iterator[Piece]:

@@ -9,6 +9,7 @@ SPANS = "refdesk__spans"
 """Our own fields live in an item's `meta`, which is open to prefixed names: docling keeps and ignores them."""
 ROLE = "refdesk__role"
 NOTICE = "notice"
+ANCHOR = "refdesk__anchor"
 LANGUAGE = "refdesk__language"
 PROPERTIES = "refdesk__properties"
 

@@ -12,7 +12,7 @@ Pure data: no file is opened here and no library is known.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import Literal, TypeGuard
@@ -56,6 +56,8 @@ class Heading:
     place: Place | None = None
     is_notice: bool = False
     """Whether it only stands above a note or a warning: what follows still belongs to the section around it."""
+    anchor: str = ""
+    """What leads to it within its page, as in `page.html#anchor`; empty where the file gives it none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,6 +185,13 @@ class Section:
     """The titles from the top down to this section, itself included."""
     start: int
     end: int
+    anchors: tuple[str, ...] = ()
+    """The anchors of the titles in `path`, empty ones included."""
+
+    @property
+    def anchor(self) -> str:
+        """What leads to this section within its page, or an empty string."""
+        return self.anchors[-1] if self.anchors else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,6 +205,13 @@ class Chunk:
     first_page: int | None
     last_page: int | None
     tokens: int
+    anchors: tuple[str, ...] = ()
+    """The anchors of the titles in `path`, empty ones included: the chunk lies in each of these places."""
+
+    @property
+    def anchor(self) -> str:
+        """What leads to its section within the page, or an empty string."""
+        return self.anchors[-1] if self.anchors else ""
 
 
 def table_of(
@@ -221,7 +237,9 @@ def sections(blocks: Sequence[Block]) -> list[Section]:
     for (start, heading), end in zip(headings, ends, strict=True):
         above = [*(higher for higher in above if higher.level < heading.level), heading]
         path = tuple(higher.text for higher in above)
-        found.append(Section(ids.next(heading.text), heading.text, heading.level, page_of(heading), path, start, end))
+        anchors = tuple(higher.anchor for higher in above)
+        id, page = ids.next(heading.text), page_of(heading)
+        found.append(Section(id, heading.text, heading.level, page, path, start, end, anchors))
     return found
 
 
@@ -244,8 +262,8 @@ def _ends(levels: Sequence[int], starts: Sequence[int], last: int) -> list[int]:
 class SectionIds:
     """Ids made of titles, so that an agent can tell what it asks for: `install`, `install-2`."""
 
-    def __init__(self) -> None:
-        self._seen: dict[str, int] = {"start": 1}
+    def __init__(self, taken: Iterable[str] = ()) -> None:
+        self._seen: dict[str, int] = {"start": 1, **dict.fromkeys(taken, 1)}
 
     def next(self, title: str) -> str:
         """The id of the next section, which has this title."""

@@ -11,6 +11,7 @@ import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self
@@ -18,7 +19,7 @@ from typing import Any, Literal, Self
 import orjson
 
 from refdesk.documents.chunking import chunks
-from refdesk.documents.export.markdown import block_to_markdown, markdown_parts
+from refdesk.documents.export.markdown import markdown_parts
 from refdesk.documents.model import (
     Block,
     Cell,
@@ -40,7 +41,7 @@ from refdesk.documents.model import (
 )
 from refdesk.documents.query import match_expression
 
-SHELF_VERSION = 3
+SHELF_VERSION = 4
 """Files of another version are converted anew."""
 
 ESTIMATED_PAGE = 3000
@@ -61,9 +62,10 @@ CREATE TABLE about (body BLOB NOT NULL);
 CREATE TABLE blocks (position INTEGER PRIMARY KEY, page INTEGER NOT NULL, body BLOB NOT NULL);
 CREATE INDEX blocks_by_page ON blocks (page);
 CREATE TABLE sections (position INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, title TEXT NOT NULL,
-    level INTEGER NOT NULL, page INTEGER, path TEXT NOT NULL, start INTEGER NOT NULL, finish INTEGER NOT NULL);
+    level INTEGER NOT NULL, page INTEGER, path TEXT NOT NULL, start INTEGER NOT NULL, finish INTEGER NOT NULL,
+    anchors TEXT NOT NULL);
 CREATE TABLE chunks (position INTEGER PRIMARY KEY, text TEXT NOT NULL, path TEXT NOT NULL, section TEXT NOT NULL,
-    first_page INTEGER, last_page INTEGER, tokens INTEGER NOT NULL);
+    first_page INTEGER, last_page INTEGER, tokens INTEGER NOT NULL, anchors TEXT NOT NULL);
 CREATE VIRTUAL TABLE words USING fts5 (path, text, tokenize = 'porter unicode61 remove_diacritics 2');
 """
 
@@ -103,10 +105,18 @@ class About:
 def pack(document: Document, format: str = "") -> bytes:
     """The document as the bytes of a database."""
     with closing(sqlite3.connect(":memory:")) as database:
-        database.executescript(_SCHEMA)
-        database.execute(f"PRAGMA user_version = {SHELF_VERSION}")
+        database.deserialize(_empty())
         _fill(database, document, format)
         database.commit()
+        return database.serialize()
+
+
+@cache
+def _empty() -> bytes:
+    """A database without a document: copied for each, since making the tables takes longer than filling them."""
+    with closing(sqlite3.connect(":memory:")) as database:
+        database.executescript(_SCHEMA)
+        database.execute(f"PRAGMA user_version = {SHELF_VERSION}")
         return database.serialize()
 
 
@@ -119,13 +129,13 @@ def _fill(database: sqlite3.Connection, document: Document, format: str) -> None
     )
     found = sections(paged)
     database.executemany(
-        "INSERT INTO sections VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-        ((n, s.id, s.title, s.level, pages[s.start], _list(s.path), s.start, s.end) for n, s in enumerate(found)),
+        "INSERT INTO sections VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        (_section_row(n, section, pages[section.start]) for n, section in enumerate(found)),
     )
     pieces = chunks(paged)
     database.executemany(
-        "INSERT INTO chunks VALUES (?, ?, ?, ?, ?, ?, ?)",
-        ((n, c.text, _list(c.path), c.section, c.first_page, c.last_page, c.tokens) for n, c in enumerate(pieces, 1)),
+        "INSERT INTO chunks VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+        (_chunk_row(n, chunk) for n, chunk in enumerate(pieces, 1)),
     )
     database.executemany(
         "INSERT INTO words (rowid, path, text) VALUES (?, ?, ?)",
@@ -141,8 +151,19 @@ def _dealt_into_pages(blocks: Iterable[Block]) -> Iterator[Block]:
     for block in blocks:
         if filled >= ESTIMATED_PAGE:
             page, filled = page + 1, 0
-        filled += len(block_to_markdown(block))
+        filled += _length(block)
         yield replace(block, place=Place(page))
+
+
+def _length(block: Block) -> int:
+    """Roughly as many characters as it takes to write the block out, which is not worth doing for this."""
+    match block:
+        case Table():
+            return len(block.caption) + sum(len(cell.text) + 3 for cell in block.cells)
+        case Picture():
+            return len(block.caption)
+        case _:
+            return len(block.text)
 
 
 def _page_numbers(blocks: Iterable[Block]) -> Iterator[int]:
@@ -170,7 +191,7 @@ def _about(document: Document, format: str, last_page: int, found: Sequence[Sect
         tags=document.tags,
         properties=dict(document.properties),
         warnings=document.warnings,
-        outline=tuple(replace(section, path=()) for section in found[:OUTLINE_SECTIONS]),
+        outline=tuple(replace(section, path=(), anchors=()) for section in found[:OUTLINE_SECTIONS]),
         preview=_preview(document.blocks),
     )
 
@@ -324,18 +345,29 @@ def _require_tables(database: sqlite3.Connection) -> None:
 def _decoded_about(fields: dict[str, Any]) -> About:
     lists = {name: tuple(fields[name]) for name in ("tags", "warnings")}
     sizes = tuple((int(number), width, height, scanned) for number, width, height, scanned in fields["page_sizes"])
-    outline = tuple(Section(**{**section, "path": tuple(section["path"])}) for section in fields["outline"])
+    outline = tuple(Section(**{**section, "path": (), "anchors": ()}) for section in fields["outline"])
     return About(**{**fields, **lists, "page_sizes": sizes, "outline": outline})
 
 
+def _section_row(position: int, section: Section, page: int) -> tuple[Any, ...]:
+    s = section
+    return position, s.id, s.title, s.level, page, _list(s.path), s.start, s.end, _list(s.anchors)
+
+
 def _section(row: Sequence[Any]) -> Section:
-    _, id, title, level, page, path, start, end = row
-    return Section(id, title, level, page, tuple(orjson.loads(path)), start, end)
+    _, id, title, level, page, path, start, end, anchors = row
+    return Section(id, title, level, page, tuple(orjson.loads(path)), start, end, tuple(orjson.loads(anchors)))
+
+
+def _chunk_row(position: int, chunk: Chunk) -> tuple[Any, ...]:
+    c = chunk
+    return position, c.text, _list(c.path), c.section, c.first_page, c.last_page, c.tokens, _list(c.anchors)
 
 
 def _chunk(row: Sequence[Any]) -> Chunk:
-    position, text, path, section, first_page, last_page, tokens = row
-    return Chunk(f"c{position}", text, tuple(orjson.loads(path)), section, first_page, last_page, tokens)
+    position, text, path, section, first, last, tokens, anchors = row
+    id, titles = f"c{position}", tuple(orjson.loads(path))
+    return Chunk(id, text, titles, section, first, last, tokens, tuple(orjson.loads(anchors)))
 
 
 def encoded(block: Block) -> bytes:

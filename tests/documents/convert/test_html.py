@@ -34,8 +34,8 @@ def test_a_page_of_sphinx_keeps_its_headings_without_permalinks() -> None:
     document = page("sphinx.html")
     assert document.title == "Queues"
     assert [block for block in document.blocks if isinstance(block, Heading)] == [
-        Heading("Queues", 1),
-        Heading("Sizes", 2),
+        Heading("Queues", 1, anchor="queues"),
+        Heading("Sizes", 2, anchor="sizes"),
     ]
 
 
@@ -134,7 +134,7 @@ def test_a_page_of_docusaurus_keeps_quotes_figures_formulas_and_line_breaks() ->
 def test_a_page_of_pandoc_keeps_its_title_block_and_its_footnote() -> None:
     document = page("pandoc.html")
     assert document.title == "A guide"
-    assert document.blocks[0] == Heading("A guide", 1)
+    assert document.blocks[0] == Heading("A guide", 1, anchor="title-block-header")
     assert Code("def f():\n    return 1", "python") in document.blocks
     assert Paragraph("A note.[1]") in document.blocks
     assert any("The footnote." in getattr(block, "text", "") for block in document.blocks)

@@ -33,7 +33,10 @@ def said(document: Document) -> str:
 
 def test_a_manual_keeps_headings_tables_lists_and_figures(manual: Document) -> None:
     assert manual.title == "Title"
-    assert [block for block in manual.blocks if isinstance(block, Heading)] == [Heading("Title", 1), Heading("Sub", 2)]
+    assert [block for block in manual.blocks if isinstance(block, Heading)] == [
+        Heading("Title", 1, anchor="title"),
+        Heading("Sub", 2, anchor="sub"),
+    ]
     tables = [block.grid() for block in manual.blocks if isinstance(block, Table)]
     assert tables == [[["a", "b"], ["1", "2"]], [["a", "b"], ["1", "2"]]]
     assert ListItem("nested", depth=1) in manual.blocks

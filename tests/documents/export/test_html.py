@@ -19,7 +19,7 @@ def first(page: LexborHTMLParser, selector: str) -> LexborNode:
 def test_a_document_of_every_kind_of_block() -> None:
     page = LexborHTMLParser(to_html(EVERY_KIND))
     assert first(page, "title").text() == "The manual"
-    assert [node.attributes["id"] for node in page.css("h1, h2")] == ["the-manual", "install"]
+    assert [node.attributes["id"] for node in page.css("h1, h2")] == ["the-manual", "INSTALL-STEPS"]
     assert first(page, "pre code.language-python").text() == "if a < b:\n    print(`x`)"
     assert [node.text() for node in page.css("body > ol > li > ul > li")] == ["inner"]
     assert first(page, "th[colspan='2']").text() == "Both"
@@ -28,11 +28,21 @@ def test_a_document_of_every_kind_of_block() -> None:
     assert first(page, "blockquote").text() == "So they say."
 
 
+def test_an_id_made_of_a_title_is_never_the_anchor_of_another_heading() -> None:
+    document = Document("t", (Heading("Install", 1), Heading("Other", 1, anchor="install")))
+    ids = [node.attributes["id"] for node in LexborHTMLParser(to_html(document)).css("h1")]
+    assert ids == ["install-2", "install"]
+
+
 def test_nothing_from_the_file_becomes_markup() -> None:
     hostile = '<script>alert(1)</script>" onload="x'
     document = Document(
         hostile,
-        (Heading(hostile, 1), Paragraph(hostile, (Span(0, 8, "link", 'x" onclick="y'),)), ListItem(hostile)),
+        (
+            Heading(hostile, 1, anchor=hostile),
+            Paragraph(hostile, (Span(0, 8, "link", 'x" onclick="y'),)),
+            ListItem(hostile),
+        ),
         properties={"language": hostile},
     )
     page = LexborHTMLParser(to_html(document))

@@ -9,7 +9,7 @@ import orjson
 
 from refdesk.documents.convert.grids import MAX_PLACES
 from refdesk.documents.convert.source import Source
-from refdesk.documents.docling import LANGUAGE, NOTICE, PROPERTIES, ROLE, SCHEMA_NAME, SPANS
+from refdesk.documents.docling import ANCHOR, LANGUAGE, NOTICE, PROPERTIES, ROLE, SCHEMA_NAME, SPANS
 from refdesk.documents.model import (
     MAX_HEADING_LEVEL,
     Block,
@@ -185,10 +185,10 @@ def _text_block(item: Item, label: str, depth: int, place: Place | None) -> Bloc
     spans = tuple(_kept_spans(meta, len(text))) or tuple(_format_spans(item, 0, len(text)))
     match label:
         case "title":
-            return Heading(text, 1, place, meta.get(ROLE) == NOTICE)
+            return Heading(text, 1, place, meta.get(ROLE) == NOTICE, str(meta.get(ANCHOR) or ""))
         case "section_header":
             level = max(2, min(int(item.get("level") or 1) + 1, MAX_HEADING_LEVEL))
-            return Heading(text, level, place, meta.get(ROLE) == NOTICE)
+            return Heading(text, level, place, meta.get(ROLE) == NOTICE, str(meta.get(ANCHOR) or ""))
         case "list_item":
             return _list_item(item, text, spans, depth, place)
         case "code":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
 
 import yaml
@@ -28,6 +29,9 @@ MAX_NESTING = 60
 """Blocks inside of blocks, a list and its items counting as two; what is deeper is lost in rendering."""
 
 _FRONT_MATTER = re.compile(r"---[ \t]*\n(.*?)\n(?:---|\.\.\.)[ \t]*(?:\n|$)", re.DOTALL)
+_STATED_ANCHOR = re.compile(r"\s*\{:?\s*#([^\s{}]{1,300})[^{}]*\}$")
+"""`## Title {#anchor}`, as pandoc, kramdown, MkDocs and Docusaurus have it."""
+
 _PROPERTIES = {
     "description": "description",
     "summary": "description",
@@ -58,6 +62,7 @@ def convert(source: Source) -> Document:
         raise CannotConvert("The file nests too deep to be read; it is broken or made to do harm.")
     if not blocks:
         raise CannotConvert("The file holds no text.")
+    blocks = [_with_stated_anchor(block) for block in blocks]
     return Document(
         title=_text(matter.get("title")) or _title_of(blocks) or source.name,
         blocks=tuple(blocks),
@@ -72,6 +77,14 @@ def convert(source: Source) -> Document:
 @lru_cache(maxsize=1)
 def _renderer() -> MarkdownIt:
     return MarkdownIt("commonmark", {"maxNesting": MAX_NESTING}).enable(["table", "strikethrough"])
+
+
+def _with_stated_anchor(block: Block) -> Block:
+    """A heading without the braces after its text that name its anchor."""
+    stated = _STATED_ANCHOR.search(block.text) if isinstance(block, Heading) and block.text.endswith("}") else None
+    if stated is None or not isinstance(block, Heading):
+        return block
+    return replace(block, text=block.text[: stated.start()] or block.text, anchor=stated[1])
 
 
 def _title_of(blocks: Sequence[Block]) -> str:

@@ -13,7 +13,17 @@ from typing import Any
 
 import orjson
 
-from refdesk.documents.docling import LANGUAGE, NOTICE, PROPERTIES, ROLE, SCHEMA_NAME, SPANS, VERSION, language_label
+from refdesk.documents.docling import (
+    ANCHOR,
+    LANGUAGE,
+    NOTICE,
+    PROPERTIES,
+    ROLE,
+    SCHEMA_NAME,
+    SPANS,
+    VERSION,
+    language_label,
+)
 from refdesk.documents.model import (
     Block,
     Cell,
@@ -125,8 +135,9 @@ class _Tree:
         item = self._text(block.text, block.place, "section_header" if block.level > 1 else "title")
         if block.level > 1:
             item["level"] = block.level - 1
-        if block.is_notice:
-            item["meta"] = {ROLE: NOTICE}
+        meta = ({ROLE: NOTICE} if block.is_notice else {}) | ({ANCHOR: block.anchor} if block.anchor else {})
+        if meta:
+            item["meta"] = meta
 
     def _paragraph(self, block: Paragraph) -> None:
         label = _PARAGRAPH_LABELS.get(block.role, "text")

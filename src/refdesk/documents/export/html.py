@@ -38,7 +38,7 @@ def to_html(document: Document) -> str:
 
 
 def _body(blocks: Sequence[Block]) -> Iterator[str]:
-    ids = SectionIds()
+    ids = SectionIds(block.anchor for block in blocks if isinstance(block, Heading) and block.anchor)
     for is_list, run in groupby(blocks, key=lambda block: isinstance(block, ListItem)):
         if is_list:
             yield "".join(_list([block for block in run if isinstance(block, ListItem)]))
@@ -49,7 +49,8 @@ def _body(blocks: Sequence[Block]) -> Iterator[str]:
 def _block(block: Block, ids: SectionIds) -> str:
     match block:
         case Heading():
-            return f'<h{block.level} id="{escape(ids.next(block.text))}">{escape(block.text)}</h{block.level}>'
+            id = block.anchor or ids.next(block.text)
+            return f'<h{block.level} id="{escape(id)}">{escape(block.text)}</h{block.level}>'
         case Paragraph():
             return _paragraph(block)
         case Code():

@@ -180,7 +180,9 @@ def _wrapped(text: str, span: Span, inner: Sequence[Span], start: int, end: int)
 
 def code_span(text: str) -> str:
     """Text between backticks: more of them than it holds in a row."""
-    longest = max(map(len, re.findall(r"`+", text)), default=0)
+    if "`" not in text:
+        return f"`{text}`"
+    longest = max(map(len, re.findall(r"`+", text)))
     fence = "`" * (longest + 1)
     pad = " " if text.startswith("`") or text.endswith("`") else ""
     return f"{fence}{pad}{text}{pad}{fence}"

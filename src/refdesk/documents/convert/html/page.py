@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from selectolax.lexbor import LexborHTMLParser, LexborNode
 
 from refdesk.documents.model import Block, Heading
 
+from .anchors import anchor_of
 from .flat import flat_text
 from .furniture import MOSTLY_LINKS, link_share
 
@@ -145,10 +147,28 @@ def with_own_title(blocks: list[Block], tree: LexborHTMLParser) -> list[Block]:
     titles = [block.text for block in blocks if isinstance(block, Heading) and block.level == 1]
     if titles:
         is_below = len(titles) > 1 and not stated.startswith(titles[0]) and stated.startswith(titles[1])
-        return blocks[1:] if is_below and blocks[0] == Heading(titles[0], 1) else blocks
-    outside = (flat_text(node) for node in tree.css(_H1))
-    title = next((text for text in outside if text and stated.startswith(text)), "")
-    return [Heading(title, 1), *blocks] if title else blocks
+        return blocks[1:] if is_below and _is_title(blocks[0]) else blocks
+    outside = (Heading(flat_text(node), 1, anchor=anchor_of(node)) for node in tree.css(_H1))
+    title = next((heading for heading in outside if heading.text and stated.startswith(heading.text)), None)
+    return [title, *blocks] if title else _raised(blocks, stated)
+
+
+def _raised(blocks: list[Block], stated: str) -> list[Block]:
+    """The blocks under a title of level 1, where the page gives its title the same level as the sections below it.
+
+    DocBook does so on the pages of a reference; each section would seem to stand by itself.
+    """
+    headings = [block for block in blocks if isinstance(block, Heading)]
+    if not headings or not f"{stated} ".startswith(f"{headings[0].text} "):
+        return blocks
+    title, *others = headings
+    if all(other.level > title.level for other in others):
+        return blocks
+    return [replace(title, level=1) if block is title else block for block in blocks]
+
+
+def _is_title(block: Block) -> bool:
+    return isinstance(block, Heading) and block.level == 1
 
 
 def title_of(blocks: Sequence[Block], tree: LexborHTMLParser, fallback: str) -> str:

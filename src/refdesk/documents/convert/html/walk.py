@@ -28,6 +28,7 @@ from refdesk.documents.model import (
     SpanKind,
 )
 
+from .anchors import anchor_of
 from .code import language_of
 from .flat import flat_text, formula, preformatted
 from .furniture import MAX_NAME, Attributes, is_furniture, is_page_furniture
@@ -251,7 +252,8 @@ class Walk:
         if not text:
             return False
         is_notice = self._inside["admonition"] > 0 and len(self.blocks) == self._admonition_start
-        self.blocks.append(Heading(text, min(max(level, 1), MAX_HEADING_LEVEL), is_notice=is_notice))
+        level = min(max(level, 1), MAX_HEADING_LEVEL)
+        self.blocks.append(Heading(text, level, is_notice=is_notice, anchor=anchor_of(node)))
         return False
 
     def _open_heading(self, node: LexborNode, attributes: Attributes) -> bool:
