@@ -1,0 +1,185 @@
+"""The documents in a folder and those below it, as they are found on disk.
+
+A folder is walked as its owner would: what is hidden, what `.gitignore` and `.refdeskignore` name, and what programs
+build or install there is left alone, and no link leads out of it or round in a circle. Whatever could not be looked at
+is told, so that nobody takes a file for deleted that is only out of reach.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from refdesk.documents.convert.formats import FORMATS
+from refdesk.documents.ignoring import Rules, rules_of
+from refdesk.errors import CannotOpen
+
+SUFFIXES = tuple(sorted({suffix for format in FORMATS.values() for suffix in format.suffixes}))
+"""How the names of documents end."""
+
+IGNORE_FILES = (".gitignore", ".refdeskignore")
+"""The later has the last word."""
+
+MAX_IGNORE_FILE = 1_000_000
+"""Bytes; the longest that are written have a few thousand lines. One that is larger is no list of rules."""
+
+INSTALLED = frozenset(("node_modules", "bower_components", "__pycache__", "site-packages"))
+"""Folders that only ever hold what a program put there."""
+
+BUILT = frozenset(("target", "build", "dist", "out"))
+"""Folders that hold what was built, if they stand beside the file of a project; elsewhere they may hold anything."""
+
+PROJECT_FILES = frozenset(
+    """Cargo.toml pom.xml build.sbt build.gradle build.gradle.kts package.json pyproject.toml setup.py setup.cfg
+    CMakeLists.txt Makefile meson.build""".split()
+)
+
+GENERATED_MARKS = frozenset(("CACHEDIR.TAG", "pyvenv.cfg"))
+"""Files by which a folder says of itself that it is a cache or a virtual environment."""
+
+
+@dataclass(frozen=True, slots=True)
+class FoundFile:
+    """A document on disk, and what tells without opening it whether it has changed."""
+
+    path: Path
+    relative: str
+    """The path below the walked folder, with slashes on every system."""
+    size: int
+    mtime_ns: int
+    inode: int
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """What could not be looked at: a file, or a folder with all below it; `.` for the walked folder."""
+
+    relative: str
+    reason: str
+    """A sentence."""
+
+
+def walk(folder: Path, *, ignore: Sequence[str] = (), max_files: int) -> Iterator[FoundFile | LeftOut]:
+    """The documents below a folder in a fixed order, at most so many; `ignore` has rules that go before all others.
+
+    Raises CannotOpen when there is no such folder.
+    """
+    found = 0
+    for item in _Walk(folder, rules_of(ignore)).all():
+        if isinstance(item, FoundFile):
+            found += 1
+        if found > max_files:
+            yield LeftOut(".", f"It holds more than {max_files:,} documents; the rest was left out: add parts of it.")
+            return
+        yield item
+
+
+class _Walk:
+    """One walk over a folder; deep ones too, since the folders still to visit are on a stack."""
+
+    def __init__(self, folder: Path, ignore: Rules) -> None:
+        self._folder = folder
+        self._real = os.path.realpath(folder)
+        self._unread: list[tuple[tuple[str, ...], tuple[Rules, ...]]] = [((), (ignore,))]
+
+    def all(self) -> Iterator[FoundFile | LeftOut]:
+        while self._unread:
+            names, rules = self._unread.pop()
+            try:
+                entries = self._entries(names)
+            except OSError as error:
+                yield from self._unreadable(names, error)
+            else:
+                yield from self._visit(names, rules, entries)
+
+    def _unreadable(self, names: Sequence[str], error: OSError) -> Iterator[LeftOut]:
+        """A folder that cannot be listed; one that is gone since its name was read needs no mention."""
+        if not names:
+            raise CannotOpen(f"{self._folder} is no folder that can be read: {error.strerror or error}.") from error
+        if not isinstance(error, FileNotFoundError | NotADirectoryError):
+            yield LeftOut(_shown(names), f"The folder cannot be read: {error.strerror or error}.")
+
+    def _entries(self, names: Sequence[str]) -> list[os.DirEntry[str]]:
+        with os.scandir(os.path.join(self._folder, *names)) as entries:
+            return sorted(entries, key=lambda entry: entry.name)
+
+    def _visit(
+        self, names: tuple[str, ...], rules: tuple[Rules, ...], entries: Sequence[os.DirEntry[str]]
+    ) -> Iterator[FoundFile | LeftOut]:
+        """The files of one folder; its folders are put on the stack."""
+        present = frozenset(entry.name for entry in entries)
+        if names and present & GENERATED_MARKS:
+            return
+        own, problems = _rules_in(names, entries)
+        yield from problems
+        stated, *above = rules
+        rules = (stated, own, *above) if own.rules else rules
+        folders: list[str] = []
+        for entry in entries:
+            if entry.name.startswith("."):
+                continue
+            if entry.is_dir(follow_symlinks=False):
+                if not _is_ignored((*names, entry.name), rules, present):
+                    folders.append(entry.name)
+            elif entry.name.lower().endswith(SUFFIXES) and not _is_ignored((*names, entry.name), rules):
+                yield from self._file(entry, (*names, entry.name))
+        self._unread += [((*names, name), rules) for name in reversed(folders)]
+
+    def _file(self, entry: os.DirEntry[str], names: Sequence[str]) -> Iterator[FoundFile | LeftOut]:
+        relative = "/".join(names)
+        if _shown(names) != relative:
+            yield LeftOut(_shown(names), "Its name is not valid UTF-8: rename it.")
+            return
+        try:
+            status = entry.stat() if not entry.is_symlink() or self._stays_inside(entry) else None
+        except FileNotFoundError:
+            return  # Gone since its name was read, or a link that leads nowhere.
+        except OSError as error:
+            yield LeftOut(relative, f"The file cannot be looked at: {error.strerror or error}.")
+            return
+        if status is not None and stat.S_ISREG(status.st_mode):
+            yield FoundFile(Path(entry.path), relative, status.st_size, status.st_mtime_ns, status.st_ino)
+
+    def _stays_inside(self, entry: os.DirEntry[str]) -> bool:
+        return os.path.realpath(entry.path).startswith(os.path.join(self._real, ""))
+
+
+def _is_ignored(names: Sequence[str], rules: Iterable[Rules], beside: frozenset[str] | None = None) -> bool:
+    """Whether the nearest rule says so, or nothing says otherwise of a folder that programs fill."""
+    is_folder = beside is not None
+    for level in rules:
+        verdict = level.verdict(names, is_folder=is_folder)
+        if verdict is not None:
+            return verdict
+    name = names[-1]
+    return beside is not None and (name in INSTALLED or (name in BUILT and not PROJECT_FILES.isdisjoint(beside)))
+
+
+def _rules_in(names: Sequence[str], entries: Iterable[os.DirEntry[str]]) -> tuple[Rules, list[LeftOut]]:
+    """The rules that stand in a folder, and those of its ignore files that cannot be heeded."""
+    lines: list[str] = []
+    problems: list[LeftOut] = []
+    for entry in entries:
+        if entry.name in IGNORE_FILES and entry.is_file(follow_symlinks=False):
+            try:
+                lines += _lines_of(entry)
+            except OSError as error:
+                reason = f"Its rules were not heeded: {error.strerror or error}."
+                problems.append(LeftOut(_shown([*names, entry.name]), reason))
+    return rules_of(lines, len(names)), problems
+
+
+def _lines_of(entry: os.DirEntry[str]) -> list[str]:
+    if entry.stat().st_size > MAX_IGNORE_FILE:
+        raise OSError("it is too long for a list of rules")
+    # A name that is no UTF-8 is spelled as the system spells it in a listing.
+    with open(entry.path, encoding="utf-8-sig", errors="surrogateescape") as file:
+        return file.read(MAX_IGNORE_FILE).split("\n")
+
+
+def _shown(names: Sequence[str]) -> str:
+    """A path that can be printed and stored, whatever bytes are in its names."""
+    return "/".join(names).encode("utf-8", "backslashreplace").decode()
