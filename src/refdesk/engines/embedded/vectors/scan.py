@@ -1,0 +1,167 @@
+"""Finding the nearest rows by three sieves, each finer than the one before and over fewer rows.
+
+The first counts the differing signs in a part of every row's code, the second in the whole code, the third computes
+the cosine from the 8-bit vectors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from refdesk.engines.embedded.vectors.arrays import Bytes, Flags, Float32s, Numbers, Words, blocks
+from refdesk.engines.embedded.vectors.codes import cosines, encoded
+from refdesk.engines.embedded.vectors.segment import Segment
+
+Counts = NDArray[np.unsignedinteger]
+
+BLOCK_ROWS = 16_384
+"""A word of so many codes is 128 KiB, which stays in a core's own cache while it is worked on."""
+
+COARSE_WORDS = 3
+"""How much of a code the first sieve looks at: 192 signs, whose count fits in a byte."""
+
+COARSE_ROWS = 1536
+"""About how many rows the first sieve lets through, at least."""
+
+FINE_ROWS = 200
+"""About how many rows the second sieve lets through, at least: more find hardly more."""
+
+FINE_SPARE = 5
+"""How many rows the second sieve lets through for each that is asked for, when many are."""
+
+COARSE_SPARE = 6
+"""How many rows the first sieve lets through for each that the second one does, when these are many."""
+
+EXACT_ROWS = 1024
+"""So few rows are scored without a sieve."""
+
+SAMPLE_ROWS = 16_384
+"""From how many counts the first sieve learns where to cut; a histogram of all would cost as much as the scan."""
+
+LONGEST_STEP = 64
+"""The sample has at least one in so many rows, or too few of those that matter would be in it."""
+
+MOST = 4
+"""How many times as many rows as it is meant to a sieve may let through, when their counts are equal."""
+
+BARRED = 255
+"""The count of a row that may not be found; no count of `COARSE_WORDS` words is as high."""
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """The rows of a segment that may be found."""
+
+    segment: Segment
+    count: int
+    runs: Flags | None = None
+    """The runs that they are in; None when all of the segment's are."""
+    barred: Bytes | None = None
+    """By row, `BARRED` where it may not be found and 0 where it may."""
+
+    @property
+    def rows(self) -> Numbers:
+        """The numbers of the rows."""
+        return np.arange(self.count) if self.runs is None else self.segment.table.rows(self.runs)
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """Rows of a segment that came through a sieve."""
+
+    segment: Segment
+    code: Words
+    """The query's, with the mean of this segment taken off."""
+    rows: Numbers
+    counts: Counts
+    """In how many signs, of those looked at so far, each row differs from the query."""
+
+    def within(self, reach: int, most: int) -> _Found:
+        """Those whose count is in reach, the nearest when they are too many."""
+        kept = _within(self.counts, reach, most)
+        return _Found(self.segment, self.code, self.rows[kept], self.counts[kept])
+
+
+def nearest(selections: Sequence[Selection], query: Float32s, limit: int) -> list[tuple[int, float]]:
+    """The keys of the rows nearest to the query with their cosines, the nearest first."""
+    selections = [selection for selection in selections if selection.count]
+    if sum(selection.count for selection in selections) <= EXACT_ROWS:
+        return _best([(selection.segment, selection.rows) for selection in selections], query, limit)
+    wanted = max(FINE_ROWS, limit * FINE_SPARE)
+    found = _fine(_coarse(selections, query, max(COARSE_ROWS, COARSE_SPARE * wanted)), wanted)
+    return _best([(part.segment, part.rows) for part in found], query, limit)
+
+
+def _coarse(selections: Sequence[Selection], query: Float32s, wanted: int) -> list[_Found]:
+    ends = np.cumsum([selection.segment.count for selection in selections])
+    counts = np.full(ends[-1], BARRED, np.uint8)
+    parts = np.split(counts, ends[:-1])
+    codes = [encoded(query[None, :], selection.segment.mean)[0] for selection in selections]
+    scratch = np.empty(BLOCK_ROWS, np.uint64), np.empty(BLOCK_ROWS, np.uint8)
+    for selection, code, part in zip(selections, codes, parts, strict=True):
+        _count(selection, code[:COARSE_WORDS], part, scratch)
+    step = min(max(1, len(counts) // SAMPLE_ROWS), LONGEST_STEP)
+    reach = min(_reach(counts[::step], wanted / step), BARRED - 1)
+    kept = [_within(part, reach, MOST * wanted) for part in parts]
+    return [
+        _Found(selection.segment, code, rows, part[rows])
+        for selection, code, part, rows in zip(selections, codes, parts, kept, strict=True)
+    ]
+
+
+def _count(selection: Selection, code: Words, counts: Bytes, scratch: tuple[Words, Bytes]) -> None:
+    """Put into `counts` in how many signs the beginning of each row's code differs from this one."""
+    codes, barred = selection.segment.codes, selection.barred
+    for block in blocks(len(counts), BLOCK_ROWS):
+        if barred is None or not barred[block].min():
+            _count_block(codes[:, block], code, counts[block], scratch)
+    if barred is not None:
+        np.bitwise_or(counts, barred, out=counts)
+
+
+def _count_block(codes: Words, code: Words, counts: Bytes, scratch: tuple[Words, Bytes]) -> None:
+    words, more = (array[: len(counts)] for array in scratch)
+    np.bitwise_count(np.bitwise_xor(codes[0], code[0], out=words), out=counts)
+    for number in range(1, len(code)):
+        np.bitwise_count(np.bitwise_xor(codes[number], code[number], out=words), out=more)
+        np.add(counts, more, out=counts)
+
+
+def _fine(found: Sequence[_Found], wanted: int) -> list[_Found]:
+    whole = [_counted_whole(part) for part in found]
+    reach = _reach(np.concatenate([part.counts for part in whole]), wanted)
+    return [part.within(reach, MOST * wanted) for part in whole]
+
+
+def _counted_whole(found: _Found) -> _Found:
+    counts = found.counts.astype(np.uint16)
+    for words, word in zip(found.segment.codes[COARSE_WORDS:], found.code[COARSE_WORDS:], strict=True):
+        counts += np.bitwise_count(words.take(found.rows) ^ word)
+    return _Found(found.segment, found.code, found.rows, counts)
+
+
+def _reach(counts: Counts, wanted: float) -> int:
+    """The count up to which there are as many rows as wanted, or all that there are."""
+    return int(np.searchsorted(np.cumsum(np.bincount(counts)), wanted))
+
+
+def _within(counts: Counts, reach: int, most: int) -> Numbers:
+    """The places of the counts that are in reach, of the lowest when they are too many."""
+    places = np.flatnonzero(counts <= reach)
+    if len(places) > most:
+        places = np.sort(places[np.argsort(counts[places], kind="stable")[:most]])
+    return places
+
+
+def _best(found: Sequence[tuple[Segment, Numbers]], query: Float32s, limit: int) -> list[tuple[int, float]]:
+    tables = [(segment.table, rows) for segment, rows in found if len(rows)]
+    if not tables:
+        return []
+    keys = np.concatenate([table.keys[rows] for table, rows in tables])
+    near = np.concatenate([cosines(table.vectors[rows], table.scales[rows], query) for table, rows in tables])
+    order = np.lexsort((keys, -near))[:limit]
+    return list(zip(keys[order].tolist(), near[order].tolist(), strict=True))

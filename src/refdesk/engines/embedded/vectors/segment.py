@@ -1,0 +1,214 @@
+"""A segment: one file of rows that never changes, read through a memory map.
+
+    header · mean · documents, collections, starts of the runs · keys · scales · codes, word by word · 8-bit vectors
+
+Everything but the codes and the vectors is under a checksum that is verified on opening: a wrong bit in a vector
+costs a little accuracy, a wrong number of a row would send a search astray.
+"""
+
+from __future__ import annotations
+
+import math
+import mmap
+import os
+import struct
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from refdesk.engines.embedded.vectors.arrays import Flags, Float32s, IndexDamaged, Numbers, Table, Words, blocks
+from refdesk.engines.embedded.vectors.codes import encoded, restored, words_per_code
+
+MAGIC = b"RDVEC001"
+_HEADER = struct.Struct("<8sQQII")
+
+ALIGNMENT = 64
+"""Bytes: every section begins at a cache line."""
+
+ROWS_AT_A_TIME = 8192
+"""How many rows are in memory while a segment is written: about 16 MB of the usual 384 dimensions."""
+
+ENOUGH_FOR_A_MEAN = 1024
+"""Rows; the mean of fewer says more about these few than about the documents to come."""
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Where in the file each section is."""
+
+    rows: int
+    runs: int
+    dimensions: int
+
+    @property
+    def sections(self) -> dict[str, tuple[int, str, tuple[int, ...]]]:
+        """The offset, type and shape of each section, in the order of the file."""
+        offset, sections = _HEADER.size, {}
+        for name, kind, shape in self._shapes():
+            offset = -(-offset // ALIGNMENT) * ALIGNMENT
+            sections[name] = (offset, kind, shape)
+            offset += math.prod(shape) * np.dtype(kind).itemsize
+        return sections
+
+    @property
+    def size(self) -> int:
+        """The size of the file in bytes; the vectors are its end."""
+        return self.sections["vectors"][0] + self.rows * self.dimensions
+
+    def _shapes(self) -> list[tuple[str, str, tuple[int, ...]]]:
+        return [
+            ("mean", "<f4", (self.dimensions,)),
+            ("documents", "<i8", (self.runs,)),
+            ("collections", "<i8", (self.runs,)),
+            ("starts", "<i8", (self.runs + 1,)),
+            ("keys", "<i8", (self.rows,)),
+            ("scales", "<f4", (self.rows,)),
+            ("codes", "<u8", (words_per_code(self.dimensions), self.rows)),
+            ("vectors", "|i1", (self.rows, self.dimensions)),
+        ]
+
+
+class Segment:
+    """An open segment; its map goes when nobody holds it any more, whether or not the file is still there."""
+
+    def __init__(self, path: Path, dimensions: int) -> None:
+        self.name = path.name
+        data = _mapped(path)
+        layout, checksum = _header(path, data)
+        if layout.dimensions != dimensions or len(data) != layout.size:
+            raise IndexDamaged(f"{path} has not the size that it says")
+        parts = {
+            name: np.frombuffer(data, kind, math.prod(shape), offset).reshape(shape)
+            for name, (offset, kind, shape) in layout.sections.items()
+        }
+        self.mean: Float32s = parts.pop("mean")
+        self.codes: Words = parts.pop("codes")
+        self.table = Table(**parts)
+        if checksum != _checksum(self.mean, self.table):
+            raise IndexDamaged(f"{path} is not what was written")
+
+    @property
+    def count(self) -> int:
+        """The number of rows, the removed ones with them."""
+        return len(self.table.keys)
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What goes into a new segment: the runs of a table that are alive."""
+
+    table: Table
+    alive: Flags
+
+    @property
+    def count(self) -> int:
+        """The number of rows that are alive."""
+        return int(self.table.lengths[self.alive].sum())
+
+
+def write_segment(path: Path, parts: Sequence[Part], mean: Float32s) -> None:
+    """Join the parts in a new file, and see it onto the disk. `mean` is taken off when there are too few for an own."""
+    order = _Order(parts)
+    layout = Layout(len(order.keys), len(order.documents), len(mean))
+    if layout.rows >= ENOUGH_FOR_A_MEAN:
+        mean = order.mean(len(mean))
+    with path.open("wb") as file:
+        _write_table(file, layout, order, mean)
+        _write_vectors(file, layout, order, mean)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+class _Order:
+    """The rows of several parts in the order of the segment that they become."""
+
+    def __init__(self, parts: Sequence[Part]) -> None:
+        self._tables = [part.table for part in parts]
+        rows = [part.table.rows(part.alive) for part in parts]
+        keys = np.concatenate([part.table.keys[chosen] for part, chosen in zip(parts, rows, strict=True)])
+        scales = np.concatenate([part.table.scales[chosen] for part, chosen in zip(parts, rows, strict=True)])
+        documents = np.concatenate([_per_row(part, part.table.documents) for part in parts])
+        collections = np.concatenate([_per_row(part, part.table.collections) for part in parts])
+        order = np.lexsort((keys, documents, collections))
+        self._sources = np.repeat(np.arange(len(parts)), [len(chosen) for chosen in rows])[order]
+        self._rows = np.concatenate(rows)[order]
+        self.keys, self.scales = keys[order], scales[order]
+        documents, collections = documents[order], collections[order]
+        first = np.flatnonzero(_differs_from_previous(documents) | _differs_from_previous(collections))
+        self.documents, self.collections = documents[first], collections[first]
+        self.starts: Numbers = np.append(first, len(order))
+
+    def vectors(self, block: slice) -> NDArray[np.int8]:
+        """The 8-bit vectors of some rows."""
+        sources, rows = self._sources[block], self._rows[block]
+        vectors = np.empty((len(rows), self._tables[0].vectors.shape[1]), np.int8)
+        for number, table in enumerate(self._tables):
+            here = sources == number
+            vectors[here] = table.vectors[rows[here]]
+        return vectors
+
+    def mean(self, dimensions: int) -> Float32s:
+        """The mean of all vectors."""
+        total = np.zeros(dimensions, np.float64)
+        for block in blocks(len(self.keys), ROWS_AT_A_TIME):
+            total += restored(self.vectors(block), self.scales[block]).sum(axis=0)
+        return (total / len(self.keys)).astype(np.float32)
+
+
+def _per_row(part: Part, values: Numbers) -> Numbers:
+    return np.repeat(values[part.alive], part.table.lengths[part.alive])
+
+
+def _differs_from_previous(values: Numbers) -> Flags:
+    return np.append(True, values[1:] != values[:-1])
+
+
+def _write_table(file: BinaryIO, layout: Layout, order: _Order, mean: Float32s) -> None:
+    names = ("documents", "collections", "starts", "keys", "scales")
+    columns = {"mean": mean, **{name: getattr(order, name) for name in names}}
+    checksum = 0
+    for name, values in columns.items():
+        data = values.tobytes()
+        checksum = zlib.crc32(data, checksum)
+        file.seek(layout.sections[name][0])
+        file.write(data)
+    file.seek(0)
+    file.write(_HEADER.pack(MAGIC, layout.rows, layout.runs, layout.dimensions, checksum))
+
+
+def _checksum(mean: Float32s, table: Table) -> int:
+    checksum = 0
+    for values in (mean, table.documents, table.collections, table.starts, table.keys, table.scales):
+        checksum = zlib.crc32(values.data, checksum)
+    return checksum
+
+
+def _write_vectors(file: BinaryIO, layout: Layout, order: _Order, mean: Float32s) -> None:
+    sections = layout.sections
+    codes_at, vectors_at = sections["codes"][0], sections["vectors"][0]
+    for block in blocks(layout.rows, ROWS_AT_A_TIME):
+        vectors = order.vectors(block)
+        for number, words in enumerate(encoded(restored(vectors, order.scales[block]), mean).T):
+            file.seek(codes_at + (number * layout.rows + block.start) * words.itemsize)
+            file.write(words.tobytes())
+        file.seek(vectors_at + block.start * layout.dimensions)
+        file.write(vectors.tobytes())
+
+
+def _mapped(path: Path) -> mmap.mmap:
+    with path.open("rb") as file:
+        if os.fstat(file.fileno()).st_size < _HEADER.size:
+            raise IndexDamaged(f"{path} is cut short")
+        return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+
+
+def _header(path: Path, data: mmap.mmap) -> tuple[Layout, int]:
+    magic, rows, runs, dimensions, checksum = _HEADER.unpack_from(data)
+    if magic != MAGIC:
+        raise IndexDamaged(f"{path} is no segment of vectors")
+    return Layout(rows, runs, dimensions), checksum
