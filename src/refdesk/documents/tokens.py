@@ -1,21 +1,33 @@
-"""How many tokens a text has for the embedding model: BERT's uncased word pieces, counted and not encoded.
+"""A text in the embedding model's tokens, BERT's uncased word pieces: how many there are, and which.
 
-Counting needs no more than the vocabulary, and most words come again: each is looked up once. The library that encodes
-would bring some thirty megabytes for this.
+This needs no more than the vocabulary, and most words come again: each is looked up once. The library made for it would
+bring some thirty megabytes. One thing differs on purpose: `[SEP]` in a document is five letters, never a control token.
 """
 
 from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Iterable
 from functools import cache, lru_cache
 from importlib import resources
 
 MAX_WORD = 100
 """Longer words are one unknown token to the model."""
 
+WORDS_KEPT = 65_536
+"""Words whose pieces are remembered, which bounds the memory that strange texts can take."""
+
+UNKNOWN = "[UNK]"
+
 _WORDS = re.compile(r"[!-/:-@\[-`{-~]|[^\s!-/:-@\[-`{-~]+")
-_IDEOGRAPH = re.compile(r"[㐀-鿿豈-﫿𠀀-𯨟]")
+_IDEOGRAPH = re.compile(
+    r"[\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0002a6df\U0002a700-\U0002b81f\U0002b920-\U0002ceaf\U0002f800-\U0002fa1f]"
+)
+_UNUSUAL = re.compile(r"[^\t\n\r -~]+")
+_CONTROLS = frozenset(range(32)).union({127}).difference(map(ord, "\t\n\r"))
+_ASCII = {code: None if code in _CONTROLS else chr(code).lower() for code in range(128)}
+"""Lower case without control characters, in one pass."""
 
 
 def count_tokens(text: str) -> int:
@@ -23,45 +35,97 @@ def count_tokens(text: str) -> int:
     return sum(map(_pieces, _WORDS.findall(_plain(text))))
 
 
-@lru_cache(maxsize=65_536)
+@lru_cache(maxsize=WORDS_KEPT)
 def count_word_tokens(word: str) -> int:
     """The same for a single word, most of which come again."""
     return count_tokens(word)
 
 
+def token_ids(text: str, limit: int) -> list[int]:
+    """The first `limit` word pieces of a text as numbers of the vocabulary, without the two that mark its ends."""
+    return _own_vocabulary().ids(text, limit)
+
+
+class WordPieces:
+    """A vocabulary of word pieces, and texts cut by it; a piece's number is its line in the file."""
+
+    def __init__(self, pieces: Iterable[str]) -> None:
+        self._numbers = {piece: number for number, piece in enumerate(pieces)}
+        self._unknown = (self.number(UNKNOWN),)
+        self.word = lru_cache(maxsize=WORDS_KEPT)(self._cut)
+        """The pieces of one word."""
+
+    def number(self, piece: str) -> int:
+        """The number of a piece that has to be there; raises `KeyError`."""
+        return self._numbers[piece]
+
+    def ids(self, text: str, limit: int) -> list[int]:
+        """The first `limit` pieces of a text."""
+        found: list[int] = []
+        for word in _WORDS.findall(_plain(text)):
+            found += self.word(word)
+            if len(found) >= limit:
+                return found[:limit]
+        return found
+
+    def _cut(self, word: str) -> tuple[int, ...]:
+        """The longest known piece first; a word with an unknown rest is unknown as a whole."""
+        numbers = self._numbers
+        if len(word) > MAX_WORD:
+            return self._unknown
+        if (whole := numbers.get(word)) is not None:
+            return (whole,)
+        found: list[int] = []
+        start, prefix = 0, ""
+        while start < len(word):
+            ends = range(len(word), start, -1)
+            end = next((end for end in ends if prefix + word[start:end] in numbers), None)
+            if end is None:
+                return self._unknown
+            found.append(numbers[prefix + word[start:end]])
+            start, prefix = end, "##"
+        return tuple(found)
+
+
 def _plain(text: str) -> str:
-    """Lower case, accents dropped: the model does not see them."""
-    text = text.lower()
+    """Lower case, accents and control characters dropped: the model does not see them."""
     if text.isascii():
-        return text
-    return "".join(map(_plain_character, unicodedata.normalize("NFD", text)))
+        return text.translate(_ASCII)
+    return _UNUSUAL.sub(_plain_run, text).lower()
+
+
+def _plain_run(run: re.Match[str]) -> str:
+    """Characters beyond ASCII and its controls, which no neighbour changes."""
+    text = unicodedata.normalize("NFD", "".join(map(_clean_character, run[0])))
+    return "".join(map(_plain_character, text))
+
+
+@lru_cache(maxsize=4096)
+def _clean_character(character: str) -> str:
+    """A space for every kind of space, nothing for what is not seen, and ideographs as words of their own."""
+    if character in "\t\n\r":
+        return " "
+    category = unicodedata.category(character)
+    if category in ("Cc", "Cf", "Co") or character == "\ufffd":
+        return ""
+    if category.startswith("Z"):
+        return " "
+    return f" {character} " if _IDEOGRAPH.match(character) else character
 
 
 @lru_cache(maxsize=4096)
 def _plain_character(character: str) -> str:
     category = unicodedata.category(character)
-    if category in ("Mn", "Cf"):
+    if category == "Mn":
         return ""
-    stands_alone = category.startswith("P") or _IDEOGRAPH.match(character)
-    return f" {character} " if stands_alone else character
+    return f" {character} " if category.startswith("P") else character.lower()
 
 
-@lru_cache(maxsize=65_536)
+@lru_cache(maxsize=WORDS_KEPT)
 def _pieces(word: str) -> int:
-    """The pieces of one word, the longest known one first; a word with an unknown rest is one unknown token."""
-    vocabulary = _vocabulary()
-    if word in vocabulary or len(word) > MAX_WORD:
-        return 1
-    count = start = 0
-    while start < len(word):
-        prefix = "##" if start else ""
-        end = next((end for end in range(len(word), start, -1) if prefix + word[start:end] in vocabulary), None)
-        if end is None:
-            return 1
-        count, start = count + 1, end
-    return count
+    return len(_own_vocabulary().word(word))
 
 
 @cache
-def _vocabulary() -> frozenset[str]:
-    return frozenset(resources.files(__package__).joinpath("wordpiece.txt").read_text("utf-8").splitlines())
+def _own_vocabulary() -> WordPieces:
+    return WordPieces(resources.files(__package__).joinpath("wordpiece.txt").read_text("utf-8").splitlines())

@@ -1,0 +1,54 @@
+"""Text to vectors: the model that Refdesk carries, any ONNX folder, or any OpenAI-compatible endpoint.
+
+To import this costs nothing: onnxruntime and the HTTP client come with the source that needs them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+from anyio import to_thread
+
+from refdesk.engines.embedded.embedding.port import Embedder, Vector, Vectors
+from refdesk.errors import EngineError
+
+if TYPE_CHECKING:
+    # Only named here: a worker that embeds needs no settings, nor the library that checks them.
+    from refdesk.config.models import EmbeddingConfig
+
+__all__ = ["Embedder", "Vector", "Vectors", "open_embedder"]
+
+
+@asynccontextmanager
+async def open_embedder(settings: EmbeddingConfig) -> AsyncIterator[Embedder | None]:
+    """The embedder that the settings name; None where search is to be by words alone."""
+    match settings.source:
+        case "none":
+            yield None
+        case "endpoint":
+            from refdesk.engines.embedded.embedding.endpoint import open_endpoint
+
+            if settings.api_url is None:
+                raise EngineError("embedding.api_url: must be set when embedding.source is endpoint")
+            key = settings.api_key.get_secret_value() if settings.api_key else None
+            async with open_endpoint(
+                str(settings.api_url), key, settings.api_model, settings.timeout_seconds
+            ) as endpoint:
+                yield endpoint
+        case "onnx":
+            from refdesk.engines.embedded.embedding.local import open_in_threads
+            from refdesk.engines.embedded.embedding.onnx import read_model_folder
+
+            if settings.model_path is None:
+                raise EngineError("embedding.model_path: must be set when embedding.source is onnx")
+            folder = await to_thread.run_sync(read_model_folder, settings.model_path)
+            async with open_in_threads(folder, settings.workers) as embedder:
+                yield embedder
+        case "builtin":
+            from refdesk.engines.embedded.embedding.local import open_in_processes
+            from refdesk.engines.embedded.embedding.onnx import builtin_model
+
+            async with open_in_processes(builtin_model(), settings.workers) as embedder:
+                yield embedder
