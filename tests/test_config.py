@@ -25,7 +25,8 @@ FREE_FORM = {
 }
 
 UNKNOWN_AT_THE_TOP = (
-    "unknown key; the keys here are auth, cache, circuit_breaker, convert, data_dir, downstream, logging, monitoring, "
+    "unknown key; the keys here are answers, auth, cache, circuit_breaker, convert, data_dir, downstream, embedding, "
+    "logging, monitoring, "
     "project, projects, r2r, reader, server, toolsets"
 )
 
@@ -51,7 +52,7 @@ def test_nothing_at_all_gives_the_defaults() -> None:
     assert (config.server.host, config.server.port, config.toolsets) == (
         "127.0.0.1",
         8001,
-        ("docs", "reader", "convert"),
+        ("docs", "r2r", "reader", "convert"),
     )
     assert set(config.sources.values()) == {"default"}
     assert config.data_path.name == "refdesk"
@@ -290,8 +291,8 @@ def test_all_problems_are_reported_at_once(tmp_path: Path) -> None:
         ("sever.port", 5, "sever.port: unknown key; did you mean server.port?"),
         ("cache.ttl.serach", 5, "cache.ttl.serach: unknown key; did you mean cache.ttl.search?"),
         ("cache.ttl.zzz", 5, "cache.ttl.zzz: unknown key; the keys here are list, rag, search"),
-        ("source", {}, f"source: {UNKNOWN_AT_THE_TOP}"),
-        ("sources", {}, f"sources: {UNKNOWN_AT_THE_TOP}"),
+        ("zzz", {}, f"zzz: {UNKNOWN_AT_THE_TOP}"),
+        ("sources", {}, "sources: unknown key; did you mean embedding.source?"),
         (
             "monitoring.prometheus.port",
             9090,
@@ -411,6 +412,12 @@ def test_a_largest_body_above_all_bodies_together_is_refused() -> None:
 def test_half_a_service_account_is_refused() -> None:
     (problem,) = problems(environ={"R2R_SERVICE_EMAIL": "a@example.com"})
     assert problem.endswith("set both or neither of r2r.email and r2r.password")
+
+
+@pytest.mark.parametrize(("source", "missing"), [("onnx", "model_path"), ("endpoint", "api_url")])
+def test_an_embedding_model_that_cannot_be_found_is_refused(source: str, missing: str) -> None:
+    (problem,) = problems(embedding__source=source)
+    assert f"set embedding.{missing}" in problem
 
 
 def test_sentry_without_an_address_is_refused() -> None:

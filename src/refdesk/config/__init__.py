@@ -8,6 +8,7 @@ from refdesk.config.kinds import MASK, Url
 from refdesk.config.loading import find, load
 from refdesk.config.models import (
     TOOLSETS,
+    AnswersConfig,
     ApiKey,
     AuthConfig,
     CacheConfig,
@@ -16,6 +17,7 @@ from refdesk.config.models import (
     Config,
     ConvertConfig,
     DownstreamConfig,
+    EmbeddingConfig,
     LoggingConfig,
     MonitoringConfig,
     ProjectsConfig,
@@ -34,6 +36,7 @@ __all__ = [
     "MASK",
     "SETTINGS",
     "TOOLSETS",
+    "AnswersConfig",
     "ApiKey",
     "AuthConfig",
     "CacheConfig",
@@ -42,6 +45,7 @@ __all__ = [
     "Config",
     "ConvertConfig",
     "DownstreamConfig",
+    "EmbeddingConfig",
     "LoggingConfig",
     "MonitoringConfig",
     "ProjectsConfig",

@@ -264,6 +264,42 @@ class ConvertConfig(Part):
     respect_robots: bool = Field(True, description="Whether a site's robots.txt is asked before a page is fetched.")
 
 
+class EmbeddingConfig(Part):
+    """The model that turns text into vectors, so that meaning finds what words do not."""
+
+    source: Annotated[Literal["builtin", "onnx", "endpoint", "none"], kinds.AnyCase] = Field(
+        "builtin",
+        description=(
+            "Where the model is: in Refdesk itself, in a folder (`onnx`), at an OpenAI-compatible address "
+            "(`endpoint`), or nowhere, which leaves full-text search."
+        ),
+    )
+    model_path: kinds.OptionalPath = Field(
+        None, description="The folder of an ONNX model: `model.onnx` and its `vocab.txt`."
+    )
+    api_url: kinds.OptionalWebUrl = Field(
+        None, description="The address of the embeddings API, up to and without `/embeddings`."
+    )
+    api_key: kinds.OptionalSecret = Field(None, description="The key for that API.")
+    api_model: str = Field("text-embedding-3-small", min_length=1, description="The model to ask that API for.")
+    workers: kinds.Whole = Field(2, ge=1, le=64, description="How many processes embed documents.")
+    timeout_seconds: kinds.Seconds = Field(30, description="How long that API may take for a request.")
+
+
+class AnswersConfig(Part):
+    """Who writes answers to questions; without a model, the sentences that answer are quoted."""
+
+    api_url: kinds.OptionalWebUrl = Field(
+        None, description="The address of an OpenAI-compatible API, up to and without `/chat/completions`."
+    )
+    api_key: kinds.OptionalSecret = Field(None, description="The key for that API.")
+    model: str = Field("gpt-5-mini", min_length=1, description="The model to ask that API for.")
+    timeout_seconds: kinds.Seconds = Field(30, description="How long that API may take for an answer.")
+    sampling: bool = Field(
+        True, description="Whether the client's own model is asked where it offers that and no API is set."
+    )
+
+
 class DownstreamConfig(Part):
     """How other MCP servers are talked to."""
 
@@ -282,7 +318,7 @@ class Config(Part):
         None, description="The folder that the data lives in; the platform's user data folder when not set."
     )
     toolsets: Annotated[tuple[Annotated[Toolset, kinds.AnyCase], ...], BeforeValidator(kinds.split_commas)] = Field(
-        ("docs", "reader", "convert"), description="The toolsets that are switched on."
+        ("docs", "r2r", "reader", "convert"), description="The toolsets that are switched on."
     )
     project: kinds.OptionalText = Field(
         None, description="The current project's name, for clients that do not announce a root."
@@ -297,6 +333,8 @@ class Config(Part):
     projects: ProjectsConfig = ProjectsConfig()
     reader: ReaderConfig = ReaderConfig()
     convert: ConvertConfig = ConvertConfig()
+    embedding: EmbeddingConfig = EmbeddingConfig()
+    answers: AnswersConfig = AnswersConfig()
     downstream: DownstreamConfig = DownstreamConfig()
     sources: Mapping[str, str] = Field(default_factory=dict, repr=False, exclude=True)
     config_file: Path | None = Field(None, repr=False, exclude=True)

@@ -70,6 +70,14 @@ def _a_service_account_is_whole(config: Config) -> Iterator[str]:
         yield "set both or neither of r2r.email and r2r.password"
 
 
+def _an_embedding_model_can_be_found(config: Config) -> Iterator[str]:
+    embedding = config.embedding
+    if embedding.source == "onnx" and embedding.model_path is None:
+        yield "onnx, but there is no folder to take the model from; set embedding.model_path"
+    if embedding.source == "endpoint" and embedding.api_url is None:
+        yield "endpoint, but there is no address to ask; set embedding.api_url"
+
+
 def _sentry_has_an_address(config: Config) -> Iterator[str]:
     if config.monitoring.sentry.enabled and config.monitoring.sentry.dsn is None:
         yield "true, but there is no address to report to; set SENTRY_DSN or monitoring.sentry.dsn"
@@ -82,5 +90,6 @@ RULES = (
     Rule(("auth.keys", "server.host"), _keys_are_hard_to_guess),
     Rule(("server.max_body_bytes", "server.max_inflight_body_bytes"), _a_body_fits_among_the_others),
     Rule(("r2r.email", "r2r.password"), _a_service_account_is_whole),
+    Rule(("embedding.source", "embedding.model_path", "embedding.api_url"), _an_embedding_model_can_be_found),
     Rule(("monitoring.sentry.enabled", "monitoring.sentry.dsn"), _sentry_has_an_address),
 )

@@ -6,9 +6,9 @@ from refdesk.config.models import Config
 from refdesk.errors import ConfigError
 
 NO_EFFECT_YET = (
-    "project",
     "r2r.",
-    "cache.",
+    "cache.type",
+    "cache.redis.",
     "circuit_breaker.",
     "monitoring.sentry.",
     "downstream.",
@@ -18,7 +18,7 @@ NO_EFFECT_YET = (
 REFUSED = frozenset({"r2r.api_url"})
 """Not without effect: a desk that is told to answer from R2R does not start."""
 
-TOOLSETS_WITH_TOOLS = ("docs", "reader", "convert")
+TOOLSETS_WITH_TOOLS = ("docs", "r2r", "reader", "convert")
 _THERE = ", ".join(TOOLSETS_WITH_TOOLS)
 
 
