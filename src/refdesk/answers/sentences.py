@@ -1,0 +1,175 @@
+"""Markdown to the pieces that can be quoted: sentences, table rows, code. Pure; every piece is a slice of the text.
+
+A row and a code block are quoted whole or not at all. A heading, a term above its definition and a table's head are
+quoted only together with what they stand above.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+Kind = Literal["sentence", "row", "code", "head", "lead"]
+"""`head`: the first rows of a table, up to the line below them. `lead`: a heading, or a term that is defined below."""
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A part of a text, from one position to another."""
+
+    start: int
+    end: int
+    kind: Kind
+    block: int
+    """The paragraph, list item, table or code block that it lies in, counted from 0."""
+    text: str
+    is_item: bool = False
+    """Whether it lies in an item of a list."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Block:
+    start: int
+    end: int
+    kind: Literal["text", "table", "code", "lead"]
+
+
+_FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
+_HEADING = re.compile(r" {0,3}#{1,6}\s")
+_TERM = re.compile(r"\s*(?:[-*+]\s+)?(\*\*|__)(?!\s).+?\1:?\s*")
+_ITEM = re.compile(r"\s*(?:[-*+]|\d{1,9}[.)])\s+\S")
+_DELIMITER = re.compile(r"\s*\|?(?:\s*:?-+:?\s*\|)+\s*(?::?-+:?)?\s*")
+_NOTICE = re.compile(r" {0,3}#{1,6}\s+(?:note|tip|hint|caution|warning|important|danger)\W*", re.IGNORECASE)
+_WHOLE_SPAN = re.compile(r"(`+)(?!`).*?(?<!`)\1(?!`)|\[[^\[\]]*\]\([^()\s]*\)", re.DOTALL)
+_NUMBERING = re.compile(r"[\W\d_]*(?:[A-Z]\.)?[\W\d_]*")
+_SENTENCE_END = re.compile(r"[.!?]+[\"'”’)\]*_`]*(?=\s+(?:[\"'“‘(\[*_<]*[^\Wa-z_]|[*_]*`))|[。！？]+[」』”’）]*")
+_ABBREVIATION = re.compile(
+    r"(?:^|[\s(])(?:e\.g|i\.e|etc|vs|cf|viz|approx|resp|fig|figs|sec|ch|no|nos|vol|pp?|ed|eds|al|dr|mr|mrs|ms|prof|"
+    r"st|jr|sr|inc|ltd|co|corp|[A-Z])\.$",
+    re.IGNORECASE,
+)
+_LINK = re.compile(r"!?\[[^\[\]]*\]\([^()\s]*\)")
+_LINK_TARGET = re.compile(r"(?<=\])\((?:<[^>\n]*>|[^()\s]*(?:\([^()\s]*\)[^()\s]*)*)(?:\s+\"[^\"\n]*\")?\)")
+_MARKS = re.compile(r"`{3,}\S*|[*`|\\]|(?m:^\s*(?:#{1,6}|>)\s)")
+
+
+def says_something(text: str) -> bool:
+    """Whether a piece is more than a link to where something is said."""
+    return bool(re.search(r"\w{2}", _LINK.sub("", text)))
+
+
+def readable(text: str) -> str:
+    """The text without what only a machine reads in it: where links lead, and the marks of Markdown."""
+    return _MARKS.sub("", _LINK_TARGET.sub("", text))
+
+
+def pieces(text: str) -> list[Piece]:
+    """All pieces in reading order."""
+    found: list[Piece] = []
+    for number, block in enumerate(_blocks(text)):
+        found += _pieces_of(text, block, number)
+    return found
+
+
+def _pieces_of(text: str, block: _Block, number: int) -> Iterator[Piece]:
+    match block.kind:
+        case "code" | "lead":
+            yield Piece(block.start, block.end, block.kind, number, text[block.start : block.end])
+        case "table":
+            yield from _rows(text, block, number)
+        case "text":
+            is_item = _ITEM.match(text, block.start) is not None
+            for start, end in _sentence_spans(text, block.start, block.end):
+                yield Piece(start, end, "sentence", number, text[start:end], is_item)
+
+
+def _blocks(text: str) -> Iterator[_Block]:
+    lines = list(_lines(text))
+    at = 0
+    while at < len(lines):
+        start, end = lines[at]
+        line = text[start:end]
+        if not line.strip():
+            at += 1
+            continue
+        stop, kind = _block_from(text, lines, at)
+        if kind is not None:
+            yield _Block(start + _indent(line), lines[stop - 1][1], kind)
+        at = stop
+
+
+def _lines(text: str) -> Iterator[tuple[int, int]]:
+    """Where each line begins and ends, without the line break and blanks before it."""
+    start = 0
+    for line in text.split("\n"):
+        yield start, start + len(line.rstrip())
+        start += len(line) + 1
+
+
+def _indent(line: str) -> int:
+    return len(line) - len(line.lstrip())
+
+
+def _block_from(
+    text: str, lines: Sequence[tuple[int, int]], at: int
+) -> tuple[int, Literal["text", "table", "code", "lead"] | None]:
+    """The line after a block that begins in this line, and what the block is.
+
+    It is None when it is not to be quoted: code without an end, the word that a box begins with.
+    """
+
+    def line(number: int) -> str:
+        return text[slice(*lines[number])]
+
+    first = line(at)
+    if fence := _FENCE.match(first):
+        closing = re.compile(rf" {{0,3}}{re.escape(fence[1][0])}{{{len(fence[1])},}}\s*")
+        end = next((number for number in range(at + 1, len(lines)) if closing.fullmatch(line(number))), None)
+        return (len(lines), None) if end is None else (end + 1, "code")
+    if _is_row(first):
+        return _while(lines, at, lambda number: _is_row(line(number))), "table"
+    if _HEADING.match(first):
+        return at + 1, None if _NOTICE.fullmatch(first) else "lead"
+    end = _while(lines, at, lambda number: _goes_on(line(number)))
+    return end, "lead" if end == at + 1 and _TERM.fullmatch(first) else "text"
+
+
+def _while(lines: Sequence[tuple[int, int]], at: int, goes_on: Callable[[int], bool]) -> int:
+    return next((number for number in range(at + 1, len(lines)) if not goes_on(number)), len(lines))
+
+
+def _is_row(line: str) -> bool:
+    return line.lstrip().startswith("|")
+
+
+def _goes_on(line: str) -> bool:
+    """Whether a line belongs to the paragraph or list item above it."""
+    opens = _FENCE.match(line) or _is_row(line) or _HEADING.match(line) or _ITEM.match(line)
+    return bool(line.strip()) and not opens
+
+
+def _rows(text: str, table: _Block, number: int) -> Iterator[Piece]:
+    rows = [(table.start + start, table.start + end) for start, end in _lines(text[table.start : table.end])]
+    below_head = 2 if len(rows) > 1 and _DELIMITER.fullmatch(text[slice(*rows[1])]) else 0
+    if below_head:
+        yield Piece(rows[0][0], rows[1][1], "head", number, text[rows[0][0] : rows[1][1]])
+    for start, end in rows[below_head:]:
+        yield Piece(start, end, "row", number, text[start:end])
+
+
+def _sentence_spans(text: str, start: int, end: int) -> Iterator[tuple[int, int]]:
+    """The sentences of a paragraph; no full stop in inline code or a link, of an abbreviation or a number ends one."""
+    whole = [span.span() for span in _WHOLE_SPAN.finditer(text, start, end)]
+    for mark in _SENTENCE_END.finditer(text, start, end):
+        if any(begin < mark.start() < stop - 1 for begin, stop in whole):
+            continue
+        if mark[0] == "." and _ABBREVIATION.search(text, max(start, mark.start() - 8), mark.end()):
+            continue
+        if _NUMBERING.fullmatch(text, start, mark.end()):
+            continue
+        yield start, mark.end()
+        start = mark.end() + _indent(text[mark.end() : end])
+    if start < end:
+        yield start, end

@@ -1,0 +1,224 @@
+"""The endpoint for answers: what it is sent, what is made of its answers, and every way in which it fails."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from refdesk.answers.chat import REASONING_TOKENS, Chat, WriterFailed, WriterMisconfigured, open_chat
+from refdesk.answers.prompt import Prompt
+from refdesk.answers.question import Question
+from refdesk.config import AnswersConfig
+from tests.answers.endpoint import Endpoint, Script, answer, events, failure, running_endpoint, streamed
+
+pytestmark = pytest.mark.anyio
+
+KEY = "sk-very-secret"
+PROMPT = Prompt("the rules", "the passages")
+QUESTION = Question("Which port?", max_tokens=70, temperature=0.3)
+
+
+def settings(url: str | None, **given: Any) -> AnswersConfig:
+    return AnswersConfig.model_validate({"api_url": url, "api_key": KEY, "model": "stub", **given})
+
+
+@asynccontextmanager
+async def chat_with(*answers: bytes | Script, **given: Any) -> AsyncIterator[tuple[Chat, Endpoint]]:
+    async with running_endpoint(*answers) as endpoint, open_chat(settings(endpoint.url, **given)) as chat:
+        assert chat is not None
+        yield chat, endpoint
+
+
+async def failing(*answers: bytes | Script, **given: Any) -> WriterFailed:
+    """The error that such an answer ends in."""
+    async with chat_with(*answers, **given) as (chat, _):
+        with pytest.raises(WriterFailed) as caught:
+            await chat.write(QUESTION, PROMPT)
+    assert KEY not in str(caught.value.data)
+    return caught.value
+
+
+async def test_without_an_address_there_is_no_endpoint() -> None:
+    async with open_chat(settings(None)) as chat:
+        assert chat is None
+
+
+async def test_a_streamed_answer_arrives_with_the_models_name() -> None:
+    async with chat_with(streamed("It is ", "5432 [1].")) as (chat, endpoint):
+        assert await chat.write(QUESTION, PROMPT) == ("It is 5432 [1].", "stub-1")
+    assert endpoint.heads[0].startswith("POST /v1/chat/completions HTTP/1.1\r\n")
+    assert f"authorization: bearer {KEY}" in endpoint.heads[0].lower()
+    assert endpoint.bodies[0] == {
+        "model": "stub",
+        "messages": [{"role": "system", "content": "the rules"}, {"role": "user", "content": "the passages"}],
+        "stream": True,
+        "temperature": 0.3,
+        "max_tokens": 70,
+    }
+
+
+async def test_the_model_that_the_caller_wants_is_asked_for() -> None:
+    async with chat_with(streamed("Yes [1].", model="")) as (chat, endpoint):
+        assert await chat.write(Question("?", model="other"), PROMPT) == ("Yes [1].", "other")
+    assert endpoint.bodies[0]["model"] == "other"
+
+
+async def test_an_endpoint_that_does_not_stream_is_understood() -> None:
+    body = json.dumps({"choices": [{"message": {"content": "Yes [1]."}, "finish_reason": "stop"}]}).encode()
+    async with chat_with(answer(body, content_type="application/json")) as (chat, _):
+        assert await chat.write(QUESTION, PROMPT) == ("Yes [1].", "stub")
+
+
+async def test_thoughts_are_no_part_of_the_answer() -> None:
+    async with chat_with(streamed("<think>\nmaybe [7]", "</think>\n\nYes [1].")) as (chat, _):
+        assert (await chat.write(QUESTION, PROMPT))[0] == "Yes [1]."
+
+
+async def test_a_model_that_knows_other_parameters_is_asked_again_without_and_then_always_so() -> None:
+    refused = [
+        failure("400 Bad Request", {"param": "max_tokens", "message": "use max_completion_tokens"}),
+        failure("400 Bad Request", {"message": "Unsupported value: 'temperature' does not support 0.3"}),
+    ]
+    async with chat_with(*refused, streamed("Yes [1].")) as (chat, endpoint):
+        await chat.write(QUESTION, PROMPT)
+        await chat.write(QUESTION, PROMPT)
+    sent = [{"max_tokens", "temperature", "max_completion_tokens"} & body.keys() for body in endpoint.bodies]
+    assert sent == [
+        {"max_tokens", "temperature"},
+        {"max_completion_tokens", "temperature"},
+        {"max_completion_tokens"},
+        {"max_completion_tokens"},
+    ]
+    assert endpoint.bodies[-1]["max_completion_tokens"] == 70 + REASONING_TOKENS
+
+
+async def test_a_parameter_that_is_refused_for_ever_is_not_dropped_for_ever() -> None:
+    error = await failing(failure("400 Bad Request", {"param": "max_tokens", "message": "no"}))
+    assert isinstance(error, WriterMisconfigured)
+
+
+@pytest.mark.parametrize("status", ["401 Unauthorized", "403 Forbidden"])
+async def test_a_refused_key_names_the_setting_and_not_the_key(status: str) -> None:
+    error = await failing(failure(status, {"message": f"Incorrect API key provided: {KEY}"}))
+    assert isinstance(error, WriterMisconfigured)
+    assert "answers.api_key" in str(error)
+    assert not error.retryable
+
+
+async def test_an_unknown_model_names_the_settings() -> None:
+    error = await failing(failure("404 Not Found", {"message": f"no model 'stub' for {KEY}"}))
+    assert "answers.model" in str(error)
+    assert "no model 'stub' for ********" in str(error)
+    assert not error.retryable
+
+
+async def test_a_redirect_is_not_followed_with_the_key() -> None:
+    async with chat_with(failure("307 Temporary Redirect", location="http://127.0.0.1:9/v1")) as (chat, endpoint):
+        with pytest.raises(WriterMisconfigured, match=r"answers\.api_url"):
+            await chat.write(QUESTION, PROMPT)
+    assert len(endpoint.heads) == 1
+
+
+@pytest.mark.parametrize(("status", "header", "patience"), [
+    ("429 Too Many Requests", "7", 7.0),
+    ("503 Service Unavailable", "0.5", 0.5),
+    ("429 Too Many Requests", "999999999", 3600.0),
+    ("500 Internal Server Error", "tomorrow", None),
+])  # fmt: skip
+async def test_a_busy_endpoint_can_be_asked_again_when_it_says(
+    status: str, header: str, patience: float | None
+) -> None:
+    error = await failing(failure(status, retry_after=header))
+    assert (error.retryable, error.retry_after) == (True, patience)
+
+
+@pytest.mark.parametrize("body", [
+    answer(b"<html>busy</html>", content_type="text/html"),
+    answer(b"data: {oops\n\n", content_type="text/event-stream"),
+    answer(b"{}", content_type="application/json"),
+    answer(b"", content_type="text/event-stream"),
+    streamed(""),
+    streamed(" ", finish="length"),
+    streamed("half of", finish=None, done=False),
+    failure("500 Internal Server Error").replace(b"{", b"["),
+])  # fmt: skip
+async def test_an_answer_that_is_none_is_an_error_that_can_be_tried_again(body: bytes) -> None:
+    assert (await failing(body)).retryable
+
+
+async def test_a_model_that_spent_its_tokens_on_thoughts_says_what_to_raise() -> None:
+    assert "max_tokens" in str(await failing(streamed("<think>hm</think>", finish="length")))
+
+
+async def test_a_connection_that_breaks_in_the_middle_is_an_error() -> None:
+    async def cut(writer: asyncio.StreamWriter) -> None:
+        writer.write(answer(events("half of", finish=None, done=False), content_type="text/event-stream")[:-20])
+        await writer.drain()
+
+    assert "broke off" in str(await failing(cut))
+
+
+async def test_an_endpoint_that_does_not_begin_is_given_up() -> None:
+    async def silent(writer: asyncio.StreamWriter) -> None:
+        await asyncio.Event().wait()
+
+    error = await failing(silent, timeout_seconds=0.05)
+    assert "longer than 0.05 seconds" in str(error)
+    assert error.retryable
+
+
+async def test_an_endpoint_that_drips_is_given_up_when_its_time_is_over() -> None:
+    async def dripping(writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n")
+        while True:
+            writer.write(b": wait\n")
+            await writer.drain()
+            await asyncio.sleep(0.005)
+
+    assert "longer than" in str(await failing(dripping, timeout_seconds=0.1))
+
+
+async def test_an_answer_without_end_is_cut() -> None:
+    async def endless(writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n")
+        while True:
+            writer.write(events("more " * 5000, finish=None, done=False))
+            await writer.drain()
+
+    assert "larger than" in str(await failing(endless))
+
+
+async def test_an_error_with_a_huge_body_is_still_told_by_its_status() -> None:
+    error = await failing(answer(b"x" * 1_000_000, "500 Internal Server Error"))
+    assert "(500)" in str(error)
+
+
+async def test_an_endpoint_that_is_not_there_names_the_setting() -> None:
+    async with running_endpoint() as endpoint:
+        url = endpoint.url
+    async with open_chat(settings(url)) as chat:
+        assert chat is not None
+        with pytest.raises(WriterFailed, match=r"answers\.api_url"):
+            await chat.write(QUESTION, PROMPT)
+
+
+async def test_neither_key_nor_password_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    async with running_endpoint(streamed("Yes [1].")) as endpoint:
+        address = endpoint.url.replace("http://", "http://me:pass-secret@")
+        async with open_chat(settings(address, api_key=None)) as chat:
+            assert chat is not None
+            await chat.write(QUESTION, PROMPT)
+        async with open_chat(settings(endpoint.url)) as chat:
+            assert chat is not None
+            await chat.write(QUESTION, PROMPT)
+    assert "authorization: basic" in endpoint.heads[0].lower()
+    assert KEY in endpoint.heads[1]
+    assert "pass-secret" not in caplog.text
+    assert KEY not in caplog.text
