@@ -8,7 +8,8 @@
     │                                 CannotFetch · CannotConvert · ClientCannot
     ├─ Refused                        policy said no: Unauthenticated · Forbidden · RateLimited · Overloaded ·
     │                                 DeadlineExceeded
-    ├─ DependencyError                something behind us: EngineError · StorageError · BreakerOpen
+    ├─ DependencyError                something behind us: EngineError · StorageError · WriterFailed ·
+    │                                 WriterMisconfigured · BreakerOpen
     ├─ InternalError                  what nobody foresaw
     └─ ConfigError                    start-up only; holds every problem at once
 
@@ -227,6 +228,16 @@ class EngineError(DependencyError):
 
 class StorageError(DependencyError):
     """The disk that the data lives on is full or cannot be written."""
+
+
+class WriterFailed(DependencyError):
+    """The model that writes answers failed, or gave none that can be used."""
+
+
+class WriterMisconfigured(WriterFailed):
+    """The endpoint for answers refuses what is set for it; asking again changes nothing."""
+
+    retryable = False
 
 
 class BreakerOpen(DependencyError):

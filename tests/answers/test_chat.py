@@ -11,10 +11,11 @@ from typing import Any
 
 import pytest
 
-from refdesk.answers.chat import REASONING_TOKENS, Chat, WriterFailed, WriterMisconfigured, open_chat
+from refdesk.answers.chat import REASONING_TOKENS, Chat, open_chat
 from refdesk.answers.prompt import Prompt
 from refdesk.answers.question import Question
 from refdesk.config import AnswersConfig
+from refdesk.errors import WriterFailed, WriterMisconfigured
 from tests.answers.endpoint import Endpoint, Script, answer, events, failure, running_endpoint, streamed
 
 pytestmark = pytest.mark.anyio

@@ -10,10 +10,9 @@ from typing import Any
 import pytest
 
 from refdesk.answers import Answers, Question, open_answers
-from refdesk.answers.chat import WriterFailed
 from refdesk.calls import SILENT, Client, InputRequired, SilentClient
 from refdesk.config import AnswersConfig
-from refdesk.errors import ClientCannot, MissingCapability
+from refdesk.errors import ClientCannot, MissingCapability, WriterFailed
 from tests.answers.endpoint import Endpoint, failure, running_endpoint, streamed
 from tests.answers.made import BACKUP, FORMATS, PORT
 

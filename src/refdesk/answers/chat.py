@@ -19,7 +19,7 @@ from refdesk.answers.prompt import Prompt
 from refdesk.answers.question import Question
 from refdesk.answers.stream import Completion, Malformed
 from refdesk.config import AnswersConfig
-from refdesk.errors import DependencyError
+from refdesk.errors import WriterFailed, WriterMisconfigured
 from refdesk.version import __version__
 
 CONNECT_SECONDS = 5.0
@@ -42,16 +42,6 @@ REASONING_TOKENS = 2048
 
 _THOUGHTS = re.compile(r"\A\s*<think>.*?</think>\s*", re.DOTALL)
 _BUSY = frozenset((408, 409, 425, 429))
-
-
-class WriterFailed(DependencyError):
-    """The model that writes answers failed, or gave none that can be used."""
-
-
-class WriterMisconfigured(WriterFailed):
-    """The endpoint for answers refuses what is set for it; asking again changes nothing."""
-
-    retryable = False
 
 
 @asynccontextmanager
