@@ -11,20 +11,100 @@ from typing import Any
 
 from refdesk.app import Desk, open_desk
 from refdesk.calls import LOCAL, Answer, Call
+from refdesk.cli.found import found_in, shown
 from refdesk.cli.settings import load_settings
+from refdesk.cli.terminal import Ink, ink_for, printable
 from refdesk.config import Config
 from refdesk.errors import InvalidArguments, Problem, UnknownTool
+
+EVERYTHING = "all"
+"""Who types a command means all there is, not the project of some client."""
+
+USUAL_RESULTS = 5
+"""As many as fit on a screen."""
+
+MOST_OF_DOCUMENTATION = 20
+"""Results that `search_documentation` gives at most."""
 
 
 def search(arguments: Namespace) -> int:
     """`refdesk search`."""
+    query = " ".join(arguments.query)
+    tool, wanted = _search_asked(query, arguments)
+    answer = asyncio.run(_call(load_settings(arguments), tool, wanted))
+    if answer.is_error or arguments.json:
+        return print_answer(answer, arguments.json)
+    found = found_in(answer)
+    ink = ink_for(sys.stdout)
+    passages = (shown(number, one, query, ink) for number, one in enumerate(found, 1))
+    print("\n\n".join(passages) if found else printable(answer.text))
+    return 0
+
+
+def ask(arguments: Namespace) -> int:
+    """`refdesk ask`."""
     given = {
-        "query": " ".join(arguments.query),
-        "max_results": arguments.max_results,
-        "doc_type": arguments.doc_type,
+        "question": " ".join(arguments.question),
+        "collection_id": arguments.collection or EVERYTHING,
+        "model": arguments.model,
+        "max_tokens": arguments.max_tokens,
     }
-    wanted = {name: value for name, value in given.items() if value is not None}
-    return print_answer(asyncio.run(_call(load_settings(arguments), "search_documentation", wanted)), arguments.json)
+    answer = asyncio.run(_call(load_settings(arguments), "r2r_rag_query", _given(given)))
+    if answer.is_error or arguments.json:
+        return print_answer(answer, arguments.json)
+    print(_answered(answer.structured, ink_for(sys.stdout)))
+    return 0
+
+
+def _search_asked(query: str, arguments: Namespace) -> tuple[str, dict[str, Any]]:
+    """The documentation is searched unless it is asked for what only the knowledge base can do."""
+    if not _is_special(arguments):
+        given = {"query": query, "max_results": arguments.limit, "doc_type": arguments.doc_type}
+        return "search_documentation", _given(given)
+    given = {
+        "query": query,
+        "collection_id": arguments.collection or EVERYTHING,
+        "filters": _filters(arguments.filter),
+        "search_mode": arguments.mode,
+        "limit": arguments.limit or USUAL_RESULTS,
+    }
+    return "r2r_search", _given(given)
+
+
+def _is_special(arguments: Namespace) -> bool:
+    many = (arguments.limit or 0) > MOST_OF_DOCUMENTATION
+    asked = (arguments.collection, arguments.filter, arguments.mode)
+    if arguments.doc_type is not None and any(asked):
+        raise InvalidArguments([Problem("--doc-type", "not with --collection, --filter or --mode; use --collection")])
+    return many or any(asked)
+
+
+def _given(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in arguments.items() if value is not None}
+
+
+def _filters(text: str | None) -> dict[str, Any] | None:
+    if text is None:
+        return None
+    try:
+        filters = json.loads(text)
+    except ValueError as error:
+        raise InvalidArguments([Problem("--filter", f"must be JSON: {error}")]) from None
+    if not isinstance(filters, dict):
+        raise InvalidArguments([Problem("--filter", 'must be an object such as {"metadata.team": {"$eq": "billing"}}')])
+    return filters
+
+
+def _answered(answered: Mapping[str, Any], ink: Ink) -> str:
+    """The answer, and below it what the numbers in it stand for."""
+    parts = [printable(answered["answer"].strip())]
+    if answered["sources"]:
+        parts.append("\n".join([ink.bold("Sources"), *(_cited(source, ink) for source in answered["sources"])]))
+    return "\n\n".join(parts)
+
+
+def _cited(source: Mapping[str, Any], ink: Ink) -> str:
+    return f"[{source['citation']}] {printable(source['document'])}  {ink.faint(printable(source['chunk_id']))}"
 
 
 def call(arguments: Namespace) -> int:
@@ -110,5 +190,5 @@ def print_answer(answer: Answer, as_json: bool) -> int:
     if as_json:
         print(json.dumps(answer.result, indent=2, ensure_ascii=False))
     else:
-        print(answer.text, file=sys.stderr if answer.is_error else sys.stdout)
+        print(printable(answer.text), file=sys.stderr if answer.is_error else sys.stdout)
     return 1 if answer.is_error else 0

@@ -14,9 +14,10 @@ from pathlib import Path, PurePath
 from typing import Any
 from urllib.parse import urlsplit
 
-from refdesk.cli.inputs import files_under, is_url, opened, page_range
+from refdesk.cli.inputs import Failure, documents_under, is_url, opened, page_range
 from refdesk.cli.progress import ProgressBar
 from refdesk.cli.settings import load_settings
+from refdesk.cli.terminal import say
 from refdesk.config import Config
 from refdesk.documents.conversions import Conversions, Export, Wanted, open_conversions
 from refdesk.errors import CannotOpen, ToolFailure
@@ -36,11 +37,14 @@ class Task:
 def convert(arguments: Namespace) -> int:
     """`refdesk convert`."""
     config = load_settings(arguments)
-    tasks = list(_tasks(arguments))
-    if not tasks:
+    found = [one for source in arguments.sources for one in _found(source)]
+    failures = [one for one in found if isinstance(one, Failure)]
+    tasks = list(_tasks(arguments, [one for one in found if not isinstance(one, Failure)]))
+    if not found:
         raise CannotOpen("There is no document in what was named.")
     wanted = Wanted(page_range(arguments.pages))
-    results = asyncio.run(_convert_all(config, tasks, arguments.to, wanted))
+    results = [_told(failure) for failure in failures]
+    results += asyncio.run(_convert_all(config, tasks, arguments.to, wanted))
     if arguments.json:
         print(json.dumps(results, indent=2, ensure_ascii=False))
     else:
@@ -48,9 +52,13 @@ def convert(arguments: Namespace) -> int:
     return 1 if any("error" in result for result in results) else 0
 
 
-def _tasks(arguments: Namespace) -> Iterator[Task]:
+def _told(failure: Failure) -> dict[str, Any]:
+    say(f"{failure.name}: {failure.cause}")
+    return {"source": failure.name, "error": failure.cause}
+
+
+def _tasks(arguments: Namespace, found: Sequence[tuple[str, PurePath]]) -> Iterator[Task]:
     """What there is to do; several things need a folder to go to."""
-    found = [pair for source in arguments.sources for pair in _found(source)]
     output = Path(arguments.output) if arguments.output else None
     is_folder = len(found) > 1 or (output is not None and output.is_dir()) or any(map(os.path.isdir, arguments.sources))
     if not is_folder:
@@ -63,13 +71,15 @@ def _tasks(arguments: Namespace) -> Iterator[Task]:
     yield from _into_folder(found, output, SUFFIX[arguments.to])
 
 
-def _found(source: str) -> Iterator[tuple[str, PurePath]]:
-    """Each document that a source stands for, with its path below what was named."""
+def _found(source: str) -> Iterator[tuple[str, PurePath] | Failure]:
+    """Each document that a source stands for, with its path below what was named; or what cannot be looked at."""
     if is_url(source):
         parts = urlsplit(source)
         yield source, PurePath(PurePath(parts.path).name or parts.netloc)
     elif os.path.isdir(source):
-        yield from ((str(path), path.relative_to(source)) for path in files_under(Path(source)))
+        found, left_out = documents_under(Path(source))
+        yield from ((str(one.path), PurePath(one.relative)) for one in found)
+        yield from (Failure(os.path.join(source, one.relative), one.reason) for one in left_out)
     else:
         yield source, PurePath(PurePath(source).name)
 

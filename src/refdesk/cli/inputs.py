@@ -4,18 +4,27 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 from refdesk.documents.conversions import File
-from refdesk.documents.convert.formats import FORMATS
 from refdesk.documents.convert.source import PageRange
 from refdesk.documents.file_names import clean_name
+from refdesk.documents.folders import FoundFile, LeftOut, walk
 from refdesk.errors import CannotOpen, InvalidArguments, Problem
 
-SUFFIXES = frozenset(suffix for format in FORMATS.values() for suffix in format.suffixes)
-"""Files that are taken from a folder; a file that is named itself is taken whatever its name."""
+MAX_FILES = 1_000_000
+"""Of one folder; more than that is a disk that was named by mistake."""
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Something that was named and cannot be had, and why."""
+
+    name: str
+    cause: str
 
 
 def is_url(text: str) -> bool:
@@ -23,14 +32,10 @@ def is_url(text: str) -> bool:
     return re.match(r"https?://", text, re.IGNORECASE) is not None
 
 
-def files_under(folder: Path) -> Iterator[Path]:
-    """The documents in a folder and those below it, in order; hidden ones are left alone."""
-    for place, folders, names in os.walk(folder):
-        folders[:] = sorted(name for name in folders if not name.startswith("."))
-        for name in sorted(names):
-            path = Path(place, name)
-            if path.suffix.lower() in SUFFIXES and not name.startswith(".") and path.is_file():
-                yield path
+def documents_under(folder: Path, ignore: Sequence[str] = ()) -> tuple[list[FoundFile], list[LeftOut]]:
+    """The documents in a folder and those below it, in order, and what could not be looked at."""
+    found = list(walk(folder, ignore=ignore, max_files=MAX_FILES))
+    return [one for one in found if isinstance(one, FoundFile)], [one for one in found if isinstance(one, LeftOut)]
 
 
 @contextmanager

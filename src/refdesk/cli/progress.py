@@ -41,6 +41,11 @@ class ProgressBar:
         self._done += 1
         self._draw(name)
 
+    def report(self, done: int, share: float, doing: str) -> None:
+        """All of it at once, for who counts on their own: how many are done, and the share of all work that is."""
+        self._done = done
+        self._show(share, doing)
+
     def clear(self) -> None:
         """Leave the line as it was found."""
         if self._shown:
@@ -48,10 +53,12 @@ class ProgressBar:
             self._stream.flush()
 
     def _draw(self, words: str) -> None:
+        self._show((self._done + sum(self._parts.values())) / max(self._total, 1), words)
+
+    def _show(self, share: float, words: str) -> None:
         if not self._shown:
             return
-        share = (self._done + sum(self._parts.values())) / max(self._total, 1)
-        filled = round(BAR * share)
+        filled = round(BAR * min(max(share, 0.0), 1.0))
         line = f"[{'#' * filled}{'.' * (BAR - filled)}] {self._done}/{self._total} {words}"
         width = shutil.get_terminal_size().columns - 1
         self._stream.write("\r\x1b[K" + "".join(c for c in line if c.isprintable())[:width])

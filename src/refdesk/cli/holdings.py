@@ -1,0 +1,214 @@
+"""What the desk holds: `refdesk documents`, `refdesk collections`, and `refdesk reindex`, which builds indexes anew."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from argparse import Namespace
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from typing import Any
+
+from refdesk.app import open_desk
+from refdesk.calls import LOCAL
+from refdesk.cli.settings import load_settings
+from refdesk.cli.terminal import ink_for, printable, say
+from refdesk.config import Config
+from refdesk.engines.port import UNDER_WAY, CollectionInfo, DocumentStatus, Engine, Listing, Status
+from refdesk.errors import InvalidArguments, Problem
+from refdesk.problems import nearest_name
+
+PAGE = 1000
+"""Documents that are listed at a time."""
+
+STATUSES: Mapping[str, tuple[Status, ...]] = {
+    "all": (),
+    "pending": UNDER_WAY,
+    "success": ("success",),
+    "failed": ("failed",),
+}
+"""What people and tools call them, and what the engine does."""
+
+
+def documents(arguments: Namespace) -> int:
+    """`refdesk documents`."""
+    config = load_settings(arguments)
+    if arguments.action == "remove":
+        return asyncio.run(_remove_documents(config, _required(arguments.ids, "ID"), arguments.json))
+    if arguments.ids:
+        raise InvalidArguments([Problem("ID", "only `refdesk documents remove` takes ids")])
+    return asyncio.run(_list_documents(config, arguments))
+
+
+def collections(arguments: Namespace) -> int:
+    """`refdesk collections`."""
+    config = load_settings(arguments)
+    if arguments.action == "create":
+        return asyncio.run(_create_collections(config, _required(arguments.names, "NAME"), arguments))
+    if arguments.action == "remove":
+        return asyncio.run(_remove_collections(config, _required(arguments.names, "NAME"), arguments.json))
+    if arguments.names:
+        raise InvalidArguments([Problem("NAME", "only `create` and `remove` take names")])
+    return asyncio.run(_list_collections(config, arguments.json))
+
+
+def reindex(arguments: Namespace) -> int:
+    """`refdesk reindex`."""
+    count = asyncio.run(_reindex(load_settings(arguments)))
+    print(json.dumps({"documents": count}) if arguments.json else f"The indexes of {count:,} documents are made anew.")
+    return 0
+
+
+async def _reindex(config: Config) -> int:
+    """Until it is done; how many documents the indexes hold. Searches go on meanwhile."""
+    async with open_desk(config) as desk:
+        count = sum(one.documents for one in await desk.engine.collections(LOCAL.tenant) if not one.shared)
+        if sys.stderr.isatty():
+            say(f"making the indexes of {count:,} documents anew")
+        await desk.engine.reindex(LOCAL.tenant)
+    return count
+
+
+def _required(words: Sequence[str], argument: str) -> Sequence[str]:
+    if not words:
+        raise InvalidArguments([Problem(argument, "is required")])
+    return words
+
+
+async def _list_documents(config: Config, arguments: Namespace) -> int:
+    async with open_desk(config) as desk:
+        collection = arguments.collection and (await _collection(desk.engine, arguments.collection)).id
+        found = [one async for one in _documents(desk.engine, collection, STATUSES[arguments.status])]
+    if arguments.json:
+        print(json.dumps([_document_facts(one) for one in found], indent=2, ensure_ascii=False))
+    else:
+        _print_documents(found)
+    return 0
+
+
+async def _documents(
+    engine: Engine, collection: str | None, statuses: tuple[Status, ...]
+) -> AsyncIterator[DocumentStatus]:
+    offset = 0
+    while True:
+        page, total = await engine.documents(LOCAL.tenant, Listing(collection, statuses, offset, PAGE))
+        for one in page:
+            yield one
+        offset += len(page)
+        if not page or offset >= total:
+            return
+
+
+async def _collection(engine: Engine, name: str) -> CollectionInfo:
+    """One that is there, by its id or its name."""
+    there = await engine.collections(LOCAL.tenant)
+    found = next((one for one in there if name in (one.id, one.name)), None)
+    if found is None:
+        nearest = nearest_name(name, [one.id for one in there])
+        hint = f"did you mean {nearest!r}?" if nearest else "`refdesk collections` lists them"
+        raise InvalidArguments([Problem(name, f"there is no such collection; {hint}")])
+    return found
+
+
+async def _remove_documents(config: Config, ids: Sequence[str], as_json: bool) -> int:
+    async with open_desk(config) as desk:
+        return _tell_removed({id: await desk.engine.delete(LOCAL.tenant, id) for id in ids}, "document", as_json)
+
+
+async def _remove_collections(config: Config, names: Sequence[str], as_json: bool) -> int:
+    async with open_desk(config) as desk:
+        ids = [(await _collection(desk.engine, name)).id for name in names]
+        removed = {id: await desk.engine.delete_collection(LOCAL.tenant, id) for id in ids}
+        return _tell_removed(removed, "collection", as_json)
+
+
+def _tell_removed(removed: Mapping[str, bool], what: str, as_json: bool) -> int:
+    missing = [id for id, was_there in removed.items() if not was_there]
+    for id in missing:
+        say(f"there is no {what} {id!r} of yours")
+    if as_json:
+        print(json.dumps({"removed": [id for id in removed if removed[id]], "missing": missing}, ensure_ascii=False))
+    else:
+        print(f"{len(removed) - len(missing):,} removed")
+    return 1 if missing else 0
+
+
+async def _create_collections(config: Config, names: Sequence[str], arguments: Namespace) -> int:
+    async with open_desk(config) as desk:
+        made = [
+            await desk.engine.create_collection(
+                LOCAL.tenant, name, description=arguments.description, version=arguments.version
+            )
+            for name in names
+        ]
+    _print_collections(made, arguments.json)
+    return 0
+
+
+async def _list_collections(config: Config, as_json: bool) -> int:
+    async with open_desk(config) as desk:
+        found = await desk.engine.collections(LOCAL.tenant)
+    _print_collections(found, as_json)
+    return 0
+
+
+def _print_collections(found: Sequence[CollectionInfo], as_json: bool) -> None:
+    if as_json:
+        print(json.dumps([_collection_facts(one) for one in found], indent=2, ensure_ascii=False))
+        return
+    rows = [
+        (one.id, f"{one.documents:,}", one.version, f"{one.updated_at:%Y-%m-%d %H:%M}", one.description or one.name)
+        for one in found
+    ]
+    _print_table(("ID", "DOCUMENTS", "VERSION", "UPDATED", "DESCRIPTION"), rows)
+
+
+def _print_documents(found: Sequence[DocumentStatus]) -> None:
+    rows = [(_state(one), f"{one.size_bytes:,}", one.id, one.error or one.title) for one in found]
+    _print_table(("STATUS", "BYTES", "ID", "TITLE"), rows)
+
+
+def _state(one: DocumentStatus) -> str:
+    return f"{one.status} {one.progress:.0%}" if one.status in UNDER_WAY else one.status
+
+
+def _print_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    """Columns, as wide as what is in them; the last one takes what it needs."""
+    table = [head, *(tuple(" ".join(printable(cell).split()) for cell in row) for row in rows)]
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)][:-1]
+    ink = ink_for(sys.stdout)
+    for number, row in enumerate(table):
+        cells = [f"{cell:<{width}}" for cell, width in zip(row, widths, strict=False)]
+        line = "  ".join([*cells, row[-1]]).rstrip()
+        print(ink.bold(line) if number == 0 else line)
+
+
+def _document_facts(one: DocumentStatus) -> dict[str, Any]:
+    return {
+        "document_id": one.id,
+        "collection_id": one.collection,
+        "title": one.title,
+        "ingestion_status": one.status,
+        "progress": round(one.progress, 4),
+        "chunks": one.chunks,
+        "embedded": one.embedded,
+        "size_bytes": one.size_bytes,
+        "source": one.source,
+        "metadata": dict(one.metadata),
+        "created_at": one.created_at.isoformat(),
+        "updated_at": one.updated_at.isoformat(),
+        **({"error": one.error} if one.error else {}),
+    }
+
+
+def _collection_facts(one: CollectionInfo) -> dict[str, Any]:
+    return {
+        "collection_id": one.id,
+        "name": one.name,
+        "description": one.description,
+        "document_count": one.documents,
+        "version": one.version,
+        "shared": one.shared,
+        "created_at": one.created_at.isoformat(),
+        "updated_at": one.updated_at.isoformat(),
+    }

@@ -1,0 +1,75 @@
+"""What a terminal shows: strangers' text without what would command it, and words that stand out."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TextIO
+
+BOLD, FAINT, PLAIN = "\x1b[1m", "\x1b[2m", "\x1b[0m"
+
+SHORTEST_WORD = 3
+"""Letters of a word that is looked for with its endings; a shorter one stands in half of all words."""
+
+COMMON_WORDS = frozenset(
+    "a about an and any are as at be by can do does for from has have how i if in into is it its me my no not of on or "
+    "our so than that the their them then there these they this to was we what when where which who why will with you "
+    "your".split()
+)
+"""Not made bold: they would cover the page."""
+
+_COMMANDS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+"""Control characters, and those that turn the direction of what follows."""
+
+_ENDING = re.compile(r"(?:ies|ing|ions?|ed|es|e|s|y)$")
+
+
+@dataclass(frozen=True, slots=True)
+class Ink:
+    """Bold and faint, where the output is a terminal; otherwise nothing."""
+
+    coloured: bool
+
+    def bold(self, text: str) -> str:
+        """Text that stands out."""
+        return f"{BOLD}{text}{PLAIN}" if self.coloured and text else text
+
+    def faint(self, text: str) -> str:
+        """Text that stands back."""
+        return f"{FAINT}{text}{PLAIN}" if self.coloured and text else text
+
+    def highlighted(self, text: str, query: str) -> str:
+        """The text with the words of the query in bold, whatever their endings."""
+        pattern = words_of(query) if self.coloured else None
+        return pattern.sub(lambda word: self.bold(word[0]), text) if pattern else text
+
+
+def ink_for(stream: TextIO, environ: Mapping[str, str] | None = None) -> Ink:
+    """What this output can show; NO_COLOR and a dumb terminal are honoured."""
+    environ = os.environ if environ is None else environ
+    return Ink(stream.isatty() and not environ.get("NO_COLOR") and environ.get("TERM") != "dumb")
+
+
+def words_of(query: str) -> re.Pattern[str] | None:
+    """A pattern that matches the query's words and their other forms; None when it has none that tell."""
+    words = dict.fromkeys(re.findall(r"\w+", query.casefold()))
+    stems = [_stem(word) for word in words if word not in COMMON_WORDS]
+    return re.compile(rf"\b(?:{'|'.join(stems)})", re.IGNORECASE) if stems else None
+
+
+def printable(text: str) -> str:
+    """The text without what would command a terminal; lines and tabs stay."""
+    return _COMMANDS.sub("", text)
+
+
+def say(text: str) -> None:
+    """Tell the person, beside what the command prints."""
+    print(f"refdesk: {printable(text)}", file=sys.stderr)
+
+
+def _stem(word: str) -> str:
+    stem = _ENDING.sub("", word)
+    return rf"{re.escape(stem)}\w*" if len(stem) >= SHORTEST_WORD else rf"{re.escape(word)}\b"

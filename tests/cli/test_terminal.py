@@ -1,0 +1,94 @@
+"""What a terminal shows."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+
+from refdesk.calls import Answer
+from refdesk.cli.found import Found, found_in, shown
+from refdesk.cli.progress import ProgressBar
+from refdesk.cli.terminal import Ink, ink_for, printable
+
+
+class Screen(io.StringIO):
+    """Standard output as a terminal would be."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+COLOURED, PLAIN = Ink(True), Ink(False)
+
+
+@pytest.mark.parametrize(
+    ("query", "text", "shown"),
+    [
+        ("create indexes", "An index is created.", "An *index* is *created*."),
+        ("What is a GIN index?", "gin, begin, GIN", "*gin*, begin, *GIN*"),
+        ("max_connections", "set max_connections", "set *max_connections*"),
+        ("policies", "a policy of ours", "a *policy* of ours"),
+        ("go", "go on, google", "*go* on, google"),
+        ("how is it", "how it is", "how it is"),
+        ("c++ (", "c++ is a language", "*c*++ is a language"),
+    ],
+)
+def test_the_words_of_a_query_stand_out_whatever_their_endings(query: str, text: str, shown: str) -> None:
+    marked = COLOURED.highlighted(text, query).replace("\x1b[1m", "*").replace("\x1b[0m", "*")
+    assert marked == shown
+
+
+def test_only_a_terminal_that_wants_colour_gets_it() -> None:
+    assert ink_for(Screen(), {}).coloured
+    assert not ink_for(io.StringIO(), {}).coloured
+    assert not ink_for(Screen(), {"NO_COLOR": "1"}).coloured
+    assert not ink_for(Screen(), {"TERM": "dumb"}).coloured
+    assert PLAIN.highlighted("an index", "index") == "an index"
+
+
+def test_a_document_cannot_command_the_terminal() -> None:
+    assert printable("a\x1b[2Jb\x07\tc\nd\u202e") == "a[2Jb\tc\nd"
+    found = Found("c/a", "text \x1b]0;owned\x07", 0.5, {"title": "T\x1b[31m"})
+    assert "\x1b" not in shown(1, found, "text", PLAIN)
+
+
+def test_a_passage_is_shown_with_heading_source_and_score() -> None:
+    metadata = {
+        "path": "Indexes › Types",
+        "anchor": "TYPES",
+        "page": 3,
+        "version": "15",
+        "indexed_at": "2026-11-16T00:00:00Z",
+    }
+    found = Found("pg/indexes.html", "B-tree", 0.834, metadata)
+    assert shown(2, found, "tree", PLAIN) == (
+        "2. Indexes › Types\nB-tree\npg/indexes.html#TYPES, page 3, version 15, indexed 2026-11-16, score 0.83"
+    )
+
+
+def test_both_search_tools_answers_are_understood() -> None:
+    metadata = {"source": "pg/a.html", "section": "S", "anchor": "S1", "anchors": ["P", "S1"]}
+    text = {"type": "text", "text": "### P › S\npassage\nSource: pg/a.html\n\n(1 result)"}
+    documentation = Answer({"content": [{**text, "_meta": {"metadata": metadata, "score": 0.5}}]})
+    hit = {"chunk_id": "pg/a.html#c1", "document_id": "pg/a.html", "text": "passage", "score": 0.5}
+    knowledge = Answer({"content": [], "structuredContent": {"results": [{**hit, "metadata": metadata}]}})
+    for answer in (documentation, knowledge):
+        (found,) = found_in(answer)
+        assert (found.document_id, found.text, found.score) == ("pg/a.html", "passage", 0.5)
+        assert found.anchors == {"P", "S1"}
+    assert found_in(documentation)[0].heading == "P › S"
+    assert found_in(knowledge)[0].heading == "S"
+
+
+def test_a_search_without_results_has_none() -> None:
+    assert found_in(Answer({"content": [{"type": "text", "text": "Nothing matches."}]})) == []
+
+
+def test_a_bar_shows_what_is_counted_elsewhere_and_never_more_than_all() -> None:
+    screen = Screen()
+    bar = ProgressBar(4, screen)
+    bar.report(1, 0.5, "reading")
+    bar.report(4, 1.5, "meaning")
+    assert "[############............] 1/4 reading" in screen.getvalue()
+    assert "[########################] 4/4 meaning" in screen.getvalue()
