@@ -5,7 +5,7 @@
     ├─ InvalidCall                    the caller can mend it: UnknownTool · UnknownResource · UnknownPrompt ·
     │                                 InvalidArguments · MissingCapability
     ├─ ToolFailure                    told to the model as a tool result: DocumentNotFound · CannotOpen ·
-    │                                 CannotFetch · CannotConvert · ClientCannot
+    │                                 CannotFetch · CannotReach · CannotConvert · ClientCannot
     ├─ Refused                        policy said no: Unauthenticated · Forbidden · RateLimited · Overloaded ·
     │                                 DeadlineExceeded
     ├─ DependencyError                something behind us: EngineError · StorageError · WriterFailed ·
@@ -168,6 +168,12 @@ class CannotOpen(ToolFailure):
 
 class CannotFetch(ToolFailure):
     """A URL that could not be fetched, or must not be."""
+
+
+class CannotReach(CannotFetch):
+    """A URL that could not be fetched this time; it may be there later."""
+
+    retryable = True
 
 
 class CannotConvert(ToolFailure):

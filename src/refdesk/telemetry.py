@@ -70,6 +70,13 @@ class Metrics:
             "refdesk_conversion_seconds", "Time to convert a file, waiting for a worker included.",
             buckets=CONVERSION_BUCKETS, registry=self.registry,
         )  # fmt: skip
+        self.documents = Counter(
+            "refdesk_documents", "Documents read for the index, by outcome: indexed, unchanged, failed or postponed.",
+            ["outcome"], registry=self.registry,
+        )  # fmt: skip
+        self.embedded_chunks = Counter(
+            "refdesk_embedded_chunks", "Chunks of documents that were embedded.", registry=self.registry
+        )
         self._children: dict[tuple[str, str, str], tuple[Counter, Histogram]] = {}
 
     def call_finished(self, method: str, tool: str, outcome: str, seconds: float) -> None:

@@ -18,7 +18,7 @@ import anyio.to_thread
 import httpcore2
 import httpx2
 
-from refdesk.errors import CannotFetch
+from refdesk.errors import CannotFetch, CannotReach
 
 Address = IPv4Address | IPv6Address
 Network = IPv4Network | IPv6Network
@@ -174,7 +174,7 @@ class CheckedBackend(httpcore2.AsyncNetworkBackend):
             texts = await self._resolve(host, port)
         except socket.gaierror as error:
             if error.errno == socket.EAI_AGAIN:
-                raise CannotFetch(f"The name server did not answer for {host}. Try again later.") from error
+                raise CannotReach(f"The name server did not answer for {host}. Try again later.") from error
             raise no_public_address(host) from error
         except (OSError, UnicodeError) as error:  # UnicodeError: what is no name at all
             raise no_public_address(host) from error

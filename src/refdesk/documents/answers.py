@@ -15,7 +15,7 @@ import httpcore2
 import httpx2
 
 from refdesk.documents.addresses import parse_url
-from refdesk.errors import CannotFetch
+from refdesk.errors import CannotFetch, CannotReach
 
 PACKINGS = ("gzip", "deflate")
 """The content codings that are asked for and undone."""
@@ -29,6 +29,9 @@ PIECES_PER_TURN = 16
 MAX_RETRY_SECONDS = 86400.0
 """A server that asks for more patience than a day is not believed."""
 
+PASSING = frozenset({408, 425, 429})
+"""Statuses besides those from 500 on that may be others later."""
+
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 
 
@@ -40,15 +43,15 @@ def failures_told(url: httpx2.URL) -> Iterator[None]:
     except httpcore2.ConnectError as error:
         raise _unreachable(url, error) from error
     except httpcore2.TimeoutException as error:
-        raise CannotFetch(f"{url.host} did not answer in time. Try again later.") from error
+        raise CannotReach(f"{url.host} did not answer in time. Try again later.") from error
     except httpcore2.NetworkError as error:
-        raise CannotFetch(f"The connection to {url.host} broke off before {url} was complete. Try again.") from error
+        raise CannotReach(f"The connection to {url.host} broke off before {url} was complete. Try again.") from error
     except httpcore2.ProtocolError as error:
         raise CannotFetch(
             f"{url.host} broke off, or answered {url} with what is not valid HTTP. Check the URL, or try again."
         ) from error
     except httpx2.DecodingError as error:
-        raise CannotFetch(f"{url} came damaged: its compression cannot be undone. Try again.") from error
+        raise CannotReach(f"{url} came damaged: its compression cannot be undone. Try again.") from error
 
 
 def _unreachable(url: httpx2.URL, error: BaseException) -> CannotFetch:
@@ -61,7 +64,7 @@ def _unreachable(url: httpx2.URL, error: BaseException) -> CannotFetch:
         )
     if cause is not None:
         return CannotFetch(f"{url.host} does not speak TLS that could be agreed on. Check the URL and its port.")
-    return CannotFetch(f"{url.host} could not be reached. Check the URL, or try again later.")
+    return CannotReach(f"{url.host} could not be reached. Check the URL, or try again later.")
 
 
 def redirect_target(response: httpx2.Response) -> httpx2.URL | None:
@@ -110,7 +113,8 @@ def _refused(response: httpx2.Response) -> CannotFetch:
     patience = patience_asked(response)
     status = response.status_code
     answered = f"{response.url} answered {status} {httpx2.codes.get_reason_phrase(status)}".rstrip()
-    return CannotFetch(f"{answered}. {advice(status, patience)}", retry_after=patience)
+    kind = CannotReach if status in PASSING or status >= 500 else CannotFetch
+    return kind(f"{answered}. {advice(status, patience)}", retry_after=patience)
 
 
 def advice(status: int, patience: float | None) -> str:
@@ -121,7 +125,7 @@ def advice(status: int, patience: float | None) -> str:
         return "It is not open to everybody; whoever has access can pass it on as a file."
     if status in (404, 410):
         return "Check the URL."
-    if status in (408, 425, 429) or status >= 500:
+    if status in PASSING or status >= 500:
         return "Try again later."
     return "There is no document in that answer; check the URL."
 

@@ -139,7 +139,7 @@ class Conversions:
         async with in_thread(lambda: fetched.file):
             if known is not None and fetched.not_modified:
                 return Converted(known.handle, cached=True)
-            converted = await self.convert(tenant, _fetched_file(fetched), wanted, progress)
+            converted = await self.convert(tenant, fetched_file(fetched), wanted, progress)
         record = UrlRecord(converted.handle, fetched.etag, fetched.last_modified)
         await to_thread.run_sync(self._store.record_url, tenant, url, record)
         return converted
@@ -184,11 +184,42 @@ class Conversions:
             facts = await self._run(job, file, output.fileno(), seconds_for(file.size), progress)
             return await to_thread.run_sync(_contents, output.fileno()), facts
 
+    async def pack(self, file: File, progress: Progress) -> bytes:
+        """A file as a packed document, for whoever keeps it somewhere else."""
+        with self._metrics.conversion() as counted:
+            try:
+                _require_size(file)
+                async with scratch_file() as output:
+                    job = _job("convert", file, Wanted())
+                    await self._run(job, file, output.fileno(), seconds_for(file.size), progress)
+                    packed = await to_thread.run_sync(_contents, output.fileno())
+            except CannotConvert:
+                counted.outcome = "refused"
+                raise
+            counted.outcome = "ok"
+            return packed
+
+    async def packed(self, tenant: TenantId, handle: str) -> bytes | None:
+        """A converted document of the tenant's, as it is kept."""
+        file = await to_thread.run_sync(self._store.open_file, tenant, handle)
+        if file is None:
+            return None
+        async with in_thread(lambda: file):
+            return await to_thread.run_sync(_contents, file.fileno())
+
+    @asynccontextmanager
+    async def fetched(self, url: str, etag: str, last_modified: str, progress: Progress) -> AsyncIterator[Fetched]:
+        """What a URL gives, as an open file; or that it has not changed."""
+        validators = {"etag": etag or None, "last_modified": last_modified or None}
+        fetched = await self._fetcher.fetch(url, progress=progress, **validators)
+        async with in_thread(lambda: fetched.file):
+            yield fetched
+
     async def fetch_and_export(self, url: str, to: Export, wanted: Wanted, progress: Progress) -> tuple[bytes, Any]:
         """What a URL gives in another form, without shelving it."""
         fetched = await self._fetcher.fetch(url, progress=progress)
         async with in_thread(lambda: fetched.file):
-            return await self.convert_and_export(_fetched_file(fetched), to, wanted, progress)
+            return await self.convert_and_export(fetched_file(fetched), to, wanted, progress)
 
     def check(self) -> dict[str, Any]:
         """How the workers are, and what stands around them; they start when there is something to convert."""
@@ -281,7 +312,8 @@ def _job(do: str, file: File, wanted: Wanted) -> dict[str, Any]:
     }
 
 
-def _fetched_file(fetched: Fetched) -> File:
+def fetched_file(fetched: Fetched) -> File:
+    """What was fetched, as a file to convert."""
     return File(
         fetched.file.fileno(), fetched.file_name, fetched.size, fetched.content_type, fetched.charset, fetched.url
     )

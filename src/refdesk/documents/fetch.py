@@ -38,7 +38,7 @@ from refdesk.documents.answers import (
 )
 from refdesk.documents.file_names import download_name
 from refdesk.documents.robots import MAX_ROBOTS_BYTES, Robots, parse_robots
-from refdesk.errors import CannotFetch
+from refdesk.errors import CannotFetch, CannotReach
 from refdesk.version import __version__
 
 USER_AGENT = f"Refdesk/{__version__}"
@@ -130,7 +130,7 @@ class Fetcher:
         with anyio.move_on_after(self._rules.seconds):
             async with self._follow(start, conditions, self._check_robots) as response:
                 return await self._receive(response, bool(conditions), progress)
-        raise CannotFetch(
+        raise CannotReach(
             f"{start} took longer than {self._rules.seconds:g} seconds, so it was given up. "
             "Try again later, or download it by other means and pass it on as a file."
         )

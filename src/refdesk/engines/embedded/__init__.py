@@ -1,5 +1,4 @@
-"""The embedded engine: documents and their full-text index in one SQLite file, nothing else to run."""
+"""The embedded engine: documents, full-text and vector index on local disk, nothing else to run.
 
-from refdesk.engines.embedded.engine import EmbeddedEngine, SourceDocument, open_embedded
-
-__all__ = ["EmbeddedEngine", "SourceDocument", "open_embedded"]
+`engine.open_embedded` opens it. Nothing is imported here: the processes that embed load one module of this package.
+"""

@@ -1,335 +1,294 @@
-"""The embedded engine: SQLite with full-text search, many reading threads and processes, one writer at a time.
+"""The embedded engine: every tenant's documents in files of its own, found by words and by meaning.
 
-Everything that touches the file runs in a thread of its own limiter, so that the event loop never waits for a disk.
+This module only directs: `stores` has the files, `records` the SQL, `searching` finds, `writing` brings documents in.
 """
 
 from __future__ import annotations
 
-import hashlib
-import sqlite3
-from asyncio import CancelledError
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass
-from datetime import UTC, datetime
-from importlib import resources
+import asyncio
+from collections.abc import AsyncIterator, Callable, Coroutine, Hashable, Sequence
+from contextlib import asynccontextmanager, suppress
+from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
-from anyio import CancelScope, CapacityLimiter, to_thread
+import anyio
+from anyio import CancelScope
 
-from refdesk.calls import TenantId
-from refdesk.documents.markdown import parse_sections, passages, title_of
-from refdesk.documents.query import match_expression
-from refdesk.engines.embedded.connections import Connections
-from refdesk.engines.port import SHARED, Document, DocumentationSet, DocumentInfo, Hit, Passage
+from refdesk.calls import TenantId, UserId
+from refdesk.documents.conversions import Conversions
+from refdesk.documents.shelf import Shelf
+from refdesk.engines.embedded import reading, records
+from refdesk.engines.embedded.embedding.port import Embedder
+from refdesk.engines.embedded.history import History
+from refdesk.engines.embedded.intake import Intake
+from refdesk.engines.embedded.searching import Searcher
+from refdesk.engines.embedded.store import TenantStore
+from refdesk.engines.embedded.stores import Stores
+from refdesk.engines.embedded.supervision import Supervision
+from refdesk.engines.port import (
+    SHARED,
+    UNDER_WAY,
+    CollectionInfo,
+    Document,
+    DocumentStatus,
+    FolderSync,
+    Hit,
+    Listing,
+    NewDocument,
+    Passage,
+    PastSearch,
+    Search,
+)
 from refdesk.errors import EngineError
+from refdesk.telemetry import Log, Metrics
 
-SCHEMA_VERSION = 1
-READING_THREADS = 4
-"""More would only wait for each other: a query is a few hundred microseconds of CPU."""
+WAIT_STEP_SECONDS = 0.1
+"""Between two looks at documents that somebody waits for."""
 
-TITLE_WEIGHT, HEADING_WEIGHT, TEXT_WEIGHT = 2.0, 4.0, 1.0
-"""A word in a heading says what the passage is about; tried on the manual's own questions."""
+FIRST_ANSWER_SECONDS = 15.0
+"""As long as the first search may wait for the manual."""
 
-SPARE = 4
-"""How many more passages are ranked than are asked for: a long section can match in several."""
-
-PATH_SEPARATOR = "\x1f"
-
-T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True)
-class SourceDocument:
-    """A Markdown text to be indexed under an id."""
-
-    id: str
-    text: str
+Listener = Callable[[TenantId], None]
 
 
 class EmbeddedEngine:
     """See `engines.port.Engine`; made by `open_embedded`."""
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._limiter = CapacityLimiter(READING_THREADS)
-        self._connections = Connections(path)
-        self._sets: tuple[tuple[TenantId, DocumentationSet], ...] = ()
+    def __init__(self, stores: Stores, searcher: Searcher, supervision: Supervision, history: History) -> None:
+        self._stores = stores
+        self._searcher = searcher
+        self._supervision = supervision
+        self._history = history
+        self._listeners: list[Listener] = []
+        self._answers = False
+        supervision.listen(self._tell)
 
-    async def search(self, tenant: TenantId, query: str, *, limit: int, doc_type: str | None = None) -> Sequence[Hit]:
-        expression = match_expression(query)
-        if expression is None:
-            return []
-        return await self._run(lambda database: _search(database, tenant, expression, limit, doc_type))
+    async def search(self, tenant: TenantId, search: Search) -> Sequence[Hit]:
+        return await self._searcher.search(await self._readable(tenant), search)
 
     async def read(self, tenant: TenantId, document_id: str) -> Document | None:
-        return await self._run(lambda database: _read(database, tenant, document_id))
+        for store in await self._readable(tenant):
+            found = await store.run(lambda database: reading.read(database, document_id))
+            if found is not None:
+                return found
+        return None
 
-    async def document_ids(self, tenant: TenantId, *, prefix: str = "", limit: int = 100) -> Sequence[str]:
-        return await self._run(lambda database: _document_ids(database, tenant, prefix, limit))
+    async def open(self, tenant: TenantId, document_id: str) -> Shelf | None:
+        for store in await self._readable(tenant):
+            found = await store.run(lambda database: reading.open_shelf(database, document_id))
+            if found is not None:
+                return found
+        return None
 
     async def window(
         self, tenant: TenantId, document_id: str, chunk_id: str, *, before: int, after: int
     ) -> Sequence[Passage] | None:
-        return await self._run(lambda database: _window(database, tenant, document_id, chunk_id, before, after))
+        for store in await self._readable(tenant):
+            found = await store.run(partial(_window, document_id, chunk_id, before, after))
+            if found is not None:
+                return found
+        return None
 
-    def sets(self, tenant: TenantId) -> Sequence[DocumentationSet]:
-        return [entry for owner, entry in self._sets if owner in (SHARED, tenant)]
+    async def document_ids(self, tenant: TenantId, *, prefix: str = "", limit: int = 100) -> Sequence[str]:
+        found: set[str] = set()
+        for store in await self._readable(tenant):
+            found |= set(await store.run(lambda database: records.document_ids(database, prefix, limit)))
+        return sorted(found)[:limit]
+
+    async def ingest(self, tenant: TenantId, documents: Sequence[NewDocument]) -> Sequence[DocumentStatus]:
+        store = await self._stores.make(tenant)
+        ids = await store.change(lambda database: records.ask_for(database, documents))
+        self._begin(store)
+        return await self._statuses(store, ids)
+
+    async def sync_folder(
+        self,
+        tenant: TenantId,
+        collection: str,
+        folder: Path,
+        documents: Sequence[NewDocument],
+        *,
+        unseen: Sequence[str] = (),
+    ) -> FolderSync:
+        store = await self._stores.make(tenant)
+        synced = await store.change(
+            lambda database: records.sync_folder(database, collection, folder, documents, unseen)
+        )
+        if synced.new or synced.changed or synced.removed:
+            self._begin(store)
+        return synced
+
+    async def wait(self, tenant: TenantId, document_ids: Sequence[str], *, seconds: float) -> Sequence[DocumentStatus]:
+        store = await self._stores.find(tenant)
+        if store is None:
+            return []
+        first = statuses = await self._statuses(store, document_ids)
+        with anyio.move_on_after(seconds):
+            while statuses == first and any(found.status in UNDER_WAY for found in statuses):
+                await anyio.sleep(WAIT_STEP_SECONDS)
+                statuses = await self._statuses(store, document_ids)
+        return statuses
+
+    async def status(self, tenant: TenantId, document_id: str) -> DocumentStatus | None:
+        for store in await self._readable(tenant):
+            for found in await self._statuses(store, [document_id]):
+                return found
+        return None
+
+    async def documents(self, tenant: TenantId, listing: Listing) -> tuple[Sequence[DocumentStatus], int]:
+        stores = [store for store in await self._readable(tenant) if _holds(store, listing)]
+        if not stores:
+            return [], 0
+        # What comes with Refdesk is listed only where it is asked for by its name.
+        store = stores[0]
+        return await store.run(lambda database: records.documents(database, listing, dict(store.converting)))
+
+    async def delete(self, tenant: TenantId, document_id: str) -> bool:
+        store = await self._stores.find(tenant)
+        if store is None or not await store.change(lambda database: records.delete(database, document_id)):
+            return False
+        self._begin(store)
+        return True
+
+    async def collections(self, tenant: TenantId) -> Sequence[CollectionInfo]:
+        stores = await self._readable(tenant)
+        for store in stores:
+            await store.refresh()
+        return [entry for store in stores for entry in store.sets]
+
+    async def create_collection(
+        self, tenant: TenantId, name: str, *, description: str = "", version: str = ""
+    ) -> CollectionInfo:
+        store = await self._stores.make(tenant)
+        shared = self._stores.at_hand(SHARED)
+        taken = [entry.id for entry in shared.sets] if shared and shared is not store else []
+        id = await store.change(lambda database: records.create_collection(database, name, description, version, taken))
+        self._tell(tenant)
+        return next(entry for entry in store.sets if entry.id == id)
+
+    async def delete_collection(self, tenant: TenantId, collection: str) -> bool:
+        store = await self._stores.find(tenant)
+        if store is None or not await store.change(lambda database: records.delete_collection(database, collection)):
+            return False
+        self._begin(store)
+        return True
+
+    async def reindex(self, tenant: TenantId) -> None:
+        store = await self._stores.find(tenant)
+        if store is None:
+            return
+        await self._supervision.rebuild(store)
+        while store.is_to_be_reindexed:
+            if store.trouble:
+                raise EngineError(store.trouble)
+            await anyio.sleep(WAIT_STEP_SECONDS)
+
+    def sets(self, tenant: TenantId) -> Sequence[CollectionInfo]:
+        stores = (self._stores.at_hand(owner) for owner in dict.fromkeys((tenant, SHARED)))
+        return [entry for store in stores if store for entry in store.sets]
+
+    def revision(self, tenant: TenantId) -> Hashable:
+        stores = (self._stores.at_hand(owner) for owner in dict.fromkeys((tenant, SHARED)))
+        return tuple(store.revision if store else None for store in stores)
+
+    async def remember(self, tenant: TenantId, user: UserId, search: PastSearch) -> None:
+        self._history.add(tenant, user, search)
+
+    async def history(self, tenant: TenantId, user: UserId, limit: int = 10) -> Sequence[PastSearch]:
+        return await self._history.of(tenant, user, limit)
 
     async def check(self) -> str:
-        count = await self._run(lambda database: database.execute("SELECT count(*) FROM documents").fetchone()[0])
-        return f"{count} documents"
+        troubled = [store.trouble for store in self._stores if store.trouble]
+        if troubled:
+            raise EngineError(troubled[0])
+        counts = [await store.run(records.counts) for store in self._stores]
+        waiting = sum(waiting for _, waiting in counts)
+        return f"{sum(count for count, _ in counts)} documents" + (f", {waiting} on their way" if waiting else "")
 
-    async def replace_set(self, tenant: TenantId, entry: DocumentationSet, documents: Sequence[SourceDocument]) -> int:
-        """Make the set hold exactly these documents; answers how many were written or removed."""
-        changed = await self._run(lambda database: _replace_set(database, tenant, entry, documents))
-        await self.refresh()
-        return changed
+    def listen(self, listener: Listener) -> None:
+        self._listeners.append(listener)
 
-    async def refresh(self) -> None:
-        """Read the list of sets again, after this or another process has changed it."""
-        self._sets = await self._run(_load_sets)
+    async def _until_it_answers(self) -> None:
+        """Wait until what comes with Refdesk can be found, which on a new machine takes a second or two."""
+        with anyio.move_on_after(FIRST_ANSWER_SECONDS):
+            shared = await self._stores.make(SHARED)
+            while await shared.run(records.arriving):  # noqa: ASYNC110  another process may be the one that works
+                await anyio.sleep(WAIT_STEP_SECONDS)
+        self._answers = True
 
-    def prepare(self) -> None:
-        """Create or check the schema; a file of another version is refused, never guessed at."""
-        with _translated(f"cannot use {self._path}"):
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            with self._connections.borrow(self) as database:
-                self._prepare(database)
+    def _tell(self, tenant: TenantId) -> None:
+        for listener in self._listeners:
+            listener(tenant)
 
-    def _prepare(self, database: sqlite3.Connection) -> None:
-        found = database.execute("PRAGMA user_version").fetchone()[0]
-        if found not in (0, SCHEMA_VERSION):
-            raise EngineError(
-                f"{self._path} was written by another version of Refdesk (schema {found}, this one reads "
-                f"{SCHEMA_VERSION}); use another --data folder or remove the file to index anew"
-            )
-        if found == 0:
-            schema = resources.files(__package__).joinpath("schema.sql").read_text("utf-8")
-            database.executescript(f"BEGIN IMMEDIATE; {schema} PRAGMA user_version = {SCHEMA_VERSION}; COMMIT;")
+    def _begin(self, store: TenantStore) -> None:
+        self._supervision.begin(store)
+        self._tell(store.tenant)
 
-    def close(self) -> None:
-        """Stop what is under way and close the file."""
-        self._connections.close()
+    async def _readable(self, tenant: TenantId) -> list[TenantStore]:
+        """The tenant's own store and the shared one, as far as they are there."""
+        if not self._answers:
+            await self._until_it_answers()
+        found = [await self._stores.find(owner) for owner in dict.fromkeys((tenant, SHARED))]
+        return [store for store in found if store is not None]
 
-    async def _run(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        call = object()
-
-        def run() -> T:
-            with _translated("the document store failed"), self._connections.borrow(call) as database:
-                return work(database)
-
-        try:
-            return await to_thread.run_sync(run, limiter=self._limiter)
-        except CancelledError:
-            # A cancelled task leaves its thread behind; nobody waits for what it would find.
-            self._connections.interrupt(call)
-            raise
+    async def _statuses(self, store: TenantStore, ids: Sequence[str]) -> list[DocumentStatus]:
+        return await store.run(lambda database: records.statuses(database, ids, dict(store.converting)))
 
 
 @asynccontextmanager
-async def open_embedded(folder: Path) -> AsyncIterator[EmbeddedEngine]:
-    """The engine on the files in this folder, which is made when it is missing."""
-    engine = EmbeddedEngine(folder / "refdesk.db")
+async def open_embedded(
+    folder: Path,
+    shared: Path,
+    embedder: Embedder | None,
+    conversions: Conversions,
+    *,
+    log: Log,
+    metrics: Metrics,
+    readers: int = 2,
+    closed: Sequence[Path] = (),
+) -> AsyncIterator[EmbeddedEngine]:
+    """The engine on the files in a folder, which is made when it is missing.
+
+    `shared` is the folder for what everybody can read; `readers` is how many documents are converted at a time, and
+    `closed` are files and folders that nobody brings in.
+    """
+    stores = Stores(folder, shared)
+    history = History(stores)
+    supervision = Supervision(stores, Intake(conversions, closed), embedder, readers, log, metrics)
     try:
-        await to_thread.run_sync(engine.prepare)
-        await engine.refresh()
-        yield engine
+        await stores.make(SHARED)
+        await stores.open_new()
+        async with _in_background(supervision.run()), _in_background(history.keep_writing()):
+            yield EmbeddedEngine(stores, Searcher(embedder), supervision, history)
     finally:
         with CancelScope(shield=True):
-            await to_thread.run_sync(engine.close)
+            await history.write()
+            await stores.close()
 
 
-@contextmanager
-def _translated(what: str) -> Iterator[None]:
-    """The one place where an error of the store becomes ours."""
+@asynccontextmanager
+async def _in_background(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
+    """Work that goes on beside the block and ends with it.
+
+    No task group, which would wrap up whatever the block raises.
+    """
+    task = asyncio.create_task(work)
     try:
         yield
-    except (OSError, sqlite3.Error) as error:
-        raise EngineError(f"{what}: {error}") from error
-
-
-def _search(
-    database: sqlite3.Connection, tenant: TenantId, expression: str, limit: int, doc_type: str | None
-) -> list[Hit]:
-    rows = database.execute(
-        """
-        SELECT d.*, p.key AS passage, p.section, p.path, p.page, p.text AS passage_text,
-               -bm25(words, ?, ?, ?) AS score
-        FROM words
-        JOIN passages p ON p.key = words.rowid
-        JOIN documents d ON d.key = p.document
-        WHERE words MATCH ? AND d.tenant IN (?, ?) AND (? IS NULL OR d.doc_type = ?)
-        ORDER BY score DESC, p.key
-        LIMIT ?
-        """,
-        (TITLE_WEIGHT, HEADING_WEIGHT, TEXT_WEIGHT, expression, SHARED, tenant, doc_type, doc_type, limit * SPARE),
-    )
-    best: dict[tuple[int, str], Hit] = {}
-    for row in _named(rows):
-        best.setdefault((row["key"], row["section"]), _hit(row))
-    return list(best.values())[:limit]
-
-
-def _read(database: sqlite3.Connection, tenant: TenantId, document_id: str) -> Document | None:
-    rows = database.execute(
-        # The tenant's own document hides a shared one of the same id.
-        "SELECT * FROM documents WHERE id = ? AND tenant IN (?, ?) ORDER BY tenant = ? DESC LIMIT 1",
-        (document_id, SHARED, tenant, tenant),
-    )
-    for row in _named(rows):
-        return Document(_info(row), row["text"])
-    return None
+    finally:
+        task.cancel()
+        with CancelScope(shield=True), suppress(asyncio.CancelledError):
+            await task
 
 
 def _window(
-    database: sqlite3.Connection, tenant: TenantId, document_id: str, chunk_id: str, before: int, after: int
-) -> list[Passage] | None:
-    id, _, key = chunk_id.rpartition("#")
-    if id != document_id or not (key.isascii() and key.isdigit() and len(key) < 19):
-        return None
-    anchor = database.execute(
-        "SELECT p.document, p.ordinal FROM passages p JOIN documents d ON d.key = p.document "
-        "WHERE p.key = ? AND d.id = ? AND d.tenant IN (?, ?)",
-        (int(key), document_id, SHARED, tenant),
-    ).fetchone()
-    if anchor is None:
-        return None
-    document, ordinal = anchor
-    rows = database.execute(
-        "SELECT key, section, path, page, text FROM passages WHERE document = ? AND ordinal BETWEEN ? AND ? "
-        "ORDER BY ordinal",
-        (document, ordinal - before, ordinal + after),
-    )
-    return [
-        Passage(f"{document_id}#{key}", section, _path(path), page, text) for key, section, path, page, text in rows
-    ]
+    document_id: str, chunk_id: str, before: int, after: int, database: records.Database
+) -> Sequence[Passage] | None:
+    return reading.window(database, document_id, chunk_id, before, after)
 
 
-def _document_ids(database: sqlite3.Connection, tenant: TenantId, prefix: str, limit: int) -> list[str]:
-    rows = database.execute(
-        "SELECT DISTINCT id FROM documents WHERE tenant IN (?, ?) AND substr(id, 1, ?) = ? ORDER BY id LIMIT ?",
-        (SHARED, tenant, len(prefix), prefix, limit),
-    )
-    return [row[0] for row in rows]
-
-
-def _load_sets(database: sqlite3.Connection) -> tuple[tuple[TenantId, DocumentationSet], ...]:
-    rows = database.execute(
-        """
-        SELECT s.*, count(d.key) AS documents FROM sets s
-        LEFT JOIN documents d ON d.tenant = s.tenant AND d.doc_type = s.doc_type
-        GROUP BY s.tenant, s.doc_type ORDER BY s.doc_type
-        """
-    )
-    return tuple(
-        (
-            TenantId(row["tenant"]),
-            DocumentationSet(row["doc_type"], row["collection"], row["title"], row["version"], row["documents"]),
-        )
-        for row in _named(rows)
-    )
-
-
-def _replace_set(
-    database: sqlite3.Connection, tenant: TenantId, entry: DocumentationSet, documents: Sequence[SourceDocument]
-) -> int:
-    known = dict(
-        database.execute(
-            "SELECT id, hash || version FROM documents WHERE tenant = ? AND doc_type = ?", (tenant, entry.doc_type)
-        ).fetchall()
-    )
-    wanted = {document.id: document for document in documents}
-    stale = [id for id in known if id not in wanted]
-    changed = [document for document in documents if known.get(document.id) != _hash(document.text) + entry.version]
-    if not stale and not changed and known:
-        return 0
-    with _transaction(database):
-        for document_id in [*stale, *(document.id for document in changed)]:
-            _remove(database, tenant, document_id)
-        for document in changed:
-            _insert(database, tenant, entry, document)
-        database.execute(
-            "INSERT OR REPLACE INTO sets VALUES (?, ?, ?, ?, ?)",
-            (tenant, entry.doc_type, entry.collection, entry.title, entry.version),
-        )
-    return len(stale) + len(changed)
-
-
-def _insert(database: sqlite3.Connection, tenant: TenantId, entry: DocumentationSet, document: SourceDocument) -> None:
-    sections = parse_sections(document.text)
-    title = title_of(sections, fallback=document.id)
-    now = datetime.now(UTC).isoformat(timespec="seconds")
-    key = database.execute(
-        "INSERT INTO documents (tenant, id, doc_type, collection, title, text, hash, version, indexed_at) "
-        "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
-        (tenant, document.id, entry.doc_type, entry.collection, title, document.text, _hash(document.text),
-         entry.version, now),
-    ).lastrowid  # fmt: skip
-    pieces = ((section, text) for section in sections for text in passages(section))
-    for ordinal, (section, text) in enumerate(pieces):
-        passage = database.execute(
-            "INSERT INTO passages (document, ordinal, section, path, text) VALUES (?, ?, ?, ?, ?)",
-            (key, ordinal, section.id, PATH_SEPARATOR.join(section.path), text),
-        ).lastrowid
-        database.execute(
-            "INSERT INTO words (rowid, title, headings, text) VALUES (?, ?, ?, ?)",
-            (passage, title, " ".join(section.path), text),
-        )
-
-
-def _remove(database: sqlite3.Connection, tenant: TenantId, document_id: str) -> None:
-    database.execute(
-        "DELETE FROM words WHERE rowid IN (SELECT p.key FROM passages p JOIN documents d ON d.key = p.document "
-        "WHERE d.tenant = ? AND d.id = ?)",
-        (tenant, document_id),
-    )
-    database.execute("DELETE FROM documents WHERE tenant = ? AND id = ?", (tenant, document_id))
-
-
-@contextmanager
-def _transaction(database: sqlite3.Connection) -> Iterator[None]:
-    database.execute("BEGIN IMMEDIATE")
-    try:
-        yield
-    except BaseException:
-        database.execute("ROLLBACK")
-        raise
-    database.execute("COMMIT")
-
-
-def _named(rows: sqlite3.Cursor) -> Iterator[dict[str, Any]]:
-    names = [column[0] for column in rows.description]
-    for row in rows:
-        yield dict(zip(names, row, strict=True))
-
-
-def _hit(row: dict[str, Any]) -> Hit:
-    return Hit(
-        document=_info(row),
-        chunk_id=f"{row['id']}#{row['passage']}",
-        section=row["section"],
-        path=_path(row["path"]),
-        page=row["page"],
-        text=row["passage_text"],
-        score=round(row["score"], 4),
-    )
-
-
-def _path(joined: str) -> tuple[str, ...]:
-    return tuple(joined.split(PATH_SEPARATOR)) if joined else ()
-
-
-def _info(row: dict[str, Any]) -> DocumentInfo:
-    return DocumentInfo(
-        id=row["id"],
-        doc_type=row["doc_type"],
-        title=row["title"],
-        version=row["version"],
-        indexed_at=datetime.fromisoformat(row["indexed_at"]),
-    )
-
-
-def _hash(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()
+def _holds(store: TenantStore, listing: Listing) -> bool:
+    if listing.collection is None:
+        return not store.is_shared
+    return any(entry.id == listing.collection for entry in store.sets)

@@ -5,7 +5,7 @@ To import this costs nothing: onnxruntime and the HTTP client come with the sour
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     # Only named here: a worker that embeds needs no settings, nor the library that checks them.
     from refdesk.config.models import EmbeddingConfig
 
-__all__ = ["Embedder", "Vector", "Vectors", "open_embedder"]
+__all__ = ["Embedder", "Vector", "Vectors", "embed_at_once", "open_embedder"]
 
 
 @asynccontextmanager
@@ -52,3 +52,16 @@ async def open_embedder(settings: EmbeddingConfig) -> AsyncIterator[Embedder | N
 
             async with open_in_processes(builtin_model(), settings.workers) as embedder:
                 yield embedder
+
+
+async def embed_at_once(embedder: Embedder, texts: Sequence[str]) -> Vectors:
+    """A few texts that somebody waits for: not behind the passages of whole documents, where that can be."""
+
+    def embed() -> Vectors | None:
+        import numpy as np
+
+        found = [vector for text in texts if (vector := embedder.embed_query_now(text)) is not None]
+        return np.stack(found) if found and len(found) == len(texts) else None
+
+    vectors = await to_thread.run_sync(embed)
+    return await embedder.embed_passages(texts) if vectors is None else vectors

@@ -1,0 +1,273 @@
+"""The full-text index of one tenant: a folder that tantivy keeps, made from the store and always to be made again.
+
+Each chunk is one entry. Its words are worked out here, not by tantivy, so that a query and a text can never disagree on
+what a word is. The number of the last change that a commit holds (its mark) is written by the same commit, as an entry
+of its own that no search can find: whatever moment the process dies at, the index opens with words and mark in step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import cast
+
+from tantivy import (
+    Document,
+    Index,
+    Occur,
+    Query,
+    Schema,
+    SchemaBuilder,
+    Searcher,
+    TextAnalyzerBuilder,
+    Tokenizer,
+)
+
+from refdesk.engines.embedded import words
+
+HEADING_WEIGHT = 0.3
+"""What a word in the title or a heading adds to its place in the text, where headings are indexed too."""
+
+WRITER_BYTES = 32_000_000
+"""What the writer may hold in memory before it writes a segment of its own accord."""
+
+MAX_QUERY_WORDS = 48
+"""Words of a query that are looked up, the first ones; a page pasted as a query costs no more than a paragraph."""
+
+SHORT_QUERY = 8
+"""Up to as many words a query may be a title, and its common words are looked up in headings: `Using amcheck`."""
+
+MANY_DOCUMENTS = 2_000
+"""A filter of more documents than this is tried on the hits first: to look each of them up takes 1.6 µs."""
+
+SIFTED = 4
+"""As many times the wanted hits are sifted then: enough when the filter lets a quarter of them through."""
+
+_ANALYSER = f"refdesk-words-{words.VERSION}"
+_MARK_ROLE = "mark"
+
+
+class IndexDamaged(Exception):
+    """The folder holds no index that this version can read; it has to be made again from the store."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A chunk, as it is indexed."""
+
+    key: int
+    document: int
+    collection: int
+    title: str
+    path: tuple[str, ...]
+    text: str
+
+
+def _schema() -> Schema:
+    """The fields. The name of the analyser carries the version of the words, and tantivy compares it when opening.
+
+    Numbers are signed: a term of an unsigned field is not found by the binding's `delete_documents_by_term`.
+    """
+    builder = SchemaBuilder()
+    builder.add_integer_field("key", fast=True)
+    builder.add_integer_field("document", indexed=True, fast=True)
+    builder.add_integer_field("collection", indexed=True)
+    builder.add_text_field("body", tokenizer_name=_ANALYSER, index_option="freq")
+    builder.add_text_field("heading", tokenizer_name=_ANALYSER, index_option="freq")
+    builder.add_text_field("role", tokenizer_name="raw", index_option="basic")
+    builder.add_integer_field("mark", fast=True)
+    return builder.build()
+
+
+SCHEMA = _schema()
+
+
+@contextmanager
+def _checked(folder: Path) -> Iterator[None]:
+    """What tantivy says of files that it cannot read, in our words; a panic of its own counts as that too."""
+    try:
+        yield
+    except (ValueError, OSError) as error:
+        raise IndexDamaged(f"the full-text index in {folder} cannot be read: {error}") from error
+    except BaseException as error:
+        # A panic in Rust is no Exception, and its class cannot be imported.
+        if type(error).__name__ == "PanicException":
+            raise IndexDamaged(f"the full-text index in {folder} is broken: {error}") from error
+        raise
+
+
+class FullText:
+    """The index, to be searched; any number of them may be open in any number of processes."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._meta = folder / "meta.json"
+        self._index: Index | None = None
+        self._searcher: Searcher | None = None
+        self._seen: tuple[int, int] | None = None
+        self._mark = 0
+        self.refresh()
+
+    @property
+    def mark(self) -> int:
+        """The last change that the open commit holds; 0 where there is none."""
+        return self._mark
+
+    @property
+    def count(self) -> int:
+        """The number of entries that can be found."""
+        return max(self._searcher.num_docs - 1, 0) if self._searcher else 0
+
+    def refresh(self) -> None:
+        """Take the newest commit; costs one look at a file when there is no newer one."""
+        try:
+            status = self._meta.stat()
+        except FileNotFoundError:
+            self._index = self._searcher = self._seen = None
+            self._mark = 0
+            return
+        seen = (status.st_ino, status.st_mtime_ns)
+        if seen != self._seen:
+            with _checked(self._folder):
+                self._open()
+            self._seen = seen
+
+    def _open(self) -> None:
+        if self._index is None:
+            self._index = _opened(self._folder)
+            self._index.config_reader(reload_policy="manual")
+        self._index.reload()
+        self._searcher = self._index.searcher()
+        self._mark = _mark_of(self._searcher)
+
+    def search(
+        self,
+        query: str,
+        limit: int,
+        *,
+        collections: Sequence[int] | None = None,
+        documents: Sequence[int] | None = None,
+    ) -> list[tuple[int, float]]:
+        """The keys of the chunks that hold words of the query, best first, with their scores."""
+        asked = words.query_words(query)
+        if self._searcher is None or not asked or limit < 1:
+            return []
+        with _checked(self._folder):
+            wanted = list(_filter("collection", collections))
+            if documents is not None and len(documents) > MANY_DOCUMENTS:
+                found = self._sifted(_query(asked, wanted), limit, frozenset(documents))
+                if found is not None:
+                    return found
+            return self._found(_query(asked, [*wanted, *_filter("document", documents)]), limit)
+
+    def _found(self, query: Query, limit: int) -> list[tuple[int, float]]:
+        assert self._searcher is not None
+        hits = self._searcher.search(query, limit, count=False).hits
+        keys = self._searcher.fast_field_values("key", [address for _, address in hits])
+        return [(cast(int, key), score) for key, (score, _) in zip(keys, hits, strict=True)]
+
+    def _sifted(self, query: Query, limit: int, documents: frozenset[int]) -> list[tuple[int, float]] | None:
+        """What is left of more hits than are wanted; None where that is too little and there may be others."""
+        assert self._searcher is not None
+        hits = self._searcher.search(query, limit * SIFTED, count=False).hits
+        addresses = [address for _, address in hits]
+        keys = self._searcher.fast_field_values("key", addresses)
+        owners = self._searcher.fast_field_values("document", addresses)
+        scored = zip(keys, owners, hits, strict=True)
+        found = [(cast(int, key), score) for key, owner, (score, _) in scored if owner in documents]
+        return found[:limit] if len(found) >= limit or len(hits) < limit * SIFTED else None
+
+
+class FullTextWriter:
+    """The index, to be changed; one at a time, by the process that holds the tenant's lock."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        folder.mkdir(parents=True, exist_ok=True)
+        with _checked(folder):
+            index = Index(SCHEMA, str(folder))
+            analyser = TextAnalyzerBuilder(Tokenizer.whitespace()).build()
+            index.register_tokenizer(_ANALYSER, analyser)
+            self._writer = index.writer(WRITER_BYTES, 1)
+            self._writer.garbage_collect_files()
+            self.mark = _mark_of(index.searcher())
+
+    def replace(self, document: int, entries: Iterable[Entry]) -> None:
+        """Make these the entries of a document; seen by searches after the next commit."""
+        self.remove(document)
+        for entry in entries:
+            self._writer.add_document(_indexed(entry))
+
+    def remove(self, document: int) -> None:
+        """Take a document's entries away."""
+        self._writer.delete_documents_by_term("document", document)
+
+    def clear(self) -> None:
+        """Begin anew: the next commit holds what is added from now on, and nothing else."""
+        self._writer.delete_all_documents()
+        self.mark = 0
+
+    def commit(self, mark: int) -> None:
+        """Keep all that was changed so far, and that it reaches to this change."""
+        self._writer.delete_documents_by_term("role", _MARK_ROLE)
+        marker = Document()
+        marker.add_text("role", _MARK_ROLE)
+        marker.add_integer("mark", mark)
+        self._writer.add_document(marker)
+        self._writer.commit()
+        self.mark = mark
+
+    def close(self) -> None:
+        """Wait for segments that are being merged, and let go of the folder; what was not committed is lost."""
+        self._writer.wait_merging_threads()
+
+
+def _opened(folder: Path) -> Index:
+    index = Index.open(str(folder))
+    if index.schema != SCHEMA:
+        raise ValueError("it was made by another version")
+    return index
+
+
+def _mark_of(searcher: Searcher) -> int:
+    found = searcher.search(Query.term_query(SCHEMA, "role", _MARK_ROLE), 1, count=False).hits
+    marks = searcher.fast_field_values("mark", [address for _, address in found])
+    return cast(int, marks[0]) if marks else 0
+
+
+def _indexed(entry: Entry) -> Document:
+    heading = words.index_words("\n".join(words.context_of(entry.title, entry.path)))
+    body = words.index_words(words.plain_text(entry.text))
+    document = Document()
+    document.add_integer("key", entry.key)
+    document.add_integer("document", entry.document)
+    document.add_integer("collection", entry.collection)
+    document.add_text("heading", " ".join(heading))
+    document.add_text("body", " ".join([*heading, *body]))
+    return document
+
+
+def _query(asked: Mapping[str, float], filters: Sequence[Query]) -> Query:
+    """Any of the words; the filters let through and add nothing to the score."""
+    telling = {word: weight for word, weight in asked.items() if not words.is_common(word)} or asked
+    in_heading = asked if len(asked) <= SHORT_QUERY else telling
+    parts = [
+        (Occur.Should, _term(field, word, weight * field_weight))
+        for field, field_weight, terms in (("heading", HEADING_WEIGHT, in_heading), ("body", 1.0, telling))
+        for word, weight in islice(terms.items(), MAX_QUERY_WORDS)
+    ]
+    if not filters:
+        return Query.boolean_query(parts)
+    return Query.boolean_query([(Occur.Must, Query.boolean_query(parts)), *((Occur.Must, one) for one in filters)])
+
+
+def _term(field: str, word: str, weight: float) -> Query:
+    return Query.boost_query(Query.term_query(SCHEMA, field, word, "freq"), weight)
+
+
+def _filter(field: str, allowed: Sequence[int] | None) -> Iterator[Query]:
+    if allowed is not None:
+        yield Query.const_score_query(Query.term_set_query(SCHEMA, field, allowed), 0.0)

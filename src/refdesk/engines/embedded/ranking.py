@@ -1,0 +1,229 @@
+"""Which of the passages that were found answer best: words and meaning weighed against each other, then looked at.
+
+Pure: values in, values out. `fuse` sees keys and scores of hundreds of candidates, `rank` the texts of the best ones.
+The weights are small, few and the same for everything; each was kept because it helped, or harmed nowhere, on sets of
+short titles, whole questions, sentences and scientific claims alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+from refdesk.engines.embedded import words
+
+LEXICAL_WEIGHT = 0.6
+"""What words count, where meaning counts the rest."""
+
+HEADING_WEIGHT = 0.1
+"""For a passage under headings that hold all the words of the query; in part for a part of them."""
+
+SUPPORT_WEIGHT = 0.2
+"""For a passage whose document has others that are as good: a page about the matter beats a page that mentions it."""
+
+SUPPORTERS = 3
+"""Other passages of the document that are counted for that."""
+
+LINK_LIST_PENALTY = 0.2
+"""For a passage that is mainly links (a table of contents, an index): it names the matter and says nothing of it."""
+
+LINK_LIST_SHARE = 0.5
+"""As much of its text stands in links then."""
+
+FEW_LINKS = 4
+"""With fewer links than this a passage is no list of them, and none is looked for."""
+
+NEXT_OF_DOCUMENT = 0.8
+"""What each further section of one document counts, relative to the one before it, so that others are seen too."""
+
+COPY_SHARE = 0.9
+"""Two passages under the same headings that share as many of their words are the same passage, twice."""
+
+LEAST_COSINE, MOST_COSINE = 0.15, 0.6
+"""Below the first a passage has nothing to do with the query, from the second on all; of the model we carry."""
+
+HEADINGS_KEPT = 4096
+"""Heading paths whose words are remembered."""
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A chunk that may answer, with what both indexes say of it; None where an index did not find it."""
+
+    key: int
+    lexical: float | None
+    semantic: float | None
+    document: int
+    section: str
+    path: tuple[str, ...]
+    title: str
+    text: str
+    version: str = ""
+    fused: float | None = None
+    """What `fuse` made of it among all that were found; without it the candidates are weighed among themselves."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ranked:
+    """A chunk in its place. The score is between 0 and 1 and falls with the place; near 0 it is no answer."""
+
+    key: int
+    score: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Placed:
+    """A candidate with the score that it is ordered by."""
+
+    candidate: Candidate
+    score: float
+
+
+def fuse(
+    lexical: Sequence[tuple[int, float]], semantic: Sequence[tuple[int, float]], *, weight: float = LEXICAL_WEIGHT
+) -> list[tuple[int, float]]:
+    """All candidates of both, best first, with a score between 0 and 1; one alone stands for both."""
+    by_words, by_meaning = _spread(dict(lexical)), _spread(dict(semantic))
+    if not by_words or not by_meaning:
+        return _best_first(by_words or by_meaning)
+    keys = by_words.keys() | by_meaning.keys()
+    return _best_first({key: weight * by_words.get(key, 0) + (1 - weight) * by_meaning.get(key, 0) for key in keys})
+
+
+def rank(query: str, candidates: Sequence[Candidate], limit: int, *, weight: float = LEXICAL_WEIGHT) -> list[Ranked]:
+    """The best passages, one of each section and none twice."""
+    asked = _telling(query)
+    placed = _in_order(_looked_at(asked, candidates, _fused(candidates, weight)))
+    placed = _in_order(_spread_over_documents(_one_of_each_section(placed)))
+    best = _without_copies(placed, limit)
+    if not best:
+        return []
+    relevance = _relevance(asked, best)
+    highest = max(best[0].score, 1e-9)
+    return [Ranked(one.candidate.key, relevance * max(one.score, 0.0) / highest) for one in best]
+
+
+def _spread(scores: Mapping[int, float]) -> dict[int, float]:
+    """The scores spread from 0 for the worst to 1 for the best."""
+    if not scores:
+        return {}
+    least, most = min(scores.values()), max(scores.values())
+    width = most - least
+    return {key: (score - least) / width if width > 0 else 1.0 for key, score in scores.items()}
+
+
+def _best_first(scores: Mapping[int, float]) -> list[tuple[int, float]]:
+    return sorted(scores.items(), key=lambda item: (-item[1], item[0]))
+
+
+def _in_order(placed: Iterable[_Placed]) -> list[_Placed]:
+    return sorted(placed, key=lambda one: (-one.score, one.candidate.key))
+
+
+def _telling(text: str) -> dict[str, float]:
+    """The words of a query that say what it is about, or all where none does."""
+    asked = words.query_words(text)
+    return {word: weight for word, weight in asked.items() if not words.is_common(word)} or asked
+
+
+def _looked_at(
+    asked: Mapping[str, float], candidates: Sequence[Candidate], fused: Mapping[int, float]
+) -> Iterator[_Placed]:
+    """Each candidate with all that speaks for it and against it."""
+    best_of: dict[int, list[float]] = {}
+    for one in candidates:
+        best_of.setdefault(one.document, []).append(fused[one.key])
+    best_of = {document: sorted(scores, reverse=True)[: SUPPORTERS + 1] for document, scores in best_of.items()}
+    for one in candidates:
+        score = fused[one.key] + SUPPORT_WEIGHT * _support(fused[one.key], best_of[one.document])
+        score += HEADING_WEIGHT * _share(asked, _heading_words(one.title, one.path))
+        score -= LINK_LIST_PENALTY * _is_link_list(one.text)
+        yield _Placed(one, score)
+
+
+def _fused(candidates: Sequence[Candidate], weight: float) -> dict[int, float]:
+    known = {one.key: one.fused for one in candidates if one.fused is not None}
+    if len(known) == len(candidates):
+        return known
+    lexical = [(one.key, one.lexical) for one in candidates if one.lexical is not None]
+    semantic = [(one.key, one.semantic) for one in candidates if one.semantic is not None]
+    among_themselves = dict(fuse(lexical, semantic, weight=weight))
+    return {one.key: among_themselves.get(one.key, 0.0) for one in candidates}
+
+
+def _support(score: float, best: Sequence[float]) -> float:
+    """The mean of the document's best passages besides this one; those that it does not have count 0."""
+    others = sum(best) - score if score in best else sum(best[:SUPPORTERS])
+    return others / SUPPORTERS
+
+
+def _share(asked: Mapping[str, float], found: frozenset[str]) -> float:
+    """How much of what is asked for is among the words that were found."""
+    whole = sum(asked.values())
+    return sum(weight for word, weight in asked.items() if word in found) / whole if whole else 0.0
+
+
+@lru_cache(maxsize=HEADINGS_KEPT)
+def _heading_words(title: str, path: tuple[str, ...]) -> frozenset[str]:
+    return frozenset(words.index_words("\n".join(words.context_of(title, path))))
+
+
+def _is_link_list(text: str) -> bool:
+    if text.count("](") < FEW_LINKS:
+        return False
+    inside, marks = words.link_lengths(text)
+    return inside > LINK_LIST_SHARE * (len(text) - marks)
+
+
+def _one_of_each_section(placed: Iterable[_Placed]) -> Iterator[_Placed]:
+    seen: set[tuple[int, str]] = set()
+    for one in placed:
+        place = (one.candidate.document, one.candidate.section)
+        if place not in seen:
+            seen.add(place)
+            yield one
+
+
+def _spread_over_documents(placed: Iterable[_Placed]) -> Iterator[_Placed]:
+    factors: dict[int, float] = {}
+    for one in placed:
+        factor = factors.get(one.candidate.document, 1.0)
+        factors[one.candidate.document] = factor * NEXT_OF_DOCUMENT
+        yield _Placed(one.candidate, one.score * factor)
+
+
+def _without_copies(placed: Iterable[_Placed], limit: int) -> list[_Placed]:
+    """The first ones of which none says the same as one before it; other versions of a text are other texts."""
+    kept: list[_Placed] = []
+    said: dict[tuple[object, ...], list[str]] = {}
+    for one in placed:
+        if len(kept) >= limit:
+            break
+        candidate = one.candidate
+        before = said.setdefault((candidate.title, candidate.path, candidate.version), [])
+        if not any(_is_copy(candidate.text, other) for other in before):
+            before.append(candidate.text)
+            kept.append(one)
+    return kept
+
+
+def _is_copy(text: str, other: str) -> bool:
+    one, two = set(text.casefold().split()), set(other.casefold().split())
+    return len(one & two) >= COPY_SHARE * len(one | two)
+
+
+def _relevance(asked: Mapping[str, float], best: Sequence[_Placed]) -> float:
+    """How sure it is that there is an answer among the first few, from 0 to 1."""
+    has_meaning = any(one.candidate.semantic is not None for one in best)
+    return max(_relevance_of(asked, one.candidate, has_meaning) for one in best[:2])
+
+
+def _relevance_of(asked: Mapping[str, float], candidate: Candidate, has_meaning: bool) -> float:
+    found = _heading_words(candidate.title, candidate.path).union(words.index_words(words.plain_text(candidate.text)))
+    by_words = _share(asked, found)
+    if not has_meaning:
+        return by_words
+    cosine = candidate.semantic or 0.0
+    by_meaning = min(max((cosine - LEAST_COSINE) / (MOST_COSINE - LEAST_COSINE), 0.0), 1.0)
+    return (by_words + by_meaning) / 2

@@ -1,0 +1,57 @@
+"""Documents out of the record: whole, in parts, or a few chunks of them."""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+
+import orjson
+
+from refdesk.documents.export.markdown import to_markdown
+from refdesk.documents.shelf import Shelf
+from refdesk.engines.embedded.intake import shelf_of
+from refdesk.engines.embedded.rows import DOCUMENT_COLUMNS, document_info, named
+from refdesk.engines.port import Document, Passage
+
+_CHUNK = re.compile(r"c(\d{1,9})")
+
+
+def read(database: sqlite3.Connection, id: str) -> Document | None:
+    """A document with its text."""
+    rows = database.execute(
+        f"SELECT {DOCUMENT_COLUMNS}, body FROM documents d JOIN collections c ON c.key = d.collection "
+        "JOIN contents ON document = d.key WHERE d.id = ?",
+        (id,),
+    )
+    for row in named(rows):
+        with shelf_of(row["body"]) as shelf:
+            return Document(document_info(row), to_markdown(shelf.document()))
+    return None
+
+
+def open_shelf(database: sqlite3.Connection, id: str) -> Shelf | None:
+    """A document to be read in parts."""
+    row = database.execute(
+        "SELECT body FROM documents d JOIN contents ON document = d.key WHERE d.id = ?", (id,)
+    ).fetchone()
+    return shelf_of(row[0]) if row else None
+
+
+def window(database: sqlite3.Connection, id: str, chunk_id: str, before: int, after: int) -> list[Passage] | None:
+    """The chunks around one."""
+    of, _, name = chunk_id.rpartition("#")
+    number = _CHUNK.fullmatch(name)
+    if of != id or number is None:
+        return None
+    ordinal = int(number[1])
+    rows = database.execute(
+        "SELECT c.ordinal, c.section, c.path, c.page, c.text FROM chunks c JOIN documents d ON d.key = c.document "
+        "WHERE d.id = ? AND c.ordinal BETWEEN ? AND ? ORDER BY c.ordinal",
+        (id, ordinal - before, ordinal + after),
+    ).fetchall()
+    if not any(row[0] == ordinal for row in rows):
+        return None
+    return [
+        Passage(f"{id}#c{place}", section, tuple(orjson.loads(path)), page, text)
+        for place, section, path, page, text in rows
+    ]

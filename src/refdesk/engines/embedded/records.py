@@ -1,0 +1,438 @@
+"""The system of record of one tenant: what is kept of collections, documents and searches, as SQL.
+
+Functions on an open connection. Whatever changes the record is one transaction, on the disk when it returns.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sqlite3
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote_to_bytes, urlsplit
+
+from refdesk.documents.model import slug_of
+from refdesk.engines.embedded.rows import (
+    DOCUMENT_COLUMNS,
+    collection_info,
+    digest_of,
+    document_status,
+    json_text,
+    moment,
+    named,
+    now,
+    transaction,
+)
+from refdesk.engines.port import (
+    UNDER_WAY,
+    CollectionInfo,
+    DocumentStatus,
+    FileSource,
+    FolderSync,
+    Listing,
+    NewDocument,
+    PastSearch,
+    ShelfSource,
+    Source,
+    TextSource,
+    UrlSource,
+)
+from refdesk.errors import DocumentNotFound, Overloaded
+
+Database = sqlite3.Connection
+
+HISTORY_KEPT = 100
+"""Of each user's searches: more than anybody is shown, so that a busy minute does not push out the one before."""
+
+ALL_HISTORY_KEPT = 100_000
+"""Of all users' searches together: users are named by strangers."""
+
+MAX_DOCUMENT_ID = 500
+"""Characters; a longer path keeps its end, which tells documents apart."""
+
+MAX_WAITING = 100_000
+"""Documents of a tenant that wait to be read."""
+
+BUSY_RETRY_SECONDS = 30.0
+
+STAGES_OF_STATUS = {
+    "pending": ("pending",),
+    "converting": ("converting", "indexing"),
+    "embedding": ("embedding", "finishing"),
+    "success": ("success",),
+    "failed": ("failed",),
+}
+_URI = "file://"
+_FROM_DOCUMENTS = "FROM documents d JOIN collections c ON c.key = d.collection"
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A document that is asked for, as its row says it."""
+
+    name: str
+    kind: str
+    source: str
+    title: str
+    root: str = ""
+    given: bytes | None = None
+    digest: str = ""
+    """Of what is given, where that is known before it is read."""
+
+    @classmethod
+    def of(cls, source: Source) -> Asked:
+        """The row of a source."""
+        match source:
+            case FileSource(path, name, root):
+                return cls(name, "file", _written(path), path.name, str(root) if root else "")
+            case UrlSource(url):
+                return cls(_name_of_url(url), "url", url, url)
+            case ShelfSource(handle, name):
+                return cls(name, "shelf", handle, name)
+            case TextSource(title, text, name):
+                body = _titled(title, text).encode("utf-8", "replace")
+                return cls(name or slug_of(title) or "text", "text", "", title, "", body, digest_of(body))
+
+
+def _titled(title: str, text: str) -> str:
+    """A text under its title, which is also its first heading."""
+    return text if text.lstrip().startswith("# ") else f"# {title}\n\n{text}"
+
+
+def _written(path: Path) -> str:
+    """A path as text; one whose bytes are no text, as its URI."""
+    try:
+        str(path).encode()
+    except UnicodeEncodeError:
+        return path.absolute().as_uri()
+    return str(path)
+
+
+def path_of(source: str) -> Path:
+    """The path that `_written` wrote."""
+    return Path(os.fsdecode(unquote_to_bytes(source.removeprefix(_URI)))) if source.startswith(_URI) else Path(source)
+
+
+def _as_text(name: str) -> str:
+    """A name whose bytes may be no text, told apart from every other."""
+    return name.encode("utf-8", "backslashreplace").decode()
+
+
+def _name_of_url(url: str) -> str:
+    parts = urlsplit(url)
+    path = parts.path.strip("/") or "index"
+    query = f"-{digest_of(parts.query.encode())[:8]}" if parts.query else ""
+    return f"{parts.hostname or 'web'}/{path}{query}"
+
+
+def document_id(collection: str, name: str) -> str:
+    """The id of a document from its path within its collection."""
+    clean = "/".join(
+        part for part in re.sub(r"[\x00-\x1f\x7f#]", "-", _as_text(name)).split("/") if part not in ("", ".", "..")
+    )
+    return f"{collection}/{clean[-MAX_DOCUMENT_ID:] or 'document'}"
+
+
+# Collections
+
+
+def collections(database: Database, *, shared: bool) -> list[CollectionInfo]:
+    """All of them, in the order of their ids."""
+    rows = database.execute(
+        "SELECT c.*, (SELECT count(*) FROM documents d WHERE d.collection = c.key) AS documents "
+        "FROM collections c ORDER BY c.id"
+    )
+    return [collection_info(row, shared=shared) for row in named(rows)]
+
+
+def create_collection(database: Database, name: str, description: str, version: str, taken: Iterable[str] = ()) -> str:
+    """The id of the collection with this name, which is made when it is not there; what is given anew is kept."""
+    found = database.execute("SELECT id FROM collections WHERE name = ? OR id = ?", (name, name)).fetchone()
+    with transaction(database):
+        if found:
+            database.execute(
+                "UPDATE collections SET description = coalesce(nullif(?, ''), description), "
+                "version = coalesce(nullif(?, ''), version) WHERE id = ?",
+                (description, version, found[0]),
+            )
+            return str(found[0])
+        id = _free_id(database, slug_of(name) or "collection", taken)
+        database.execute(
+            "INSERT INTO collections (id, name, description, version, created_at, updated_at) "
+            "VALUES (?, ?, ?, ?, ?, ?)",
+            (id, name, description, version, now(), now()),
+        )
+    return id
+
+
+def _free_id(database: Database, slug: str, taken: Iterable[str]) -> str:
+    used = {*taken, *(row[0] for row in database.execute("SELECT id FROM collections"))}
+    number, id = 1, slug
+    while id in used:
+        number += 1
+        id = f"{slug}-{number}"
+    return id
+
+
+def delete_collection(database: Database, collection: str) -> bool:
+    """Remove a collection and its documents."""
+    with transaction(database):
+        found = database.execute("SELECT key FROM collections WHERE id = ?", (collection,)).fetchone()
+        if found is None:
+            return False
+        database.execute(
+            "INSERT OR REPLACE INTO changes (document, kind) SELECT key, 'text' FROM documents WHERE collection = ?",
+            found,
+        )
+        database.execute("DELETE FROM collections WHERE key = ?", found)
+    return True
+
+
+# Documents
+
+
+def ask_for(database: Database, documents: Sequence[NewDocument]) -> list[str]:
+    """Queue documents, in one transaction; answers their ids."""
+    with transaction(database):
+        _require_room(database, len(documents))
+        keys = dict(database.execute("SELECT id, key FROM collections").fetchall())
+        ids = []
+        for document in documents:
+            if document.collection not in keys:
+                raise DocumentNotFound(f"There is no collection {document.collection!r}; make it first.")
+            ids.append(_ask_for(database, keys[document.collection], document, ""))
+    return ids
+
+
+def _ask_for(database: Database, collection: int, document: NewDocument, folder: str) -> str:
+    asked = Asked.of(document.source)
+    id = document_id(document.collection, asked.name)
+    if isinstance(document.source, TextSource) and not document.source.name:
+        id = _own_id(database, id, asked)
+    if _is_there(database, id, document, asked):
+        return id
+    moment_now = now()
+    # What is asked for again is done again unless it turns out to be unchanged; till then the old text answers.
+    database.execute(
+        """
+        INSERT INTO documents (id, collection, title, kind, source, root, folder, given, version, metadata, stage,
+                               created_at, updated_at)
+        VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 'pending', ?, ?)
+        ON CONFLICT (id) DO UPDATE SET
+            kind = excluded.kind, source = excluded.source, root = excluded.root, folder = excluded.folder,
+            given = excluded.given, version = excluded.version, metadata = excluded.metadata, stage = 'pending',
+            request = request + 1, attempts = 0, retry_at = 0, error = NULL, updated_at = excluded.updated_at
+        """,
+        (id, collection, _as_text(asked.title), asked.kind, asked.source, asked.root, folder, asked.given,
+         document.version, json_text(document.metadata), moment_now, moment_now),
+    )  # fmt: skip
+    return id
+
+
+def _is_there(database: Database, id: str, document: NewDocument, asked: Asked) -> bool:
+    """Whether a document is in, or on its way in, just as it is asked for."""
+    rows = database.execute("SELECT stamp, stage, version, metadata, digest, given FROM documents WHERE id = ?", (id,))
+    for row in named(rows):
+        same_text = asked.given is not None and (row["digest"] == asked.digest or row["given"] == asked.given)
+        return (same_text and _is_as_asked(row, document)) or _is_unchanged(row, document)
+    return False
+
+
+def _require_room(database: Database, more: int) -> None:
+    """Refuse what would only wait: whoever asks for it had better come again."""
+    waiting = database.execute("SELECT count(*) FROM documents WHERE stage = 'pending'").fetchone()[0]
+    if waiting + more > MAX_WAITING:
+        raise Overloaded(
+            f"{waiting} documents wait to be indexed, and at most {MAX_WAITING} may. Send fewer, or send them later.",
+            retry_after=BUSY_RETRY_SECONDS,
+        )
+
+
+def _own_id(database: Database, id: str, asked: Asked) -> str:
+    """An id for a text that is not that of another one with the same title."""
+    number, free = 1, id
+    while True:
+        row = database.execute("SELECT digest, given FROM documents WHERE id = ?", (free,)).fetchone()
+        if row is None or row[0] == asked.digest or row[1] == asked.given:
+            return free
+        number += 1
+        free = f"{id}-{number}"
+
+
+def sync_folder(
+    database: Database, collection: str, folder: Path, documents: Sequence[NewDocument], unseen: Sequence[str]
+) -> FolderSync:
+    """Queue what is new or changed in a folder, and remove what is gone from it; one transaction."""
+    with transaction(database):
+        row = database.execute("SELECT key FROM collections WHERE id = ?", (collection,)).fetchone()
+        if row is None:
+            raise DocumentNotFound(f"There is no collection {collection!r}; make it first.")
+        known = {
+            found["id"]: found
+            for found in named(
+                database.execute(
+                    "SELECT id, stamp, stage, version, metadata, folder FROM documents WHERE collection = ?", row
+                )
+            )
+        }
+        _require_room(database, len(documents) - len(known))
+        new, changed, seen = list[str](), list[str](), set[str]()
+        unchanged = 0
+        for document in documents:
+            id = document_id(collection, Asked.of(document.source).name)
+            seen.add(id)
+            if id in known and _is_unchanged(known[id], document):
+                unchanged += 1
+                continue
+            (changed if id in known else new).append(id)
+            _ask_for(database, row[0], document, str(folder))
+        gone = [id for id, found in known.items() if found["folder"] == str(folder) and id not in seen]
+        removed = [id for id in gone if not _is_beneath(id.removeprefix(f"{collection}/"), unseen)]
+        remove(database, removed)
+    return FolderSync(new, changed, unchanged, removed)
+
+
+def _is_beneath(name: str, folders: Sequence[str]) -> bool:
+    return any(folder == "." or name == folder or name.startswith(f"{folder}/") for folder in folders)
+
+
+def _is_unchanged(row: Mapping[str, Any], document: NewDocument) -> bool:
+    """Whether a file is still the one that was read, as far as a glance at it tells."""
+    if not isinstance(document.source, FileSource) or not row["stamp"]:
+        return False
+    return _is_as_asked(row, document) and str(row["stamp"]) == stamp_of(document.source.path)
+
+
+def _is_as_asked(row: Mapping[str, Any], document: NewDocument) -> bool:
+    same = row["version"] == document.version and row["metadata"] == json_text(document.metadata)
+    return bool(same) and row["stage"] != "failed"
+
+
+def stamp_of(path: Path) -> str:
+    """What a glance at a file shows; empty when there is none to glance at."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return ""
+    return stamp_from(found)
+
+
+def stamp_from(found: os.stat_result) -> str:
+    """A file's stamp: it differs whenever the file was written."""
+    return f"{found.st_size}:{found.st_mtime_ns}:{found.st_ctime_ns}:{found.st_ino}"
+
+
+def delete(database: Database, id: str) -> bool:
+    """Remove a document."""
+    with transaction(database):
+        return remove(database, [id]) > 0
+
+
+def remove(database: Database, ids: Sequence[str]) -> int:
+    """Remove documents within a transaction; how many were there."""
+    count = 0
+    for id in ids:
+        row = database.execute("DELETE FROM documents WHERE id = ? RETURNING key", (id,)).fetchone()
+        if row is not None:
+            database.execute("INSERT OR REPLACE INTO changes (document, kind) VALUES (?, 'text')", row)
+            count += 1
+    return count
+
+
+def documents(database: Database, listing: Listing, converted: Mapping[int, float]) -> tuple[list[DocumentStatus], int]:
+    """Some documents, and how many match in all."""
+    where, values = ["1"], list[Any]()
+    if listing.collection is not None:
+        where.append("c.id = ?")
+        values.append(listing.collection)
+    if listing.statuses:
+        stages = [stage for status in listing.statuses for stage in STAGES_OF_STATUS[status]]
+        where.append(f"d.stage IN ({', '.join('?' * len(stages))})")
+        values += stages
+    condition = f"{_FROM_DOCUMENTS} WHERE {' AND '.join(where)}"
+    total = database.execute(f"SELECT count(*) {condition}", values).fetchone()[0]
+    order = "d.updated_at DESC, d.id" if listing.newest_first else "d.id"
+    rows = database.execute(
+        f"SELECT {DOCUMENT_COLUMNS} {condition} ORDER BY {order} LIMIT ? OFFSET ?",
+        [*values, listing.limit, listing.offset],
+    )
+    return [document_status(row, converted) for row in named(rows)], total
+
+
+def statuses(database: Database, ids: Sequence[str], converted: Mapping[int, float]) -> list[DocumentStatus]:
+    """How some documents are, in the order that they are asked for; those that are gone are left out."""
+    found: dict[str, DocumentStatus] = {}
+    for start in range(0, len(ids), 500):
+        part = ids[start : start + 500]
+        rows = database.execute(
+            f"SELECT {DOCUMENT_COLUMNS} {_FROM_DOCUMENTS} WHERE d.id IN ({', '.join('?' * len(part))})", list(part)
+        )
+        found |= {row["id"]: document_status(row, converted) for row in named(rows)}
+    return [found[id] for id in ids if id in found]
+
+
+def document_ids(database: Database, prefix: str, limit: int) -> list[str]:
+    """Ids that begin with the prefix, in order; only of documents that can be read."""
+    rows = database.execute(
+        "SELECT id FROM documents WHERE substr(id, 1, ?) = ? AND indexed_at IS NOT NULL ORDER BY id LIMIT ?",
+        (len(prefix), prefix, limit),
+    )
+    return [row[0] for row in rows]
+
+
+def counts(database: Database) -> tuple[int, int]:
+    """How many documents there are, and how many are still on their way."""
+    stages = [stage for status in UNDER_WAY for stage in STAGES_OF_STATUS[status]]
+    waiting = database.execute(
+        f"SELECT count(*) FROM documents WHERE stage IN ({', '.join('?' * len(stages))})", stages
+    ).fetchone()[0]
+    return database.execute("SELECT count(*) FROM documents").fetchone()[0], waiting
+
+
+def revision(database: Database) -> int:
+    """Another number after every change to documents or collections."""
+    return int(database.execute("SELECT number FROM revision").fetchone()[0])
+
+
+def arriving(database: Database) -> bool:
+    """Whether documents are on their way that no search has ever found."""
+    row = database.execute(
+        "SELECT EXISTS (SELECT 1 FROM documents WHERE stage = 'indexing' "
+        "OR (stage = 'pending' AND digest = '' AND attempts = 0))"
+    ).fetchone()
+    return bool(row[0])
+
+
+def last_change(database: Database) -> int:
+    """The number of the last change that the indexes have to follow."""
+    return int(database.execute("SELECT coalesce(max(number), 0) FROM changes").fetchone()[0])
+
+
+# History
+
+
+def remember(database: Database, searches: Sequence[tuple[str, PastSearch]]) -> None:
+    """Keep searches of users, and no more than some of each."""
+    with transaction(database):
+        database.executemany(
+            "INSERT INTO history (user, query, collection, results, at) VALUES (?, ?, ?, ?, ?)",
+            [(user, past.query, past.collection, past.results, past.at.isoformat()) for user, past in searches],
+        )
+        for user in {user for user, _ in searches}:
+            database.execute(
+                "DELETE FROM history WHERE user = ? AND key <= (SELECT key FROM history WHERE user = ? "
+                "ORDER BY key DESC LIMIT 1 OFFSET ?)",
+                (user, user, HISTORY_KEPT),
+            )
+        database.execute("DELETE FROM history WHERE key <= (SELECT max(key) FROM history) - ?", (ALL_HISTORY_KEPT,))
+
+
+def history(database: Database, user: str, limit: int) -> list[PastSearch]:
+    """A user's last searches, newest first."""
+    rows = database.execute(
+        "SELECT query, collection, results, at FROM history WHERE user = ? ORDER BY key DESC LIMIT ?", (user, limit)
+    )
+    return [PastSearch(query, collection, results, moment(at)) for query, collection, results, at in rows]

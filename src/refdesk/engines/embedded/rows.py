@@ -1,0 +1,134 @@
+"""How what the store keeps is written in its rows, and read from them."""
+
+from __future__ import annotations
+
+import hashlib
+import sqlite3
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import Any
+
+import orjson
+
+from refdesk.engines.port import CollectionInfo, DocumentInfo, DocumentStatus, Status
+
+STATUS_OF_STAGE: Mapping[str, Status] = {
+    "pending": "pending",
+    "converting": "converting",
+    "indexing": "converting",
+    "embedding": "embedding",
+    "finishing": "embedding",
+    "success": "success",
+    "failed": "failed",
+}
+"""What a stage of the work is called outside: `indexing` and `finishing` wait for an index to be written."""
+
+CONVERTED_SHARE = 0.4
+"""Of all the work on a document: reading and converting it. Embedding is the rest."""
+
+DOCUMENT_COLUMNS = (
+    "d.key, d.id, d.title, d.source, d.media_type, d.size_bytes, d.metadata, d.version, d.digest, d.stage, d.chunks, "
+    "d.embedded, d.error, d.attempts, d.created_at, d.updated_at, d.indexed_at, c.id AS collection"
+)
+SHORT_DIGEST = 12
+
+
+def named(cursor: sqlite3.Cursor) -> Iterator[dict[str, Any]]:
+    """Rows as mappings from their columns' names."""
+    names = [column[0] for column in cursor.description]
+    for row in cursor:
+        yield dict(zip(names, row, strict=True))
+
+
+@contextmanager
+def transaction(database: sqlite3.Connection) -> Iterator[None]:
+    """All of it or nothing; when it ends, it is on the disk."""
+    database.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+    except BaseException:
+        database.execute("ROLLBACK")
+        raise
+    database.execute("COMMIT")
+
+
+def now() -> str:
+    """This moment, as it is written in a row."""
+    return datetime.now(UTC).isoformat(timespec="milliseconds")
+
+
+def moment(written: str) -> datetime:
+    """A moment from a row."""
+    return datetime.fromisoformat(written)
+
+
+def json_text(value: Any) -> str:
+    """A value as JSON."""
+    return orjson.dumps(value, option=orjson.OPT_SORT_KEYS).decode()
+
+
+def digest_of(data: bytes) -> str:
+    """The SHA-256 of some bytes, in hexadecimal digits."""
+    return hashlib.sha256(data).hexdigest()
+
+
+def document_info(row: Mapping[str, Any]) -> DocumentInfo:
+    """A document that is indexed."""
+    return DocumentInfo(
+        id=row["id"],
+        collection=row["collection"],
+        title=row["title"],
+        version=row["version"] or row["digest"][:SHORT_DIGEST],
+        indexed_at=moment(row["indexed_at"]),
+        source=row["source"],
+        media_type=row["media_type"],
+        size_bytes=row["size_bytes"],
+        metadata=orjson.loads(row["metadata"]),
+    )
+
+
+def document_status(row: Mapping[str, Any], converted: Mapping[int, float]) -> DocumentStatus:
+    """A document, and how far it is; `converted` are the shares of the conversions under way here."""
+    return DocumentStatus(
+        id=row["id"],
+        collection=row["collection"],
+        title=row["title"],
+        status=STATUS_OF_STAGE[row["stage"]],
+        progress=_progress(row, converted.get(row["key"], 0.0)),
+        created_at=moment(row["created_at"]),
+        updated_at=moment(row["updated_at"]),
+        size_bytes=row["size_bytes"],
+        chunks=row["chunks"],
+        embedded=row["embedded"],
+        error=row["error"],
+        attempts=row["attempts"],
+        source=row["source"],
+        metadata=orjson.loads(row["metadata"]),
+    )
+
+
+def _progress(row: Mapping[str, Any], converted: float) -> float:
+    match row["stage"]:
+        case "success":
+            return 1.0
+        case "pending" | "failed":
+            return 0.0
+        case "converting":
+            return round(CONVERTED_SHARE * converted, 3)
+    share = row["embedded"] / row["chunks"] if row["chunks"] else 0.0
+    return round(CONVERTED_SHARE + (1 - CONVERTED_SHARE) * min(share, 1.0) * 0.99, 3)
+
+
+def collection_info(row: Mapping[str, Any], *, shared: bool) -> CollectionInfo:
+    """A collection, from a row that also counts its documents."""
+    return CollectionInfo(
+        id=row["id"],
+        name=row["name"],
+        description=row["description"],
+        documents=row["documents"],
+        created_at=moment(row["created_at"]),
+        updated_at=moment(row["updated_at"]),
+        version=row["version"],
+        shared=shared,
+    )

@@ -1,0 +1,80 @@
+"""Which tenants' files are open. Those of a tenant are made when its first document or search is kept, not before."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterator
+from pathlib import Path
+
+import anyio
+from anyio import CapacityLimiter, to_thread
+
+from refdesk.calls import TenantId
+from refdesk.engines.embedded.store import DATABASE, TenantStore, folder_of, tenants_in
+from refdesk.engines.port import SHARED
+
+READING_THREADS = 4
+"""More would only wait for each other: a search is a few milliseconds of CPU."""
+
+MAX_OPEN_STORES = 128
+"""Tenants whose files are open at a time; the one that was asked least lately is closed."""
+
+
+class Stores:
+    """The stores of all tenants; what is shared lies in a folder of its own."""
+
+    def __init__(self, folder: Path, shared: Path) -> None:
+        self._folder = folder
+        self._shared = shared
+        self._open: OrderedDict[TenantId, TenantStore] = OrderedDict()
+        self._opening = anyio.Lock()
+        self._limiter = CapacityLimiter(READING_THREADS)
+
+    def __iter__(self) -> Iterator[TenantStore]:
+        return iter(list(self._open.values()))
+
+    def at_hand(self, tenant: TenantId) -> TenantStore | None:
+        """A tenant's store if it is open already; from memory."""
+        return self._open.get(tenant)
+
+    async def open_new(self) -> None:
+        """Open what other processes have made since, as long as there is room."""
+        known = {store.folder for store in self}
+        for tenant in await to_thread.run_sync(tenants_in, self._folder, known):
+            if len(self._open) < MAX_OPEN_STORES:
+                await self.make(tenant)
+
+    async def find(self, tenant: TenantId) -> TenantStore | None:
+        """A tenant's store, or None where it has nothing yet."""
+        store = self._open.get(tenant)
+        if store is not None:
+            self._open.move_to_end(tenant)
+            return store
+        path = self._path(tenant) / DATABASE
+        return await self.make(tenant) if await to_thread.run_sync(path.exists) else None
+
+    async def make(self, tenant: TenantId) -> TenantStore:
+        """A tenant's store, made when it is not there."""
+        async with self._opening:
+            store = self._open.get(tenant)
+            if store is None:
+                store = await to_thread.run_sync(TenantStore, self._path(tenant), tenant, self._limiter)
+                await to_thread.run_sync(store.prepare)
+                await store.refresh()
+                self._open[tenant] = store
+                await self._close_some()
+        return store
+
+    async def close(self) -> None:
+        """Close all of them."""
+        while self._open:
+            _, store = self._open.popitem()
+            await to_thread.run_sync(store.close)
+
+    async def _close_some(self) -> None:
+        idle = [tenant for tenant, store in self._open.items() if store.is_idle and tenant != SHARED]
+        for tenant in idle[: max(len(self._open) - MAX_OPEN_STORES, 0)]:
+            await to_thread.run_sync(self._open.pop(tenant).close)
+
+    def _path(self, tenant: TenantId) -> Path:
+        return self._shared if tenant == SHARED else self._folder / folder_of(tenant)

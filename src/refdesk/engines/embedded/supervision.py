@@ -1,0 +1,122 @@
+"""Who sees to it that queued documents are worked on, whichever process has queued them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import anyio
+from anyio.abc import TaskGroup
+
+from refdesk.calls import TenantId
+from refdesk.engines.embedded import records
+from refdesk.engines.embedded.embedding.port import Embedder
+from refdesk.engines.embedded.intake import Intake
+from refdesk.engines.embedded.store import TenantStore
+from refdesk.engines.embedded.stores import Stores
+from refdesk.engines.embedded.writing import Writer
+from refdesk.errors import DependencyError
+from refdesk.telemetry import Log, Metrics
+
+LOOK_SECONDS = 2.0
+"""Between two looks for work that another process has queued or left behind."""
+
+TROUBLE_SECONDS = 5.0
+"""Before work is taken up again that a full disk or the like has stopped."""
+
+MAX_WRITERS = 4
+"""Tenants whose documents are brought in at a time; each takes some tens of megabytes."""
+
+
+class Supervision:
+    """Starts a writer for every tenant that has work, one at a time for each."""
+
+    def __init__(
+        self,
+        stores: Stores,
+        intake: Intake,
+        embedder: Embedder | None,
+        readers: int,
+        log: Log,
+        metrics: Metrics,
+    ) -> None:
+        self._stores = stores
+        self._intake = intake
+        self._embedder = embedder
+        self._readers = readers
+        self._log = log
+        self._metrics = metrics
+        self._writers: dict[TenantId, Writer] = {}
+        self._news = anyio.Event()
+        self._turns = anyio.Semaphore(MAX_WRITERS)
+        self._told: Callable[[TenantId], None] = lambda _: None
+
+    def listen(self, told: Callable[[TenantId], None]) -> None:
+        """Have `told` called whenever a tenant's documents have changed."""
+        self._told = told
+
+    def begin(self, store: TenantStore) -> None:
+        """There is work for this tenant."""
+        writer = self._writers.get(store.tenant)
+        if writer is not None:
+            writer.nudge()
+        self._news.set()
+
+    async def rebuild(self, store: TenantStore) -> None:
+        """Have the indexes of a tenant made anew; they follow the record from its beginning."""
+        await store.order_reindex()
+        self.begin(store)
+
+    async def run(self) -> None:
+        """Work on what is asked for here, on what an earlier process has left, and on what others queue; for ever."""
+        async with anyio.create_task_group() as tasks:
+            while True:
+                self._news = anyio.Event()
+                for store in self._stores:
+                    if await store.look():
+                        self._told(store.tenant)
+                    if store.tenant not in self._writers and await self._has_work(store):
+                        self._start(tasks, store)
+                with anyio.move_on_after(LOOK_SECONDS):
+                    await self._news.wait()
+                await self._stores.open_new()
+
+    async def _has_work(self, store: TenantStore) -> bool:
+        # A model elsewhere that has not answered yet has no vector index either.
+        has_vectors = self._embedder is not None and self._embedder.dimensions > 0
+
+        def look(database: records.Database) -> bool:
+            _, waiting = records.counts(database)
+            last = records.last_change(database)
+            return waiting > 0 or store.is_to_be_reindexed or store.is_behind(last, has_vectors=has_vectors)
+
+        return await store.run(look)
+
+    def _start(self, tasks: TaskGroup, store: TenantStore) -> None:
+        writer = Writer(
+            store, self._intake, self._embedder, self._readers, self._metrics, lambda: self._told(store.tenant)
+        )
+        self._writers[store.tenant] = writer
+        tasks.start_soon(self._write, store, writer)
+
+    async def _write(self, store: TenantStore, writer: Writer) -> None:
+        store.busy += 1
+        try:
+            async with self._turns:
+                await writer.run()
+            store.trouble = None
+        except* DependencyError as failures:
+            store.trouble = _first(failures).detail
+            self._log.events.error("engine.stopped", tenant=store.tenant, detail=store.trouble)
+            await anyio.sleep(TROUBLE_SECONDS)
+        finally:
+            store.busy -= 1
+            del self._writers[store.tenant]
+            self._news.set()  # something may have been queued while it ended
+            self._told(store.tenant)
+
+
+def _first(failures: BaseExceptionGroup[DependencyError]) -> DependencyError:
+    """One of the failures; the others have the same cause."""
+    for failure in failures.exceptions:
+        return _first(failure) if isinstance(failure, BaseExceptionGroup) else failure
+    raise AssertionError("a group of exceptions is never empty")

@@ -1,0 +1,227 @@
+"""The one who writes a tenant's files: documents are read, converted, indexed and embedded until none is left to do.
+
+Three kinds of work go on side by side: reading (as many at a time as there are converters), embedding, and writing the
+indexes. They share nothing but the record, so each can be cut off at any moment and taken up again by another process.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import TypeVar
+
+import anyio
+import numpy as np
+from anyio import CancelScope, CapacityLimiter, to_thread
+
+from refdesk.documents.shelf import Shelf
+from refdesk.engines.embedded import intake, meaning, records
+from refdesk.engines.embedded.embedding.port import Embedder
+from refdesk.engines.embedded.indexes import Indexes
+from refdesk.engines.embedded.intake import Arrived, Intake, Task
+from refdesk.engines.embedded.store import TenantStore, translated
+from refdesk.errors import DependencyError, Overloaded, ToolFailure
+from refdesk.telemetry import Metrics
+
+MOST_ATTEMPTS = 4
+"""On what may be better later, such as a page on the web."""
+
+FIRST_RETRY_SECONDS = 2.0
+"""Before the second attempt; each further one waits three times as long."""
+
+INDEX_PAUSE = 4.0
+"""Times as long as writing the indexes took, before they are written again: a fifth of the time at most."""
+
+READ_FIRST_SECONDS = 10.0
+"""While documents wait to be read, embedding has a turn this often: to be found by words comes first."""
+
+NO_VECTORS = np.empty((0, 0), np.float32)
+SHORTEST_PAUSE = 0.05
+LONGEST_PAUSE = 2.0
+
+T = TypeVar("T")
+
+
+class Writer:
+    """Works through a tenant's queue."""
+
+    def __init__(
+        self,
+        store: TenantStore,
+        intake: Intake,
+        embedder: Embedder | None,
+        readers: int,
+        metrics: Metrics,
+        told: Callable[[], None],
+    ) -> None:
+        """`told` is called whenever there is something new to find."""
+        self._store = store
+        self._intake = intake
+        self._embedder = embedder
+        self._readers = readers
+        self._metrics = metrics
+        self._told = told
+        self._index_thread = CapacityLimiter(1)
+        """The indexes are for one thread at a time."""
+        self._threads = CapacityLimiter(readers + 1)
+        """Apart from those that searches run in, which are not to wait for this."""
+        self._taken: set[int] = set()
+        self._news = anyio.Event()
+        self._clock: Callable[[], float] = time.time
+        self._embedded_at = 0.0
+
+    def nudge(self) -> None:
+        """There is more to do."""
+        self._news.set()
+        self._news = anyio.Event()
+
+    async def run(self) -> bool:
+        """Work until nothing is left; False when another process is at it."""
+        with self._store.writing() as is_ours:
+            if not is_ours:
+                return False
+            indexes = await self._in_thread(lambda: Indexes(self._store.folder, self._embedder))
+            try:
+                await self._work(indexes)
+                if self._store.is_to_be_reindexed:
+                    await self._in_thread(indexes.clear)
+                    await self._work(indexes)
+                    await self._in_thread(self._store.end_reindex)
+            finally:
+                with CancelScope(shield=True):
+                    await self._in_thread(indexes.close)
+                    self._store.converting.clear()
+            return True
+
+    async def _work(self, indexes: Indexes) -> None:
+        await self._index(indexes)
+        async with anyio.create_task_group() as tasks:
+            for _ in range(self._readers):
+                tasks.start_soon(self._for_ever, self._read_next)
+            if self._embedder is not None:
+                tasks.start_soon(self._for_ever, self._embed_next)
+            await self._keep_indexing(indexes)
+            tasks.cancel_scope.cancel()
+        await self._record(meaning.sweep)
+
+    async def _for_ever(self, step: Callable[[], Awaitable[bool]]) -> None:
+        """One step after another; when there is none to take, wait for news."""
+        while True:
+            news = self._news
+            if not await step():
+                with anyio.move_on_after(LONGEST_PAUSE):
+                    await news.wait()
+
+    async def _keep_indexing(self, indexes: Indexes) -> None:
+        """Write the indexes again and again, until nothing is under way."""
+        while True:
+            news = self._news
+            began = anyio.current_time()
+            followed = await self._index(indexes)
+            _, waiting = await self._record(records.counts)
+            if not waiting and not followed:
+                return
+            took = anyio.current_time() - began
+            if followed:
+                self.nudge()  # those who embed have waited for it
+                await anyio.sleep(min(max(took * INDEX_PAUSE, SHORTEST_PAUSE), LONGEST_PAUSE))
+            else:
+                with anyio.move_on_after(LONGEST_PAUSE):
+                    await news.wait()
+
+    async def _index(self, indexes: Indexes) -> bool:
+        followed = await self._store.run(indexes.follow, self._index_thread)
+        if followed:
+            await self._store.refresh()
+            self._told()
+        return followed
+
+    async def _read_next(self) -> bool:
+        task = await self._claim()
+        if task is None:
+            return False
+        try:
+            await self._read(task)
+        finally:
+            self._taken.discard(task.key)
+            self._store.converting.pop(task.key, None)
+        self.nudge()
+        return True
+
+    async def _claim(self) -> Task | None:
+        taken, at = tuple(self._taken), self._clock()
+        tasks = await self._record(lambda database: intake.next_tasks(database, at, 1 + self._readers, taken))
+        for task in tasks:
+            # Another reader may have taken it while we looked.
+            if task.key not in self._taken:
+                self._taken.add(task.key)
+                self._store.converting[task.key] = 0.0
+                return task
+        return None
+
+    async def _read(self, task: Task) -> None:
+        def told(share: float) -> None:
+            self._store.converting[task.key] = share
+
+        try:
+            arrived = await self._intake.receive(self._store.tenant, task, told, is_own=self._store.is_shared)
+            await self._keep(task, arrived)
+        except (ToolFailure, Overloaded) as failure:
+            retry_at = self._retry_at(task.attempts) if failure.retryable else None
+            await self._record(partial(_failed, task, failure.detail, retry_at))
+            self._metrics.documents.labels("failed" if retry_at is None else "postponed").inc()
+
+    async def _keep(self, task: Task, arrived: Arrived) -> None:
+        if arrived.packed is None:
+            await self._record(lambda database: intake.keep_unchanged(database, task, arrived))
+            self._metrics.documents.labels("unchanged").inc()
+            return
+        packed = arrived.packed
+        model = self._embedder.name if self._embedder else ""
+
+        def keep(database: sqlite3.Connection) -> None:
+            with Shelf.of(packed) as shelf:
+                intake.keep(database, task, arrived, intake.compressed(packed), shelf, model)
+
+        await self._record(keep)
+        self._metrics.documents.labels("indexed").inc()
+
+    async def _embed_next(self) -> bool:
+        at = self._clock()
+        if self._taken and at - self._embedded_at < READ_FIRST_SECONDS:
+            return False
+        batch = await self._record(lambda database: meaning.next_batch(database, at))
+        if batch is None or self._embedder is None:
+            return False
+        try:
+            vectors = await self._embedder.embed_passages(batch.texts) if batch.texts else NO_VECTORS
+        except DependencyError as error:
+            why = f"The text is found by its words, not yet by its meaning: {error.detail}"
+            await self._record(lambda database: meaning.postpone(database, batch, why, at))
+            return True
+        await self._record(lambda database: meaning.keep_vectors(database, batch, vectors))
+        self._embedded_at = self._clock()
+        self._metrics.embedded_chunks.inc(len(batch.texts))
+        self.nudge()
+        return True
+
+    def _retry_at(self, attempts: int) -> float | None:
+        if attempts + 1 >= MOST_ATTEMPTS:
+            return None
+        return self._clock() + FIRST_RETRY_SECONDS * float(3**attempts)
+
+    async def _record(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        return await self._store.run(work, self._threads)
+
+    async def _in_thread(self, work: Callable[[], T]) -> T:
+        def run() -> T:
+            with translated("the index failed"):
+                return work()
+
+        return await to_thread.run_sync(run, limiter=self._index_thread)
+
+
+def _failed(task: Task, why: str, retry_at: float | None, database: sqlite3.Connection) -> None:
+    intake.fail(database, task, why, retry_at)

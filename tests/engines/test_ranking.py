@@ -1,0 +1,153 @@
+"""Words and meaning weighed against each other, and the order that passages are given in."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from refdesk.engines.embedded.ranking import Candidate, fuse, rank
+
+SCORES = st.dictionaries(st.integers(0, 50), st.floats(-1, 40, allow_nan=False), max_size=30)
+
+
+LONG_TEXT = "Run the installer as a superuser, restart the server, then log in again: that is all there is to do here."
+
+
+def candidate(key: int, score: float, **changes: object) -> Candidate:
+    plain = Candidate(
+        key=key,
+        lexical=score * 10,
+        semantic=score / 2,
+        document=key,
+        section=f"s{key}",
+        path=(f"Heading {key}",),
+        title=f"Title {key}",
+        text=f"passage number {key}",
+        fused=score,
+    )
+    return replace(plain, **changes)  # type: ignore[arg-type]  # names and types are checked when it runs
+
+
+def ranked(query: str, *candidates: Candidate, limit: int = 10) -> list[int]:
+    return [one.key for one in rank(query, candidates, limit)]
+
+
+def test_what_both_indexes_find_comes_before_what_one_finds() -> None:
+    found = fuse([(1, 20.0), (2, 19.0), (9, 2.0)], [(3, 0.8), (2, 0.75), (8, 0.1)])
+    assert [key for key, _ in found[:3]] == [2, 1, 3]
+
+
+def test_the_weight_says_how_much_words_count() -> None:
+    lexical, semantic = [(1, 9.0), (2, 1.0)], [(2, 0.9), (1, 0.1)]
+    assert fuse(lexical, semantic, weight=1.0)[0] == (1, 1.0)
+    assert fuse(lexical, semantic, weight=0.0)[0] == (2, 1.0)
+
+
+def test_one_index_alone_keeps_its_order() -> None:
+    assert [key for key, _ in fuse([(5, 3.0), (4, 2.0), (6, 1.0)], [])] == [5, 4, 6]
+    assert [key for key, _ in fuse([], [(5, 0.3), (4, 0.2)])] == [5, 4]
+    assert fuse([], []) == []
+
+
+@given(SCORES, SCORES)
+def test_every_candidate_is_fused_once_with_a_falling_score_between_0_and_1(
+    lexical: dict[int, float], semantic: dict[int, float]
+) -> None:
+    found = fuse(list(lexical.items()), list(semantic.items()))
+    scores = [score for _, score in found]
+    assert {key for key, _ in found} == lexical.keys() | semantic.keys()
+    assert len(found) == len({key for key, _ in found})
+    assert scores == sorted(scores, reverse=True)
+    assert all(0 <= score <= 1 for score in scores)
+
+
+def test_a_section_is_given_once_by_its_best_passage() -> None:
+    same = {"document": 7, "section": "install"}
+    assert ranked("word", candidate(1, 0.5, **same), candidate(2, 0.9, **same), candidate(3, 0.1)) == [2, 3]
+
+
+def test_a_second_section_of_a_document_gives_way_to_another_document_that_is_almost_as_good() -> None:
+    first, second = candidate(1, 0.9, document=7), candidate(2, 0.70, document=7)
+    assert ranked("word", first, second, candidate(3, 0.85)) == [1, 3, 2]
+
+
+def test_a_passage_beats_its_equal_when_more_of_its_document_speaks_for_it() -> None:
+    alone, supported = candidate(1, 0.6), candidate(2, 0.6, document=7)
+    assert ranked("word", alone, supported)[0] == 1
+    assert ranked("word", alone, supported, candidate(3, 0.5, document=7))[0] == 2
+
+
+def test_headings_that_hold_the_words_of_the_query_decide_between_equals() -> None:
+    other, headed = candidate(1, 0.6), candidate(2, 0.6, path=("Point-in-Time Recovery",))
+    assert ranked("how does recovery work", other, headed)[0] == 2
+
+
+def test_a_list_of_links_gives_way_to_a_passage_that_says_something() -> None:
+    links = "\n".join(f"- [Chapter {number}](chapter-{number}.html)" for number in range(6))
+    prose = "Read [one](a.html), [two](b.html), [three](c.html) and [four](d.html) " + "to learn how it is done. " * 9
+    contents, passage = candidate(1, 0.7, text=links), candidate(2, 0.6, text=prose)
+    assert ranked("word", contents, passage) == [2, 1]
+    assert ranked("word", candidate(1, 0.7, text=prose), passage) == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("change", "kept"),
+    [
+        ({}, [1]),
+        ({"text": f"{LONG_TEXT} Good luck!"}, [1]),
+        ({"text": "Something else altogether."}, [1, 2]),
+        ({"version": "16"}, [1, 2]),
+        ({"title": "Another tool"}, [1, 2]),
+    ],
+)
+def test_a_copy_is_left_out_unless_it_is_of_another_version_or_under_another_title(
+    change: dict[str, object], kept: list[int]
+) -> None:
+    shared: dict[str, object] = {
+        "title": "Guide",
+        "path": ("Install",),
+        "version": "15",
+        "text": LONG_TEXT,
+    }
+    assert ranked("word", candidate(1, 0.9, **shared), candidate(2, 0.8, **(shared | change))) == kept
+
+
+def test_no_more_are_given_than_wanted_and_copies_do_not_use_up_the_limit() -> None:
+    shared: dict[str, object] = {"title": "Guide", "path": (), "text": "the same"}
+    copies = [candidate(key, 1 - key / 100, **shared) for key in range(1, 6)]
+    assert ranked("word", *copies, candidate(9, 0.1), limit=2) == [1, 9]
+    assert ranked("word", *copies, limit=0) == []
+    assert ranked("word") == []
+
+
+def test_candidates_without_a_fused_score_are_weighed_among_themselves() -> None:
+    by_words = candidate(1, 0, fused=None, lexical=9.0, semantic=None)
+    by_both = candidate(2, 0, fused=None, lexical=8.0, semantic=0.7)
+    by_meaning = candidate(3, 0, fused=None, lexical=None, semantic=0.5)
+    worst = candidate(4, 0, fused=None, lexical=1.0, semantic=0.1)
+    assert ranked("word", worst, by_meaning, by_words, by_both)[:2] == [2, 1]
+
+
+@given(st.dictionaries(st.integers(0, 99), st.floats(0, 1), max_size=20), st.text(max_size=30))
+def test_scores_fall_and_stay_between_0_and_1(fused: dict[int, float], query: str) -> None:
+    found = rank(query, [candidate(key, score, document=key % 4) for key, score in fused.items()], 50)
+    scores = [one.score for one in found]
+    assert len(found) == len(fused)
+    assert scores == sorted(scores, reverse=True)
+    assert all(0 <= score <= 1 for score in scores)
+
+
+def test_the_score_tells_an_answer_from_the_best_of_nothing() -> None:
+    text = "A standby server is promoted with pg_ctl promote."
+    answer = rank("how is a standby promoted", [candidate(1, 1.0, text=text, semantic=0.7)], 1)[0]
+    nothing = rank("recipe for tomato soup", [candidate(1, 1.0, text=text, semantic=0.1)], 1)[0]
+    assert answer.score > 0.9
+    assert nothing.score == 0
+
+
+def test_without_vectors_the_score_is_the_share_of_the_words_that_were_found() -> None:
+    found = rank("promote zebra", [candidate(1, 1.0, text="how to promote it", semantic=None)], 1)
+    assert found[0].score == pytest.approx(0.5)

@@ -1,0 +1,102 @@
+"""What a text becomes before it is indexed or searched."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from refdesk.engines.embedded.words import MAX_WORD, context_of, index_words, is_common, plain_text, query_words
+
+
+def test_a_plain_word_is_found_in_any_case_number_and_accent() -> None:
+    assert index_words("Connections CONNECTED connection") == ["connect"] * 3
+    assert index_words("naïve Café") == index_words("naive cafe")
+
+
+@pytest.mark.parametrize(
+    ("text", "whole", "parts"),
+    [
+        ("max_connections", "max_connections", {"max", "connect"}),
+        ("pg_dump", "pg_dump", {"pg", "dump"}),
+        ("--no-owner", "no-owner", {"no", "owner"}),
+        ("-j", "-j", {"j"}),
+        ("postgresql.conf", "postgresql.conf", {"postgresql", "conf"}),
+        ("getResultSet", "getresultset", {"get", "result", "set"}),
+        ("information_schema.columns", "information_schema.columns", {"information_schema", "schema", "column"}),
+        ("HTTP/2", "http/2", {"http", "2"}),
+        ("café_latte", "cafe_latte", {"cafe", "latt"}),
+        ("C++", "c++", {"c"}),
+    ],
+)
+def test_a_name_is_indexed_whole_and_in_parts(text: str, whole: str, parts: set[str]) -> None:
+    found = index_words(text)
+    assert found[0] == whole
+    assert found.count(whole) == 1
+    assert parts <= set(found[1:])
+
+
+def test_an_acronym_at_the_end_of_a_name_is_no_word_of_its_own() -> None:
+    assert index_words("PostgreSQL") == ["postgresql"]
+
+
+def test_the_ending_of_a_possessive_or_a_contraction_is_dropped() -> None:
+    assert index_words("the server's, it’s, don't") == ["the", "server", "it", "don"]
+
+
+def test_scripts_without_spaces_are_cut_into_pairs() -> None:
+    assert index_words("全文検索と SQL") == ["全文", "文検", "検索", "索と", "sql"]
+    assert set(query_words("検索")) <= set(index_words("全文検索"))
+
+
+def test_a_run_of_characters_that_nobody_types_is_not_indexed() -> None:
+    assert index_words("a" * (MAX_WORD + 1)) == []
+    assert index_words("f00" * MAX_WORD) == []
+
+
+@pytest.mark.parametrize("text", ["", "  ", "!!! ??? --", "___", "→ § …", "\x00"])
+def test_a_text_without_words_has_none(text: str) -> None:
+    assert index_words(text) == []
+    assert query_words(text) == {}
+
+
+def test_a_query_counts_its_words_and_the_parts_of_a_name_less_than_the_name() -> None:
+    asked = query_words("vacuum VACUUM wal_level")
+    assert asked["vacuum"] == 2
+    assert asked["wal_level"] == 1
+    assert 0 < asked["level"] == asked["wal"] < 1
+
+
+def test_common_words_are_told_from_those_that_say_something() -> None:
+    assert [word for word in query_words("how do I use the index of a table") if not is_common(word)] == [
+        "index",
+        "tabl",
+    ]
+
+
+@given(st.text(max_size=200))
+def test_whatever_is_asked_in_the_words_of_a_text_is_among_its_index_words(text: str) -> None:
+    assert set(query_words(text)) == set(index_words(text))
+
+
+@given(st.text(max_size=200))
+def test_no_word_holds_a_blank_for_blanks_stand_between_words_in_the_index(text: str) -> None:
+    assert all(word and word.split() == [word] for word in index_words(text))
+
+
+def test_markdown_is_read_as_its_text() -> None:
+    markdown = (
+        "### Note\n\n> See [the **manual** [1]](<https://example.org/a b>) and [wiki](https://e.org/Git_(software)).\n\n"
+        "```sql\nSELECT `x`;\n```\n\n| Name | Type |\n| --- | :-: |\n| a_b | int |\n\n- item\n\n![a map](map.png)"
+    )
+    assert plain_text(markdown) == ("Note\nSee the manual [1] and wiki.\nSELECT x;\nName Type\na_b int\nitem\na map")
+
+
+def test_text_that_only_looks_like_markdown_stays() -> None:
+    assert plain_text("a[1] (see b) and f(x) * g_h_i") == "a[1] (see b) and f(x) * g_h_i"
+
+
+def test_a_document_s_title_leads_the_headings_unless_it_is_one_of_them() -> None:
+    assert context_of("CREATE CAST", ("Notes",)) == ("CREATE CAST", "Notes")
+    assert context_of("Guide", ("Guide", "Install")) == ("Guide", "Install")
+    assert context_of("", ()) == ()
