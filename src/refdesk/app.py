@@ -7,28 +7,40 @@ from __future__ import annotations
 
 import os
 from collections.abc import AsyncIterator, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager, closing
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, closing
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from refdesk.answers import open_answers
 from refdesk.calls import LOCAL, Answer, Call, Caller, Handler, Policy
 from refdesk.config import Config, load, require_support
 from refdesk.documents.conversions import Conversions, open_conversions
-from refdesk.engines.embedded import open_embedded
+from refdesk.engines.embedded.embedding import embed_at_once, open_embedder
+from refdesk.engines.embedded.embedding.port import Embedder
+from refdesk.engines.embedded.engine import EmbeddedEngine, open_embedded
 from refdesk.engines.port import Engine
 from refdesk.errors import EngineError
-from refdesk.manual import bring_in_manual
+from refdesk.manual import bring_in_manual, manual_index_folder
 from refdesk.policy.authenticate import Authenticate, callers_by_key
 from refdesk.policy.chain import chain
 from refdesk.policy.deadline import Deadline
 from refdesk.policy.observe import Observe
 from refdesk.telemetry import Log, Metrics
+from refdesk.tools.announcements import Announcements
+from refdesk.tools.answer_cache import AnswerCache
 from refdesk.tools.budget import Blocklist
 from refdesk.tools.catalogue import Catalogue
 from refdesk.tools.conversion import Conversion
 from refdesk.tools.documentation import Documentation
+from refdesk.tools.ingestion import Ingesting
+from refdesk.tools.knowledge import Knowledge
+from refdesk.tools.knowledge_resources import KnowledgeResources
+from refdesk.tools.projects import Projects
+from refdesk.tools.prompts import KnowledgePrompts
 from refdesk.tools.reader import Reader
 from refdesk.tools.registry import Registry
+from refdesk.tools.scopes import Scopes
 from refdesk.tools.shelves import Shelves
 from refdesk.tools.sources import OpenFolders, Sources, default_roots
 from refdesk.tools.windows import LocalWindows, open_windows
@@ -48,18 +60,30 @@ async def open_desk(
     async with AsyncExitStack() as stack:
         # A program that uses the library is not to find a log line a call on its terminal.
         log = log or stack.enter_context(closing(Log("warning", config.logging.format, config.logging.file)))
-        engine = await stack.enter_async_context(open_embedded(config.data_path))
-        await bring_in_manual(engine)
         catalogue = Catalogue(registry, config.toolsets, config.server.page_size)
         conversions = await stack.enter_async_context(open_conversions(config.convert, config.data_path, metrics))
+        embedder = await stack.enter_async_context(open_embedder(config.embedding))
+        engine = await stack.enter_async_context(_open_engine(config, embedder, conversions, log, metrics))
+        await bring_in_manual(engine)
         shelves = Shelves(conversions, engine)
         local = LocalWindows(shelves, engine)
         windows = await stack.enter_async_context(open_windows(config.reader, local))
-        Documentation(engine).register(registry)
+        cache = AnswerCache(config.cache)
+        Documentation(engine, cache, config.cache.ttl.search).register(registry)
         blocklist = Blocklist(config.reader.blocklist_keywords, config.reader.blocklist_action)
         Reader(shelves, windows, local, config.reader, blocklist, catalogue.tools).register(registry)
         sources = Sources(conversions, config.convert, _open_folders(config))
         Conversion(conversions, sources, blocklist).register(registry)
+        answers = await stack.enter_async_context(
+            open_answers(config.answers, partial(embed_at_once, embedder) if embedder else None)
+        )
+        projects = Projects(engine, config.projects, config.data_path, config.project)
+        scopes = Scopes(engine, projects)
+        Knowledge(engine, scopes, answers, cache, config.cache.ttl).register(registry)
+        Ingesting(engine, scopes, sources, conversions).register(registry)
+        KnowledgePrompts(engine, scopes).register(registry)
+        registry.add_resources(KnowledgeResources(engine, projects))
+        engine.listen(Announcements(engine, registry).changed)
         policies: list[Policy] = [
             Observe(log, metrics, registry.tools),
             *([authenticate] if config.auth.required else []),
@@ -70,8 +94,26 @@ async def open_desk(
 
 def _open_folders(config: Config) -> OpenFolders:
     """The folders whose files tools may name, less what is this desk's own."""
-    own = (config.data_path, config.config_file, config.logging.file)
-    return OpenFolders(default_roots(config.convert, Path.cwd(), Path.home()), [path for path in own if path])
+    return OpenFolders(default_roots(config.convert, Path.cwd(), Path.home()), _own_files(config))
+
+
+def _own_files(config: Config) -> list[Path]:
+    return [path for path in (config.data_path, config.config_file, config.logging.file) if path]
+
+
+def _open_engine(
+    config: Config, embedder: Embedder | None, conversions: Conversions, log: Log, metrics: Metrics
+) -> AbstractAsyncContextManager[EmbeddedEngine]:
+    return open_embedded(
+        config.data_path / "tenants",
+        manual_index_folder(config.data_path),
+        embedder,
+        conversions,
+        log=log,
+        metrics=metrics,
+        readers=config.convert.workers,
+        closed=_own_files(config),
+    )
 
 
 class Desk:

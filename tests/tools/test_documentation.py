@@ -2,31 +2,54 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+
+import anyio
 import pytest
 
 from refdesk.app import Desk
-from refdesk.calls import Caller, TenantId, UserId
-from refdesk.engines.embedded import EmbeddedEngine, SourceDocument
-from refdesk.engines.port import DocumentationSet
+from refdesk.calls import Call, TenantId
+from refdesk.engines.port import UNDER_WAY, NewDocument, TextSource
 from refdesk.errors import InvalidArguments, UnknownTool
+from tests.tools.knowing import settled_desk, somebody
 
 pytestmark = pytest.mark.anyio
 
 LONG = "# Long\n\n" + "\n\n".join(f"## Part {n}\n\n" + f"Sentence about topic{n}. " * 60 for n in range(30))
-ACME = Caller(user=UserId("ann"), tenant=TenantId("acme"), authenticated=True)
-OTHER = Caller(user=UserId("bob"), tenant=TenantId("other"), authenticated=True)
+ACME = somebody("ann")
+"""Somebody whose documents no test changes."""
+OTHER = somebody("bob")
 
 
-@pytest.fixture
+PAGES = {
+    "long.md": LONG,
+    "max_connections.md": "# Limits\n\nSet `max_connections` to 100.\n",
+    "secret.md": "# Secret plan\n\nThe xylophone launches at noon.\n",
+}
+
+
+@pytest.fixture(scope="module")
+async def desk(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Desk]:
+    async with settled_desk(tmp_path_factory.mktemp("data")) as desk:
+        yield desk
+
+
+async def fill(desk: Desk, tenant: TenantId, pages: dict[str, str], version: str = "7.1") -> None:
+    """Have the collection `acme` hold these pages, all of them indexed."""
+    engine = desk.engine
+    await engine.create_collection(tenant, "acme", description="Acme handbook", version=version)
+    sources = [TextSource(name, text, name) for name, text in pages.items()]
+    taken = await engine.ingest(tenant, [NewDocument(source, "acme", version=version) for source in sources])
+    statuses = list(taken)
+    with anyio.fail_after(30):
+        while any(status.status in UNDER_WAY for status in statuses):
+            statuses = list(await engine.wait(tenant, [status.id for status in taken], seconds=5))
+    assert {status.status for status in statuses} == {"success"}
+
+
+@pytest.fixture(scope="module")
 async def filled(desk: Desk) -> Desk:
-    assert isinstance(desk.engine, EmbeddedEngine)
-    entry = DocumentationSet("acme", "docs", "Acme handbook", "7.1", 0)
-    documents = [
-        SourceDocument("acme/long.md", LONG),
-        SourceDocument("acme/max_connections.md", "# Limits\n\nSet `max_connections` to 100.\n"),
-        SourceDocument("acme/secret.md", "# Secret plan\n\nThe xylophone launches at noon.\n"),
-    ]
-    await desk.engine.replace_set(TenantId("acme"), entry, documents)
+    await fill(desk, ACME.tenant, PAGES)
     return desk
 
 
@@ -49,6 +72,35 @@ async def test_the_first_question_of_a_new_user_is_answered(desk: Desk, question
 async def test_the_best_match_comes_first_and_identifiers_are_found(filled: Desk) -> None:
     answer = await filled.call("search_documentation", {"query": "max_connections"}, caller=ACME)
     assert answer.result["content"][0]["_meta"]["metadata"]["source"] == "acme/max_connections.md"
+
+
+async def test_a_hit_says_where_it_is_from(filled: Desk) -> None:
+    answer = await filled.call("search_documentation", {"query": "max_connections", "doc_type": "acme"}, caller=ACME)
+    item = answer.result["content"][0]
+    metadata = item["_meta"]["metadata"]
+    assert metadata.pop("indexed_at").startswith("20")
+    assert metadata.pop("page") in (None, 1)
+    assert metadata == {
+        "source": "acme/max_connections.md",
+        "title": "Limits",
+        "doc_type": "acme",
+        "version": "7.1",
+        "section": "Limits",
+        "anchor": None,
+        "anchors": [],
+    }
+    assert item["_meta"]["chunk_id"] == "acme/max_connections.md#c1"
+    assert "Source: acme/max_connections.md, version 7.1, indexed 20" in item["text"]
+
+
+async def test_every_collection_is_a_resource_and_lists_its_documents(filled: Desk) -> None:
+    listed = await filled.handle(Call("resources/list", caller=ACME))
+    uris = [entry["uri"] for entry in listed.result["resources"] if entry["uri"].startswith("techdoc://")]
+    assert uris == ["techdoc://acme/acme", "techdoc://refdesk/docs"]
+    contents = await filled.handle(Call("resources/read", {"uri": "techdoc://acme/acme"}, caller=ACME))
+    assert "(techdoc://acme/secret.md)" in contents.result["contents"][0]["text"]
+    page = await filled.handle(Call("resources/read", {"uri": "techdoc://acme/secret.md"}, caller=ACME))
+    assert "xylophone" in page.result["contents"][0]["text"]
 
 
 async def test_words_are_found_in_any_form(filled: Desk) -> None:
@@ -107,17 +159,17 @@ async def test_a_long_document_is_read_page_by_page_without_a_gap(filled: Desk) 
     assert "".join("".join(pages).split()) == "".join(LONG.split())
 
 
-async def test_a_cursor_of_an_older_text_is_refused(filled: Desk) -> None:
-    first = await filled.call("get_document", {"document_id": "acme/long.md"}, caller=ACME)
+async def test_a_cursor_of_an_older_text_is_refused(desk: Desk) -> None:
+    ann = somebody("ann")
+    await fill(desk, ann.tenant, {"long.md": LONG})
+    first = await desk.call("get_document", {"document_id": "acme/long.md"}, caller=ann)
     cursor = first.result["content"][0]["_meta"]["nextCursor"]
-    assert isinstance(filled.engine, EmbeddedEngine)
-    entry = DocumentationSet("acme", "docs", "Acme handbook", "7.2", 0)
-    await filled.engine.replace_set(TenantId("acme"), entry, [SourceDocument("acme/long.md", LONG + "more")])
+    await fill(desk, ann.tenant, {"long.md": LONG + "more"}, version="7.2")
     with pytest.raises(InvalidArguments, match="has changed"):
-        await filled.call("get_document", {"document_id": "acme/long.md", "cursor": cursor}, caller=ACME)
+        await desk.call("get_document", {"document_id": "acme/long.md", "cursor": cursor}, caller=ann)
     for nonsense in ("x", "9999999-00000000", ""):
         with pytest.raises(InvalidArguments):
-            await filled.call("get_document", {"document_id": "acme/long.md", "cursor": nonsense}, caller=ACME)
+            await desk.call("get_document", {"document_id": "acme/long.md", "cursor": nonsense}, caller=ann)
 
 
 async def test_another_tenants_document_answers_exactly_as_one_that_does_not_exist(filled: Desk) -> None:

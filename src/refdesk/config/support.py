@@ -8,6 +8,7 @@ from refdesk.errors import ConfigError
 NO_EFFECT_YET = (
     "r2r.",
     "cache.type",
+    "cache.ttl.list",
     "cache.redis.",
     "circuit_breaker.",
     "monitoring.sentry.",

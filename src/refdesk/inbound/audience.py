@@ -38,10 +38,11 @@ class Audience:
         self._publishers: list[Publish] = []
         self._waiting: set[Event] = set()
         self._send, self._receive = anyio.create_memory_object_stream[Event](BACKLOG)
+        self._is_over = False
 
     def notice(self, event: Event) -> None:
         """Take an event; never waits. One that is waiting already is not told twice, and beyond the backlog none is."""
-        if event not in self._waiting and len(self._waiting) < BACKLOG:
+        if event not in self._waiting and len(self._waiting) < BACKLOG and not self._is_over:
             self._waiting.add(event)
             self._send.send_nowait(event)
 
@@ -69,7 +70,11 @@ class Audience:
         """Send events out while open."""
         async with self._send, self._receive, anyio.create_task_group() as tasks:
             tasks.start_soon(self._deliver_all)
-            yield
+            try:
+                yield
+            finally:
+                # The desk outlasts the door, and what it still does is news to nobody.
+                self._is_over = True
             tasks.cancel_scope.cancel()
 
     async def _deliver_all(self) -> None:

@@ -9,15 +9,24 @@ from urllib.parse import unquote
 from pydantic import Field, StringConstraints
 
 from refdesk.calls import Call, TenantId, text_content, tool_answer
-from refdesk.engines.port import Document, DocumentInfo, Engine, Hit
+from refdesk.config import CacheConfig
+from refdesk.engines.port import CollectionInfo, Document, DocumentInfo, Engine, Hit, Search
 from refdesk.errors import DocumentNotFound, InvalidArguments, Problem
 from refdesk.problems import nearest_name, shortened
+from refdesk.tools.answer_cache import AnswerCache
+from refdesk.tools.hits import excerpt, found, provenance
 from refdesk.tools.registry import Prompt, PromptArgument, Registry, Tool
 from refdesk.tools.schema import Arguments
-from refdesk.tools.text import CHARACTERS_PER_TOKEN, DEFAULT_TOKENS, MaxTokens, TextPage, cut_before
+from refdesk.tools.text import CHARACTERS_PER_TOKEN, DEFAULT_TOKENS, MaxTokens, TextPage
 
 TOOLSET = "docs"
 ALL = "all"
+
+SHARED_PART = "docs"
+"""What the manual's own set is called in its URI, which clients may have written down."""
+
+MAX_CONTENTS = 10_000
+"""Documents in a set's table of contents."""
 
 Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
 
@@ -38,8 +47,11 @@ class GetDocument(Arguments):
 class Documentation:
     """The toolset's handlers, on an engine."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, cache: AnswerCache | None = None, seconds: float = 0) -> None:
+        """`seconds` is how long search results are kept in the cache."""
         self._engine = engine
+        self._cache = cache or AnswerCache(CacheConfig())
+        self._seconds = seconds
 
     def register(self, registry: Registry) -> None:
         """Offer the toolset's tools, resources and prompts."""
@@ -86,13 +98,19 @@ class Documentation:
 
     def doc_type_choices(self, call: Call) -> list[str]:
         """`all`, and every set that the caller can search."""
-        return [ALL, *(entry.doc_type for entry in self._engine.sets(call.caller.tenant))]
+        return [ALL, *(entry.id for entry in self._engine.sets(call.caller.tenant))]
 
     async def search(self, arguments: SearchDocumentation, call: Call) -> dict[str, Any]:
-        doc_type = None if arguments.doc_type == ALL else arguments.doc_type
-        hits = await self._engine.search(
-            call.caller.tenant, arguments.query, limit=arguments.max_results, doc_type=doc_type
-        )
+        caller = call.caller
+        revision = self._engine.revision(caller.tenant)
+        key = ("search_documentation", caller.tenant, caller.user, revision, *arguments.model_dump().values())
+        answer, _ = await self._cache.answer(key, self._seconds, lambda: self._searched(arguments, call))
+        return answer
+
+    async def _searched(self, arguments: SearchDocumentation, call: Call) -> dict[str, Any]:
+        collections = () if arguments.doc_type == ALL else (arguments.doc_type,)
+        wanted = Search(arguments.query, limit=arguments.max_results, collections=collections)
+        hits = await found(self._engine, call.caller.tenant, wanted)
         if not hits:
             sets = ", ".join(self.doc_type_choices(call))
             return tool_answer([text_content(f"Nothing matches {arguments.query!r}. Documentation sets: {sets}.")])
@@ -133,11 +151,12 @@ class TechdocResources:
 
     def listing(self, call: Call) -> Iterable[Mapping[str, Any]]:
         for entry in self._engine.sets(call.caller.tenant):
+            version = f", version {entry.version}" if entry.version else ""
             yield {
-                "uri": f"{self.SCHEME}{entry.doc_type}/{entry.collection}",
-                "name": entry.doc_type,
-                "title": entry.title,
-                "description": f"{entry.title}, version {entry.version}: contents of {entry.documents} documents",
+                "uri": self._uri(entry),
+                "name": entry.id,
+                "title": entry.name,
+                "description": f"{entry.description or entry.name}{version}: contents of {entry.documents} documents",
                 "mimeType": "text/markdown",
             }
 
@@ -163,20 +182,25 @@ class TechdocResources:
     async def complete(self, template: str, name: str, value: str, given: Mapping[str, str], call: Call) -> list[str]:
         tenant = call.caller.tenant
         if name == "doc_type":
-            return [entry.doc_type for entry in self._engine.sets(tenant) if entry.doc_type.startswith(value)]
+            return [entry.id for entry in self._engine.sets(tenant) if entry.id.startswith(value)]
         if name != "path":
             raise InvalidArguments([Problem("argument.name", f"{template} has no variable {name!r}")])
-        prefixes = [given["doc_type"]] if "doc_type" in given else [set.doc_type for set in self._engine.sets(tenant)]
+        prefixes = [given["doc_type"]] if "doc_type" in given else [entry.id for entry in self._engine.sets(tenant)]
         ids = [id for prefix in prefixes for id in await self._engine.document_ids(tenant, prefix=f"{prefix}/{value}")]
         return [id.partition("/")[2] for id in ids]
 
     async def _contents(self, path: str, tenant: TenantId) -> str | None:
         for entry in self._engine.sets(tenant):
-            if path == f"{entry.doc_type}/{entry.collection}":
-                ids = await self._engine.document_ids(tenant, prefix=f"{entry.doc_type}/", limit=10_000)
-                lines = [f"# {entry.title}", "", *(f"- [{id}]({self.SCHEME}{id})" for id in ids)]
-                return "\n".join(lines)
+            if f"{self.SCHEME}{path}" == self._uri(entry):
+                ids = await self._engine.document_ids(tenant, prefix=f"{entry.id}/", limit=MAX_CONTENTS)
+                lines = [f"# {entry.name}", "", *(f"- [{id}]({self.SCHEME}{id})" for id in ids)]
+                more = entry.documents - len(ids)
+                return "\n".join([*lines, f"- … {more} more"] if more > 0 else lines)
         return None
+
+    @classmethod
+    def _uri(cls, entry: CollectionInfo) -> str:
+        return f"{cls.SCHEME}{entry.id}/{SHARED_PART if entry.shared else entry.id}"
 
 
 def _search_answer(hits: Sequence[Hit], max_tokens: int) -> dict[str, Any]:
@@ -202,34 +226,33 @@ def _accounted(items: list[dict[str, Any]], omitted: int) -> dict[str, Any]:
 
 def _hit_item(hit: Hit, room: int) -> dict[str, Any]:
     head = f"### {' › '.join(hit.path) or hit.document.title}\n"
-    foot = f"\nSource: {_source(hit.document)}"
-    passage = _excerpt(hit.text, max(room - len(head) - len(foot), 200))
-    metadata = {**_metadata(hit.document), "page": hit.page, "section": hit.path[-1] if hit.path else None}
+    foot = f"\nSource: {provenance(hit.document)}"
+    passage = excerpt(hit.text, max(room - len(head) - len(foot), 200))
+    section = hit.path[-1] if hit.path else None
+    place = {
+        "page": hit.page,
+        "section": section,
+        "anchor": hit.anchor or None,
+        "anchors": [a for a in hit.anchors if a],
+    }
+    metadata = {**_metadata(hit.document), **place}
     return text_content(f"{head}{passage}{foot}", metadata=metadata, score=hit.score, chunk_id=hit.chunk_id)
-
-
-def _source(info: DocumentInfo) -> str:
-    return f"{info.id}, version {info.version}, indexed {info.indexed_at:%Y-%m-%d}"
 
 
 def _metadata(info: DocumentInfo) -> dict[str, Any]:
     return {
         "source": info.id,
         "title": info.title,
-        "doc_type": info.doc_type,
+        "doc_type": info.collection,
         "version": info.version,
         "indexed_at": info.indexed_at.isoformat(),
     }
 
 
-def _excerpt(text: str, room: int) -> str:
-    return text if len(text) <= room else f"{text[: cut_before(text, room)].rstrip()} […]"
-
-
 def _page_answer(document: Document, page: TextPage) -> dict[str, Any]:
     text = page.text.strip("\n")
     meta: dict[str, Any] = {"metadata": _metadata(document.info), "tokens": page.tokens}
-    source = f"(Source: {_source(document.info)}; about {page.tokens} tokens)"
+    source = f"(Source: {provenance(document.info)}; about {page.tokens} tokens)"
     if page.next_cursor is not None:
         meta["nextCursor"] = page.next_cursor
         source += f"\n{page.note()}"

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import IO
 
 from anyio import to_thread
 
 from refdesk.calls import TenantId
-from refdesk.documents.conversions import Conversions, File, Wanted, unheard
-from refdesk.documents.scratch import scratch_file
+from refdesk.documents.conversions import Conversions
 from refdesk.documents.shelf import Shelf
 from refdesk.documents.store import HANDLE
-from refdesk.engines.port import Document, Engine
+from refdesk.engines.port import Engine
 from refdesk.errors import DocumentNotFound
 from refdesk.problems import nearest_name, shortened
 
@@ -39,30 +37,9 @@ class Shelves:
     async def _find(self, tenant: TenantId, doc_id: str) -> Shelf | None:
         if HANDLE.fullmatch(doc_id):
             return await self._conversions.open(tenant, doc_id)
-        document = await self._engine.read(tenant, doc_id)
-        return await self._shelved(tenant, document) if document else None
-
-    async def _shelved(self, tenant: TenantId, document: Document) -> Shelf | None:
-        """An indexed document on a shelf; as the same text has the same handle, it is converted once."""
-        async with scratch_file() as file:
-            size = await to_thread.run_sync(_write, file, document.text)
-            given = File(file.fileno(), _as_markdown(document.info.id), size, is_own=True)
-            converted = await self._conversions.convert(tenant, given, Wanted(), unheard)
-        return await self._conversions.open(tenant, converted.handle)
+        return await self._engine.open(tenant, doc_id)
 
     async def _not_found(self, tenant: TenantId, doc_id: str) -> str:
         nearest = nearest_name(doc_id, await self._engine.document_ids(tenant, limit=1000))
         hint = f"Did you mean {nearest!r}?" if nearest else "A handle comes from a convert tool and expires."
         return f"There is no document {shortened(doc_id)!r}. {hint}"
-
-
-def _write(file: IO[bytes], text: str) -> int:
-    size = file.write(text.encode())
-    file.flush()
-    return size
-
-
-def _as_markdown(id: str) -> str:
-    """A name that says what an indexed text is, whatever it was indexed from."""
-    name = id.rpartition("/")[2]
-    return name if name.endswith(".md") else f"{name}.md"

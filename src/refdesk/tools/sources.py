@@ -6,11 +6,11 @@ import base64
 import binascii
 import os
 import re
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Annotated
+from typing import IO, Annotated, TypeVar
 from urllib.parse import unquote, urlsplit
 
 from anyio import to_thread
@@ -26,6 +26,7 @@ from refdesk.errors import CannotOpen, ClientCannot, InvalidArguments, MissingCa
 from refdesk.problems import shortened
 from refdesk.tools.schema import Arguments
 
+T = TypeVar("T")
 FilePath = Annotated[str | None, Field(min_length=1, max_length=4096, description="Path on the desk's machine.")]
 
 
@@ -46,6 +47,23 @@ class OpenFolders:
     def with_roots(self, more: Sequence[Path] = ()) -> Roots:
         """These folders, and some that a client works in."""
         return Roots([*self.roots, *more], self.closed)
+
+
+@dataclass(frozen=True, slots=True)
+class Located:
+    """Where a path leads that a call names."""
+
+    path: Path
+    """Of the file or folder, links followed."""
+    root: Path
+    """The open folder that it lies beneath."""
+    closed: Sequence[Path] = ()
+    is_folder: bool = False
+
+    def admits(self, path: Path) -> bool:
+        """Whether a file of the folder may be read: not one of this desk's own."""
+        real = Path(os.path.realpath(path))
+        return not any(real.is_relative_to(closed) for closed in self.closed)
 
 
 class Sources:
@@ -82,16 +100,24 @@ class Sources:
         with file:
             yield File(file.fileno(), name, os.fstat(file.fileno()).st_size)
 
+    async def locate(self, path: str, call: Call) -> Located:
+        """Where a file or folder is that a call names, for one who opens it later."""
+        return await self._found(call, lambda more: _located(path, self._folders, more))
+
     async def _open_path(self, path: str, call: Call) -> OpenedFile:
+        return await self._found(call, lambda more: self._folders.with_roots(more).open(path))
+
+    async def _found(self, call: Call, find: Callable[[Sequence[Path]], T]) -> T:
+        """Look beneath the open folders, and if that leads nowhere, beneath those that the client works in too."""
         if not self._settings.local_files:
             raise CannotOpen("Files on this desk's machine are not open to tools; send the bytes or a URL.")
         try:
-            return await to_thread.run_sync(self._folders.with_roots().open, path)
+            return await to_thread.run_sync(find, ())
         except CannotOpen:
             roots = await self._client_roots(call)
             if not roots:
                 raise
-        return await to_thread.run_sync(self._folders.with_roots(roots).open, path)
+        return await to_thread.run_sync(find, roots)
 
     async def _client_roots(self, call: Call) -> list[Path]:
         """The folders that the client says it works in, where they are to be believed."""
@@ -112,6 +138,29 @@ def default_roots(settings: ConvertConfig, folder: Path, home: Path) -> list[Pat
         return [root.absolute() for root in settings.roots]
     too_wide = folder == Path(folder.anchor) or folder == home
     return [] if too_wide else [folder]
+
+
+def _located(path: str, folders: OpenFolders, more: Sequence[Path]) -> Located:
+    roots = [*folders.roots, *more]
+    closed = [Path(os.path.realpath(path)) for path in folders.closed]
+    for root in roots:
+        folder = _folder(path, Path(os.path.realpath(root)), closed)
+        if folder is not None:
+            return folder
+    with folders.with_roots(more).open(path) as opened:
+        root = next(root for root in roots if opened.path.is_relative_to(root))
+        return Located(Path(os.path.realpath(opened.path)), Path(os.path.realpath(root)), closed)
+
+
+def _folder(path: str, root: Path, closed: Sequence[Path]) -> Located | None:
+    """A folder beneath a root, if that is what the path names; hidden ones are shut, as hidden files are."""
+    named = _local_path(path) if path[:5].lower() == "file:" else path
+    if not named or "\0" in named:
+        return None
+    found = Located(Path(os.path.realpath(root / named)), root, closed, is_folder=True)
+    if not found.path.is_relative_to(root) or not found.path.is_dir() or not found.admits(found.path):
+        return None
+    return None if any(part.startswith(".") for part in found.path.relative_to(root).parts) else found
 
 
 def _write_base64(file: IO[bytes], content: str) -> int:

@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from refdesk.calls import TenantId
 from refdesk.config import ReaderConfig
+from refdesk.documents.store import HANDLE
 from refdesk.engines.port import Engine
 from refdesk.errors import DocumentNotFound, EngineError
 from refdesk.problems import shortened
@@ -50,9 +51,10 @@ class LocalWindows:
         self, tenant: TenantId, doc_id: str, anchor: str, before: int, after: int, trace_id: str
     ) -> Sequence[WindowChunk]:
         """The chunks around the anchor, in reading order."""
-        passages = await self._engine.window(tenant, doc_id, anchor, before=before, after=after)
-        if passages is not None:
-            return [_chunk(p.chunk_id, p.text, p.section, p.path, p.page) for p in passages]
+        if not HANDLE.fullmatch(doc_id):
+            passages = await self._engine.window(tenant, doc_id, anchor, before=before, after=after)
+            if passages is not None:
+                return [_chunk(p.chunk_id, p.text, p.section, p.path, p.page) for p in passages]
         async with self._shelves.reading(tenant, doc_id) as shelf:
             chunks = await to_thread.run_sync(shelf.window, anchor, before, after)
         if chunks is None:

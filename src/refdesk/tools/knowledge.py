@@ -1,0 +1,468 @@
+"""The `r2r` toolset: search the knowledge base, get answers with sources, and see what is in it.
+
+Bringing documents in is `ingestion`; which collection a call is about is decided by `scopes`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable, Hashable, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Annotated, Any, Literal, Protocol
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+
+from refdesk.answers.question import Question, Written
+from refdesk.calls import Call, Client, text_content, tool_answer
+from refdesk.config import CacheTtlConfig
+from refdesk.engines.port import (
+    UNDER_WAY,
+    CollectionInfo,
+    DocumentStatus,
+    Engine,
+    Hit,
+    Listing,
+    PastSearch,
+    Search,
+    SearchMode,
+    Status,
+)
+from refdesk.errors import InvalidArguments, Problem
+from refdesk.problems import shortened
+from refdesk.tools.answer_cache import AnswerCache, WireAnswer, marked_cached
+from refdesk.tools.hits import default_tokens, excerpt, fitted, found, hit_metadata
+from refdesk.tools.outline import MAX_CHARACTERS, brief_path
+from refdesk.tools.registry import Registry, Tool
+from refdesk.tools.schema import Arguments, Result
+from refdesk.tools.scopes import CollectionId, CollectionIds, Scope, Scopes
+from refdesk.tools.text import MaxTokens
+
+TOOLSET = "r2r"
+
+RAG_SECONDS = 120.0
+"""How long a written answer may take: a slow model, asked twice."""
+
+RAG_HITS = 8
+"""Passages that an answer is written from: about 2,000 tokens, among which the right one nearly always is."""
+
+SOURCE_CHARACTERS = 500
+"""Of a source's passage, beside the answer that was made from it."""
+
+MODES: dict[str, SearchMode] = {"basic": "semantic", "advanced": "hybrid", "custom": "hybrid"}
+
+Query = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=1000)]
+
+
+class SearchSettings(Arguments):
+    mode: SearchMode = "hybrid"
+    semantic_weight: Annotated[float | None, Field(ge=0, le=1)] = None
+
+
+class R2RSearch(Arguments):
+    query: Query
+    collection_id: CollectionIds = None
+    search_mode: Annotated[
+        Literal["basic", "advanced", "custom"],
+        Field(description="basic: semantic; advanced: hybrid; custom: by settings."),
+    ] = "advanced"
+    limit: Annotated[int, Field(ge=1, le=100)] = 10
+    filters: Annotated[
+        dict[str, Any] | None,
+        Field(description='On document fields and metadata, e.g. {"metadata.lang": {"$in": ["en"]}}; $and, $or nest.'),
+    ] = None
+    settings: SearchSettings | None = None
+    max_tokens: MaxTokens = None
+
+
+class R2RRagQuery(Arguments):
+    question: Query
+    collection_id: CollectionIds = None
+    model: Annotated[str | None, Field(min_length=1, max_length=200)] = None
+    max_tokens: Annotated[int, Field(ge=1, le=20_000)] = 500
+    temperature: Annotated[float, Field(ge=0, le=2)] = 0.7
+    include_sources: bool = True
+
+
+class R2RListDocuments(Arguments):
+    collection_id: CollectionId = None
+    offset: Annotated[int, Field(ge=0)] = 0
+    limit: Annotated[int, Field(ge=1, le=100)] = 50
+    status_filter: Literal["pending", "success", "failed", "all"] = "all"
+
+
+class R2RListCollections(Arguments):
+    offset: Annotated[int, Field(ge=0)] = 0
+    limit: Annotated[int, Field(ge=1, le=100)] = 20
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(frozen=True)
+
+
+class SearchHit(_Part):
+    chunk_id: str
+    document_id: str
+    text: str
+    score: float
+    metadata: dict[str, Any]
+
+
+class SearchResults(Result):
+    """What a search found, best first, within its budget."""
+
+    results: list[SearchHit]
+    count: int
+    cached: bool = False
+    collection_id: str
+    """What was searched: ids, or `all`."""
+    tokens: int
+    omitted: int
+    hint: str | None = None
+
+    def readable(self) -> str:
+        shown = [_shown_hit(number, hit) for number, hit in enumerate(self.results, 1)]
+        left_out = f"; {self.omitted} left out, raise max_tokens" if self.omitted else ""
+        count = f"{self.count} result{'' if self.count == 1 else 's'} in {self.collection_id}"
+        foot = f"({count}, about {self.tokens} tokens{left_out})"
+        return "\n\n".join([*shown, f"{foot} {self.hint}" if self.hint else foot])
+
+
+class RagSource(_Part):
+    citation: int
+    """The number that it has in the answer."""
+    text: str
+    document: str
+    document_id: str
+    chunk_id: str
+    score: float
+    version: str
+    indexed_at: str
+
+
+class RagAnswer(Result):
+    """An answer, and the passages that it was written from."""
+
+    answer: str
+    sources: list[RagSource]
+    model_used: str
+    cached: bool = False
+    found: bool
+    """Whether the documents hold the answer."""
+
+    def readable(self) -> str:
+        lines = [f"[{s.citation}] {s.document} ({s.chunk_id}, version {s.version})" for s in self.sources]
+        sources = ["", "Sources:", *lines] if lines else []
+        return "\n".join([self.answer, *sources, "", f"(model: {self.model_used})"])
+
+
+class ListedDocument(_Part):
+    document_id: str
+    title: str
+    ingestion_status: Status
+    created_at: str
+    size_bytes: int
+    error: str | None = None
+
+    @classmethod
+    def of(cls, status: DocumentStatus) -> ListedDocument:
+        return cls(
+            document_id=status.id,
+            title=shortened(status.title, MAX_CHARACTERS),
+            ingestion_status=status.status,
+            created_at=_time(status.created_at),
+            size_bytes=status.size_bytes,
+            error=shortened(status.error, MAX_CHARACTERS) if status.error else None,
+        )
+
+
+class DocumentsPage(Result):
+    """Some of the documents that match."""
+
+    documents: list[ListedDocument]
+    total: int
+    offset: int
+    limit: int
+
+    def readable(self) -> str:
+        lines = [
+            f"- {entry.document_id}: {entry.title} ({entry.ingestion_status}, {entry.size_bytes} bytes, "
+            f"{entry.created_at[:10]})" + (f": {entry.error}" if entry.error else "")
+            for entry in self.documents
+        ]
+        return "\n".join([*lines, _page_foot("document", self.offset, len(lines), self.total)])
+
+
+class ListedCollection(_Part):
+    collection_id: str
+    name: str
+    description: str
+    document_count: int
+    user_count: int
+    version: str | None = None
+
+    @classmethod
+    def of(cls, info: CollectionInfo) -> ListedCollection:
+        return cls(
+            collection_id=info.id,
+            name=shortened(info.name, MAX_CHARACTERS),
+            description=shortened(info.description, MAX_CHARACTERS),
+            document_count=info.documents,
+            user_count=1,  # the tenant: within it, everybody sees the same
+            version=info.version or None,
+        )
+
+
+class CollectionsPage(Result):
+    """Some of the collections."""
+
+    collections: list[ListedCollection]
+    total: int
+    offset: int
+
+    def readable(self) -> str:
+        lines = [
+            f"- {entry.collection_id}: {entry.name} ({entry.document_count} documents)"
+            + (f": {entry.description}" if entry.description else "")
+            for entry in self.collections
+        ]
+        return "\n".join([*lines, _page_foot("collection", self.offset, len(lines), self.total)])
+
+
+class Writer(Protocol):
+    """Who writes answers from passages."""
+
+    async def write(self, question: Question, hits: Sequence[Hit], client: Client) -> Written:
+        """An answer that cites the hits by their numbers, counted from 1."""
+        ...
+
+
+class Knowledge:
+    """The handlers that find and list."""
+
+    def __init__(
+        self, engine: Engine, scopes: Scopes, writer: Writer, cache: AnswerCache, seconds: CacheTtlConfig
+    ) -> None:
+        self._engine = engine
+        self._scopes = scopes
+        self._writer = writer
+        self._cache = cache
+        self._seconds = seconds
+
+    def register(self, registry: Registry) -> None:
+        """Offer the tools that find and list."""
+        for tool in (
+            _tool(
+                "r2r_search",
+                "Search the knowledge base",
+                "Search all indexed documents: best passages with source, version and ids to read on.",
+                R2RSearch,
+                self.search,
+                SearchResults,
+            ),
+            replace(
+                _tool(
+                    "r2r_rag_query",
+                    "Answer from the knowledge base",
+                    "Answer a question from the indexed documents, with citations.",
+                    R2RRagQuery,
+                    self.rag,
+                    RagAnswer,
+                ),
+                talks=True,
+                seconds=RAG_SECONDS,
+            ),
+            _tool(
+                "r2r_list_documents",
+                "List documents",
+                "List documents with their ingestion status.",
+                R2RListDocuments,
+                self.documents,
+                DocumentsPage,
+            ),
+            _tool(
+                "r2r_list_collections",
+                "List collections",
+                "List the collections you can search.",
+                R2RListCollections,
+                self.collections,
+                CollectionsPage,
+            ),
+        ):
+            registry.add_tool(tool)
+
+    async def search(self, arguments: R2RSearch, call: Call) -> WireAnswer:
+        scope = await self._scopes.to_search(call, arguments.collection_id)
+        wanted = _wanted(arguments, scope)
+        tokens = arguments.max_tokens or default_tokens(arguments.limit)
+        asked = (scope, wanted.query, wanted.limit, wanted.mode, wanted.semantic_weight, _frozen(arguments.filters))
+
+        async def find() -> SearchResults:
+            hits = await found(self._engine, call.caller.tenant, wanted)
+            return _search_results(hits, scope, tokens)
+
+        answer = await self._cached(call, ("r2r_search", *asked, tokens), self._seconds.search, find)
+        await self._remember(call, arguments.query, scope, answer["structuredContent"]["count"])
+        return answer
+
+    async def rag(self, arguments: R2RRagQuery, call: Call) -> WireAnswer:
+        scope = await self._scopes.to_search(call, arguments.collection_id)
+
+        async def write() -> RagAnswer:
+            wanted = Search(arguments.question, limit=RAG_HITS, collections=scope.collections)
+            hits = await found(self._engine, call.caller.tenant, wanted)
+            question = Question(arguments.question, arguments.max_tokens, arguments.temperature, arguments.model)
+            written = await self._writer.write(question, hits, call.client)
+            return _rag_answer(written, hits if arguments.include_sources else ())
+
+        asked = ("r2r_rag_query", scope, *arguments.model_dump(exclude={"collection_id"}).values())
+        answer = await self._cached(call, asked, self._seconds.rag, write)
+        await self._remember(call, arguments.question, scope, len(answer["structuredContent"]["sources"]))
+        return answer
+
+    async def documents(self, arguments: R2RListDocuments, call: Call) -> DocumentsPage:
+        tenant = call.caller.tenant
+        named = arguments.collection_id
+        collection = (await self._scopes.find(tenant, named)).id if named else None
+        listing = Listing(collection, _STATUSES[arguments.status_filter], arguments.offset, arguments.limit)
+        listed, total = await self._engine.documents(tenant, listing)
+        return DocumentsPage(
+            documents=[ListedDocument.of(status) for status in listed],
+            total=total,
+            offset=arguments.offset,
+            limit=arguments.limit,
+        )
+
+    async def collections(self, arguments: R2RListCollections, call: Call) -> CollectionsPage:
+        every = await self._engine.collections(call.caller.tenant)
+        page = every[arguments.offset : arguments.offset + arguments.limit]
+        return CollectionsPage(
+            collections=[ListedCollection.of(info) for info in page], total=len(every), offset=arguments.offset
+        )
+
+    async def _cached(
+        self, call: Call, asked: tuple[Hashable, ...], seconds: float, make: Callable[[], Awaitable[Result]]
+    ) -> WireAnswer:
+        """The answer to what is asked, made anew when it is not kept or the documents have changed since."""
+        caller = call.caller
+
+        async def made() -> WireAnswer:
+            result = await make()
+            structured = result.model_dump(mode="json", exclude_none=True)
+            return tool_answer([text_content(result.readable())], structured=structured)
+
+        key = (caller.tenant, caller.user, self._engine.revision(caller.tenant), *asked)
+        answer, is_kept = await self._cache.answer(key, seconds, made)
+        return marked_cached(answer) if is_kept else answer
+
+    async def _remember(self, call: Call, query: str, scope: Scope, results: int) -> None:
+        past = PastSearch(query, scope.label, results, datetime.now(UTC))
+        await self._engine.remember(call.caller.tenant, call.caller.user, past)
+
+
+_STATUSES: dict[str, tuple[Status, ...]] = {
+    "all": (),
+    "pending": UNDER_WAY,
+    "success": ("success",),
+    "failed": ("failed",),
+}
+
+
+def _tool(
+    name: str,
+    title: str,
+    description: str,
+    arguments: type[Any],
+    handler: Callable[..., Awaitable[Any]],
+    result: type[Result],
+) -> Tool[Any]:
+    return Tool(name, title, description, TOOLSET, arguments, handler, result)
+
+
+def _wanted(arguments: R2RSearch, scope: Scope) -> Search:
+    settings = arguments.settings
+    if settings is not None and arguments.search_mode != "custom":
+        raise InvalidArguments([Problem("settings", "only with search_mode custom")])
+    return Search(
+        arguments.query,
+        limit=arguments.limit,
+        mode=settings.mode if settings else MODES[arguments.search_mode],
+        collections=scope.collections,
+        filters=arguments.filters,
+        semantic_weight=settings.semantic_weight if settings else None,
+    )
+
+
+def _frozen(filters: dict[str, Any] | None) -> str | None:
+    """Filters as a value; what means the same in another order is the same."""
+    return None if filters is None else json.dumps(filters, sort_keys=True)
+
+
+def _search_results(hits: Sequence[Hit], scope: Scope, max_tokens: int) -> SearchResults:
+    shown = fitted(hits, max_tokens)
+    results = [
+        SearchHit(
+            chunk_id=hit.chunk_id,
+            document_id=hit.document.id,
+            text=hit.text,
+            score=round(hit.score, 4),
+            metadata=hit_metadata(hit),
+        )
+        for hit in shown.hits
+    ]
+    return SearchResults(
+        results=results,
+        count=len(results),
+        collection_id=scope.label,
+        tokens=shown.tokens,
+        omitted=shown.omitted,
+        hint=_hint(scope, bool(results)),
+    )
+
+
+def _hint(scope: Scope, has_results: bool) -> str | None:
+    """What to do next where the answer may not be all that there is."""
+    if scope.is_assumed:
+        return 'Only the current project was searched; collection_id "all" searches everything.'
+    return None if has_results else "Nothing matches; use other words, fewer filters, or another collection."
+
+
+def _shown_hit(number: int, hit: SearchHit) -> str:
+    about = hit.metadata
+    heading = about.get("path") or about.get("section") or about["title"]
+    page = f", page {about['page']}" if "page" in about else ""
+    source = f"{hit.chunk_id}{page}, version {about['version']}, indexed {about['indexed_at'][:10]}, score {hit.score}"
+    return f"### {number}. {heading}\n{hit.text}\nSource: {source}"
+
+
+def _rag_answer(written: Written, hits: Sequence[Hit]) -> RagAnswer:
+    cited = [(position, hits[position]) for position in written.cited if position < len(hits)]
+    return RagAnswer(
+        answer=written.text,
+        sources=[_rag_source(position + 1, hit) for position, hit in cited],
+        model_used=written.model,
+        found=written.found,
+    )
+
+
+def _rag_source(citation: int, hit: Hit) -> RagSource:
+    info = hit.document
+    return RagSource(
+        citation=citation,
+        text=excerpt(hit.text, SOURCE_CHARACTERS),
+        document=brief_path(hit.path) or shortened(info.title, MAX_CHARACTERS),
+        document_id=info.id,
+        chunk_id=hit.chunk_id,
+        score=round(hit.score, 4),
+        version=info.version,
+        indexed_at=_time(info.indexed_at),
+    )
+
+
+def _page_foot(what: str, offset: int, shown: int, total: int) -> str:
+    more = f"; go on with offset {offset + shown}" if offset + shown < total and shown else ""
+    return f"({shown} of {total} {what}{'' if total == 1 else 's'}{more})"
+
+
+def _time(moment: datetime) -> str:
+    return f"{moment:%Y-%m-%dT%H:%M:%SZ}"

@@ -1,0 +1,233 @@
+"""The project that a caller works on, its collection, and the file that remembers it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from refdesk.app import Desk
+from refdesk.calls import ANONYMOUS, LOCAL, SILENT, Call, Caller, SilentClient, TenantId, UserId
+from refdesk.errors import EngineError, StorageError
+from refdesk.tools.projects import Mapped, MappingFile
+from tests.tools.asking import ask, failure
+from tests.tools.knowing import settled_desk, somebody
+
+pytestmark = pytest.mark.anyio
+
+ACME = TenantId("acme")
+ANN = somebody("ann", ACME)
+BOB = somebody("bob", ACME)
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("data")
+
+
+@pytest.fixture(scope="module")
+async def desk(data: Path) -> AsyncIterator[Desk]:
+    """One desk for most tests here: each has a tenant of its own."""
+    async with settled_desk(data) as desk:
+        yield desk
+
+
+@pytest.fixture
+def ann() -> Caller:
+    """Somebody of a tenant that no other test has."""
+    return somebody("ann")
+
+
+@pytest.fixture
+def bob(ann: Caller) -> Caller:
+    """Somebody else of the same tenant."""
+    return replace(ann, user=UserId("bob"))
+
+
+class WorksIn(SilentClient):
+    """A client that says which folders it works in, and counts how often it is asked."""
+
+    def __init__(self, *roots: Any) -> None:
+        self.roots = [{"uri": root} if isinstance(root, str) else root for root in roots]
+        self.asked = 0
+
+    async def ask(self, name: str, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
+        assert (name, method) == ("roots", "roots/list")
+        self.asked += 1
+        return {"roots": self.roots}
+
+
+async def call(desk: Desk, caller: Caller, client: SilentClient, tool: str, **arguments: Any) -> dict[str, Any]:
+    params = {"name": tool, "arguments": arguments}
+    answer = await desk.handle(Call("tools/call", params, caller=caller, client=client))
+    assert not answer.is_error, answer.text
+    structured: dict[str, Any] = answer.structured
+    return structured
+
+
+async def brought_in(desk: Desk, caller: Caller, client: SilentClient, text: str, *, run_async: bool = False) -> str:
+    arguments = {"text": text, "title": text, "run_async": run_async}
+    taken = await call(desk, caller, client, "r2r_ingest_document", **arguments)
+    collection: str = taken["collection_id"]
+    return collection
+
+
+async def context(desk: Desk, caller: Caller) -> dict[str, Any]:
+    answer = await desk.handle(Call("resources/read", {"uri": "r2r://current-project/context"}, caller=caller))
+    read: dict[str, Any] = json.loads(answer.result["contents"][0]["text"])
+    return read
+
+
+async def test_the_first_root_names_the_collection_which_is_made_and_written_down(
+    desk: Desk, ann: Caller, data: Path
+) -> None:
+    client = WorksIn("file:///home/ann/My%20App", "file:///home/ann/other")
+    collection = await brought_in(desk, ann, client, "Zebras graze.")
+    assert collection == "claude-code-my-app"
+    written = json.loads((data / "projects.json").read_text())
+    assert written[ann.tenant] == {"My App": {"collection_id": collection, "path": "/home/ann/My App"}}
+
+
+async def test_a_search_stays_in_the_project_that_its_user_brought_documents_into(
+    desk: Desk, ann: Caller, bob: Caller
+) -> None:
+    await brought_in(desk, ann, WorksIn("file:///work/savanna"), "Zebras graze.")
+    await brought_in(desk, bob, SILENT, "Zebras sleep.")
+    mine = await call(desk, ann, SILENT, "r2r_search", query="zebras")
+    assert [hit["document_id"] for hit in mine["results"]] == ["claude-code-savanna/zebras-graze"]
+    assert mine["collection_id"] == "claude-code-savanna"
+    assert '"all"' in mine["hint"]
+    for everything in (
+        await call(desk, ann, SILENT, "r2r_search", query="zebras", collection_id="all"),
+        await call(desk, bob, SILENT, "r2r_search", query="zebras"),
+        await call(desk, replace(ANONYMOUS, tenant=ann.tenant), SILENT, "r2r_search", query="zebras"),
+    ):
+        found = {hit["metadata"]["collection_id"] for hit in everything["results"]}
+        assert {"claude-code-savanna", "default"} <= found
+
+
+async def test_callers_whom_nobody_can_tell_apart_do_not_share_a_project(desk: Desk, ann: Caller) -> None:
+    anonymous = replace(ANONYMOUS, tenant=ann.tenant)
+    await brought_in(desk, anonymous, WorksIn("file:///work/savanna"), "Zebras graze.")
+    assert (await call(desk, anonymous, SILENT, "r2r_search", query="zebras"))["collection_id"] == "all"
+
+
+async def test_the_only_client_of_a_process_is_asked_once_and_not_for_every_search(desk: Desk) -> None:
+    client = WorksIn("file:///work/savanna")
+    for _ in range(3):
+        await call(desk, LOCAL, client, "r2r_search", query="zebras")
+    assert client.asked == 1
+    assert (await context(desk, LOCAL))["project_name"] == "savanna"
+
+
+async def test_a_search_of_a_named_user_never_asks_the_client(desk: Desk, ann: Caller) -> None:
+    client = WorksIn("file:///work/savanna")
+    await call(desk, ann, client, "r2r_search", query="zebras")
+    assert client.asked == 0
+
+
+async def test_without_a_root_that_names_a_project_documents_go_to_the_default_collection(
+    desk: Desk, ann: Caller
+) -> None:
+    nothing: list[Any] = ["file:///", "file:///work/a%0Ab", "http://[broken", {"uri": 7}, {"name": "\u202e"}, 7]
+    for client in (SILENT, *(WorksIn(root) for root in nothing), WorksIn(*nothing)):
+        assert await brought_in(desk, ann, client, "Zebras graze.", run_async=True) == "default"
+    assert (
+        await brought_in(desk, ann, WorksIn(*nothing, "file:///work/x"), "Zebras.", run_async=True) == "claude-code-x"
+    )
+
+
+async def test_the_setting_names_the_project_of_clients_that_announce_none(tmp_path: Path) -> None:
+    async with settled_desk(tmp_path, project="Savanna") as desk:
+        assert await brought_in(desk, ANN, SILENT, "Zebras graze.") == "claude-code-savanna"
+        assert await brought_in(desk, BOB, WorksIn("file:///work/jungle"), "Apes climb.") == "claude-code-jungle"
+        found = await ask(desk, "r2r_search", ANN, query="zebras")
+        assert found["collection_id"] == "claude-code-savanna"
+
+
+async def test_no_collection_is_made_where_that_is_switched_off(tmp_path: Path) -> None:
+    async with settled_desk(tmp_path, project="savanna", projects__auto_create_collections=False) as desk:
+        assert await brought_in(desk, ANN, SILENT, "Zebras graze.") == "default"
+        told = await failure(desk, "r2r_ingest_document", ANN, text="x", title="x", collection_id="savannah")
+        assert "no collection 'savannah'" in told
+
+
+async def test_a_project_is_found_again_after_a_restart_by_the_file_that_people_may_edit(
+    tmp_path: Path,
+) -> None:
+    file = tmp_path / "own" / "map.json"
+    settings = {"project": "savanna", "projects__collection_mapping_file": str(file)}
+    async with settled_desk(tmp_path / "data", **settings) as desk:
+        await brought_in(desk, ANN, SILENT, "Zebras graze.")
+        await call(desk, ANN, SILENT, "r2r_ingest_document", text="Lions.", title="Lions", collection_id="cats")
+    mapped = json.loads(file.read_text())
+    assert mapped["acme"]["savanna"]["collection_id"] == "claude-code-savanna"
+    async with settled_desk(tmp_path / "data", **settings) as desk:
+        assert (await context(desk, ANN))["collection_id"] == "claude-code-savanna"
+        mapped["acme"]["savanna"]["collection_id"] = "cats"
+        file.write_text(json.dumps(mapped))
+        assert (await context(desk, ANN))["collection_id"] == "cats"
+
+
+async def test_a_broken_file_is_told_of_and_never_written_over(tmp_path: Path) -> None:
+    async with settled_desk(tmp_path, project="savanna") as desk:
+        file = tmp_path / "projects.json"
+        file.write_text('{"acme": {"savanna": ')
+        for tool, arguments in (
+            ("r2r_search", {"query": "zebras"}),
+            ("r2r_ingest_document", {"text": "x", "title": "x"}),
+        ):
+            with pytest.raises(EngineError, match=r"projects\.json cannot be understood"):
+                await desk.call(tool, arguments, caller=ANN)
+        assert file.read_text() == '{"acme": {"savanna": '
+        assert (await ask(desk, "r2r_search", ANN, query="zebras", collection_id="all"))["collection_id"] == "all"
+
+
+async def test_the_context_tells_the_project_its_collection_and_its_counts(
+    desk: Desk, ann: Caller, bob: Caller
+) -> None:
+    assert (await context(desk, ann))["project_name"] is None
+    await brought_in(desk, ann, WorksIn("file:///work/savanna"), "Zebras graze.")
+    told = await context(desk, ann)
+    assert told.pop("last_updated").endswith("Z")
+    assert told == {
+        "project_name": "savanna",
+        "project_path": "/work/savanna",
+        "collection_id": "claude-code-savanna",
+        "collection_name": "claude-code-savanna",
+        "document_count": 1,
+        "ingestion_status": {"pending": 0, "success": 1, "failed": 0},
+    }
+    assert (await context(desk, bob))["project_name"] is None
+
+
+def test_several_writers_of_one_file_lose_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "projects.json"
+
+    def write(name: str) -> None:
+        file = MappingFile(path)
+        for n in range(20):
+            file.put(ACME, f"{name}-{n}", Mapped(collection_id="c"))
+
+    with ThreadPoolExecutor(4) as writers:
+        list(writers.map(write, "abcd"))
+    assert len(json.loads(path.read_text())["acme"]) == 80
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == [".projects.json.lock", "projects.json"]
+
+
+def test_what_others_wrote_into_an_entry_is_kept(tmp_path: Path) -> None:
+    path = tmp_path / "projects.json"
+    path.write_text('{"acme": {"a": {"collection_id": "x", "note": "by hand"}}}')
+    MappingFile(path).put(ACME, "b", Mapped(collection_id="y"))
+    assert json.loads(path.read_text())["acme"]["a"] == {"collection_id": "x", "path": "", "note": "by hand"}
+
+
+def test_a_folder_that_cannot_be_written_is_told_of(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StorageError, match=r"projects\.json cannot be used"):
+        MappingFile(tmp_path / "file" / "projects.json").put(ACME, "a", Mapped(collection_id="x"))
