@@ -229,8 +229,14 @@ def _argument_row(name: str, rule: Mapping[str, Any], schema: Mapping[str, Any])
 
 
 def _argument_kind(rule: Mapping[str, Any]) -> str:
-    if "enum" in rule:
+    if "anyOf" in rule:
+        return " or ".join(_argument_kind(each) for each in rule["anyOf"])
+    if rule.get("enum", [""])[0] == "all":
         return "one of the indexed sets, or `all`"
+    if "enum" in rule:
+        return "one of " + ", ".join(f"`{value}`" for value in rule["enum"])
+    if rule["type"] == "array":
+        return f"1 to {rule['maxItems']} of them"
     if "maximum" in rule:
         return f"{rule['type']}, {rule['minimum']} to {rule['maximum']}"
     if "minimum" in rule:
