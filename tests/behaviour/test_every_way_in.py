@@ -121,9 +121,9 @@ async def test_an_unforeseen_failure_tells_nothing_of_the_inside(way: Way) -> No
 
 
 async def test_resources_are_listed_and_read(way: Way) -> None:
-    (listed,) = (await way("resources/list"))["resources"]
-    assert listed["uri"] == "techdoc://refdesk/docs"
-    (contents,) = (await way("resources/read", {"uri": listed["uri"]}))["contents"]
+    listed = [resource["uri"] for resource in (await way("resources/list"))["resources"]]
+    assert listed == ["techdoc://refdesk/docs", "r2r://current-project/context", "r2r://search/history"]
+    (contents,) = (await way("resources/read", {"uri": listed[0]}))["contents"]
     assert "techdoc://refdesk/index.md" in contents["text"]
     (page,) = (await way("resources/read", {"uri": "techdoc://refdesk/index.md"}))["contents"]
     assert page["mimeType"] == "text/markdown"
@@ -140,7 +140,12 @@ async def test_an_unknown_resource_is_an_invalid_argument(way: Way) -> None:
 async def test_templates_are_listed_and_their_variables_completed(way: Way) -> None:
     templates = (await way("resources/templates/list"))["resourceTemplates"]
     uris = [template["uriTemplate"] for template in templates]
-    assert uris == ["techdoc://{doc_type}/{path}", "document://{handle}/{form}"]
+    assert uris == [
+        "techdoc://{doc_type}/{path}",
+        "document://{handle}/{form}",
+        "r2r://collection/{collection_id}",
+        "r2r://document/{+document_id}{?section_id}",
+    ]
     ref = {"type": "ref/resource", "uri": uris[0]}
     kinds = await way("completion/complete", {"ref": ref, "argument": {"name": "doc_type", "value": "ref"}})
     assert kinds["completion"]["values"] == ["refdesk"]
@@ -151,8 +156,8 @@ async def test_templates_are_listed_and_their_variables_completed(way: Way) -> N
 
 
 async def test_prompts_are_listed_filled_in_and_completed(way: Way) -> None:
-    (prompt,) = (await way("prompts/list"))["prompts"]
-    assert prompt["name"] == "answer_from_docs"
+    names = [prompt["name"] for prompt in (await way("prompts/list"))["prompts"]]
+    assert names == ["answer_from_docs", "onboard_me", "what_changed"]
     got = await way("prompts/get", {"name": "answer_from_docs", "arguments": {"question": "How do I stop it?"}})
     assert "How do I stop it?" in got["messages"][0]["content"]["text"]
     ref = {"type": "ref/prompt", "name": "answer_from_docs"}

@@ -31,7 +31,7 @@ def check_visit(seen: dict[str, Any]) -> None:
     texts = [item["text"] for item in seen["found"]["content"]]
     assert 1 <= len(texts) <= 3
     assert any("scripts/serve" in text and "Source: refdesk/" in text for text in texts)
-    assert [resource["uri"] for resource in seen["resources"]] == ["techdoc://refdesk/docs"]
+    assert seen["resources"][0]["uri"] == "techdoc://refdesk/docs"
     (page,) = seen["page"]["contents"]
     assert page["mimeType"] == "text/markdown"
     assert page["text"].startswith("# Refdesk")

@@ -168,6 +168,16 @@ def commands_page() -> str:
     return "\n".join([COMMANDS_INTRODUCTION, *sections])
 
 
+FAMILIES = (
+    errors.RefdeskError,
+    errors.ProtocolError,
+    errors.InvalidCall,
+    errors.ToolFailure,
+    errors.Refused,
+    errors.DependencyError,
+)
+"""Errors that are never raised themselves."""
+
 PAGES = {
     "settings": settings_page,
     "tools": tools_page,
@@ -178,12 +188,12 @@ PAGES = {
 
 
 def _tree(kind: type[errors.RefdeskError]) -> Iterator[type[errors.RefdeskError]]:
-    """The leaves, wherever they are defined: what stands above them is never raised itself."""
-    own = [child for child in kind.__subclasses__() if child.__module__.startswith("refdesk.")]
-    for child in own:
-        yield from _tree(child)
-    if not own:
+    """Every error, wherever it is defined, but those that only stand for a family."""
+    if kind not in FAMILIES:
         yield kind
+    for child in kind.__subclasses__():
+        if child.__module__.startswith("refdesk."):
+            yield from _tree(child)
 
 
 def _error_row(kind: type[errors.RefdeskError]) -> str:
