@@ -89,7 +89,7 @@ async def test_a_page_is_converted_by_its_url(client: Client) -> None:
 async def test_the_tools_are_listed(client: Client) -> None:
     names = {tool["name"] for tool in (await call(client, "list_available_tools"))["tools"]}
     assert names == {tool.name for tool in (await client.list_tools()).tools}
-    assert len(names) == 16
+    assert len(names) == 22
 
 
 async def test_progress_of_a_long_conversion_is_reported(client: Client, project: Path) -> None:

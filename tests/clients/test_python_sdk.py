@@ -69,7 +69,7 @@ async def test_a_search_finds_a_passage_of_the_manual(client: Client) -> None:
 
 
 async def test_it_reads_a_resource_that_was_listed_and_one_that_follows_the_template(client: Client) -> None:
-    (listed,) = (await client.list_resources()).resources
+    listed, *_ = (await client.list_resources()).resources
     (contents,) = (await client.read_resource(listed.uri)).contents
     assert isinstance(contents, TextResourceContents)
     assert "techdoc://refdesk/index.md" in contents.text
@@ -79,7 +79,7 @@ async def test_it_reads_a_resource_that_was_listed_and_one_that_follows_the_temp
 
 
 async def test_it_gets_a_prompt_with_its_argument_filled_in(client: Client) -> None:
-    assert [prompt.name for prompt in (await client.list_prompts()).prompts] == ["answer_from_docs"]
+    assert "answer_from_docs" in [prompt.name for prompt in (await client.list_prompts()).prompts]
     got = await client.get_prompt("answer_from_docs", {"question": "How do I stop it?"})
     (message,) = got.messages
     assert isinstance(message.content, TextContent)
@@ -90,7 +90,7 @@ async def test_it_completes_arguments_of_prompts_and_of_templates(client: Client
     prompt = PromptReference(name="answer_from_docs")
     kinds = await client.complete(prompt, {"name": "doc_type", "value": "ref"})
     assert kinds.completion.values == ["refdesk"]
-    template, _ = (await client.list_resource_templates()).resource_templates
+    template, *_ = (await client.list_resource_templates()).resource_templates
     paths = await client.complete(
         ResourceTemplateReference(uri=template.uri_template),
         {"name": "path", "value": "ind"},

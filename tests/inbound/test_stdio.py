@@ -124,6 +124,20 @@ async def test_a_signal_ends_it_at_once_though_nobody_closed_its_input(tmp_path:
     await ends_at(process, which)
 
 
+async def until_it_minds(process: asyncio.subprocess.Process, which: signal.Signals) -> None:
+    """Wait until the process does something of its own about a signal; before, the signal would simply end it."""
+    if sys.platform != "linux":
+        return
+    async with asyncio.timeout(60):
+        while not caught_signals(process.pid) & 1 << (which - 1):  # noqa: ASYNC110  no event tells of it
+            await asyncio.sleep(0.05)
+
+
+def caught_signals(pid: int) -> int:
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return int(next(line for line in lines if line.startswith("SigCgt:")).split()[1], 16)
+
+
 async def ends_at(process: asyncio.subprocess.Process, which: signal.Signals) -> None:
     """A signal has to end it, in order and in time."""
     process.send_signal(which)
@@ -161,5 +175,6 @@ async def test_a_client_that_reads_nothing_can_still_stop_it(tmp_path: Path) -> 
     search = {"name": "search_documentation", "arguments": {"query": "server", "max_results": 20}}
     opened.send(INITIALIZE, INITIALIZED)
     opened.send(*({"jsonrpc": "2.0", "id": n, "method": "tools/call", "params": search} for n in range(300)))
+    await until_it_minds(process, signal.SIGTERM)
     await asyncio.sleep(2)  # long enough for its pipes to be full; no event tells of that
     await ends_at(process, signal.SIGTERM)

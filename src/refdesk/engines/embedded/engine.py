@@ -257,13 +257,13 @@ async def open_embedded(
     history = History(stores)
     supervision = Supervision(stores, Intake(conversions, closed), embedder, readers, log, metrics)
     try:
+        await stores.prepare()
         await stores.make(SHARED)
         await stores.open_new()
-        async with _in_background(supervision.run()), _in_background(history.keep_writing()):
+        async with _in_background(supervision.run()), history.writing():
             yield EmbeddedEngine(stores, Searcher(embedder), supervision, history)
     finally:
         with CancelScope(shield=True):
-            await history.write()
             await stores.close()
 
 

@@ -7,29 +7,19 @@ of its own that no search can find: whatever moment the process dies at, the ind
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import cast
 
-from tantivy import (
-    Document,
-    Index,
-    Occur,
-    Query,
-    Schema,
-    SchemaBuilder,
-    Searcher,
-    TextAnalyzerBuilder,
-    Tokenizer,
-)
+from tantivy import Document, Index, Occur, Query, Schema, SchemaBuilder, Searcher, TextAnalyzerBuilder, Tokenizer
 
 from refdesk.engines.embedded import words
 
 HEADING_WEIGHT = 0.3
-"""What a word in the title or a heading adds to its place in the text, where headings are indexed too."""
+"""What a word in the title or a heading counts, beside what it counts in the text, which begins with them."""
 
 WRITER_BYTES = 32_000_000
 """What the writer may hold in memory before it writes a segment of its own accord."""
@@ -152,33 +142,17 @@ class FullText:
         documents: Sequence[int] | None = None,
     ) -> list[tuple[int, float]]:
         """The keys of the chunks that hold words of the query, best first, with their scores."""
-        asked = words.query_words(query)
-        if self._searcher is None or not asked or limit < 1:
+        # One searcher for the whole search: another thread may open a newer commit meanwhile, with other addresses.
+        asked, searcher = words.query_words(query), self._searcher
+        if searcher is None or not asked or limit < 1:
             return []
         with _checked(self._folder):
             wanted = list(_filter("collection", collections))
             if documents is not None and len(documents) > MANY_DOCUMENTS:
-                found = self._sifted(_query(asked, wanted), limit, frozenset(documents))
+                found = _sifted(searcher, _query(asked, wanted), limit, frozenset(documents))
                 if found is not None:
                     return found
-            return self._found(_query(asked, [*wanted, *_filter("document", documents)]), limit)
-
-    def _found(self, query: Query, limit: int) -> list[tuple[int, float]]:
-        assert self._searcher is not None
-        hits = self._searcher.search(query, limit, count=False).hits
-        keys = self._searcher.fast_field_values("key", [address for _, address in hits])
-        return [(cast(int, key), score) for key, (score, _) in zip(keys, hits, strict=True)]
-
-    def _sifted(self, query: Query, limit: int, documents: frozenset[int]) -> list[tuple[int, float]] | None:
-        """What is left of more hits than are wanted; None where that is too little and there may be others."""
-        assert self._searcher is not None
-        hits = self._searcher.search(query, limit * SIFTED, count=False).hits
-        addresses = [address for _, address in hits]
-        keys = self._searcher.fast_field_values("key", addresses)
-        owners = self._searcher.fast_field_values("document", addresses)
-        scored = zip(keys, owners, hits, strict=True)
-        found = [(cast(int, key), score) for key, owner, (score, _) in scored if owner in documents]
-        return found[:limit] if len(found) >= limit or len(hits) < limit * SIFTED else None
+            return _found(searcher, _query(asked, [*wanted, *_filter("document", documents)]), limit)
 
 
 class FullTextWriter:
@@ -230,6 +204,22 @@ def _opened(folder: Path) -> Index:
     if index.schema != SCHEMA:
         raise ValueError("it was made by another version")
     return index
+
+
+def _found(searcher: Searcher, query: Query, limit: int) -> list[tuple[int, float]]:
+    hits = searcher.search(query, limit, count=False).hits
+    keys = searcher.fast_field_values("key", [address for _, address in hits])
+    return [(cast(int, key), score) for key, (score, _) in zip(keys, hits, strict=True)]
+
+
+def _sifted(searcher: Searcher, query: Query, limit: int, documents: Set[int]) -> list[tuple[int, float]] | None:
+    """What is left of more hits than are wanted; None where that is too little and there may be others."""
+    hits = searcher.search(query, limit * SIFTED, count=False).hits
+    addresses = [address for _, address in hits]
+    keys, owners = (searcher.fast_field_values(field, addresses) for field in ("key", "document"))
+    scored = zip(keys, owners, hits, strict=True)
+    found = [(cast(int, key), score) for key, owner, (score, _) in scored if owner in documents]
+    return found[:limit] if len(found) >= limit or len(hits) < limit * SIFTED else None
 
 
 def _mark_of(searcher: Searcher) -> int:

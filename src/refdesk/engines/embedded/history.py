@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, suppress
+from functools import partial
 
 import anyio
+from anyio import CancelScope
 
 from refdesk.calls import TenantId, UserId
 from refdesk.engines.embedded import records
 from refdesk.engines.embedded.stores import Stores
 from refdesk.engines.port import PastSearch
+from refdesk.errors import DependencyError
 
 WRITE_SECONDS = 1.0
 """Between two writings."""
@@ -38,15 +43,38 @@ class History:
         store = await self._stores.find(tenant)
         return await store.run(lambda database: records.history(database, user, limit)) if store else []
 
-    async def keep_writing(self) -> None:
-        """Write what has come, again and again."""
-        while True:
-            await anyio.sleep(WRITE_SECONDS)
-            await self.write()
+    @asynccontextmanager
+    async def writing(self) -> AsyncIterator[None]:
+        """Write what comes while the block goes on, and what is left when it ends."""
+        ended = anyio.Event()
+        task = asyncio.create_task(self._keep_writing(ended))
+        try:
+            yield
+        finally:
+            # Asked to end, not cancelled: that could lose what is just being written.
+            ended.set()
+            with CancelScope(shield=True):
+                await task
+
+    async def _keep_writing(self, ended: anyio.Event) -> None:
+        while not ended.is_set():
+            with anyio.move_on_after(WRITE_SECONDS):
+                await ended.wait()
+            # A full disk is told of by those whose documents it keeps out; searches wait until there is room.
+            with suppress(DependencyError):
+                await self.write()
 
     async def write(self) -> None:
-        """Write what waits."""
-        waiting, self._waiting = self._waiting, defaultdict(list)
-        for tenant, searches in waiting.items():
-            store = await self._stores.make(tenant)
-            await store.run(lambda database, searches=searches: records.remember(database, searches))  # type: ignore[misc]
+        """Write what waits; one tenant's trouble leaves the others' searches waiting, not lost."""
+        for tenant in list(self._waiting):
+            searches = self._waiting.pop(tenant, [])
+            try:
+                store = await self._stores.make(tenant)
+                await store.run(partial(_remember, searches))
+            except DependencyError:
+                self._waiting[tenant] = [*searches, *self._waiting[tenant]][:MAX_WAITING]
+                raise
+
+
+def _remember(searches: Sequence[tuple[str, PastSearch]], database: records.Database) -> None:
+    records.remember(database, searches)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import shutil
 import sqlite3
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -22,6 +23,7 @@ from refdesk.engines.embedded.fulltext import IndexDamaged as FullTextDamaged
 from refdesk.engines.embedded.rows import named, now, transaction
 from refdesk.engines.embedded.vectors import IndexDamaged as VectorsDamaged
 from refdesk.engines.embedded.vectors import Row, VectorWriter
+from refdesk.errors import EngineError
 
 ROWS_PER_COMMIT = 20_000
 """Of vectors: what waits in memory to be written, some 30 MB."""
@@ -45,9 +47,10 @@ class Indexes:
 
     def close(self) -> None:
         """Let go of the files."""
-        self._fulltext.close()
         if self._vectors is not None:
             self._vectors.close()
+        with _written():
+            self._fulltext.close()
 
     def clear(self) -> None:
         """Have everything written anew when next they follow; till then readers find what they found before."""
@@ -66,9 +69,10 @@ class Indexes:
         last = records.last_change(database)
         behind = writer.mark < last
         if behind:
-            for document in _changed(database, writer.mark, last, ("text",)):
-                writer.replace(document, _entries(database, document))
-            writer.commit(last)
+            with _written():
+                for document in _changed(database, writer.mark, last, ("text",)):
+                    writer.replace(document, _entries(database, document))
+                writer.commit(last)
         _advance(database, "indexing", "embedding" if self._embedder else "success", last)
         return behind
 
@@ -101,6 +105,15 @@ class Indexes:
                 writer.commit(writer.mark)
                 waiting = 0
         writer.commit(last)
+
+
+@contextmanager
+def _written() -> Iterator[None]:
+    """What tantivy says, by a `ValueError`, of a disk that takes nothing more, or of files that are gone."""
+    try:
+        yield
+    except (ValueError, FullTextDamaged) as error:
+        raise EngineError(f"the full-text index cannot be written: {error}") from error
 
 
 def _open_fulltext(folder: Path) -> FullTextWriter:

@@ -1,8 +1,8 @@
 """Which of the passages that were found answer best: words and meaning weighed against each other, then looked at.
 
 Pure: values in, values out. `fuse` sees keys and scores of hundreds of candidates, `rank` the texts of the best ones.
-The weights are small, few and the same for everything; each was kept because it helped, or harmed nowhere, on sets of
-short titles, whole questions, sentences and scientific claims alike.
+The weights are small, few and the same for everything: a compromise between titles, questions, sentences and claims,
+whose neighbours differ by less than such sets can tell apart.
 """
 
 from __future__ import annotations
@@ -13,17 +13,20 @@ from functools import lru_cache
 
 from refdesk.engines.embedded import words
 
-LEXICAL_WEIGHT = 0.6
-"""What words count, where meaning counts the rest."""
+LEXICAL_WEIGHT = 0.5
+"""What words count, where meaning counts the rest. More helps titles and costs claims that are worded otherwise."""
 
 HEADING_WEIGHT = 0.1
 """For a passage under headings that hold all the words of the query; in part for a part of them."""
 
 SUPPORT_WEIGHT = 0.2
-"""For a passage whose document has others that are as good: a page about the matter beats a page that mentions it."""
+"""For a passage whose document has other sections that are as good: a page about the matter beats one that mentions it.
 
-SUPPORTERS = 3
-"""Other passages of the document that are counted for that."""
+Other passages of the same section do not count, or long texts would be preferred to short ones.
+"""
+
+SUPPORTERS = 2
+"""Other sections of the document that are counted for that."""
 
 LINK_LIST_PENALTY = 0.2
 """For a passage that is mainly links (a table of contents, an index): it names the matter and says nothing of it."""
@@ -131,12 +134,9 @@ def _looked_at(
     asked: Mapping[str, float], candidates: Sequence[Candidate], fused: Mapping[int, float]
 ) -> Iterator[_Placed]:
     """Each candidate with all that speaks for it and against it."""
-    best_of: dict[int, list[float]] = {}
+    best = _best_sections(candidates, fused)
     for one in candidates:
-        best_of.setdefault(one.document, []).append(fused[one.key])
-    best_of = {document: sorted(scores, reverse=True)[: SUPPORTERS + 1] for document, scores in best_of.items()}
-    for one in candidates:
-        score = fused[one.key] + SUPPORT_WEIGHT * _support(fused[one.key], best_of[one.document])
+        score = fused[one.key] + SUPPORT_WEIGHT * _support(one.section, best[one.document])
         score += HEADING_WEIGHT * _share(asked, _heading_words(one.title, one.path))
         score -= LINK_LIST_PENALTY * _is_link_list(one.text)
         yield _Placed(one, score)
@@ -152,10 +152,21 @@ def _fused(candidates: Sequence[Candidate], weight: float) -> dict[int, float]:
     return {one.key: among_themselves.get(one.key, 0.0) for one in candidates}
 
 
-def _support(score: float, best: Sequence[float]) -> float:
-    """The mean of the document's best passages besides this one; those that it does not have count 0."""
-    others = sum(best) - score if score in best else sum(best[:SUPPORTERS])
-    return others / SUPPORTERS
+def _best_sections(candidates: Sequence[Candidate], fused: Mapping[int, float]) -> dict[int, list[tuple[float, str]]]:
+    """Of each document its best sections, by the best passage of each, and one more than are counted."""
+    found: dict[int, dict[str, float]] = {}
+    for one in candidates:
+        sections = found.setdefault(one.document, {})
+        sections[one.section] = max(fused[one.key], sections.get(one.section, 0.0))
+    return {
+        document: sorted(((score, section) for section, score in sections.items()), reverse=True)[: SUPPORTERS + 1]
+        for document, sections in found.items()
+    }
+
+
+def _support(section: str, best: Sequence[tuple[float, str]]) -> float:
+    """The mean of the document's best other sections; those that it does not have count 0."""
+    return sum([score for score, other in best if other != section][:SUPPORTERS]) / SUPPORTERS
 
 
 def _share(asked: Mapping[str, float], found: frozenset[str]) -> float:

@@ -18,7 +18,7 @@ from refdesk.engines.embedded import ranking
 from refdesk.engines.embedded.embedding.port import Embedder
 from refdesk.engines.embedded.filters import Condition, compile_filter
 from refdesk.engines.embedded.fulltext import IndexDamaged as FullTextDamaged
-from refdesk.engines.embedded.ranking import Candidate
+from refdesk.engines.embedded.ranking import Candidate, Ranked
 from refdesk.engines.embedded.rows import DOCUMENT_COLUMNS, document_info, named
 from refdesk.engines.embedded.store import TenantStore
 from refdesk.engines.embedded.vectors import IndexDamaged as VectorsDamaged
@@ -91,11 +91,20 @@ class _Place:
     number: int
     count: int
 
-    def told_apart(self, found: Sequence[tuple[int, float]]) -> list[tuple[int, float]]:
-        return [(key * self.count + self.number, score) for key, score in found]
+    def apart(self, key: int) -> int:
+        return key * self.count + self.number
 
     def own(self, keys: Sequence[int]) -> list[int]:
         return [key // self.count for key in keys if key % self.count == self.number]
+
+
+@dataclass(frozen=True, slots=True)
+class _Scores:
+    """What is known of the candidates before they are looked at, by their keys."""
+
+    lexical: Mapping[int, float]
+    semantic: Mapping[int, float]
+    fused: Mapping[int, float]
 
 
 def _find(places: Sequence[_Place], asked: Asked) -> list[Hit]:
@@ -105,33 +114,24 @@ def _find(places: Sequence[_Place], asked: Asked) -> list[Hit]:
     most = max(place.store.fulltext.count for place in places)
     for place in places:
         by_words, by_meaning = _candidates(place, asked)
-        lexical += place.told_apart(_as_among(most, place.store.fulltext.count, by_words))
-        semantic += place.told_apart(by_meaning)
+        lexical += _as_among(most, place, by_words)
+        semantic += [(place.apart(key), score) for key, score in by_meaning]
     fused = dict(ranking.fuse(lexical, semantic, **_weight(search))[: max(LOOKED_AT, 2 * search.limit)])
-    keys = list(fused)
-    rows = {
-        row["chunk"] * place.count + place.number: row
-        for place in places
-        for row in _rows(place.database, place.own(keys))
-    }
-    of_words, of_meaning = dict(lexical), dict(semantic)
-    candidates = [
-        _candidate(key, len(places), rows[key], (of_words.get(key), of_meaning.get(key), fused[key]))
-        for key in keys
-        if key in rows
-    ]
+    scores = _Scores(dict(lexical), dict(semantic), fused)
+    candidates = [candidate for place in places for candidate in _looked_at(place, scores)]
     ranked = ranking.rank(search.query, candidates, search.limit, **_weight(search))
-    return [_hit(rows[found.key], found.score) for found in ranked]
+    hits = {key: hit for place in places for key, hit in _hits(place, ranked)}
+    return [hits[found.key] for found in ranked if found.key in hits]
 
 
-def _as_among(most: int, own: int, found: list[tuple[int, float]]) -> list[tuple[int, float]]:
+def _as_among(most: int, place: _Place, found: Sequence[tuple[int, float]]) -> list[tuple[int, float]]:
     """Scores as they might be in a store of as many entries as the largest has.
 
     A word is worth the more, the rarer it is, and in a store of one document no word is rare: its scores would lose
     against those of any larger store.
     """
-    factor = log(most + 2) / log(own + 2)
-    return [(key, score * factor) for key, score in found]
+    factor = log(most + 2) / log(place.store.fulltext.count + 2)
+    return [(place.apart(key), score * factor) for key, score in found]
 
 
 def _weight(search: Search) -> dict[str, float]:
@@ -165,33 +165,35 @@ def _where(place: _Place, asked: Asked) -> dict[str, Any]:
     return {"collections": collections, "documents": documents}
 
 
-def _rows(database: sqlite3.Connection, keys: Sequence[int]) -> Iterator[dict[str, Any]]:
-    marks = ", ".join("?" * len(keys))
-    rows = database.execute(
+def _looked_at(place: _Place, scores: _Scores) -> Iterator[Candidate]:
+    """A store's candidates with their texts; one that is gone meanwhile is none."""
+    keys = place.own(list(scores.fused))
+    rows = place.database.execute(
+        "SELECT k.key, k.document, k.section, k.path, d.title, k.text, d.version "
+        f"FROM chunks k JOIN documents d ON d.key = k.document WHERE k.key IN ({', '.join('?' * len(keys))})",
+        keys,
+    )
+    for own, document, section, path, title, text, version in rows:
+        key = place.apart(own)
+        lexical, semantic = scores.lexical.get(key), scores.semantic.get(key)
+        headings = tuple(orjson.loads(path))
+        yield Candidate(
+            key, lexical, semantic, place.apart(document), section, headings, title, text, version, scores.fused[key]
+        )
+
+
+def _hits(place: _Place, ranked: Sequence[Ranked]) -> Iterator[tuple[int, Hit]]:
+    found = {one.key: one.score for one in ranked}
+    keys = place.own(list(found))
+    rows = place.database.execute(
         f"SELECT {DOCUMENT_COLUMNS}, k.key AS chunk, k.ordinal, k.section, k.path, k.anchors, k.page, k.text "
         "FROM chunks k JOIN documents d ON d.key = k.document JOIN collections c ON c.key = d.collection "
-        f"WHERE k.key IN ({marks})",
-        list(keys),
+        f"WHERE k.key IN ({', '.join('?' * len(keys))})",
+        keys,
     )
-    return named(rows)
-
-
-def _candidate(
-    key: int, places: int, row: Mapping[str, Any], scores: tuple[float | None, float | None, float]
-) -> Candidate:
-    lexical, semantic, fused = scores
-    return Candidate(
-        key=key,
-        lexical=lexical,
-        semantic=semantic,
-        fused=fused,
-        document=row["key"] * places + key % places,
-        section=row["section"],
-        path=tuple(orjson.loads(row["path"])),
-        title=row["title"],
-        text=row["text"],
-        version=row["version"],
-    )
+    for row in named(rows):
+        key = place.apart(row["chunk"])
+        yield key, _hit(row, found[key])
 
 
 def _hit(row: Mapping[str, Any], score: float) -> Hit:

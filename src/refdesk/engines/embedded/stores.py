@@ -10,7 +10,7 @@ import anyio
 from anyio import CapacityLimiter, to_thread
 
 from refdesk.calls import TenantId
-from refdesk.engines.embedded.store import DATABASE, TenantStore, folder_of, tenants_in
+from refdesk.engines.embedded.store import DATABASE, TenantStore, folder_of, tenants_in, translated
 from refdesk.engines.port import SHARED
 
 READING_THREADS = 4
@@ -36,6 +36,11 @@ class Stores:
     def at_hand(self, tenant: TenantId) -> TenantStore | None:
         """A tenant's store if it is open already; from memory."""
         return self._open.get(tenant)
+
+    async def prepare(self) -> None:
+        """See that there is a folder to keep tenants' documents in."""
+        with translated(f"cannot use {self._folder}"):
+            await to_thread.run_sync(lambda: self._folder.mkdir(parents=True, exist_ok=True, mode=0o700))
 
     async def open_new(self) -> None:
         """Open what other processes have made since, as long as there is room."""

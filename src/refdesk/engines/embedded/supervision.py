@@ -72,13 +72,28 @@ class Supervision:
             while True:
                 self._news = anyio.Event()
                 for store in self._stores:
-                    if await store.look():
-                        self._told(store.tenant)
-                    if store.tenant not in self._writers and await self._has_work(store):
-                        self._start(tasks, store)
+                    await self._look_after(tasks, store)
                 with anyio.move_on_after(LOOK_SECONDS):
                     await self._news.wait()
                 await self._stores.open_new()
+
+    async def _look_after(self, tasks: TaskGroup, store: TenantStore) -> None:
+        """Start on a tenant's work, if it has any; one whose files cannot be read is not to hold up the others."""
+        try:
+            if await store.look():
+                self._told(store.tenant)
+            if store.tenant in self._writers:
+                return
+            if await self._has_work(store):
+                self._start(tasks, store)
+            else:
+                store.trouble = None
+        except DependencyError as error:
+            self._tell_trouble(store, error)
+
+    def _tell_trouble(self, store: TenantStore, error: DependencyError) -> None:
+        store.trouble = error.detail
+        self._log.events.error("engine.stopped", tenant=store.tenant, detail=error.detail)
 
     async def _has_work(self, store: TenantStore) -> bool:
         # A model elsewhere that has not answered yet has no vector index either.
@@ -105,8 +120,7 @@ class Supervision:
                 await writer.run()
             store.trouble = None
         except* DependencyError as failures:
-            store.trouble = _first(failures).detail
-            self._log.events.error("engine.stopped", tenant=store.tenant, detail=store.trouble)
+            self._tell_trouble(store, _first(failures))
             await anyio.sleep(TROUBLE_SECONDS)
         finally:
             store.busy -= 1
