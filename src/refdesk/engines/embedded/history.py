@@ -57,9 +57,11 @@ class History:
                 await task
 
     async def _keep_writing(self, ended: anyio.Event) -> None:
-        while not ended.is_set():
+        is_last = False
+        while not is_last:
             with anyio.move_on_after(WRITE_SECONDS):
                 await ended.wait()
+            is_last = ended.is_set()
             # A full disk is told of by those whose documents it keeps out; searches wait until there is room.
             with suppress(DependencyError):
                 await self.write()
