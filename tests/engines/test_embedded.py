@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import AbstractAsyncContextManager, closing
+import os
+from collections.abc import AsyncIterator, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 
+import anyio
 import pytest
 
+from refdesk.calls import TenantId
 from refdesk.config import ConvertConfig, EmbeddingConfig
 from refdesk.documents.conversions import Conversions, open_conversions
 from refdesk.engines.embedded.embedding import open_embedder
-from refdesk.engines.embedded.embedding.port import Embedder
-from refdesk.engines.embedded.engine import EmbeddedEngine, open_embedded
-from refdesk.telemetry import Log, Metrics
-from tests.contracts.engine import EngineContract
+from refdesk.engines.embedded.embedding.port import Embedder, Vectors
+from refdesk.engines.embedded.engine import EmbeddedEngine
+from refdesk.engines.port import NewDocument, PastSearch, TextSource
+from refdesk.telemetry import Metrics
+from tests.contracts.engine import ACME, ANN, OTHER, EngineContract, bring, finished, found
+from tests.engines.desks import ACME_FOLDER, OnDisk, WordSums, engine_on, until
 
 pytestmark = pytest.mark.anyio
 
@@ -31,17 +36,93 @@ async def embedder() -> AsyncIterator[Embedder | None]:
         yield embedder
 
 
-def opened(
-    folder: Path, embedder: Embedder | None, conversions: Conversions, log: Log
-) -> AbstractAsyncContextManager[EmbeddedEngine]:
-    return open_embedded(folder / "tenants", folder / "shared", embedder, conversions, log=log, metrics=Metrics())
-
-
 class TestEmbedded(EngineContract):
     @pytest.fixture
     async def engine(
         self, tmp_path: Path, conversions: Conversions, embedder: Embedder | None
     ) -> AsyncIterator[EmbeddedEngine]:
-        with closing(Log("warning")) as log:
-            async with opened(tmp_path / "data", embedder, conversions, log) as engine:
-                yield engine
+        async with engine_on(tmp_path / "data", conversions, embedder) as engine:
+            yield engine
+
+
+# What is particular to it
+
+
+class Counting(WordSums):
+    """Counts what it embeds."""
+
+    def __init__(self) -> None:
+        self.embedded: list[str] = []
+
+    async def embed_passages(self, texts: Sequence[str]) -> Vectors:
+        self.embedded += texts
+        return await super().embed_passages(texts)
+
+
+async def test_only_what_has_changed_is_embedded_again(tmp_path: Path, conversions: Conversions) -> None:
+    model = Counting()
+    async with engine_on(tmp_path, conversions, model) as engine:
+        await engine.create_collection(ACME, "animals")
+        words = [f"part {number} " + f"word{number} " * 150 for number in range(5)]
+        for changed in ("old", "new"):
+            text = "# Book\n\n" + "\n\n".join(f"## {word[:6]}\n\n{word}" for word in [*words, f"{changed} " * 150])
+            [asked] = await engine.ingest(ACME, [NewDocument(TextSource("Book", text, "book"), "animals")])
+            [status] = await finished(engine, [asked.id])
+            assert status.status == "success"
+        assert len(model.embedded) == len(set(model.embedded))
+        assert [text for text in model.embedded if "part 3" in text] != []
+        assert len([text for text in model.embedded if "new new" in text]) >= 1
+        before = list(model.embedded)
+        await bring(engine, "Copy", text.replace("# Book", "# Book\n"), collection="copies")
+        assert model.embedded == before
+    OnDisk.read(tmp_path).require_agreement()
+
+
+async def test_what_was_queued_when_it_closed_is_done_when_it_opens(tmp_path: Path, conversions: Conversions) -> None:
+    async with engine_on(tmp_path, conversions) as engine:
+        await engine.create_collection(ACME, "animals")
+        given = [NewDocument(TextSource(f"t{number}", f"# T{number}\n\nfox"), "animals") for number in range(20)]
+        asked = [status.id for status in await engine.ingest(ACME, given)]
+    async with engine_on(tmp_path, conversions) as engine:
+        assert {status.status for status in await finished(engine, asked)} == {"success"}
+    disk = OnDisk.read(tmp_path)
+    disk.require_agreement()
+    assert len(disk.documents) == 20
+
+
+async def test_a_history_survives_a_restart(tmp_path: Path, conversions: Conversions) -> None:
+    past = PastSearch("fox", "animals", 1, datetime(2026, 1, 2, tzinfo=UTC))
+    async with engine_on(tmp_path, conversions) as engine:
+        await engine.remember(ACME, ANN, past)
+    async with engine_on(tmp_path, conversions) as engine:
+        assert await engine.history(ACME, ANN) == [past]
+        assert await engine.history(OTHER, ANN) == []
+
+
+async def test_indexes_that_are_made_anew_hold_what_they_held(tmp_path: Path, conversions: Conversions) -> None:
+    async with engine_on(tmp_path, conversions) as engine:
+        await bring(engine, "Foxes", "# Foxes\n\nfox")
+        await bring(engine, "Hounds", "# Hounds\n\nhound")
+        assert await engine.delete(ACME, "animals/hounds")
+        order = tmp_path / "tenants" / ACME_FOLDER / "reindex"
+        await engine.reindex(ACME)
+
+        async def is_done() -> bool:
+            assert [hit.document.id for hit in await found(engine, "fox", mode="fulltext")] == ["animals/foxes"]
+            return not await anyio.Path(order).exists()
+
+        await until(is_done)
+    OnDisk.read(tmp_path).require_agreement()
+
+
+async def test_each_tenant_has_a_folder_of_its_own_within_that_of_all(tmp_path: Path, conversions: Conversions) -> None:
+    names = ["acme", "Acme", "../acme", "/acme", "acme/", ".", "..", "a" * 300, "n-acme", "ä", "a\0b", "con"]
+    async with engine_on(tmp_path / "data", conversions) as engine:
+        for name in names:
+            await engine.create_collection(TenantId(name), f"of {name}")
+        for name in names:
+            assert [entry.name for entry in await engine.collections(TenantId(name)) if not entry.shared] == [
+                f"of {name}"
+            ]
+    assert len(os.listdir(tmp_path / "data" / "tenants")) == len(names)
+    assert os.listdir(tmp_path) == ["data"]

@@ -13,14 +13,15 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from refdesk.engines.embedded import words
+
 HASH_BYTES = 16
 """Enough that no two texts of a tenant share one by accident."""
 
 
 def embedded_text(title: str, path: Sequence[str], text: str) -> str:
-    """A chunk's text beneath its heading path; the title leads where the path does not begin with it."""
-    above = path if path and path[0] == title else (title, *path)
-    return f"{' > '.join(part for part in above if part)}\n{text}"
+    """A chunk's text without its marks and link addresses, beneath the document's title and its headings."""
+    return "\n".join([*words.context_of(title, path), words.plain_text(text)])
 
 
 def hash_of(model: str, title: str, path: Sequence[str], text: str) -> bytes:

@@ -1,0 +1,456 @@
+"""What goes wrong on a machine: each is told in a sentence, stops nothing else, and is made up for when it is over."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sqlite3
+import subprocess
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import closing, contextmanager, suppress
+from datetime import UTC, datetime
+from pathlib import Path
+
+import anyio
+import pytest
+from anyio import to_thread
+
+from refdesk.calls import TenantId
+from refdesk.config import ConvertConfig, EmbeddingConfig
+from refdesk.documents.conversions import Conversions, File, Progress, open_conversions
+from refdesk.engines.embedded.embedding import open_embedder
+from refdesk.engines.embedded.engine import EmbeddedEngine
+from refdesk.engines.embedded.fulltext import IndexDamaged as FullTextDamaged
+from refdesk.engines.embedded.records import HISTORY_KEPT
+from refdesk.engines.embedded.vectors import IndexDamaged as VectorsDamaged
+from refdesk.engines.port import DocumentStatus, FileSource, NewDocument, PastSearch, TextSource
+from refdesk.errors import EngineError
+from refdesk.telemetry import Metrics
+from tests.contracts.engine import ACME, ANN, bring, finished, found
+from tests.engines.desks import ACME_FOLDER, OnDisk, engine_on, is_in_step, until
+from tests.engines.model_endpoint import model_endpoint
+
+pytestmark = pytest.mark.anyio
+
+MEGABYTE = 1024 * 1024
+IS_ROOT = os.geteuid() == 0
+
+
+@pytest.fixture(scope="module")
+async def conversions(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Conversions]:
+    async with open_conversions(ConvertConfig(), tmp_path_factory.mktemp("conversions"), Metrics()) as conversions:
+        yield conversions
+
+
+async def taken_on(engine: EmbeddedEngine, folder: Path, *names: str, root: Path | None = None) -> list[DocumentStatus]:
+    """Files of a folder, once nothing more is done about them."""
+    await engine.create_collection(ACME, "files")
+    given = [NewDocument(FileSource(folder / name, name, root), "files") for name in names]
+    asked = await engine.ingest(ACME, given)
+    return list(await finished(engine, [status.id for status in asked]))
+
+
+# Files
+
+
+def nothing_there(path: Path) -> None:
+    path.unlink(missing_ok=True)
+
+
+def folder_there(path: Path) -> None:
+    path.mkdir()
+
+
+def pipe_there(path: Path) -> None:
+    os.mkfifo(path)
+
+
+def broken_link(path: Path) -> None:
+    path.symlink_to(path.parent / "nowhere")
+
+
+def link_to_itself(path: Path) -> None:
+    path.symlink_to(path)
+
+
+def no_text(path: Path) -> None:
+    path.write_bytes(bytes(range(256)) * 40)
+
+
+def sparse(path: Path) -> None:
+    with path.open("wb") as file:
+        file.truncate(200 * MEGABYTE)
+
+
+WRONG: dict[str, Callable[[Path], None]] = {
+    "gone.md": nothing_there,
+    "folder.pdf": folder_there,
+    "pipe.txt": pipe_there,
+    "broken.md": broken_link,
+    "circle.md": link_to_itself,
+    "noise.txt": no_text,
+    "noise.md": no_text,
+    "large.txt": sparse,
+}
+
+
+@pytest.mark.parametrize("is_confined", [True, False], ids=["within a root", "anywhere"])
+async def test_each_file_that_cannot_be_read_says_why_and_the_others_come_in(
+    tmp_path: Path, conversions: Conversions, is_confined: bool
+) -> None:
+    folder = tmp_path / "files"
+    folder.mkdir()
+    for name, make in WRONG.items():
+        make(folder / name)
+    (folder / "good.md").write_text("# Good\n\nzebra")
+    async with engine_on(tmp_path / "data", conversions) as engine:
+        root = folder if is_confined else None
+        *failures, good = await taken_on(engine, folder, *WRONG, "good.md", root=root)
+        assert good.status == "success"
+        for failure in failures:
+            name = failure.id.removeprefix("files/")
+            assert (failure.status, failure.attempts) == ("failed", 1), failure
+            assert failure.error
+            assert name in failure.error
+            assert failure.error.endswith((".", "?"))
+        assert [hit.document.id for hit in await found(engine, "zebra", mode="fulltext")] == ["files/good.md"]
+
+
+@pytest.mark.skipif(IS_ROOT, reason="root may read every file")
+async def test_a_file_that_may_not_be_read_says_so(tmp_path: Path, conversions: Conversions) -> None:
+    (tmp_path / "secret.md").write_text("# Secret")
+    (tmp_path / "secret.md").chmod(0)
+    async with engine_on(tmp_path / "data", conversions) as engine:
+        for root in (None, tmp_path):
+            [status] = await taken_on(engine, tmp_path, "secret.md", root=root)
+            assert status.status == "failed"
+            assert status.error
+            assert "secret.md" in status.error
+
+
+@pytest.mark.parametrize("name", [b"two\nlines.md", b"caf\xe9.md", b"a#b.md", b"tab\there.md", "🦊.md".encode()])
+async def test_a_file_of_any_name_comes_in(tmp_path: Path, conversions: Conversions, name: bytes) -> None:
+    path = Path(os.fsdecode(os.fsencode(tmp_path) + b"/" + name))
+    await anyio.Path(path).write_text("# Odd\n\nwombat")
+    async with engine_on(tmp_path / "data", conversions) as engine:
+        [status] = await taken_on(engine, tmp_path, path.name)
+        assert status.status == "success", status.error
+        assert status.id.isprintable()
+        [hit] = await found(engine, "wombat", mode="fulltext")
+        assert hit.document.id == status.id
+        assert hit.document.source.encode()
+        assert await engine.delete(ACME, status.id)
+
+
+class Meddled(Conversions):
+    """Conversions between whose reading a file and converting it something happens to the file."""
+
+    def __init__(self, conversions: Conversions, meddle: Callable[[], object]) -> None:
+        self._conversions = conversions
+        self._meddle = meddle
+
+    async def pack(self, file: File, progress: Progress) -> bytes:
+        await to_thread.run_sync(self._meddle)
+        return await self._conversions.pack(file, progress)
+
+
+async def test_a_file_that_vanishes_while_it_is_read_comes_in_whole(tmp_path: Path, conversions: Conversions) -> None:
+    file = tmp_path / "fleeting.md"
+    file.write_text("# Fleeting\n\nquokka")
+    async with engine_on(tmp_path / "data", Meddled(conversions, file.unlink)) as engine:
+        [status] = await taken_on(engine, tmp_path, "fleeting.md")
+        assert status.status == "success"
+        assert len(await found(engine, "quokka", mode="fulltext")) == 1
+
+
+@pytest.mark.parametrize("left", [0, 40], ids=["to nothing", "to a part"])
+async def test_a_file_that_shrinks_while_it_is_read_is_right_the_next_time(
+    tmp_path: Path, conversions: Conversions, left: int
+) -> None:
+    file, text = tmp_path / "shrinking.md", "# Shrinking\n\n" + "numbat echidna\n" * 20_000
+    file.write_text(text)
+    lengths = [left]
+
+    def shrink() -> None:
+        for length in lengths:
+            os.truncate(file, length)
+
+    async with engine_on(tmp_path / "data", Meddled(conversions, shrink)) as engine:
+        [status] = await taken_on(engine, tmp_path, "shrinking.md")
+        assert status.status == "success" or status.error
+        lengths.clear()
+        file.write_text(text)
+        [status] = await taken_on(engine, tmp_path, "shrinking.md")
+        assert status.status == "success"
+        document = await engine.read(ACME, "files/shrinking.md")
+        assert document is not None
+        assert document.text.count("numbat") == 20_000
+
+
+# The disk
+
+
+@contextmanager
+def small_disk(folder: Path, megabytes: int) -> Iterator[Path]:
+    """A file system of its own, where the machine lets us have one."""
+    folder.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", f"size={megabytes}m", "refdesk-test", folder], capture_output=True, text=True
+    )
+    if mounted.returncode:
+        pytest.skip(f"no file system can be mounted here: {mounted.stderr.strip()}")
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", "-l", folder], check=True)
+
+
+def fill(path: Path) -> None:
+    """Take all the room that is left."""
+    with suppress(OSError), path.open("wb", buffering=0) as file:
+        while file.write(b"\0" * 4096):
+            pass
+
+
+async def until_in_trouble(engine: EmbeddedEngine) -> str:
+    """What the engine says is wrong."""
+    with anyio.fail_after(60):
+        while True:
+            try:
+                await engine.check()
+            except EngineError as error:
+                return error.detail
+            await anyio.sleep(0.05)
+
+
+async def test_a_full_disk_is_told_and_nothing_is_lost_when_there_is_room_again(
+    tmp_path: Path, conversions: Conversions
+) -> None:
+    with small_disk(tmp_path / "disk", 24) as disk:
+        async with engine_on(disk / "data", conversions) as engine:
+            await bring(engine, "Foxes", "# Foxes\n\nfox")
+            acknowledged = []
+            ballast = disk / "ballast"
+            await to_thread.run_sync(fill, ballast)
+            with pytest.raises(EngineError, match=r"full|disk"):  # noqa: PT012 - some may still find room
+                for number in range(1000):
+                    source = TextSource(f"t{number}", f"# T{number}\n\nbear number {number}\n\n" + "padding " * 200)
+                    acknowledged += [s.id for s in await engine.ingest(ACME, [NewDocument(source, "animals")])]
+            assert await found(engine, "fox", mode="fulltext")
+            for number in range(HISTORY_KEPT):
+                await engine.remember(ACME, ANN, PastSearch(f"search {number}", "animals", 1, datetime.now(UTC)))
+            ballast.unlink()
+            await until(lambda: is_remembered(engine, f"search {HISTORY_KEPT - 1}"))
+            statuses = await finished(engine, acknowledged)
+            assert [status.status for status in statuses] == ["success"] * len(acknowledged)
+            done = await bring(engine, "Hounds", "# Hounds\n\nhound")
+            assert await found(engine, "hound", mode="fulltext")
+            assert done.error is None
+        OnDisk.read(disk / "data").require_agreement()
+
+
+async def is_remembered(engine: EmbeddedEngine, query: str) -> bool:
+    """Whether this was the last search, as far as it is written yet."""
+    return [past.query for past in await engine.history(ACME, ANN, 1)] == [query]
+
+
+async def test_a_disk_that_fills_up_while_documents_are_indexed_is_told_and_waited_for(
+    tmp_path: Path, conversions: Conversions
+) -> None:
+    ballast = tmp_path / "disk" / "ballast"
+    with small_disk(tmp_path / "disk", 24) as disk:
+        async with engine_on(disk / "data", Meddled(conversions, lambda: fill(ballast))) as engine:
+            await engine.create_collection(ACME, "animals")
+            source = TextSource("Foxes", "# Foxes\n\n" + "\n\n".join(f"fox number {n}" for n in range(2000)))
+            [asked] = await engine.ingest(ACME, [NewDocument(source, "animals")])
+            assert "disk" in await until_in_trouble(engine)
+            ballast.unlink()
+            source = TextSource("Hounds", "# Hounds\n\nhound")
+            # The disk fills up once more for each; an operator makes room again.
+            while (status := await engine.status(ACME, asked.id)) is None or status.status != "success":
+                ballast.unlink(missing_ok=True)
+                await anyio.sleep(0.05)
+            assert await found(engine, "fox", mode="fulltext")
+
+
+@contextmanager
+def read_only(disk: Path) -> Iterator[None]:
+    subprocess.run(["mount", "-o", "remount,ro", disk], check=True)
+    try:
+        yield
+    finally:
+        subprocess.run(["mount", "-o", "remount,rw", disk], check=True)
+
+
+async def test_a_data_folder_that_cannot_be_written_is_refused_with_its_name(
+    tmp_path: Path, conversions: Conversions
+) -> None:
+    with small_disk(tmp_path / "disk", 8) as disk, read_only(disk), pytest.raises(EngineError, match=str(disk)):
+        async with engine_on(disk / "data", conversions):
+            pass
+
+
+async def test_documents_on_a_disk_that_is_read_only_are_refused_with_its_name(
+    tmp_path: Path, conversions: Conversions
+) -> None:
+    with small_disk(tmp_path / "disk", 24) as disk:
+        async with engine_on(disk / "data", conversions) as engine:
+            await bring(engine, "Foxes", "# Foxes\n\nfox")
+        with read_only(disk), pytest.raises(EngineError, match=str(disk)):
+            async with engine_on(disk / "data", conversions):
+                pass
+        async with engine_on(disk / "data", conversions) as engine:
+            assert await found(engine, "fox", mode="fulltext")
+
+
+# The indexes
+
+
+def cut(path: Path) -> None:
+    """Leave the first half of a file."""
+    os.truncate(path, path.stat().st_size // 2)
+
+
+def empty(path: Path) -> None:
+    os.truncate(path, 0)
+
+
+def overwrite(path: Path) -> None:
+    path.write_bytes(b"\xff" * path.stat().st_size)
+
+
+DAMAGE: list[tuple[str, Callable[[Path], object]]] = [
+    ("fulltext/*.term", cut),
+    ("fulltext/*.idx", overwrite),
+    ("fulltext/*.fast", Path.unlink),
+    ("fulltext/meta.json", empty),
+    ("fulltext/meta.json", Path.unlink),
+    ("fulltext", shutil.rmtree),
+    ("vectors/manifest", cut),
+    ("vectors/manifest", Path.unlink),
+    ("vectors/*.segment", overwrite),
+    ("vectors/*.segment", empty),
+    ("vectors/*.segment", Path.unlink),
+    ("vectors", shutil.rmtree),
+]
+
+
+async def test_indexes_that_are_damaged_are_made_anew_when_they_are_opened(
+    tmp_path: Path, conversions: Conversions
+) -> None:
+    data = tmp_path / "data"
+    tenants = [TenantId(f"t{number}") for number in range(len(DAMAGE))]
+    async with engine_on(data, conversions) as engine:
+        for tenant in tenants:
+            await engine.create_collection(tenant, "animals")
+            given = [
+                TextSource("Foxes", "# Foxes\n\nfox\n\n## Food\n\nberries"),
+                TextSource("Hounds", "# Hounds\n\nhound"),
+            ]
+            await engine.ingest(tenant, [NewDocument(source, "animals") for source in given])
+        for tenant in tenants:
+            await finished(engine, ["animals/foxes", "animals/hounds"], tenant=tenant)
+    for tenant, (pattern, harm) in zip(tenants, DAMAGE, strict=True):
+        [path, *_] = (data / "tenants" / f"n-{tenant}").glob(pattern)
+        harm(path)
+    async with engine_on(data, conversions) as engine:
+        for tenant in tenants:
+            await in_step(data, f"n-{tenant}")
+            for mode in ("fulltext", "semantic", "hybrid"):
+                assert (await found(engine, "hound", mode=mode, tenant=tenant))[0].document.id == "animals/hounds"
+    for tenant in tenants:
+        OnDisk.read(data, f"n-{tenant}").require_agreement()
+
+
+async def in_step(data: Path, tenant: str) -> None:
+    """Wait until the indexes are whole again."""
+    await until(lambda: to_thread.run_sync(_is_whole, data, tenant))
+
+
+def _is_whole(data: Path, tenant: str) -> bool:
+    try:
+        return is_in_step(data, tenant)
+    except (FullTextDamaged, VectorsDamaged):
+        return False
+
+
+# The record
+
+
+async def test_a_record_of_another_version_is_refused_and_left_alone(tmp_path: Path, conversions: Conversions) -> None:
+    async with engine_on(tmp_path / "data", conversions) as engine:
+        await bring(engine, "Foxes", "# Foxes\n\nfox")
+    path = tmp_path / "data" / "tenants" / ACME_FOLDER / "knowledge.db"
+    with closing(sqlite3.connect(path)) as database:
+        database.execute("PRAGMA user_version = 99")
+    before = path.read_bytes()
+    with pytest.raises(EngineError, match=r"knowledge\.db was written by another version.*schema 99"):
+        async with engine_on(tmp_path / "data", conversions) as engine:
+            await found(engine, "fox")
+    assert path.read_bytes() == before
+
+
+async def test_a_record_that_is_no_database_is_refused_with_its_path(tmp_path: Path, conversions: Conversions) -> None:
+    folder = tmp_path / "data" / "tenants" / ACME_FOLDER
+    folder.mkdir(parents=True)
+    (folder / "knowledge.db").write_bytes(b"not at all" * 1000)
+    with pytest.raises(EngineError, match=str(folder)):
+        async with engine_on(tmp_path / "data", conversions) as engine:
+            await found(engine, "fox")
+
+
+# The model
+
+
+async def test_while_the_model_is_away_words_find_and_vectors_follow_when_it_is_back(
+    tmp_path: Path, conversions: Conversions
+) -> None:
+    async with model_endpoint() as endpoint:
+        endpoint.is_away = True
+        settings = EmbeddingConfig.model_validate({"source": "endpoint", "api_url": endpoint.url, "api_model": "tiny"})
+        async with open_embedder(settings) as embedder, engine_on(tmp_path / "data", conversions, embedder) as engine:
+            await engine.create_collection(ACME, "animals")
+            [asked] = await engine.ingest(ACME, [NewDocument(TextSource("Foxes", "# Foxes\n\nfox"), "animals")])
+            status = await with_an_error(engine, asked.id)
+            assert (status.status, status.embedded) == ("embedding", 0)
+            assert status.error
+            assert "out of order" in status.error
+            assert status.attempts >= 1
+            assert [hit.document.id for hit in await found(engine, "fox", mode="fulltext")] == ["animals/foxes"]
+            assert [hit.document.id for hit in await found(engine, "fox", mode="hybrid")] == ["animals/foxes"]
+            endpoint.is_away = False
+            [status] = await finished(engine, [asked.id])
+            assert (status.status, status.embedded, status.error) == ("success", 1, None)
+            assert [hit.document.id for hit in await found(engine, "fox", mode="semantic")] == ["animals/foxes"]
+    OnDisk.read(tmp_path / "data").require_agreement()
+
+
+async def with_an_error(engine: EmbeddedEngine, id: str) -> DocumentStatus:
+    with anyio.fail_after(60):
+        while True:
+            [status] = await engine.wait(ACME, [id], seconds=5)
+            if status.error:
+                return status
+
+
+@pytest.mark.parametrize("index", ["fulltext", "vectors"])
+async def test_an_index_that_is_removed_while_it_is_in_use_is_made_anew(
+    tmp_path: Path, conversions: Conversions, index: str
+) -> None:
+    data = tmp_path / "data"
+    folder = data / "tenants" / ACME_FOLDER
+    to_remove: list[Path] = []
+
+    def remove() -> None:
+        for path in to_remove:
+            shutil.rmtree(path)
+
+    async with engine_on(data, Meddled(conversions, remove)) as engine:
+        for number, path in enumerate(([], [folder / index], [])):
+            to_remove[:] = path
+            await bring(engine, f"t{number}", f"# T{number}\n\nfox number {number}")
+        await in_step(data, ACME_FOLDER)
+        for mode in ("fulltext", "semantic"):
+            hits = await found(engine, "fox number", mode=mode)
+            assert {hit.document.id for hit in hits} == {"animals/t0", "animals/t1", "animals/t2"}
+    OnDisk.read(data).require_agreement()
