@@ -18,7 +18,7 @@ from refdesk.engines.embedded.embedding.port import Embedder, Vectors
 from refdesk.engines.embedded.engine import EmbeddedEngine
 from refdesk.engines.port import NewDocument, PastSearch, TextSource
 from refdesk.telemetry import Metrics
-from tests.contracts.engine import ACME, ANN, OTHER, EngineContract, bring, finished, found
+from tests.contracts.engine import ACME, ANN, FOXES, OTHER, EngineContract, bring, finished, found
 from tests.engines.desks import ACME_FOLDER, OnDisk, WordSums, engine_on, until
 
 pytestmark = pytest.mark.anyio
@@ -126,3 +126,23 @@ async def test_each_tenant_has_a_folder_of_its_own_within_that_of_all(tmp_path: 
             ]
     assert len(os.listdir(tmp_path / "data" / "tenants")) == len(names)
     assert os.listdir(tmp_path) == ["data"]
+
+
+class Another(WordSums):
+    """Another model, with other dimensions."""
+
+    name = "another"
+    dimensions = 48
+
+
+async def test_another_model_embeds_everything_anew(tmp_path: Path, conversions: Conversions) -> None:
+    async with engine_on(tmp_path, conversions, WordSums()) as engine:
+        await bring(engine, "Foxes", FOXES)
+    async with engine_on(tmp_path, conversions, Another()) as engine:
+
+        async def is_found() -> bool:
+            return bool(await found(engine, "quick fox den", mode="semantic"))
+
+        await until(is_found)
+        assert (await finished(engine, ["animals/foxes"]))[0].status == "success"
+    OnDisk.read(tmp_path).require_agreement()

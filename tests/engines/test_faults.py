@@ -18,11 +18,10 @@ from anyio import to_thread
 from refdesk.calls import TenantId
 from refdesk.config import ConvertConfig, EmbeddingConfig
 from refdesk.documents.conversions import Conversions, File, Progress, open_conversions
+from refdesk.engines.embedded.damage import IndexDamaged
 from refdesk.engines.embedded.embedding import open_embedder
 from refdesk.engines.embedded.engine import EmbeddedEngine
-from refdesk.engines.embedded.fulltext import IndexDamaged as FullTextDamaged
 from refdesk.engines.embedded.records import HISTORY_KEPT
-from refdesk.engines.embedded.vectors import IndexDamaged as VectorsDamaged
 from refdesk.engines.port import DocumentStatus, FileSource, NewDocument, PastSearch, TextSource
 from refdesk.errors import EngineError
 from refdesk.telemetry import Metrics
@@ -370,7 +369,7 @@ async def in_step(data: Path, tenant: str) -> None:
 def _is_whole(data: Path, tenant: str) -> bool:
     try:
         return is_in_step(data, tenant)
-    except (FullTextDamaged, VectorsDamaged):
+    except IndexDamaged:
         return False
 
 

@@ -14,7 +14,8 @@ import pytest
 from tantivy import Index, SchemaBuilder
 
 from refdesk.engines.embedded import fulltext
-from refdesk.engines.embedded.fulltext import Entry, FullText, FullTextWriter, IndexDamaged
+from refdesk.engines.embedded.damage import IndexDamaged
+from refdesk.engines.embedded.fulltext import Entry, FullText, FullTextWriter
 
 PASSAGES = (
     ("Connections", ("Settings",), "max_connections sets how many clients may be connected at once."),

@@ -36,7 +36,7 @@ def ranked(query: str, *candidates: Candidate, limit: int = 10) -> list[int]:
 
 
 def test_what_both_indexes_find_comes_before_what_one_finds() -> None:
-    found = fuse([(1, 20.0), (2, 19.0), (9, 2.0)], [(3, 0.8), (2, 0.75), (8, 0.1)])
+    found = fuse([(1, 20.0), (2, 19.0), (9, 2.0)], [(3, 0.8), (2, 0.75), (1, 0.3), (8, 0.1), (9, 0.1)])
     assert [key for key, _ in found[:3]] == [2, 1, 3]
 
 
@@ -44,6 +44,16 @@ def test_the_weight_says_how_much_words_count() -> None:
     lexical, semantic = [(1, 9.0), (2, 1.0)], [(2, 0.9), (1, 0.1)]
     assert fuse(lexical, semantic, weight=1.0)[0] == (1, 1.0)
     assert fuse(lexical, semantic, weight=0.0)[0] == (2, 1.0)
+
+
+def test_how_near_a_candidate_of_words_is_counts_although_meaning_did_not_find_it() -> None:
+    lexical = [(1, 10.0), (2, 10.0)]
+    assert [key for key, _ in fuse(lexical, [(3, 0.9), (2, 0.6), (1, 0.2)])] == [2, 1, 3]
+
+
+def test_a_candidate_whose_meaning_nobody_knows_yet_is_judged_by_its_words() -> None:
+    found = dict(fuse([(1, 10.0), (2, 10.0)], [(2, 0.6)]))
+    assert found[1] == found[2] == 1.0
 
 
 def test_one_index_alone_keeps_its_order() -> None:
@@ -124,7 +134,7 @@ def test_no_more_are_given_than_wanted_and_copies_do_not_use_up_the_limit() -> N
 
 
 def test_candidates_without_a_fused_score_are_weighed_among_themselves() -> None:
-    by_words = candidate(1, 0, fused=None, lexical=9.0, semantic=None)
+    by_words = candidate(1, 0, fused=None, lexical=9.0, semantic=0.2)
     by_both = candidate(2, 0, fused=None, lexical=8.0, semantic=0.7)
     by_meaning = candidate(3, 0, fused=None, lexical=None, semantic=0.5)
     worst = candidate(4, 0, fused=None, lexical=1.0, semantic=0.1)

@@ -19,7 +19,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
-from refdesk.engines.embedded.vectors import Float32s, IndexDamaged, Row, Vectors, VectorWriter, discard
+from refdesk.engines.embedded.damage import IndexDamaged
+from refdesk.engines.embedded.vectors import Float32s, Row, Vectors, VectorWriter, discard
 from refdesk.engines.embedded.vectors.merging import LARGEST_ROWS, SMALL_ROWS, Size, to_merge
 
 MODEL = "a-model"
@@ -123,6 +124,16 @@ def test_only_what_a_filter_allows_is_found_and_nearly_all_of_it(tmp_path: Path)
         for name, hits in found.items():
             assert set(keys(hits)) <= allowed[name]
             assert len(set(keys(hits)) & set(exact(vectors, query, 10, allowed[name]))) >= 8, name
+
+
+def test_how_near_some_chunks_are_is_told_for_those_that_are_there(tmp_path: Path) -> None:
+    vectors = clustered(3000)
+    build(tmp_path, in_batches(rows(vectors), 700)).close()
+    asked = [2999, 5, 1700, 777_777]
+    near = Vectors(tmp_path).cosines(vectors[5], asked)
+    assert near.keys() == {2999, 5, 1700}
+    assert all(near[key] == pytest.approx(float(vectors[key] @ vectors[5]), abs=0.02) for key in near)
+    assert Vectors(tmp_path / "none").cosines(vectors[5], asked) == {}
 
 
 def test_a_filter_that_names_nothing_finds_nothing(tmp_path: Path) -> None:

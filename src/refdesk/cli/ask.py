@@ -164,7 +164,9 @@ def _argument(text: str, schema: Mapping[str, Any]) -> tuple[str, Any]:
     name, equals, value = text.partition("=")
     if not equals:
         raise InvalidArguments([Problem(text, "write it as name=value")])
-    if schema.get("properties", {}).get(name, {}).get("type") in (None, "string"):
+    rule = schema.get("properties", {}).get(name, {})
+    kinds = {each.get("type") for each in rule.get("anyOf", [rule])}
+    if kinds <= {None, "string"} or ("string" in kinds and not value.startswith("[")):
         return name, value
     try:
         return name, json.loads(value)

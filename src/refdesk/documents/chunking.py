@@ -40,6 +40,9 @@ MIN_TOKENS = 40
 """A section with less text than this goes on into its first subsection: it says little by itself."""
 
 
+EVEN_ATTEMPTS = 8
+"""Lengths that are tried between an even share and a full chunk, until no sentence is left over."""
+
 FENCE_TOKENS = 12
 """Room for the two fences around code and the name of its language."""
 
@@ -160,7 +163,7 @@ def _parts(block: Block, room: int) -> Iterator[str]:
         case Paragraph() | ListItem():
             text = block_to_markdown(block)
             sentences = _cut(text, room, r"(?<=[.!?。！？])\s+")
-            yield from (" ".join(group) for group in _grouped(sentences, room))
+            yield from (" ".join(group) for group in _evenly_grouped(list(sentences), room))
         case _:
             yield from (" ".join(group) for group in _grouped(_cut(block_to_markdown(block), room, r"\s+"), room))
 
@@ -223,6 +226,17 @@ def _cut(text: str, room: int, between: str) -> Iterator[str]:
         else:
             # A word of one token per character is the worst there is.
             yield from (part[start : start + room] for start in range(0, len(part), room))
+
+
+def _evenly_grouped(parts: Sequence[str], room: int) -> list[list[str]]:
+    """As few groups as fit, of about the same length: a last one of a few words would say nothing by itself."""
+    groups = list(_grouped(parts, room))
+    share = sum(map(_size, parts)) // len(groups) if groups else room
+    for less in range(share, room, max((room - share) // EVEN_ATTEMPTS, 1)):
+        even = list(_grouped(parts, less))
+        if len(even) == len(groups):
+            return even
+    return groups
 
 
 def _grouped(parts: Iterable[str], room: int) -> Iterator[list[str]]:

@@ -202,9 +202,10 @@ class EmbeddedEngine:
         troubled = [store.trouble for store in self._stores if store.trouble]
         if troubled:
             raise EngineError(troubled[0])
-        counts = [await store.run(records.counts) for store in self._stores]
-        waiting = sum(waiting for _, waiting in counts)
-        return f"{sum(count for count, _ in counts)} documents" + (f", {waiting} on their way" if waiting else "")
+        for store in self._stores:
+            await store.run(records.revision)
+        # Not how many documents there are: whoever may ask this may not see all of them.
+        return "documents can be found"
 
     def listen(self, listener: Listener) -> None:
         self._listeners.append(listener)

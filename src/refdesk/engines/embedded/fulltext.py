@@ -17,6 +17,7 @@ from typing import cast
 from tantivy import Document, Index, Occur, Query, Schema, SchemaBuilder, Searcher, TextAnalyzerBuilder, Tokenizer
 
 from refdesk.engines.embedded import words
+from refdesk.engines.embedded.damage import IndexDamaged
 
 HEADING_WEIGHT = 0.3
 """What a word in the title or a heading counts, beside what it counts in the text, which begins with them."""
@@ -38,10 +39,6 @@ SIFTED = 4
 
 _ANALYSER = f"refdesk-words-{words.VERSION}"
 _MARK_ROLE = "mark"
-
-
-class IndexDamaged(Exception):
-    """The folder holds no index that this version can read; it has to be made again from the store."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,9 +168,10 @@ class FullTextWriter:
 
     def replace(self, document: int, entries: Iterable[Entry]) -> None:
         """Make these the entries of a document; seen by searches after the next commit."""
-        self.remove(document)
-        for entry in entries:
-            self._writer.add_document(_indexed(entry))
+        with _checked(self._folder):
+            self.remove(document)
+            for entry in entries:
+                self._writer.add_document(_indexed(entry))
 
     def remove(self, document: int) -> None:
         """Take a document's entries away."""
@@ -190,8 +188,9 @@ class FullTextWriter:
         marker = Document()
         marker.add_text("role", _MARK_ROLE)
         marker.add_integer("mark", mark)
-        self._writer.add_document(marker)
-        self._writer.commit()
+        with _checked(self._folder):
+            self._writer.add_document(marker)
+            self._writer.commit()
         self.mark = mark
 
     def close(self) -> None:

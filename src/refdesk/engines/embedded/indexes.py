@@ -16,12 +16,11 @@ from typing import Self
 import orjson
 
 from refdesk.engines.embedded import records
+from refdesk.engines.embedded.damage import IndexDamaged
 from refdesk.engines.embedded.embedded_text import unpacked_vector
 from refdesk.engines.embedded.embedding.port import Embedder
 from refdesk.engines.embedded.fulltext import Entry, FullTextWriter
-from refdesk.engines.embedded.fulltext import IndexDamaged as FullTextDamaged
 from refdesk.engines.embedded.rows import named, now, transaction
-from refdesk.engines.embedded.vectors import IndexDamaged as VectorsDamaged
 from refdesk.engines.embedded.vectors import Row, VectorWriter
 from refdesk.errors import EngineError
 
@@ -112,14 +111,14 @@ def _written() -> Iterator[None]:
     """What tantivy says, by a `ValueError`, of a disk that takes nothing more, or of files that are gone."""
     try:
         yield
-    except (ValueError, FullTextDamaged) as error:
+    except (ValueError, IndexDamaged) as error:
         raise EngineError(f"the full-text index cannot be written: {error}") from error
 
 
 def _open_fulltext(folder: Path) -> FullTextWriter:
     try:
         return FullTextWriter(folder)
-    except FullTextDamaged:
+    except IndexDamaged:
         shutil.rmtree(folder)
         return FullTextWriter(folder)
 
@@ -127,7 +126,7 @@ def _open_fulltext(folder: Path) -> FullTextWriter:
 def _open_vectors(folder: Path, model: str, dimensions: int) -> VectorWriter:
     try:
         return VectorWriter(folder, model, dimensions)
-    except VectorsDamaged:
+    except IndexDamaged:
         shutil.rmtree(folder)
         return VectorWriter(folder, model, dimensions)
 
@@ -159,7 +158,7 @@ def _vector_rows(database: sqlite3.Connection, document: int) -> list[Row]:
         (document,),
     ).fetchall()
     if any(vector is None for _, _, vector in rows):
-        return []
+        return []  # the rest follows when all of it is embedded
     return [Row(key, document, collection, unpacked_vector(vector)) for key, collection, vector in rows]
 
 

@@ -21,6 +21,7 @@ from refdesk.documents.model import Chunk
 from refdesk.documents.scratch import scratch_file
 from refdesk.documents.shelf import About, Shelf
 from refdesk.engines.embedded.embedded_text import hash_of
+from refdesk.engines.embedded.meaning import model_of
 from refdesk.engines.embedded.records import path_of, stamp_from
 from refdesk.engines.embedded.rows import digest_of, json_text, named, now, transaction
 from refdesk.errors import CannotOpen
@@ -179,10 +180,11 @@ def keep_unchanged(database: sqlite3.Connection, task: Task, arrived: Arrived) -
         )
 
 
-def keep(database: sqlite3.Connection, task: Task, arrived: Arrived, body: bytes, shelf: Shelf, model: str) -> None:
+def keep(database: sqlite3.Connection, task: Task, arrived: Arrived, body: bytes, shelf: Shelf) -> None:
     """Put a document in place of what was there, in one transaction; nothing when it was asked for anew meanwhile."""
     about = shelf.about
     chunks = shelf.window("c1", 0, about.chunks) or []
+    model = model_of(database)
     with transaction(database):
         updated = database.execute(
             "UPDATE documents SET stage = 'indexing', title = ?, media_type = ?, size_bytes = ?, stamp = ?, "

@@ -13,7 +13,7 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
-from refdesk.engines.embedded.embedded_text import embedded_text, packed_vector
+from refdesk.engines.embedded.embedded_text import embedded_text, hash_of, packed_vector
 from refdesk.engines.embedded.rows import now, transaction
 
 BATCH_TEXTS = 256
@@ -24,6 +24,43 @@ BATCH_DOCUMENTS = 64
 FIRST_RETRY_SECONDS = 2.0
 LONGEST_RETRY_SECONDS = 300.0
 """Between two attempts to have a model's answer."""
+
+
+def model_of(database: sqlite3.Connection) -> str:
+    """The model that chunks are hashed for; it stays in mind while search is by words alone."""
+    return str(database.execute("SELECT model FROM owner").fetchone()[0])
+
+
+def is_to_be_embedded(database: sqlite3.Connection, model: str) -> bool:
+    """Whether documents are in that this model has not embedded, though nobody waits for it."""
+    unembedded = "SELECT EXISTS (SELECT 1 FROM documents WHERE stage = 'success' AND embedded < chunks)"
+    return model_of(database) != model or bool(database.execute(unembedded).fetchone()[0])
+
+
+def adopt(database: sqlite3.Connection, model: str) -> None:
+    """Have whatever this model has not embedded embedded: all of it, if the model is another one than before."""
+    with transaction(database):
+        if model_of(database) != model:
+            database.execute("UPDATE owner SET model = ?", (model,))
+            for key, title in database.execute("SELECT key, title FROM documents").fetchall():
+                _hash_anew(database, model, key, title)
+        database.execute(
+            "UPDATE documents SET stage = 'embedding', attempts = 0, retry_at = 0 "
+            "WHERE stage IN ('success', 'finishing') AND embedded < chunks"
+        )
+
+
+def _hash_anew(database: sqlite3.Connection, model: str, document: int, title: str) -> None:
+    rows = database.execute("SELECT key, path, text FROM chunks WHERE document = ?", (document,)).fetchall()
+    database.executemany(
+        "UPDATE chunks SET hash = ? WHERE key = ?",
+        ((hash_of(model, title, orjson.loads(path), text), key) for key, path, text in rows),
+    )
+    database.execute(
+        "UPDATE documents SET embedded = (SELECT count(*) FROM chunks JOIN embeddings USING (hash) "
+        "WHERE document = documents.key) WHERE key = ?",
+        (document,),
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -86,12 +86,19 @@ class _Placed:
 def fuse(
     lexical: Sequence[tuple[int, float]], semantic: Sequence[tuple[int, float]], *, weight: float = LEXICAL_WEIGHT
 ) -> list[tuple[int, float]]:
-    """All candidates of both, best first, with a score between 0 and 1; one alone stands for both."""
-    by_words, by_meaning = _spread(dict(lexical)), _spread(dict(semantic))
+    """All candidates of both, best first, with a score between 0 and 1; one alone stands for both.
+
+    Each counts relative to its own best. Whoever knows how near in meaning the candidates are that only words found
+    gives that too: nearness falls off so slowly that to take it for 0 would be far from the truth. A candidate whose
+    meaning nobody knows yet is judged by its words.
+    """
+    by_words, by_meaning = _relative(lexical), _relative(semantic)
     if not by_words or not by_meaning:
         return _best_first(by_words or by_meaning)
     keys = by_words.keys() | by_meaning.keys()
-    return _best_first({key: weight * by_words.get(key, 0) + (1 - weight) * by_meaning.get(key, 0) for key in keys})
+    return _best_first(
+        {key: weight * (said := by_words.get(key, 0.0)) + (1 - weight) * by_meaning.get(key, said) for key in keys}
+    )
 
 
 def rank(query: str, candidates: Sequence[Candidate], limit: int, *, weight: float = LEXICAL_WEIGHT) -> list[Ranked]:
@@ -107,13 +114,10 @@ def rank(query: str, candidates: Sequence[Candidate], limit: int, *, weight: flo
     return [Ranked(one.candidate.key, relevance * max(one.score, 0.0) / highest) for one in best]
 
 
-def _spread(scores: Mapping[int, float]) -> dict[int, float]:
-    """The scores spread from 0 for the worst to 1 for the best."""
-    if not scores:
-        return {}
-    least, most = min(scores.values()), max(scores.values())
-    width = most - least
-    return {key: (score - least) / width if width > 0 else 1.0 for key, score in scores.items()}
+def _relative(found: Sequence[tuple[int, float]]) -> dict[int, float]:
+    """The scores as shares of the best one; what is below 0 has nothing to do with the query."""
+    most = max((score for _, score in found), default=0.0)
+    return {key: max(score, 0.0) / most if most > 0 else 1.0 for key, score in found}
 
 
 def _best_first(scores: Mapping[int, float]) -> list[tuple[int, float]]:

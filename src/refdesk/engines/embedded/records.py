@@ -401,7 +401,7 @@ def arriving(database: Database) -> bool:
     """Whether documents are on their way that no search has ever found."""
     row = database.execute(
         "SELECT EXISTS (SELECT 1 FROM documents "
-        "WHERE stage IN ('pending', 'indexing') AND request = 1 AND attempts = 0)"
+        "WHERE stage = 'indexing' OR (stage = 'pending' AND digest = '' AND attempts = 0))"
     ).fetchone()
     return bool(row[0])
 

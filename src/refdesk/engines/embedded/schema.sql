@@ -1,6 +1,9 @@
 -- The system of record of one tenant. Full-text and vector indexes are made from it and can be made again.
 
-CREATE TABLE owner (tenant TEXT NOT NULL);
+CREATE TABLE owner (
+    tenant TEXT NOT NULL,
+    model TEXT NOT NULL DEFAULT ''    -- the embedding model that chunks are hashed for
+);
 
 CREATE TABLE collections (
     key INTEGER PRIMARY KEY AUTOINCREMENT,

@@ -15,13 +15,12 @@ import orjson
 from numpy.typing import NDArray
 
 from refdesk.engines.embedded import ranking
+from refdesk.engines.embedded.damage import IndexDamaged
 from refdesk.engines.embedded.embedding.port import Embedder
 from refdesk.engines.embedded.filters import Condition, compile_filter
-from refdesk.engines.embedded.fulltext import IndexDamaged as FullTextDamaged
 from refdesk.engines.embedded.ranking import Candidate, Ranked
 from refdesk.engines.embedded.rows import DOCUMENT_COLUMNS, document_info, named
 from refdesk.engines.embedded.store import TenantStore
-from refdesk.engines.embedded.vectors import IndexDamaged as VectorsDamaged
 from refdesk.engines.port import Hit, Search
 from refdesk.errors import DependencyError, EngineError
 
@@ -148,8 +147,10 @@ def _candidates(place: _Place, asked: Asked) -> tuple[list[tuple[int, float]], l
         store.vectors.refresh()
         if asked.vector is None or store.vectors.model != asked.model:
             return lexical, []
-        return lexical, store.vectors.search(asked.vector, CANDIDATES, **where)
-    except (FullTextDamaged, VectorsDamaged) as error:
+        semantic = dict(store.vectors.search(asked.vector, CANDIDATES, **where))
+        unknown = [key for key, _ in lexical if key not in semantic]
+        return lexical, [*semantic.items(), *store.vectors.cosines(asked.vector, unknown).items()]
+    except IndexDamaged as error:
         raise EngineError(f"the index is damaged ({error}); `refdesk reindex` makes it anew") from error
 
 

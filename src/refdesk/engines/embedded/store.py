@@ -30,16 +30,15 @@ from anyio import CapacityLimiter, to_thread
 from refdesk.calls import TenantId
 from refdesk.engines.embedded import records
 from refdesk.engines.embedded.connections import Connections
+from refdesk.engines.embedded.damage import IndexDamaged
 from refdesk.engines.embedded.filters import Condition
 from refdesk.engines.embedded.fulltext import FullText
-from refdesk.engines.embedded.fulltext import IndexDamaged as FullTextDamaged
-from refdesk.engines.embedded.vectors import IndexDamaged as VectorsDamaged
 from refdesk.engines.embedded.vectors import Vectors
 from refdesk.engines.embedded.vectors.manifest import MANIFEST
 from refdesk.engines.port import SHARED, CollectionInfo
 from refdesk.errors import EngineError
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 """Of the record. Rises with every change to it: what another version wrote is not guessed at."""
 DATABASE = "knowledge.db"
 MAX_FILTERS = 32
@@ -157,7 +156,7 @@ class TenantStore:
         try:
             self.fulltext.refresh()
             self.vectors.refresh()
-        except (FullTextDamaged, VectorsDamaged):
+        except IndexDamaged:
             return True
         return self.fulltext.mark < last or (has_vectors and self.vectors.mark < last)
 
@@ -165,7 +164,7 @@ class TenantStore:
         """An index for reading. One that is damaged is removed, unless another process writes it, and made anew."""
         try:
             return index(folder)
-        except (FullTextDamaged, VectorsDamaged) as error:
+        except IndexDamaged as error:
             with self.writing() as is_ours:
                 if not is_ours:
                     raise EngineError(f"{error}; it is being made anew, try again soon") from error
@@ -249,8 +248,8 @@ def tenants_in(folder: Path, known: Set[Path]) -> Sequence[TenantId]:
             database = sqlite3.connect(path, timeout=10)
             try:
                 row = database.execute("SELECT tenant FROM owner").fetchone()
-            except sqlite3.OperationalError:
-                row = None  # just being made, or of another version: told when somebody asks for it
+            except sqlite3.DatabaseError:
+                row = None  # just being made, broken, or of another version: told when somebody asks for it
             finally:
                 database.close()
         if row is not None:
@@ -272,7 +271,7 @@ def _prepare(database: sqlite3.Connection, path: Path, tenant: TenantId) -> None
     if found == 0:
         schema = resources.files(__package__).joinpath("schema.sql").read_text("utf-8")
         database.executescript(f"BEGIN IMMEDIATE; {schema} PRAGMA user_version = {SCHEMA_VERSION};")
-        database.execute("INSERT INTO owner VALUES (?)", (tenant,))
+        database.execute("INSERT INTO owner (tenant) VALUES (?)", (tenant,))
         database.execute("COMMIT")
     elif found != SCHEMA_VERSION:
         raise EngineError(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import anyio
@@ -12,6 +13,7 @@ from anyio import CapacityLimiter, to_thread
 from refdesk.calls import TenantId
 from refdesk.engines.embedded.store import DATABASE, TenantStore, folder_of, tenants_in, translated
 from refdesk.engines.port import SHARED
+from refdesk.errors import EngineError
 
 READING_THREADS = 4
 """More would only wait for each other: a search is a few milliseconds of CPU."""
@@ -47,7 +49,9 @@ class Stores:
         known = {store.folder for store in self}
         for tenant in await to_thread.run_sync(tenants_in, self._folder, known):
             if len(self._open) < MAX_OPEN_STORES:
-                await self.make(tenant)
+                # One that cannot be opened keeps no other from its documents; its tenant is told when it asks.
+                with suppress(EngineError):
+                    await self.make(tenant)
 
     async def find(self, tenant: TenantId) -> TenantStore | None:
         """A tenant's store, or None where it has nothing yet."""

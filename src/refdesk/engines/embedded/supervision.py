@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TypeVar
 
 import anyio
 from anyio.abc import TaskGroup
 
 from refdesk.calls import TenantId
-from refdesk.engines.embedded import records
+from refdesk.engines.embedded import meaning, records
 from refdesk.engines.embedded.embedding.port import Embedder
 from refdesk.engines.embedded.intake import Intake
 from refdesk.engines.embedded.store import TenantStore
@@ -16,6 +17,8 @@ from refdesk.engines.embedded.stores import Stores
 from refdesk.engines.embedded.writing import Writer
 from refdesk.errors import DependencyError
 from refdesk.telemetry import Log, Metrics
+
+E = TypeVar("E", bound=Exception)
 
 LOOK_SECONDS = 2.0
 """Between two looks for work that another process has queued or left behind."""
@@ -89,20 +92,22 @@ class Supervision:
             else:
                 store.trouble = None
         except DependencyError as error:
-            self._tell_trouble(store, error)
+            self._tell_trouble(store, error.detail)
 
-    def _tell_trouble(self, store: TenantStore, error: DependencyError) -> None:
-        store.trouble = error.detail
-        self._log.events.error("engine.stopped", tenant=store.tenant, detail=error.detail)
+    def _tell_trouble(self, store: TenantStore, detail: str) -> None:
+        store.trouble = detail
+        self._log.events.error("engine.stopped", tenant=store.tenant, detail=detail)
 
     async def _has_work(self, store: TenantStore) -> bool:
+        model = self._embedder
         # A model elsewhere that has not answered yet has no vector index either.
-        has_vectors = self._embedder is not None and self._embedder.dimensions > 0
+        has_vectors = model is not None and model.dimensions > 0
 
         def look(database: records.Database) -> bool:
             _, waiting = records.counts(database)
-            last = records.last_change(database)
-            return waiting > 0 or store.is_to_be_reindexed or store.is_behind(last, has_vectors=has_vectors)
+            if waiting > 0 or store.is_to_be_reindexed or (model and meaning.is_to_be_embedded(database, model.name)):
+                return True
+            return store.is_behind(records.last_change(database), has_vectors=has_vectors)
 
         return await store.run(look)
 
@@ -115,21 +120,27 @@ class Supervision:
 
     async def _write(self, store: TenantStore, writer: Writer) -> None:
         store.busy += 1
+        has_worked = False
         try:
             async with self._turns:
-                await writer.run()
+                has_worked = await writer.run()
             store.trouble = None
         except* DependencyError as failures:
-            self._tell_trouble(store, _first(failures))
+            self._tell_trouble(store, _first(failures).detail)
+            await anyio.sleep(TROUBLE_SECONDS)
+        except* Exception as failures:  # noqa: BLE001  the loop that supervises is the place for it
+            # Nobody foresaw it. The other tenants' work goes on, and this one's is tried again.
+            self._tell_trouble(store, f"an unforeseen failure: {_first(failures)!r}")
             await anyio.sleep(TROUBLE_SECONDS)
         finally:
             store.busy -= 1
             del self._writers[store.tenant]
-            self._news.set()  # something may have been queued while it ended
             self._told(store.tenant)
+            if has_worked:
+                self._news.set()  # something may have been queued while it ended
 
 
-def _first(failures: BaseExceptionGroup[DependencyError]) -> DependencyError:
+def _first(failures: BaseExceptionGroup[E]) -> E:
     """One of the failures; the others have the same cause."""
     for failure in failures.exceptions:
         return _first(failure) if isinstance(failure, BaseExceptionGroup) else failure

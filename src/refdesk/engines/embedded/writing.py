@@ -32,7 +32,7 @@ FIRST_RETRY_SECONDS = 2.0
 """Before the second attempt; each further one waits three times as long."""
 
 INDEX_PAUSE = 4.0
-"""Times as long as writing the indexes took, before they are written again: a fifth of the time at most."""
+"""Times as long as writing the indexes took, before they are written again while documents are being read."""
 
 READ_FIRST_SECONDS = 10.0
 """While documents wait to be read, embedding has a turn this often: to be found by words comes first."""
@@ -96,6 +96,8 @@ class Writer:
             return True
 
     async def _work(self, indexes: Indexes) -> None:
+        if (model := self._embedder) is not None:
+            await self._record(lambda database: meaning.adopt(database, model.name))
         await self._index(indexes)
         async with anyio.create_task_group() as tasks:
             for _ in range(self._readers):
@@ -126,7 +128,8 @@ class Writer:
             took = anyio.current_time() - began
             if followed:
                 self.nudge()  # those who embed have waited for it
-                await anyio.sleep(min(max(took * INDEX_PAUSE, SHORTEST_PAUSE), LONGEST_PAUSE))
+                pause = took * INDEX_PAUSE if self._taken else SHORTEST_PAUSE
+                await anyio.sleep(min(max(pause, SHORTEST_PAUSE), LONGEST_PAUSE))
             else:
                 with anyio.move_on_after(LONGEST_PAUSE):
                     await news.wait()
@@ -179,11 +182,10 @@ class Writer:
             self._metrics.documents.labels("unchanged").inc()
             return
         packed = arrived.packed
-        model = self._embedder.name if self._embedder else ""
 
         def keep(database: sqlite3.Connection) -> None:
             with Shelf.of(packed) as shelf:
-                intake.keep(database, task, arrived, intake.compressed(packed), shelf, model)
+                intake.keep(database, task, arrived, intake.compressed(packed), shelf)
 
         await self._record(keep)
         self._metrics.documents.labels("indexed").inc()
@@ -193,8 +195,10 @@ class Writer:
         if self._taken and at - self._embedded_at < READ_FIRST_SECONDS:
             return False
         batch = await self._record(lambda database: meaning.next_batch(database, at))
-        if batch is None or self._embedder is None:
+        if self._embedder is None:
             return False
+        if batch is None:
+            return await self._meet_model(self._embedder)
         try:
             vectors = await self._embedder.embed_passages(batch.texts) if batch.texts else NO_VECTORS
         except DependencyError as error:
@@ -204,6 +208,17 @@ class Writer:
         await self._record(lambda database: meaning.keep_vectors(database, batch, vectors))
         self._embedded_at = self._clock()
         self._metrics.embedded_chunks.inc(len(batch.texts))
+        self.nudge()
+        return True
+
+    async def _meet_model(self, embedder: Embedder) -> bool:
+        """Have a model elsewhere answer once: without its dimensions no vectors can be indexed."""
+        if embedder.dimensions:
+            return False
+        try:
+            await embedder.embed_query("?")
+        except DependencyError:
+            return False  # it is asked again after a while; who waits for a document is told by its batch
         self.nudge()
         return True
 

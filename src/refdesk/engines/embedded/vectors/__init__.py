@@ -4,8 +4,8 @@ Exact enough, updatable and filterable by nature. It is derived: whoever owns it
 `mark` up to which change it goes. It knows numbers only, neither documents nor models.
 """
 
-from refdesk.engines.embedded.vectors.arrays import Float32s, IndexDamaged, Row
+from refdesk.engines.embedded.vectors.arrays import Float32s, Row
 from refdesk.engines.embedded.vectors.reader import Vectors
 from refdesk.engines.embedded.vectors.writer import VectorWriter, discard
 
-__all__ = ["Float32s", "IndexDamaged", "Row", "VectorWriter", "Vectors", "discard"]
+__all__ = ["Float32s", "Row", "VectorWriter", "Vectors", "discard"]

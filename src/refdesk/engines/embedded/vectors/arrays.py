@@ -1,4 +1,4 @@
-"""The names of the arrays that vectors are kept in, and the error for files that do not hold what they should."""
+"""The names of the arrays that vectors are kept in."""
 
 from __future__ import annotations
 
@@ -8,18 +8,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from refdesk.errors import EngineError
-
 Float32s = NDArray[np.float32]
 Int8s = NDArray[np.int8]
 Bytes = NDArray[np.uint8]
 Words = NDArray[np.uint64]
 Numbers = NDArray[np.int64]
 Flags = NDArray[np.bool_]
-
-
-class IndexDamaged(EngineError):
-    """A file of the index is missing, cut short or not what it should be: discard the index and build it anew."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import orjson
 
-from refdesk.engines.embedded.vectors.arrays import IndexDamaged
+from refdesk.engines.embedded.damage import IndexDamaged
 
 MANIFEST = "manifest"
 FORMAT = 1

@@ -12,7 +12,8 @@ from threading import Lock
 
 import numpy as np
 
-from refdesk.engines.embedded.vectors.arrays import Flags, Float32s, IndexDamaged, Numbers
+from refdesk.engines.embedded.damage import IndexDamaged
+from refdesk.engines.embedded.vectors.arrays import Flags, Float32s, Numbers
 from refdesk.engines.embedded.vectors.manifest import MANIFEST, Manifest, decode
 from refdesk.engines.embedded.vectors.scan import BARRED, Selection, nearest
 from refdesk.engines.embedded.vectors.segment import Segment
@@ -127,6 +128,15 @@ class Vectors:
             raise ValueError(f"the index has {state.manifest.dimensions} dimensions, the query {query.shape}")
         among = [None if keys is None else np.sort(np.asarray(keys, np.int64)) for keys in (collections, documents)]
         return nearest([view.select(*among) for view in state.views], query.astype(np.float32, copy=False), limit)
+
+    def cosines(self, query: Float32s, keys: Sequence[int]) -> dict[int, float]:
+        """How near to the query these chunks are, as far as they are here."""
+        wanted = np.asarray(keys, np.int64)
+        found: dict[int, float] = {}
+        for view in self._state.views:
+            own, near = view.segment.cosines(query, wanted)
+            found |= zip(own.tolist(), near.tolist(), strict=True)
+        return found
 
     def _identity(self) -> tuple[int, int] | None:
         try:

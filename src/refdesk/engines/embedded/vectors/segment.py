@@ -15,14 +15,16 @@ import struct
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
 
-from refdesk.engines.embedded.vectors.arrays import Flags, Float32s, IndexDamaged, Numbers, Table, Words, blocks
-from refdesk.engines.embedded.vectors.codes import encoded, restored, words_per_code
+from refdesk.engines.embedded.damage import IndexDamaged
+from refdesk.engines.embedded.vectors.arrays import Flags, Float32s, Numbers, Table, Words, blocks
+from refdesk.engines.embedded.vectors.codes import cosines, encoded, restored, words_per_code
 
 MAGIC = b"RDVEC001"
 _HEADER = struct.Struct("<8sQQII")
@@ -96,6 +98,19 @@ class Segment:
     def count(self) -> int:
         """The number of rows, the removed ones with them."""
         return len(self.table.keys)
+
+    def cosines(self, query: Float32s, wanted: Numbers) -> tuple[Numbers, Float32s]:
+        """Which of the wanted keys have a row here, and how near to the query each of those is."""
+        keys = self.table.keys
+        places = np.searchsorted(keys, wanted, sorter=self._by_key)
+        rows = self._by_key[np.minimum(places, len(keys) - 1)]
+        rows = rows[keys[rows] == wanted]
+        return keys[rows], cosines(self.table.vectors[rows], self.table.scales[rows], query)
+
+    @cached_property
+    def _by_key(self) -> Numbers:
+        """The rows in the order of their keys; made when it is first asked for, as eight bytes a row in memory."""
+        return np.argsort(self.table.keys)
 
 
 @dataclass(frozen=True, slots=True)
