@@ -5,7 +5,7 @@
     ├─ InvalidCall                    the caller can mend it: UnknownTool · UnknownResource · UnknownPrompt ·
     │                                 InvalidArguments · MissingCapability
     ├─ ToolFailure                    told to the model as a tool result: DocumentNotFound · CannotOpen ·
-    │                                 CannotFetch · CannotReach · CannotConvert · ClientCannot
+    │                                 CannotFetch · CannotReach · CannotConvert · ClientCannot · NameTaken
     ├─ Refused                        policy said no: Unauthenticated · Forbidden · RateLimited · Overloaded ·
     │                                 DeadlineExceeded
     ├─ DependencyError                something behind us: EngineError · StorageError · WriterFailed ·
@@ -182,6 +182,10 @@ class CannotConvert(ToolFailure):
 
 class ClientCannot(ToolFailure):
     """The tool has to ask the client something (a sample, an input) that this client does not offer."""
+
+
+class NameTaken(ToolFailure):
+    """A document whose place in its collection another source has."""
 
 
 class Refused(RefdeskError):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from refdesk.engines.port import (
     DocumentStatus,
     Engine,
     FileSource,
+    FolderSync,
     Hit,
     Listing,
     NewDocument,
@@ -22,7 +24,7 @@ from refdesk.engines.port import (
     Search,
     TextSource,
 )
-from refdesk.errors import InvalidArguments, RefdeskError
+from refdesk.errors import InvalidArguments, NameTaken, RefdeskError
 
 ACME, OTHER = TenantId("acme"), TenantId("other")
 ANN, BOB = UserId("ann"), UserId("bob")
@@ -190,6 +192,52 @@ class EngineContract:
         assert "gone.md" in gone.error
         assert [hit.document.id for hit in await found(engine, "zebra", mode="fulltext")] == ["animals/good.md"]
 
+    async def test_a_folder_that_was_renamed_is_the_same_folder(self, engine: Engine, tmp_path: Path) -> None:
+        await engine.create_collection(ACME, "animals")
+
+        async def sync(folder: Path, names: Sequence[str]) -> FolderSync:
+            given = [NewDocument(FileSource(folder / name, name), "animals") for name in names]
+            return await engine.sync_folder(ACME, "animals", folder, given)
+
+        (tmp_path / "old").mkdir()
+        for name in ("a.md", "b.md"):
+            (tmp_path / "old" / name).write_text(f"# {name}\n\nanimal")
+        await finished(engine, (await sync(tmp_path / "old", ["a.md", "b.md"])).new)
+        (tmp_path / "old").rename(tmp_path / "new")
+        assert (await sync(tmp_path / "new", ["a.md", "b.md"])).unchanged == 2
+        assert (await sync(tmp_path / "new", ["a.md"])).removed == ["animals/b.md"]
+
+    async def test_a_file_does_not_take_the_place_of_another_that_is_still_there(
+        self, engine: Engine, tmp_path: Path
+    ) -> None:
+        await engine.create_collection(ACME, "animals")
+        for folder in ("one", "two"):
+            (tmp_path / folder).mkdir()
+            (tmp_path / folder / "a.md").write_text(f"# A\n\nanimal of {folder}")
+        given = [NewDocument(FileSource(tmp_path / "one" / "a.md", "a.md"), "animals")]
+        await finished(engine, [status.id for status in await engine.ingest(ACME, given)])
+        other = [NewDocument(FileSource(tmp_path / "two" / "a.md", "a.md"), "animals")]
+        with pytest.raises(NameTaken, match="another collection"):
+            await engine.ingest(ACME, other)
+        with pytest.raises(NameTaken, match="another collection"):
+            await engine.sync_folder(ACME, "animals", tmp_path / "two", other)
+        assert len(await found(engine, "animal of one", mode="fulltext")) == 1
+
+    async def test_names_that_cannot_be_kept_as_they_are_stay_different(self, engine: Engine, tmp_path: Path) -> None:
+        await engine.create_collection(ACME, "animals")
+        names = ["a#c1.md", "a-c1.md", f"{'x' * 600}.md"]
+        (tmp_path / "a.md").write_text("# A")
+        given = [NewDocument(FileSource(tmp_path / "a.md", name), "animals") for name in names]
+        ids = {status.id for status in await engine.ingest(ACME, given)}
+        assert len(ids) == 3
+        assert "animals/a-c1.md" in ids
+
+    async def test_many_who_make_the_same_collection_make_one(self, engine: Engine) -> None:
+        async with anyio.create_task_group() as tasks:
+            for _ in range(8):
+                tasks.start_soon(partial(engine.create_collection, ACME, "Foo Bar"))
+        assert [entry.id for entry in await engine.collections(ACME) if not entry.shared] == ["foo-bar"]
+
     async def test_a_file_outside_of_its_root_is_not_read(self, engine: Engine, tmp_path: Path) -> None:
         (tmp_path / "secret.md").write_text("# Secret")
         (tmp_path / "open").mkdir()
@@ -245,7 +293,9 @@ class EngineContract:
         assert await engine.search(ACME, Search("fox", collections=("nowhere",))) == []
 
     async def test_filters_keep_to_the_documents_they_describe(self, engine: Engine) -> None:
-        await bring(engine, "Foxes", FOXES, metadata={"author": "ann", "year": 2020, "tags": ["wild", "red"]})
+        await bring(
+            engine, "Foxes", FOXES, version="7", metadata={"author": "ann", "year": 2020, "tags": ["wild", "red"]}
+        )
         await bring(engine, "Hounds", HOUNDS, metadata={"author": "bob", "year": 2024, "tags": ["tame"]})
         expected: list[tuple[dict[str, Any], set[str]]] = [
             ({"metadata.author": {"$eq": "ann"}}, {"animals/foxes"}),
@@ -257,6 +307,15 @@ class EngineContract:
             ({"$and": [{"author": "ann"}, {"year": {"$gt": 2022}}]}, set()),
             ({"title": {"$ilike": "hou%"}}, {"animals/hounds"}),
             ({"document_id": {"$in": ["animals/foxes"]}}, {"animals/foxes"}),
+            ({"status": "success", "collection_id": "animals"}, {"animals/foxes", "animals/hounds"}),
+            ({"ingestion_status": {"$ne": "success"}}, set()),
+            ({"version": "7"}, {"animals/foxes"}),
+            ({"source": "animals/hounds", "size_bytes": {"$gt": 10}}, {"animals/hounds"}),
+            (
+                {"created_at": {"$gt": "2020-01-01"}, "updated_at": {"$lt": "2999-01-01"}},
+                {"animals/foxes", "animals/hounds"},
+            ),
+            ({"doc_type": "animals", "media_type": {"$like": "text/%"}}, {"animals/foxes", "animals/hounds"}),
         ]
         for filters, ids in expected:
             assert {hit.document.id for hit in await found(engine, "fox hound", filters=filters)} == ids, filters

@@ -15,7 +15,9 @@ from hypothesis import strategies as st
 from refdesk.engines.embedded.filters import MAX_CONDITIONS, MAX_DEPTH, MAX_VALUES, compile_filter
 from refdesk.errors import InvalidArguments
 
-COLUMNS = "id title collection version media_type size_bytes created_at updated_at status source metadata".split()
+COLUMNS = (
+    "id title collection version digest media_type size_bytes created_at updated_at stage kind source metadata".split()
+)
 DOCUMENT: dict[str, Any] = {
     "id": "postgresql/indexes.html",
     "title": "Indexes",
@@ -25,7 +27,9 @@ DOCUMENT: dict[str, Any] = {
     "size_bytes": 1200,
     "created_at": "2026-01-31T12:00:00+00:00",
     "updated_at": "2026-02-01T08:30:00.250000+00:00",
-    "status": "success",
+    "digest": "0123456789abcdef",
+    "stage": "success",
+    "kind": "url",
     "source": None,
     "metadata": {},
 }
@@ -38,8 +42,8 @@ def found(filters: Mapping[str, Any], documents: Sequence[Mapping[str, Any]]) ->
         database.execute("CREATE TABLE collections (key INTEGER PRIMARY KEY, id TEXT)")
         database.execute(
             "CREATE TABLE documents (key INTEGER PRIMARY KEY, collection INTEGER, id TEXT, title TEXT, version TEXT, "
-            "media_type TEXT, size_bytes INTEGER, created_at TEXT, updated_at TEXT, status TEXT, source TEXT, "
-            "metadata TEXT)"
+            "media_type TEXT, size_bytes INTEGER, created_at TEXT, updated_at TEXT, stage TEXT, source TEXT, "
+            "metadata TEXT, digest TEXT, kind TEXT)"
         )
         for number, document in enumerate(documents):
             row = {**DOCUMENT, **document, "key": number}

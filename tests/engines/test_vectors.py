@@ -126,14 +126,19 @@ def test_only_what_a_filter_allows_is_found_and_nearly_all_of_it(tmp_path: Path)
             assert len(set(keys(hits)) & set(exact(vectors, query, 10, allowed[name]))) >= 8, name
 
 
-def test_how_near_some_chunks_are_is_told_for_those_that_are_there(tmp_path: Path) -> None:
+def test_how_near_chunks_are_is_told_with_a_little_of_those_beside_them(tmp_path: Path) -> None:
     vectors = clustered(3000)
-    build(tmp_path, in_batches(rows(vectors), 700)).close()
-    asked = [2999, 5, 1700, 777_777]
-    near = Vectors(tmp_path).cosines(vectors[5], asked)
-    assert near.keys() == {2999, 5, 1700}
-    assert all(near[key] == pytest.approx(float(vectors[key] @ vectors[5]), abs=0.02) for key in near)
-    assert Vectors(tmp_path / "none").cosines(vectors[5], asked) == {}
+    build(tmp_path, in_batches(rows(vectors, per_document=10), 700)).close()
+    near = Vectors(tmp_path).nearness(vectors[5], [2999, 5, 1700, 1701, 777_777])
+    cosine = vectors @ vectors[5]
+    expected = {
+        2999: 0.7 * cosine[2999] + 0.3 * cosine[2998],
+        5: 0.7 * cosine[5] + 0.3 * (cosine[4] + cosine[6]) / 2,
+        1700: 0.7 * cosine[1700] + 0.3 * cosine[1701],
+        1701: 0.7 * cosine[1701] + 0.3 * (cosine[1700] + cosine[1702]) / 2,
+    }
+    assert near == pytest.approx(expected, abs=0.02)
+    assert Vectors(tmp_path / "none").nearness(vectors[5], [5]) == {}
 
 
 def test_a_filter_that_names_nothing_finds_nothing(tmp_path: Path) -> None:

@@ -36,22 +36,24 @@ MAX_TEXT = 2000
 
 Kind = Literal["text", "number", "time"]
 
+_STATUS = "CASE d.stage WHEN 'indexing' THEN 'converting' WHEN 'finishing' THEN 'embedding' ELSE d.stage END"
+
 FIELDS: Mapping[str, tuple[str, Kind]] = {
     "document_id": ("d.id", "text"),
     "title": ("d.title", "text"),
     "collection_id": ("c.id", "text"),
     "collection_ids": ("c.id", "text"),
     "doc_type": ("c.id", "text"),
-    "version": ("d.version", "text"),
+    "version": ("coalesce(nullif(d.version, ''), substr(d.digest, 1, 12))", "text"),
     "media_type": ("d.media_type", "text"),
     "size_bytes": ("d.size_bytes", "number"),
     "created_at": ("d.created_at", "time"),
     "updated_at": ("d.updated_at", "time"),
-    "status": ("d.status", "text"),
-    "ingestion_status": ("d.status", "text"),
-    "source": ("d.source", "text"),
+    "status": (_STATUS, "text"),
+    "ingestion_status": (_STATUS, "text"),
+    "source": ("CASE d.kind WHEN 'url' THEN d.source ELSE d.id END", "text"),
 }
-"""What can be asked of a document itself; any other name is one of its metadata."""
+"""What can be asked of a document itself, as a hit shows it; any other name is one of its metadata."""
 
 METADATA = "metadata."
 
@@ -398,9 +400,9 @@ def _require_text(text: str) -> str:
 def _utc(value: Any) -> str:
     try:
         moment = datetime.fromisoformat(value)
-    except ValueError as error:
+        return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).astimezone(UTC).isoformat()
+    except (ValueError, OverflowError) as error:
         raise _Invalid("must be a date or time as in 2026-01-31 or 2026-01-31T12:00:00Z") from error
-    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).astimezone(UTC).isoformat()
 
 
 def _unknown(name: str, known: Mapping[str, object]) -> str:

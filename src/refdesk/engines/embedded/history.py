@@ -39,7 +39,7 @@ class History:
 
     async def of(self, tenant: TenantId, user: UserId, limit: int) -> Sequence[PastSearch]:
         """A user's last searches, newest first."""
-        await self.write()
+        await self._write(tenant)
         store = await self._stores.find(tenant)
         return await store.run(lambda database: records.history(database, user, limit)) if store else []
 
@@ -67,15 +67,26 @@ class History:
                 await self.write()
 
     async def write(self) -> None:
-        """Write what waits; one tenant's trouble leaves the others' searches waiting, not lost."""
+        """Write what waits; a tenant whose searches cannot be written keeps no other's from being so."""
+        failures = []
         for tenant in list(self._waiting):
-            searches = self._waiting.pop(tenant, [])
             try:
-                store = await self._stores.make(tenant)
-                await store.run(partial(_remember, searches))
-            except DependencyError:
-                self._waiting[tenant] = [*searches, *self._waiting[tenant]][:MAX_WAITING]
-                raise
+                await self._write(tenant)
+            except DependencyError as error:
+                failures.append(error)
+        if failures:
+            raise failures[0]
+
+    async def _write(self, tenant: TenantId) -> None:
+        searches = self._waiting.pop(tenant, [])
+        if not searches:
+            return
+        try:
+            store = await self._stores.make(tenant)
+            await store.run(partial(_remember, searches))
+        except DependencyError:
+            self._waiting[tenant] = [*searches, *self._waiting[tenant]][:MAX_WAITING]
+            raise
 
 
 def _remember(searches: Sequence[tuple[str, PastSearch]], database: records.Database) -> None:

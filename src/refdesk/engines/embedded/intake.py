@@ -6,8 +6,10 @@ import hashlib
 import os
 import sqlite3
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from errno import EDQUOT, ENOSPC, EROFS
 from pathlib import Path
 from typing import IO, Any
 
@@ -24,12 +26,13 @@ from refdesk.engines.embedded.embedded_text import hash_of
 from refdesk.engines.embedded.meaning import model_of
 from refdesk.engines.embedded.records import path_of, stamp_from
 from refdesk.engines.embedded.rows import digest_of, json_text, named, now, transaction
-from refdesk.errors import CannotOpen
+from refdesk.errors import CannotOpen, EngineError
 
 COMPRESSION = 1
 """Of packed documents: the fastest; they shrink to a quarter, and more effort gains little."""
 
 READ_SIZE = 1 << 20
+NO_ROOM = frozenset({ENOSPC, EDQUOT, EROFS})
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,15 +91,16 @@ class Intake:
         async def progress(done: float, total: float | None, _doing: str) -> None:
             told(done / total if total else 0.0)
 
-        match task.kind:
-            case "file":
-                return await self._file(task, progress, is_own)
-            case "url":
-                return await self._url(task, progress)
-            case "shelf":
-                return await self._shelf(tenant, task)
-            case _:
-                return await self._text(task, progress, is_own)
+        with _readable(task):
+            match task.kind:
+                case "file":
+                    return await self._file(task, progress, is_own)
+                case "url":
+                    return await self._url(task, progress)
+                case "shelf":
+                    return await self._shelf(tenant, task)
+                case _:
+                    return await self._text(task, progress, is_own)
 
     async def _file(self, task: Task, progress: Progress, is_own: bool) -> Arrived:
         with await to_thread.run_sync(self._open, task) as opened:
@@ -155,6 +159,17 @@ class Intake:
         return Arrived(packed, digest, "", len(body))
 
 
+@contextmanager
+def _readable(task: Task) -> Iterator[None]:
+    """A disk that has no room stops all the work; a file that cannot be read is its own fault."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in NO_ROOM:
+            raise EngineError(f"there is no room to convert {task.id}: {error.strerror}") from error
+        raise CannotOpen(f"{task.source or task.id} cannot be read: {error.strerror or error}.") from error
+
+
 def _write(file: IO[bytes], body: bytes) -> None:
     file.write(body)
     file.flush()
@@ -175,7 +190,7 @@ def keep_unchanged(database: sqlite3.Connection, task: Task, arrived: Arrived) -
     with transaction(database):
         database.execute(
             "UPDATE documents SET stage = CASE WHEN embedded < chunks THEN 'embedding' ELSE 'success' END, "
-            "stamp = ?, given = NULL, updated_at = ? WHERE key = ? AND request = ?",
+            "stamp = ?, given = NULL, error = NULL, attempts = 0, updated_at = ? WHERE key = ? AND request = ?",
             (arrived.stamp, now(), task.key, task.request),
         )
 

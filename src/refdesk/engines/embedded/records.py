@@ -40,7 +40,7 @@ from refdesk.engines.port import (
     TextSource,
     UrlSource,
 )
-from refdesk.errors import DocumentNotFound, Overloaded
+from refdesk.errors import DocumentNotFound, NameTaken, Overloaded
 
 Database = sqlite3.Connection
 
@@ -125,15 +125,16 @@ def _name_of_url(url: str) -> str:
     parts = urlsplit(url)
     path = parts.path.strip("/") or "index"
     query = f"-{digest_of(parts.query.encode())[:8]}" if parts.query else ""
-    return f"{parts.hostname or 'web'}/{path}{query}"
+    port = f":{parts.port}" if parts.port else ""
+    return f"{parts.hostname or 'web'}{port}/{path}{query}"
 
 
 def document_id(collection: str, name: str) -> str:
-    """The id of a document from its path within its collection."""
-    clean = "/".join(
-        part for part in re.sub(r"[\x00-\x1f\x7f#]", "-", _as_text(name)).split("/") if part not in ("", ".", "..")
-    )
-    return f"{collection}/{clean[-MAX_DOCUMENT_ID:] or 'document'}"
+    """The id of a document from its path within its collection; a path that cannot be kept as it is gets a digest."""
+    given = "/".join(part for part in _as_text(name).split("/") if part not in ("", ".", "..")) or "document"
+    clean = re.sub(r"[\x00-\x1f\x7f#]", "-", given)[-MAX_DOCUMENT_ID:]
+    told_apart = "" if clean == given else f"-{digest_of(given.encode())[:8]}"
+    return f"{collection}/{clean}{told_apart}"
 
 
 # Collections
@@ -150,8 +151,8 @@ def collections(database: Database, *, shared: bool) -> list[CollectionInfo]:
 
 def create_collection(database: Database, name: str, description: str, version: str, taken: Iterable[str] = ()) -> str:
     """The id of the collection with this name, which is made when it is not there; what is given anew is kept."""
-    found = database.execute("SELECT id FROM collections WHERE name = ? OR id = ?", (name, name)).fetchone()
     with transaction(database):
+        found = database.execute("SELECT id FROM collections WHERE name = ? OR id = ?", (name, name)).fetchone()
         if found:
             database.execute(
                 "UPDATE collections SET description = coalesce(nullif(?, ''), description), "
@@ -214,6 +215,7 @@ def _ask_for(database: Database, collection: int, document: NewDocument, folder:
         id = _own_id(database, id, asked)
     if _is_there(database, id, document, asked):
         return id
+    _require_own_place(database, id, document)
     moment_now = now()
     # What is asked for again is done again unless it turns out to be unchanged; till then the old text answers.
     database.execute(
@@ -239,6 +241,18 @@ def _is_there(database: Database, id: str, document: NewDocument, asked: Asked) 
         same_text = asked.given is not None and (row["digest"] == asked.digest or row["given"] == asked.given)
         return (same_text and _is_as_asked(row, document)) or _is_unchanged(row, document)
     return False
+
+
+def _require_own_place(database: Database, id: str, document: NewDocument) -> None:
+    """Refuse a file that would take the place of another one, which is still where it was read."""
+    if not isinstance(document.source, FileSource):
+        return
+    row = database.execute("SELECT source FROM documents WHERE id = ? AND kind = 'file'", (id,)).fetchone()
+    if row is None:
+        return
+    other, path = path_of(row[0]), document.source.path
+    if other != path and other.exists() and not (path.exists() and path.samefile(other)):
+        raise NameTaken(f"{path} would take the place of {other} as {id}. Give it another collection.")
 
 
 def _require_room(database: Database, more: int) -> None:
@@ -274,7 +288,8 @@ def sync_folder(
             found["id"]: found
             for found in named(
                 database.execute(
-                    "SELECT id, stamp, stage, version, metadata, folder FROM documents WHERE collection = ?", row
+                    "SELECT id, stamp, stage, version, metadata, folder, source FROM documents WHERE collection = ?",
+                    row,
                 )
             )
         }
@@ -286,6 +301,7 @@ def sync_folder(
             seen.add(id)
             if id in known and _is_unchanged(known[id], document):
                 unchanged += 1
+                _move(database, known[id], document, folder)
                 continue
             (changed if id in known else new).append(id)
             _ask_for(database, row[0], document, str(folder))
@@ -293,6 +309,16 @@ def sync_folder(
         removed = [id for id in gone if not _is_beneath(id.removeprefix(f"{collection}/"), unseen)]
         remove(database, removed)
     return FolderSync(new, changed, unchanged, removed)
+
+
+def _move(database: Database, row: Mapping[str, Any], document: NewDocument, folder: Path) -> None:
+    """Note that a file is somewhere else now, because its folder was renamed or is named otherwise."""
+    asked = Asked.of(document.source)
+    if (row["folder"], row["source"]) != (str(folder), asked.source):
+        database.execute(
+            "UPDATE documents SET folder = ?, source = ?, root = ? WHERE id = ?",
+            (str(folder), asked.source, asked.root, row["id"]),
+        )
 
 
 def _is_beneath(name: str, folders: Sequence[str]) -> bool:

@@ -47,10 +47,11 @@ def transaction(database: sqlite3.Connection) -> Iterator[None]:
     database.execute("BEGIN IMMEDIATE")
     try:
         yield
+        database.execute("COMMIT")
     except BaseException:
-        database.execute("ROLLBACK")
+        if database.in_transaction:
+            database.execute("ROLLBACK")
         raise
-    database.execute("COMMIT")
 
 
 def now() -> str:

@@ -147,9 +147,9 @@ def _candidates(place: _Place, asked: Asked) -> tuple[list[tuple[int, float]], l
         store.vectors.refresh()
         if asked.vector is None or store.vectors.model != asked.model:
             return lexical, []
-        semantic = dict(store.vectors.search(asked.vector, CANDIDATES, **where))
-        unknown = [key for key, _ in lexical if key not in semantic]
-        return lexical, [*semantic.items(), *store.vectors.cosines(asked.vector, unknown).items()]
+        found = store.vectors.search(asked.vector, CANDIDATES, **where)
+        keys = dict.fromkeys(key for key, _ in (*found, *lexical))
+        return lexical, list(store.vectors.nearness(asked.vector, list(keys)).items())
     except IndexDamaged as error:
         raise EngineError(f"the index is damaged ({error}); `refdesk reindex` makes it anew") from error
 

@@ -23,6 +23,7 @@ from collections.abc import Callable, Hashable, Iterator, Sequence, Set
 from contextlib import contextmanager
 from importlib import resources
 from pathlib import Path
+from time import monotonic, monotonic_ns
 from typing import TypeVar
 
 from anyio import CapacityLimiter, to_thread
@@ -93,7 +94,11 @@ class TenantStore:
         self.filtered = Filtered()
         self.busy = 0
         """How many work with it; it is not to be closed under them."""
-        self._changes = 0
+        self.used_at = monotonic()
+        self._commits = (f"{folder}/fulltext/meta.json", f"{folder}/vectors/{MANIFEST}")
+        """The files that every commit of an index replaces."""
+        self._changes = monotonic_ns()
+        """Never what it was before, also when the store is opened again."""
         self._seen = 0
         self._limiter = limiter
         self._connections = Connections(folder / DATABASE)
@@ -101,9 +106,7 @@ class TenantStore:
     @property
     def revision(self) -> Hashable:
         """Another value whenever a search may find something else."""
-        return self._changes, _glance(self.folder / "fulltext" / "meta.json"), _glance(
-            self.folder / "vectors" / MANIFEST
-        )  # fmt: skip
+        return self._changes, *map(_glance, self._commits)
 
     async def run(self, work: Callable[[sqlite3.Connection], T], limiter: CapacityLimiter | None = None) -> T:
         """Work with the record, in a thread."""
@@ -171,11 +174,6 @@ class TenantStore:
                 with translated(f"cannot remove {folder}"):
                     shutil.rmtree(folder)
             return index(folder)
-
-    @property
-    def is_idle(self) -> bool:
-        """Whether nobody works with it."""
-        return self.busy == 0
 
     @property
     def is_shared(self) -> bool:
@@ -280,7 +278,7 @@ def _prepare(database: sqlite3.Connection, path: Path, tenant: TenantId) -> None
         )
 
 
-def _glance(path: Path) -> Hashable:
+def _glance(path: str) -> Hashable:
     try:
         found = os.stat(path)
     except FileNotFoundError:

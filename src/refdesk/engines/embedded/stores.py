@@ -6,6 +6,7 @@ from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from time import monotonic
 
 import anyio
 from anyio import CapacityLimiter, to_thread
@@ -19,7 +20,10 @@ READING_THREADS = 4
 """More would only wait for each other: a search is a few milliseconds of CPU."""
 
 MAX_OPEN_STORES = 128
-"""Tenants whose files are open at a time; the one that was asked least lately is closed."""
+"""Tenants whose files are open at a time; beyond it, those are closed that nobody has asked lately."""
+
+IDLE_SECONDS = 60.0
+"""As long as nobody has asked for a store before it may be closed: far longer than anybody holds one in hand."""
 
 
 class Stores:
@@ -58,6 +62,7 @@ class Stores:
         store = self._open.get(tenant)
         if store is not None:
             self._open.move_to_end(tenant)
+            store.used_at = monotonic()
             return store
         path = self._path(tenant) / DATABASE
         return await self.make(tenant) if await to_thread.run_sync(path.exists) else None
@@ -67,7 +72,8 @@ class Stores:
         async with self._opening:
             store = self._open.get(tenant)
             if store is None:
-                store = await to_thread.run_sync(TenantStore, self._path(tenant), tenant, self._limiter)
+                with translated(f"cannot use {self._path(tenant)}"):
+                    store = await to_thread.run_sync(TenantStore, self._path(tenant), tenant, self._limiter)
                 await to_thread.run_sync(store.prepare)
                 await store.refresh()
                 self._open[tenant] = store
@@ -81,7 +87,8 @@ class Stores:
             await to_thread.run_sync(store.close)
 
     async def _close_some(self) -> None:
-        idle = [tenant for tenant, store in self._open.items() if store.is_idle and tenant != SHARED]
+        since = monotonic() - IDLE_SECONDS
+        idle = [t for t, store in self._open.items() if store.busy == 0 and store.used_at < since and t != SHARED]
         for tenant in idle[: max(len(self._open) - MAX_OPEN_STORES, 0)]:
             await to_thread.run_sync(self._open.pop(tenant).close)
 

@@ -172,9 +172,15 @@ class Writer:
             arrived = await self._intake.receive(self._store.tenant, task, told, is_own=self._store.is_shared)
             await self._keep(task, arrived)
         except (ToolFailure, Overloaded) as failure:
-            retry_at = self._retry_at(task.attempts) if failure.retryable else None
-            await self._record(partial(_failed, task, failure.detail, retry_at))
-            self._metrics.documents.labels("failed" if retry_at is None else "postponed").inc()
+            await self._fail(task, failure.detail, self._retry_at(task.attempts) if failure.retryable else None)
+        except DependencyError:
+            raise
+        except Exception as error:  # noqa: BLE001  what nobody foresaw in one document must not hold the others up
+            await self._fail(task, f"An unforeseen failure: {error!r}", None)
+
+    async def _fail(self, task: Task, why: str, retry_at: float | None) -> None:
+        await self._record(partial(_failed, task, why, retry_at))
+        self._metrics.documents.labels("failed" if retry_at is None else "postponed").inc()
 
     async def _keep(self, task: Task, arrived: Arrived) -> None:
         if arrived.packed is None:

@@ -129,12 +129,12 @@ class Vectors:
         among = [None if keys is None else np.sort(np.asarray(keys, np.int64)) for keys in (collections, documents)]
         return nearest([view.select(*among) for view in state.views], query.astype(np.float32, copy=False), limit)
 
-    def cosines(self, query: Float32s, keys: Sequence[int]) -> dict[int, float]:
-        """How near to the query these chunks are, as far as they are here."""
+    def nearness(self, query: Float32s, keys: Sequence[int]) -> dict[int, float]:
+        """How near to the query these chunks are, as far as they are here: a little of it by those beside them."""
         wanted = np.asarray(keys, np.int64)
         found: dict[int, float] = {}
         for view in self._state.views:
-            own, near = view.segment.cosines(query, wanted)
+            own, near = view.segment.nearness(query, wanted)
             found |= zip(own.tolist(), near.tolist(), strict=True)
         return found
 
