@@ -33,7 +33,7 @@ def model() -> OnnxModel:
 @pytest.mark.parametrize("original", ORIGINAL, ids=lambda original: original["text"][:20])
 def test_the_rounded_model_means_what_the_original_means(model: OnnxModel, original: dict[str, str]) -> None:
     expected = np.frombuffer(base64.b64decode(original["vector"]), "<f4")
-    assert float(model.embed(original["text"]) @ expected) > 0.998
+    assert float(model.embed(original["text"]) @ expected) > 0.985
 
 
 def test_a_question_lies_closer_to_its_answer_than_to_something_else(model: OnnxModel) -> None:

@@ -9,7 +9,10 @@ from typing import Any
 import orjson
 
 from refdesk.documents.worker import Progress
-from refdesk.engines.embedded.embedding.onnx import OnnxModel, builtin_model
+from refdesk.engines.embedded.embedding.onnx import OnnxModel, builtin_model, may_overflow
+
+IS_EXACT = may_overflow()
+"""Found out while this is loaded: later, what is known of the processor is behind the walls."""
 
 
 def run(job: dict[str, Any], source: int | None, output: int | None, progress: Progress) -> dict[str, Any]:
@@ -28,4 +31,4 @@ def run(job: dict[str, Any], source: int | None, output: int | None, progress: P
 
 @cache
 def _model() -> OnnxModel:
-    return OnnxModel(builtin_model())
+    return OnnxModel(builtin_model(), is_exact=IS_EXACT)

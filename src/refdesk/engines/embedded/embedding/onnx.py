@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import platform
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -90,8 +91,10 @@ def _max_tokens(said: Sequence[dict[str, Any]]) -> int:
 class OnnxModel:
     """A BERT-like model: loaded when it is first needed, once, and used from any number of threads."""
 
-    def __init__(self, folder: ModelFolder) -> None:
+    def __init__(self, folder: ModelFolder, *, is_exact: bool | None = None) -> None:
+        """`is_exact` says whether products of bytes go the slower exact way; by itself it finds out if they have to."""
         self._folder = folder
+        self._is_exact = may_overflow() if is_exact is None else is_exact
         self._lock = threading.Lock()
         self._loaded: _Loaded | None = None
 
@@ -120,15 +123,15 @@ class OnnxModel:
         if self._loaded is None:
             with self._lock:
                 if self._loaded is None:
-                    self._loaded = _Loaded(self._folder)
+                    self._loaded = _Loaded(self._folder, self._is_exact)
         return self._loaded
 
 
 class _Loaded:
     """The session of a model and its vocabulary."""
 
-    def __init__(self, folder: ModelFolder) -> None:
-        self._session = _open_session(folder.path / "model.onnx")
+    def __init__(self, folder: ModelFolder, is_exact: bool) -> None:
+        self._session = _open_session(folder.path / "model.onnx", is_exact)
         self._inputs = {given.name for given in self._session.get_inputs()}
         self._output = self._session.get_outputs()[0].name
         shape = self._session.get_outputs()[0].shape
@@ -156,7 +159,23 @@ class _Loaded:
         return vector / np.float32(np.linalg.norm(vector) or 1)
 
 
-def _open_session(path: Path) -> onnxruntime.InferenceSession:
+CPU_FACTS = Path("/proc/cpuinfo")
+
+
+def may_overflow() -> bool:
+    """Whether this processor's products of bytes can overflow: one of Intel's kind without the instructions for them.
+
+    Where that cannot be told, it is taken for one that can.
+    """
+    if platform.machine().lower() not in ("x86_64", "amd64"):
+        return False
+    try:
+        return "vnni" not in CPU_FACTS.read_text()
+    except OSError:
+        return True
+
+
+def _open_session(path: Path, is_exact: bool) -> onnxruntime.InferenceSession:
     import onnxruntime
 
     onnxruntime.set_default_logger_severity(ERRORS_ONLY)
@@ -165,8 +184,9 @@ def _open_session(path: Path) -> onnxruntime.InferenceSession:
     options.log_severity_level = ERRORS_ONLY
     # Every text has another length: plans made for one would only be kept and never fit again.
     options.enable_mem_pattern = False
-    # Where products of signed bytes can overflow, onnxruntime takes the slower exact way if it has one.
-    options.add_session_config_entry("session.x64quantprecision", "1")
+    if is_exact:
+        # Half as fast. Without it, products of bytes are cut off on processors that add them up in 16 bits.
+        options.add_session_config_entry("session.x64quantprecision", "1")
     try:
         return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
     except Exception as error:  # onnxruntime has a dozen kinds and no common one of its own
