@@ -149,6 +149,55 @@ REQUIREMENTS = {
             "tools/test_documentation.py::test_another_tenants_document_answers_exactly_as_one_that_does_not_exist",
         ),
     ),
+    "r2r": Requirement(
+        "The six r2r tools search, answer, bring in, list and watch, with budgets, filters and a cache.",
+        (
+            "tools/test_knowledge.py::test_what_is_brought_in_is_found_with_its_source_version_and_age",
+            "tools/test_knowledge.py::test_text_and_structure_each_tell_the_whole",
+            "tools/test_knowledge.py::test_filters_choose_by_fields_and_metadata_in_every_mode",
+            "tools/test_knowledge.py::test_an_answer_keeps_to_its_budget_in_text_and_in_structure",
+            "tools/test_knowledge.py::test_the_same_search_is_answered_from_the_cache_until_a_document_changes",
+            "tools/test_knowledge.py::test_documents_are_listed_page_by_page_with_the_number_of_all",
+            "tools/test_knowledge.py::test_progress_is_told_while_a_call_waits",
+            "tools/test_knowledge.py::test_in_a_batch_the_good_ones_go_on_and_the_others_are_told_of",
+            "tools/test_knowledge.py::test_nothing_outside_the_open_folders_is_brought_in",
+        ),
+    ),
+    "answers": Requirement(
+        "An answer cites passages that were retrieved, or says plainly that the documents do not hold it.",
+        (
+            "answers/test_writing.py::test_an_answer_without_sound_citations_gets_a_second_try",
+            "answers/test_writing.py::test_the_clients_own_model_writes_when_it_offers_that",
+            "answers/test_extractive.py::test_every_quote_is_made_of_slices_of_its_hit_and_fits_the_budget",
+            "answers/test_extractive.py::test_what_the_documents_do_not_hold_is_said_plainly_with_the_nearest_of_them",
+        ),
+    ),
+    "projects": Requirement(
+        "The current project has a collection, made when it is first used and found again after a restart.",
+        (
+            "tools/test_projects.py::test_the_first_root_names_the_collection_which_is_made_and_written_down",
+            "tools/test_projects.py::test_a_project_is_found_again_after_a_restart_by_the_file_that_people_may_edit",
+            "tools/test_knowledge.py::test_the_history_has_the_last_ten_searches_of_its_own_user_and_survives_a_restart",
+        ),
+    ),
+    "nothing is lost": Requirement(
+        "Whatever was acknowledged survives kill -9, faults of the disk and of files, and other processes.",
+        (
+            "engines/test_crashes.py::test_kills_at_random_moments_lose_nothing",
+            "engines/test_crashes.py::test_kills_halfway_through_a_commit_lose_nothing",
+            "engines/test_faults.py::test_a_full_disk_is_told_and_nothing_is_lost_when_there_is_room_again",
+            "engines/test_faults.py::test_each_file_that_cannot_be_read_says_why_and_the_others_come_in",
+            "engines/test_processes.py::test_when_the_writer_dies_another_process_takes_over_its_queue",
+        ),
+    ),
+    "tenants": Requirement(
+        "Tenants with the same documents never see each other, in whatever tool, resource, history, cache or count.",
+        (
+            "tools/test_tenants.py::test_every_tool_has_an_entry_here",
+            "tools/test_tenants.py::test_a_tool_tells_a_tenant_nothing_of_the_other",
+            "tools/test_tenants.py::test_what_is_kept_for_one_is_not_given_to_the_other",
+        ),
+    ),
     "reader": Requirement(
         "A document is read in parts within a budget, a rate and a tenant.",
         (

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator
 
 import anyio
 import pytest
 
 from refdesk.app import Desk
-from refdesk.calls import Call, TenantId
+from refdesk.calls import Call, Caller, TenantId
 from refdesk.engines.port import UNDER_WAY, NewDocument, TextSource
 from refdesk.errors import InvalidArguments, UnknownTool
 from tests.tools.knowing import settled_desk, somebody
@@ -51,6 +52,12 @@ async def fill(desk: Desk, tenant: TenantId, pages: dict[str, str], version: str
 async def filled(desk: Desk) -> Desk:
     await fill(desk, ACME.tenant, PAGES)
     return desk
+
+
+async def read(desk: Desk, uri: str, caller: Caller = ACME) -> str:
+    answer = await desk.handle(Call("resources/read", {"uri": uri}, caller=caller))
+    text: str = answer.result["contents"][0]["text"]
+    return text
 
 
 @pytest.mark.parametrize(
@@ -97,10 +104,34 @@ async def test_every_collection_is_a_resource_and_lists_its_documents(filled: De
     listed = await filled.handle(Call("resources/list", caller=ACME))
     uris = [entry["uri"] for entry in listed.result["resources"] if entry["uri"].startswith("techdoc://")]
     assert uris == ["techdoc://acme/acme", "techdoc://refdesk/docs"]
-    contents = await filled.handle(Call("resources/read", {"uri": "techdoc://acme/acme"}, caller=ACME))
-    assert "(techdoc://acme/secret.md)" in contents.result["contents"][0]["text"]
-    page = await filled.handle(Call("resources/read", {"uri": "techdoc://acme/secret.md"}, caller=ACME))
-    assert "xylophone" in page.result["contents"][0]["text"]
+    assert "(techdoc://acme/secret.md)" in await read(filled, "techdoc://acme/acme")
+
+
+@pytest.mark.parametrize("uri", ["techdoc://acme/long.md", "r2r://document/acme/long.md"])
+async def test_a_long_document_as_a_resource_is_cut_and_names_the_call_that_goes_on(filled: Desk, uri: str) -> None:
+    cut = await read(filled, uri)
+    assert 15_000 < len(cut.encode()) <= 20_000
+    shown, _, note = cut.rpartition("\n\n(")
+    match = re.search(r"get_document with document_id '(.+)' and cursor '(.+)'", note)
+    assert match is not None
+    arguments = {"document_id": match[1], "cursor": match[2], "max_tokens": 20_000}
+    rest = (await filled.call("get_document", arguments, caller=ACME)).text.rpartition("\n\n(Source:")[0]
+    assert f"{shown}\n{rest}".split() == LONG.split()
+
+
+async def test_a_short_document_as_a_resource_is_whole(filled: Desk) -> None:
+    for uri in ("techdoc://acme/secret.md", "r2r://document/acme/secret.md"):
+        assert (await read(filled, uri)).strip() == PAGES["secret.md"].strip()
+
+
+async def test_a_long_table_of_contents_tells_what_it_left_out(desk: Desk) -> None:
+    ann = somebody("ann")
+    names = [f"chapter-{n:03}-{'x' * 100}.md" for n in range(120)]
+    await fill(desk, ann.tenant, dict.fromkeys(names, "Words."))
+    contents = await read(desk, "techdoc://acme/acme", ann)
+    assert 15_000 < len(contents.encode()) <= 20_000
+    shown = contents.count("](techdoc://")
+    assert f"… {len(names) - shown} more; r2r_list_documents with collection_id 'acme' lists all" in contents
 
 
 async def test_words_are_found_in_any_form(filled: Desk) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import base64
 import json
+import re
+import shutil
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
@@ -274,6 +276,14 @@ async def test_documents_are_listed_page_by_page_with_the_number_of_all(filled: 
         assert chosen["total"] == total
 
 
+@pytest.mark.parametrize("tool", ["r2r_list_documents", "r2r_list_collections"])
+async def test_a_page_beyond_the_last_is_empty_and_an_offset_has_an_end(filled: Desk, ann: Caller, tool: str) -> None:
+    page = await ask(filled, tool, ann, offset=10**9)
+    assert (page.get("documents", page.get("collections")), page["total"] > 0) == ([], True)
+    with pytest.raises(InvalidArguments, match="offset"):
+        await filled.call(tool, {"offset": 10**9 + 1}, caller=ann)
+
+
 async def test_collections_are_listed_with_their_counts(filled: Desk, ann: Caller) -> None:
     listed = await ask(filled, "r2r_list_collections", ann)
     counts = {entry["collection_id"]: entry["document_count"] for entry in listed["collections"]}
@@ -354,6 +364,33 @@ async def test_a_folder_is_brought_in_and_kept_in_step(desk: Desk, project: Path
     assert await found(desk, bob, "gamma", collection_id="guide") == ["guide/deep/b.md"]
 
 
+@pytest.mark.parametrize(("collection", "prefix"), [("atlas", "atlas"), (None, "default/atlas")])
+async def test_what_of_a_folder_cannot_be_looked_at_stays(
+    desk: Desk, project: Path, bob: Caller, collection: str | None, prefix: str
+) -> None:
+    folder = project / "atlas"
+    shutil.rmtree(folder, ignore_errors=True)
+    (folder / "part.md").mkdir(parents=True)
+    (folder / "a.md").write_text("# A\n\nAlpha particles.\n")
+    (folder / "b.md").write_text("# B\n\nBeta rays.\n")
+    (folder / "part.md" / "c.md").write_text("# C\n\nGamma rays.\n")
+    arguments = {"file_path": "atlas", "collection_id": collection, "run_async": False}
+    assert (await ask(desk, "r2r_ingest_document", bob, **arguments))["total"] == 3
+    shutil.rmtree(folder / "part.md")
+    for name in ("a.md", "part.md"):
+        (folder / name).unlink(missing_ok=True)
+        (folder / name).symlink_to(name)  # Leads to itself: nobody can look at it, whatever their rights.
+    (folder / "b.md").unlink()
+    again = await ask(desk, "r2r_ingest_document", bob, **arguments)
+    assert again["removed"] == 1
+    assert [failure.partition(":")[0] for failure in again["failures"]] == ["a.md", "part.md"]
+    listed = await ask(desk, "r2r_list_documents", bob)
+    assert {(entry["document_id"], entry["ingestion_status"]) for entry in listed["documents"]} == {
+        (f"{prefix}/a.md", "success"),
+        (f"{prefix}/part.md/c.md", "success"),
+    }
+
+
 async def test_nothing_outside_the_open_folders_is_brought_in(
     desk: Desk, project: Path, tmp_path: Path, bob: Caller
 ) -> None:
@@ -430,6 +467,25 @@ async def test_what_cannot_be_brought_in_is_refused_before_anything_is_made(
     assert [entry["collection_id"] for entry in listed["collections"]] == ["refdesk"]
 
 
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://[",
+        "http://",
+        "https:///guide",
+        "http://a]/x",
+        "ftp://example.com/a.md",
+        "guide.html",
+        "http://a b/",
+        "http://x:0/",
+    ],
+)
+async def test_a_url_that_could_never_be_fetched_is_refused_at_once(desk: Desk, url: str, bob: Caller) -> None:
+    told = await failure(desk, "r2r_ingest_document", bob, url=url, collection_id="new")
+    assert "URL" in told
+    assert (await ask(desk, "r2r_list_collections", bob))["total"] == 1, "only the manual: none was made in vain"
+
+
 async def test_the_manual_takes_no_documents(desk: Desk, bob: Caller) -> None:
     told = await failure(desk, "r2r_ingest_document", bob, text="x", title="x", collection_id="refdesk")
     assert "comes with Refdesk" in told
@@ -493,6 +549,21 @@ async def test_collections_documents_and_sections_are_resources_that_complete(fi
     assert await completed(template, "document_id", "handbook/l") == ["handbook/limits"]
     (section,) = await completed(template, "section_id", "", document_id="handbook/limits")
     assert "max_ledgers" in await read(filled, f"r2r://document/handbook/limits?section_id={section}", ann)
+
+
+async def test_a_long_section_as_a_resource_is_cut_and_names_the_call_that_goes_on(desk: Desk, bob: Caller) -> None:
+    sentences = [f"Sentence {n} tells of größere vaults." for n in range(1500)]
+    await add(desk, bob, "Long", "# Long\n\n" + "\n\n".join(sentences))
+    cut = await read(desk, "r2r://document/handbook/long?section_id=long", bob)
+    assert 15_000 < len(cut.encode()) <= 20_000
+    shown, _, note = cut.rpartition("\n\n(")
+    match = re.search(r"read_doc_section with doc_id '(.+)', section_id '(.+)' and cursor '(\d+)'", note)
+    assert match is not None
+    names = dict(zip(("doc_id", "section_id", "cursor"), match.groups(), strict=True))
+    rest = await ask(desk, "read_doc_section", bob, **names)
+    at = shown.count("Sentence ")
+    assert shown.endswith(sentences[at - 1])
+    assert rest["text"].lstrip().startswith(sentences[at])
 
 
 async def test_clients_are_told_when_collections_come_and_documents_change(desk: Desk, bob: Caller) -> None:

@@ -9,14 +9,12 @@ import asyncio
 from collections.abc import Iterable, Sequence, Set
 from dataclasses import asdict, dataclass, field, replace
 from itertools import islice
-from pathlib import Path
 from typing import Any
 
 from refdesk.calls import TenantId
 from refdesk.cli.inputs import Failure
 from refdesk.cli.named import Folder, Label, Named, Objects, Single
 from refdesk.cli.progress import ProgressBar
-from refdesk.documents.folders import LeftOut
 from refdesk.engines.port import (
     UNDER_WAY,
     DocumentStatus,
@@ -119,23 +117,10 @@ class Intake:
         collection = await self.engine.create_collection(self.tenant, folder.collection, version=self.label.version)
         found, left_out = await asyncio.to_thread(folder.documents, collection.id, self.label)
         documents, clashes = self._without_clashes(found)
-        documents += await self._out_of_reach(folder, collection.id, left_out)
-        done = await self.engine.sync_folder(self.tenant, collection.id, folder.path, documents)
+        unseen = [one.relative for one in left_out]
+        done = await self.engine.sync_folder(self.tenant, collection.id, folder.path, documents, unseen=unseen)
         failed = (*map(folder.failure, left_out), *clashes)
         return Outcome(tuple(done.new), tuple(done.changed), done.unchanged, tuple(done.removed), failed)
-
-    async def _out_of_reach(self, folder: Folder, collection: str, left_out: Sequence[LeftOut]) -> list[NewDocument]:
-        """Documents from where nobody can look just now: they are not gone, and are not to be removed."""
-        if not left_out:
-            return []
-        known, _ = await self.engine.documents(self.tenant, Listing(collection, limit=ALL_OF_THEM))
-        inside = (Path(status.source) for status in known if Path(status.source).is_relative_to(folder.path))
-        names = {path: path.relative_to(folder.path).as_posix() for path in inside}
-        return [
-            self.label.document(folder.file(path, name), collection)
-            for path, name in names.items()
-            if any(one.relative in (".", name) or name.startswith(f"{one.relative}/") for one in left_out)
-        ]
 
     async def _ingest(self, name: str, things: Sequence[Single | Objects]) -> Outcome:
         collection = await self.engine.create_collection(self.tenant, name)

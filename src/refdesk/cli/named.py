@@ -12,8 +12,9 @@ from typing import Any
 from refdesk.cli.inputs import Failure, documents_under, is_url
 from refdesk.documents.file_names import clean_name
 from refdesk.documents.folders import LeftOut
-from refdesk.engines.port import FileSource, NewDocument, Source, TextSource, UrlSource
-from refdesk.errors import InvalidArguments, Problem
+from refdesk.engines.port import FileSource, NewDocument, Source, TextSource
+from refdesk.errors import CannotFetch, InvalidArguments, Problem
+from refdesk.tools.ingestion import url_source
 
 STANDARD_INPUT = "-"
 
@@ -115,7 +116,7 @@ def named(
         if source == STANDARD_INPUT:
             found.append(_text(standard_input, title, single))
         elif is_url(source):
-            found.append(Single(UrlSource(source), single))
+            found.append(_url(source, single))
         elif path.is_dir():
             folder = path.resolve()
             found.append(Folder(folder, collection or folder.name or DEFAULT_COLLECTION, tuple(ignore)))
@@ -128,6 +129,13 @@ def _text(text: str, title: str | None, collection: str) -> Named:
     if not text.strip():
         return Failure(STANDARD_INPUT, "There is no text on standard input.")
     return Single(TextSource(title or _first_line(text), text), collection)
+
+
+def _url(url: str, collection: str) -> Named:
+    try:
+        return Single(url_source(url), collection)
+    except CannotFetch as failure:
+        return Failure(url, failure.detail)
 
 
 def _file(path: Path, collection: str | None) -> Named:

@@ -11,11 +11,12 @@ from pydantic import Field, StringConstraints
 from refdesk.calls import Call, TenantId, text_content, tool_answer
 from refdesk.config import CacheConfig
 from refdesk.engines.port import CollectionInfo, Document, DocumentInfo, Engine, Hit, Search
-from refdesk.errors import DocumentNotFound, InvalidArguments, Problem
-from refdesk.problems import nearest_name, shortened
+from refdesk.errors import InvalidArguments, Problem
 from refdesk.tools.answer_cache import AnswerCache
 from refdesk.tools.hits import excerpt, found, provenance
+from refdesk.tools.missing import no_document
 from refdesk.tools.registry import Prompt, PromptArgument, Registry, Tool
+from refdesk.tools.resource_texts import document_text, fitting
 from refdesk.tools.schema import Arguments
 from refdesk.tools.text import CHARACTERS_PER_TOKEN, DEFAULT_TOKENS, MaxTokens, TextPage
 
@@ -25,8 +26,8 @@ ALL = "all"
 SHARED_PART = "docs"
 """What the manual's own set is called in its URI, which clients may have written down."""
 
-MAX_CONTENTS = 10_000
-"""Documents in a set's table of contents."""
+MAX_CONTENTS = 1000
+"""Documents that a set's table of contents is made from: more than there is room for."""
 
 Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
 
@@ -120,7 +121,8 @@ class Documentation:
         tenant = call.caller.tenant
         document = await self._engine.read(tenant, arguments.document_id)
         if document is None:
-            raise DocumentNotFound(await self._not_found(tenant, arguments.document_id))
+            hint = "search_documentation finds documents by what they say."
+            raise await no_document(self._engine, tenant, arguments.document_id, hint)
         page = TextPage.of(document.text, arguments.cursor, arguments.max_tokens or DEFAULT_TOKENS)
         return _page_answer(document, page)
 
@@ -133,11 +135,6 @@ class Documentation:
             "documentation does not hold the answer."
         )
         return {"messages": [{"role": "user", "content": text_content(text)}]}
-
-    async def _not_found(self, tenant: TenantId, document_id: str) -> str:
-        nearest = nearest_name(document_id, await self._engine.document_ids(tenant, limit=1000))
-        hint = f"Did you mean {nearest!r}?" if nearest else "search_documentation finds documents by what they say."
-        return f"There is no document {shortened(document_id)!r}. {hint}"
 
 
 class TechdocResources:
@@ -176,7 +173,7 @@ class TechdocResources:
         text = await self._contents(path, call.caller.tenant)
         if text is None:
             document = await self._engine.read(call.caller.tenant, path)
-            text = document.text if document else None
+            text = document_text(document) if document else None
         return None if text is None else [{"uri": uri, "mimeType": "text/markdown", "text": text}]
 
     async def complete(self, template: str, name: str, value: str, given: Mapping[str, str], call: Call) -> list[str]:
@@ -193,9 +190,10 @@ class TechdocResources:
         for entry in self._engine.sets(tenant):
             if f"{self.SCHEME}{path}" == self._uri(entry):
                 ids = await self._engine.document_ids(tenant, prefix=f"{entry.id}/", limit=MAX_CONTENTS)
-                lines = [f"# {entry.name}", "", *(f"- [{id}]({self.SCHEME}{id})" for id in ids)]
-                more = entry.documents - len(ids)
-                return "\n".join([*lines, f"- … {more} more"] if more > 0 else lines)
+                shown = fitting(f"- [{id}]({self.SCHEME}{id})" for id in ids)
+                more = entry.documents - len(shown)
+                foot = f"- … {more} more; r2r_list_documents with collection_id {entry.id!r} lists all"
+                return "\n".join([f"# {entry.name}", "", *shown, *([foot] if more > 0 else [])])
         return None
 
     @classmethod

@@ -15,6 +15,7 @@ from anyio import move_on_after, to_thread
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
 from refdesk.calls import Call, TenantId
+from refdesk.documents.addresses import parse_url
 from refdesk.documents.conversions import UPLOAD_SCHEME, Conversions, Wanted
 from refdesk.documents.folders import LeftOut, walk
 from refdesk.documents.store import HANDLE
@@ -31,8 +32,9 @@ from refdesk.engines.port import (
     TextSource,
     UrlSource,
 )
-from refdesk.errors import DocumentNotFound, InvalidArguments, Problem, ToolFailure
-from refdesk.problems import nearest_name, shortened
+from refdesk.errors import CannotFetch, DocumentNotFound, InvalidArguments, Problem, ToolFailure
+from refdesk.problems import shortened
+from refdesk.tools.missing import no_document
 from refdesk.tools.outline import MAX_CHARACTERS
 from refdesk.tools.registry import Annotations, Registry, Tool
 from refdesk.tools.schema import Arguments, Result
@@ -230,7 +232,7 @@ class Ingesting:
         tenant, id = call.caller.tenant, arguments.document_id
         status = await self._engine.status(tenant, id)
         if status is None:
-            raise DocumentNotFound(await self._not_found(tenant, id))
+            raise await no_document(self._engine, tenant, id, "r2r_list_documents says what there is.")
         if status.status in UNDER_WAY and arguments.wait_seconds:
             taken = _Taken([status.id], [status])
             with move_on_after(arguments.wait_seconds):
@@ -241,7 +243,7 @@ class Ingesting:
     async def _all_named(self, arguments: R2RIngestDocument, call: Call) -> _Named:
         """What the call names. In a batch, one that leads nowhere is told of, and the others go on."""
         if arguments.url is not None:
-            return _Named([UrlSource(arguments.url)])
+            return _Named([url_source(arguments.url)])
         if arguments.text is not None:
             return _Named([TextSource(arguments.title or "", arguments.text)])
         if isinstance(arguments.file_path, str):
@@ -296,17 +298,23 @@ class Ingesting:
         collection: CollectionInfo,
         tenant: TenantId,
     ) -> None:
-        # A collection that was named is taken to be the folder's own, and its files are named from there.
+        """Bring the collection into step with a folder.
+
+        A collection that was named is taken to be the folder's own: its files are named from the folder, so that it
+        can be moved or opened elsewhere and they keep their ids. A file that is named alone says nothing of whose the
+        collection is, which may hold files from many folders, and only its path from the open folder is its own.
+        """
         base = folder.path if arguments.collection_id is not None else folder.root
-        sources, problems = await to_thread.run_sync(_files, folder, base)
+        sources, left_out = await to_thread.run_sync(_files, folder, base)
         new = [_new_document(source, arguments, collection) for source in sources]
-        synced = await self._engine.sync_folder(tenant, collection.id, folder.path, new)
+        unseen = [(folder.path / one.relative).relative_to(base).as_posix() for one in left_out]
+        synced = await self._engine.sync_folder(tenant, collection.id, folder.path, new, unseen=unseen)
         ids = [*synced.new, *synced.changed]
         shown = ids[: max(SHOWN_DOCUMENTS - len(taken.statuses), 0)]
         taken.is_folder = True
         taken.ids += ids
         taken.statuses += [status for id in shown if (status := await self._engine.status(tenant, id)) is not None]
-        taken.failures += problems
+        taken.failures += [f"{one.relative}: {one.reason}" for one in left_out]
         taken.unchanged += synced.unchanged
         taken.removed += len(synced.removed)
 
@@ -323,10 +331,13 @@ class Ingesting:
             total = len(taken.ids)
             await call.client.progress(round(done, 3), total, f"{int(done)} of {total} documents")
 
-    async def _not_found(self, tenant: TenantId, id: str) -> str:
-        nearest = nearest_name(id, await self._engine.document_ids(tenant, limit=1000))
-        hint = f"Did you mean {nearest!r}?" if nearest else "r2r_list_documents says what there is."
-        return f"There is no document {shortened(id)!r}. {hint}"
+
+def url_source(url: str) -> UrlSource:
+    """A page to be fetched; CannotFetch at once for what no fetch could ever succeed with."""
+    # A host with an escape in it, which a stray bracket becomes, is in no name and no address.
+    if "%" in parse_url(url).host:
+        raise CannotFetch(f"{shortened(url)!r} is not a valid URL. Give one such as https://example.com/guide.")
+    return UrlSource(url)
 
 
 def _require_one_source(arguments: R2RIngestDocument) -> None:
@@ -352,16 +363,16 @@ def _new_document(source: Source, arguments: R2RIngestDocument, collection: Coll
     return NewDocument(source, collection.id, metadata, version if isinstance(version, str) else "")
 
 
-def _files(folder: Located, base: Path) -> tuple[list[FileSource], list[str]]:
+def _files(folder: Located, base: Path) -> tuple[list[FileSource], list[LeftOut]]:
     """The documents of a folder, and what of it could not be looked at."""
     files: list[FileSource] = []
-    problems: list[str] = []
+    left_out: list[LeftOut] = []
     for found in walk(folder.path, max_files=MAX_FOLDER_FILES):
         if isinstance(found, LeftOut):
-            problems.append(f"{found.relative}: {found.reason}")
+            left_out.append(found)
         elif folder.admits(found.path):
             files.append(FileSource(found.path, found.path.relative_to(base).as_posix(), folder.root))
-    return files, problems
+    return files, left_out
 
 
 def _ingested(arguments: R2RIngestDocument, collection: CollectionInfo, taken: _Taken) -> Ingested:

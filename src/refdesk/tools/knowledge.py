@@ -51,6 +51,7 @@ SOURCE_CHARACTERS = 500
 
 MODES: dict[str, SearchMode] = {"basic": "semantic", "advanced": "hybrid", "custom": "hybrid"}
 
+Offset = Annotated[int, Field(ge=0, le=10**9)]
 Query = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=1000)]
 
 
@@ -86,13 +87,13 @@ class R2RRagQuery(Arguments):
 
 class R2RListDocuments(Arguments):
     collection_id: CollectionId = None
-    offset: Annotated[int, Field(ge=0)] = 0
+    offset: Offset = 0
     limit: Annotated[int, Field(ge=1, le=100)] = 50
     status_filter: Literal["pending", "success", "failed", "all"] = "all"
 
 
 class R2RListCollections(Arguments):
-    offset: Annotated[int, Field(ge=0)] = 0
+    offset: Offset = 0
     limit: Annotated[int, Field(ge=1, le=100)] = 20
 
 

@@ -16,6 +16,7 @@ from refdesk.documents.shelf import Shelf
 from refdesk.engines.port import UNDER_WAY, CollectionInfo, Engine, Listing, Status
 from refdesk.errors import InvalidArguments, Problem
 from refdesk.tools.projects import Projects
+from refdesk.tools.resource_texts import document_text, section_text
 
 SCHEME = "r2r://"
 CONTEXT = f"{SCHEME}current-project/context"
@@ -151,9 +152,10 @@ class KnowledgeResources:
         section_id = parse_qs(query).get("section_id", [None])[0]
         if section_id is None:
             document = await self._engine.read(tenant, unquote(path))
-            return document.text if document else None
+            return document_text(document) if document else None
         shelf = await self._engine.open(tenant, unquote(path))
-        return await to_thread.run_sync(_section_text, shelf, section_id) if shelf else None
+        text = await to_thread.run_sync(_section_text, shelf, section_id) if shelf else None
+        return None if text is None else section_text(unquote(path), section_id, text)
 
     async def _section_ids(self, tenant: TenantId, document_id: str, prefix: str) -> list[str]:
         shelf = await self._engine.open(tenant, document_id)

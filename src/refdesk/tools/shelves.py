@@ -12,8 +12,7 @@ from refdesk.documents.conversions import Conversions
 from refdesk.documents.shelf import Shelf
 from refdesk.documents.store import HANDLE
 from refdesk.engines.port import Engine
-from refdesk.errors import DocumentNotFound
-from refdesk.problems import nearest_name, shortened
+from refdesk.tools.missing import no_document
 
 
 class Shelves:
@@ -28,7 +27,7 @@ class Shelves:
         """A document by its handle or id; another tenant's is not found."""
         shelf = await self._find(tenant, doc_id)
         if shelf is None:
-            raise DocumentNotFound(await self._not_found(tenant, doc_id))
+            raise await no_document(self._engine, tenant, doc_id, "A handle comes from a convert tool and expires.")
         try:
             yield shelf
         finally:
@@ -38,8 +37,3 @@ class Shelves:
         if HANDLE.fullmatch(doc_id):
             return await self._conversions.open(tenant, doc_id)
         return await self._engine.open(tenant, doc_id)
-
-    async def _not_found(self, tenant: TenantId, doc_id: str) -> str:
-        nearest = nearest_name(doc_id, await self._engine.document_ids(tenant, limit=1000))
-        hint = f"Did you mean {nearest!r}?" if nearest else "A handle comes from a convert tool and expires."
-        return f"There is no document {shortened(doc_id)!r}. {hint}"

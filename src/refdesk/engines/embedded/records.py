@@ -40,7 +40,8 @@ from refdesk.engines.port import (
     TextSource,
     UrlSource,
 )
-from refdesk.errors import DocumentNotFound, NameTaken, Overloaded
+from refdesk.errors import CannotFetch, DocumentNotFound, NameTaken, Overloaded
+from refdesk.problems import shortened
 
 Database = sqlite3.Connection
 
@@ -122,19 +123,26 @@ def _as_text(name: str) -> str:
 
 
 def _name_of_url(url: str) -> str:
-    parts = urlsplit(url)
+    try:
+        parts = urlsplit(url)
+        port = f":{parts.port}" if parts.port else ""
+    except ValueError as error:
+        raise CannotFetch(f"{shortened(url)!r} is not a valid URL: {error}.") from error
     path = parts.path.strip("/") or "index"
     query = f"-{digest_of(parts.query.encode())[:8]}" if parts.query else ""
-    port = f":{parts.port}" if parts.port else ""
     return f"{parts.hostname or 'web'}{port}/{path}{query}"
 
 
 def document_id(collection: str, name: str) -> str:
     """The id of a document from its path within its collection; a path that cannot be kept as it is gets a digest."""
     given = "/".join(part for part in _as_text(name).split("/") if part not in ("", ".", "..")) or "document"
-    clean = re.sub(r"[\x00-\x1f\x7f#]", "-", given)[-MAX_DOCUMENT_ID:]
+    clean = _clean(given)[-MAX_DOCUMENT_ID:]
     told_apart = "" if clean == given else f"-{digest_of(given.encode())[:8]}"
     return f"{collection}/{clean}{told_apart}"
+
+
+def _clean(name: str) -> str:
+    return re.sub(r"[\x00-\x1f\x7f#]", "-", name)
 
 
 # Collections
@@ -306,7 +314,7 @@ def sync_folder(
             (changed if id in known else new).append(id)
             _ask_for(database, row[0], document, str(folder))
         gone = [id for id, found in known.items() if found["folder"] == str(folder) and id not in seen]
-        removed = [id for id in gone if not _is_beneath(id.removeprefix(f"{collection}/"), unseen)]
+        removed = [id for id in gone if not _is_beneath(id, collection, unseen)]
         remove(database, removed)
     return FolderSync(new, changed, unchanged, removed)
 
@@ -321,8 +329,12 @@ def _move(database: Database, row: Mapping[str, Any], document: NewDocument, fol
         )
 
 
-def _is_beneath(name: str, folders: Sequence[str]) -> bool:
-    return any(folder == "." or name == folder or name.startswith(f"{folder}/") for folder in folders)
+def _is_beneath(id: str, collection: str, names: Sequence[str]) -> bool:
+    """Whether a document has one of these names within its collection, or one that begins with such a folder's."""
+    return any(
+        name == "." or id == document_id(collection, name) or id.startswith(f"{collection}/{_clean(_as_text(name))}/")
+        for name in names
+    )
 
 
 def _is_unchanged(row: Mapping[str, Any], document: NewDocument) -> bool:
