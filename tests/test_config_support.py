@@ -26,7 +26,7 @@ def test_the_defaults_have_nothing_to_point_out_and_all_that_they_need() -> None
     ("environ", "words"),
     [
         ({"R2R_API_URL": "http://r2r.example:7272"}, "embedded engine only"),
-        ({"REFDESK__TOOLSETS": "docs,downstream"}, "downstream has no tools in this version; there are docs, r2r, reader"),
+        ({"REFDESK__TOOLSETS": "docs,downstream"}, "downstream has no tools in this version; there are docs, r2r"),
     ],
 )
 def test_what_would_change_the_answers_is_refused_with_its_source(environ: dict[str, str], words: str) -> None:
