@@ -132,10 +132,10 @@ def test_how_near_chunks_are_is_told_with_a_little_of_those_beside_them(tmp_path
     near = Vectors(tmp_path).nearness(vectors[5], [2999, 5, 1700, 1701, 777_777])
     cosine = vectors @ vectors[5]
     expected = {
-        2999: 0.7 * cosine[2999] + 0.3 * cosine[2998],
-        5: 0.7 * cosine[5] + 0.3 * (cosine[4] + cosine[6]) / 2,
-        1700: 0.7 * cosine[1700] + 0.3 * cosine[1701],
-        1701: 0.7 * cosine[1701] + 0.3 * (cosine[1700] + cosine[1702]) / 2,
+        2999: 0.6 * cosine[2999] + 0.4 * cosine[2998],
+        5: 0.6 * cosine[5] + 0.4 * (cosine[4] + cosine[6]) / 2,
+        1700: 0.6 * cosine[1700] + 0.4 * cosine[1701],
+        1701: 0.6 * cosine[1701] + 0.4 * (cosine[1700] + cosine[1702]) / 2,
     }
     assert near == pytest.approx(expected, abs=0.02)
     assert Vectors(tmp_path / "none").nearness(vectors[5], [5]) == {}

@@ -24,7 +24,7 @@ from refdesk.engines.embedded.store import TenantStore
 from refdesk.engines.port import Hit, Search
 from refdesk.errors import DependencyError, EngineError
 
-CANDIDATES = 100
+CANDIDATES = 200
 """By words, and by meaning: what is fused."""
 
 LOOKED_AT = 60

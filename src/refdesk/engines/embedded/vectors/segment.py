@@ -35,7 +35,7 @@ ALIGNMENT = 64
 ROWS_AT_A_TIME = 8192
 """How many rows are in memory while a segment is written: about 16 MB of the usual 384 dimensions."""
 
-SURROUNDINGS = 0.3
+SURROUNDINGS = 0.4
 """How much of a chunk's nearness is that of the chunks beside it in its document: an answer seldom stands alone."""
 
 ENOUGH_FOR_A_MEAN = 1024
