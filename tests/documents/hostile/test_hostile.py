@@ -14,7 +14,6 @@ from pathlib import Path
 
 import pytest
 
-from refdesk import app
 from refdesk.app import Desk, open_desk
 from refdesk.calls import Answer
 from refdesk.config import Config, load
@@ -266,7 +265,7 @@ async def test_a_name_that_turns_internal_is_not_followed(tmp_path: Path, monkey
     async def rebinding(host: str, port: int) -> Sequence[str]:
         return next(answers)
 
-    monkeypatch.setattr(app, "open_fetcher", partial(open_fetcher, resolver=rebinding))
+    monkeypatch.setattr(conversions, "open_fetcher", partial(open_fetcher, resolver=rebinding))
     (tmp_path / "root").mkdir()
     config = settings(tmp_path, allow_networks="127.0.0.1/32", respect_robots=False)
     async with running_web() as web, open_desk(config) as desk:
