@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -20,7 +21,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
 from refdesk.engines.embedded.damage import IndexDamaged
-from refdesk.engines.embedded.vectors import Float32s, Row, Vectors, VectorWriter, discard
+from refdesk.engines.embedded.vectors import Float32s, Row, Vectors, VectorWriter
 from refdesk.engines.embedded.vectors.merging import LARGEST_ROWS, SMALL_ROWS, Size, to_merge
 
 MODEL = "a-model"
@@ -335,7 +336,7 @@ def test_damage_is_noticed_on_opening_and_mended_by_building_anew(tmp_path: Path
         Vectors(folder)
     with pytest.raises(IndexDamaged):
         VectorWriter(folder, MODEL, 8)
-    discard(folder)
+    shutil.rmtree(folder)
     build(folder, [small(0)], 8)
     assert everything(folder) == list(range(10))
 

@@ -96,7 +96,7 @@ async def test_the_first_root_names_the_collection_which_is_made_and_written_dow
 async def test_a_search_stays_in_the_project_that_its_user_brought_documents_into(
     desk: Desk, ann: Caller, bob: Caller
 ) -> None:
-    await brought_in(desk, ann, WorksIn("file:///work/savanna"), "Zebras graze.")
+    await brought_in(desk, ann, WorksIn("file:///srv/savanna"), "Zebras graze.")
     await brought_in(desk, bob, SILENT, "Zebras sleep.")
     mine = await call(desk, ann, SILENT, "r2r_search", query="zebras")
     assert [hit["document_id"] for hit in mine["results"]] == ["claude-code-savanna/zebras-graze"]
@@ -113,12 +113,12 @@ async def test_a_search_stays_in_the_project_that_its_user_brought_documents_int
 
 async def test_callers_whom_nobody_can_tell_apart_do_not_share_a_project(desk: Desk, ann: Caller) -> None:
     anonymous = replace(ANONYMOUS, tenant=ann.tenant)
-    await brought_in(desk, anonymous, WorksIn("file:///work/savanna"), "Zebras graze.")
+    await brought_in(desk, anonymous, WorksIn("file:///srv/savanna"), "Zebras graze.")
     assert (await call(desk, anonymous, SILENT, "r2r_search", query="zebras"))["collection_id"] == "all"
 
 
 async def test_the_only_client_of_a_process_is_asked_once_and_not_for_every_search(desk: Desk) -> None:
-    client = WorksIn("file:///work/savanna")
+    client = WorksIn("file:///srv/savanna")
     for _ in range(3):
         await call(desk, LOCAL, client, "r2r_search", query="zebras")
     assert client.asked == 1
@@ -126,7 +126,7 @@ async def test_the_only_client_of_a_process_is_asked_once_and_not_for_every_sear
 
 
 async def test_a_search_of_a_named_user_never_asks_the_client(desk: Desk, ann: Caller) -> None:
-    client = WorksIn("file:///work/savanna")
+    client = WorksIn("file:///srv/savanna")
     await call(desk, ann, client, "r2r_search", query="zebras")
     assert client.asked == 0
 
@@ -134,18 +134,16 @@ async def test_a_search_of_a_named_user_never_asks_the_client(desk: Desk, ann: C
 async def test_without_a_root_that_names_a_project_documents_go_to_the_default_collection(
     desk: Desk, ann: Caller
 ) -> None:
-    nothing: list[Any] = ["file:///", "file:///work/a%0Ab", "http://[broken", {"uri": 7}, {"name": "\u202e"}, 7]
+    nothing: list[Any] = ["file:///", "file:///srv/a%0Ab", "http://[broken", {"uri": 7}, {"name": "\u202e"}, 7]
     for client in (SILENT, *(WorksIn(root) for root in nothing), WorksIn(*nothing)):
         assert await brought_in(desk, ann, client, "Zebras graze.", run_async=True) == "default"
-    assert (
-        await brought_in(desk, ann, WorksIn(*nothing, "file:///work/x"), "Zebras.", run_async=True) == "claude-code-x"
-    )
+    assert await brought_in(desk, ann, WorksIn(*nothing, "file:///srv/x"), "Zebras.", run_async=True) == "claude-code-x"
 
 
 async def test_the_setting_names_the_project_of_clients_that_announce_none(tmp_path: Path) -> None:
     async with settled_desk(tmp_path, project="Savanna") as desk:
         assert await brought_in(desk, ANN, SILENT, "Zebras graze.") == "claude-code-savanna"
-        assert await brought_in(desk, BOB, WorksIn("file:///work/jungle"), "Apes climb.") == "claude-code-jungle"
+        assert await brought_in(desk, BOB, WorksIn("file:///srv/jungle"), "Apes climb.") == "claude-code-jungle"
         found = await ask(desk, "r2r_search", ANN, query="zebras")
         assert found["collection_id"] == "claude-code-savanna"
 
@@ -192,12 +190,12 @@ async def test_the_context_tells_the_project_its_collection_and_its_counts(
     desk: Desk, ann: Caller, bob: Caller
 ) -> None:
     assert (await context(desk, ann))["project_name"] is None
-    await brought_in(desk, ann, WorksIn("file:///work/savanna"), "Zebras graze.")
+    await brought_in(desk, ann, WorksIn("file:///srv/savanna"), "Zebras graze.")
     told = await context(desk, ann)
     assert told.pop("last_updated").endswith("Z")
     assert told == {
         "project_name": "savanna",
-        "project_path": "/work/savanna",
+        "project_path": "/srv/savanna",
         "collection_id": "claude-code-savanna",
         "collection_name": "claude-code-savanna",
         "document_count": 1,

@@ -10,7 +10,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Literal, Protocol, get_args
+from typing import Any, Literal, Protocol
 
 from refdesk.calls import TenantId, UserId
 from refdesk.documents.shelf import Shelf
@@ -23,7 +23,6 @@ SearchMode = Literal["hybrid", "semantic", "fulltext"]
 Status = Literal["pending", "converting", "embedding", "success", "failed"]
 """A document's way in. From `embedding` on, full-text search finds it; with `success`, all of search does."""
 
-STATUSES: tuple[Status, ...] = get_args(Status)
 UNDER_WAY: tuple[Status, ...] = ("pending", "converting", "embedding")
 
 

@@ -6,6 +6,6 @@ Exact enough, updatable and filterable by nature. It is derived: whoever owns it
 
 from refdesk.engines.embedded.vectors.arrays import Float32s, Row
 from refdesk.engines.embedded.vectors.reader import Vectors
-from refdesk.engines.embedded.vectors.writer import VectorWriter, discard
+from refdesk.engines.embedded.vectors.writer import VectorWriter
 
-__all__ = ["Float32s", "Row", "VectorWriter", "Vectors", "discard"]
+__all__ = ["Float32s", "Row", "VectorWriter", "Vectors"]

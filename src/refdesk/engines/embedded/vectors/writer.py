@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from uuid import uuid4
@@ -129,12 +128,6 @@ class _Open:
     @property
     def size(self) -> Size:
         return Size(self.part.count, self.segment.count)
-
-
-def discard(folder: Path) -> None:
-    """Remove an index, so that it is built anew; who has it open goes on with what they have."""
-    if folder.exists():
-        shutil.rmtree(folder)
 
 
 def _part(rows: Sequence[Row]) -> Part:
