@@ -87,6 +87,7 @@ class ApiKey(Part):
     user: str = Field("default", min_length=1, description="The user who calls with this key.")
     tenant: str = Field(DEFAULT_TENANT, min_length=1, description="The tenant whose documents this key opens.")
     roles: kinds.Texts = Field((), description="The roles that this key gives.")
+    toolsets: kinds.Texts = Field((), description="The toolsets that this key opens; none named opens all.")
     name: str = Field("", description="What people call this key.")
 
     @model_validator(mode="after")
@@ -109,6 +110,26 @@ def _keys_of_text(value: Any) -> Any:
     return [{"key": key, "user": "api-key"} for key in keys] if isinstance(value, str) else value
 
 
+class OAuthConfig(Part):
+    """Access tokens of an authorization server, in place of keys or beside them."""
+
+    issuer: kinds.OptionalWebUrl = Field(None, description="The authorization server; tokens of no other are taken.")
+    audience: kinds.OptionalText = Field(
+        None, description="What a token must be meant for; the server's own address when not set."
+    )
+    jwks_url: kinds.OptionalWebUrl = Field(
+        None, description="Where the issuer's keys are; found through its metadata when not set."
+    )
+    required_scopes: kinds.Texts = Field((), description="The scopes that every token must have.")
+    scope_roles: Mapping[str, kinds.Texts] = Field(
+        default_factory=dict, description="The roles that a scope gives, by scope."
+    )
+    user_claim: str = Field("sub", min_length=1, description="The claim that names the user.")
+    tenant_claim: kinds.OptionalText = Field(
+        None, description="The claim that names the tenant; all tokens are of the tenant `default` when not set."
+    )
+
+
 class AuthConfig(Part):
     """Who may call."""
 
@@ -116,6 +137,7 @@ class AuthConfig(Part):
     keys: Annotated[tuple[ApiKey, ...], BeforeValidator(_keys_of_text)] = Field(
         (), description="The keys that are let in; a text of keys set apart by commas makes each the user `api-key`."
     )
+    oauth: OAuthConfig = OAuthConfig()
 
 
 class R2RConfig(Part):
@@ -129,6 +151,10 @@ class R2RConfig(Part):
         None, description="The service account's password; `service_account.password` is the same setting."
     )
     api_key: kinds.OptionalSecret = Field(None, description="An R2R API key, in place of the service account.")
+    timeout_seconds: kinds.Seconds = Field(30, description="How long R2R may take to search, list or read.")
+    rag_timeout_seconds: kinds.Seconds = Field(120, description="How long R2R may take to write an answer.")
+    ingest_timeout_seconds: kinds.Seconds = Field(1800, description="How long R2R may take to bring in a document.")
+    max_connections: kinds.Whole = Field(20, ge=1, le=1000, description="The most requests to R2R at a time.")
 
 
 class RedisConfig(Part):
@@ -136,6 +162,7 @@ class RedisConfig(Part):
 
     url: kinds.RedisUrl = Field(kinds.Url("redis://localhost:6379"), description="The address of the Redis server.")
     db: kinds.Whole = Field(0, ge=0, description="The number of the database in it.")
+    timeout_seconds: kinds.Seconds = Field(0.1, description="How long Redis may take before a call goes on without it.")
 
 
 class CacheTtlConfig(Part):
@@ -156,6 +183,20 @@ class CacheConfig(Part):
     ttl: CacheTtlConfig = CacheTtlConfig()
     max_bytes: kinds.Bytes = Field(67_108_864, ge=0, description="The most that the cache in memory may hold.")
     max_entries: kinds.Whole = Field(10_000, ge=0, description="The most answers that the cache in memory may hold.")
+    stale_seconds: kinds.SecondsOrNone = Field(
+        600, description="How long past its time an answer is still given when no new one can be had."
+    )
+
+
+class RateLimitConfig(Part):
+    """How much may be asked in a minute, besides what the reader tools allow on one document; zero is no limit."""
+
+    type: Annotated[Literal["memory", "redis"], kinds.AnyCase] = Field(
+        "memory", description="Where calls are counted: in each process, or in the cache's Redis for all of them."
+    )
+    calls: kinds.Whole = Field(0, ge=0, description="The most calls a minute with one key, or of one user.")
+    tokens: kinds.Whole = Field(0, ge=0, description="The most tokens a minute returned to one key or user.")
+    total_calls: kinds.Whole = Field(0, ge=0, description="The most calls a minute of all together.")
 
 
 class CircuitBreakerConfig(Part):
@@ -164,6 +205,9 @@ class CircuitBreakerConfig(Part):
     failure_threshold: kinds.Whole = Field(5, ge=1, description="How many failures in a row open the breaker.")
     timeout_seconds: kinds.Seconds = Field(60, description="How long it stays open before a trial call.")
     success_threshold: kinds.Whole = Field(2, ge=1, description="How many trial calls must succeed to close it.")
+    slow_call_seconds: kinds.SecondsOrNone = Field(
+        0, description="How long a call may take before it counts as a failure; zero counts none."
+    )
 
 
 class LoggingConfig(Part):
@@ -191,11 +235,21 @@ class SentryConfig(Part):
     dsn: kinds.OptionalSecret = Field(None, description="The DSN of the Sentry project.")
 
 
+class OpenTelemetryConfig(Part):
+    """Traces for OpenTelemetry."""
+
+    enabled: bool = Field(False, description="Whether traces are sent to an OpenTelemetry collector.")
+    endpoint: kinds.OptionalWebUrl = Field(
+        None, description="The collector's OTLP address over HTTP; OpenTelemetry's own variables when not set."
+    )
+
+
 class MonitoringConfig(Part):
     """Who is told how the server is doing."""
 
     prometheus: PrometheusConfig = PrometheusConfig()
     sentry: SentryConfig = SentryConfig()
+    opentelemetry: OpenTelemetryConfig = OpenTelemetryConfig()
 
 
 class ProjectsConfig(Part):
@@ -327,6 +381,7 @@ class Config(Part):
     auth: AuthConfig = AuthConfig()
     r2r: R2RConfig = R2RConfig()
     cache: CacheConfig = CacheConfig()
+    rate_limits: RateLimitConfig = RateLimitConfig()
     circuit_breaker: CircuitBreakerConfig = CircuitBreakerConfig()
     logging: LoggingConfig = LoggingConfig()
     monitoring: MonitoringConfig = MonitoringConfig()

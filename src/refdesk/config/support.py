@@ -10,8 +10,12 @@ NO_EFFECT_YET = (
     "cache.type",
     "cache.ttl.list",
     "cache.redis.",
+    "cache.stale_seconds",
+    "rate_limits.",
+    "auth.oauth.",
     "circuit_breaker.",
     "monitoring.sentry.",
+    "monitoring.opentelemetry.",
     "downstream.",
 )
 """Settings, or whole sections, whose parts of the product are not there yet."""
