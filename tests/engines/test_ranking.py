@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from refdesk.engines.embedded.ranking import Candidate, fuse, rank
+from refdesk.engines.embedded.ranking import Candidate, best_of, fuse, rank
 
-SCORES = st.dictionaries(st.integers(0, 50), st.floats(-1, 40, allow_nan=False), max_size=30)
+SCORE = st.floats(-1, 40) | st.just(float("nan"))
 
 
 LONG_TEXT = "Run the installer as a superuser, restart the server, then log in again: that is all there is to do here."
@@ -19,8 +20,7 @@ LONG_TEXT = "Run the installer as a superuser, restart the server, then log in a
 def candidate(key: int, score: float, **changes: object) -> Candidate:
     plain = Candidate(
         key=key,
-        lexical=score * 10,
-        semantic=score / 2,
+        nearness=score / 2,
         document=key,
         section=f"s{key}",
         path=(f"Heading {key}",),
@@ -35,43 +35,53 @@ def ranked(query: str, *candidates: Candidate, limit: int = 10) -> list[int]:
     return [one.key for one in rank(query, candidates, limit)]
 
 
+NAN = float("nan")
+
+
+def fused(lexical: list[float], semantic: list[float], **given: float) -> list[float]:
+    """What is made of the candidates, in their order."""
+    return list(fuse(np.array(lexical, float), np.array(semantic, float), **given).tolist())
+
+
 def test_what_both_indexes_find_comes_before_what_one_finds() -> None:
-    found = fuse([(1, 20.0), (2, 19.0), (9, 2.0)], [(3, 0.8), (2, 0.75), (1, 0.3), (8, 0.1), (9, 0.1)])
-    assert [key for key, _ in found[:3]] == [2, 1, 3]
+    found = fused([20.0, 19.0, NAN, NAN, 2.0], [0.3, 0.75, 0.8, 0.1, 0.1])
+    assert best_of(np.arange(5), np.array(found), 3).tolist() == [1, 0, 2]
 
 
 def test_the_weight_says_how_much_words_count() -> None:
-    lexical, semantic = [(1, 9.0), (2, 1.0)], [(2, 0.9), (1, 0.1)]
-    assert fuse(lexical, semantic, weight=1.0)[0] == (1, 1.0)
-    assert fuse(lexical, semantic, weight=0.0)[0] == (2, 1.0)
+    lexical, semantic = [9.0, 1.0], [0.1, 0.9]
+    assert fused(lexical, semantic, weight=1.0)[0] == 1.0
+    assert fused(lexical, semantic, weight=0.0)[1] == 1.0
 
 
 def test_how_near_a_candidate_of_words_is_counts_although_meaning_did_not_find_it() -> None:
-    lexical = [(1, 10.0), (2, 10.0)]
-    assert [key for key, _ in fuse(lexical, [(3, 0.9), (2, 0.6), (1, 0.2)])] == [2, 1, 3]
+    one, two, three = fused([10.0, 10.0, NAN], [0.2, 0.6, 0.9])
+    assert two > one > three
 
 
 def test_a_candidate_whose_meaning_nobody_knows_yet_is_judged_by_its_words() -> None:
-    found = dict(fuse([(1, 10.0), (2, 10.0)], [(2, 0.6)]))
-    assert found[1] == found[2] == 1.0
+    assert fused([10.0, 10.0], [NAN, 0.6]) == [1.0, 1.0]
 
 
 def test_one_index_alone_keeps_its_order() -> None:
-    assert [key for key, _ in fuse([(5, 3.0), (4, 2.0), (6, 1.0)], [])] == [5, 4, 6]
-    assert [key for key, _ in fuse([], [(5, 0.3), (4, 0.2)])] == [5, 4]
-    assert fuse([], []) == []
+    assert fused([3.0, 2.0, 1.5], [NAN] * 3) == [1.0, 2 / 3, 0.5]
+    assert fused([NAN] * 2, [0.4, 0.2]) == pytest.approx([1.0, 0.5])
+    assert fused([], []) == []
 
 
-@given(SCORES, SCORES)
-def test_every_candidate_is_fused_once_with_a_falling_score_between_0_and_1(
-    lexical: dict[int, float], semantic: dict[int, float]
-) -> None:
-    found = fuse(list(lexical.items()), list(semantic.items()))
-    scores = [score for _, score in found]
-    assert {key for key, _ in found} == lexical.keys() | semantic.keys()
-    assert len(found) == len({key for key, _ in found})
-    assert scores == sorted(scores, reverse=True)
-    assert all(0 <= score <= 1 for score in scores)
+@given(st.lists(st.tuples(SCORE, SCORE), max_size=40))
+def test_every_candidate_gets_a_score_between_0_and_1(scores: list[tuple[float, float]]) -> None:
+    found = fused([words for words, _ in scores], [meaning for _, meaning in scores])
+    assert len(found) == len(scores)
+    assert all(0 <= score <= 1 for score in found)
+
+
+@given(st.lists(st.integers(0, 5), max_size=30), st.integers(1, 40))
+def test_the_best_come_first_and_of_equals_the_lower_key(scores: list[int], count: int) -> None:
+    keys = np.arange(len(scores))[::-1].copy()
+    places = best_of(keys, np.array(scores, float), count).tolist()
+    order = sorted(range(len(scores)), key=lambda place: (-scores[place], keys[place]))
+    assert places == order[:count]
 
 
 def test_a_section_is_given_once_by_its_best_passage() -> None:
@@ -133,14 +143,6 @@ def test_no_more_are_given_than_wanted_and_copies_do_not_use_up_the_limit() -> N
     assert ranked("word") == []
 
 
-def test_candidates_without_a_fused_score_are_weighed_among_themselves() -> None:
-    by_words = candidate(1, 0, fused=None, lexical=9.0, semantic=0.2)
-    by_both = candidate(2, 0, fused=None, lexical=8.0, semantic=0.7)
-    by_meaning = candidate(3, 0, fused=None, lexical=None, semantic=0.5)
-    worst = candidate(4, 0, fused=None, lexical=1.0, semantic=0.1)
-    assert ranked("word", worst, by_meaning, by_words, by_both)[:2] == [2, 1]
-
-
 @given(st.dictionaries(st.integers(0, 99), st.floats(0, 1), max_size=20), st.text(max_size=30))
 def test_scores_fall_and_stay_between_0_and_1(fused: dict[int, float], query: str) -> None:
     found = rank(query, [candidate(key, score, document=key % 4) for key, score in fused.items()], 50)
@@ -152,12 +154,12 @@ def test_scores_fall_and_stay_between_0_and_1(fused: dict[int, float], query: st
 
 def test_the_score_tells_an_answer_from_the_best_of_nothing() -> None:
     text = "A standby server is promoted with pg_ctl promote."
-    answer = rank("how is a standby promoted", [candidate(1, 1.0, text=text, semantic=0.7)], 1)[0]
-    nothing = rank("recipe for tomato soup", [candidate(1, 1.0, text=text, semantic=0.1)], 1)[0]
+    answer = rank("how is a standby promoted", [candidate(1, 1.0, text=text, nearness=0.7)], 1)[0]
+    nothing = rank("recipe for tomato soup", [candidate(1, 1.0, text=text, nearness=0.1)], 1)[0]
     assert answer.score > 0.9
     assert nothing.score == 0
 
 
 def test_without_vectors_the_score_is_the_share_of_the_words_that_were_found() -> None:
-    found = rank("promote zebra", [candidate(1, 1.0, text="how to promote it", semantic=None)], 1)
+    found = rank("promote zebra", [candidate(1, 1.0, text="how to promote it", nearness=None)], 1)
     assert found[0].score == pytest.approx(0.5)

@@ -19,9 +19,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
+from numpy.typing import NDArray
 
 from refdesk.engines.embedded.damage import IndexDamaged
-from refdesk.engines.embedded.vectors import Float32s, Row, Vectors, VectorWriter
+from refdesk.engines.embedded.vectors import Float32s, Row, Vectors, VectorWriter, clusters, scan
 from refdesk.engines.embedded.vectors.merging import LARGEST_ROWS, SMALL_ROWS, Size, to_merge
 
 MODEL = "a-model"
@@ -62,8 +63,8 @@ def exact(vectors: Float32s, query: Float32s, limit: int, allowed: Iterable[int]
     return [int(key) for key in keys[np.argsort(-(vectors[keys] @ query))[:limit]]]
 
 
-def keys(found: Sequence[tuple[int, float]]) -> list[int]:
-    return [key for key, _ in found]
+def keys(found: tuple[NDArray[np.int64], NDArray[np.float32]]) -> list[int]:
+    return list(found[0].tolist())
 
 
 def everything(folder: Path) -> list[int]:
@@ -80,7 +81,7 @@ def small(first: int, count: int = 10) -> list[Row]:
 def test_an_index_that_does_not_exist_is_empty(tmp_path: Path) -> None:
     vectors = Vectors(tmp_path / "none")
     assert (vectors.mark, vectors.count, vectors.model) == (0, 0, "")
-    assert vectors.search(np.ones(8, np.float32), 10) == []
+    assert keys(vectors.search(np.ones(8, np.float32), 10)) == []
 
 
 @pytest.mark.parametrize("dimensions", [3, 64, 100, 384, 1536])
@@ -92,8 +93,10 @@ def test_a_vector_finds_itself_with_its_cosine(tmp_path: Path, dimensions: int) 
     for key in (0, 999, 1999):
         found = index.search(vectors[key], 3)
         assert key in keys(found)
-        assert [score for _, score in found] == sorted((score for _, score in found), reverse=True)
-        assert all(score == pytest.approx(float(vectors[k] @ vectors[key]), abs=0.02) for k, score in found)
+        assert found[1].tolist() == sorted(found[1].tolist(), reverse=True)
+        assert all(
+            score == pytest.approx(float(vectors[k] @ vectors[key]), abs=0.02) for k, score in zip(*found, strict=True)
+        )
 
 
 def test_nearly_all_of_the_nearest_are_found(tmp_path: Path) -> None:
@@ -127,25 +130,50 @@ def test_only_what_a_filter_allows_is_found_and_nearly_all_of_it(tmp_path: Path)
             assert len(set(keys(hits)) & set(exact(vectors, query, 10, allowed[name]))) >= 8, name
 
 
-def test_how_near_chunks_are_is_told_with_a_little_of_those_beside_them(tmp_path: Path) -> None:
+def test_how_near_chunks_and_those_beside_them_are_is_looked_up(tmp_path: Path) -> None:
     vectors = clustered(3000)
     build(tmp_path, in_batches(rows(vectors, per_document=10), 700)).close()
-    near = Vectors(tmp_path).nearness(vectors[5], [2999, 5, 1700, 1701, 777_777])
+    index, wanted = Vectors(tmp_path), np.array([2999, 5, 1700, 1701, 777_777])
     cosine = vectors @ vectors[5]
-    expected = {
-        2999: 0.6 * cosine[2999] + 0.4 * cosine[2998],
-        5: 0.6 * cosine[5] + 0.4 * (cosine[4] + cosine[6]) / 2,
-        1700: 0.6 * cosine[1700] + 0.4 * cosine[1701],
-        1701: 0.6 * cosine[1701] + 0.4 * (cosine[1700] + cosine[1702]) / 2,
-    }
-    assert near == pytest.approx(expected, abs=0.02)
-    assert Vectors(tmp_path / "none").nearness(vectors[5], [5]) == {}
+    near, around = index.cosines(vectors[5], wanted), index.around(vectors[5], wanted)
+    assert near.tolist() == pytest.approx([*cosine[wanted[:4]], math.nan], abs=0.02, nan_ok=True)
+    beside = [cosine[2998], (cosine[4] + cosine[6]) / 2, cosine[1701], (cosine[1700] + cosine[1702]) / 2]
+    assert around.tolist() == pytest.approx([*beside, math.nan], abs=0.02, nan_ok=True)
+
+
+def test_a_chunk_that_is_all_of_its_document_has_none_beside_it(tmp_path: Path) -> None:
+    vectors = clustered(20)
+    build(tmp_path, [rows(vectors, per_document=1)]).close()
+    assert np.isnan(Vectors(tmp_path).around(vectors[5], np.array([5]))).all()
+    assert np.isnan(Vectors(tmp_path / "none").cosines(vectors[5], np.array([5]))).all()
+
+
+def test_a_large_index_is_searched_in_part_and_nearly_all_of_the_nearest_are_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(clusters, "ROWS_A_CLUSTER", 500)
+    monkeypatch.setattr(scan, "LEAST_SCANNED", 1000)
+    vectors, queries = np.split(clustered(16_050), [16_000])
+    writer = build(tmp_path, [rows(vectors)])
+    for document in range(0, 1600, 10):
+        writer.remove(document)
+    writer.commit(2)
+    alive = [key for key in range(16_000) if key // 10 % 10]
+    index, found, looked_at = Vectors(tmp_path), 0, 0
+    for query in queries:
+        chosen = index._state.views[0].segment.clusters.near(query, 4000)
+        looked_at = max(looked_at, len(chosen))
+        hits = keys(index.search(query, 10))
+        assert set(hits) <= set(alive)
+        found += len(set(hits) & set(exact(vectors, query, 10, alive)))
+    assert looked_at < 8000
+    assert found >= 0.9 * 10 * len(queries)
 
 
 def test_a_filter_that_names_nothing_finds_nothing(tmp_path: Path) -> None:
     build(tmp_path, [small(0)], 8)
-    assert Vectors(tmp_path).search(np.ones(8, np.float32), 10, documents=[]) == []
-    assert Vectors(tmp_path).search(np.ones(8, np.float32), 10, collections=[77]) == []
+    assert keys(Vectors(tmp_path).search(np.ones(8, np.float32), 10, documents=[])) == []
+    assert keys(Vectors(tmp_path).search(np.ones(8, np.float32), 10, collections=[77])) == []
 
 
 def test_rows_that_are_all_alike_are_bounded_and_found(tmp_path: Path) -> None:
@@ -153,7 +181,7 @@ def test_rows_that_are_all_alike_are_bounded_and_found(tmp_path: Path) -> None:
     build(tmp_path, [rows(alike)])
     found = Vectors(tmp_path).search(alike[0], 10)
     assert len(set(keys(found))) == 10
-    assert all(score == pytest.approx(1, abs=0.01) for _, score in found)
+    assert found[1].tolist() == pytest.approx([1] * 10, abs=0.01)
 
 
 def test_removed_versions_of_a_document_do_not_crowd_out_its_neighbours(tmp_path: Path) -> None:

@@ -14,10 +14,15 @@ from itertools import islice
 from pathlib import Path
 from typing import cast
 
+import numpy as np
+from numpy.typing import NDArray
 from tantivy import Document, Index, Occur, Query, Schema, SchemaBuilder, Searcher, TextAnalyzerBuilder, Tokenizer
 
 from refdesk.engines.embedded import words
 from refdesk.engines.embedded.damage import IndexDamaged
+
+Keys = NDArray[np.int64]
+Scores = NDArray[np.float64]
 
 HEADING_WEIGHT = 0.3
 """What a word in the title or a heading counts, beside what it counts in the text, which begins with them."""
@@ -28,8 +33,10 @@ WRITER_BYTES = 32_000_000
 MAX_QUERY_WORDS = 48
 """Words of a query that are looked up, the first ones; a page pasted as a query costs no more than a paragraph."""
 
-SHORT_QUERY = 8
-"""Up to as many words a query may be a title, and its common words are looked up in headings: `Using amcheck`."""
+SHORT_QUERY = 6
+"""Up to as many words a query may be a title, and all of its words are looked up in headings too: `Using amcheck`.
+
+What is longer is a sentence, whose single words in a heading say little."""
 
 MANY_DOCUMENTS = 2_000
 """A filter of more documents than this is tried on the hits first: to look each of them up takes 1.6 µs."""
@@ -137,12 +144,12 @@ class FullText:
         *,
         collections: Sequence[int] | None = None,
         documents: Sequence[int] | None = None,
-    ) -> list[tuple[int, float]]:
-        """The keys of the chunks that hold words of the query, best first, with their scores."""
+    ) -> tuple[Keys, Scores]:
+        """The keys of the chunks that hold words of the query, best first, and their scores."""
         # One searcher for the whole search: another thread may open a newer commit meanwhile, with other addresses.
         asked, searcher = words.query_words(query), self._searcher
         if searcher is None or not asked or limit < 1:
-            return []
+            return np.empty(0, np.int64), np.empty(0)
         with _checked(self._folder):
             wanted = list(_filter("collection", collections))
             if documents is not None and len(documents) > MANY_DOCUMENTS:
@@ -205,20 +212,21 @@ def _opened(folder: Path) -> Index:
     return index
 
 
-def _found(searcher: Searcher, query: Query, limit: int) -> list[tuple[int, float]]:
+def _found(searcher: Searcher, query: Query, limit: int) -> tuple[Keys, Scores]:
     hits = searcher.search(query, limit, count=False).hits
     keys = searcher.fast_field_values("key", [address for _, address in hits])
-    return [(cast(int, key), score) for key, (score, _) in zip(keys, hits, strict=True)]
+    return np.array(keys, np.int64), np.array([score for score, _ in hits])
 
 
-def _sifted(searcher: Searcher, query: Query, limit: int, documents: Set[int]) -> list[tuple[int, float]] | None:
+def _sifted(searcher: Searcher, query: Query, limit: int, documents: Set[int]) -> tuple[Keys, Scores] | None:
     """What is left of more hits than are wanted; None where that is too little and there may be others."""
     hits = searcher.search(query, limit * SIFTED, count=False).hits
     addresses = [address for _, address in hits]
     keys, owners = (searcher.fast_field_values(field, addresses) for field in ("key", "document"))
-    scored = zip(keys, owners, hits, strict=True)
-    found = [(cast(int, key), score) for key, owner, (score, _) in scored if owner in documents]
-    return found[:limit] if len(found) >= limit or len(hits) < limit * SIFTED else None
+    kept = [place for place, owner in enumerate(owners) if owner in documents][:limit]
+    if len(kept) < limit and len(hits) == limit * SIFTED:
+        return None
+    return np.array(keys, np.int64)[kept], np.array([score for score, _ in hits])[kept]
 
 
 def _mark_of(searcher: Searcher) -> int:
@@ -242,12 +250,9 @@ def _indexed(entry: Entry) -> Document:
 def _query(asked: Mapping[str, float], filters: Sequence[Query]) -> Query:
     """Any of the words; the filters let through and add nothing to the score."""
     telling = {word: weight for word, weight in asked.items() if not words.is_common(word)} or asked
-    in_heading = asked if len(asked) <= SHORT_QUERY else telling
-    parts = [
-        (Occur.Should, _term(field, word, weight * field_weight))
-        for field, field_weight, terms in (("heading", HEADING_WEIGHT, in_heading), ("body", 1.0, telling))
-        for word, weight in islice(terms.items(), MAX_QUERY_WORDS)
-    ]
+    parts = [(Occur.Should, _term("body", word, weight)) for word, weight in islice(telling.items(), MAX_QUERY_WORDS)]
+    if len(asked) <= SHORT_QUERY:
+        parts += [(Occur.Should, _term("heading", word, weight * HEADING_WEIGHT)) for word, weight in asked.items()]
     if not filters:
         return Query.boolean_query(parts)
     return Query.boolean_query([(Occur.Must, Query.boolean_query(parts)), *((Occur.Must, one) for one in filters)])

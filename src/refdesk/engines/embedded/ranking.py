@@ -1,17 +1,22 @@
 """Which of the passages that were found answer best: words and meaning weighed against each other, then looked at.
 
-Pure: values in, values out. `fuse` sees keys and scores of hundreds of candidates, `rank` the texts of the best ones.
+Pure: values in, values out. `fuse` sees the scores of hundreds of candidates, `rank` the texts of the best ones.
 The weights are small, few and the same for everything: a compromise between titles, questions, sentences and claims,
 whose neighbours differ by less than such sets can tell apart.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import lru_cache
 
+import numpy as np
+from numpy.typing import NDArray
+
 from refdesk.engines.embedded import words
+
+Scores = NDArray[np.float64]
 
 LEXICAL_WEIGHT = 0.5
 """What words count, where meaning counts the rest. More helps titles and costs claims that are worded otherwise."""
@@ -46,25 +51,25 @@ COPY_SHARE = 0.9
 LEAST_COSINE, MOST_COSINE = 0.15, 0.6
 """Below the first a passage has nothing to do with the query, from the second on all; of the model we carry."""
 
-HEADINGS_KEPT = 4096
-"""Heading paths whose words are remembered."""
+HEADINGS_KEPT = 16_384
+"""Headings whose words are remembered: most stand over many passages."""
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A chunk that may answer, with what both indexes say of it; None where an index did not find it."""
+    """A chunk that may answer, with what is known of it."""
 
     key: int
-    lexical: float | None
-    semantic: float | None
+    fused: float
+    """What `fuse` made of it among all that were found."""
+    nearness: float | None
+    """How near it is in meaning; None where nobody knows."""
     document: int
     section: str
     path: tuple[str, ...]
     title: str
     text: str
     version: str = ""
-    fused: float | None = None
-    """What `fuse` made of it among all that were found; without it the candidates are weighed among themselves."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +80,7 @@ class Ranked:
     score: float
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Placed:
     """A candidate with the score that it is ordered by."""
 
@@ -83,28 +88,34 @@ class _Placed:
     score: float
 
 
-def fuse(
-    lexical: Sequence[tuple[int, float]], semantic: Sequence[tuple[int, float]], *, weight: float = LEXICAL_WEIGHT
-) -> list[tuple[int, float]]:
-    """All candidates of both, best first, with a score between 0 and 1; one alone stands for both.
+def fuse(lexical: Scores, semantic: Scores, *, weight: float = LEXICAL_WEIGHT) -> Scores:
+    """A score between 0 and 1 for each candidate, from what words and what meaning say of it; NaN is silence.
 
     Each counts relative to its own best. Whoever knows how near in meaning the candidates are that only words found
     gives that too: nearness falls off so slowly that to take it for 0 would be far from the truth. A candidate whose
-    meaning nobody knows yet is judged by its words.
+    meaning nobody knows yet is judged by its words, and where one of both says nothing at all, the other stands alone.
     """
     by_words, by_meaning = _relative(lexical), _relative(semantic)
-    if not by_words or not by_meaning:
-        return _best_first(by_words or by_meaning)
-    keys = by_words.keys() | by_meaning.keys()
-    return _best_first(
-        {key: weight * (said := by_words.get(key, 0.0)) + (1 - weight) * by_meaning.get(key, said) for key in keys}
-    )
+    if np.isnan(by_words).all():
+        return np.nan_to_num(by_meaning, copy=False)
+    said = np.nan_to_num(by_words, copy=False)
+    return weight * said + (1 - weight) * np.where(np.isnan(by_meaning), said, by_meaning)
 
 
-def rank(query: str, candidates: Sequence[Candidate], limit: int, *, weight: float = LEXICAL_WEIGHT) -> list[Ranked]:
+def best_of(keys: NDArray[np.int64], scores: Scores, count: int) -> NDArray[np.intp]:
+    """The places of the best scores, the best first; of equal ones the lower key's."""
+    if len(scores) > count:
+        lowest = np.partition(scores, -count)[-count]
+        places = np.flatnonzero(scores >= lowest)
+    else:
+        places = np.arange(len(scores))
+    return places[np.lexsort((keys[places], -scores[places]))[:count]]
+
+
+def rank(query: str, candidates: Sequence[Candidate], limit: int) -> list[Ranked]:
     """The best passages, one of each section and none twice."""
     asked = _telling(query)
-    placed = _in_order(_looked_at(asked, candidates, _fused(candidates, weight)))
+    placed = _in_order(_looked_at(asked, candidates))
     placed = _in_order(_spread_over_documents(_one_of_each_section(placed)))
     best = _without_copies(placed, limit)
     if not best:
@@ -114,14 +125,10 @@ def rank(query: str, candidates: Sequence[Candidate], limit: int, *, weight: flo
     return [Ranked(one.candidate.key, relevance * max(one.score, 0.0) / highest) for one in best]
 
 
-def _relative(found: Sequence[tuple[int, float]]) -> dict[int, float]:
+def _relative(found: Scores) -> Scores:
     """The scores as shares of the best one; what is below 0 has nothing to do with the query."""
-    most = max((score for _, score in found), default=0.0)
-    return {key: max(score, 0.0) / most if most > 0 else 1.0 for key, score in found}
-
-
-def _best_first(scores: Mapping[int, float]) -> list[tuple[int, float]]:
-    return sorted(scores.items(), key=lambda item: (-item[1], item[0]))
+    most = np.fmax.reduce(found, initial=0.0)
+    return np.maximum(found, 0.0) / most if most > 0 else np.where(np.isnan(found), np.nan, 1.0)
 
 
 def _in_order(placed: Iterable[_Placed]) -> list[_Placed]:
@@ -134,34 +141,22 @@ def _telling(text: str) -> dict[str, float]:
     return {word: weight for word, weight in asked.items() if not words.is_common(word)} or asked
 
 
-def _looked_at(
-    asked: Mapping[str, float], candidates: Sequence[Candidate], fused: Mapping[int, float]
-) -> Iterator[_Placed]:
+def _looked_at(asked: Mapping[str, float], candidates: Sequence[Candidate]) -> Iterator[_Placed]:
     """Each candidate with all that speaks for it and against it."""
-    best = _best_sections(candidates, fused)
+    best, words_asked = _best_sections(candidates), frozenset(asked)
     for one in candidates:
-        score = fused[one.key] + SUPPORT_WEIGHT * _support(one.section, best[one.document])
-        score += HEADING_WEIGHT * _share(asked, _heading_words(one.title, one.path))
+        score = one.fused + SUPPORT_WEIGHT * _support(one.section, best[one.document])
+        score += HEADING_WEIGHT * _share(asked, _in_headings(words_asked, one))
         score -= LINK_LIST_PENALTY * _is_link_list(one.text)
         yield _Placed(one, score)
 
 
-def _fused(candidates: Sequence[Candidate], weight: float) -> dict[int, float]:
-    known = {one.key: one.fused for one in candidates if one.fused is not None}
-    if len(known) == len(candidates):
-        return known
-    lexical = [(one.key, one.lexical) for one in candidates if one.lexical is not None]
-    semantic = [(one.key, one.semantic) for one in candidates if one.semantic is not None]
-    among_themselves = dict(fuse(lexical, semantic, weight=weight))
-    return {one.key: among_themselves.get(one.key, 0.0) for one in candidates}
-
-
-def _best_sections(candidates: Sequence[Candidate], fused: Mapping[int, float]) -> dict[int, list[tuple[float, str]]]:
+def _best_sections(candidates: Sequence[Candidate]) -> dict[int, list[tuple[float, str]]]:
     """Of each document its best sections, by the best passage of each, and one more than are counted."""
     found: dict[int, dict[str, float]] = {}
     for one in candidates:
         sections = found.setdefault(one.document, {})
-        sections[one.section] = max(fused[one.key], sections.get(one.section, 0.0))
+        sections[one.section] = max(one.fused, sections.get(one.section, 0.0))
     return {
         document: sorted(((score, section) for section, score in sections.items()), reverse=True)[: SUPPORTERS + 1]
         for document, sections in found.items()
@@ -173,15 +168,20 @@ def _support(section: str, best: Sequence[tuple[float, str]]) -> float:
     return sum([score for score, other in best if other != section][:SUPPORTERS]) / SUPPORTERS
 
 
-def _share(asked: Mapping[str, float], found: frozenset[str]) -> float:
-    """How much of what is asked for is among the words that were found."""
+def _share(asked: Mapping[str, float], found: Set[str]) -> float:
+    """How much of what is asked for was found."""
     whole = sum(asked.values())
-    return sum(weight for word, weight in asked.items() if word in found) / whole if whole else 0.0
+    return sum([asked[word] for word in found]) / whole if whole else 0.0
+
+
+def _in_headings(asked: Set[str], candidate: Candidate) -> Set[str]:
+    """The words that are asked for and stand in the headings over a passage."""
+    return frozenset().union(*(asked & _words_of(one) for one in words.context_of(candidate.title, candidate.path)))
 
 
 @lru_cache(maxsize=HEADINGS_KEPT)
-def _heading_words(title: str, path: tuple[str, ...]) -> frozenset[str]:
-    return frozenset(words.index_words("\n".join(words.context_of(title, path))))
+def _words_of(heading: str) -> frozenset[str]:
+    return frozenset(words.index_words(heading))
 
 
 def _is_link_list(text: str) -> bool:
@@ -205,7 +205,8 @@ def _spread_over_documents(placed: Iterable[_Placed]) -> Iterator[_Placed]:
     for one in placed:
         factor = factors.get(one.candidate.document, 1.0)
         factors[one.candidate.document] = factor * NEXT_OF_DOCUMENT
-        yield _Placed(one.candidate, one.score * factor)
+        one.score *= factor
+        yield one
 
 
 def _without_copies(placed: Iterable[_Placed], limit: int) -> list[_Placed]:
@@ -230,15 +231,15 @@ def _is_copy(text: str, other: str) -> bool:
 
 def _relevance(asked: Mapping[str, float], best: Sequence[_Placed]) -> float:
     """How sure it is that there is an answer among the first few, from 0 to 1."""
-    has_meaning = any(one.candidate.semantic is not None for one in best)
+    has_meaning = any(one.candidate.nearness is not None for one in best)
     return max(_relevance_of(asked, one.candidate, has_meaning) for one in best[:2])
 
 
 def _relevance_of(asked: Mapping[str, float], candidate: Candidate, has_meaning: bool) -> float:
-    found = _heading_words(candidate.title, candidate.path).union(words.index_words(words.plain_text(candidate.text)))
-    by_words = _share(asked, found)
+    found = asked.keys() & words.index_words(words.plain_text(candidate.text))
+    by_words = _share(asked, found | _in_headings(frozenset(asked), candidate))
     if not has_meaning:
         return by_words
-    cosine = candidate.semantic or 0.0
+    cosine = candidate.nearness or 0.0
     by_meaning = min(max((cosine - LEAST_COSINE) / (MOST_COSINE - LEAST_COSINE), 0.0), 1.0)
     return (by_words + by_meaning) / 2

@@ -5,9 +5,9 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
-from math import log
+from math import isnan, log
 from typing import Any
 
 import numpy as np
@@ -16,19 +16,32 @@ from numpy.typing import NDArray
 
 from refdesk.engines.embedded import ranking
 from refdesk.engines.embedded.damage import IndexDamaged
+from refdesk.engines.embedded.embedding.local import LocalEmbedder
 from refdesk.engines.embedded.embedding.port import Embedder
 from refdesk.engines.embedded.filters import Condition, compile_filter
-from refdesk.engines.embedded.ranking import Candidate, Ranked
+from refdesk.engines.embedded.ranking import Candidate
 from refdesk.engines.embedded.rows import DOCUMENT_COLUMNS, document_info, named
 from refdesk.engines.embedded.store import TenantStore
-from refdesk.engines.port import Hit, Search
+from refdesk.engines.port import DocumentInfo, Hit, Search
 from refdesk.errors import DependencyError, EngineError
 
-CANDIDATES = 200
-"""By words, and by meaning: what is fused."""
+WORDED = 200
+"""Candidates by words."""
 
-LOOKED_AT = 60
-"""Of the fused candidates: those whose text is read to rank them; with a limit above that, as many as are wanted."""
+NEAR = 100
+"""Candidates by meaning; how near the others are is looked up."""
+
+SURROUNDED = 120
+"""Of the fused candidates: those for which the chunks beside them are looked at as well."""
+
+SURROUNDINGS = 0.4
+"""How much of a chunk's nearness is that of the chunks beside it in its document: an answer seldom stands alone."""
+
+LOOKED_AT = 30
+"""Of those: the ones whose text is read to rank them; with a limit above that, as many as are wanted."""
+
+Keys = NDArray[np.int64]
+Scores = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,9 +50,15 @@ class Asked:
 
     search: Search
     condition: Condition | None
-    vector: NDArray[np.float32] | None
-    model: str
+    vector: NDArray[np.float32] | None = None
+    model: str = ""
     """The one that made the vector; an index of another model's vectors is no use to it."""
+
+    @property
+    def weight(self) -> float:
+        """What words count in it."""
+        given = self.search.semantic_weight
+        return ranking.LEXICAL_WEIGHT if given is None else 1 - given
 
 
 class Searcher:
@@ -54,19 +73,30 @@ class Searcher:
         condition = compile_filter(search.filters) if search.filters else None
         if not wanted:
             return []
-        model = self._embedder.name if self._embedder else ""
-        asked = Asked(search, condition, await self._vector(search), model)
+        embedder = None if search.mode == "fulltext" else self._embedder
+        if embedder is None:
+            return await wanted[0].run(partial(_find_in_all, wanted, Asked(search, condition)))
+        if isinstance(embedder, LocalEmbedder):
+            return await wanted[0].run(partial(_embed_and_find, wanted, Asked(search, condition), embedder))
+        asked = Asked(search, condition, await _vector(embedder, search), embedder.name)
         return await wanted[0].run(partial(_find_in_all, wanted, asked))
 
-    async def _vector(self, search: Search) -> NDArray[np.float32] | None:
-        if self._embedder is None or search.mode == "fulltext":
-            return None
-        try:
-            return await self._embedder.embed_query(search.query)
-        except DependencyError:
-            if search.mode == "semantic":
-                raise
-            return None  # a model that is away leaves the words
+
+async def _vector(embedder: Embedder, search: Search) -> NDArray[np.float32] | None:
+    try:
+        return await embedder.embed_query(search.query)
+    except DependencyError:
+        if search.mode == "semantic":
+            raise
+        return None  # a model that is away leaves the words
+
+
+def _embed_and_find(
+    stores: Sequence[TenantStore], asked: Asked, embedder: LocalEmbedder, database: sqlite3.Connection
+) -> list[Hit]:
+    """All of it in one thread: to change threads takes longer than some parts of a search."""
+    vector = embedder.embed_query_now(asked.search.query)
+    return _find_in_all(stores, replace(asked, vector=vector, model=embedder.name), database)
 
 
 def _is_wanted(store: TenantStore, search: Search) -> bool:
@@ -77,8 +107,28 @@ def _find_in_all(stores: Sequence[TenantStore], asked: Asked, database: sqlite3.
     """Search several stores as if they were one; the connection is the first one's."""
     with ExitStack() as held:
         databases = [database, *(held.enter_context(store.reading()) for store in stores[1:])]
-        pairs = enumerate(zip(stores, databases, strict=True))
-        return _find([_Place(store, open, number, len(stores)) for number, (store, open) in pairs], asked)
+        most = max(store.fulltext.count for store in stores)
+        numbered = enumerate(zip(stores, databases, strict=True))
+        places = [_Place(store, opened, number, len(stores), most) for number, (store, opened) in numbered]
+        return _find(places, asked)
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """Candidates, before they are looked at; NaN where an index says nothing of one."""
+
+    keys: Keys
+    lexical: Scores
+    semantic: Scores
+
+    def only(self, places: NDArray[np.intp]) -> _Found:
+        return _Found(self.keys[places], self.lexical[places], self.semantic[places])
+
+    def best(self, asked: Asked, count: int) -> tuple[_Found, Scores]:
+        """The best of them and what they are worth, the best first."""
+        fused = ranking.fuse(self.lexical, self.semantic, weight=asked.weight)
+        places = ranking.best_of(self.keys, fused, count)
+        return self.only(places), fused[places]
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,124 +139,176 @@ class _Place:
     database: sqlite3.Connection
     number: int
     count: int
+    most: int
+    """The entries of the largest store."""
 
-    def apart(self, key: int) -> int:
-        return key * self.count + self.number
+    def apart(self, keys: Any) -> Any:
+        return keys * self.count + self.number
 
-    def own(self, keys: Sequence[int]) -> list[int]:
-        return [key // self.count for key in keys if key % self.count == self.number]
+    def are_own(self, keys: Keys) -> NDArray[np.bool_]:
+        own: NDArray[np.bool_] = keys % self.count == self.number
+        return own
+
+    def own(self, keys: Keys) -> Keys:
+        return keys[self.are_own(keys)] // self.count
+
+    def found(self, asked: Asked) -> _Found:
+        """What the indexes give, by words and by meaning."""
+        where = self._where(asked)
+        try:
+            worded, lexical = self._by_words(asked, where)
+            near, cosines = self._by_meaning(asked, where)
+            keys = np.unique(np.concatenate([worded, near]))
+            found = _Found(self.apart(keys), _at(keys, worded, lexical), _at(keys, near, cosines))
+            if asked.vector is not None and len(near):
+                unknown = np.isnan(found.semantic)
+                found.semantic[unknown] = self.store.vectors.cosines(asked.vector, keys[unknown])
+        except IndexDamaged as error:
+            raise EngineError(f"the index is damaged ({error}); `refdesk reindex` makes it anew") from error
+        return found
+
+    def _by_words(self, asked: Asked, where: Mapping[str, Any]) -> tuple[Keys, Scores]:
+        """Scores are as they might be in a store of as many entries as the largest has.
+
+        A word is worth the more, the rarer it is, and in a store of one document no word is rare: its scores would
+        lose against those of any larger store.
+        """
+        index = self.store.fulltext
+        index.refresh()
+        if asked.search.mode == "semantic":
+            return _NOTHING
+        keys, scores = index.search(asked.search.query, WORDED, **where)
+        return keys, scores * (log(self.most + 2) / log(index.count + 2))
+
+    def _by_meaning(self, asked: Asked, where: Mapping[str, Any]) -> tuple[Keys, NDArray[np.float32]]:
+        index = self.store.vectors
+        index.refresh()
+        return index.search(asked.vector, NEAR, **where) if asked.vector is not None and self.knows(asked) else _NOTHING
+
+    def knows(self, asked: Asked) -> bool:
+        """Whether what is here was embedded by the model that embedded the query."""
+        return self.store.vectors.model == asked.model
+
+    def _where(self, asked: Asked) -> dict[str, Any]:
+        """The collections and documents that may be found; None stands for all."""
+        collections = documents = None
+        if asked.search.collections:
+            marks = ", ".join("?" * len(asked.search.collections))
+            rows = self.database.execute(f"SELECT key FROM collections WHERE id IN ({marks})", asked.search.collections)
+            collections = [row[0] for row in rows]
+        if asked.condition is not None:
+            documents = self.store.filtered.documents(self.database, asked.condition)
+        return {"collections": collections, "documents": documents}
+
+    def surround(self, found: _Found, vector: NDArray[np.float32]) -> None:
+        """Mix into the nearness of its candidates that of the chunks beside them."""
+        own = np.flatnonzero(self.are_own(found.keys))
+        near, around = found.semantic[own], self.store.vectors.around(vector, found.keys[own] // self.count)
+        found.semantic[own] = np.where(np.isnan(around), near, near + SURROUNDINGS * (around - near))
+
+    def chunks(self, keys: Keys) -> Iterator[_Chunk]:
+        """What the record says of chunks; of one that is gone meanwhile, nothing."""
+        own = self.own(keys).tolist()
+        rows = self.database.execute(
+            "SELECT k.key, k.document, k.section, k.path, k.text, k.ordinal, k.anchors, k.page, d.title, d.version "
+            f"FROM chunks k JOIN documents d ON d.key = k.document WHERE k.key IN ({', '.join('?' * len(own))})",
+            own,
+        )
+        return (_Chunk(self, *row) for row in rows)
+
+    def documents(self, keys: Sequence[int]) -> dict[int, DocumentInfo]:
+        """The documents, as they are told to whoever asked."""
+        rows = self.database.execute(
+            f"SELECT {DOCUMENT_COLUMNS} FROM documents d JOIN collections c ON c.key = d.collection "
+            f"WHERE d.key IN ({', '.join('?' * len(keys))})",
+            keys,
+        )
+        return {row["key"]: document_info(row) for row in named(rows)}
+
+
+_NOTHING: tuple[Any, Any] = np.empty(0, np.int64), np.empty(0)
+
+
+def _at(keys: Keys, some: Keys, scores: NDArray[Any]) -> Scores:
+    """The scores of some of the keys, in the place of each; the others have none."""
+    placed = np.full(len(keys), np.nan)
+    placed[np.searchsorted(keys, some)] = scores
+    return placed
 
 
 @dataclass(frozen=True, slots=True)
-class _Scores:
-    """What is known of the candidates before they are looked at, by their keys."""
+class _Chunk:
+    """A chunk's row."""
 
-    lexical: Mapping[int, float]
-    semantic: Mapping[int, float]
-    fused: Mapping[int, float]
+    place: _Place
+    own_key: int
+    document: int
+    section: str
+    path: str
+    text: str
+    ordinal: int
+    anchors: str
+    page: int | None
+    title: str
+    version: str
+
+    @property
+    def key(self) -> int:
+        return self.own_key * self.place.count + self.place.number
+
+    def candidate(self, fused: float, nearness: float) -> Candidate:
+        return Candidate(
+            self.key,
+            fused,
+            None if isnan(nearness) else nearness,
+            self.document * self.place.count + self.place.number,
+            self.section,
+            tuple(orjson.loads(self.path)),
+            self.title,
+            self.text,
+            self.version,
+        )
+
+    def hit(self, document: DocumentInfo, score: float) -> Hit:
+        anchors = tuple(orjson.loads(self.anchors))
+        return Hit(
+            document=document,
+            chunk_id=f"{document.id}#c{self.ordinal}",
+            section=self.section,
+            path=tuple(orjson.loads(self.path)),
+            page=self.page,
+            text=self.text,
+            score=round(score, 4),
+            anchor=anchors[-1] if anchors else "",
+            anchors=tuple(anchor for anchor in anchors if anchor),
+        )
 
 
 def _find(places: Sequence[_Place], asked: Asked) -> list[Hit]:
     search = asked.search
-    lexical: list[tuple[int, float]] = []
-    semantic: list[tuple[int, float]] = []
-    most = max(place.store.fulltext.count for place in places)
-    for place in places:
-        by_words, by_meaning = _candidates(place, asked)
-        lexical += _as_among(most, place, by_words)
-        semantic += [(place.apart(key), score) for key, score in by_meaning]
-    fused = dict(ranking.fuse(lexical, semantic, **_weight(search))[: max(LOOKED_AT, 2 * search.limit)])
-    scores = _Scores(dict(lexical), dict(semantic), fused)
-    candidates = [candidate for place in places for candidate in _looked_at(place, scores)]
-    ranked = ranking.rank(search.query, candidates, search.limit, **_weight(search))
-    hits = {key: hit for place in places for key, hit in _hits(place, ranked)}
-    return [hits[found.key] for found in ranked if found.key in hits]
+    parts = [place.found(asked) for place in places]
+    found = _Found(*(np.concatenate([getattr(part, name) for part in parts]) for name in _Found.__slots__))
+    if asked.vector is not None:
+        found, _ = found.best(asked, max(SURROUNDED, 4 * search.limit))
+        for place in places:
+            if place.knows(asked):
+                place.surround(found, asked.vector)
+    found, fused = found.best(asked, max(LOOKED_AT, 2 * search.limit))
+    chunks = {chunk.key: chunk for place in places for chunk in place.chunks(found.keys)}
+    scored = zip(found.keys.tolist(), fused.tolist(), found.semantic.tolist(), strict=True)
+    candidates = [chunks[key].candidate(score, near) for key, score, near in scored if key in chunks]
+    ranked = {one.key: one.score for one in ranking.rank(search.query, candidates, search.limit)}
+    return list(_hits([chunks[key] for key in ranked], ranked))
 
 
-def _as_among(most: int, place: _Place, found: Sequence[tuple[int, float]]) -> list[tuple[int, float]]:
-    """Scores as they might be in a store of as many entries as the largest has.
-
-    A word is worth the more, the rarer it is, and in a store of one document no word is rare: its scores would lose
-    against those of any larger store.
-    """
-    factor = log(most + 2) / log(place.store.fulltext.count + 2)
-    return [(place.apart(key), score * factor) for key, score in found]
-
-
-def _weight(search: Search) -> dict[str, float]:
-    return {} if search.semantic_weight is None else {"weight": 1 - search.semantic_weight}
-
-
-def _candidates(place: _Place, asked: Asked) -> tuple[list[tuple[int, float]], list[tuple[int, float]]]:
-    """What a store's indexes give, by words and by meaning."""
-    store, search = place.store, asked.search
-    where = _where(place, asked)
-    try:
-        store.fulltext.refresh()
-        lexical = [] if search.mode == "semantic" else store.fulltext.search(search.query, CANDIDATES, **where)
-        store.vectors.refresh()
-        if asked.vector is None or store.vectors.model != asked.model:
-            return lexical, []
-        found = store.vectors.search(asked.vector, CANDIDATES, **where)
-        keys = dict.fromkeys(key for key, _ in (*found, *lexical))
-        return lexical, list(store.vectors.nearness(asked.vector, list(keys)).items())
-    except IndexDamaged as error:
-        raise EngineError(f"the index is damaged ({error}); `refdesk reindex` makes it anew") from error
-
-
-def _where(place: _Place, asked: Asked) -> dict[str, Any]:
-    """The collections and documents that may be found; None stands for all."""
-    collections = documents = None
-    if asked.search.collections:
-        marks = ", ".join("?" * len(asked.search.collections))
-        rows = place.database.execute(f"SELECT key FROM collections WHERE id IN ({marks})", asked.search.collections)
-        collections = [row[0] for row in rows]
-    if asked.condition is not None:
-        documents = place.store.filtered.documents(place.database, asked.condition)
-    return {"collections": collections, "documents": documents}
-
-
-def _looked_at(place: _Place, scores: _Scores) -> Iterator[Candidate]:
-    """A store's candidates with their texts; one that is gone meanwhile is none."""
-    keys = place.own(list(scores.fused))
-    rows = place.database.execute(
-        "SELECT k.key, k.document, k.section, k.path, d.title, k.text, d.version "
-        f"FROM chunks k JOIN documents d ON d.key = k.document WHERE k.key IN ({', '.join('?' * len(keys))})",
-        keys,
-    )
-    for own, document, section, path, title, text, version in rows:
-        key = place.apart(own)
-        lexical, semantic = scores.lexical.get(key), scores.semantic.get(key)
-        headings = tuple(orjson.loads(path))
-        yield Candidate(
-            key, lexical, semantic, place.apart(document), section, headings, title, text, version, scores.fused[key]
-        )
-
-
-def _hits(place: _Place, ranked: Sequence[Ranked]) -> Iterator[tuple[int, Hit]]:
-    found = {one.key: one.score for one in ranked}
-    keys = place.own(list(found))
-    rows = place.database.execute(
-        f"SELECT {DOCUMENT_COLUMNS}, k.key AS chunk, k.ordinal, k.section, k.path, k.anchors, k.page, k.text "
-        "FROM chunks k JOIN documents d ON d.key = k.document JOIN collections c ON c.key = d.collection "
-        f"WHERE k.key IN ({', '.join('?' * len(keys))})",
-        keys,
-    )
-    for row in named(rows):
-        key = place.apart(row["chunk"])
-        yield key, _hit(row, found[key])
-
-
-def _hit(row: Mapping[str, Any], score: float) -> Hit:
-    anchors = tuple(orjson.loads(row["anchors"]))
-    return Hit(
-        document=document_info(row),
-        chunk_id=f"{row['id']}#c{row['ordinal']}",
-        section=row["section"],
-        path=tuple(orjson.loads(row["path"])),
-        page=row["page"],
-        text=row["text"],
-        score=round(score, 4),
-        anchor=anchors[-1] if anchors else "",
-        anchors=tuple(anchor for anchor in anchors if anchor),
-    )
+def _hits(chunks: Sequence[_Chunk], scores: Mapping[int, float]) -> Iterator[Hit]:
+    """The chunks with their documents; one whose document is gone meanwhile is none."""
+    places = {chunk.place.number: chunk.place for chunk in chunks}
+    documents = {
+        number: place.documents([chunk.document for chunk in chunks if chunk.place is place])
+        for number, place in places.items()
+    }
+    for chunk in chunks:
+        document = documents[chunk.place.number].get(chunk.document)
+        if document is not None:
+            yield chunk.hit(document, scores[chunk.key])

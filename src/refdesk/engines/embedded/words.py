@@ -40,7 +40,7 @@ COMMON_WORDS = frozenset(
 """Words that say nothing about what a text is about; in a heading they still tell one from another."""
 
 _LINK = re.compile(
-    r"!?\[((?:[^\[\]]|\[[^\[\]]*\])*)\]"  # its text, in which brackets may stand
+    r"!?\[((?:[^\[\]]++|\[[^\[\]]*+\])*+)\]"  # its text, in which brackets may stand
     r"\((?:<[^>\n]*>|[^()\s]*(?:\([^()\s]*\)[^()\s]*)*)(?:\s+\"[^\"\n]*\")?\)"
 )
 _RULE = re.compile(r"^[ \t]*(?:```\S*|~~~\S*|\|(?:\s*:?-+:?\s*\|)+|[-*_]{3,})[ \t]*$", re.MULTILINE)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import mmap
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -119,24 +119,29 @@ class Vectors:
         *,
         collections: Sequence[int] | None = None,
         documents: Sequence[int] | None = None,
-    ) -> list[tuple[int, float]]:
-        """The keys of the chunks nearest to the query with their cosines, the nearest first."""
+    ) -> tuple[Numbers, Float32s]:
+        """The keys of the chunks nearest to the query, and their cosines, the nearest first."""
         state = self._state
-        if not state.views:
-            return []
-        if query.shape != (state.manifest.dimensions,):
+        if state.views and query.shape != (state.manifest.dimensions,):
             raise ValueError(f"the index has {state.manifest.dimensions} dimensions, the query {query.shape}")
         among = [None if keys is None else np.sort(np.asarray(keys, np.int64)) for keys in (collections, documents)]
         return nearest([view.select(*among) for view in state.views], query.astype(np.float32, copy=False), limit)
 
-    def nearness(self, query: Float32s, keys: Sequence[int]) -> dict[int, float]:
-        """How near to the query these chunks are, as far as they are here: a little of it by those beside them."""
-        wanted = np.asarray(keys, np.int64)
-        found: dict[int, float] = {}
+    def cosines(self, query: Float32s, keys: Numbers) -> Float32s:
+        """How near to the query these chunks are; not a number where a chunk is not here."""
+        return self._of_each(keys, lambda segment, rows: segment.cosines(rows, query))
+
+    def around(self, query: Float32s, keys: Numbers) -> Float32s:
+        """How near to the query the chunks beside these are; not a number where there are none, or the chunk is not."""
+        return self._of_each(keys, lambda segment, rows: segment.around(rows, query))
+
+    def _of_each(self, keys: Numbers, value: Callable[[Segment, Numbers], Float32s]) -> Float32s:
+        values = np.full(len(keys), np.nan, np.float32)
         for view in self._state.views:
-            own, near = view.segment.nearness(query, wanted)
-            found |= zip(own.tolist(), near.tolist(), strict=True)
-        return found
+            rows, are_here = view.segment.rows(keys)
+            if len(rows):
+                values[are_here] = value(view.segment, rows)
+        return values
 
     def _identity(self) -> tuple[int, int] | None:
         try:

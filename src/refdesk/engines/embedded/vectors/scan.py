@@ -1,7 +1,7 @@
 """Finding the nearest rows by three sieves, each finer than the one before and over fewer rows.
 
-The first counts the differing signs in a part of every row's code, the second in the whole code, the third computes
-the cosine from the 8-bit vectors.
+Of a large segment only the clusters nearest to the query are looked at. The first sieve counts the differing signs in a
+part of each row's code, the second in the whole code, the third computes the cosine from the 8-bit vectors.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from refdesk.engines.embedded.vectors.arrays import Bytes, Flags, Float32s, Numbers, Words, blocks
-from refdesk.engines.embedded.vectors.codes import cosines, encoded
+from refdesk.engines.embedded.vectors.codes import encoded
 from refdesk.engines.embedded.vectors.segment import Segment
 
 Counts = NDArray[np.unsignedinteger]
@@ -35,6 +35,15 @@ FINE_SPARE = 5
 
 COARSE_SPARE = 6
 """How many rows the first sieve lets through for each that the second one does, when these are many."""
+
+LEAST_SCANNED = 32_768
+"""Rows of a segment that are looked at however far their clusters are; with fewer, clusters save nothing."""
+
+SCANNED_SHARE = 0.25
+"""Of a larger segment: the share of its rows that is looked at, in the nearest clusters."""
+
+WIDE_SHARE = 0.5
+"""A filter that lets so much of a segment through is no reason to look at all of it."""
 
 EXACT_ROWS = 1024
 """So few rows are scored without a sieve."""
@@ -76,18 +85,25 @@ class _Found:
     segment: Segment
     code: Words
     """The query's, with the mean of this segment taken off."""
-    rows: Numbers
+    numbers: Numbers | None
+    """Of the rows; None when they are all of the segment's."""
     counts: Counts
     """In how many signs, of those looked at so far, each row differs from the query."""
+
+    @property
+    def rows(self) -> Numbers:
+        """The numbers of the rows."""
+        return np.arange(self.segment.count) if self.numbers is None else self.numbers
 
     def within(self, reach: int, most: int) -> _Found:
         """Those whose count is in reach, the nearest when they are too many."""
         kept = _within(self.counts, reach, most)
-        return _Found(self.segment, self.code, self.rows[kept], self.counts[kept])
+        rows = kept if self.numbers is None else self.numbers[kept]
+        return _Found(self.segment, self.code, rows, self.counts[kept])
 
 
-def nearest(selections: Sequence[Selection], query: Float32s, limit: int) -> list[tuple[int, float]]:
-    """The keys of the rows nearest to the query with their cosines, the nearest first."""
+def nearest(selections: Sequence[Selection], query: Float32s, limit: int) -> tuple[Numbers, Float32s]:
+    """The keys of the rows nearest to the query, and their cosines, the nearest first."""
     selections = [selection for selection in selections if selection.count]
     if sum(selection.count for selection in selections) <= EXACT_ROWS:
         return _best([(selection.segment, selection.rows) for selection in selections], query, limit)
@@ -97,20 +113,31 @@ def nearest(selections: Sequence[Selection], query: Float32s, limit: int) -> lis
 
 
 def _coarse(selections: Sequence[Selection], query: Float32s, wanted: int) -> list[_Found]:
-    ends = np.cumsum([selection.segment.count for selection in selections])
-    counts = np.full(ends[-1], BARRED, np.uint8)
-    parts = np.split(counts, ends[:-1])
-    codes = [encoded(query[None, :], selection.segment.mean)[0] for selection in selections]
     scratch = np.empty(BLOCK_ROWS, np.uint64), np.empty(BLOCK_ROWS, np.uint8)
-    for selection, code, part in zip(selections, codes, parts, strict=True):
-        _count(selection, code[:COARSE_WORDS], part, scratch)
+    found = [_scanned(selection, query, scratch) for selection in selections]
+    counts = np.concatenate([part.counts for part in found])
     step = min(max(1, len(counts) // SAMPLE_ROWS), LONGEST_STEP)
     reach = min(_reach(counts[::step], wanted / step), BARRED - 1)
-    kept = [_within(part, reach, MOST * wanted) for part in parts]
-    return [
-        _Found(selection.segment, code, rows, part[rows])
-        for selection, code, part, rows in zip(selections, codes, parts, kept, strict=True)
-    ]
+    return [part.within(reach, MOST * wanted) for part in found]
+
+
+def _scanned(selection: Selection, query: Float32s, scratch: tuple[Words, Bytes]) -> _Found:
+    """All rows that are looked at; in how many signs the beginning of each one's code differs from the query's."""
+    segment = selection.segment
+    code = encoded(query[None, :], segment.mean)[0]
+    looked_at = max(LEAST_SCANNED, int(segment.count * SCANNED_SHARE))
+    if looked_at >= segment.count or selection.count < WIDE_SHARE * segment.count:
+        counts = np.full(segment.count, BARRED, np.uint8)
+        _count(selection, code[:COARSE_WORDS], counts, scratch)
+        return _Found(segment, code, None, counts)
+    rows = segment.clusters.near(query, looked_at)
+    counts = np.empty(len(rows), np.uint8)
+    for block in blocks(len(rows), BLOCK_ROWS):
+        codes = [words.take(rows[block]) for words in segment.codes[:COARSE_WORDS]]
+        _count_block(codes, code[:COARSE_WORDS], counts[block], scratch)
+    if selection.barred is not None:
+        np.bitwise_or(counts, selection.barred.take(rows), out=counts)
+    return _Found(segment, code, rows, counts)
 
 
 def _count(selection: Selection, code: Words, counts: Bytes, scratch: tuple[Words, Bytes]) -> None:
@@ -123,7 +150,7 @@ def _count(selection: Selection, code: Words, counts: Bytes, scratch: tuple[Word
         np.bitwise_or(counts, barred, out=counts)
 
 
-def _count_block(codes: Words, code: Words, counts: Bytes, scratch: tuple[Words, Bytes]) -> None:
+def _count_block(codes: Sequence[Words] | Words, code: Words, counts: Bytes, scratch: tuple[Words, Bytes]) -> None:
     words, more = (array[: len(counts)] for array in scratch)
     np.bitwise_count(np.bitwise_xor(codes[0], code[0], out=words), out=counts)
     for number in range(1, len(code)):
@@ -157,11 +184,12 @@ def _within(counts: Counts, reach: int, most: int) -> Numbers:
     return places
 
 
-def _best(found: Sequence[tuple[Segment, Numbers]], query: Float32s, limit: int) -> list[tuple[int, float]]:
-    tables = [(segment.table, rows) for segment, rows in found if len(rows)]
-    if not tables:
-        return []
-    keys = np.concatenate([table.keys[rows] for table, rows in tables])
-    near = np.concatenate([cosines(table.vectors[rows], table.scales[rows], query) for table, rows in tables])
+def _best(found: Sequence[tuple[Segment, Numbers]], query: Float32s, limit: int) -> tuple[Numbers, Float32s]:
+    keys = [np.empty(0, np.int64), *(segment.table.keys[rows] for segment, rows in found)]
+    near = [np.empty(0, np.float32), *(segment.cosines(rows, query) for segment, rows in found)]
+    return _first(np.concatenate(keys), np.concatenate(near), limit)
+
+
+def _first(keys: Numbers, near: Float32s, limit: int) -> tuple[Numbers, Float32s]:
     order = np.lexsort((keys, -near))[:limit]
-    return list(zip(keys[order].tolist(), near[order].tolist(), strict=True))
+    return keys[order], near[order]

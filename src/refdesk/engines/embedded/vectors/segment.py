@@ -1,6 +1,7 @@
 """A segment: one file of rows that never changes, read through a memory map.
 
-    header · mean · documents, collections, starts of the runs · keys · scales · codes, word by word · 8-bit vectors
+    header · mean · documents, collections, starts of the runs · keys · scales
+    centres, ends and rows of the clusters · codes, word by word · 8-bit vectors
 
 Everything but the codes and the vectors is under a checksum that is verified on opening: a wrong bit in a vector
 costs a little accuracy, a wrong number of a row would send a search astray.
@@ -13,20 +14,21 @@ import mmap
 import os
 import struct
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
 
 from refdesk.engines.embedded.damage import IndexDamaged
 from refdesk.engines.embedded.vectors.arrays import Flags, Float32s, Numbers, Table, Words, blocks
+from refdesk.engines.embedded.vectors.clusters import Clusters, cluster_count, found_centres, nearest_centres
 from refdesk.engines.embedded.vectors.codes import cosines, encoded, restored, words_per_code
 
-MAGIC = b"RDVEC001"
+MAGIC = b"RDVEC002"
 _HEADER = struct.Struct("<8sQQII")
 
 ALIGNMENT = 64
@@ -34,9 +36,6 @@ ALIGNMENT = 64
 
 ROWS_AT_A_TIME = 8192
 """How many rows are in memory while a segment is written: about 16 MB of the usual 384 dimensions."""
-
-SURROUNDINGS = 0.4
-"""How much of a chunk's nearness is that of the chunks beside it in its document: an answer seldom stands alone."""
 
 ENOUGH_FOR_A_MEAN = 1024
 """Rows; the mean of fewer says more about these few than about the documents to come."""
@@ -61,6 +60,11 @@ class Layout:
         return sections
 
     @property
+    def clusters(self) -> int:
+        """How many clusters the rows are in."""
+        return cluster_count(self.rows)
+
+    @property
     def size(self) -> int:
         """The size of the file in bytes; the vectors are its end."""
         return self.sections["vectors"][0] + self.rows * self.dimensions
@@ -73,6 +77,9 @@ class Layout:
             ("starts", "<i8", (self.runs + 1,)),
             ("keys", "<i8", (self.rows,)),
             ("scales", "<f4", (self.rows,)),
+            ("centres", "<f4", (self.clusters, self.dimensions)),
+            ("ends", "<i8", (self.clusters,)),
+            ("clustered", "<i8", (self.rows,)),
             ("codes", "<u8", (words_per_code(self.dimensions), self.rows)),
             ("vectors", "|i1", (self.rows, self.dimensions)),
         ]
@@ -93,43 +100,56 @@ class Segment:
         }
         self.mean: Float32s = parts.pop("mean")
         self.codes: Words = parts.pop("codes")
+        self.clusters = Clusters(parts.pop("centres"), parts.pop("ends"), parts.pop("clustered"))
         self.table = Table(**parts)
-        if checksum != _checksum(self.mean, self.table):
+        if checksum != _checksum(self._columns):
             raise IndexDamaged(f"{path} is not what was written")
+
+    @property
+    def _columns(self) -> list[NDArray[Any]]:
+        table, clusters = self.table, self.clusters
+        columns: list[NDArray[Any]] = [self.mean, table.documents, table.collections, table.starts, table.keys]
+        return [*columns, table.scales, clusters.centres, clusters.ends, clusters.rows]
 
     @property
     def count(self) -> int:
         """The number of rows, the removed ones with them."""
         return len(self.table.keys)
 
-    def nearness(self, query: Float32s, wanted: Numbers) -> tuple[Numbers, Float32s]:
-        """Which of the wanted keys have a row here, and how near to the query each of those is, in its surroundings."""
-        keys = self.table.keys
-        places = np.searchsorted(keys, wanted, sorter=self._by_key)
-        rows = self._by_key[np.minimum(places, len(keys) - 1)]
-        rows = rows[keys[rows] == wanted]
-        runs = self._runs(rows)
-        near = self._cosines(rows, query)
-        around, count = np.zeros_like(near), np.zeros_like(near)
-        for step in (-1, 1):
-            beside = np.clip(rows + step, 0, len(keys) - 1)
-            is_there = (beside != rows) & (self._runs(beside) == runs)
-            around[is_there] += self._cosines(beside[is_there], query)
-            count += is_there
-        mean = np.divide(around, count, out=near.copy(), where=count > 0)
-        return keys[rows], near + np.float32(SURROUNDINGS) * (mean - near)
+    def rows(self, wanted: Numbers) -> tuple[Numbers, Flags]:
+        """The rows of those keys that are here, and which of the keys these are."""
+        places = np.minimum(np.searchsorted(self._sorted_keys, wanted), self.count - 1)
+        is_here: Flags = self._sorted_keys[places] == wanted
+        return self._by_key[places[is_here]], is_here
 
-    def _runs(self, rows: Numbers) -> Numbers:
-        """The documents that rows belong to, by their number in the table."""
-        return np.searchsorted(self.table.starts, rows, side="right")
+    def cosines(self, rows: Numbers, query: Float32s) -> Float32s:
+        """How near to the query each of these rows is."""
+        return cosines(self.table.vectors.take(rows, axis=0), self.table.scales.take(rows), query)
 
-    def _cosines(self, rows: Numbers, query: Float32s) -> Float32s:
-        return cosines(self.table.vectors[rows], self.table.scales[rows], query)
+    def around(self, rows: Numbers, query: Float32s) -> Float32s:
+        """How near to the query the rows on both sides of each row are, on average; not a number where it is alone.
+
+        Only those of its own document count.
+        """
+        runs = np.searchsorted(self.table.starts, rows, side="right")
+        before = np.flatnonzero(rows > self.table.starts[runs - 1])
+        after = np.flatnonzero(rows + 1 < self.table.starts[runs])
+        near = self.cosines(np.concatenate([rows[before] - 1, rows[after] + 1]), query)
+        total, count = np.zeros(len(rows), np.float32), np.zeros(len(rows), np.float32)
+        for places, values in ((before, near[: len(before)]), (after, near[len(before) :])):
+            total[places] += values
+            count[places] += 1
+        return np.divide(total, count, out=np.full(len(rows), np.nan, np.float32), where=count > 0)
 
     @cached_property
     def _by_key(self) -> Numbers:
         """The rows in the order of their keys; made when it is first asked for, as eight bytes a row in memory."""
         return np.argsort(self.table.keys)
+
+    @cached_property
+    def _sorted_keys(self) -> Numbers:
+        """Another eight bytes: to look a key up in the file would be to look all over it."""
+        return self.table.keys[self._by_key]
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,9 +171,10 @@ def write_segment(path: Path, parts: Sequence[Part], mean: Float32s) -> None:
     layout = Layout(len(order.keys), len(order.documents), len(mean))
     if layout.rows >= ENOUGH_FOR_A_MEAN:
         mean = order.mean(len(mean))
+    centres = order.centres(layout.clusters)
     with path.open("wb") as file:
-        _write_table(file, layout, order, mean)
-        _write_vectors(file, layout, order, mean)
+        clusters = Clusters.of(centres, _write_vectors(file, layout, order, mean, centres))
+        _write_table(file, layout, order, mean, clusters)
         file.flush()
         os.fsync(file.fileno())
 
@@ -193,6 +214,12 @@ class _Order:
             total += restored(self.vectors(block), self.scales[block]).sum(axis=0)
         return (total / len(self.keys)).astype(np.float32)
 
+    def centres(self, count: int) -> Float32s:
+        """What the vectors cluster around, as rows from all over tell."""
+        step = -(-len(self.keys) // ROWS_AT_A_TIME)
+        sample = slice(None, None, max(step, 1))
+        return found_centres(restored(self.vectors(sample), self.scales[sample]), count)
+
 
 def _per_row(part: Part, values: Numbers) -> Numbers:
     return np.repeat(values[part.alive], part.table.lengths[part.alive])
@@ -202,36 +229,39 @@ def _differs_from_previous(values: Numbers) -> Flags:
     return np.append(True, values[1:] != values[:-1])
 
 
-def _write_table(file: BinaryIO, layout: Layout, order: _Order, mean: Float32s) -> None:
+def _write_table(file: BinaryIO, layout: Layout, order: _Order, mean: Float32s, clusters: Clusters) -> None:
     names = ("documents", "collections", "starts", "keys", "scales")
-    columns = {"mean": mean, **{name: getattr(order, name) for name in names}}
-    checksum = 0
+    columns: dict[str, NDArray[Any]] = {"mean": mean, **{name: getattr(order, name) for name in names}}
+    columns |= {"centres": clusters.centres, "ends": clusters.ends, "clustered": clusters.rows}
     for name, values in columns.items():
-        data = values.tobytes()
-        checksum = zlib.crc32(data, checksum)
         file.seek(layout.sections[name][0])
-        file.write(data)
+        file.write(values.tobytes())
     file.seek(0)
-    file.write(_HEADER.pack(MAGIC, layout.rows, layout.runs, layout.dimensions, checksum))
+    file.write(_HEADER.pack(MAGIC, layout.rows, layout.runs, layout.dimensions, _checksum(columns.values())))
 
 
-def _checksum(mean: Float32s, table: Table) -> int:
+def _checksum(columns: Iterable[NDArray[Any]]) -> int:
     checksum = 0
-    for values in (mean, table.documents, table.collections, table.starts, table.keys, table.scales):
-        checksum = zlib.crc32(values.data, checksum)
+    for values in columns:
+        checksum = zlib.crc32(np.ascontiguousarray(values).data, checksum)
     return checksum
 
 
-def _write_vectors(file: BinaryIO, layout: Layout, order: _Order, mean: Float32s) -> None:
+def _write_vectors(file: BinaryIO, layout: Layout, order: _Order, mean: Float32s, centres: Float32s) -> Numbers:
+    """Write the vectors and their codes; answers the cluster of each row."""
     sections = layout.sections
     codes_at, vectors_at = sections["codes"][0], sections["vectors"][0]
+    clusters = np.zeros(layout.rows, np.int64)
     for block in blocks(layout.rows, ROWS_AT_A_TIME):
         vectors = order.vectors(block)
-        for number, words in enumerate(encoded(restored(vectors, order.scales[block]), mean).T):
+        exact = restored(vectors, order.scales[block])
+        clusters[block] = nearest_centres(exact, centres)
+        for number, words in enumerate(encoded(exact, mean).T):
             file.seek(codes_at + (number * layout.rows + block.start) * words.itemsize)
             file.write(words.tobytes())
         file.seek(vectors_at + block.start * layout.dimensions)
         file.write(vectors.tobytes())
+    return clusters
 
 
 def _mapped(path: Path) -> mmap.mmap:
