@@ -27,7 +27,7 @@ FREE_FORM = {
 UNKNOWN_AT_THE_TOP = (
     "unknown key; the keys here are answers, auth, cache, circuit_breaker, convert, data_dir, downstream, embedding, "
     "logging, monitoring, "
-    "project, projects, r2r, reader, server, toolsets"
+    "project, projects, r2r, rate_limits, reader, server, toolsets"
 )
 
 
@@ -315,7 +315,7 @@ def test_all_problems_are_reported_at_once(tmp_path: Path) -> None:
         (
             "auth.keys",
             [{1: "x"}],
-            "auth.keys[0][1]: unknown key; the keys here are key, key_sha256, user, tenant, roles, name",
+            "auth.keys[0][1]: unknown key; the keys here are key, key_sha256, user, tenant, roles, toolsets, name",
         ),
         ("auth.keys", [{}], "auth.keys[0]: ******** is not an entry with exactly one of key and key_sha256"),
         ("auth.keys", [{"key_sha256": "abc"}], "auth.keys[0].key_sha256: ******** is not 64 hexadecimal digits"),
