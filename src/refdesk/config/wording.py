@@ -24,6 +24,7 @@ EXPECTED = {
     "finite": "a finite number",
     "float": "a number",
     "int": "a whole number",
+    "dict": "a mapping",
     "mapping": "a mapping",
     "model": "a mapping",
     "path": "a path",
