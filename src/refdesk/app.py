@@ -6,29 +6,37 @@ Only this module sees the whole configuration and every part.
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, closing
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from refdesk.answers import open_answers
+from refdesk.cache import Cache, open_cache, shared_secret
 from refdesk.calls import LOCAL, Answer, Call, Caller, Handler, Policy
 from refdesk.config import Config, load, require_support
 from refdesk.documents.conversions import Conversions, open_conversions
 from refdesk.engines.embedded.embedding import embed_at_once, open_embedder
 from refdesk.engines.embedded.embedding.port import Embedder
-from refdesk.engines.embedded.engine import EmbeddedEngine, open_embedded
-from refdesk.engines.port import Engine
-from refdesk.errors import EngineError
+from refdesk.engines.embedded.engine import open_embedded
+from refdesk.engines.port import LACKS_SHARED, Engine
+from refdesk.errors import DependencyError
 from refdesk.manual import bring_in_manual, manual_index_folder
-from refdesk.policy.authenticate import Authenticate, callers_by_key
+from refdesk.policy.authenticate import Authenticate, open_authentication
 from refdesk.policy.chain import chain
 from refdesk.policy.deadline import Deadline
-from refdesk.policy.observe import Observe
-from refdesk.telemetry import Log, Metrics
+from refdesk.policy.observe import Observe, Record
+from refdesk.policy.permissions import Permissions
+from refdesk.policy.rate_limit import RateLimit, is_limited
+from refdesk.resilience.breaker import State
+from refdesk.resilience.dependency import Dependency
+from refdesk.resilience.limits import MAX_BUCKETS, MAX_BUCKETS_OF_ONE, Limits, MemoryLimits
+from refdesk.resilience.redis import RedisLink, open_redis
+from refdesk.resilience.redis_limits import RedisLimits
+from refdesk.telemetry import LEVELS, Log, Metrics, Spans, open_reports, open_spans, secrets_of
 from refdesk.tools.announcements import Announcements
-from refdesk.tools.answer_cache import AnswerCache
 from refdesk.tools.budget import Blocklist
 from refdesk.tools.catalogue import Catalogue
 from refdesk.tools.conversion import Conversion
@@ -45,6 +53,9 @@ from refdesk.tools.shelves import Shelves
 from refdesk.tools.sources import OpenFolders, Sources, default_roots
 from refdesk.tools.windows import LocalWindows, open_windows
 
+RESOURCE_TOOLSETS = {"techdoc": "docs", "r2r": "r2r", "document": "convert"}
+"""Whose resources are under which URI scheme."""
+
 
 @asynccontextmanager
 async def open_desk(
@@ -54,42 +65,140 @@ async def open_desk(
     if not isinstance(config, Config):
         config = load(Path(config) if config is not None else None, os.environ)
     require_support(config)
-    metrics = Metrics()
-    registry = Registry()
-    authenticate = Authenticate(callers_by_key(config.auth.keys), required=config.auth.required)
     async with AsyncExitStack() as stack:
         # A program that uses the library is not to find a log line a call on its terminal.
         log = log or stack.enter_context(closing(Log("warning", config.logging.format, config.logging.file)))
-        catalogue = Catalogue(registry, config.toolsets, config.server.page_size)
-        conversions = await stack.enter_async_context(open_conversions(config.convert, config.data_path, metrics))
-        embedder = await stack.enter_async_context(open_embedder(config.embedding))
-        engine = await stack.enter_async_context(_open_engine(config, embedder, conversions, log, metrics))
+        log.keep_secret(secrets_of(config))
+        log.report_to(await stack.enter_async_context(open_reports(config.monitoring.sentry)))
+        spans = await stack.enter_async_context(open_spans(config.monitoring.opentelemetry))
+        audience = config.token_audience
+        authenticate = await stack.enter_async_context(open_authentication(config.auth, config.data_path, audience))
+        parts = await _open_parts(config, log, stack)
+        await _offer_tools(parts, stack)
+        yield Desk(parts, chain(_policies(parts, authenticate, spans), parts.catalogue), authenticate)
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What the tools, and the policies around them, are made with."""
+
+    config: Config
+    log: Log
+    metrics: Metrics
+    registry: Registry
+    catalogue: Catalogue
+    permissions: Permissions
+    conversions: Conversions
+    embedder: Embedder | None
+    engine: Engine
+    redis: RedisLink | None
+    cache: Cache
+    dependencies: list[Dependency]
+    """What is behind this server, to be watched and told of."""
+
+    def limits(self, max_of_one: int = MAX_BUCKETS_OF_ONE) -> Limits:
+        """Where calls are counted."""
+        local = MemoryLimits(max_of_one=max_of_one)
+        is_shared = self.config.rate_limits.type == "redis"
+        return RedisLimits(self.redis, local) if is_shared and self.redis else local
+
+    def depend_on(self, *others: object) -> None:
+        """Watch the dependencies that other parts have, if they have any."""
+        for other in others:
+            single = getattr(other, "dependency", None)
+            for dependency in getattr(other, "dependencies", (single,) if single else ()):
+                dependency.watch(self.metrics)
+                dependency.watch(_BreakerLog(self.log))
+                self.dependencies.append(dependency)
+
+
+async def _open_parts(config: Config, log: Log, stack: AsyncExitStack) -> Parts:
+    opened = stack.enter_async_context
+    metrics, registry = Metrics(), Registry()
+    catalogue = Catalogue(registry, config.toolsets, config.server.page_size)
+    permissions = Permissions(config.toolsets, registry.tools, RESOURCE_TOOLSETS, config.auth.oauth.scope_roles)
+    conversions = await opened(open_conversions(config.convert, config.data_path, metrics))
+    embedder = await opened(open_embedder(config.embedding))
+    engine = await opened(_open_engine(config, embedder, conversions, log, metrics))
+    if LACKS_SHARED not in engine.lacks:
         await bring_in_manual(engine)
-        shelves = Shelves(conversions, engine)
-        local = LocalWindows(shelves, engine)
-        windows = await stack.enter_async_context(open_windows(config.reader, local))
-        cache = AnswerCache(config.cache)
-        Documentation(engine, cache, config.cache.ttl.search).register(registry)
-        blocklist = Blocklist(config.reader.blocklist_keywords, config.reader.blocklist_action)
-        Reader(shelves, windows, local, config.reader, blocklist, catalogue.tools).register(registry)
-        sources = Sources(conversions, config.convert, _open_folders(config))
-        Conversion(conversions, sources, blocklist).register(registry)
-        answers = await stack.enter_async_context(
-            open_answers(config.answers, partial(embed_at_once, embedder) if embedder else None)
-        )
-        projects = Projects(engine, config.projects, config.data_path, config.project)
-        scopes = Scopes(engine, projects)
-        Knowledge(engine, scopes, answers, cache, config.cache.ttl).register(registry)
-        Ingesting(engine, scopes, sources, conversions).register(registry)
-        KnowledgePrompts(engine, scopes).register(registry)
-        registry.add_resources(KnowledgeResources(engine, projects))
-        engine.listen(Announcements(engine, registry).changed)
-        policies: list[Policy] = [
-            Observe(log, metrics, registry.tools),
-            *([authenticate] if config.auth.required else []),
-            Deadline(config.server.request_timeout_seconds, catalogue.seconds),
-        ]
-        yield Desk(registry, catalogue, chain(policies, catalogue), authenticate, engine, conversions, metrics)
+    needs_redis = "redis" in (config.cache.type, config.rate_limits.type)
+    redis = await opened(open_redis(config.cache.redis, changed=partial(_tell_of_redis, log))) if needs_redis else None
+    cache = await opened(_open_cache(config, redis, metrics))
+    engine.listen(cache.changed)
+    parts = Parts(
+        config, log, metrics, registry, catalogue, permissions, conversions, embedder, engine, redis, cache, []
+    )
+    parts.depend_on(engine, embedder)
+    return parts
+
+
+def _open_engine(
+    config: Config, embedder: Embedder | None, conversions: Conversions, log: Log, metrics: Metrics
+) -> AbstractAsyncContextManager[Engine]:
+    readers, closed = config.convert.workers, _own_files(config)
+    if config.r2r.api_url is not None:
+        # Slow to import, and most desks have no R2R.
+        from refdesk.engines.r2r.engine import open_r2r
+
+        folder = config.data_path / "r2r"
+        return open_r2r(
+            config.r2r, config.circuit_breaker, folder, conversions,
+            log=log, metrics=metrics, readers=readers, closed=closed,
+        )  # fmt: skip
+    tenants, shared = config.data_path / "tenants", manual_index_folder(config.data_path)
+    return open_embedded(
+        tenants, shared, embedder, conversions, log=log, metrics=metrics, readers=readers, closed=closed
+    )
+
+
+def _open_cache(config: Config, redis: RedisLink | None, metrics: Metrics) -> AbstractAsyncContextManager[Cache]:
+    """The cache; processes that answer from the same documents share it, if it is one that can be shared."""
+    if redis is None or config.cache.type != "redis":
+        return open_cache(config.cache, counted=metrics.cache_counted)
+    namespace = str(config.r2r.api_url or config.data_path)
+    secret = shared_secret(config.r2r, config.data_path)
+    return open_cache(config.cache, redis, namespace=namespace, secret=secret, counted=metrics.cache_counted)
+
+
+async def _offer_tools(parts: Parts, stack: AsyncExitStack) -> None:
+    config, engine, registry, conversions = parts.config, parts.engine, parts.registry, parts.conversions
+    shelves = Shelves(conversions, engine)
+    local = LocalWindows(shelves, engine)
+    windows = await stack.enter_async_context(open_windows(config.reader, local))
+    embed = partial(embed_at_once, parts.embedder) if parts.embedder else None
+    answers = await stack.enter_async_context(open_answers(config.answers, embed))
+    parts.depend_on(windows, answers)
+    ttl, is_remote = config.cache.ttl, config.r2r.api_url is not None
+    Documentation(engine, parts.cache, ttl.search, is_remote=is_remote).register(registry)
+    blocklist = Blocklist(config.reader.blocklist_keywords, config.reader.blocklist_action)
+    tools = parts.permissions.narrowed(parts.catalogue.tools)
+    Reader(shelves, windows, local, config.reader, blocklist, tools, parts.limits()).register(registry)
+    sources = Sources(conversions, config.convert, _open_folders(config))
+    Conversion(conversions, sources, blocklist).register(registry)
+    projects = Projects(engine, config.projects, config.data_path, config.project)
+    scopes = Scopes(engine, projects)
+    Knowledge(engine, scopes, answers, parts.cache, ttl, is_remote=is_remote).register(registry)
+    Ingesting(engine, scopes, sources, conversions).register(registry)
+    KnowledgePrompts(engine, scopes).register(registry)
+    registry.add_resources(KnowledgeResources(engine, projects))
+    engine.listen(Announcements(engine, registry).changed)
+
+
+def _policies(parts: Parts, authenticate: Authenticate, spans: Spans | None) -> Sequence[Policy]:
+    """What stands around every call, the outermost first."""
+    config = parts.config
+    # All users may be of one tenant, so that one tenant may have all of the table.
+    limited = is_limited(config.rate_limits)
+    limit = [RateLimit(config.rate_limits, parts.limits(MAX_BUCKETS))] if limited else []
+    return [
+        *([Record(spans)] if spans else []),
+        Observe(parts.log, parts.metrics, parts.registry.tools),
+        *([authenticate] if config.auth.required else []),
+        parts.permissions,
+        *limit,
+        Deadline(config.server.request_timeout_seconds, parts.catalogue.seconds),
+    ]
 
 
 def _open_folders(config: Config) -> OpenFolders:
@@ -101,44 +210,27 @@ def _own_files(config: Config) -> list[Path]:
     return [path for path in (config.data_path, config.config_file, config.logging.file) if path]
 
 
-def _open_engine(
-    config: Config, embedder: Embedder | None, conversions: Conversions, log: Log, metrics: Metrics
-) -> AbstractAsyncContextManager[EmbeddedEngine]:
-    return open_embedded(
-        config.data_path / "tenants",
-        manual_index_folder(config.data_path),
-        embedder,
-        conversions,
-        log=log,
-        metrics=metrics,
-        readers=config.convert.workers,
-        closed=_own_files(config),
-    )
-
-
 class Desk:
     """An open desk: what the ways in, the command line and programs call."""
 
-    def __init__(
-        self,
-        registry: Registry,
-        catalogue: Catalogue,
-        handle: Handler,
-        authenticate: Authenticate,
-        engine: Engine,
-        conversions: Conversions,
-        metrics: Metrics,
-    ) -> None:
-        self.registry = registry
+    def __init__(self, parts: Parts, handle: Handler, authenticate: Authenticate) -> None:
+        self.registry = parts.registry
         self.handle = handle
-        self.has_keys = authenticate.has_keys
         self.identify = authenticate.identify
-        self.listen = registry.listen
-        self.is_plain = catalogue.is_plain
-        self.input_schema = catalogue.input_schema
-        self.engine = engine
-        self.conversions = conversions
-        self.metrics = metrics
+        self.scopes_for = parts.permissions.scopes_for
+        self.listen = parts.registry.listen
+        self.is_plain = parts.catalogue.is_plain
+        self.input_schema = parts.catalogue.input_schema
+        self.engine = parts.engine
+        self.conversions = parts.conversions
+        self.metrics = parts.metrics
+        self._authenticate = authenticate
+        self._parts = parts
+
+    @property
+    def has_keys(self) -> bool:
+        """Whether callers are told apart here; a key may be made while the desk is open."""
+        return self._authenticate.has_keys
 
     async def call(self, tool: str, arguments: Mapping[str, Any] | None = None, *, caller: Caller = LOCAL) -> Answer:
         """Call a tool by its name, as the owner of this process unless a caller is given."""
@@ -148,8 +240,43 @@ class Desk:
 
     async def readiness(self) -> tuple[bool, dict[str, Any]]:
         """Whether the desk can do its work, and how each part of it is."""
+        parts: dict[str, Any] = {dependency.name: dependency.describe() for dependency in self._parts.dependencies}
+        parts |= {"convert": self.conversions.check(), "cache": self._cache_state(), **self._authenticate.describe()}
         try:
             engine = {"state": "ok", "detail": await self.engine.check()}
-        except EngineError as error:
-            return False, {"engine": {"state": "down", "detail": error.detail}}
-        return True, {"engine": engine, "convert": self.conversions.check()}
+        except DependencyError as error:
+            return False, {"engine": {"state": "down", "detail": error.detail}, **parts}
+        return True, {"engine": engine, **parts}
+
+    def _cache_state(self) -> dict[str, Any]:
+        """Without Redis, which is away, the desk is slower and does all it should."""
+        cache, redis = self._parts.cache, self._parts.redis
+        where = {} if redis is None else {"redis": redis.describe()}
+        return {"state": "ok", "entries": len(cache), "bytes": cache.bytes, **where}
+
+
+class _BreakerLog:
+    """Writes down when something behind this server is left alone, and when it is back."""
+
+    def __init__(self, log: Log) -> None:
+        self._log = log
+        self._states: dict[str, State] = {}
+
+    def breaker_changed(self, name: str, state: State) -> None:
+        before, self._states[name] = self._states.get(name, "closed"), state
+        if before != state:
+            level = "warning" if state == "open" else "info"
+            self._log.events.log(LEVELS[level], "breaker.changed", dependency=name, before=before, state=state)
+
+    def breaker_rejected(self, name: str) -> None:
+        """Counted, and too many to be written down."""
+
+    def retried(self, name: str) -> None:
+        """Counted as well."""
+
+
+def _tell_of_redis(log: Log, state: str) -> None:
+    if state == "away":
+        log.events.warning("redis.away", detail="answers are made and limits are counted in this process alone")
+    else:
+        log.events.info("redis.back")

@@ -21,6 +21,10 @@ DEFAULT_TENANT = TenantId("default")
 WINDOW_METHOD = "internal/chunks/window"
 """Not one of MCP's: what other services call for the chunks around a chunk."""
 
+READER, WRITER, SERVICE, ADMIN = "reader", "writer", "service", "admin"
+ROLES = (READER, WRITER, SERVICE, ADMIN)
+"""The roles that mean something here; `policy.permissions` says what."""
+
 LogLevel = Literal["debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"]
 
 
@@ -34,6 +38,8 @@ class Caller:
     authenticated: bool = False
     local: bool = False
     """Whether it is the owner of this process, who may read here whatever the process can."""
+    toolsets: frozenset[str] | None = None
+    """The toolsets that its key opens; None means all that are switched on."""
 
 
 ANONYMOUS = Caller()

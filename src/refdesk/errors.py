@@ -6,10 +6,10 @@
     │                                 InvalidArguments · MissingCapability
     ├─ ToolFailure                    told to the model as a tool result: DocumentNotFound · CannotOpen ·
     │                                 CannotFetch · CannotReach · CannotConvert · ClientCannot · NameTaken
-    ├─ Refused                        policy said no: Unauthenticated · Forbidden · RateLimited · Overloaded ·
-    │                                 DeadlineExceeded
+    ├─ Refused                        policy said no: Unauthenticated · InvalidToken · Forbidden · InsufficientScope ·
+    │                                 RateLimited · Overloaded · DeadlineExceeded
     ├─ DependencyError                something behind us: EngineError · StorageError · WriterFailed ·
-    │                                 WriterMisconfigured · BreakerOpen
+    │                                 WriterMisconfigured · IssuerAway · BreakerOpen
     ├─ InternalError                  what nobody foresaw
     └─ ConfigError                    start-up only; holds every problem at once
 
@@ -198,10 +198,22 @@ class Unauthenticated(Refused):
     code = AUTHENTICATION_ERROR
 
 
+class InvalidToken(Unauthenticated):
+    """An access token that is not the issuer's, not for this server, or past its time."""
+
+
 class Forbidden(Refused):
     """A valid credential that may not do this."""
 
     code = AUTHENTICATION_ERROR
+
+
+class InsufficientScope(Forbidden):
+    """A valid access token without a scope that is needed; `scopes` are all that a new one should have."""
+
+    def __init__(self, detail: str, scopes: tuple[str, ...]) -> None:
+        super().__init__(detail)
+        self.scopes = scopes
 
 
 class RateLimited(Refused):
@@ -248,6 +260,10 @@ class WriterMisconfigured(WriterFailed):
     """The endpoint for answers refuses what is set for it; asking again changes nothing."""
 
     retryable = False
+
+
+class IssuerAway(DependencyError):
+    """The authorization server cannot be asked whether a token is one of its own."""
 
 
 class BreakerOpen(DependencyError):

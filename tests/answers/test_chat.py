@@ -15,7 +15,8 @@ from refdesk.answers.chat import REASONING_TOKENS, Chat, open_chat
 from refdesk.answers.prompt import Prompt
 from refdesk.answers.question import Question
 from refdesk.config import AnswersConfig
-from refdesk.errors import WriterFailed, WriterMisconfigured
+from refdesk.errors import BreakerOpen, WriterFailed, WriterMisconfigured
+from refdesk.resilience.dependency import SERVICE
 from tests.answers.endpoint import Endpoint, Script, answer, events, failure, running_endpoint, streamed
 
 pytestmark = pytest.mark.anyio
@@ -223,3 +224,57 @@ async def test_neither_key_nor_password_is_logged(caplog: pytest.LogCaptureFixtu
     assert KEY in endpoint.heads[1]
     assert "pass-secret" not in caplog.text
     assert KEY not in caplog.text
+
+
+async def test_an_endpoint_that_keeps_failing_is_left_alone_for_a_while() -> None:
+    async with chat_with(failure("503 Service Unavailable")) as (chat, endpoint):
+        for _ in range(SERVICE.failure_threshold):
+            with pytest.raises(WriterFailed):
+                await chat.write(QUESTION, PROMPT)
+        with pytest.raises(BreakerOpen, match="answers") as caught:
+            await chat.write(QUESTION, PROMPT)
+        assert len(endpoint.heads) == SERVICE.failure_threshold
+        assert caught.value.retry_after
+        assert (chat.dependency.name, chat.dependency.state) == ("answers", "open")
+
+
+@pytest.mark.parametrize(
+    "status",
+    ["400 Bad Request", "401 Unauthorized", "404 Not Found", "429 Too Many Requests", "307 Temporary Redirect"],
+)
+async def test_callers_whose_requests_are_refused_do_not_take_the_endpoint_from_others(status: str) -> None:
+    async with chat_with(*[failure(status)] * 10, streamed("Yes [1].")) as (chat, endpoint):
+        for _ in range(10):
+            with pytest.raises(WriterFailed):
+                await chat.write(QUESTION, PROMPT)
+        assert (await chat.write(QUESTION, PROMPT))[0] == "Yes [1]."
+    assert len(endpoint.heads) == 11
+
+
+async def test_answers_that_are_used_up_by_thoughts_are_no_fault_of_the_endpoint() -> None:
+    async with chat_with(streamed("<think>hm</think>", finish="length")) as (chat, _):
+        for _ in range(10):
+            with pytest.raises(WriterFailed, match="max_tokens"):
+                await chat.write(QUESTION, PROMPT)
+        assert chat.dependency.describe() == {"state": "closed", "failures": 0}
+
+
+async def test_an_endpoint_that_is_too_slow_has_failed_and_a_caller_who_leaves_has_not() -> None:
+    heard = asyncio.Event()
+
+    async def silent(writer: asyncio.StreamWriter) -> None:
+        heard.set()
+        await asyncio.Event().wait()
+
+    async with chat_with(silent, timeout_seconds=0.05) as (chat, _):
+        with pytest.raises(WriterFailed, match="longer than"):
+            await chat.write(QUESTION, PROMPT)
+        assert chat.dependency.describe()["failures"] == 1
+    heard.clear()
+    async with chat_with(silent) as (chat, _):
+        leaver = asyncio.create_task(chat.write(QUESTION, PROMPT))
+        await heard.wait()
+        leaver.cancel()
+        await asyncio.wait([leaver])
+        assert leaver.cancelled()
+        assert chat.dependency.describe()["failures"] == 0

@@ -1,18 +1,22 @@
-"""The engine port's promises: a test module makes a subclass with a fixture `engine`, and each is tried on it."""
+"""The engine port's promises: a test module makes a subclass with a fixture `engine`, and each is tried on it.
+
+What an engine cannot do it declares in `lacks`; that is tried as well, has to fail, and is reported with the reason.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import anyio
 import pytest
 
 from refdesk.calls import TenantId, UserId
 from refdesk.engines.port import (
+    SHARED,
     DocumentStatus,
     Engine,
     FileSource,
@@ -69,6 +73,20 @@ async def found(engine: Engine, query: str, *, tenant: TenantId = ACME, **given:
 
 class EngineContract:
     """What every engine does."""
+
+    lacks: ClassVar[Mapping[str, str]] = {}
+    """The promises that an engine does not keep, by the names of their tests, each with the reason why."""
+
+    def __init_subclass__(cls) -> None:
+        unknown = [name for name in cls.lacks if not hasattr(cls, name)]
+        assert not unknown, f"{cls.__name__} lacks what nobody promises: {unknown}"
+
+    @pytest.fixture(autouse=True)
+    def _declared(self, request: pytest.FixtureRequest) -> None:
+        """Expect to fail what is declared to be lacking: a declaration that no longer holds is a failure itself."""
+        reason = self.lacks.get(request.function.__name__)
+        if reason is not None:
+            request.applymarker(pytest.mark.xfail(reason=reason, strict=True))
 
     async def test_a_text_is_taken_on_found_and_read(self, engine: Engine) -> None:
         status = await bring(engine, "Foxes", FOXES, version="7", metadata={"author": "ann"})
@@ -366,6 +384,21 @@ class EngineContract:
         await bring(engine, "Hounds", HOUNDS)
         assert engine.revision(ACME) != before
         hash(engine.revision(ACME))
+
+    async def test_everybody_finds_and_reads_what_is_shared_and_nobody_removes_it(self, engine: Engine) -> None:
+        await bring(engine, "Guide", "# Guide\n\nA walrus sits at the desk.", tenant=SHARED, collection="guides")
+        for tenant in (ACME, OTHER):
+            assert [hit.document.id for hit in await engine.search(tenant, Search("walrus"))] == ["guides/guide"]
+            assert await engine.read(tenant, "guides/guide") is not None
+            assert [entry.id for entry in await engine.collections(tenant) if entry.shared] == ["guides"]
+            assert not await engine.delete(tenant, "guides/guide")
+        assert await engine.status(SHARED, "guides/guide") is not None
+
+    async def test_while_and_after_its_index_is_made_anew_a_tenant_finds_what_it_found(self, engine: Engine) -> None:
+        await bring(engine, "Foxes", FOXES)
+        before = [hit.chunk_id for hit in await found(engine, "fox berries")]
+        await engine.reindex(ACME)
+        assert [hit.chunk_id for hit in await found(engine, "fox berries")] == before
 
     async def test_it_says_how_it_is(self, engine: Engine) -> None:
         assert "documents" in await engine.check()

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
+from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from refdesk.errors import ConfigError
+from refdesk.policy.keys import FILE_NAME, LOOK_SECONDS, KeyFile, StoredKey, digest, new_key
 from tests.conftest import Serve
 from tests.servers import RunningServer
 
@@ -107,3 +111,124 @@ def test_an_open_bind_without_keys_is_refused(settings: Any) -> None:
         settings(server__host="0.0.0.0")
     assert settings(server__host="0.0.0.0", server__allow_anonymous=True).server.host == "0.0.0.0"
     assert settings(server__host="0.0.0.0", **KEYS).auth.required
+
+
+ACCEPT = "application/json, text/event-stream"
+OPENING = {
+    "jsonrpc": "2.0",
+    "id": 1,
+    "method": "initialize",
+    "params": {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}},
+}
+
+
+@pytest.mark.parametrize("required", [True, False])
+async def test_nobody_else_can_use_listen_to_call_off_or_end_a_session(serve: Serve, required: bool) -> None:
+    """Another's session answers exactly as one that does not exist."""
+    async with serve(**KEYS | {"auth__required": required}) as server:
+        opened = await server.post(OPENING, accept=ACCEPT, authorization=f"Bearer {KEY}")
+        session = opened.headers["mcp-session-id"]
+        assert len(session) >= 32
+        mine = {"authorization": f"Bearer {KEY}", "accept": ACCEPT, "mcp-session-id": session}
+        hang = {"jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": {"name": "hang", "arguments": {}}}
+        running = asyncio.create_task(server.http.post("/mcp", json=hang, headers=mine))
+        await server.probe.started.wait()
+        others = [{"authorization": f"Bearer {OTHER}"}, *([] if required else [{}])]
+        for other in others:
+            theirs = {"accept": ACCEPT, "mcp-session-id": session, **other}
+            made_up = {**theirs, "mcp-session-id": "0" * 32}
+            cancel = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 7}}
+            for message in (WHOAMI, {"jsonrpc": "2.0", "id": 2, "method": "ping"}, cancel):
+                answer, nothing = [await server.http.post("/mcp", json=message, headers=h) for h in (theirs, made_up)]
+                assert answer.status_code == 404
+                assert answer.json()["error"]["code"] == nothing.json()["error"]["code"]
+                assert answer.json()["error"]["message"] == nothing.json()["error"]["message"]
+            assert (await server.http.get("/mcp", headers=theirs)).status_code == 404
+            assert (await server.http.delete("/mcp", headers=theirs)).status_code == 404
+        assert not server.probe.cancelled.is_set()
+        assert not running.done()
+        ping = {"jsonrpc": "2.0", "id": 3, "method": "ping"}
+        assert (await server.http.post("/mcp", json=ping, headers=mine)).status_code == 200
+        assert (await server.http.delete("/mcp", headers=mine)).status_code == 200
+        running.cancel()
+
+
+LIMITED: dict[str, Any] = {
+    "auth__required": True,
+    "auth__keys": [
+        {"key": "reader-key", "user": "r", "tenant": "acme", "roles": ["reader"]},
+        {"key": "docs-key", "user": "d", "tenant": "acme", "toolsets": ["docs"]},
+        {"key": "service-key", "user": "s", "tenant": "ops", "roles": ["service"], "toolsets": ["docs"]},
+        {"key": "strange-key", "user": "x", "tenant": "acme", "roles": ["raeder"]},
+    ],
+}
+INGEST = {"text": "x", "title": "y"}
+
+
+async def test_roles_and_toolsets_hold_on_every_way_in(serve: Serve) -> None:
+    ingest = {
+        "jsonrpc": "2.0",
+        "id": 1,
+        "method": "tools/call",
+        "params": {"name": "r2r_ingest_document", "arguments": INGEST},
+    }
+    async with serve(**LIMITED) as server:
+        for key, code, status in (("reader-key", -32002, 403), ("docs-key", -32602, 404), ("strange-key", -32002, 403)):
+            for accept in ("application/json", ACCEPT):
+                answer = await server.post(ingest, x_api_key=key, accept=accept)
+                assert str(code) in answer.text, answer.text
+            rest = await server.http.post("/api/tools/r2r_ingest_document", json=INGEST, headers={"x-api-key": key})
+            assert rest.status_code == status
+        listed = (await server.http.get("/api/tools", headers={"x-api-key": "docs-key"})).json()["tools"]
+        assert {tool["name"] for tool in listed} >= {"search_documentation", "echo"}
+        assert not any(tool["name"].startswith("r2r_") for tool in listed)
+
+
+EXECUTE = "/internal/mcp/execute"
+
+
+@pytest.mark.parametrize(
+    ("key", "user", "status"),
+    [
+        ("reader-key", {"user_id": "r", "tenant_id": "acme"}, 403),
+        ("reader-key", {"user_id": "r", "tenant_id": "acme", "roles": []}, 403),
+        ("reader-key", {"user_id": "r", "tenant_id": "acme", "roles": ["reader"]}, 403),
+        ("reader-key", {"user_id": "r", "tenant_id": "acme", "roles": ["writer"]}, 403),
+        ("reader-key", {"user_id": "other", "tenant_id": "acme"}, 403),
+        ("docs-key", {"user_id": "d", "tenant_id": "acme"}, 404),
+        ("service-key", {"user_id": "u", "tenant_id": "acme"}, 404),
+        ("strange-key", {"user_id": "x", "tenant_id": "acme"}, 403),
+    ],
+)
+async def test_nobody_gains_anything_by_acting_for_somebody(
+    serve: Serve, key: str, user: dict[str, Any], status: int
+) -> None:
+    async with serve(**LIMITED) as server:
+        body = {"tool_name": "r2r_ingest_document", "arguments": INGEST, "user": user}
+        answer = await server.http.post(EXECUTE, json=body, headers={"x-api-key": key})
+        assert answer.status_code == status, answer.text
+
+
+async def test_a_service_may_name_roles_of_which_those_that_are_known_count(serve: Serve) -> None:
+    async with serve(auth__keys=[{"key": "svc", "roles": ["service"]}]) as server:
+        for roles, status in (([], 200), (["analyst"], 200), (["reader", "analyst"], 403), (["writer"], 200)):
+            user = {"user_id": "u", "tenant_id": "acme", "roles": roles}
+            body = {"tool_name": "r2r_ingest_document", "arguments": INGEST, "user": user}
+            answer = await server.http.post(EXECUTE, json=body, headers={"x-api-key": "svc"})
+            assert answer.status_code == status, (roles, answer.text)
+
+
+async def test_a_key_made_while_the_server_runs_is_known_to_it(serve: Serve, tmp_path: Path) -> None:
+    async with serve() as server:
+        body = {"tool_name": "whoami", "user": {"user_id": "u", "tenant_id": "acme"}}
+        assert (await server.http.post(EXECUTE, json=body)).status_code == 200, "nobody is told apart yet"
+        key = new_key()
+        stored = StoredKey(name="new", sha256=digest(key).hex(), user="new", tenant="beta", created=datetime.now(UTC))
+        KeyFile(tmp_path / "data" / FILE_NAME).add(stored)
+        await asyncio.sleep(LOOK_SECONDS)
+        assert await who(server, x_api_key=key) == "beta/new"
+        assert (await server.http.post(EXECUTE, json=body)).status_code == 403
+        KeyFile(tmp_path / "data" / FILE_NAME).remove("new")
+        await asyncio.sleep(LOOK_SECONDS)
+        assert (await server.post(WHOAMI, x_api_key=key)).status_code == 401
+        assert (await server.http.post(EXECUTE, json=body)).status_code == 403, "the last key gone, the door stays shut"

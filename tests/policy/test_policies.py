@@ -13,9 +13,8 @@ from typing import BinaryIO, cast
 import anyio
 import pytest
 
-from refdesk.calls import ANONYMOUS, LOCAL, Answer, Call, Caller, Handler, Policy, TenantId, UserId
-from refdesk.errors import DeadlineExceeded, EngineError, RefdeskError, Unauthenticated, UnknownTool
-from refdesk.policy.authenticate import Authenticate, digest
+from refdesk.calls import ANONYMOUS, Answer, Call, Handler, Policy
+from refdesk.errors import DeadlineExceeded, EngineError, RefdeskError, UnknownTool
 from refdesk.policy.chain import chain
 from refdesk.policy.deadline import Deadline
 from refdesk.policy.observe import Observe
@@ -96,25 +95,6 @@ async def test_a_time_out_inside_a_tool_is_not_taken_for_the_deadline() -> None:
 
     with pytest.raises(TimeoutError):
         await Deadline(60)(CALL, impatient)
-
-
-async def test_a_desk_that_asks_for_keys_lets_nobody_in_by_another_way() -> None:
-    ann = Caller(user=UserId("ann"), tenant=TenantId("acme"), authenticated=True)
-    required = Authenticate({digest("the-key"): ann}, required=True)
-    assert required.identify("the-key") == ann
-    for wrong in (None, "", "the-ke", "the-keyy", "THE-KEY", "\ud800"):
-        with pytest.raises(Unauthenticated):
-            required.identify(wrong)
-    with pytest.raises(Unauthenticated):
-        await required(CALL, answer)
-    assert await required(Call("tools/call", caller=LOCAL), answer)
-
-
-async def test_where_keys_are_only_offered_a_wrong_one_is_still_refused() -> None:
-    offered = Authenticate({digest("the-key"): LOCAL}, required=False)
-    assert offered.identify(None) is ANONYMOUS
-    with pytest.raises(Unauthenticated):
-        offered.identify("another")
 
 
 @pytest.fixture

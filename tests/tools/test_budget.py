@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from refdesk.errors import RateLimited
-from refdesk.tools import budget
+from refdesk.resilience.limits import MemoryLimits
 from refdesk.tools.budget import Blocklist, ReadingRate, TextBlocked
+
+pytestmark = pytest.mark.anyio
 
 
 class Clock:
@@ -22,91 +22,78 @@ class Clock:
 DOCUMENT = ("tenant", "doc")
 
 
-def test_so_many_calls_a_minute_and_then_a_time_to_come_back() -> None:
+def reading_rate(calls: int, tokens: int, clock: Clock, **bounds: int) -> ReadingRate:
+    return ReadingRate(calls, tokens, MemoryLimits(now=clock, **bounds))
+
+
+async def read(rate: ReadingRate, tokens: int = 0, *, tenant: str = "tenant", document: str = "doc") -> None:
+    async with await rate.admit(tenant, document, tokens) as reading:
+        reading.spent = tokens
+
+
+async def test_so_many_calls_a_minute_and_then_a_time_to_come_back() -> None:
     clock = Clock()
-    rate = ReadingRate(2, 1000, now=clock)
-    rate.admit(*DOCUMENT)
+    rate = reading_rate(2, 1000, clock)
+    await read(rate)
     clock.time += 20
-    rate.admit(*DOCUMENT)
-    with pytest.raises(RateLimited) as refused:
-        rate.admit(*DOCUMENT)
-    assert refused.value.retry_after == pytest.approx(40)
-    clock.time += 40
-    rate.admit(*DOCUMENT)
+    await read(rate)
+    with pytest.raises(RateLimited, match="2 calls and 1000 tokens a minute") as refused:
+        await read(rate)
+    assert refused.value.retry_after == 10
+    clock.time += 10
+    await read(rate)
 
 
-def test_so_many_tokens_a_minute() -> None:
+async def test_so_many_tokens_a_minute() -> None:
     clock = Clock()
-    rate = ReadingRate(100, 1000, now=clock)
-    rate.admit(*DOCUMENT).tokens = 600
-    clock.time += 30
-    rate.admit(*DOCUMENT).tokens = 500
+    rate = reading_rate(100, 1000, clock)
+    await read(rate, 600)
+    await read(rate, 500)
     with pytest.raises(RateLimited) as refused:
-        rate.admit(*DOCUMENT)
-    assert refused.value.retry_after == pytest.approx(30)
-    clock.time += 30
-    rate.admit(*DOCUMENT)
+        await read(rate)
+    assert refused.value.retry_after == pytest.approx(6.06)
+    clock.time += 6.06
+    await read(rate)
 
 
-def test_what_is_under_way_counts_as_much_as_it_may_take() -> None:
-    rate = ReadingRate(100, 1000, now=Clock())
-    first = rate.admit(*DOCUMENT, reserve=600)
-    rate.admit(*DOCUMENT, reserve=600)
+async def test_what_is_under_way_counts_as_much_as_it_may_take() -> None:
+    rate = reading_rate(100, 1000, Clock())
+    async with await rate.admit(*DOCUMENT, 600) as first:
+        await rate.admit(*DOCUMENT, 600)
+        with pytest.raises(RateLimited):
+            await rate.admit(*DOCUMENT, 600)
+        first.spent = 10
+    await rate.admit(*DOCUMENT, 600)
+
+
+async def test_a_call_that_may_take_more_than_a_minutes_tokens_waits_no_longer_than_a_minute() -> None:
+    rate = reading_rate(100, 1000, Clock())
+    await rate.admit(*DOCUMENT, 50_000)
+    with pytest.raises(RateLimited) as refused:
+        await rate.admit(*DOCUMENT, 50_000)
+    assert 0 < (refused.value.retry_after or 0) <= 60
+
+
+async def test_each_document_of_each_tenant_has_its_own_rate() -> None:
+    rate = reading_rate(1, 1000, Clock())
+    await read(rate, tenant="a:b", document="c")
+    await read(rate, tenant="a", document="b:c")
     with pytest.raises(RateLimited):
-        rate.admit(*DOCUMENT, reserve=600)
-    first.tokens = 10
-    rate.admit(*DOCUMENT, reserve=600)
+        await read(rate, tenant="a", document="b:c")
 
 
-def test_each_document_of_each_tenant_has_its_own_rate() -> None:
-    rate = ReadingRate(1, 1000, now=Clock())
-    rate.admit("a:b", "c")
-    rate.admit("a", "b:c")
-    with pytest.raises(RateLimited):
-        rate.admit("a", "b:c")
-
-
-def test_memory_is_bounded_and_nobody_is_pushed_out_of_debt_or_kept_out_by_another(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(budget, "MAX_DOCUMENTS", 50)
+async def test_a_tenant_that_reads_too_many_documents_waits_and_nobody_else_does() -> None:
     clock = Clock()
-    rate = ReadingRate(1, 1000, now=clock)
+    rate = reading_rate(1, 1000, clock, max_of_one=50)
     for number in range(50):
-        rate.admit("tenant", str(number))
+        await read(rate, document=str(number))
     with pytest.raises(RateLimited, match="Too many documents"):
-        rate.admit("tenant", "one more")
+        await read(rate, document="one more")
     with pytest.raises(RateLimited, match="This document"):
-        rate.admit("tenant", "0")
-    rate.admit("another", "doc")
+        await read(rate, document="0")
+    await read(rate, tenant="another")
     clock.time += 61
-    rate.admit("tenant", "one more")
-
-
-@given(st.lists(st.tuples(st.floats(0, 30), st.integers(0, 400)), max_size=60))
-def test_no_minute_holds_more_than_is_allowed(reads: list[tuple[float, int]]) -> None:
-    clock = Clock()
-    rate = ReadingRate(5, 1000, now=clock)
-    admitted: list[tuple[float, int]] = []
-    for pause, tokens in reads:
-        clock.time += pause
-        waits = wait_for(rate, tokens)
-        assert 0 <= waits <= 60
-        if waits:
-            continue
-        admitted.append((clock.time, tokens))
-        within = [spent for at, spent in admitted if at > clock.time - 60]
-        assert len(within) <= 5
-        assert sum(within[:-1]) < 1000
-
-
-def wait_for(rate: ReadingRate, tokens: int) -> float:
-    """How long a call has to wait; none when it was let in."""
-    try:
-        rate.admit(*DOCUMENT).tokens = tokens
-    except RateLimited as refused:
-        return refused.retry_after or 0
-    return 0
+    await read(rate, document="one more")
 
 
 def test_a_blocked_word_is_refused_in_any_dress() -> None:

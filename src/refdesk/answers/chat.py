@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from functools import partial
 from typing import Any
 
 import anyio
@@ -20,22 +21,21 @@ from refdesk.answers.question import Question
 from refdesk.answers.stream import Completion, Malformed
 from refdesk.config import AnswersConfig
 from refdesk.errors import WriterFailed, WriterMisconfigured
+from refdesk.resilience.dependency import SERVICE, Dependency
+from refdesk.resilience.retries import retry_after_seconds
 from refdesk.version import __version__
 
 CONNECT_SECONDS = 5.0
 """An endpoint that does not even pick up by then is down, however long its answers may take."""
 
 MAX_CONNECTIONS = 32
-"""Answers at a time; more wait their turn within their own deadline."""
+"""Answers at a time; as many again wait their turn within their own deadline, and more are told to come back."""
 
 MAX_ERROR_BYTES = 16 * 1024
 """Of an error's body; only its message is of use."""
 
 MAX_ERROR_CHARACTERS = 200
 """Of that message, as it is passed on."""
-
-MAX_RETRY_SECONDS = 3600.0
-"""An endpoint that asks for more patience than an hour is not believed."""
 
 REASONING_TOKENS = 2048
 """What a model that reasons before it writes may use for that, besides the answer: for it, the limit counts both."""
@@ -71,17 +71,25 @@ class Chat:
         self._model = settings.model
         self._seconds = settings.timeout_seconds
         self._client = client
+        self.dependency = Dependency("answers", SERVICE, concurrency=MAX_CONNECTIONS)
         self._dislikes: dict[str, frozenset[str]] = {}
 
     async def write(self, question: Question, prompt: Prompt) -> tuple[str, str]:
-        """The model's answer and its name."""
+        """The model's answer and its name. Never tried again here: an answer costs money, and its asker time."""
         model = question.model or self._model
+        completion = await self.dependency.run(partial(self._ask, model, question, prompt))
+        if isinstance(completion, WriterFailed):
+            raise completion
+        return self._answer(completion), completion.model or model
+
+    async def _ask(self, model: str, question: Question, prompt: Prompt) -> Completion | WriterFailed:
+        """What the endpoint answers. A refusal is returned, since to refuse is to be there: callers who name models
+        that it does not have must not have it taken from the others."""
         with anyio.move_on_after(self._seconds), self._failures_told():
-            completion = await self._complete(model, question, prompt)
-            return self._answer(completion), completion.model or model
+            return await self._complete(model, question, prompt)
         raise self._too_slow()
 
-    async def _complete(self, model: str, question: Question, prompt: Prompt) -> Completion:
+    async def _complete(self, model: str, question: Question, prompt: Prompt) -> Completion | WriterFailed:
         """Ask; and again without a parameter that the model turns out not to know, as those that reason do."""
         while True:
             disliked = self._dislikes.get(model, frozenset())
@@ -92,9 +100,11 @@ class Chat:
                 if response.is_success:
                     return await _received(response)
                 error = await _error_of(response)
+            if response.status_code >= 500:
+                raise self._refusal(response, model, error)
             parameter = _disliked_parameter(response.status_code, error)
             if parameter is None or parameter in disliked:
-                raise self._refusal(response, model, error)
+                return self._refusal(response, model, error)
             self._remember(model, disliked | {parameter})
 
     def _remember(self, model: str, disliked: frozenset[str]) -> None:
@@ -158,7 +168,7 @@ class Chat:
                 f"Check the model, answers.model and answers.api_url.{said}"
             )
         if status in _BUSY or status >= 500:
-            patience = _patience(response)
+            patience = retry_after_seconds(response.headers.get("retry-after"))
             when = f"in {patience:g} seconds" if patience is not None else "later"
             return WriterFailed(f"{self._name} is busy or broken ({status}). Try again {when}.", retry_after=patience)
         if 300 <= status < 400:
@@ -227,10 +237,3 @@ def _disliked_parameter(status: int, error: dict[str, Any]) -> str | None:
         return None
     parameter, message = error.get("param"), str(error.get("message", ""))
     return next((name for name in ("max_tokens", "temperature") if name == parameter or f"'{name}'" in message), None)
-
-
-def _patience(response: httpx2.Response) -> float | None:
-    """The seconds that the endpoint asks us to wait, when it says so in seconds."""
-    text = response.headers.get("retry-after", "").strip()
-    is_number = re.fullmatch(r"\d{1,9}(?:\.\d{1,6})?", text, re.ASCII)
-    return min(float(text), MAX_RETRY_SECONDS) if is_number else None

@@ -39,6 +39,7 @@ class Answers:
 
     def __init__(self, chat: Chat | None, may_sample: bool, embed: Embed | None) -> None:
         self._chat = chat
+        self.dependency = chat.dependency if chat else None
         self._may_sample = may_sample
         self._embed = embed
 

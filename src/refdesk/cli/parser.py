@@ -21,7 +21,7 @@ def build_parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
     for add in (_serve, _add, _search, _ask, _read, _convert, _documents, _collections, _tools, _call):
         add(commands)
-    for add in (_check, _eval, _reindex, _reference):
+    for add in (_check, _keys, _eval, _reindex, _reference):
         add(commands)
     return parser
 
@@ -172,6 +172,24 @@ def _eval(commands: Commands) -> None:
         help="tool to search with (default search_documentation; r2r_search with --qrels)",
     )
     _json(command)
+
+
+def _keys(commands: Commands) -> None:
+    keys = _command(commands, "keys", "list the API keys, make or revoke one", "refdesk.cli.keys:keys")
+    keys.add_argument(
+        "action", nargs="?", choices=["list", "make", "revoke"], default="list", help="what to do (default list)"
+    )
+    keys.add_argument("name", nargs="?", metavar="NAME", help="what people call the key")
+    keys.add_argument("--tenant", help="tenant whose documents a new key opens (default default)")
+    keys.add_argument("--user", help="user who calls with it (default its name)")
+    keys.add_argument(
+        "--role", action="append", default=[], metavar="ROLE", help="reader, writer, service or admin (default none)"
+    )
+    keys.add_argument(
+        "--toolset", action="append", default=[], metavar="TOOLSET", help="toolset that it opens (default all)"
+    )
+    keys.add_argument("--expires", metavar="WHEN", help="such as 90d, 12h or 2027-01-31 (default never)")
+    _json(keys)
 
 
 def _reindex(commands: Commands) -> None:

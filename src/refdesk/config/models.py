@@ -399,6 +399,17 @@ class Config(Part):
         """The folder that the data lives in; it may not exist yet."""
         return (self.data_dir or user_data_path("refdesk", appauthor=False)).absolute()
 
+    @property
+    def own_url(self) -> str:
+        """Where clients on this machine reach `/mcp`."""
+        host = f"[{self.server.host}]" if ":" in self.server.host else self.server.host
+        return f"http://{host}:{self.server.port}/mcp"
+
+    @property
+    def token_audience(self) -> str:
+        """What access tokens must be meant for."""
+        return self.auth.oauth.audience or self.own_url
+
     def describe(self) -> list[tuple[str, str, str]]:
         """Every setting with its value and its source, secrets masked."""
         return [(key, shown(value), self.sources.get(key, "default")) for key, value in _leaves(self)]

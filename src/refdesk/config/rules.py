@@ -38,8 +38,19 @@ def _strangers_are_let_in_on_purpose(config: Config) -> Iterator[str]:
 
 
 def _required_keys_exist(config: Config) -> Iterator[str]:
-    if config.auth.required and not config.auth.keys:
-        yield "a key is required, but there is none; set MCP_API_KEY or auth.keys"
+    if not config.auth.required or config.auth.keys or config.auth.oauth.issuer:
+        return
+    if not (config.data_path / "keys.json").exists():
+        yield "a key is required, but there is none; set MCP_API_KEY or auth.keys, or make one with `refdesk keys make`"
+
+
+def _tokens_have_an_audience(config: Config) -> Iterator[str]:
+    oauth = config.auth.oauth
+    if oauth.issuer and not oauth.audience and not (config.server.is_loopback and config.server.port):
+        yield (
+            "tokens are taken, but it is not known what they must be meant for; set auth.oauth.audience to the address "
+            "that clients use, such as https://desk.example.com/mcp"
+        )
 
 
 def _keys_differ(config: Config) -> Iterator[str]:
@@ -85,7 +96,8 @@ def _sentry_has_an_address(config: Config) -> Iterator[str]:
 
 RULES = (
     Rule(("server.host", "auth.required", "server.allow_anonymous"), _strangers_are_let_in_on_purpose),
-    Rule(("auth.required", "auth.keys"), _required_keys_exist),
+    Rule(("auth.required", "auth.keys", "auth.oauth.issuer", "data_dir"), _required_keys_exist),
+    Rule(("auth.oauth.issuer", "auth.oauth.audience", "server.host", "server.port"), _tokens_have_an_audience),
     Rule(("auth.keys",), _keys_differ),
     Rule(("auth.keys", "server.host"), _keys_are_hard_to_guess),
     Rule(("server.max_body_bytes", "server.max_inflight_body_bytes"), _a_body_fits_among_the_others),

@@ -5,23 +5,8 @@ from __future__ import annotations
 from refdesk.config.models import Config
 from refdesk.errors import ConfigError
 
-NO_EFFECT_YET = (
-    "r2r.",
-    "cache.type",
-    "cache.ttl.list",
-    "cache.redis.",
-    "cache.stale_seconds",
-    "rate_limits.",
-    "auth.oauth.",
-    "circuit_breaker.",
-    "monitoring.sentry.",
-    "monitoring.opentelemetry.",
-    "downstream.",
-)
+NO_EFFECT_YET = ("downstream.",)
 """Settings, or whole sections, whose parts of the product are not there yet."""
-
-REFUSED = frozenset({"r2r.api_url"})
-"""Not without effect: a desk that is told to answer from R2R does not start."""
 
 TOOLSETS_WITH_TOOLS = ("docs", "r2r", "reader", "convert")
 _THERE = ", ".join(TOOLSETS_WITH_TOOLS)
@@ -29,7 +14,7 @@ _THERE = ", ".join(TOOLSETS_WITH_TOOLS)
 
 def has_no_effect_yet(key: str) -> bool:
     """Whether a setting is known but does nothing in this version."""
-    return key.startswith(NO_EFFECT_YET) and key not in REFUSED
+    return key.startswith(NO_EFFECT_YET)
 
 
 def without_effect(config: Config) -> list[str]:
@@ -40,13 +25,9 @@ def without_effect(config: Config) -> list[str]:
 
 def require_support(config: Config) -> None:
     """Raise for what would make this desk answer from something else than was asked for."""
-    problems = []
-    if config.r2r.api_url is not None:
-        source = config.sources.get("r2r.api_url", "configuration")
-        problems.append(f"{source}: r2r.api_url: this version keeps documents in its embedded engine only; unset it")
     source = config.sources.get("toolsets", "configuration")
     empty = [toolset for toolset in config.toolsets if toolset not in TOOLSETS_WITH_TOOLS]
-    problems += [f"{source}: toolsets: {toolset} has no tools in this version; there are {_THERE}" for toolset in empty]
+    problems = [f"{source}: toolsets: {toolset} has no tools in this version; there are {_THERE}" for toolset in empty]
     if not config.toolsets:
         problems.append(f"{source}: toolsets: none is switched on; there are {_THERE}")
     if problems:

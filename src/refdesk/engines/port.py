@@ -10,7 +10,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, runtime_checkable
 
 from refdesk.calls import TenantId, UserId
 from refdesk.documents.shelf import Shelf
@@ -205,8 +205,41 @@ class PastSearch:
     at: datetime
 
 
+@dataclass(frozen=True, slots=True)
+class EngineAnswer:
+    """What an engine's own model wrote. Its citation `[1]` means the first of the hits."""
+
+    text: str
+    hits: tuple[Hit, ...]
+    """What it was written from; without any, nothing was found, and no model was asked."""
+    model: str
+
+
+@runtime_checkable
+class Answering(Protocol):
+    """An engine that writes answers itself."""
+
+    async def answer(
+        self,
+        tenant: TenantId,
+        question: str,
+        search: Search,
+        *,
+        model: str | None = None,
+        max_tokens: int | None = None,
+        temperature: float | None = None,
+    ) -> EngineAnswer:
+        """An answer from the passages that the search finds, each of which the tenant can read."""
+        ...
+
+
 class Engine(Protocol):
     """Documents of tenants: brought in, found and read."""
+
+    @property
+    def lacks(self) -> frozenset[str]:
+        """The promises of this port that the engine cannot keep, by the names below."""
+        ...
 
     async def search(self, tenant: TenantId, search: Search) -> Sequence[Hit]:
         """The best passages, at most one a section, best first."""
@@ -306,6 +339,13 @@ class Engine(Protocol):
     async def check(self) -> str:
         """A few words for people on how the engine is; raises EngineError when it cannot answer."""
         ...
+
+
+LACKS_REINDEX = "reindex"
+"""Of an engine's `lacks`: it cannot make its index anew, because that is kept somewhere else."""
+
+LACKS_SHARED = "shared"
+"""Of an engine's `lacks`: it has no documents that everybody can read."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from typing import Any
 
 import orjson
@@ -10,18 +9,17 @@ from mcp_types.version import LATEST_MODERN_VERSION
 
 from refdesk.calls import Call
 from refdesk.config import ServerConfig
-from refdesk.errors import ProtocolError, RefdeskError
+from refdesk.errors import ProtocolError
 from refdesk.inbound.asgi import JSON, Receive, Reject, Send, respond, respond_json
 from refdesk.inbound.envelope import parse
 from refdesk.inbound.internal import PATHS as INTERNAL_PATHS
 from refdesk.inbound.internal import Internal
 from refdesk.inbound.services import Services
+from refdesk.inbound.traces import in_trace
 from refdesk.inbound.visitor import Visitor
 from refdesk.inbound.watch import Watches
-from refdesk.inbound.wire import http_status, to_wire
+from refdesk.inbound.wire import http_status, log_unforeseen, to_wire
 from refdesk.version import __version__
-
-logger = logging.getLogger(__name__)
 
 TOOLS = "/api/tools"
 OPEN_PAGES = frozenset({"/", "/health", "/ready"})
@@ -72,11 +70,12 @@ class Endpoints:
                 await self._answer("tools/call", params, visitor, send)
 
     async def _answer(self, method: str, params: dict[str, Any], visitor: Visitor, send: Send) -> None:
+        visitor = in_trace(visitor, {})
         call = Call(method, params, visitor.caller, trace_id=visitor.trace_id, toolsets=visitor.toolsets)
         try:
             answer = await self._services.handle(call)
         except Exception as error:  # noqa: BLE001 - the last stop before the wire
-            await _respond_error(send, error)
+            await _respond_error(send, error, visitor.trace_id)
         else:
             await respond(send, 200, orjson.dumps(answer.result), JSON)
 
@@ -94,12 +93,11 @@ class Endpoints:
         await respond(send, 200, self._services.metrics.exposition(shared=shared), TEXT)
 
 
-async def _respond_error(send: Send, error: Exception) -> None:
-    if not isinstance(error, RefdeskError):
-        logger.error("a call failed in a way that nobody foresaw", exc_info=error)
+async def _respond_error(send: Send, error: Exception, trace_id: str = "") -> None:
+    log_unforeseen(error, trace_id)
     retry_after = getattr(error, "retry_after", None)
     headers = () if retry_after is None else ((b"retry-after", b"%d" % max(1, round(retry_after))),)
-    body = orjson.dumps({"error": to_wire(error).body()})
+    body = orjson.dumps({"error": to_wire(error, trace_id).body()})
     await respond(send, http_status(type(error)), body, JSON, *headers)
 
 

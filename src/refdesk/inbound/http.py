@@ -6,16 +6,23 @@ One ASGI application without a framework around it; everything between a socket 
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from urllib.parse import parse_qs
 
 import orjson
 
-from refdesk.calls import new_trace_id
+from refdesk.calls import Caller, new_trace_id
 from refdesk.config import ServerConfig
-from refdesk.errors import InvalidRequest, Overloaded, ProtocolError, StorageError, Unauthenticated
+from refdesk.errors import (
+    DependencyError,
+    Forbidden,
+    InvalidRequest,
+    Overloaded,
+    ProtocolError,
+    StorageError,
+    Unauthenticated,
+)
 from refdesk.inbound.access import Access, presented_key
 from refdesk.inbound.asgi import (
     CLOSE,
@@ -38,9 +45,11 @@ from refdesk.inbound.internal import PATHS as INTERNAL_PATHS
 from refdesk.inbound.lanes import SdkLanes
 from refdesk.inbound.mcp import SdkServer
 from refdesk.inbound.newest import VERSION as NEWEST_VERSION
+from refdesk.inbound.oauth import ProtectedResource, turned_away
 from refdesk.inbound.plain import PlainLane
 from refdesk.inbound.sender import Sender
 from refdesk.inbound.services import Services
+from refdesk.inbound.traces import trace_in
 from refdesk.inbound.uploads import UPLOADS, Uploads
 from refdesk.inbound.visitor import Visitor
 from refdesk.inbound.watch import CalledOff, Watches
@@ -49,7 +58,6 @@ from refdesk.inbound.wire import encode_error
 MCP = "/mcp"
 POSTED = INTERNAL_PATHS | {UPLOADS}
 
-_TRACEPARENT = re.compile(rb"[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}")
 _SINGLE = (b"host", b"origin", b"authorization", b"content-length", b"content-type", b"mcp-session-id", b"x-api-key")
 
 
@@ -57,9 +65,18 @@ class HttpApp:
     """The ASGI application; it answers while `open` is entered."""
 
     def __init__(
-        self, services: Services, access: Access, settings: ServerConfig, server: SdkServer, *, metrics: bool = True
+        self,
+        services: Services,
+        access: Access,
+        settings: ServerConfig,
+        server: SdkServer,
+        *,
+        metrics: bool = True,
+        resource: ProtectedResource | None = None,
     ) -> None:
+        """`resource` is what OAuth clients are told, where access tokens are taken."""
         self._services = services
+        self._resource = resource
         self._access = access
         self._max_json_depth = settings.max_json_depth
         self.bodies = BodyReader(settings.max_body_bytes, settings.max_inflight_body_bytes)
@@ -102,19 +119,21 @@ class HttpApp:
         if method == "OPTIONS":
             await respond(send, 204, b"")
         elif path == MCP and method in ("GET", "DELETE") and b"mcp-session-id" in headers:
-            await self._sdk.handle_session(self._visitor(scope, headers), scope, receive, send)
+            await self._sdk.handle_session(await self._visitor(scope, headers), scope, receive, send)
         elif (path.startswith(f"{TOOLS}/") or path in INTERNAL_PATHS) and method == "POST":
             await self._post_json(scope, receive, send, headers)
         elif path == UPLOADS and method == "POST":
             await self._post_upload(scope, receive, send, headers)
         elif path in PAGES and method in ("GET", "HEAD"):
-            visitor = None if path in OPEN_PAGES else self._visitor(scope, headers)
+            visitor = None if path in OPEN_PAGES else await self._visitor(scope, headers)
             await self._endpoints.page(path, visitor, send)
+        elif self._resource is not None and path in self._resource.paths and method in ("GET", "HEAD"):
+            await respond_json(send, 200, self._resource.metadata)
         else:
-            raise self._nothing_there(scope, headers)
+            raise await self._nothing_there(scope, headers)
 
     async def _post_mcp(self, scope: Scope, receive: Receive, send: Send, headers: Headers) -> None:
-        visitor = self._visitor(scope, headers)
+        visitor = await self._visitor(scope, headers)
         _check_json(headers)
         body = await self.bodies.read(receive, headers.get(b"content-length"))
         try:
@@ -129,6 +148,8 @@ class HttpApp:
         try:
             parsed = parse(body, max_depth=self._max_json_depth)
             message = read_message(parsed)
+            if self._resource is not None and isinstance(message, Request) and message.method == "tools/call":
+                self._resource.require_scopes(visitor.caller, message.params.get("name"))
             manager = self._sdk.choose(message, visitor, headers)
             if manager is not None:
                 session = headers.get(b"mcp-session-id")
@@ -159,8 +180,10 @@ class HttpApp:
             await respond(send, 503, encode_error(id_of(parsed), stopped), JSON, CLOSE, (b"retry-after", b"1"))
 
     async def _post_json(self, scope: Scope, receive: Receive, send: Send, headers: Headers) -> None:
-        visitor = self._visitor(scope, headers)
+        visitor = await self._visitor(scope, headers)
         _check_json(headers)
+        if self._resource is not None and scope["path"].startswith(f"{TOOLS}/"):
+            self._resource.require_scopes(visitor.caller, scope["path"].removeprefix(f"{TOOLS}/"))
         body = await self.bodies.read(receive, headers.get(b"content-length"))
         try:
             await self._endpoints.post(scope["path"], body, visitor, receive, send)
@@ -168,7 +191,7 @@ class HttpApp:
             self.bodies.release(body)
 
     async def _post_upload(self, scope: Scope, receive: Receive, send: Send, headers: Headers) -> None:
-        tenant = self._visitor(scope, headers).caller.tenant
+        tenant = (await self._visitor(scope, headers)).caller.tenant
         try:
             taken = await self._uploads.take(tenant, scope["query_string"], headers, receive)
         except StorageError as error:
@@ -183,18 +206,22 @@ class HttpApp:
         if not self._access.allows_origin(headers.get(b"origin")):
             raise Reject(403, {"detail": "Pages of that Origin may not call; see server.allowed_origins"})
 
-    def _visitor(self, scope: Scope, headers: Headers) -> Visitor:
+    async def _visitor(self, scope: Scope, headers: Headers) -> Visitor:
+        credential = presented_key(headers.get(b"authorization"), headers.get(b"x-api-key"))
         try:
-            key = presented_key(headers.get(b"authorization"), headers.get(b"x-api-key"))
-            caller = self._services.identify(key)
-        except Unauthenticated as error:
-            raise Reject(401, {"detail": error.detail}, (CLOSE, (b"www-authenticate", b"Bearer"))) from None
-        return Visitor(caller, _trace_id(headers), _toolsets(scope["query_string"]))
+            caller = self._services.identify(credential)
+            if not isinstance(caller, Caller):
+                caller = await caller
+        except (Unauthenticated, Forbidden, DependencyError) as error:
+            raise turned_away(error, self._resource, presented=credential is not None) from None
+        parent = trace_in(headers)
+        trace_id = parent.trace_id if parent else new_trace_id()
+        return Visitor(caller, trace_id, _toolsets(scope["query_string"]), parent)
 
-    def _nothing_there(self, scope: Scope, headers: Headers) -> Reject:
+    async def _nothing_there(self, scope: Scope, headers: Headers) -> Reject:
         path, method = scope["path"], scope["method"]
         if path == MCP:
-            self._visitor(scope, headers)
+            await self._visitor(scope, headers)
             session = " without an Mcp-Session-Id" if method in ("GET", "DELETE") else ""
             detail = f"{method} is not for /mcp{session}; send JSON-RPC with POST"
             return Reject(405, {"detail": detail}, ((b"allow", b"POST, GET, DELETE, OPTIONS"),))
@@ -202,13 +229,6 @@ class HttpApp:
             allowed = b"GET, HEAD, OPTIONS" if path in PAGES else b"POST, OPTIONS"
             return Reject(405, {"detail": f"{method} is not for {path}"}, ((b"allow", allowed),))
         return Reject(404, {"detail": f"There is nothing at {path}; the MCP endpoint is /mcp"})
-
-
-def _trace_id(headers: Headers) -> str:
-    """The trace that the caller is in, or a new one."""
-    parent = headers.get(b"traceparent")
-    match = _TRACEPARENT.fullmatch(parent) if parent else None
-    return match[1].decode() if match else new_trace_id()
 
 
 def _toolsets(query: bytes) -> frozenset[str] | None:
@@ -247,8 +267,8 @@ def _with_cors(send: Send, origin: bytes) -> Send:
 _CORS = [
     (b"access-control-allow-methods", b"GET, POST, DELETE, OPTIONS"),
     (b"access-control-allow-headers", b"authorization, content-type, last-event-id, mcp-method, mcp-name, "
-                                      b"mcp-protocol-version, mcp-session-id, x-api-key"),
-    (b"access-control-expose-headers", b"mcp-session-id"),
+                                      b"mcp-protocol-version, mcp-session-id, traceparent, tracestate, x-api-key"),
+    (b"access-control-expose-headers", b"mcp-session-id, retry-after, www-authenticate"),
     (b"access-control-max-age", b"600"),
     (b"vary", b"origin"),
 ]  # fmt: skip

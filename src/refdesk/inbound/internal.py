@@ -1,31 +1,28 @@
 """Doors for other services: run a tool on a user's behalf, and chunk windows for another desk.
 
-A service names the user it acts for. On a desk with keys, only a key with the role `service` may name a tenant that is
-not its own.
+A service names the user it acts for. On a desk with keys, only a key with the role `service` may name a tenant, a user
+or roles that are not its own, and nobody can do by way of another more than the toolsets of the own key open.
 """
 
 from __future__ import annotations
 
-import logging
 import re
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from refdesk.calls import WINDOW_METHOD, Answer, Call, Caller, TenantId, UserId
-from refdesk.errors import ERROR_META, DocumentNotFound, Forbidden, RefdeskError, ToolFailure
+from refdesk.calls import ROLES, SERVICE, WINDOW_METHOD, Answer, Call, Caller, TenantId, UserId
+from refdesk.errors import ERROR_META, DocumentNotFound, Forbidden, ToolFailure
 from refdesk.inbound.services import Services
+from refdesk.inbound.traces import in_trace
 from refdesk.inbound.visitor import Visitor
-from refdesk.inbound.wire import http_status, to_wire
+from refdesk.inbound.wire import http_status, log_unforeseen, to_wire
 from refdesk.problems import invalid_arguments
 
 EXECUTE = "/internal/mcp/execute"
 WINDOW = "/internal/retrieval/chunks/window"
 PATHS = frozenset({EXECUTE, WINDOW})
-
-SERVICE_ROLE = "service"
-
-logger = logging.getLogger(__name__)
 
 B = TypeVar("B", bound=BaseModel)
 
@@ -75,13 +72,13 @@ class Internal:
 
     async def answer(self, path: str, body: Any, visitor: Visitor) -> tuple[int, dict[str, Any]]:
         """One request; whatever goes wrong is answered in the same shape, with its trace id."""
-        trace_id = _given_trace_id(body) or visitor.trace_id
+        trace_id = in_trace(visitor, {}).trace_id
+        trace_id = _given_trace_id(body) or trace_id
         try:
             answer = self._execute if path == EXECUTE else self._window
             return await answer(body, visitor, trace_id)
-        except Exception as error:
-            if not isinstance(error, RefdeskError):
-                logger.error("a call failed in a way that nobody foresaw", exc_info=error)
+        except Exception as error:  # noqa: BLE001 - the last stop before the wire
+            log_unforeseen(error, trace_id)
             return http_status(type(error)), _failed(to_wire(error).body(), trace_id)
 
     async def _execute(self, body: Any, visitor: Visitor, trace_id: str) -> tuple[int, dict[str, Any]]:
@@ -104,16 +101,16 @@ class Internal:
 
     def _acting_for(self, caller: Caller, user: _User) -> Caller:
         """The user that a service names, if it may."""
-        asked = Caller(
-            UserId(user.user_id), TenantId(user.tenant_id), frozenset(user.roles), authenticated=caller.authenticated
-        )
-        if not self._services.has_keys or SERVICE_ROLE in caller.roles:
-            return asked
-        if asked.tenant != caller.tenant:
-            raise Forbidden(f"To act for another tenant takes a key with the role {SERVICE_ROLE!r}")
-        if asked.user != caller.user or not asked.roles <= caller.roles:
-            raise Forbidden(f"To act for another user, or with more roles, takes a key with the role {SERVICE_ROLE!r}")
-        return asked
+        tenant, name, roles = TenantId(user.tenant_id), UserId(user.user_id), frozenset(user.roles)
+        if not self._services.has_keys or SERVICE in caller.roles:
+            # Roles of the service's own world, of which those that mean something here count.
+            return replace(caller, user=name, tenant=tenant, roles=roles.intersection(ROLES), local=False)
+        if tenant != caller.tenant:
+            raise Forbidden(f"To act for another tenant takes a key with the role {SERVICE!r}")
+        if name != caller.user or not roles <= caller.roles:
+            raise Forbidden(f"To act for another user, or with more roles, takes a key with the role {SERVICE!r}")
+        # To name none is not to be rid of them: without any, everything is open.
+        return replace(caller, roles=roles or caller.roles)
 
 
 def _validated(model: type[B], body: Any) -> B:

@@ -28,8 +28,9 @@ from refdesk.calls import LOCAL, Call, InputRequired, LogLevel, new_trace_id
 from refdesk.errors import ClientCannot, MethodNotFound, MissingCapability, RefdeskError
 from refdesk.inbound.audience import Audience
 from refdesk.inbound.services import Services
+from refdesk.inbound.traces import in_trace
 from refdesk.inbound.visitor import VISITOR, Visitor
-from refdesk.inbound.wire import to_wire
+from refdesk.inbound.wire import log_unforeseen, to_wire
 from refdesk.problems import invalid_arguments
 from refdesk.version import __version__
 
@@ -111,7 +112,7 @@ class SdkServer(Server[Any]):
         return super().create_initialization_options(changes, experimental_capabilities, extensions)
 
     async def _serve(self, ctx: Context, _: BaseModel) -> HandlerResult:
-        visitor = _visitor(ctx)
+        visitor = in_trace(_visitor(ctx), ctx.params or {})
         call = Call(
             method=ctx.method,
             params=ctx.params or {},
@@ -124,6 +125,11 @@ class SdkServer(Server[Any]):
             answer = await self._handle(call)
         except InputRequired as asked:
             return {"resultType": "input_required", "inputRequests": dict(asked.requests)}
+        except (RefdeskError, MCPError, ValidationError):
+            raise
+        except Exception as error:
+            log_unforeseen(error, call.trace_id)
+            raise _sdk_error(error, call.trace_id) from error
         if ctx.protocol_version in MODERN_PROTOCOL_VERSIONS:
             return {"resultType": "complete", **answer.result}
         return answer.result
@@ -253,12 +259,13 @@ async def _in_our_words(ctx: Context, call_next: CallNext) -> HandlerResult:
             raise _sdk_error(MethodNotFound(ctx.method)) from error
         raise
     except Exception as error:
-        logger.exception("a call failed in a way that nobody foresaw")
-        raise _sdk_error(error) from error
+        trace_id = _visitor(ctx).trace_id
+        log_unforeseen(error, trace_id)
+        raise _sdk_error(error, trace_id) from error
 
 
-def _sdk_error(error: Exception) -> MCPError:
-    wire = to_wire(error)
+def _sdk_error(error: Exception, trace_id: str = "") -> MCPError:
+    wire = to_wire(error, trace_id)
     return MCPError(code=wire.code, message=wire.message, data=wire.data)
 
 

@@ -5,7 +5,6 @@ It serves whatever needs no message from server to client, from the same handler
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -15,15 +14,13 @@ from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, LATEST_HANDSHAKE_VERS
 from pydantic import ValidationError
 
 from refdesk.calls import Call, Handler
-from refdesk.errors import RefdeskError
 from refdesk.inbound.envelope import Request
 from refdesk.inbound.mcp import CACHE, SdkServer, log_arrival
 from refdesk.inbound.newest import Stamp, status_of
+from refdesk.inbound.traces import in_trace
 from refdesk.inbound.visitor import Visitor
-from refdesk.inbound.wire import encode_error, encode_result, to_wire
+from refdesk.inbound.wire import encode_error, encode_result, log_unforeseen, to_wire
 from refdesk.problems import invalid_arguments
-
-logger = logging.getLogger(__name__)
 
 
 class PlainLane:
@@ -41,6 +38,7 @@ class PlainLane:
 
     async def answer(self, request: Request, visitor: Visitor, *, newest: bool = False) -> tuple[int, bytes]:
         """The HTTP status and body that answer a request, in the newest revision's form or the older ones'."""
+        visitor = in_trace(visitor, request.params)
         try:
             if not newest and (own := self._own_methods.get(request.method)) is not None:
                 return 200, encode_result(request.id, own(request.params, visitor))
@@ -49,10 +47,10 @@ class PlainLane:
             )
             result = (await self._handle(call)).result
             return 200, encode_result(request.id, self._stamp(request.method, result) if newest else result)
-        except Exception as error:
-            if not isinstance(error, RefdeskError):
-                logger.exception("a call failed in a way that nobody foresaw")
-            return status_of(to_wire(error).code) if newest else 200, encode_error(request.id, error)
+        except Exception as error:  # noqa: BLE001 - the last stop before the wire
+            log_unforeseen(error, visitor.trace_id)
+            status = status_of(to_wire(error).code) if newest else 200
+            return status, encode_error(request.id, error, visitor.trace_id)
 
     def _initialize(self, params: Mapping[str, Any], visitor: Visitor) -> dict[str, Any]:
         """The handshake without a session; the same words as the SDK's."""

@@ -19,6 +19,7 @@ from refdesk.inbound.audience import Audience
 from refdesk.inbound.guard import Limits, guarded_protocol
 from refdesk.inbound.http import HttpApp
 from refdesk.inbound.mcp import SdkServer
+from refdesk.inbound.oauth import ProtectedResource
 from refdesk.inbound.services import Services
 
 BACKLOG = 2048
@@ -53,7 +54,10 @@ async def open_http(
     audience = Audience()
     server = SdkServer(services, audience, state_key)
     access = access_rules(config.server, port, authenticated=config.auth.required)
-    app = HttpApp(services, access, config.server, server, metrics=config.monitoring.prometheus.enabled)
+    oauth = config.auth.oauth
+    resource = ProtectedResource(oauth, config.own_url, services.scopes_for) if oauth.issuer else None
+    metrics = config.monitoring.prometheus.enabled
+    app = HttpApp(services, access, config.server, server, metrics=metrics, resource=resource)
     async with audience.open(), app.open():
         yield app
 

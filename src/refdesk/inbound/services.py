@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
 from typing import Any, Protocol
 
 from refdesk.calls import Caller, Handler, Listener
@@ -14,13 +14,20 @@ class Services(Protocol):
     """The desk, as the door sees it."""
 
     handle: Handler
-    has_keys: bool
-    """Whether anybody has an API key here: on a desk without any, everybody is trusted alike."""
     conversions: Conversions
     metrics: Metrics
 
-    def identify(self, credential: str | None) -> Caller:
-        """The caller behind a credential."""
+    @property
+    def has_keys(self) -> bool:
+        """Whether callers are told apart here, by keys or tokens: on a desk without, everybody is trusted alike."""
+        ...
+
+    def identify(self, credential: str | None) -> Caller | Awaitable[Caller]:
+        """The caller behind a credential; to be awaited when the issuer of a token may have to be asked."""
+        ...
+
+    def scopes_for(self, caller: Caller, tool: str) -> tuple[str, ...]:
+        """The scopes that a caller's access token would have to have to use a tool; none when they do not lack."""
         ...
 
     def is_plain(self, method: str, target: str) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from refdesk.calls import Caller
+from refdesk.telemetry import Trace
 
 
 class Visitor(NamedTuple):
@@ -13,6 +14,8 @@ class Visitor(NamedTuple):
     caller: Caller
     trace_id: str
     toolsets: frozenset[str] | None = None
+    parent: Trace | None = None
+    """The caller's own span, if it came with a `traceparent`."""
 
 
 VISITOR = "refdesk.visitor"

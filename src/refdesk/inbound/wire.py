@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,6 +26,8 @@ from refdesk.errors import (
 )
 from refdesk.inbound.envelope import MessageId
 
+logger = logging.getLogger(__name__)
+
 
 @dataclass(frozen=True, slots=True)
 class WireError:
@@ -39,11 +42,20 @@ class WireError:
         return {"code": self.code, "message": self.message, "data": self.data}
 
 
-def to_wire(error: Exception) -> WireError:
-    """What a caller is told of an error. Of one that nobody foresaw, only that it happened."""
+def to_wire(error: Exception, trace_id: str = "") -> WireError:
+    """What a caller is told of an error. Of one that nobody foresaw, only that it happened, and how to find it."""
     if isinstance(error, RefdeskError):
         return WireError(error.code, error.detail, error.data)
-    return to_wire(InternalError("An error inside the server; its log says more"))
+    unforeseen = InternalError("An error inside the server; its log says more")
+    found_by = {"trace_id": trace_id} if trace_id else {}
+    return WireError(unforeseen.code, unforeseen.detail, {**unforeseen.data, **found_by})
+
+
+def log_unforeseen(error: Exception, trace_id: str) -> None:
+    """What the log says more; nothing of an error that is one of ours, for its caller has been told all of it."""
+    if not isinstance(error, RefdeskError):
+        fields = {"trace_id": trace_id}
+        logger.error("a call failed in a way that nobody foresaw", exc_info=error, extra={"fields": fields})
 
 
 def http_status(kind: type[Exception]) -> int:
@@ -59,9 +71,9 @@ def encode_result(id: MessageId, result: Any) -> bytes:
     return orjson.dumps({"jsonrpc": "2.0", "id": id, "result": result})
 
 
-def encode_error(id: MessageId | None, error: Exception) -> bytes:
+def encode_error(id: MessageId | None, error: Exception, trace_id: str = "") -> bytes:
     """A JSON-RPC error response."""
-    return orjson.dumps({"jsonrpc": "2.0", "id": id, "error": to_wire(error).body()})
+    return orjson.dumps({"jsonrpc": "2.0", "id": id, "error": to_wire(error, trace_id).body()})
 
 
 _STATUSES: tuple[tuple[type[Exception] | tuple[type[Exception], ...], int], ...] = (

@@ -1,57 +1,80 @@
-"""Who is calling: an API key becomes a caller with a tenant and roles, and a desk that asks for keys lets no other in.
-
-Keys are kept and compared as SHA-256 digests, so no comparison can leak how much of a guess was right.
+"""Who is calling: an API key or an access token becomes a caller with a tenant and roles, and a desk that asks for one
+lets nobody in without.
 """
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from refdesk.calls import ANONYMOUS, Answer, Call, Caller, Handler, TenantId, UserId
-from refdesk.config import ApiKey
+from refdesk.calls import ANONYMOUS, Answer, Call, Caller, Handler
+from refdesk.config import AuthConfig
 from refdesk.errors import Unauthenticated
+from refdesk.policy.keys import FILE_NAME, KeyFile, Keys, digest
+
+if TYPE_CHECKING:
+    from refdesk.policy.tokens import Tokens
 
 WRONG_KEY = "Invalid API key"
+NO_TOKEN = "This server needs an access token"
 
 
-def digest(key: str) -> bytes:
-    """The form in which a key is kept."""
-    return hashlib.sha256(key.encode("utf-8", "surrogatepass")).digest()
+@asynccontextmanager
+async def open_authentication(settings: AuthConfig, data: Path, audience: str) -> AsyncIterator[Authenticate]:
+    """Keys of the configuration and of the data folder, and the tokens of an issuer, if any are set."""
+    keys = Keys(settings.keys, KeyFile(data / FILE_NAME))
+    if settings.oauth.issuer is None:
+        yield Authenticate(keys, required=settings.required)
+        return
+    # What it takes to check a signature is slow to import, and most desks never do.
+    from refdesk.policy.tokens import open_tokens
 
-
-def callers_by_key(keys: Iterable[ApiKey]) -> dict[bytes, Caller]:
-    """Who calls with which key."""
-    return {
-        bytes.fromhex(key.digest): Caller(
-            user=UserId(key.user), tenant=TenantId(key.tenant), roles=frozenset(key.roles), authenticated=True
-        )
-        for key in keys
-    }
+    async with open_tokens(settings.oauth, audience) as tokens:
+        yield Authenticate(keys, tokens, required=settings.required)
 
 
 class Authenticate:
     """`identify` turns a credential into a caller at the door; the policy makes sure that no way in has skipped it."""
 
-    def __init__(self, callers: Mapping[bytes, Caller], *, required: bool) -> None:
-        self._callers = dict(callers)
+    def __init__(self, keys: Keys, tokens: Tokens | None = None, *, required: bool) -> None:
+        self._keys = keys
+        self._tokens = tokens
         self._required = required
 
     @property
     def has_keys(self) -> bool:
-        """Whether there is any key at all."""
-        return bool(self._callers)
+        """Whether callers are told apart here: by keys, or by tokens."""
+        return self._tokens is not None or self._keys.in_use
 
-    def identify(self, credential: str | None) -> Caller:
-        """The caller behind a credential; raises when it is wrong, or missing where one is required."""
-        if not self._callers:
-            return ANONYMOUS
-        if credential is not None:
-            caller = self._callers.get(digest(credential))
-            if caller is not None:
-                return caller
+    def describe(self) -> dict[str, Any]:
+        """How the issuer of tokens is, where there is one; keys need nobody else."""
+        return {} if self._tokens is None else {"issuer": self._tokens.issuer.describe()}
+
+    def identify(self, credential: str | None) -> Caller | Awaitable[Caller]:
+        """The caller behind a credential; raises when it is wrong, or missing where one is required.
+
+        To be awaited only for an access token that was not seen lately: all else is known at once.
+        """
+        if credential is None:
+            return self._nobody()
+        fingerprint = digest(credential)
+        caller = self._keys.find(fingerprint)
+        if caller is not None or self._tokens is None:
+            return caller or self._stranger()
+        if (caller := self._tokens.trusted(fingerprint)) is not None:
+            return caller
+        return self._tokens.verify(credential, fingerprint) if self._tokens.are_like(credential) else self._stranger()
+
+    def _nobody(self) -> Caller:
+        if self._required:
+            raise Unauthenticated(WRONG_KEY if self._keys.in_use else NO_TOKEN)
+        return ANONYMOUS
+
+    def _stranger(self) -> Caller:
         # Where keys are only offered, a wrong one is still told so: its owner believes to be somebody.
-        if self._required or credential is not None:
+        if self._required or self.has_keys:
             raise Unauthenticated(WRONG_KEY)
         return ANONYMOUS
 

@@ -1,4 +1,4 @@
-"""One log line and one set of measurements for every call, however it ends. Argument values are never written."""
+"""One log line, one set of measurements and one span for every call, however it ends. Argument values are in none."""
 
 from __future__ import annotations
 
@@ -6,13 +6,19 @@ from asyncio import CancelledError
 from collections.abc import Container
 from time import perf_counter
 
-from refdesk.calls import Answer, Call, Handler, InputRequired
+from refdesk.calls import WINDOW_METHOD, Answer, Call, Handler, InputRequired
 from refdesk.errors import MethodNotFound, RefdeskError
-from refdesk.telemetry import Log, Metrics
+from refdesk.telemetry import Log, Metrics, Spans, enter_trace, leave_trace
+
+METHODS = frozenset(
+    "tools/list tools/call resources/list resources/templates/list resources/read prompts/list prompts/get "
+    f"completion/complete {WINDOW_METHOD}".split()
+)
+"""What can be asked for. A method or tool that somebody has made up must not become a label."""
 
 
 class Observe:
-    """The outermost policy: it sees every outcome, refusals included."""
+    """The outermost policy but `Record`: it sees every outcome, refusals included."""
 
     def __init__(self, log: Log, metrics: Metrics, tools: Container[str]) -> None:
         self._log = log
@@ -21,9 +27,7 @@ class Observe:
 
     async def __call__(self, call: Call, proceed: Handler) -> Answer:
         started = perf_counter()
-        method, target = call.method, call.target
-        # A name that somebody made up must not become a label.
-        tool = target if method == "tools/call" and target in self._tools else ""
+        token = enter_trace(call.trace_id)
         outcome = "internal_error"
         try:
             answer = await proceed(call)
@@ -31,7 +35,6 @@ class Observe:
             return answer
         except RefdeskError as error:
             outcome = type(error).__name__
-            method = "" if isinstance(error, MethodNotFound) else method
             raise
         except InputRequired:
             outcome = "input_required"
@@ -40,6 +43,38 @@ class Observe:
             outcome = "cancelled"
             raise
         finally:
+            leave_trace(token)
             seconds = perf_counter() - started
+            # What nobody can ask for has no label, and what it was asked of may be anything.
+            method = call.method if call.method in METHODS else ""
+            target = call.target if method else ""
+            tool = target if method == "tools/call" and target in self._tools else ""
             self._metrics.call_finished(method, tool, outcome, seconds)
             self._log.call(call, target, outcome, seconds)
+
+
+class Record:
+    """A span around a call; a policy of its own, so that a desk that records none pays nothing for it."""
+
+    def __init__(self, spans: Spans) -> None:
+        self._spans = spans
+
+    async def __call__(self, call: Call, proceed: Handler) -> Answer:
+        with self._spans.call(call) as span:
+            try:
+                answer = await proceed(call)
+            except MethodNotFound as error:
+                span.unnamed()
+                span.failed(type(error).__name__, error.code)
+                raise
+            except RefdeskError as error:
+                span.failed(type(error).__name__, error.code)
+                raise
+            except InputRequired:
+                raise
+            except BaseException as error:
+                span.failed(type(error).__name__)
+                raise
+            if answer.is_error:
+                span.failed("tool_error")
+            return answer

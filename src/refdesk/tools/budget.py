@@ -3,22 +3,13 @@
 from __future__ import annotations
 
 import re
-import time
 import unicodedata
-from collections import deque
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from html import unescape
 from typing import Literal
 
 from refdesk.errors import RateLimited, ToolFailure
-
-WINDOW_SECONDS = 60.0
-
-MAX_DOCUMENTS = 2_000
-MAX_TENANTS = 10_000
-"""That are counted at a time. One that is being read is never forgotten early, or it could be read twice; so beyond
-these bounds a tenant, and only it, has to wait."""
+from refdesk.resilience.limits import Charge, Limit, Limits, Metered, Refusal
 
 REDACTED = "[redacted]"
 
@@ -30,85 +21,30 @@ class TextBlocked(ToolFailure):
     """The text holds a word that this desk does not hand out."""
 
 
-@dataclass(slots=True)
-class Reading:
-    """A call that was let in: when, and how many tokens it takes."""
-
-    at: float
-    tokens: int
-
-
-class _Readings:
-    """The readings of one document within the window, oldest first."""
-
-    def __init__(self) -> None:
-        self.entries: deque[Reading] = deque()
-
-    @property
-    def tokens(self) -> int:
-        return sum(entry.tokens for entry in self.entries)
-
-    def expire(self, now: float) -> None:
-        while self.entries and self.entries[0].at <= now - WINDOW_SECONDS:
-            self.entries.popleft()
-
-
 class ReadingRate:
-    """A moving window for each document of each tenant."""
+    """So many calls and tokens a minute on each document of each tenant."""
 
-    def __init__(self, calls: int, tokens: int, *, now: Callable[[], float] = time.monotonic) -> None:
-        self._calls = calls
-        self._tokens = tokens
-        self._now = now
-        self._tenants: dict[str, dict[str, _Readings]] = {}
+    def __init__(self, calls: int, tokens: int, limits: Limits) -> None:
+        self._calls = Limit(calls)
+        self._tokens = Limit(tokens)
+        self._limits = limits
 
-    def admit(self, tenant: str, document: str, reserve: int = 0) -> Reading:
-        """Let a call in that may take so many tokens, or refuse it until the window has room."""
-        now = self._now()
-        readings = self._of(tenant, document, now)
-        if len(readings.entries) >= self._calls or readings.tokens >= self._tokens:
-            raise RateLimited(
-                f"This document was read too often or too much in the last minute (at most {self._calls} calls and "
-                f"{self._tokens} tokens); wait, or read another.",
-                retry_after=self._room_at(readings) - now,
-            )
-        reading = Reading(now, reserve)
-        readings.entries.append(reading)
-        return reading
+    async def admit(self, tenant: str, document: str, expected_tokens: int) -> Metered:
+        """Let a call in that may hand out so many tokens, or refuse it until there is room."""
+        tokens = Charge((tenant, document, "tokens"), self._tokens, min(expected_tokens, self._tokens.units))
+        refusal = await self._limits.take([Charge((tenant, document, "calls"), self._calls), tokens])
+        if refusal is not None:
+            raise RateLimited(self._sentence(refusal), retry_after=refusal.retry_after)
+        return Metered(self._limits, tokens)
 
-    def _room_at(self, readings: _Readings) -> float:
-        """When enough of what was read is out of the window."""
-        calls, tokens = len(readings.entries), readings.tokens
-        for entry in readings.entries:
-            calls, tokens = calls - 1, tokens - entry.tokens
-            if calls < self._calls and tokens < self._tokens:
-                return entry.at + WINDOW_SECONDS
-        return self._now() + WINDOW_SECONDS
-
-    def _of(self, tenant: str, document: str, now: float) -> _Readings:
-        if tenant not in self._tenants and len(self._tenants) >= MAX_TENANTS:
-            self._tenants = {name: rest for name, documents in self._tenants.items() if (rest := _live(documents, now))}
-        documents = self._tenants.setdefault(tenant, {})
-        if document not in documents and len(documents) >= MAX_DOCUMENTS:
-            documents = self._tenants[tenant] = _live(documents, now)
-        if self._is_full(tenant, document):
-            raise RateLimited(
-                "Too many documents are being read at once; try again in a minute.", retry_after=WINDOW_SECONDS
-            )
-        readings = documents.setdefault(document, _Readings())
-        readings.expire(now)
-        return readings
-
-    def _is_full(self, tenant: str, document: str) -> bool:
-        documents = self._tenants[tenant]
-        return len(self._tenants) > MAX_TENANTS or (document not in documents and len(documents) >= MAX_DOCUMENTS)
-
-
-def _live(documents: dict[str, _Readings], now: float) -> dict[str, _Readings]:
-    """Those of which something was read within the window."""
-    for readings in documents.values():
-        readings.expire(now)
-    return {name: readings for name, readings in documents.items() if readings.entries}
+    def _sentence(self, refusal: Refusal) -> str:
+        wait = f"{refusal.retry_after:g} s"
+        if refusal.charge is None:
+            return f"Too many documents are being read at once; try again in {wait}."
+        return (
+            f"This document is read too often or too much (at most {self._calls.units} calls and "
+            f"{self._tokens.units} tokens a minute); wait {wait}, or read another."
+        )
 
 
 class Blocklist:

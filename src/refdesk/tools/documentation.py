@@ -8,11 +8,11 @@ from urllib.parse import unquote
 
 from pydantic import Field, StringConstraints
 
+from refdesk.cache import Cache, Key, marked
 from refdesk.calls import Call, TenantId, text_content, tool_answer
 from refdesk.config import CacheConfig
 from refdesk.engines.port import CollectionInfo, Document, DocumentInfo, Engine, Hit, Search
 from refdesk.errors import InvalidArguments, Problem
-from refdesk.tools.answer_cache import AnswerCache
 from refdesk.tools.hits import excerpt, found, provenance
 from refdesk.tools.missing import no_document
 from refdesk.tools.registry import Prompt, PromptArgument, Registry, Tool
@@ -48,11 +48,15 @@ class GetDocument(Arguments):
 class Documentation:
     """The toolset's handlers, on an engine."""
 
-    def __init__(self, engine: Engine, cache: AnswerCache | None = None, seconds: float = 0) -> None:
-        """`seconds` is how long search results are kept in the cache."""
+    def __init__(
+        self, engine: Engine, cache: Cache | None = None, seconds: float = 0, *, is_remote: bool = False
+    ) -> None:
+        """`seconds` is how long search results are kept in the cache; `is_remote` says that the engine's documents can
+        change without its knowing."""
         self._engine = engine
-        self._cache = cache or AnswerCache(CacheConfig())
+        self._cache = Cache(CacheConfig()) if cache is None else cache
         self._seconds = seconds
+        self._is_remote = is_remote
 
     def register(self, registry: Registry) -> None:
         """Offer the toolset's tools, resources and prompts."""
@@ -104,9 +108,12 @@ class Documentation:
     async def search(self, arguments: SearchDocumentation, call: Call) -> dict[str, Any]:
         caller = call.caller
         revision = self._engine.revision(caller.tenant)
-        key = ("search_documentation", caller.tenant, caller.user, revision, *arguments.model_dump().values())
-        answer, _ = await self._cache.answer(key, self._seconds, lambda: self._searched(arguments, call))
-        return answer
+        asked = tuple(arguments.model_dump().values())
+        key = Key(caller.tenant, caller.user, "search_documentation", asked, revision)
+        given = await self._cache.answer(
+            key, self._seconds, lambda: self._searched(arguments, call), is_certain=not self._is_remote
+        )
+        return marked(given)
 
     async def _searched(self, arguments: SearchDocumentation, call: Call) -> dict[str, Any]:
         collections = () if arguments.doc_type == ALL else (arguments.doc_type,)

@@ -11,13 +11,17 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Annotated, Any, Literal, Protocol
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 
+from refdesk.answers.citations import grounding
+from refdesk.answers.extractive import not_found
 from refdesk.answers.question import Question, Written
-from refdesk.calls import Call, Client, text_content, tool_answer
+from refdesk.cache import Cache, Key, WireAnswer, marked
+from refdesk.calls import Call, Client, TenantId, text_content, tool_answer
 from refdesk.config import CacheTtlConfig
 from refdesk.engines.port import (
     UNDER_WAY,
+    Answering,
     CollectionInfo,
     DocumentStatus,
     Engine,
@@ -30,7 +34,6 @@ from refdesk.engines.port import (
 )
 from refdesk.errors import InvalidArguments, Problem
 from refdesk.problems import shortened
-from refdesk.tools.answer_cache import AnswerCache, WireAnswer, marked_cached
 from refdesk.tools.hits import default_tokens, excerpt, fitted, found, hit_metadata
 from refdesk.tools.outline import MAX_CHARACTERS, brief_path
 from refdesk.tools.registry import Registry, Tool
@@ -242,13 +245,22 @@ class Knowledge:
     """The handlers that find and list."""
 
     def __init__(
-        self, engine: Engine, scopes: Scopes, writer: Writer, cache: AnswerCache, seconds: CacheTtlConfig
+        self,
+        engine: Engine,
+        scopes: Scopes,
+        writer: Writer,
+        cache: Cache,
+        seconds: CacheTtlConfig,
+        *,
+        is_remote: bool = False,
     ) -> None:
+        """`is_remote` says that the engine's documents can change without its knowing."""
         self._engine = engine
         self._scopes = scopes
         self._writer = writer
         self._cache = cache
         self._seconds = seconds
+        self._is_remote = is_remote
 
     def register(self, registry: Registry) -> None:
         """Offer the tools that find and list."""
@@ -302,7 +314,7 @@ class Knowledge:
             hits = await found(self._engine, call.caller.tenant, wanted)
             return _search_results(hits, scope, tokens)
 
-        answer = await self._cached(call, ("r2r_search", *asked, tokens), self._seconds.search, find)
+        answer = await self._cached(call, "r2r_search", (*asked, tokens), self._seconds.search, find, SearchResults)
         await self._remember(call, arguments.query, scope, answer["structuredContent"]["count"])
         return answer
 
@@ -311,38 +323,58 @@ class Knowledge:
 
         async def write() -> RagAnswer:
             wanted = Search(arguments.question, limit=RAG_HITS, collections=scope.collections)
-            hits = await found(self._engine, call.caller.tenant, wanted)
             question = Question(arguments.question, arguments.max_tokens, arguments.temperature, arguments.model)
-            written = await self._writer.write(question, hits, call.client)
+            if isinstance(self._engine, Answering):
+                written, hits = await _written_by(self._engine, call.caller.tenant, question, wanted)
+            else:
+                hits = await found(self._engine, call.caller.tenant, wanted)
+                written = await self._writer.write(question, hits, call.client)
             return _rag_answer(written, hits if arguments.include_sources else ())
 
-        asked = ("r2r_rag_query", scope, *arguments.model_dump(exclude={"collection_id"}).values())
-        answer = await self._cached(call, asked, self._seconds.rag, write)
+        asked = (scope, *arguments.model_dump(exclude={"collection_id"}).values())
+        # It may take the caller's own client to write it.
+        answer = await self._cached(call, "r2r_rag_query", asked, self._seconds.rag, write, RagAnswer, is_personal=True)
         await self._remember(call, arguments.question, scope, len(answer["structuredContent"]["sources"]))
         return answer
 
-    async def documents(self, arguments: R2RListDocuments, call: Call) -> DocumentsPage:
+    async def documents(self, arguments: R2RListDocuments, call: Call) -> WireAnswer:
         tenant = call.caller.tenant
         named = arguments.collection_id
         collection = (await self._scopes.find(tenant, named)).id if named else None
         listing = Listing(collection, _STATUSES[arguments.status_filter], arguments.offset, arguments.limit)
-        listed, total = await self._engine.documents(tenant, listing)
-        return DocumentsPage(
-            documents=[ListedDocument.of(status) for status in listed],
-            total=total,
-            offset=arguments.offset,
-            limit=arguments.limit,
-        )
 
-    async def collections(self, arguments: R2RListCollections, call: Call) -> CollectionsPage:
-        every = await self._engine.collections(call.caller.tenant)
-        page = every[arguments.offset : arguments.offset + arguments.limit]
-        return CollectionsPage(
-            collections=[ListedCollection.of(info) for info in page], total=len(every), offset=arguments.offset
-        )
+        async def page() -> DocumentsPage:
+            listed, total = await self._engine.documents(tenant, listing)
+            documents = [ListedDocument.of(status) for status in listed]
+            return DocumentsPage(documents=documents, total=total, offset=listing.offset, limit=listing.limit)
+
+        return await self._cached(call, "r2r_list_documents", (listing,), self._list_seconds, page, DocumentsPage)
+
+    async def collections(self, arguments: R2RListCollections, call: Call) -> WireAnswer:
+        start, end = arguments.offset, arguments.offset + arguments.limit
+
+        async def page() -> CollectionsPage:
+            every = await self._engine.collections(call.caller.tenant)
+            shown = [ListedCollection.of(info) for info in every[start:end]]
+            return CollectionsPage(collections=shown, total=len(every), offset=start)
+
+        return await self._cached(call, "r2r_list_collections", (start, end), self._list_seconds, page, CollectionsPage)
+
+    @property
+    def _list_seconds(self) -> float:
+        """What is in this machine is listed in a millisecond, and then is right to the moment."""
+        return self._seconds.list if self._is_remote else 0
 
     async def _cached(
-        self, call: Call, asked: tuple[Hashable, ...], seconds: float, make: Callable[[], Awaitable[Result]]
+        self,
+        call: Call,
+        tool: str,
+        asked: tuple[Hashable, ...],
+        seconds: float,
+        make: Callable[[], Awaitable[Result]],
+        kind: type[Result],
+        *,
+        is_personal: bool = False,
     ) -> WireAnswer:
         """The answer to what is asked, made anew when it is not kept or the documents have changed since."""
         caller = call.caller
@@ -352,9 +384,18 @@ class Knowledge:
             structured = result.model_dump(mode="json", exclude_none=True)
             return tool_answer([text_content(result.readable())], structured=structured)
 
-        key = (caller.tenant, caller.user, self._engine.revision(caller.tenant), *asked)
-        answer, is_kept = await self._cache.answer(key, seconds, made)
-        return marked_cached(answer) if is_kept else answer
+        def fits(answer: WireAnswer) -> bool:
+            try:
+                kind.model_validate(answer.get("structuredContent"))
+            except ValidationError:
+                return False
+            return True
+
+        key = Key(caller.tenant, caller.user, tool, asked, self._engine.revision(caller.tenant))
+        given = await self._cache.answer(
+            key, seconds, made, fits=fits, is_certain=not self._is_remote, is_personal=is_personal
+        )
+        return marked(given)
 
     async def _remember(self, call: Call, query: str, scope: Scope, results: int) -> None:
         past = PastSearch(query, scope.label, results, datetime.now(UTC))
@@ -434,6 +475,22 @@ def _shown_hit(number: int, hit: SearchHit) -> str:
     page = f", page {about['page']}" if "page" in about else ""
     source = f"{hit.chunk_id}{page}, version {about['version']}, indexed {about['indexed_at'][:10]}, score {hit.score}"
     return f"### {number}. {heading}\n{hit.text}\nSource: {source}"
+
+
+async def _written_by(
+    engine: Answering, tenant: TenantId, question: Question, search: Search
+) -> tuple[Written, Sequence[Hit]]:
+    """What the engine's own model writes, and from what; it cites as our own writers do."""
+    given = await engine.answer(
+        tenant, question.text, search,
+        model=question.model, max_tokens=question.max_tokens, temperature=question.temperature,
+    )  # fmt: skip
+    if not given.hits:
+        return not_found(()), ()
+    rests_on = grounding(given.text, len(given.hits))
+    # Not every model cites; what it was given is what it wrote from.
+    cited = rests_on.cited or (() if rests_on.denies else tuple(range(len(given.hits))))
+    return Written(given.text, cited, given.model, found=not rests_on.denies), given.hits
 
 
 def _rag_answer(written: Written, hits: Sequence[Hit]) -> RagAnswer:

@@ -17,6 +17,7 @@ from refdesk.documents.shelf import Shelf
 from refdesk.documents.tokens import count_tokens
 from refdesk.errors import DocumentNotFound, InvalidArguments, Problem, ToolFailure
 from refdesk.problems import invalid_arguments, nearest_name, shortened
+from refdesk.resilience.limits import Limits, MemoryLimits
 from refdesk.tools.budget import Blocklist, ReadingRate
 from refdesk.tools.outline import MAX_CHARACTERS, OutlineEntry, brief, brief_mapping, brief_path
 from refdesk.tools.registry import Registry, Tool
@@ -203,13 +204,15 @@ class Reader:
         settings: ReaderConfig,
         blocklist: Blocklist,
         tools: Callable[[Call], Iterable[Tool[Any]]],
+        limits: Limits | None = None,
     ) -> None:
         self._shelves = shelves
         self._windows = windows
         self._local = local
         self._settings = settings
         self._tools = tools
-        self._rate = ReadingRate(settings.rate_limit_calls, settings.rate_limit_tokens)
+        counted_in = MemoryLimits() if limits is None else limits
+        self._rate = ReadingRate(settings.rate_limit_calls, settings.rate_limit_tokens, counted_in)
         self._blocklist = blocklist
 
     def register(self, registry: Registry) -> None:
@@ -345,9 +348,9 @@ class Reader:
         before, after = self._window_sides(arguments)
         tenant, anchor = call.caller.tenant, arguments.anchor_chunk_id
         chunks = await windows.around(tenant, arguments.doc_id, anchor, before, after, call.trace_id)
-        reading = self._rate.admit(tenant, arguments.doc_id)
-        kept, is_cut = self._cut_window(chunks[: before + after + 1], anchor)
-        tokens = reading.tokens = sum(_tokens(chunk.text) for chunk in kept)
+        async with await self._rate.admit(tenant, arguments.doc_id, self._expected_tokens) as reading:
+            kept, is_cut = self._cut_window(chunks[: before + after + 1], anchor)
+            tokens = reading.spent = sum(_tokens(chunk.text) for chunk in kept)
         return ChunkWindow(
             doc_id=arguments.doc_id,
             anchor_chunk_id=arguments.anchor_chunk_id,
@@ -377,10 +380,15 @@ class Reader:
         tenant = call.caller.tenant
         async with self._shelves.reading(tenant, doc_id) as shelf:
             # Only of documents that there are: invented ones would fill the book of those that are read.
-            reading = self._rate.admit(tenant, doc_id, reserve=self._settings.max_text_bytes // BYTES_A_TOKEN)
-            result = await to_thread.run_sync(read, shelf)
-        reading.tokens = result.token_estimate
+            reading = await self._rate.admit(tenant, doc_id, self._expected_tokens)
+            async with reading:
+                result = await to_thread.run_sync(read, shelf)
+                reading.spent = result.token_estimate
         return result
+
+    @property
+    def _expected_tokens(self) -> int:
+        return self._settings.max_text_bytes // BYTES_A_TOKEN
 
     def _part(self, blocks: Iterable[Block], cursor: str | None) -> dict[str, Any]:
         """As much text as the budget allows from where the last answer stopped: the fields of a `_ReadText`."""

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from typing import Any
+from functools import partial
 
 import httpx2
 import orjson
-from anyio import to_thread
+from anyio import fail_after, to_thread
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from refdesk.calls import TenantId
@@ -17,8 +17,16 @@ from refdesk.documents.store import HANDLE
 from refdesk.engines.port import Engine
 from refdesk.errors import DocumentNotFound, EngineError
 from refdesk.problems import shortened
+from refdesk.resilience.dependency import SERVICE, Dependency
+from refdesk.resilience.retries import retry_after_seconds
 from refdesk.tools.outline import brief_path
 from refdesk.tools.shelves import Shelves
+
+RETRIES = 1
+"""Of a request: to read is harmless, and what passes by itself has mostly passed by then."""
+
+PATIENCE_SECONDS = 5.0
+"""After which a caller is told to try again, where the service itself says nothing."""
 
 MAX_ANSWER_BYTES = 8 * 1024 * 1024
 """The most that another service is listened to."""
@@ -71,10 +79,12 @@ def _chunk(id: str, text: str, section_id: str, path: Sequence[str], page: int |
 class RemoteWindows:
     """Chunks that another service has, asked for over HTTP; the tenant is passed on, the caller's headers are not."""
 
-    def __init__(self, client: httpx2.AsyncClient, url: str, key: str | None) -> None:
+    def __init__(self, client: httpx2.AsyncClient, url: str, key: str | None, timeout_seconds: float) -> None:
         self._client = client
         self._url = url
+        self._seconds = timeout_seconds
         self._headers = {"content-type": "application/json"} | ({"x-api-key": key} if key else {})
+        self.dependency = Dependency("window", SERVICE)
 
     async def around(
         self, tenant: TenantId, doc_id: str, anchor: str, before: int, after: int, trace_id: str
@@ -88,36 +98,57 @@ class RemoteWindows:
             "window_after": after,
             "trace_id": trace_id,
         }
-        status, answer = await self._post(orjson.dumps(asked))
-        if status in (404, 422):
+        try:
+            window = await self.dependency.run(partial(self._ask, orjson.dumps(asked)), retries=RETRIES)
+        except TimeoutError as error:
+            raise _down("did not answer in time", PATIENCE_SECONDS) from error
+        except EngineError as error:
+            raise EngineError(error.detail, retry_after=error.retry_after or PATIENCE_SECONDS) from error
+        if isinstance(window, _Window):
+            return window.chunks
+        if window in (404, 422):
             raise DocumentNotFound(
                 f"There is no document {shortened(doc_id)!r} with a chunk {shortened(anchor)!r}; "
                 "doc_local_search gives chunk ids."
             )
+        raise _down(f"answered with status {window}", PATIENCE_SECONDS)
+
+    async def _ask(self, body: bytes) -> _Window | int:
+        """The window; or the status of a refusal, which says nothing against the service and is the same next time."""
+        status, retry_after, answer = await self._post(body)
+        if status >= 500:
+            raise _down(f"answered with status {status}", retry_after)
         if status != 200:
-            raise _down(f"answered with status {status}")
+            return status
         try:
-            return _Window.model_validate(orjson.loads(answer)).chunks
+            return _Window.model_validate(orjson.loads(answer))
         except (orjson.JSONDecodeError, ValidationError) as error:
             raise _down("gave an answer that is no chunk window") from error
 
-    async def _post(self, body: bytes) -> tuple[int, bytes]:
+    async def _post(self, body: bytes) -> tuple[int, float | None, bytes]:
+        """Status, the patience that is asked for, and body; the time counts to the end of it, and is had only once."""
         try:
-            async with self._client.stream("POST", self._url, content=body, headers=self._headers) as response:
-                answer = b""
-                async for part in response.aiter_bytes():
-                    answer += part
-                    if len(answer) > MAX_ANSWER_BYTES:
-                        raise _down("gave an answer that is too long")
-                return response.status_code, answer
+            with fail_after(self._seconds):
+                async with self._client.stream("POST", self._url, content=body, headers=self._headers) as response:
+                    wait = retry_after_seconds(response.headers.get("retry-after"))
+                    return response.status_code, wait, await _received(response)
         except httpx2.TimeoutException as error:
-            raise _down("did not answer in time") from error
+            raise TimeoutError from error
         except (httpx2.HTTPError, httpx2.InvalidURL) as error:
             raise _down("cannot be reached") from error
 
 
-def _down(what: str) -> EngineError:
-    return EngineError(f"The retrieval service {what}; try again in a moment", retry_after=5.0)
+async def _received(response: httpx2.Response) -> bytes:
+    answer = bytearray()
+    async for part in response.aiter_bytes():
+        answer += part
+        if len(answer) > MAX_ANSWER_BYTES:
+            raise _down("gave an answer that is too long")
+    return bytes(answer)
+
+
+def _down(what: str, retry_after: float | None = None) -> EngineError:
+    return EngineError(f"The retrieval service {what}; try again in a moment", retry_after=retry_after)
 
 
 Windows = LocalWindows | RemoteWindows
@@ -130,6 +161,6 @@ async def open_windows(settings: ReaderConfig, local: LocalWindows) -> AsyncIter
         yield local
         return
     key = settings.retrieval_api_key.get_secret_value() if settings.retrieval_api_key else None
-    timeout: Any = settings.retrieval_timeout_seconds
-    async with httpx2.AsyncClient(timeout=timeout, trust_env=False, follow_redirects=False) as client:
-        yield RemoteWindows(client, settings.retrieval_window_url.get_secret_value(), key)
+    seconds = settings.retrieval_timeout_seconds
+    async with httpx2.AsyncClient(timeout=seconds, trust_env=False, follow_redirects=False) as client:
+        yield RemoteWindows(client, settings.retrieval_window_url.get_secret_value(), key, seconds)

@@ -7,17 +7,31 @@ import logging
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
+import anyio
 import numpy as np
 import orjson
 import pytest
 from pydantic import SecretStr
 
-from refdesk.config.models import EmbeddingConfig
-from refdesk.engines.embedded.embedding import open_embedder
-from refdesk.engines.embedded.embedding.endpoint import ATTEMPTS, BATCH, EndpointEmbedder, open_endpoint
-from refdesk.errors import EngineError
+from refdesk.config.models import ConvertConfig, EmbeddingConfig
+from refdesk.documents.conversions import open_conversions
+from refdesk.engines.embedded.embedding import endpoint, open_embedder
+from refdesk.engines.embedded.embedding.endpoint import (
+    BATCH,
+    BREAKER,
+    QUERY_PAUSE_SECONDS,
+    RETRIES,
+    EndpointEmbedder,
+    open_endpoint,
+)
+from refdesk.engines.port import NewDocument, Search, TextSource
+from refdesk.errors import BreakerOpen, EngineError
+from refdesk.telemetry import Metrics
+from tests.contracts.engine import ACME
+from tests.engines.desks import engine_on
 
 pytestmark = pytest.mark.anyio
 
@@ -32,6 +46,7 @@ class Answer:
     body: bytes | None = None
     headers: dict[str, str] = field(default_factory=dict)
     never: bool = False
+    drips: bool = False
 
 
 @dataclass
@@ -43,6 +58,7 @@ class Service:
     requests: list[dict[str, Any]] = field(default_factory=list)
     keys: list[str] = field(default_factory=list)
     pauses: list[float] = field(default_factory=list)
+    time: float = 0.0
 
     async def pause(self, seconds: float) -> None:
         self.pauses.append(seconds)
@@ -58,12 +74,25 @@ class Service:
                 answer = self.answers.pop(0) if self.answers else Answer()
                 if answer.never:
                     continue
+                if answer.drips:
+                    return await drip(writer)
                 body = vectors_for(asked["input"]) if answer.body is None else answer.body
                 more = "".join(f"{name}: {value}\r\n" for name, value in answer.headers.items())
                 head = f"HTTP/1.1 {answer.status} X\r\nContent-Length: {len(body)}\r\n{more}\r\n"
                 writer.write(head.encode() + body)
         except (asyncio.IncompleteReadError, ConnectionError):
+            pass  # the client left, as it may
+        finally:
             writer.close()
+
+
+async def drip(writer: asyncio.StreamWriter) -> None:
+    """A body that never ends, a little of it at a time."""
+    writer.write(b"HTTP/1.1 200 X\r\nContent-Length: 100000\r\n\r\n")
+    while True:
+        writer.write(b" ")
+        await writer.drain()
+        await asyncio.sleep(0.005)
 
 
 def vector_of(text: str) -> list[float]:
@@ -83,17 +112,27 @@ def answer_of(*embeddings: Any) -> Answer:
 @asynccontextmanager
 async def service(*answers: Answer) -> AsyncIterator[Service]:
     running = Service("", list(answers))
-    server = await asyncio.start_server(running.answer, "127.0.0.1", 0)
+    tasks: set[asyncio.Task[None]] = set()
+
+    def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        tasks.add(asyncio.ensure_future(running.answer(reader, writer)))
+
+    server = await asyncio.start_server(accept, "127.0.0.1", 0)
     running.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1"
     try:
         yield running
     finally:
         server.close()
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 @asynccontextmanager
 async def embedder_of(running: Service, *, timeout_seconds: float = 30) -> AsyncIterator[EndpointEmbedder]:
-    async with open_endpoint(running.url, KEY, "some-model", timeout_seconds, pause=running.pause) as embedder:
+    async with open_endpoint(
+        running.url, KEY, "some-model", timeout_seconds, pause=running.pause, now=lambda: running.time
+    ) as embedder:
         yield embedder
 
 
@@ -132,10 +171,12 @@ async def test_no_texts_are_no_request() -> None:
 
 @pytest.mark.parametrize("status", [429, 500, 503])
 async def test_a_fault_that_passes_is_waited_out(status: int) -> None:
-    async with service(Answer(status), Answer(status, headers={"Retry-After": "7"})) as running:
-        async with embedder_of(running) as embedder:
-            assert len(await embedder.embed_query("x")) == 3
-        assert running.pauses == [0.5, 7]
+    async with service(Answer(status)) as running, embedder_of(running) as embedder:
+        assert len(await embedder.embed_query("x")) == 3
+        assert 0 <= running.pauses[0] <= QUERY_PAUSE_SECONDS
+        running.answers[:] = [Answer(status, headers={"Retry-After": "7"})]
+        assert len(await embedder.embed_passages(["x"])) == 1
+        assert 7 <= running.pauses[1] <= 8
 
 
 async def test_a_fault_that_stays_is_told_after_a_few_attempts() -> None:
@@ -143,15 +184,63 @@ async def test_a_fault_that_stays_is_told_after_a_few_attempts() -> None:
     async with service(*answers) as running, embedder_of(running) as embedder:
         with pytest.raises(EngineError, match="500: out of order"):
             await embedder.embed_query("x")
-        assert len(running.requests) == ATTEMPTS
+        assert len(running.requests) == 1 + RETRIES
 
 
-async def test_a_service_that_wants_much_patience_is_left_alone_and_quoted() -> None:
-    async with service(Answer(429, headers={"Retry-After": "120"})) as running, embedder_of(running) as embedder:
+@pytest.mark.parametrize(("wish", "question"), [("120", False), ("7", True)])
+async def test_a_service_that_wants_much_patience_is_left_alone_and_quoted(wish: str, question: bool) -> None:
+    async with service(Answer(429, headers={"Retry-After": wish})) as running, embedder_of(running) as embedder:
         with pytest.raises(EngineError) as caught:
-            await embedder.embed_query("x")
-        assert caught.value.retry_after == 120
+            await (embedder.embed_query("x") if question else embedder.embed_passages(["x"]))
+        assert caught.value.retry_after == float(wish)
         assert running.pauses == []
+
+
+async def test_a_service_that_keeps_failing_is_left_alone_and_tried_again_by_itself() -> None:
+    async with service(*[Answer(500)] * BREAKER.failure_threshold) as running, embedder_of(running) as embedder:
+        for _ in range(3):
+            with pytest.raises(EngineError):
+                await embedder.embed_query("x")
+        with pytest.raises(BreakerOpen) as caught:
+            await embedder.embed_query("x")
+        assert len(running.requests) == BREAKER.failure_threshold
+        assert (embedder.dependency.name, embedder.dependency.state) == ("embedding", "open")
+        assert caught.value.retry_after
+        running.time += caught.value.retry_after
+        assert len(await embedder.embed_query("x")) == 3
+        assert embedder.dependency.state == "closed"
+
+
+async def test_while_it_is_left_alone_search_finds_by_words_without_asking_it(tmp_path: Path) -> None:
+    async with service(*[Answer(500)] * 100) as running, embedder_of(running) as embedder:
+        while embedder.dependency.state == "closed":
+            with pytest.raises(EngineError):
+                await embedder.embed_query("x")
+        async with (
+            open_conversions(ConvertConfig(), tmp_path, Metrics()) as conversions,
+            engine_on(tmp_path / "data", conversions, embedder) as engine,
+        ):
+            await engine.create_collection(ACME, "animals")
+            [asked] = await engine.ingest(ACME, [NewDocument(TextSource("Foxes", "# Foxes\n\nfox"), "animals")])
+            with anyio.fail_after(30):
+                while not (hits := await engine.search(ACME, Search("fox", mode="hybrid"))):
+                    await engine.wait(ACME, [asked.id], seconds=1)
+            assert [hit.document.id for hit in hits] == ["animals/foxes"]
+            with pytest.raises(BreakerOpen):
+                await engine.search(ACME, Search("fox", mode="semantic"))
+        assert len(running.requests) == BREAKER.failure_threshold
+
+
+@pytest.mark.parametrize("status", [400, 401, 404, 413, 422, 429])
+async def test_a_service_that_refuses_requests_is_there_and_stays_in_use(status: int) -> None:
+    answers = [Answer(status, headers={"Retry-After": "60"})] * 10
+    async with service(*answers) as running, embedder_of(running) as embedder:
+        for _ in answers:
+            with pytest.raises(EngineError):
+                await embedder.embed_query("x")
+        assert len(running.requests) == len(answers)
+        assert embedder.dependency.state == "closed"
+        assert len(await embedder.embed_query("x")) == 3
 
 
 async def test_a_refused_key_is_told_at_once_and_never_shown(caplog: pytest.LogCaptureFixture) -> None:
@@ -172,8 +261,23 @@ async def test_a_wrong_model_is_told_in_the_services_words() -> None:
 
 
 async def test_a_service_that_never_answers_is_given_up() -> None:
-    silence = [Answer(never=True)] * ATTEMPTS
-    async with service(*silence) as running, embedder_of(running, timeout_seconds=0.05) as embedder:
+    async with service(Answer(never=True)) as running, embedder_of(running, timeout_seconds=0.05) as embedder:
+        with pytest.raises(EngineError, match="in time"):
+            await embedder.embed_query("x")
+        assert len(running.requests) == 1
+        assert embedder.dependency.describe()["failures"] == 1
+
+
+async def test_a_question_waits_less_long_than_passages_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(endpoint, "QUERY_SECONDS", 0.05)
+    async with service(Answer(never=True)) as running, embedder_of(running) as embedder:
+        with pytest.raises(EngineError, match="in time"):
+            await embedder.embed_query("x")
+        assert len(await embedder.embed_passages(["x"])) == 1
+
+
+async def test_a_service_that_drips_its_answer_is_given_up_as_well() -> None:
+    async with service(Answer(drips=True)) as running, embedder_of(running, timeout_seconds=0.1) as embedder:
         with pytest.raises(EngineError, match="in time"):
             await embedder.embed_query("x")
 
@@ -206,9 +310,10 @@ async def test_a_service_that_is_not_there_is_told() -> None:
     ids=lambda answer: answer.body.decode()[:60],
 )
 async def test_an_answer_that_is_not_the_vectors_is_refused(answer: Answer) -> None:
-    async with service(answer) as running, embedder_of(running) as embedder:
+    async with service(*[answer] * (1 + RETRIES)) as running, embedder_of(running) as embedder:
         with pytest.raises(EngineError, match="answered with"):
             await embedder.embed_passages(["one", "two"])
+        assert embedder.dependency.describe()["failures"] == 1 + RETRIES
 
 
 async def test_a_model_that_changes_its_size_is_refused() -> None:

@@ -55,6 +55,8 @@ Listener = Callable[[TenantId], None]
 class EmbeddedEngine:
     """See `engines.port.Engine`; made by `open_embedded`."""
 
+    lacks: frozenset[str] = frozenset()
+
     def __init__(self, stores: Stores, searcher: Searcher, supervision: Supervision, history: History) -> None:
         self._stores = stores
         self._searcher = searcher

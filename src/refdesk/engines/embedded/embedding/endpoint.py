@@ -5,61 +5,83 @@ Nothing of what it answers is taken on trust: count, order, size and numbers are
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 import anyio
 import httpx2
 import orjson
 
+from refdesk.config import CircuitBreakerConfig
 from refdesk.engines.embedded.embedding.port import Vector, Vectors
-from refdesk.errors import EngineError
+from refdesk.errors import EngineError, Overloaded, RateLimited
+from refdesk.resilience.dependency import Dependency, Pause
+from refdesk.resilience.retries import LONGEST_PAUSE_SECONDS, retry_after_seconds
 
 BATCH = 64
 """Texts in a request: what every service takes, and the answer stays near a megabyte."""
 
-ATTEMPTS = 3
-"""Of a request. Whoever waits for a search has had enough after that, and ingestion comes back by itself."""
+RETRIES = 1
+"""Of a request: for what passes by itself. Search can do without, and ingestion comes back for its passages."""
 
-FIRST_PAUSE_SECONDS = 0.5
-"""Before the second attempt; twice as long before the next."""
+QUERY_SECONDS = 3.0
+"""The longest that a search waits for its question's vector: then it finds by words. Passages have all of the time that
+is set; nobody waits for them."""
 
-LONGEST_PAUSE_SECONDS = 10.0
-"""A service that asks for more patience is left alone, and its wish passed on to the caller."""
+QUERY_PAUSE_SECONDS = 0.5
+"""The longest pause that a search makes before it asks again."""
 
-PASSING = frozenset({408, 429, 500, 502, 503, 504})
+BREAKER = CircuitBreakerConfig(failure_threshold=5, timeout_seconds=5, success_threshold=1)
+"""Tried again sooner than other services: while it is left alone, search is the worse for it and ingestion waits, and
+a trial costs one search three seconds at most."""
+
+CONCURRENCY = 32
+"""Requests at a time: for a model that is run in the house these are many."""
+
+PASSING = frozenset({408, 500, 502, 503, 504})
 """Answers that may be another one the next time."""
 
 MAX_TOLD_CHARACTERS = 200
 """Of what a service says about an error."""
 
-Pause = Callable[[float], Awaitable[None]]
-
 
 @asynccontextmanager
 async def open_endpoint(
-    url: str, key: str | None, model: str, timeout_seconds: float, *, pause: Pause = anyio.sleep
+    url: str,
+    key: str | None,
+    model: str,
+    timeout_seconds: float,
+    *,
+    pause: Pause = anyio.sleep,
+    now: Callable[[], float] = time.monotonic,
 ) -> AsyncIterator[EndpointEmbedder]:
     """An embedder with one client for its whole life; `url` is the address up to `/embeddings`."""
-    headers = {"Authorization": f"Bearer {key}"} if key else {}
+    headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {key}"} if key else {})
+    dependency = Dependency("embedding", BREAKER, concurrency=CONCURRENCY, pause=pause, now=now)
     async with httpx2.AsyncClient(timeout=timeout_seconds, headers=headers, follow_redirects=False) as client:
-        yield EndpointEmbedder(client, f"{url.rstrip('/')}/embeddings", model, pause)
+        yield EndpointEmbedder(client, f"{url.rstrip('/')}/embeddings", model, timeout_seconds, dependency)
 
 
 class EndpointEmbedder:
-    """Asks the service for vectors, some texts at a time, again when it was busy."""
+    """Asks the service for vectors, some texts at a time; made by `open_endpoint`."""
 
-    def __init__(self, client: httpx2.AsyncClient, url: str, model: str, pause: Pause) -> None:
+    def __init__(
+        self, client: httpx2.AsyncClient, url: str, model: str, timeout_seconds: float, dependency: Dependency
+    ) -> None:
         self._client = client
         self._url = url
         self._model = model
-        self._pause = pause
+        self._seconds = timeout_seconds
+        self.dependency = dependency
         self.name = f"endpoint:{model}"
         self.dimensions = 0
 
     async def embed_query(self, text: str) -> Vector:
-        vector: Vector = (await self._embed([text]))[0]
+        vectors = await self._embed([text], min(self._seconds, QUERY_SECONDS), QUERY_PAUSE_SECONDS)
+        vector: Vector = vectors[0]
         return vector
 
     def embed_query_now(self, text: str) -> Vector | None:
@@ -68,51 +90,53 @@ class EndpointEmbedder:
     async def embed_passages(self, texts: Sequence[str]) -> Vectors:
         import numpy as np
 
-        batches = [await self._embed(texts[start : start + BATCH]) for start in range(0, len(texts), BATCH)]
+        batches = [
+            await self._embed(texts[start : start + BATCH], self._seconds, LONGEST_PAUSE_SECONDS)
+            for start in range(0, len(texts), BATCH)
+        ]
         return np.concatenate(batches) if batches else np.empty((0, self.dimensions), np.float32)
 
-    async def _embed(self, texts: Sequence[str]) -> Vectors:
-        answer = await self._ask({"model": self._model, "input": list(texts), "encoding_format": "float"})
-        vectors = _vectors(answer, len(texts))
+    async def _embed(self, texts: Sequence[str], seconds: float, patience: float) -> Vectors:
+        """The vectors, or an `EngineError` whatever was in the way: that is what search does without."""
+        ask = partial(self._ask, texts, seconds)
+        try:
+            vectors = await self.dependency.run(ask, retries=RETRIES, patience=patience)
+        except TimeoutError as error:
+            raise EngineError("The embedding service did not answer in time") from error
+        except (RateLimited, Overloaded) as error:
+            raise EngineError(error.detail, retry_after=error.retry_after) from error
+        if isinstance(vectors, EngineError):
+            raise vectors
         if self.dimensions and vectors.shape[1] != self.dimensions:
             raise _misbehaved(f"vectors of {vectors.shape[1]} numbers after such of {self.dimensions}")
         self.dimensions = vectors.shape[1]
         return vectors
 
-    async def _ask(self, body: dict[str, Any]) -> bytes:
-        """The answer's body; what may pass is tried again, a bounded number of times."""
-        content = orjson.dumps(body)
-        for attempt in range(1, ATTEMPTS + 1):
-            outcome = await self._attempt(content)
-            if isinstance(outcome, bytes):
-                return outcome
-            wait = FIRST_PAUSE_SECONDS * 2 ** (attempt - 1) if outcome.retry_after is None else outcome.retry_after
-            if attempt == ATTEMPTS or wait > LONGEST_PAUSE_SECONDS:
-                raise outcome
-            await self._pause(wait)
-        raise AssertionError("the last attempt returns or raises")
+    async def _ask(self, texts: Sequence[str], seconds: float) -> Vectors | EngineError:
+        """Vectors; or a refusal, which is returned: who refuses a request is there, and will refuse it again.
 
-    async def _attempt(self, content: bytes) -> bytes | EngineError:
-        """An answer, or an error that may pass; raises those that will not."""
+        Raises what may pass. A time-out is not an error that is retried: who waited that long waits no longer.
+        """
+        body = orjson.dumps({"model": self._model, "input": list(texts), "encoding_format": "float"})
         try:
-            response = await self._client.post(self._url, content=content, headers={"Content-Type": "application/json"})
-        except httpx2.TimeoutException:
-            return EngineError("The embedding service did not answer in time")
+            with anyio.fail_after(seconds):
+                response = await self._client.post(self._url, content=body)
+        except httpx2.TimeoutException as error:
+            raise TimeoutError from error
         except (httpx2.HTTPError, httpx2.InvalidURL) as error:
-            return EngineError(f"The embedding service cannot be reached ({type(error).__name__})")
+            raise EngineError(f"The embedding service cannot be reached ({type(error).__name__})") from error
         if response.status_code == 200:
-            return response.content
+            return _vectors(response.content, len(texts))
+        if response.status_code == 429:
+            raise RateLimited("The embedding service has too many requests", retry_after=_retry_after(response))
         if response.status_code in PASSING:
-            return _refusal(response)
-        raise _refusal(response)
+            raise _refusal(response)
+        return _refusal(response)
 
 
 def _refusal(response: httpx2.Response) -> EngineError:
-    match response.status_code:
-        case 401 | 403:
-            return EngineError("The embedding service refuses the key; check embedding.api_key")
-        case 429:
-            return EngineError("The embedding service has too many requests", retry_after=_retry_after(response))
+    if response.status_code in (401, 403):
+        return EngineError("The embedding service refuses the key; check embedding.api_key")
     told = f": {said}" if (said := _message(response)) else ""
     return EngineError(
         f"The embedding service answered {response.status_code}{told}", retry_after=_retry_after(response)
@@ -120,12 +144,7 @@ def _refusal(response: httpx2.Response) -> EngineError:
 
 
 def _retry_after(response: httpx2.Response) -> float | None:
-    """The seconds that the service asks for; a date, which the header may also be, is not worth understanding."""
-    try:
-        seconds = float(response.headers.get("retry-after", ""))
-    except ValueError:
-        return None
-    return seconds if 0 <= seconds < 86_400 else None
+    return retry_after_seconds(response.headers.get("retry-after"))
 
 
 def _message(response: httpx2.Response) -> str:

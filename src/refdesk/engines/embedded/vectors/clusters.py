@@ -9,12 +9,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from refdesk.engines.embedded.vectors.arrays import Float32s, Numbers
+from refdesk.engines.embedded.vectors.arrays import Float32s, Numbers, Words
 
-ROWS_A_CLUSTER = 4096
+ROWS_A_CLUSTER = 2048
 """About how many rows a cluster has: few enough to leave most of an index aside, and many enough for one sweep."""
 
 MOST_CLUSTERS = 64
+
+COARSE_WORDS = 3
+"""How much of a code is looked at first: 192 signs, whose count fits in a byte."""
 
 ROUNDS = 8
 """How often the centres are moved to the middle of their rows; they hardly move after that."""
@@ -29,19 +32,23 @@ class Clusters:
     """Where each cluster ends in `rows`."""
     rows: Numbers
     """The numbers of all rows, those of one cluster after those of another, in order."""
+    codes: Words
+    """The beginning of each one's code, in the same order: to gather them from all over would take as long as to look
+    at every row."""
 
     @classmethod
-    def of(cls, centres: Float32s, nearest: Numbers) -> Clusters:
+    def of(cls, centres: Float32s, nearest: Numbers, codes: Words) -> Clusters:
         """By the number of the centre that each row is nearest to."""
         ends = np.cumsum(np.bincount(nearest, minlength=len(centres)))
-        return cls(centres, ends, np.argsort(nearest, kind="stable"))
+        rows = np.argsort(nearest, kind="stable")
+        return cls(centres, ends, rows, codes[:COARSE_WORDS, rows])
 
-    def near(self, query: Float32s, wanted: int) -> Numbers:
-        """The rows of the clusters nearest to a query, as many clusters as have this many rows together."""
+    def near(self, query: Float32s, wanted: int) -> list[slice]:
+        """Where the rows of the clusters nearest to a query are, as many clusters as have this many together."""
         order = np.argsort(-np.vecdot(self.centres, query))
         sizes = np.diff(self.ends, prepend=0)
         chosen = order[: int(np.searchsorted(np.cumsum(sizes[order]), wanted)) + 1]
-        return np.concatenate([self.rows[self.ends[one] - sizes[one] : self.ends[one]] for one in chosen])
+        return [slice(end - size, end) for end, size in zip(self.ends[chosen], sizes[chosen], strict=True) if size]
 
 
 def cluster_count(rows: int) -> int:

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from refdesk.engines.embedded.vectors.arrays import Bytes, Flags, Float32s, Numbers, Words, blocks
+from refdesk.engines.embedded.vectors.clusters import COARSE_WORDS
 from refdesk.engines.embedded.vectors.codes import encoded
 from refdesk.engines.embedded.vectors.segment import Segment
 
@@ -20,9 +21,6 @@ Counts = NDArray[np.unsignedinteger]
 
 BLOCK_ROWS = 16_384
 """A word of so many codes is 128 KiB, which stays in a core's own cache while it is worked on."""
-
-COARSE_WORDS = 3
-"""How much of a code the first sieve looks at: 192 signs, whose count fits in a byte."""
 
 COARSE_ROWS = 1536
 """About how many rows the first sieve lets through, at least."""
@@ -130,11 +128,17 @@ def _scanned(selection: Selection, query: Float32s, scratch: tuple[Words, Bytes]
         counts = np.full(segment.count, BARRED, np.uint8)
         _count(selection, code[:COARSE_WORDS], counts, scratch)
         return _Found(segment, code, None, counts)
-    rows = segment.clusters.near(query, looked_at)
-    counts = np.empty(len(rows), np.uint8)
-    for block in blocks(len(rows), BLOCK_ROWS):
-        codes = [words.take(rows[block]) for words in segment.codes[:COARSE_WORDS]]
-        _count_block(codes, code[:COARSE_WORDS], counts[block], scratch)
+    places = [
+        slice(place.start + block.start, place.start + block.stop)
+        for place in segment.clusters.near(query, looked_at)
+        for block in blocks(place.stop - place.start, BLOCK_ROWS)
+    ]
+    rows = np.concatenate([segment.clusters.rows[place] for place in places])
+    counts, done = np.empty(len(rows), np.uint8), 0
+    for place in places:
+        codes = segment.clusters.codes[:, place]
+        _count_block(codes, code[:COARSE_WORDS], counts[done : done + codes.shape[1]], scratch)
+        done += codes.shape[1]
     if selection.barred is not None:
         np.bitwise_or(counts, selection.barred.take(rows), out=counts)
     return _Found(segment, code, rows, counts)
@@ -150,7 +154,7 @@ def _count(selection: Selection, code: Words, counts: Bytes, scratch: tuple[Word
         np.bitwise_or(counts, barred, out=counts)
 
 
-def _count_block(codes: Sequence[Words] | Words, code: Words, counts: Bytes, scratch: tuple[Words, Bytes]) -> None:
+def _count_block(codes: Words, code: Words, counts: Bytes, scratch: tuple[Words, Bytes]) -> None:
     words, more = (array[: len(counts)] for array in scratch)
     np.bitwise_count(np.bitwise_xor(codes[0], code[0], out=words), out=counts)
     for number in range(1, len(code)):

@@ -1,9 +1,9 @@
 """A segment: one file of rows that never changes, read through a memory map.
 
     header · mean · documents, collections, starts of the runs · keys · scales
-    centres, ends and rows of the clusters · codes, word by word · 8-bit vectors
+    centres, ends, rows and codes of the clusters · codes, word by word · 8-bit vectors
 
-Everything but the codes and the vectors is under a checksum that is verified on opening: a wrong bit in a vector
+Everything but codes and vectors is under a checksum that is verified on opening: a wrong bit in a vector
 costs a little accuracy, a wrong number of a row would send a search astray.
 """
 
@@ -25,7 +25,13 @@ from numpy.typing import NDArray
 
 from refdesk.engines.embedded.damage import IndexDamaged
 from refdesk.engines.embedded.vectors.arrays import Flags, Float32s, Numbers, Table, Words, blocks
-from refdesk.engines.embedded.vectors.clusters import Clusters, cluster_count, found_centres, nearest_centres
+from refdesk.engines.embedded.vectors.clusters import (
+    COARSE_WORDS,
+    Clusters,
+    cluster_count,
+    found_centres,
+    nearest_centres,
+)
 from refdesk.engines.embedded.vectors.codes import cosines, encoded, restored, words_per_code
 
 MAGIC = b"RDVEC002"
@@ -80,6 +86,7 @@ class Layout:
             ("centres", "<f4", (self.clusters, self.dimensions)),
             ("ends", "<i8", (self.clusters,)),
             ("clustered", "<i8", (self.rows,)),
+            ("clustered_codes", "<u8", (min(COARSE_WORDS, words_per_code(self.dimensions)), self.rows)),
             ("codes", "<u8", (words_per_code(self.dimensions), self.rows)),
             ("vectors", "|i1", (self.rows, self.dimensions)),
         ]
@@ -100,7 +107,7 @@ class Segment:
         }
         self.mean: Float32s = parts.pop("mean")
         self.codes: Words = parts.pop("codes")
-        self.clusters = Clusters(parts.pop("centres"), parts.pop("ends"), parts.pop("clustered"))
+        self.clusters = Clusters(*(parts.pop(name) for name in ("centres", "ends", "clustered", "clustered_codes")))
         self.table = Table(**parts)
         if checksum != _checksum(self._columns):
             raise IndexDamaged(f"{path} is not what was written")
@@ -173,7 +180,7 @@ def write_segment(path: Path, parts: Sequence[Part], mean: Float32s) -> None:
         mean = order.mean(len(mean))
     centres = order.centres(layout.clusters)
     with path.open("wb") as file:
-        clusters = Clusters.of(centres, _write_vectors(file, layout, order, mean, centres))
+        clusters = _write_vectors(file, layout, order, mean, centres)
         _write_table(file, layout, order, mean, clusters)
         file.flush()
         os.fsync(file.fileno())
@@ -233,7 +240,7 @@ def _write_table(file: BinaryIO, layout: Layout, order: _Order, mean: Float32s, 
     names = ("documents", "collections", "starts", "keys", "scales")
     columns: dict[str, NDArray[Any]] = {"mean": mean, **{name: getattr(order, name) for name in names}}
     columns |= {"centres": clusters.centres, "ends": clusters.ends, "clustered": clusters.rows}
-    for name, values in columns.items():
+    for name, values in {**columns, "clustered_codes": clusters.codes}.items():
         file.seek(layout.sections[name][0])
         file.write(values.tobytes())
     file.seek(0)
@@ -247,21 +254,22 @@ def _checksum(columns: Iterable[NDArray[Any]]) -> int:
     return checksum
 
 
-def _write_vectors(file: BinaryIO, layout: Layout, order: _Order, mean: Float32s, centres: Float32s) -> Numbers:
-    """Write the vectors and their codes; answers the cluster of each row."""
+def _write_vectors(file: BinaryIO, layout: Layout, order: _Order, mean: Float32s, centres: Float32s) -> Clusters:
+    """Write the vectors and their codes; answers the clusters that they are in."""
     sections = layout.sections
     codes_at, vectors_at = sections["codes"][0], sections["vectors"][0]
-    clusters = np.zeros(layout.rows, np.int64)
+    nearest = np.zeros(layout.rows, np.int64)
+    codes = np.empty((words_per_code(layout.dimensions), layout.rows), np.uint64)
     for block in blocks(layout.rows, ROWS_AT_A_TIME):
         vectors = order.vectors(block)
         exact = restored(vectors, order.scales[block])
-        clusters[block] = nearest_centres(exact, centres)
-        for number, words in enumerate(encoded(exact, mean).T):
-            file.seek(codes_at + (number * layout.rows + block.start) * words.itemsize)
-            file.write(words.tobytes())
+        nearest[block] = nearest_centres(exact, centres)
+        codes[:, block] = encoded(exact, mean).T
         file.seek(vectors_at + block.start * layout.dimensions)
         file.write(vectors.tobytes())
-    return clusters
+    file.seek(codes_at)
+    file.write(codes.tobytes())
+    return Clusters.of(centres, nearest, codes)
 
 
 def _mapped(path: Path) -> mmap.mmap:

@@ -1,0 +1,39 @@
+"""What processes that share a cache know, and nobody else who can write to the same Redis."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from contextlib import suppress
+from pathlib import Path
+
+from refdesk.config import R2RConfig
+from refdesk.errors import StorageError
+
+FILE_NAME = "cache.secret"
+BYTES = 32
+
+
+def shared_secret(r2r: R2RConfig, data: Path) -> bytes:
+    """The credentials for R2R, which all desks before it have; else a secret that is kept with the documents."""
+    credential = r2r.password or r2r.api_key
+    if r2r.api_url is not None and credential is not None:
+        return credential.get_secret_value().encode()
+    try:
+        return _kept_secret(data)
+    except OSError as error:
+        raise StorageError(f"cannot keep a secret in {data}: {error.strerror}") from error
+
+
+def _kept_secret(data: Path) -> bytes:
+    """Made by the first process that asks for it; the name appears only when all of it is there."""
+    data.mkdir(parents=True, exist_ok=True)
+    path = data / FILE_NAME
+    if not path.exists():
+        draft = data / f"{FILE_NAME}.{os.getpid()}"
+        draft.touch(mode=0o600)
+        draft.write_bytes(secrets.token_bytes(BYTES))
+        with suppress(FileExistsError):
+            os.link(draft, path)
+        draft.unlink()
+    return path.read_bytes()

@@ -1,0 +1,93 @@
+"""How the door turns callers away, and what it tells OAuth clients: where access tokens come from, and what the one
+that was sent lacks. RFC 9728 and RFC 6750, as MCP asks for them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from math import ceil
+from typing import Any
+from urllib.parse import urlsplit
+
+from refdesk.calls import Caller
+from refdesk.config import OAuthConfig
+from refdesk.errors import DependencyError, Forbidden, InsufficientScope, Unauthenticated
+from refdesk.inbound.asgi import CLOSE, Reject
+
+WELL_KNOWN = "/.well-known/oauth-protected-resource"
+
+ScopesFor = Callable[[Caller, str], tuple[str, ...]]
+"""The scopes that a caller would have to come back with to use a tool; none when scopes are not what is missing."""
+
+
+class ProtectedResource:
+    """This server, as an authorization server and its clients know it."""
+
+    def __init__(self, settings: OAuthConfig, url: str, scopes_for: ScopesFor) -> None:
+        """`url` is the address of `/mcp`; an audience that is an address, the one clients use, takes its place."""
+        assert settings.issuer is not None
+        audience = settings.audience or ""
+        self._resource = audience if audience.startswith(("https://", "http://")) else url
+        self._issuer = settings.issuer.get_secret_value()
+        self._required_scopes = settings.required_scopes
+        self._all_scopes = list(dict.fromkeys((*settings.required_scopes, *settings.scope_roles)))
+        self._scopes_for = scopes_for
+        parts = urlsplit(self._resource)
+        path = parts.path.rstrip("/")
+        self._metadata_url = f"{parts.scheme}://{parts.netloc}{WELL_KNOWN}{path}"
+        self.paths = frozenset({WELL_KNOWN, f"{WELL_KNOWN}{path}", f"{WELL_KNOWN}{urlsplit(url).path}"})
+
+    @property
+    def metadata(self) -> dict[str, Any]:
+        """The document at the well-known paths."""
+        return {
+            "resource": self._resource,
+            "authorization_servers": [self._issuer],
+            "bearer_methods_supported": ["header"],
+            "resource_name": "Refdesk",
+            **({"scopes_supported": self._all_scopes} if self._all_scopes else {}),
+        }
+
+    def challenge(self, error: str = "", description: str = "", scopes: Iterable[str] | None = None) -> bytes:
+        """The value of `WWW-Authenticate`; without an error for a client that has not sent a token yet."""
+        wanted = self._required_scopes if scopes is None else scopes
+        fields = {
+            "error": error,
+            "error_description": description,
+            "scope": " ".join(dict.fromkeys(wanted)),
+            "resource_metadata": self._metadata_url,
+        }
+        return b"Bearer " + b", ".join(_field(name, value) for name, value in fields.items() if value)
+
+    def require_scopes(self, caller: Caller, tool: object) -> None:
+        """Turn a caller away who could use the tool with more scopes: its client then asks for them, and comes back."""
+        scopes = self._scopes_for(caller, tool) if isinstance(tool, str) else ()
+        if scopes:
+            error = Forbidden(f"{tool} needs an access token with more scopes")
+            header = self.challenge("insufficient_scope", error.detail, scopes)
+            raise Reject(403, {"detail": error.detail}, (CLOSE, (b"www-authenticate", header)))
+
+
+def turned_away(
+    error: Unauthenticated | Forbidden | DependencyError, resource: ProtectedResource | None, *, presented: bool
+) -> Reject:
+    """The answer to a caller who is not let in; `presented` says whether there was a credential at all."""
+    body = {"detail": error.detail}
+    if isinstance(error, DependencyError):
+        return Reject(503, body, (CLOSE, (b"retry-after", b"%d" % max(1, ceil(error.retry_after or 0)))))
+    status, header = (403 if isinstance(error, Forbidden) else 401), b"Bearer"
+    if resource is not None:
+        header = _challenge_for(error, resource) if presented else resource.challenge()
+    return Reject(status, body, (CLOSE, (b"www-authenticate", header)))
+
+
+def _challenge_for(error: Unauthenticated | Forbidden, resource: ProtectedResource) -> bytes:
+    if isinstance(error, InsufficientScope):
+        return resource.challenge("insufficient_scope", error.detail, error.scopes)
+    return resource.challenge("invalid_token", error.detail)
+
+
+def _field(name: str, value: str) -> bytes:
+    shown = "".join(character if " " <= character <= "~" else "?" for character in value)
+    quoted = shown.replace("\\", "\\\\").replace('"', '\\"')
+    return f'{name}="{quoted}"'.encode()

@@ -1,0 +1,248 @@
+"""The keys with which an authorization server signs: fetched from it, kept, and fetched anew when it changes them.
+
+Addresses come from the configuration and from the metadata of the configured issuer, never from a token. However many
+tokens name keys that nobody has, the issuer is asked once in a while only, and while it is down its known keys go on
+working.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager, suppress
+from typing import Any
+from urllib.parse import urlsplit
+
+import httpx2
+import orjson
+from anyio import to_thread
+from jwt import PyJWK, PyJWTError
+
+from refdesk.config import OAuthConfig
+from refdesk.errors import IssuerAway
+
+FETCH_SECONDS = 5.0
+"""For the metadata and the keys together; a caller with a new token waits no longer."""
+
+PAUSE_SECONDS = 5.0
+"""From one fetch to the next at least, whoever asks. It is also how long a brand-new key may be unknown here."""
+
+REFRESH_SECONDS = 600.0
+"""After which keys that are used are fetched anew, so that one that the issuer has withdrawn stops working."""
+
+STALE_SECONDS = 2 * REFRESH_SECONDS
+"""After which, on a desk that nobody has called for so long, the first call waits for the fetch."""
+
+MAX_BYTES = 262_144
+MAX_KEYS = 100
+"""Issuers have a handful; more would only be looked through for nothing."""
+
+ALGORITHMS: Mapping[str, str] = {"RSA": "RS256", "EC P-256": "ES256", "OKP Ed25519": "EdDSA"}
+"""What a kind of key is used for, by type and curve. The key decides, not the token; secrets shared with the issuer
+(HS256 and its like) are in no case accepted."""
+
+logger = logging.getLogger(__name__)
+
+
+class _Unusable(Exception):
+    """What came back is not what an issuer answers; worded to follow "the issuer's"."""
+
+
+class Issuer:
+    """The keys of one issuer; made by `open_issuer`."""
+
+    def __init__(
+        self,
+        settings: OAuthConfig,
+        client: httpx2.AsyncClient,
+        *,
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
+        assert settings.issuer is not None
+        self._issuer = settings.issuer.get_secret_value()
+        self._configured_url = settings.jwks_url.get_secret_value() if settings.jwks_url else None
+        self._found_url: str | None = None
+        self._client = client
+        self._now = now
+        self._jwks: list[Any] = []
+        self._keys: dict[str | None, PyJWK] = {}
+        self._fetched_at = self._tried_at = float("-inf")
+        self._failure: str | None = None
+        self._fetching: asyncio.Task[None] | None = None
+        self.generation = 0
+        """Counts up when the keys are others than before: what was found true with the old ones may not be."""
+
+    async def key(self, id: str | None) -> PyJWK | None:
+        """The key of that id, or the only one there is; None when the issuer has no such key."""
+        age = self._now() - self._fetched_at
+        if age > REFRESH_SECONDS:
+            self._start_fetch()
+        # A key that is known need not wait for an issuer that is known to be down.
+        if id not in self._keys or (age > STALE_SECONDS and self._failure is None):
+            await self._fetched()
+        found = self._keys.get(id)
+        if found is None and self._failure is not None:
+            wait = max(0.0, self._tried_at + PAUSE_SECONDS - self._now())
+            raise IssuerAway(f"Access tokens cannot be checked now: {self._failure}", retry_after=wait)
+        return found
+
+    def describe(self) -> dict[str, str]:
+        """How it was when it was last asked; while it is down, tokens signed with its known keys are still taken."""
+        if self._failure is not None:
+            return {"state": "down", "detail": self._failure}
+        return {"state": "ok" if self._keys else "not asked yet"}
+
+    async def close(self) -> None:
+        """Stop what is under way."""
+        if self._fetching is not None:
+            self._fetching.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._fetching
+
+    async def _fetched(self) -> None:
+        """Until a fetch is over: the one under way, or a new one where the last is long enough ago."""
+        self._start_fetch()
+        if self._fetching is not None:
+            # Of all who wait, none can stop it for the others.
+            await asyncio.shield(self._fetching)
+
+    def _start_fetch(self) -> None:
+        if self._fetching is None and self._now() - self._tried_at >= PAUSE_SECONDS:
+            self._tried_at = self._now()
+            self._fetching = asyncio.create_task(self._fetch())
+
+    async def _fetch(self) -> None:
+        try:
+            async with asyncio.timeout(FETCH_SECONDS):
+                self._take(await self._get(await self._keys_url()))
+        except (httpx2.HTTPError, httpx2.InvalidURL, OSError, _Unusable) as error:
+            self._failed(error)
+        finally:
+            self._fetching = None
+
+    def _take(self, answer: Any) -> None:
+        jwks = answer.get("keys")
+        if not isinstance(jwks, list):
+            raise _Unusable("keys are not a JSON Web Key Set")
+        if jwks != self._jwks:
+            self._jwks, self._keys = jwks, _usable_keys(jwks)
+            self.generation += 1
+        if self._failure is not None:
+            logger.warning("the issuer of access tokens is back")
+        self._failure, self._fetched_at = None, self._now()
+
+    def _failed(self, error: Exception) -> None:
+        # It may have moved them; its metadata is asked again next time.
+        self._found_url = None
+        failure = f"the issuer's {error}" if isinstance(error, _Unusable) else "the issuer does not answer"
+        if self._failure != failure:
+            logger.warning("%s (%s)", failure, type(error).__name__)
+        self._failure = failure
+
+    async def _keys_url(self) -> str:
+        if self._configured_url is not None:
+            return self._configured_url
+        if self._found_url is None:
+            self._found_url = await self._discover()
+        return self._found_url
+
+    async def _discover(self) -> str:
+        """Where the issuer's metadata says that its keys are."""
+        for url in metadata_urls(self._issuer):
+            try:
+                metadata = await self._get(url)
+            except _Unusable:
+                continue
+            return self._checked_url(metadata)
+        raise _Unusable("metadata is nowhere to be found")
+
+    def _checked_url(self, metadata: Mapping[str, Any]) -> str:
+        if not same_issuer(metadata.get("issuer"), self._issuer):
+            raise _Unusable("metadata is that of another issuer")
+        url = metadata.get("jwks_uri")
+        schemes = ("https",) if self._issuer.startswith("https:") else ("https", "http")
+        if not isinstance(url, str) or httpx2.URL(url).scheme not in schemes:
+            raise _Unusable("metadata does not say where its keys are")
+        return url
+
+    async def _get(self, url: str) -> Mapping[str, Any]:
+        """A JSON object, within bounds and without following anybody elsewhere."""
+        body, where = bytearray(), httpx2.URL(url)
+        # A password in the address is sent as a header: the address itself is what a log would show.
+        login = (where.username, where.password) if where.userinfo else None
+        where = where.copy_with(userinfo=None)
+        # Not compressed: a few bytes could unpack to more than there is memory.
+        headers = {"accept": "application/json", "accept-encoding": "identity"}
+        async with self._client.stream("GET", where, headers=headers, auth=login) as response:
+            if response.status_code != 200:
+                raise _Unusable(f"answer has the status {response.status_code}")
+            async for part in response.aiter_raw():
+                body += part
+                if len(body) > MAX_BYTES:
+                    raise _Unusable("answer is too long")
+        try:
+            answer = orjson.loads(body)
+        except orjson.JSONDecodeError:
+            answer = None
+        if not isinstance(answer, dict):
+            raise _Unusable("answer is not a JSON object")
+        return answer
+
+
+@asynccontextmanager
+async def open_issuer(settings: OAuthConfig, *, now: Callable[[], float] = time.monotonic) -> AsyncIterator[Issuer]:
+    """The issuer that is set. It is asked when the first token comes, so that a desk starts whether it is up or not."""
+    # Reading the system's certificates takes a while.
+    trust = await to_thread.run_sync(httpx2.create_ssl_context)
+    async with httpx2.AsyncClient(verify=trust, timeout=FETCH_SECONDS, follow_redirects=False) as client:
+        issuer = Issuer(settings, client, now=now)
+        try:
+            yield issuer
+        finally:
+            await issuer.close()
+
+
+def metadata_urls(issuer: str) -> list[str]:
+    """Where an issuer's metadata may be (RFC 8414, and OpenID Connect as people deploy it), in the order to try."""
+    parts = urlsplit(issuer)
+    host, path = f"{parts.scheme}://{parts.netloc}", parts.path.rstrip("/")
+    urls = [
+        f"{host}/.well-known/oauth-authorization-server{path}",
+        f"{host}/.well-known/openid-configuration{path}",
+        f"{host}{path}/.well-known/openid-configuration",
+    ]
+    return list(dict.fromkeys(urls))
+
+
+def same_issuer(one: object, other: str) -> bool:
+    """Whether two names are one issuer's; a slash at the end, which people leave out or put in, does not matter."""
+    return isinstance(one, str) and one.rstrip("/") == other.rstrip("/")
+
+
+def _usable_keys(jwks: list[Any]) -> dict[str | None, PyJWK]:
+    """The keys that sign what we accept, by id; under None the only one, for tokens that name none."""
+    keys: dict[str | None, PyJWK] = {}
+    for jwk in jwks[:MAX_KEYS]:
+        key = _usable_key(jwk)
+        if key is not None:
+            keys.setdefault(key.key_id, key)
+    if len(keys) == 1:
+        keys[None] = next(iter(keys.values()))
+    elif len(keys) > 1:
+        keys.pop(None, None)
+    return keys
+
+
+def _usable_key(jwk: Any) -> PyJWK | None:
+    if not isinstance(jwk, dict) or jwk.get("use", "sig") != "sig" or not isinstance(jwk.get("kid", ""), str):
+        return None
+    algorithm = ALGORITHMS.get(f"{jwk.get('kty')} {jwk.get('crv', '')}".strip())
+    if algorithm is None or jwk.get("alg", algorithm) != algorithm:
+        return None
+    try:
+        return PyJWK({**jwk, "alg": algorithm}, algorithm)
+    except PyJWTError:
+        # One that we cannot use says nothing about the others.
+        return None

@@ -1,0 +1,160 @@
+"""What a caller may do: the one place where roles and the toolsets of a key mean something.
+
+Roles add up. A caller without any may use every tool, as one that no operator has limited. With roles it may do what
+they open together, and a role that is not known here opens nothing, so that a misspelt one fails at once and closed:
+
+    reader      tools that only read
+    writer      every tool
+    service     every tool, and to act for other users and tenants (`inbound.internal`)
+    admin       every tool, and the administration of the desk
+
+Toolsets narrow all of that: tools, prompts, resources and their completions of other toolsets are not there for the
+caller, in lists as in calls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Protocol, TypeVar
+
+from refdesk.calls import ADMIN, READER, ROLES, SERVICE, WINDOW_METHOD, WRITER, Answer, Call, Caller, Handler
+from refdesk.errors import Forbidden, UnknownResource
+from refdesk.problems import shortened
+
+_KNOWN = frozenset(ROLES)
+_EVERY_TOOL = frozenset({WRITER, SERVICE, ADMIN})
+
+_WINDOW_TOOLSET = "reader"
+_RESOURCE_LISTS = {
+    "resources/list": ("resources", "uri"),
+    "resources/templates/list": ("resourceTemplates", "uriTemplate"),
+}
+"""The list in an answer, and what names an entry of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class TokenCaller(Caller):
+    """A caller with an access token, who can come back with one that has more scopes."""
+
+    scopes: frozenset[str] = frozenset()
+
+
+class Hints(Protocol):
+    """What a tool says of itself."""
+
+    @property
+    def read_only(self) -> bool: ...
+
+
+class Offered(Protocol):
+    """A tool, as far as permissions look at it."""
+
+    @property
+    def annotations(self) -> Hints: ...
+
+
+T = TypeVar("T", bound=Offered)
+
+
+def may_administer(caller: Caller) -> bool:
+    """Whether the administration is open to a caller: the owner of this process, and the role for it."""
+    return caller.local or ADMIN in caller.roles
+
+
+def may_only_read(caller: Caller) -> bool:
+    """Whether a caller with roles has none that opens more than reading."""
+    return bool(caller.roles) and _EVERY_TOOL.isdisjoint(caller.roles)
+
+
+class Permissions:
+    """The policy, and `narrowed` for whoever lists tools by another way."""
+
+    def __init__(
+        self,
+        switched_on: Iterable[str],
+        tools: Mapping[str, Offered],
+        resource_toolsets: Mapping[str, str],
+        scope_roles: Mapping[str, Sequence[str]],
+    ) -> None:
+        """`resource_toolsets` says which toolset the resources of a URI scheme belong to, `scope_roles` which roles the
+        scopes of an access token give."""
+        self._switched_on = frozenset(switched_on)
+        self._tools = tools
+        self._resource_toolsets = resource_toolsets
+        self._writing_scopes = [scope for scope, roles in scope_roles.items() if not _EVERY_TOOL.isdisjoint(roles)]
+
+    async def __call__(self, call: Call, proceed: Handler) -> Answer:
+        caller = call.caller
+        if not caller.roles and caller.toolsets is None:
+            return await proceed(call)
+        if caller.roles:
+            self._check_roles(call)
+        if caller.toolsets is not None:
+            call = self._within_toolsets(call, caller.toolsets)
+        return self._shown(call, await proceed(call))
+
+    def narrowed(self, tools: Callable[[Call], list[T]]) -> Callable[[Call], list[T]]:
+        """The same tools, less those that the caller of the call may not use."""
+
+        def narrowed(call: Call) -> list[T]:
+            only_read = may_only_read(call.caller)
+            return [tool for tool in tools(call) if not only_read or tool.annotations.read_only]
+
+        return narrowed
+
+    def is_beyond(self, caller: Caller, tool: str) -> bool:
+        """Whether a tool is there, but not for the roles of this caller."""
+        offered = self._tools.get(tool)
+        return offered is not None and may_only_read(caller) and not offered.annotations.read_only
+
+    def scopes_for(self, caller: Caller, tool: str) -> tuple[str, ...]:
+        """The scopes that a new access token of this caller needs to use a tool; none when that would not help."""
+        if not (self._writing_scopes and isinstance(caller, TokenCaller) and self.is_beyond(caller, tool)):
+            return ()
+        return (*sorted(caller.scopes), self._writing_scopes[0])
+
+    def _check_roles(self, call: Call) -> None:
+        if _KNOWN.isdisjoint(call.caller.roles):
+            roles = shortened(", ".join(sorted(call.caller.roles)))
+            raise Forbidden(f"The roles of this caller ({roles}) open nothing here; known are {', '.join(ROLES)}")
+        if call.method == "tools/call" and self.is_beyond(call.caller, call.target):
+            raise Forbidden(f"{call.target} changes what is kept here, and the role {READER!r} only reads")
+
+    def _within_toolsets(self, call: Call, own: frozenset[str]) -> Call:
+        """The call with no more toolsets than its caller's key opens; unknown ones are left in, to be told of."""
+        if call.method == WINDOW_METHOD and _WINDOW_TOOLSET not in own:
+            raise Forbidden(f"Chunk windows are of the toolset {_WINDOW_TOOLSET!r}, which this key does not open")
+        uri = _resource_of(call)
+        if uri is not None and self._is_of_another_toolset(uri, own):
+            raise UnknownResource(f"No resource {shortened(uri)!r}; resources/list says what there is", shortened(uri))
+        asked = self._switched_on if call.toolsets is None else call.toolsets
+        return replace(call, toolsets=asked - (self._switched_on - own))
+
+    def _shown(self, call: Call, answer: Answer) -> Answer:
+        """The answer without the entries of a list that are not for this caller."""
+        own = call.caller.toolsets
+        if call.method == "tools/list" and may_only_read(call.caller):
+            return _filtered(answer, "tools", lambda entry: not self.is_beyond(call.caller, entry["name"]))
+        if own is not None and call.method in _RESOURCE_LISTS:
+            name, uri = _RESOURCE_LISTS[call.method]
+            return _filtered(answer, name, lambda entry: not self._is_of_another_toolset(entry[uri], own))
+        return answer
+
+    def _is_of_another_toolset(self, uri: str, own: frozenset[str]) -> bool:
+        """One of a scheme that nobody knows is nobody's, and the catalogue says so."""
+        toolset = self._resource_toolsets.get(uri.partition(":")[0])
+        return toolset is not None and toolset not in own
+
+
+def _resource_of(call: Call) -> str | None:
+    """The resource, or template of resources, that a call is about."""
+    if call.method == "resources/read":
+        return call.target
+    reference = call.params.get("ref") if call.method == "completion/complete" else None
+    uri = reference.get("uri") if isinstance(reference, Mapping) else None
+    return uri if isinstance(uri, str) else None
+
+
+def _filtered(answer: Answer, name: str, keep: Callable[[Mapping[str, Any]], bool]) -> Answer:
+    return Answer({**answer.result, name: [entry for entry in answer.result[name] if keep(entry)]})

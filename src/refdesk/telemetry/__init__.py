@@ -1,0 +1,40 @@
+"""What can be seen of a running desk: log lines, metrics, traces and error reports. Decides nothing, measures nothing.
+
+Nothing here fails a call or makes it wait: what cannot be written, counted or sent is left out.
+"""
+
+from refdesk.telemetry.extras import open_reports, open_spans
+from refdesk.telemetry.lines import Lines
+from refdesk.telemetry.log import LEVELS, Log
+from refdesk.telemetry.metrics import Conversion, Metrics
+from refdesk.telemetry.secrets import secrets_of
+from refdesk.telemetry.spans import Spans, child_span
+from refdesk.telemetry.traces import (
+    Trace,
+    current_trace_id,
+    enter_trace,
+    follow,
+    leave_trace,
+    outgoing_headers,
+    read_trace,
+)
+
+__all__ = [
+    "LEVELS",
+    "Conversion",
+    "Lines",
+    "Log",
+    "Metrics",
+    "Spans",
+    "Trace",
+    "child_span",
+    "current_trace_id",
+    "enter_trace",
+    "follow",
+    "leave_trace",
+    "open_reports",
+    "open_spans",
+    "outgoing_headers",
+    "read_trace",
+    "secrets_of",
+]

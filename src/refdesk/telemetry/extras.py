@@ -1,0 +1,52 @@
+"""The parts that need an extra: unless they are switched on, nothing of them is imported or costs anything."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from refdesk.config import OpenTelemetryConfig, SentryConfig
+from refdesk.errors import ConfigError
+from refdesk.telemetry.log import Report
+from refdesk.telemetry.spans import Spans
+
+CLOSING_SECONDS = 3.0
+"""For what still waits to be sent when the desk closes; then it is given up."""
+
+
+@asynccontextmanager
+async def open_spans(
+    settings: OpenTelemetryConfig, *, closing_seconds: float = CLOSING_SECONDS
+) -> AsyncIterator[Spans | None]:
+    """Where calls are recorded as spans; None when that is off."""
+    if not settings.enabled:
+        yield None
+        return
+    try:
+        from refdesk.telemetry.otlp import open_otlp
+    except ImportError as error:
+        raise _not_installed("monitoring.opentelemetry.enabled", "otel") from error
+    async with open_otlp(settings, closing_seconds=closing_seconds) as spans:
+        yield spans
+
+
+@asynccontextmanager
+async def open_reports(
+    settings: SentryConfig, *, closing_seconds: float = CLOSING_SECONDS
+) -> AsyncIterator[Report | None]:
+    """Where unforeseen errors are reported to; None when that is off."""
+    if not settings.enabled:
+        yield None
+        return
+    if settings.dsn is None:
+        raise ConfigError(["monitoring.sentry.dsn: not set; it says where monitoring.sentry.enabled sends errors"])
+    try:
+        from refdesk.telemetry.sentry import open_sentry
+    except ImportError as error:
+        raise _not_installed("monitoring.sentry.enabled", "sentry") from error
+    async with open_sentry(settings.dsn.get_secret_value(), closing_seconds=closing_seconds) as report:
+        yield report
+
+
+def _not_installed(setting: str, extra: str) -> ConfigError:
+    return ConfigError([f"{setting}: it needs an extra that is not installed; run: pip install 'refdesk[{extra}]'"])

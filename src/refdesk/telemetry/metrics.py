@@ -1,0 +1,278 @@
+"""Metrics: what they are called, and which labels they have. Whoever has something to count calls a method here.
+
+Labels are names that this program or its operator has given, never a stranger's; and of any metric there are only so
+many series, whoever is mistaken about that.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from asyncio import CancelledError
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from time import perf_counter
+from typing import Final, Generic, Literal, TypeVar
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.metrics import MetricWrapperBase
+from prometheus_client.multiprocess import MultiProcessCollector, mark_process_dead
+
+from refdesk.errors import DependencyError
+from refdesk.telemetry.spans import child_span
+
+BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+"""Seconds: from a cached answer to the longest call there can be."""
+
+CONVERSION_BUCKETS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 180.0, 300.0)
+"""Seconds: from a small file to the longest conversion there can be."""
+
+BREAKER_STATES = {"closed": 0, "half_open": 1, "open": 2}
+"""The worse the higher: of several processes the worst is shown."""
+
+MAX_SERIES = 500
+"""Of one metric, far above what the tools, methods and dependencies of a desk make; beyond it all are one."""
+
+OTHER = "other"
+"""The label of what came when there were that many."""
+
+M = TypeVar("M", bound=MetricWrapperBase)
+
+
+@dataclass(slots=True)
+class Conversion:
+    """A conversion under way; failed until something else is known."""
+
+    outcome: Literal["ok", "cached", "refused", "failed"] = "failed"
+
+
+class Metrics:
+    """Every metric of the server, on a registry of its own."""
+
+    def __init__(self) -> None:
+        registry = self.registry = CollectorRegistry()
+        self.calls = Counter(
+            "refdesk_calls", "Calls answered, by outcome.", ["method", "tool", "outcome"], registry=registry
+        )
+        self.call_seconds = Histogram(
+            "refdesk_call_seconds", "Time to answer a call.", ["method", "tool"], buckets=BUCKETS, registry=registry
+        )
+        self.refusals = Counter(
+            "refdesk_http_refusals", "HTTP requests refused at the door.", ["status"], registry=registry
+        )
+        self.conversions = Counter(
+            "refdesk_conversions", "Files converted, by outcome: ok, cached, refused or failed.", ["outcome"],
+            registry=registry,
+        )  # fmt: skip
+        self.conversion_seconds = Histogram(
+            "refdesk_conversion_seconds", "Time to convert a file, waiting for a worker included.",
+            buckets=CONVERSION_BUCKETS, registry=registry,
+        )  # fmt: skip
+        self.documents = Counter(
+            "refdesk_documents", "Documents read for the index, by outcome: indexed, unchanged, failed or postponed.",
+            ["outcome"], registry=registry,
+        )  # fmt: skip
+        self.embedded_chunks = Counter(
+            "refdesk_embedded_chunks", "Chunks of documents that were embedded.", registry=registry
+        )
+        self._define_policy(registry)
+        self._define_dependencies(registry)
+        self._children: dict[tuple[str, str, str], tuple[Callable[[], None], Callable[[float], None]]] = {}
+        self._breakers: dict[str, str] = {}
+
+    def _define_policy(self, registry: CollectorRegistry) -> None:
+        self.cache_requests = Counter(
+            "refdesk_cache_requests", "Answers looked for in the cache, by result.", ["result"], registry=registry
+        )
+        self.cache_bytes = Gauge(
+            "refdesk_cache_bytes", "What the cache in memory holds.", multiprocess_mode="livesum", registry=registry
+        )
+        self.cache_entries = Gauge(
+            "refdesk_cache_entries", "Answers that the cache in memory holds.", multiprocess_mode="livesum",
+            registry=registry,
+        )  # fmt: skip
+        self.rate_refusals = Counter(
+            "refdesk_rate_limited", "Calls refused because a limit was reached, by the kind of limit.", ["kind"],
+            registry=registry,
+        )  # fmt: skip
+        self.tokens = Counter("refdesk_tokens_served", "Tokens in answers of tools.", ["tool"], registry=registry)
+        self.auth_failures = Counter(
+            "refdesk_auth_failures", "Credentials that were refused, by reason.", ["reason"], registry=registry
+        )
+        self._cache_requests = _Series(self.cache_requests)
+        self._rate_refusals = _Series(self.rate_refusals)
+        self._tokens = _Series(self.tokens)
+        self._auth_failures = _Series(self.auth_failures)
+
+    def _define_dependencies(self, registry: CollectorRegistry) -> None:
+        self.dependency_requests = Counter(
+            "refdesk_dependency_requests", "Requests to what is behind this server, by outcome.",
+            ["dependency", "operation", "outcome"], registry=registry,
+        )  # fmt: skip
+        self.dependency_seconds = Histogram(
+            "refdesk_dependency_seconds", "Time that what is behind this server took.", ["dependency", "operation"],
+            buckets=BUCKETS, registry=registry,
+        )  # fmt: skip
+        self.breaker_state = Gauge(
+            "refdesk_breaker_state", "Circuit breakers: 0 closed, 1 half open, 2 open.", ["dependency"],
+            multiprocess_mode="livemax", registry=registry,
+        )  # fmt: skip
+        self.breaker_transitions = Counter(
+            "refdesk_breaker_transitions", "Changes of circuit breakers, by their new state.", ["dependency", "state"],
+            registry=registry,
+        )  # fmt: skip
+        self.breaker_rejections = Counter(
+            "refdesk_breaker_rejections", "Requests that an open circuit breaker did not let through.", ["dependency"],
+            registry=registry,
+        )  # fmt: skip
+        self.retries = Counter(
+            "refdesk_retries", "Requests made again after a failure.", ["dependency"], registry=registry
+        )
+        self.token_refreshes = Counter(
+            "refdesk_token_refreshes", "Access tokens fetched for what is behind this server, by outcome.",
+            ["dependency", "outcome"], registry=registry,
+        )  # fmt: skip
+        self.queue = Gauge(
+            "refdesk_queue_documents", "Documents waiting to be brought in, by stage.", ["stage"],
+            multiprocess_mode="livemax", registry=registry,  # all processes look at the same queue
+        )  # fmt: skip
+        self._dependency_requests = _Series(self.dependency_requests)
+        self._dependency_seconds = _Series(self.dependency_seconds)
+        self._breaker_state = _Series(self.breaker_state)
+        self._breaker_transitions = _Series(self.breaker_transitions)
+        self._breaker_rejections = _Series(self.breaker_rejections)
+        self._retries = _Series(self.retries)
+        self._token_refreshes = _Series(self.token_refreshes)
+        self._queue = _Series(self.queue)
+
+    def call_finished(self, method: str, tool: str, outcome: str, seconds: float) -> None:
+        """Count a call and its time."""
+        # Looking a labelled child up costs more than counting with it; methods, tools and outcomes are few.
+        child = self._children.get((method, tool, outcome))
+        if child is None:
+            child = self.calls.labels(method, tool, outcome).inc, self.call_seconds.labels(method, tool).observe
+            self._children[method, tool, outcome] = child
+        count, observe = child
+        count()
+        observe(seconds)
+
+    def cache_counted(self, result: str) -> None:
+        """An answer was looked for: `hit`, `miss`, `stale`, `shared` with somebody who asked already, or `error`."""
+        self._cache_requests[result,].inc()
+
+    def cache_holds(self, entries: int, size: int) -> None:
+        """How much the cache in this process's memory has now."""
+        self.cache_entries.set(entries)
+        self.cache_bytes.set(size)
+
+    def rate_limited(self, kind: str) -> None:
+        """A call was refused: over its `calls`, its `tokens`, the `total` or a `document`'s."""
+        self._rate_refusals[kind,].inc()
+
+    def tokens_served(self, tool: str, tokens: int) -> None:
+        """A tool's answer was this long; only for tools that exist."""
+        self._tokens[tool,].inc(tokens)
+
+    def auth_failed(self, reason: str) -> None:
+        """A credential was refused; the reason is one of ours, in a word."""
+        self._auth_failures[reason,].inc()
+
+    def dependency_finished(self, name: str, operation: str, outcome: str, seconds: float) -> None:
+        """Count a request to something behind us, and its time."""
+        self._dependency_requests[name, operation, outcome].inc()
+        self._dependency_seconds[name, operation].observe(seconds)
+
+    @contextmanager
+    def asking(self, name: str, operation: str) -> Iterator[None]:
+        """Count, time and trace the request to something behind us that is made in the block."""
+        started = perf_counter()
+        outcome = "failed"
+        try:
+            with child_span(name, operation):
+                yield
+            outcome = "ok"
+        except CancelledError:
+            outcome = "cancelled"
+            raise
+        except Exception as error:
+            outcome = "failed" if isinstance(error, DependencyError | OSError | TimeoutError) else "refused"
+            raise
+        finally:
+            self.dependency_finished(name, operation, outcome, perf_counter() - started)
+
+    def breaker_changed(self, name: str, state: str) -> None:
+        """A breaker is in this state now; the first that is heard of it is no change."""
+        before, self._breakers[name] = self._breakers.get(name, "closed"), str(state)
+        self._breaker_state[name,].set(BREAKER_STATES[state])
+        if before != state:
+            self._breaker_transitions[name, state].inc()
+
+    def breaker_rejected(self, name: str) -> None:
+        """A breaker that is open did not let a request through."""
+        self._breaker_rejections[name,].inc()
+
+    def retried(self, name: str) -> None:
+        """A request is made again."""
+        self._retries[name,].inc()
+
+    def token_refreshed(self, name: str, outcome: str) -> None:
+        """An access token was fetched: `refreshed`, `login` or `failed`."""
+        self._token_refreshes[name, outcome].inc()
+
+    def queue_length(self, stage: str, documents: int) -> None:
+        """So many documents wait at this stage."""
+        self._queue[stage,].set(documents)
+
+    @contextmanager
+    def conversion(self) -> Iterator[Conversion]:
+        """Count the conversion that goes on in the block, and its time unless it was found done."""
+        conversion, started = Conversion(), perf_counter()
+        try:
+            yield conversion
+        finally:
+            self.conversions.labels(conversion.outcome).inc()
+            if conversion.outcome != "cached":
+                self.conversion_seconds.observe(perf_counter() - started)
+
+    def exposition(self, *, shared: bool = False) -> bytes:
+        """All metrics in Prometheus' text format; `shared` adds up those of every worker process."""
+        if not shared:
+            return generate_latest(self.registry)
+        _forget_the_dead(Path(os.environ["PROMETHEUS_MULTIPROC_DIR"]))
+        registry = CollectorRegistry()
+        MultiProcessCollector(registry)  # type: ignore[no-untyped-call]  # the library leaves it unannotated
+        return generate_latest(registry)
+
+
+class _Series(Generic[M]):
+    """The series of a metric by their labels: found faster than the library finds them, and never more than so many."""
+
+    def __init__(self, metric: M) -> None:
+        self._metric: Final = metric
+        self._known: dict[tuple[str, ...], M] = {}
+
+    def __getitem__(self, labels: tuple[str, ...]) -> M:
+        child = self._known.get(labels)
+        if child is None:
+            if len(self._known) >= MAX_SERIES:
+                labels = (OTHER,) * len(labels)
+            child = self._known[labels] = self._metric.labels(*labels)
+        return child
+
+
+_LIVE_GAUGE = re.compile(r"gauge_live\w+_(\d+)\.db")
+
+
+def _forget_the_dead(folder: Path) -> None:
+    """Take away what worker processes that are gone say of the present; what they counted stays."""
+    for pid in {int(match[1]) for file in folder.iterdir() if (match := _LIVE_GAUGE.fullmatch(file.name))}:
+        try:
+            os.kill(pid, 0)
+        except ProcessLookupError:
+            # Another worker may be at it too.
+            with suppress(FileNotFoundError):
+                mark_process_dead(pid, str(folder))  # type: ignore[no-untyped-call]  # unannotated
+        except PermissionError:
+            continue

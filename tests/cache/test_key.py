@@ -1,0 +1,82 @@
+"""Names of keys: one for each, and patterns that match what they say."""
+
+from __future__ import annotations
+
+from fnmatch import fnmatchcase
+from typing import Any
+
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from refdesk.cache import Key, pattern_of
+from refdesk.cache.changes import Changes
+from refdesk.cache.key import matcher, redis_pattern
+from refdesk.calls import TenantId, UserId
+from tests.cache.kitchen import key
+
+WORDS = st.text(alphabet=st.characters(codec=None), max_size=6) | st.sampled_from(["a:b", "a", "b", "'", "', '", "*"])
+PARTS = st.recursive(
+    WORDS | st.integers() | st.floats(allow_nan=False) | st.booleans() | st.none(),
+    lambda parts: st.lists(parts, max_size=3).map(tuple),
+    max_leaves=4,
+)
+KEYS = st.builds(
+    Key,
+    tenant=WORDS.map(TenantId),
+    user=WORDS.map(UserId),
+    tool=WORDS,
+    asked=st.lists(PARTS, max_size=3).map(tuple),
+    revision=PARTS,
+)
+
+
+def types_of(value: Any) -> Any:
+    """A value with its types: 1, 1.0 and True are three."""
+    return tuple(types_of(part) for part in value) if isinstance(value, tuple) else (type(value), repr(value))
+
+
+@given(KEYS, KEYS)
+def test_two_keys_never_have_one_name(one: Key, other: Key) -> None:
+    parts = [types_of((k.tenant, k.user, k.tool, k.asked, k.revision)) for k in (one, other)]
+    assert (parts[0] == parts[1]) == (one.name() == other.name())
+
+
+def test_words_that_would_run_together_are_kept_apart() -> None:
+    assert key(tenant="a:b", tool="c").name() != key(tenant="a", tool="b:c").name()
+    assert key("a', 'b").name() != key("a", "b").name()
+    assert key(tenant="ab", user="c").name() != key(tenant="a", user="bc").name()
+
+
+def test_another_secret_makes_other_names() -> None:
+    assert len({key().name(), key().name(b"one"), key().name(b"two")}) == 3
+
+
+@given(WORDS, WORDS, WORDS, WORDS)
+def test_the_pattern_of_a_tenant_and_a_tool_matches_theirs_alone(tenant: str, tool: str, other: str, more: str) -> None:
+    assume((tenant, tool) != (other, more))
+    matches = matcher(pattern_of(TenantId(tenant), tool))
+    assert matches(key(tenant=tenant, tool=tool).name())
+    assert not matches(key(tenant=other, tool=more).name())
+    assert matcher(pattern_of())(key(tenant=other).name())
+
+
+@given(st.text(alphabet="ab*?", max_size=6), st.text(alphabet="ab", max_size=6))
+def test_stars_and_question_marks_match_as_they_do_everywhere(pattern: str, name: str) -> None:
+    assert matcher(pattern)(name) == fnmatchcase(name, pattern)
+
+
+def test_brackets_stand_for_themselves() -> None:
+    assert matcher("[ab]")("[ab]")
+    assert not matcher("[ab]")("a")
+    assert redis_pattern("[^a]\\*") == "\\[\\^a\\]\\\\*"
+
+
+@given(st.lists(st.sampled_from("abcdef").map(TenantId), max_size=30))
+def test_each_change_of_a_tenant_gives_a_number_that_it_never_had(changed: list[TenantId]) -> None:
+    changes, seen = Changes(most=3), {TenantId(name): {0} for name in "abcdef"}
+    for tenant in changed:
+        changes.add(tenant)
+        assert changes.number(tenant) not in seen[tenant]
+        for each, numbers in seen.items():
+            numbers.add(changes.number(each))
+    assert len(changes._numbers) <= 3

@@ -1,0 +1,174 @@
+"""`refdesk keys`: what it keeps, what it says, and that a running server follows."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import stat
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+
+from refdesk.calls import Caller
+from refdesk.cli import main
+from refdesk.policy.keys import LOOK_SECONDS, KeyFile, Keys, digest
+from tests.processes import REFDESK, environment, started_server
+from tests.processes import run as run_program
+
+Run = Callable[..., Any]
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    """A command with `--json`; answers what it printed, or what it said when it failed."""
+    monkeypatch.chdir(tmp_path)
+
+    def command(*arguments: str, code: int = 0) -> Any:
+        ended = main(["keys", *arguments, "--data", str(tmp_path / "data"), "--json"])
+        told = capsys.readouterr()
+        assert ended == code, told.err
+        return json.loads(told.out) if told.out else told.err
+
+    return command
+
+
+def caller(tmp_path: Path, key: str) -> Caller | None:
+    return Keys((), KeyFile(tmp_path / "data" / "keys.json")).find(digest(key))
+
+
+def test_a_key_is_made_listed_and_revoked(run: Run, tmp_path: Path) -> None:
+    made = run("make", "ci", "--tenant", "acme", "--role", "reader", "--toolset", "docs,Reader", "--expires", "90d")
+    found = caller(tmp_path, made["key"])
+    assert found is not None
+    assert (found.user, found.tenant) == ("ci", "acme")
+    assert found.roles == {"reader"}
+    assert found.toolsets == frozenset({"docs", "reader"})
+    expires = datetime.fromisoformat(made["expires"])
+    assert timedelta(days=89) < expires - datetime.now(UTC) <= timedelta(days=90)
+    (listed,) = run("list")
+    assert listed["name"] == "ci"
+    assert "key" not in listed
+    assert "sha256" not in listed
+    assert listed["expired"] is False
+    assert run("revoke", "ci") == {"revoked": "ci"}
+    assert caller(tmp_path, made["key"]) is None
+    assert run() == []
+
+
+def test_without_options_a_key_opens_all_for_a_user_of_its_name(run: Run, tmp_path: Path) -> None:
+    found = caller(tmp_path, run("make", "laptop")["key"])
+    assert found is not None
+    assert (found.user, found.tenant, found.roles, found.toolsets) == ("laptop", "default", frozenset(), None)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("make",), "NAME: is required"),
+        (("make", " "), "NAME: is required"),
+        (("make", "a\x1b[2J"), "NAME: must be"),
+        (("make", "x" * 256), "NAME: must be"),
+        (("make", "taken"), "there is a key named 'taken' already"),
+        (("make", "a", "--role", "raeder"), "did you mean 'reader'?"),
+        (("make", "a", "--role", "boss"), "there are reader, writer, service, admin"),
+        (("make", "a", "--toolset", "dogs"), "did you mean 'docs'?"),
+        (("make", "a", "--expires", "soon"), "neither a length such as 90d"),
+        (("make", "a", "--expires", "0d"), "has passed"),
+        (("make", "a", "--expires", "2020-01-01"), "has passed"),
+        (("make", "a", "--expires", "999999w"), "neither a length"),
+        (("revoke",), "NAME: is required"),
+        (("revoke", "takn"), "did you mean 'taken'?"),
+        (("list", "taken"), "only `make` and `revoke` take a name"),
+    ],
+)
+def test_what_is_wrong_is_said_in_one_line(run: Run, arguments: tuple[str, ...], said: str) -> None:
+    run("make", "taken")
+    told = run(*arguments, code=1)
+    assert said in told
+    assert told.count("\n") == 1
+    assert [entry["name"] for entry in run("list")] == ["taken"]
+
+
+def test_a_day_is_a_time_too(run: Run) -> None:
+    day = f"{datetime.now().year + 2}-01-31"
+    made = run("make", "a", "--expires", day)
+    assert datetime.fromisoformat(made["expires"]).astimezone().date().isoformat() == day
+
+
+def test_the_first_key_can_be_made_where_one_is_required(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MCP_AUTH_REQUIRED", "true")
+    monkeypatch.setenv("REFDESK__SERVER__HOST", "0.0.0.0")
+    assert run("make", "first")["name"] == "first"
+
+
+def test_keys_of_the_configuration_are_listed_and_left_alone(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "refdesk.yaml").write_text(
+        "auth:\n  keys:\n    - {name: ops, key: the-secret-of-ops, roles: [admin]}\n"
+    )
+    (listed,) = run("list")
+    assert (listed["name"], listed["source"], listed["roles"]) == ("ops", "configuration", ["admin"])
+    assert "the-secret-of-ops" not in json.dumps(listed)
+    assert "take it out there" in run("revoke", "ops", code=1)
+    assert "choose another name" in run("make", "ops", code=1)
+
+
+def test_people_are_shown_a_table_and_the_key_alone_on_its_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["keys", "make", "ci", "--data", "data", "--role", "reader"]) == 0
+    made = capsys.readouterr()
+    key = made.out.strip()
+    assert caller(tmp_path, key) is not None
+    assert "shown this once" in made.err
+    assert key not in made.err
+    assert main(["keys", "--data", "data"]) == 0
+    table = capsys.readouterr().out
+    assert table.splitlines()[0].split() == "NAME TENANT USER ROLES TOOLSETS CREATED EXPIRES SOURCE".split()
+    assert table.splitlines()[1].split()[:5] == ["ci", "default", "ci", "reader", "all"]
+    assert main(["keys", "revoke", "ci", "--data", "data"]) == 0
+    assert capsys.readouterr().out == "The key 'ci' is revoked.\n"
+
+
+def test_a_broken_file_is_named_and_not_written_over(run: Run, tmp_path: Path) -> None:
+    file = tmp_path / "data" / "keys.json"
+    file.parent.mkdir()
+    file.write_text("{")
+    for arguments in (("make", "a"), ("revoke", "a"), ("list",)):
+        assert f"{file}: cannot be understood" in run(*arguments, code=2)
+    assert file.read_text() == "{"
+
+
+@pytest.mark.anyio
+@pytest.mark.slow
+async def test_a_running_server_takes_a_key_and_drops_it_without_a_restart(tmp_path: Path) -> None:
+    """Two processes that serve, and a third that makes the key."""
+    folder, file = tmp_path / "data", KeyFile(tmp_path / "data" / "keys.json")
+    command = (*REFDESK, "keys", "make", "first", "--data", str(folder))
+    made = await run_program(*command, cwd=tmp_path, env=environment(tmp_path), seconds=60)
+    assert made.code == 0, made.err
+    async with (
+        started_server(tmp_path, "--workers", "2", MCP_AUTH_REQUIRED="true") as server,
+        httpx2.AsyncClient(base_url=server.url, verify=False, timeout=30) as http,
+    ):
+        headers = {"x-api-key": made.out.strip(), "connection": "close"}
+
+        async def statuses() -> set[int]:
+            """Over connections of their own, so that both processes are asked."""
+            return {(await http.get("/api/tools", headers=headers)).status_code for _ in range(12)}
+
+        assert await statuses() == {200}
+        first = file.remove("first")
+        await asyncio.sleep(LOOK_SECONDS)
+        assert await statuses() == {401}
+        file.add(first)
+        await asyncio.sleep(LOOK_SECONDS)
+        assert await statuses() == {200}
+        await server.stop()
+    assert stat.S_IMODE(file.path.stat().st_mode) == 0o600

@@ -1,0 +1,82 @@
+"""What a team does with R2R, start to end: `refdesk serve` set up by R2R's variables, called by the official client."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from mcp import Client
+
+from tests.contracts.engine import FOXES
+from tests.processes import started_server
+from tests.r2r.lab import Account, Lab
+
+pytestmark = [pytest.mark.anyio, pytest.mark.r2r, pytest.mark.timeout(240)]
+
+
+@pytest.fixture
+async def client(r2r: Lab, account: Account, tmp_path: Path) -> AsyncIterator[Client]:
+    (tmp_path / "docs").mkdir()
+    variables = {
+        "R2R_API_URL": r2r.url,
+        "R2R_SERVICE_EMAIL": account.email,
+        "R2R_SERVICE_PASSWORD": account.password,
+        "REFDESK__CONVERT__ROOTS": str(tmp_path / "docs"),
+    }
+    async with started_server(tmp_path, **variables) as server:
+        async with Client(f"{server.url}/mcp", read_timeout_seconds=60) as client:
+            yield client
+        await server.stop()
+    assert server.complaints() == []
+    assert account.password not in str(server.log)
+
+
+async def call(client: Client, tool: str, **arguments: Any) -> dict[str, Any]:
+    result = await client.call_tool(tool, arguments)
+    assert not result.is_error, result.content
+    structured: dict[str, Any] = result.structured_content
+    return structured
+
+
+async def test_a_document_is_brought_in_watched_found_and_answered_from(client: Client, tmp_path: Path) -> None:
+    file = tmp_path / "docs" / "foxes.md"
+    file.write_text(FOXES)
+    assert (await call(client, "r2r_search", query="what does a fox eat", collection_id="all"))["count"] == 0
+    taken = await call(client, "r2r_ingest_document", file_path=str(file), collection_id="animals")
+    assert taken["status"] in ("pending", "converting", "embedding", "success")
+
+    with anyio.fail_after(60):
+        state: dict[str, Any] = {}
+        while state.get("ingestion_status") != "success":
+            state = await call(client, "r2r_monitor_task", document_id=taken["document_id"], wait_seconds=5)
+            assert state["ingestion_status"] != "failed", state
+    assert state["progress"] == 1.0
+
+    found = await call(client, "r2r_search", query="what does a fox eat", collection_id="animals")
+    assert found["results"][0]["document_id"] == taken["document_id"] == "animals/foxes.md"
+    assert "berries" in found["results"][0]["text"]
+    assert found["results"][0]["metadata"]["title"] == "Foxes"
+
+    answer = await call(client, "r2r_rag_query", question="What does a fox eat?", collection_id="animals")
+    assert answer["found"]
+    assert "berries" in answer["answer"]
+    assert "[1]" in answer["answer"]
+    assert {source["document_id"] for source in answer["sources"]} == {"animals/foxes.md"}
+
+    listed = await call(client, "r2r_list_documents", collection_id="animals")
+    assert [entry["document_id"] for entry in listed["documents"]] == ["animals/foxes.md"]
+    collections = await call(client, "r2r_list_collections")
+    assert ("animals", 1) in [(entry["collection_id"], entry["document_count"]) for entry in collections["collections"]]
+
+
+async def test_what_was_asked_before_is_answered_without_r2r(r2r: Lab, client: Client) -> None:
+    await call(client, "r2r_ingest_document", text=FOXES, title="Foxes", collection_id="animals", run_async=False)
+    first = await call(client, "r2r_search", query="fox berries", collection_id="animals")
+    before = r2r.provider.counts()
+    second = await call(client, "r2r_search", query="fox berries", collection_id="animals")
+    assert (first["cached"], second["cached"]) == (False, True)
+    assert first["results"] == second["results"]
+    assert r2r.provider.counts() == before

@@ -1,0 +1,222 @@
+"""The tools and the cache, on an engine whose calls are counted and which is out of reach at times."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Hashable, Sequence
+from pathlib import Path
+from typing import Any, cast
+
+import anyio
+import orjson
+import pytest
+
+from refdesk.answers.question import Question, Written
+from refdesk.app import Desk
+from refdesk.cache import Cache
+from refdesk.cache.sealing import sealed
+from refdesk.calls import Call, Caller, Client, TenantId
+from refdesk.config import CacheConfig, CacheTtlConfig, ProjectsConfig
+from refdesk.engines.port import Engine, Hit
+from refdesk.errors import EngineError
+from refdesk.resilience.redis import open_redis
+from refdesk.tools.documentation import Documentation
+from refdesk.tools.knowledge import Knowledge
+from refdesk.tools.projects import Projects
+from refdesk.tools.registry import Registry
+from refdesk.tools.scopes import Scopes
+from tests.cache.kitchen import Clock
+from tests.redis_server import needs_redis, redis_server
+from tests.tools.knowing import settled_desk, somebody
+
+pytestmark = pytest.mark.anyio
+
+CALLS = {
+    "r2r_search": {"query": "cache", "collection_id": "all"},
+    "r2r_rag_query": {"question": "What is the cache?", "collection_id": "all"},
+    "r2r_list_documents": {"collection_id": "refdesk"},
+    "r2r_list_collections": {},
+    "search_documentation": {"query": "cache"},
+}
+LISTS = ["r2r_list_documents", "r2r_list_collections"]
+SECONDS = CacheTtlConfig(search=300, rag=120, list=60)
+
+
+class Distant:
+    """An engine that counts what it is asked, does not know of changes, and may be out of reach."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self.asked: Counter[str] = Counter()
+        self.is_down = False
+        self.may_answer = anyio.Event()
+        self.may_answer.set()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._engine, name)
+
+    def revision(self, tenant: TenantId) -> Hashable:
+        return "always the same"
+
+    async def search(self, *given: Any) -> Any:
+        return await self._answered("search", self._engine.search, given)
+
+    async def documents(self, *given: Any) -> Any:
+        return await self._answered("documents", self._engine.documents, given)
+
+    async def collections(self, *given: Any) -> Any:
+        return await self._answered("collections", self._engine.collections, given)
+
+    async def _answered(self, what: str, work: Callable[..., Any], given: tuple[Any, ...]) -> Any:
+        self.asked[what] += 1
+        await self.may_answer.wait()
+        if self.is_down:
+            raise EngineError("out of reach")
+        return await work(*given)
+
+
+class Scribe:
+    """Writes the same answer to everything."""
+
+    async def write(self, question: Question, hits: Sequence[Hit], client: Client) -> Written:
+        return Written(text="It keeps answers.", cited=(), model="scribe", found=True)
+
+
+class Tools:
+    """The tools on an engine, with a cache of their own."""
+
+    def __init__(self, engine: Distant, cache: Cache, folder: Path, *, is_remote: bool) -> None:
+        self._registry = Registry()
+        self.caller = somebody("ann")
+        asked = cast(Engine, engine)
+        scopes = Scopes(asked, Projects(asked, ProjectsConfig(), folder, None))
+        Knowledge(asked, scopes, Scribe(), cache, SECONDS, is_remote=is_remote).register(self._registry)
+        Documentation(asked, cache, SECONDS.search, is_remote=is_remote).register(self._registry)
+
+    async def ask(self, tool: str, caller: Caller | None = None, **more: Any) -> dict[str, Any]:
+        call = Call("tools/call", {"name": tool}, caller or self.caller)
+        return await self._registry.tools[tool].__call__({**CALLS[tool], **more}, call)
+
+
+@pytest.fixture(scope="module")
+async def desk(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Desk]:
+    async with settled_desk(tmp_path_factory.mktemp("data")) as desk:
+        yield desk
+
+
+@pytest.fixture
+def engine(desk: Desk) -> Distant:
+    return Distant(desk.engine)
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def cache(clock: Clock) -> Cache:
+    return Cache(CacheConfig(), now=clock)
+
+
+@pytest.fixture
+def tools(engine: Distant, cache: Cache, tmp_path: Path) -> Tools:
+    return Tools(engine, cache, tmp_path, is_remote=True)
+
+
+@pytest.mark.parametrize("tool", CALLS)
+async def test_what_a_distant_engine_answered_is_kept_for_its_time(
+    tools: Tools, engine: Distant, clock: Clock, tool: str
+) -> None:
+    first = await tools.ask(tool)
+    clock.now += 59
+    again = await tools.ask(tool)
+    assert again["content"] == first["content"]
+    assert engine.asked.total() == 1
+    clock.now += 300
+    await tools.ask(tool)
+    assert engine.asked.total() == 2
+
+
+@pytest.mark.parametrize("tool", LISTS)
+async def test_what_is_at_hand_is_listed_anew_each_time(
+    engine: Distant, cache: Cache, tmp_path: Path, tool: str
+) -> None:
+    tools = Tools(engine, cache, tmp_path, is_remote=False)
+    for _ in range(3):
+        await tools.ask(tool)
+    assert engine.asked.total() == 3
+
+
+@pytest.mark.parametrize("tool", CALLS)
+async def test_when_the_engine_is_out_of_reach_the_old_answer_is_given_and_says_so(
+    tools: Tools, engine: Distant, clock: Clock, tool: str
+) -> None:
+    first = await tools.ask(tool)
+    clock.now += 301
+    engine.is_down = True
+    old = await tools.ask(tool)
+    assert old["content"][:-1] == first["content"]
+    assert "cannot answer at the moment" in old["content"][-1]["text"]
+    if "structuredContent" in first:
+        assert old["structuredContent"]["stale"] is True
+    with pytest.raises(EngineError):
+        await tools.ask(tool, somebody("eve", tools.caller.tenant))
+    engine.is_down = False
+    assert len((await tools.ask(tool))["content"]) == len(first["content"])
+
+
+@pytest.mark.parametrize("tool", CALLS)
+async def test_after_a_change_nothing_old_is_given_whatever_happens(
+    tools: Tools, engine: Distant, cache: Cache, tool: str
+) -> None:
+    await tools.ask(tool)
+    cache.changed(tools.caller.tenant)
+    engine.is_down = True
+    with pytest.raises(EngineError):
+        await tools.ask(tool)
+
+
+async def asked_by_a_thousand(tools: Tools, engine: Distant) -> None:
+    engine.may_answer = anyio.Event()
+    tasks = [asyncio.create_task(tools.ask("r2r_search")) for _ in range(1000)]
+    with anyio.fail_after(30):
+        while not engine.asked["search"]:  # noqa: ASYNC110 - the callers begin in the next turns of the loop
+            await asyncio.sleep(0)
+        engine.may_answer.set()
+        answers = await asyncio.gather(*tasks)
+    assert engine.asked == {"search": 1}
+    assert sum(not answer["structuredContent"]["cached"] for answer in answers) == 1
+
+
+async def test_a_thousand_searches_at_once_are_one_for_the_engine(tools: Tools, engine: Distant) -> None:
+    await asked_by_a_thousand(tools, engine)
+
+
+@needs_redis
+async def test_a_thousand_searches_at_once_are_one_for_the_engine_with_redis(engine: Distant, tmp_path: Path) -> None:
+    with redis_server() as server:
+        async with open_redis(server.settings(30)) as link:
+            await asked_by_a_thousand(Tools(engine, Cache(CacheConfig(), link), tmp_path, is_remote=True), engine)
+
+
+@needs_redis
+@pytest.mark.parametrize("tool", ["r2r_search", "r2r_rag_query", *LISTS])
+async def test_an_answer_in_redis_that_is_not_what_the_tool_gives_is_made_anew(
+    engine: Distant, tmp_path: Path, tool: str
+) -> None:
+    with redis_server() as server:
+        async with open_redis(server.settings(30)) as link:
+            cache = Cache(CacheConfig(), link)
+            tools = Tools(engine, cache, tmp_path, is_remote=True)
+            first = await tools.ask(tool)
+            (key,) = await link.run(lambda redis: redis.keys("refdesk:1:answer:*"))
+            (generation_key,) = await link.run(lambda redis: redis.keys("refdesk:1:generation:*"))
+            generation = cast(bytes, await link.run(lambda redis: redis.get(generation_key)))
+            name = cast(bytes, key).decode().removeprefix("refdesk:1:answer:")
+            other = {**first, "structuredContent": {"results": "of another version"}}
+            value = sealed(name, generation, orjson.loads(orjson.dumps(other)), cache._secret)
+            await link.run(lambda redis: redis.set(key, value, px=620_000))
+            assert await tools.ask(tool) == first
+            assert engine.asked.total() == 2
