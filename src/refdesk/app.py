@@ -172,8 +172,8 @@ async def _offer_tools(parts: Parts, stack: AsyncExitStack) -> None:
     ttl, is_remote = config.cache.ttl, config.r2r.api_url is not None
     Documentation(engine, parts.cache, ttl.search, is_remote=is_remote).register(registry)
     blocklist = Blocklist(config.reader.blocklist_keywords, config.reader.blocklist_action)
-    tools = parts.permissions.narrowed(parts.catalogue.tools)
-    Reader(shelves, windows, local, config.reader, blocklist, tools, parts.limits()).register(registry)
+    tools, refused = parts.permissions.narrowed(parts.catalogue.tools), parts.metrics.rate_limited
+    Reader(shelves, windows, local, config.reader, blocklist, tools, parts.limits(), refused).register(registry)
     sources = Sources(conversions, config.convert, _open_folders(config))
     Conversion(conversions, sources, blocklist).register(registry)
     projects = Projects(engine, config.projects, config.data_path, config.project)
@@ -190,13 +190,13 @@ def _policies(parts: Parts, authenticate: Authenticate, spans: Spans | None) -> 
     config = parts.config
     # All users may be of one tenant, so that one tenant may have all of the table.
     limited = is_limited(config.rate_limits)
-    limit = [RateLimit(config.rate_limits, parts.limits(MAX_BUCKETS))] if limited else []
+    limits = partial(RateLimit, config.rate_limits, refused=parts.metrics.rate_limited)
     return [
         *([Record(spans)] if spans else []),
         Observe(parts.log, parts.metrics, parts.registry.tools),
         *([authenticate] if config.auth.required else []),
         parts.permissions,
-        *limit,
+        *([limits(parts.limits(MAX_BUCKETS))] if limited else []),
         Deadline(config.server.request_timeout_seconds, parts.catalogue.seconds),
     ]
 

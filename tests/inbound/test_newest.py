@@ -52,9 +52,13 @@ async def server(serve: Serve) -> AsyncIterator[RunningServer]:
         yield server
 
 
+TRACE = "00-" + "a" * 32 + "-" + "1" * 16 + "-01"
+"""The same for both lanes, or an error that names its trace would differ."""
+
+
 def headers_for(method: str, params: dict[str, Any], **more: str) -> dict[str, str]:
     name = params.get("name") or params.get("uri")
-    headers = {"accept": ACCEPT, "mcp-protocol-version": "2026-07-28", "mcp-method": method}
+    headers = {"accept": ACCEPT, "mcp-protocol-version": "2026-07-28", "mcp-method": method, "traceparent": TRACE}
     named = method in ("tools/call", "resources/read", "prompts/get")
     return headers | ({"mcp-name": name} if named and name else {}) | more
 

@@ -37,6 +37,8 @@ async def server(r2r: Lab, configured: Callable[..., Config]) -> AsyncIterator[R
         for tenant, word in WORDS.items():
             await bring(server, tenant, secrets(word), "shared-name")
         yield server
+        # Withheld is good, but nothing that has to be withheld is to be asked for in the first place.
+        assert server.desk.metrics.registry.get_sample_value("refdesk_r2r_foreign_chunks_total") == 0
 
 
 async def call(server: RunningServer, tenant: str, tool: str, **arguments: Any) -> Any:

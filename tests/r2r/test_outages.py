@@ -62,6 +62,15 @@ async def code_of(server: RunningServer, query: str = "fox berries") -> int:
     return 0
 
 
+async def codes_until_it_is_left_alone(server: RunningServer) -> list[int]:
+    """What searches are told while R2R fails, one after the other."""
+    codes: list[int] = []
+    while BREAKER_OPEN not in codes:
+        codes.append(await code_of(server))
+        assert len(codes) <= FAILURES + 1, codes
+    return codes
+
+
 async def until_it_works(server: RunningServer) -> None:
     """Come back when one is told to, until there is an answer."""
     with anyio.fail_after(60):
@@ -86,9 +95,7 @@ async def test_r2r_is_killed_and_started_again_under_a_running_desk(
     before = len(way.seen)
     r2r.kill()
     try:
-        codes = [await code_of(server)]
-        while codes[-1] != BREAKER_OPEN:
-            codes.append(await code_of(server))
+        codes = await codes_until_it_is_left_alone(server)
         assert set(codes[:-1]) <= {ENGINE_ERROR}
         assert len(way.seen) - before == FAILURES
         ready, parts = await server.desk.readiness()
@@ -113,8 +120,7 @@ async def test_while_r2r_is_left_alone_nobody_touches_the_network_and_everybody_
             refused.append((await search(server, f"fox {number}"))["error"])
 
         with way.fault(Fault(is_reset=True)):
-            while await code_of(server) != BREAKER_OPEN:
-                pass
+            await codes_until_it_is_left_alone(server)
         seen = len(way.seen)
         async with anyio.create_task_group() as tasks:
             for number in range(100):

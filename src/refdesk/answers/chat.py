@@ -23,6 +23,7 @@ from refdesk.config import AnswersConfig
 from refdesk.errors import WriterFailed, WriterMisconfigured
 from refdesk.resilience.dependency import SERVICE, Dependency
 from refdesk.resilience.retries import retry_after_seconds
+from refdesk.telemetry import outgoing_headers
 from refdesk.version import __version__
 
 CONNECT_SECONDS = 5.0
@@ -119,6 +120,7 @@ class Chat:
             "Accept": "text/event-stream, application/json",
             "Accept-Encoding": "identity",
             "User-Agent": f"Refdesk/{__version__}",
+            **outgoing_headers(),
         }
         return {**headers, "Authorization": f"Bearer {self._key}"} if self._key else headers
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import ceil
 from typing import Any
 
 import orjson
@@ -96,7 +97,7 @@ class Endpoints:
 async def _respond_error(send: Send, error: Exception, trace_id: str = "") -> None:
     log_unforeseen(error, trace_id)
     retry_after = getattr(error, "retry_after", None)
-    headers = () if retry_after is None else ((b"retry-after", b"%d" % max(1, round(retry_after))),)
+    headers = () if retry_after is None else ((b"retry-after", b"%d" % max(1, ceil(retry_after))),)
     body = orjson.dumps({"error": to_wire(error, trace_id).body()})
     await respond(send, http_status(type(error)), body, JSON, *headers)
 

@@ -213,6 +213,7 @@ class HttpApp:
             if not isinstance(caller, Caller):
                 caller = await caller
         except (Unauthenticated, Forbidden, DependencyError) as error:
+            self._services.metrics.auth_failed(type(error).__name__)
             raise turned_away(error, self._resource, presented=credential is not None) from None
         parent = trace_in(headers)
         trace_id = parent.trace_id if parent else new_trace_id()

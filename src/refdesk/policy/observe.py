@@ -16,6 +16,9 @@ METHODS = frozenset(
 )
 """What can be asked for. A method or tool that somebody has made up must not become a label."""
 
+CHARACTERS_A_TOKEN = 4
+"""About: to count them on every call would cost more than the rest of this."""
+
 
 class Observe:
     """The outermost policy but `Record`: it sees every outcome, refusals included."""
@@ -28,10 +31,11 @@ class Observe:
     async def __call__(self, call: Call, proceed: Handler) -> Answer:
         started = perf_counter()
         token = enter_trace(call.trace_id)
-        outcome = "internal_error"
+        outcome, characters = "internal_error", 0
         try:
             answer = await proceed(call)
             outcome = "tool_error" if answer.is_error else "ok"
+            characters = sum([len(item.get("text", "")) for item in answer.result.get("content", ())])
             return answer
         except RefdeskError as error:
             outcome = type(error).__name__
@@ -50,6 +54,8 @@ class Observe:
             target = call.target if method else ""
             tool = target if method == "tools/call" and target in self._tools else ""
             self._metrics.call_finished(method, tool, outcome, seconds)
+            if tool:
+                self._metrics.tokens_served(tool, characters // CHARACTERS_A_TOKEN)
             self._log.call(call, target, outcome, seconds)
 
 

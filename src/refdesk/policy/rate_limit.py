@@ -6,6 +6,7 @@ done for it, and takes nothing from the other limits: one caller's flood does no
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
@@ -44,8 +45,12 @@ def is_limited(settings: RateLimitConfig) -> bool:
 class RateLimit:
     """The policy; it stands behind authentication."""
 
-    def __init__(self, settings: RateLimitConfig, limits: Limits) -> None:
+    def __init__(
+        self, settings: RateLimitConfig, limits: Limits, refused: Callable[[str], None] = lambda kind: None
+    ) -> None:
+        """`refused` is told of every refusal whether it was for `calls`, `tokens` or the `total`."""
         self._limits = limits
+        self._refused = refused
         self._calls = Limit(settings.calls) if settings.calls else None
         self._tokens = Limit(settings.tokens) if settings.tokens else None
         self._of_all = (Charge(ALL_CALLERS, Limit(settings.total_calls)),) if settings.total_calls else ()
@@ -54,6 +59,7 @@ class RateLimit:
         tokens = self._token_charge(call)
         refusal = await self._limits.take(self._charges(call.caller, tokens))
         if refusal is not None:
+            self._refused(_kind(refusal))
             raise RateLimited(_sentence(refusal), retry_after=refusal.retry_after)
         if tokens is None:
             return await proceed(call)
@@ -100,6 +106,11 @@ def _text_tokens(text: str) -> int:
 @lru_cache(maxsize=TEXTS_KEPT)
 def _count(text: str) -> int:
     return max(count_tokens(text), len(text) // CHARACTERS_A_TOKEN)
+
+
+def _kind(refusal: Refusal) -> str:
+    charge = refusal.charge
+    return "total" if charge is None or charge.key == ALL_CALLERS else str(charge.key[-1])
 
 
 def _sentence(refusal: Refusal) -> str:

@@ -97,7 +97,10 @@ class Metrics:
             "refdesk_rate_limited", "Calls refused because a limit was reached, by the kind of limit.", ["kind"],
             registry=registry,
         )  # fmt: skip
-        self.tokens = Counter("refdesk_tokens_served", "Tokens in answers of tools.", ["tool"], registry=registry)
+        self.tokens = Counter(
+            "refdesk_tokens_served", "Tokens in answers of tools, about: four characters are one.", ["tool"],
+            registry=registry,
+        )  # fmt: skip
         self.auth_failures = Counter(
             "refdesk_auth_failures", "Credentials that were refused, by reason.", ["reason"], registry=registry
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from html import unescape
 from typing import Literal
 
@@ -24,7 +24,11 @@ class TextBlocked(ToolFailure):
 class ReadingRate:
     """So many calls and tokens a minute on each document of each tenant."""
 
-    def __init__(self, calls: int, tokens: int, limits: Limits) -> None:
+    def __init__(
+        self, calls: int, tokens: int, limits: Limits, refused: Callable[[str], None] = lambda kind: None
+    ) -> None:
+        """`refused` is told of every refusal, as one of a `document`."""
+        self._refused = refused
         self._calls = Limit(calls)
         self._tokens = Limit(tokens)
         self._limits = limits
@@ -34,6 +38,7 @@ class ReadingRate:
         tokens = Charge((tenant, document, "tokens"), self._tokens, min(expected_tokens, self._tokens.units))
         refusal = await self._limits.take([Charge((tenant, document, "calls"), self._calls), tokens])
         if refusal is not None:
+            self._refused("document")
             raise RateLimited(self._sentence(refusal), retry_after=refusal.retry_after)
         return Metered(self._limits, tokens)
 

@@ -205,6 +205,7 @@ class Reader:
         blocklist: Blocklist,
         tools: Callable[[Call], Iterable[Tool[Any]]],
         limits: Limits | None = None,
+        refused: Callable[[str], None] = lambda kind: None,
     ) -> None:
         self._shelves = shelves
         self._windows = windows
@@ -212,7 +213,7 @@ class Reader:
         self._settings = settings
         self._tools = tools
         counted_in = MemoryLimits() if limits is None else limits
-        self._rate = ReadingRate(settings.rate_limit_calls, settings.rate_limit_tokens, counted_in)
+        self._rate = ReadingRate(settings.rate_limit_calls, settings.rate_limit_tokens, counted_in, refused)
         self._blocklist = blocklist
 
     def register(self, registry: Registry) -> None:

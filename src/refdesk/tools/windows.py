@@ -19,6 +19,7 @@ from refdesk.errors import DocumentNotFound, EngineError
 from refdesk.problems import shortened
 from refdesk.resilience.dependency import SERVICE, Dependency
 from refdesk.resilience.retries import retry_after_seconds
+from refdesk.telemetry import outgoing_headers
 from refdesk.tools.outline import brief_path
 from refdesk.tools.shelves import Shelves
 
@@ -127,9 +128,10 @@ class RemoteWindows:
 
     async def _post(self, body: bytes) -> tuple[int, float | None, bytes]:
         """Status, the patience that is asked for, and body; the time counts to the end of it, and is had only once."""
+        headers = {**self._headers, **outgoing_headers()}
         try:
             with fail_after(self._seconds):
-                async with self._client.stream("POST", self._url, content=body, headers=self._headers) as response:
+                async with self._client.stream("POST", self._url, content=body, headers=headers) as response:
                     wait = retry_after_seconds(response.headers.get("retry-after"))
                     return response.status_code, wait, await _received(response)
         except httpx2.TimeoutException as error:

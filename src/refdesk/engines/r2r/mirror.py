@@ -57,6 +57,7 @@ class Mirror:
         self._looked_at: float | None = None
         self._listed: dict[str, float] = {}
         """When each collection's documents were last listed, by its id at R2R."""
+        self._counted: dict[str, float] = {}
         self._wanted: dict[str, float] = {}
         self._told: Told = lambda _: None
 
@@ -108,6 +109,8 @@ class Mirror:
             seen: dict[TenantId, list[RemoteCollection]] = defaultdict(list)
             for each in await self._client.collections():
                 seen[read_name(each.name)[0]].append(each)
+            there = {each.id for entries in seen.values() for each in entries}
+            self._counted = {uuid: at for uuid, at in self._counted.items() if uuid in there}
             for tenant in {*seen, *(record.tenant for record in self._records)}:
                 await self._see(await self._records.make(tenant), seen[tenant])
         self._looked_at = self._now()
@@ -141,8 +144,14 @@ class Mirror:
                 except NotThere:
                     return
             await record.run(lambda database: catalogue.note_total(database, uuid, total))
+            self._counted[uuid] = self._now()
 
-        unlisted = [uuid for uuid in record.uuids.values() if uuid not in self._listed]
+        fresh = self._now() - LOOK_SECONDS
+        unlisted = [
+            uuid
+            for uuid in record.uuids.values()
+            if uuid not in self._listed and self._counted.get(uuid, fresh) <= fresh
+        ]
         # No task group, which would wrap up what R2R says; one that fails lets the others end.
         for outcome in await asyncio.gather(*map(count, unlisted), return_exceptions=True):
             if outcome is not None:

@@ -85,6 +85,8 @@ class Writer:
         self._at_once = at_once
         self._clock = clock
         self._taken: set[tuple[TenantId, int]] = set()
+        self._removals = asyncio.Lock()
+        """So that nothing is removed that is just asked for again."""
         self._sweep_at = 0.0
         """When it is next tried to remove what could not be removed."""
         self._stranded: set[TenantId] = set()
@@ -192,7 +194,9 @@ class Writer:
 
     async def _send(self, record: Record, job: Job, arrived: Arrived, packed: bytes) -> None:
         sent, chunks = await to_thread.run_sync(intake.made_ready, record.tenant, job, arrived, packed)
-        if not await record.run(lambda database: intake.note_sent(database, job, sent, chunks)):
+        async with self._removals:
+            is_wanted = await record.run(lambda database: intake.note_sent(database, job, sent, chunks))
+        if not is_wanted:
             return
         self._told(record)
         await self._place(sent, await self._deliver(sent))
@@ -266,12 +270,14 @@ class Writer:
         record.given_up = frozenset(uuid for uuid, _ in left)
         for uuid, collection in left:
             try:
-                await self._remove(uuid, collection)
+                async with self._removals:
+                    if uuid in await record.run(catalogue.given_up):
+                        await self._remove(uuid, collection)
+                        await record.run(partial(catalogue.is_gone, uuid=uuid))
             except RefdeskError as error:
                 self._log.events.warning("r2r.not_removed", document=uuid, detail=error.detail)
                 self._sweep_at = self._clock() + AWAY_SECONDS
                 return
-            await record.run(partial(catalogue.is_gone, uuid=uuid))
 
     async def _remove(self, uuid: str, collection: str) -> None:
         found = await self._client.document(uuid)

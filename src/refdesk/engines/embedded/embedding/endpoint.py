@@ -20,6 +20,7 @@ from refdesk.engines.embedded.embedding.port import Vector, Vectors
 from refdesk.errors import EngineError, Overloaded, RateLimited
 from refdesk.resilience.dependency import Dependency, Pause
 from refdesk.resilience.retries import LONGEST_PAUSE_SECONDS, retry_after_seconds
+from refdesk.telemetry import outgoing_headers
 
 BATCH = 64
 """Texts in a request: what every service takes, and the answer stays near a megabyte."""
@@ -120,7 +121,7 @@ class EndpointEmbedder:
         body = orjson.dumps({"model": self._model, "input": list(texts), "encoding_format": "float"})
         try:
             with anyio.fail_after(seconds):
-                response = await self._client.post(self._url, content=body)
+                response = await self._client.post(self._url, content=body, headers=outgoing_headers())
         except httpx2.TimeoutException as error:
             raise TimeoutError from error
         except (httpx2.HTTPError, httpx2.InvalidURL) as error:
