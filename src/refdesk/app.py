@@ -125,7 +125,9 @@ async def _open_parts(config: Config, log: Log, stack: AsyncExitStack) -> Parts:
     needs_redis = "redis" in (config.cache.type, config.rate_limits.type)
     redis = await opened(open_redis(config.cache.redis, changed=partial(_tell_of_redis, log))) if needs_redis else None
     cache = await opened(_open_cache(config, redis, metrics))
-    engine.listen(cache.changed)
+    if config.r2r.api_url is not None:
+        # What is in this machine has a revision that says as much, to every process.
+        engine.listen(cache.changed)
     parts = Parts(
         config, log, metrics, registry, catalogue, permissions, conversions, embedder, engine, redis, cache, []
     )
@@ -156,7 +158,8 @@ def _open_cache(config: Config, redis: RedisLink | None, metrics: Metrics) -> Ab
     """The cache; processes that answer from the same documents share it, if it is one that can be shared."""
     if redis is None or config.cache.type != "redis":
         return open_cache(config.cache, counted=metrics.cache_counted)
-    namespace = str(config.r2r.api_url or config.data_path)
+    made_from = config.r2r.api_url or config.data_path, config.embedding, config.answers
+    namespace = repr([str(part) for part in made_from])
     secret = shared_secret(config.r2r, config.data_path)
     return open_cache(config.cache, redis, namespace=namespace, secret=secret, counted=metrics.cache_counted)
 

@@ -26,7 +26,7 @@ CALLERS = 100
 @pytest.fixture
 async def engine(way: Proxy, open_engine: OpenEngine) -> AsyncIterator[R2REngine]:
     """An engine with a document in it, whose every request is counted."""
-    async with open_engine(way.url, max_connections=CALLERS) as engine:
+    async with open_engine(way.url) as engine:
         await bring(engine, "Foxes", FOXES)
         yield engine
 
@@ -90,7 +90,7 @@ async def test_a_refresh_token_that_is_used_up_is_followed_by_one_login(
 
 async def test_a_wrong_password_is_told_as_such_and_not_tried_by_everybody(way: Proxy, open_engine: OpenEngine) -> None:
     refused: list[RefdeskError] = []
-    async with open_engine(way.url, password=SecretStr("Wr0ng-Passw0rd!"), max_connections=CALLERS) as engine:
+    async with open_engine(way.url, password=SecretStr("Wr0ng-Passw0rd!")) as engine:
 
         async def one() -> None:
             with pytest.raises(RefdeskError) as error:

@@ -164,7 +164,7 @@ class ScriptedR2R:
             case "GET", "documents", id, "chunks":
                 return self._page(seen, self._chunks_of(id)) if id in self.documents else _missing("Document")
             case "POST", "retrieval", "search":
-                return 200, {"results": self._found(seen.json)}
+                return 200, {"results": self.found(seen.json)}
             case "POST", "retrieval", "rag":
                 return self._rag(seen.json)
         return 404, {"detail": "Not Found"}
@@ -256,7 +256,8 @@ class ScriptedR2R:
             for order, text in enumerate(self.texts[id])
         ]
 
-    def _found(self, body: Any) -> dict[str, Any]:
+    def found(self, body: Any) -> dict[str, Any]:
+        """What a search finds."""
         settings = body["search_settings"]
         words = set(re.findall(r"\w+", body["query"].lower()))
         found = []
@@ -271,7 +272,7 @@ class ScriptedR2R:
         return {"chunk_search_results": found[: settings["limit"]], "graph_search_results": []}
 
     def _rag(self, body: Any) -> tuple[int, Any]:
-        found = self._found(body)
+        found = self.found(body)
         text = self.answer.format(*(chunk["id"][:7] for chunk in found["chunk_search_results"]), *["0000000"] * 3)
         results = {"generated_answer": text, "search_results": found, "metadata": {"model": "scripted"}}
         return 200, {"results": results}

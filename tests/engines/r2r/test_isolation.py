@@ -38,7 +38,7 @@ async def test_an_owner_finds_only_what_is_in_the_collection_that_it_names(r2r: 
     await bring(engine, "Foxes", FOXES)
     await bring(engine, "Secret", SECRET, collection="secrets")
     naive = {"filters": {"collection_ids": {"$overlap": [str(uuid4())]}}, "limit": 100}
-    leaked = r2r._found({"query": "fox", "search_settings": naive})["chunk_search_results"]
+    leaked = r2r.found({"query": "fox", "search_settings": naive})["chunk_search_results"]
     assert len(leaked) == 3, "the server leaks as R2R does"
     assert {hit.document.id for hit in await engine.search(ACME, Search("fox", collections=("animals",)))} == {
         "animals/foxes"

@@ -13,7 +13,7 @@ import anyio
 import pytest
 
 from refdesk.engines.port import Document, Engine, FileSource, Listing, NewDocument, Search, TextSource
-from refdesk.engines.r2r import mirror, writing
+from refdesk.engines.r2r import writing
 from refdesk.engines.r2r.engine import R2REngine
 from refdesk.errors import RefdeskError
 from tests.contracts.engine import ACME, FOXES, bring, finished, found
@@ -82,6 +82,27 @@ async def test_what_was_queued_while_r2r_was_down_comes_in_once_it_is_back(r2r: 
         fault.times = 0
         [done] = await finished(engine, [id])
     assert (done.status, done.error) == ("success", None)
+
+
+async def test_a_password_that_is_wrong_for_a_while_fails_no_document(r2r: ScriptedR2R, engine: R2REngine) -> None:
+    await engine.create_collection(ACME, "animals")
+    r2r.revoke()
+    r2r.refresh.clear()
+    with r2r.fault("/v3/users/login", status=401, body={"message": "Incorrect email or password"}):
+        id = await asked_for_text(engine)
+        await r2r.asked("/v3/users/login", 2)
+        with anyio.fail_after(20):
+            while not (status := (await engine.wait(ACME, [id], seconds=5))[0]).error:
+                pass
+        assert status.status == "pending"
+        assert "r2r.password" in (status.error or "")
+    [done] = await finished(engine, [id])
+    assert done.status == "success"
+
+
+async def asked_for_text(engine: R2REngine) -> str:
+    [status] = await engine.ingest(ACME, [NewDocument(TextSource("Hounds", "# Hounds\n\nwoof"), "animals")])
+    return status.id
 
 
 async def test_what_was_under_way_when_the_process_ended_is_done_by_the_next_one_and_sent_but_once(
@@ -219,7 +240,7 @@ async def test_what_others_brought_in_is_listed_found_filtered_and_read(r2r: Scr
     uuid = str(uuid4())
     texts = ["# Owls and others, a book in one part", "and others, a book in one part\nAn owl hoots."]
     r2r.put(uuid, texts, [collection], {"title": "owls.md", "year": "n/a"})
-    await engine._mirror.look_once()
+    await engine.look()
     assert [status.id for status in (await engine.documents(ACME, Listing()))[0]] == [f"animals/{uuid}"]
     [hit] = await found(engine, "hoots", filters={"year": "n/a", "collection_id": collection})
     assert (hit.document.id, hit.document.title) == (f"animals/{uuid}", "owls.md")
@@ -251,16 +272,16 @@ async def test_two_desks_on_one_r2r_see_and_replace_each_others_documents(
     async with open_engine("one") as one, open_engine("two") as two:
         id = await asked_for(one)
         await finished(one, [id])
-        await two._mirror.look_once()
+        await two.look()
         assert (await two.documents(ACME, Listing()))[1] == 1
         assert "berries" in (await read(two, id)).text
         await asked_for(two, "# Foxes\n\nA fox is red.")
         await finished(two, [id])
-        await one._mirror.look_once()
+        await one.look()
         assert "red" in (await read(one, id)).text
         assert (await one.documents(ACME, Listing()))[1] == len(r2r.documents) == 1
         assert await one.delete(ACME, id)
-        await two._mirror.look_once()
+        await two.look()
         assert (await two.documents(ACME, Listing()))[1] == 0
 
 
@@ -289,7 +310,7 @@ async def test_what_others_note_in_our_name_breaks_nothing(r2r: ScriptedR2R, eng
     odd = {"name": "odd", "title": {}, "size": "big", "chunks": -1, "indexed_at": "never", "metadata": [], "version": 7}
     for own in (odd, {"name": ""}, {"name": 3}, "text", None, {"name": "../../x", "indexed_at": "2026-01-01"}):
         r2r.put(str(uuid4()), ["§: no place\nAn owl."], [collection], {"refdesk": own})
-    await engine._mirror.look_once()
+    await engine.look()
     assert (await engine.documents(ACME, Listing()))[1] == 7
     hits = await found(engine, "owl", limit=20)
     assert len(hits) == 6
@@ -303,17 +324,11 @@ async def test_while_r2r_is_down_the_catalogue_still_answers(r2r: ScriptedR2R, o
     with r2r.fault(drops=True):
         async with open_engine() as engine:
             assert [entry.id for entry in engine.sets(ACME)] == ["animals"]
-            await asked_for_again(engine)
+            await asked_for_text(engine)
             with pytest.raises(RefdeskError):
                 await engine.search(ACME, Search("fox"))
             with pytest.raises(RefdeskError):
                 await engine.check()
-    assert mirror.LOOK_SECONDS > 1
-
-
-async def asked_for_again(engine: R2REngine) -> None:
-    [status] = await engine.ingest(ACME, [NewDocument(TextSource("Hounds", "# Hounds\n\nwoof"), "animals")])
-    assert status.status == "pending"
 
 
 async def test_a_long_document_keeps_its_sections_and_its_chunks_their_numbers(engine: R2REngine) -> None:

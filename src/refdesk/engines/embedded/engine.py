@@ -191,8 +191,7 @@ class EmbeddedEngine:
         return [entry for store in stores if store for entry in store.sets]
 
     def revision(self, tenant: TenantId) -> Hashable:
-        stores = (self._stores.at_hand(owner) for owner in dict.fromkeys((tenant, SHARED)))
-        return tuple(store.revision if store else None for store in stores)
+        return tuple(self._stores.revision(owner) for owner in dict.fromkeys((tenant, SHARED)))
 
     async def remember(self, tenant: TenantId, user: UserId, search: PastSearch) -> None:
         self._history.add(tenant, user, search)

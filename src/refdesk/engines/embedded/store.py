@@ -23,7 +23,7 @@ from collections.abc import Callable, Hashable, Iterator, Sequence, Set
 from contextlib import contextmanager
 from importlib import resources
 from pathlib import Path
-from time import monotonic, monotonic_ns
+from time import monotonic
 from typing import TypeVar
 
 from anyio import CapacityLimiter, to_thread
@@ -97,16 +97,15 @@ class TenantStore:
         self.used_at = monotonic()
         self._commits = (f"{folder}/fulltext/meta.json", f"{folder}/vectors/{MANIFEST}")
         """The files that every commit of an index replaces."""
-        self._changes = monotonic_ns()
-        """Never what it was before, also when the store is opened again."""
         self._seen = 0
         self._limiter = limiter
         self._connections = Connections(folder / DATABASE)
 
     @property
     def revision(self) -> Hashable:
-        """Another value whenever a search may find something else."""
-        return self._changes, *map(_glance, self._commits)
+        """Another value whenever a search may find something else, and the same one in every process and after a
+        restart: by it, processes know whether an answer that another one has kept still holds."""
+        return self._seen, *map(_glance, self._commits)
 
     async def run(self, work: Callable[[sqlite3.Connection], T], limiter: CapacityLimiter | None = None) -> T:
         """Work with the record, in a thread."""
@@ -141,7 +140,6 @@ class TenantStore:
 
     async def refresh(self) -> None:
         """See what this or another process has changed."""
-        self._changes += 1
         self._seen, self.sets = await self.run(self._look)
 
     async def look(self) -> bool:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from time import monotonic
+from time import monotonic, monotonic_ns
 
 import anyio
 from anyio import CapacityLimiter, to_thread
@@ -42,6 +42,13 @@ class Stores:
     def at_hand(self, tenant: TenantId) -> TenantStore | None:
         """A tenant's store if it is open already; from memory."""
         return self._open.get(tenant)
+
+    def revision(self, tenant: TenantId) -> Hashable:
+        """Of a tenant's store; of one that is not open it is not known, and never what it was before."""
+        store = self._open.get(tenant)
+        if store is not None:
+            return store.revision
+        return monotonic_ns() if (self._path(tenant) / DATABASE).exists() else None
 
     async def prepare(self) -> None:
         """See that there is a folder to keep tenants' documents in."""

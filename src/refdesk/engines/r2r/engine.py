@@ -244,6 +244,10 @@ class R2REngine:
     async def reindex(self, tenant: TenantId) -> None:
         raise R2RRefused("R2R keeps its own index of the documents; there is none here to make anew.")
 
+    async def look(self) -> None:
+        """See now what others have changed at R2R, which else is seen at the next look."""
+        await self._mirror.look_once()
+
     def listen(self, listener: Listener) -> None:
         self._listeners.append(listener)
 

@@ -23,11 +23,11 @@ from refdesk.engines.embedded import intake as reading
 from refdesk.engines.embedded.intake import Arrived, Intake, Task
 from refdesk.engines.r2r import catalogue, intake
 from refdesk.engines.r2r.client import R2RClient, Sent
-from refdesk.engines.r2r.failures import AlreadyThere, R2RRefused, R2RUnreachable
+from refdesk.engines.r2r.failures import AlreadyThere, R2RMisconfigured, R2RRefused, R2RUnreachable
 from refdesk.engines.r2r.intake import Job
 from refdesk.engines.r2r.record import Record, Records
 from refdesk.engines.r2r.shapes import RemoteDocument
-from refdesk.errors import BreakerOpen, DependencyError, EngineError, RateLimited, RefdeskError, Refused, ToolFailure
+from refdesk.errors import BreakerOpen, DependencyError, EngineError, RefdeskError, Refused, ToolFailure
 from refdesk.telemetry import Log, Metrics
 
 LOOK_SECONDS = 2.0
@@ -54,7 +54,7 @@ AWAY_SECONDS = 5.0
 PLACED_LOOKS = 5
 """At whether a document is in its collection: R2R calls it done a moment before it puts it there."""
 
-UNSENT = (BreakerOpen, R2RUnreachable, RateLimited, Refused)
+UNSENT = (BreakerOpen, R2RMisconfigured, R2RUnreachable, Refused)
 """What says nothing about the document: it waits."""
 
 

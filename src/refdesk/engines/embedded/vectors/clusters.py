@@ -11,7 +11,7 @@ import numpy as np
 
 from refdesk.engines.embedded.vectors.arrays import Float32s, Numbers, Words
 
-ROWS_A_CLUSTER = 2048
+ROWS_A_CLUSTER = 4096
 """About how many rows a cluster has: few enough to leave most of an index aside, and many enough for one sweep."""
 
 MOST_CLUSTERS = 64

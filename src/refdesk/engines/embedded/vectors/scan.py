@@ -6,7 +6,7 @@ part of each row's code, the second in the whole code, the third computes the co
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,8 +19,8 @@ from refdesk.engines.embedded.vectors.segment import Segment
 
 Counts = NDArray[np.unsignedinteger]
 
-BLOCK_ROWS = 16_384
-"""A word of so many codes is 128 KiB, which stays in a core's own cache while it is worked on."""
+BLOCK_ROWS = 8192
+"""The beginnings of so many codes are 192 KiB, which stays in a core's own cache while it is worked on."""
 
 COARSE_ROWS = 1536
 """About how many rows the first sieve lets through, at least."""
@@ -34,7 +34,7 @@ FINE_SPARE = 5
 COARSE_SPARE = 6
 """How many rows the first sieve lets through for each that the second one does, when these are many."""
 
-LEAST_SCANNED = 32_768
+LEAST_SCANNED = 16_384
 """Rows of a segment that are looked at however far their clusters are; with fewer, clusters save nothing."""
 
 SCANNED_SHARE = 0.25
@@ -111,55 +111,49 @@ def nearest(selections: Sequence[Selection], query: Float32s, limit: int) -> tup
 
 
 def _coarse(selections: Sequence[Selection], query: Float32s, wanted: int) -> list[_Found]:
-    scratch = np.empty(BLOCK_ROWS, np.uint64), np.empty(BLOCK_ROWS, np.uint8)
-    found = [_scanned(selection, query, scratch) for selection in selections]
+    found = [_scanned(selection, query) for selection in selections]
     counts = np.concatenate([part.counts for part in found])
     step = min(max(1, len(counts) // SAMPLE_ROWS), LONGEST_STEP)
     reach = min(_reach(counts[::step], wanted / step), BARRED - 1)
     return [part.within(reach, MOST * wanted) for part in found]
 
 
-def _scanned(selection: Selection, query: Float32s, scratch: tuple[Words, Bytes]) -> _Found:
+def _scanned(selection: Selection, query: Float32s) -> _Found:
     """All rows that are looked at; in how many signs the beginning of each one's code differs from the query's."""
-    segment = selection.segment
+    segment, barred = selection.segment, selection.barred
     code = encoded(query[None, :], segment.mean)[0]
     looked_at = max(LEAST_SCANNED, int(segment.count * SCANNED_SHARE))
     if looked_at >= segment.count or selection.count < WIDE_SHARE * segment.count:
+        places = [block for block in blocks(segment.count, BLOCK_ROWS) if barred is None or not barred[block].min()]
         counts = np.full(segment.count, BARRED, np.uint8)
-        _count(selection, code[:COARSE_WORDS], counts, scratch)
-        return _Found(segment, code, None, counts)
-    places = [
-        slice(place.start + block.start, place.start + block.stop)
-        for place in segment.clusters.near(query, looked_at)
-        for block in blocks(place.stop - place.start, BLOCK_ROWS)
-    ]
-    rows = np.concatenate([segment.clusters.rows[place] for place in places])
-    counts, done = np.empty(len(rows), np.uint8), 0
-    for place in places:
-        codes = segment.clusters.codes[:, place]
-        _count_block(codes, code[:COARSE_WORDS], counts[done : done + codes.shape[1]], scratch)
-        done += codes.shape[1]
-    if selection.barred is not None:
-        np.bitwise_or(counts, selection.barred.take(rows), out=counts)
+        _count(segment.codes, code, [(place, counts[place]) for place in places])
+        rows = None
+    else:
+        places = _blocks_of(segment.clusters.near(query, looked_at))
+        rows = np.concatenate([segment.clusters.rows[place] for place in places])
+        counts = np.empty(len(rows), np.uint8)
+        ends = np.cumsum([place.stop - place.start for place in places])
+        _count(segment.clusters.codes, code, zip(places, np.split(counts, ends[:-1]), strict=True))
+    if barred is not None:
+        np.bitwise_or(counts, barred if rows is None else barred.take(rows), out=counts)
     return _Found(segment, code, rows, counts)
 
 
-def _count(selection: Selection, code: Words, counts: Bytes, scratch: tuple[Words, Bytes]) -> None:
-    """Put into `counts` in how many signs the beginning of each row's code differs from this one."""
-    codes, barred = selection.segment.codes, selection.barred
-    for block in blocks(len(counts), BLOCK_ROWS):
-        if barred is None or not barred[block].min():
-            _count_block(codes[:, block], code, counts[block], scratch)
-    if barred is not None:
-        np.bitwise_or(counts, barred, out=counts)
+def _blocks_of(places: Sequence[slice]) -> list[slice]:
+    return [
+        slice(place.start + block.start, place.start + block.stop)
+        for place in places
+        for block in blocks(place.stop - place.start, BLOCK_ROWS)
+    ]
 
 
-def _count_block(codes: Words, code: Words, counts: Bytes, scratch: tuple[Words, Bytes]) -> None:
-    words, more = (array[: len(counts)] for array in scratch)
-    np.bitwise_count(np.bitwise_xor(codes[0], code[0], out=words), out=counts)
-    for number in range(1, len(code)):
-        np.bitwise_count(np.bitwise_xor(codes[number], code[number], out=words), out=more)
-        np.add(counts, more, out=counts)
+def _count(codes: Words, code: Words, places: Iterable[tuple[slice, Bytes]]) -> None:
+    """Put into the array beside each place in how many signs the beginning of the codes there differs from this one."""
+    codes, code = codes[:COARSE_WORDS], code[:COARSE_WORDS, None]
+    words, counts = np.empty((len(codes), BLOCK_ROWS), np.uint64), np.empty((len(codes), BLOCK_ROWS), np.uint8)
+    for place, total in places:
+        differing = np.bitwise_xor(codes[:, place], code, out=words[:, : len(total)])
+        np.add.reduce(np.bitwise_count(differing, out=counts[:, : len(total)]), axis=0, out=total)
 
 
 def _fine(found: Sequence[_Found], wanted: int) -> list[_Found]:
