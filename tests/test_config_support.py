@@ -11,7 +11,6 @@ from refdesk.errors import ConfigError
 def test_settings_of_parts_that_are_to_come_are_pointed_out_when_they_are_set() -> None:
     config = load(None, {"REDIS_URL": "redis://x:6379", "MCP_PROTOCOL_VERSION": "2025-11-25"})
     assert without_effect(config) == [
-        "environment REDIS_URL: cache.redis.url has no effect in this version",
         "environment MCP_PROTOCOL_VERSION: downstream.protocol_version has no effect in this version",
     ]
 
@@ -25,7 +24,6 @@ def test_the_defaults_have_nothing_to_point_out_and_all_that_they_need() -> None
 @pytest.mark.parametrize(
     ("environ", "words"),
     [
-        ({"R2R_API_URL": "http://r2r.example:7272"}, "embedded engine only"),
         ({"REFDESK__TOOLSETS": "docs,downstream"}, "downstream has no tools in this version; there are docs, r2r"),
     ],
 )

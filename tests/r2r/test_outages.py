@@ -173,9 +173,15 @@ async def test_nobody_waits_longer_than_is_set_for_r2r_to_answer(way: Proxy, con
 
 
 async def test_models_that_fail_are_told_and_forgotten_once_they_work(r2r: Lab, server: RunningServer) -> None:
+    asked = {"question": "What does a fox eat?", "collection_id": "animals"}
+    with r2r.provider.failing(chat=401):
+        refused = await ask(server, "r2r_rag_query", **asked)
+    assert "error" in refused or refused["result"].get("isError")
     with r2r.provider.failing(embeddings=401):
         assert (await search(server))["error"]["code"] == ENGINE_ERROR
     await until_it_works(server)
+    answer = (await ask(server, "r2r_rag_query", **asked))["result"]["structuredContent"]
+    assert "berries" in answer["answer"]
 
 
 async def test_a_document_that_the_models_fail_on_fails_with_its_cause_and_comes_in_later(

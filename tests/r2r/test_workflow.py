@@ -41,7 +41,9 @@ async def call(client: Client, tool: str, **arguments: Any) -> dict[str, Any]:
     return structured
 
 
-async def test_a_document_is_brought_in_watched_found_and_answered_from(client: Client, tmp_path: Path) -> None:
+async def test_a_document_is_brought_in_watched_found_and_answered_from(
+    r2r: Lab, client: Client, tmp_path: Path
+) -> None:
     file = tmp_path / "docs" / "foxes.md"
     file.write_text(FOXES)
     assert (await call(client, "r2r_search", query="what does a fox eat", collection_id="all"))["count"] == 0
@@ -60,8 +62,11 @@ async def test_a_document_is_brought_in_watched_found_and_answered_from(client: 
     assert "berries" in found["results"][0]["text"]
     assert found["results"][0]["metadata"]["title"] == "Foxes"
 
+    written = r2r.provider.counts().get("chat", 0)
     answer = await call(client, "r2r_rag_query", question="What does a fox eat?", collection_id="animals")
+    assert r2r.provider.counts()["chat"] == written + 1
     assert answer["found"]
+    assert "lab-chat" in answer["model_used"]
     assert "berries" in answer["answer"]
     assert "[1]" in answer["answer"]
     assert {source["document_id"] for source in answer["sources"]} == {"animals/foxes.md"}

@@ -6,7 +6,6 @@ in, `reading` puts them together again. What others change at R2R is seen within
 
 from __future__ import annotations
 
-import time
 from collections.abc import AsyncIterator, Callable, Hashable, Sequence, Set
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import replace
@@ -47,7 +46,7 @@ from refdesk.engines.r2r.background import in_background
 from refdesk.engines.r2r.client import Generation, R2RClient, open_client
 from refdesk.engines.r2r.failures import R2RRefused
 from refdesk.engines.r2r.library import Library
-from refdesk.engines.r2r.mirror import LOOK_SECONDS, Mirror
+from refdesk.engines.r2r.mirror import Mirror
 from refdesk.engines.r2r.record import Record, Records
 from refdesk.engines.r2r.searching import Searcher
 from refdesk.engines.r2r.shapes import RemoteChunk
@@ -233,7 +232,7 @@ class R2REngine:
 
     def revision(self, tenant: TenantId) -> Hashable:
         record = self._records.at_hand(tenant)
-        return record.revision if record else None, time.monotonic() // LOOK_SECONDS
+        return record.revision if record else None
 
     async def remember(self, tenant: TenantId, user: UserId, search: PastSearch) -> None:
         self._history.add(tenant, user, search)
