@@ -117,6 +117,21 @@ def test_a_filter_of_many_documents_finds_the_same_as_one_of_few(
     assert len(looked_up) == min(5, len(wanted))
 
 
+def test_of_a_large_index_a_word_that_is_everywhere_is_looked_up_only_where_others_are_few(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with writing(tmp_path) as writer:
+        for number in range(1, 41):
+            rare = "apple pear quince" if number == 7 else f"w{number}"
+            writer.replace(number, [entry(number, f"file {rare}", document=number)])
+        writer.commit(1)
+    index = FullText(tmp_path)
+    assert len(keys(index, "file apple pear quince", 100)) == 40
+    monkeypatch.setattr(fulltext, "FREQUENT", 10)
+    assert keys(index, "file apple pear quince", 100) == [7]
+    assert len(keys(index, "file apple pear nowhere", 100)) == 40
+
+
 def test_a_document_is_replaced_whole_and_removed_whole(folder: Path) -> None:
     with writing(folder) as writer:
         writer.replace(1, [entry(11, "tomatoes", document=1), entry(12, "more tomatoes", document=1)])

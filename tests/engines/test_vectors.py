@@ -442,6 +442,6 @@ def test_no_merge_makes_a_segment_larger_than_the_largest() -> None:
 
 
 def test_a_segment_of_which_much_was_removed_is_written_again() -> None:
-    assert to_merge([Size(190_000, 200_000), Size(70_000, 100_000)], 0) == [1]
+    assert to_merge([Size(390_000, 400_000), Size(70_000, 100_000)], 0) == [1]
     assert to_merge([Size(100_000, 100_000)], 0) == []
     assert to_merge([Size(0, 10)], 0) == [0]

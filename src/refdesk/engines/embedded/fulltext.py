@@ -38,6 +38,13 @@ SHORT_QUERY = 6
 
 What is longer is a sentence, whose single words in a heading say little."""
 
+FREQUENT, FREQUENT_SHARE = 20_000, 0.1
+"""A word in so many chunks, and in this share of all, is left out of a query that has others: of a large index it takes
+the most time, and says the least about which chunk is meant."""
+
+OTHER_WORDS = 3
+"""So many others there must be for that."""
+
 MANY_DOCUMENTS = 2_000
 """A filter of more documents than this is tried on the hits first: to look each of them up takes 1.6 µs."""
 
@@ -151,12 +158,13 @@ class FullText:
         if searcher is None or not asked or limit < 1:
             return np.empty(0, np.int64), np.empty(0)
         with _checked(self._folder):
+            words_asked = _words_asked(searcher, asked)
             wanted = list(_filter("collection", collections))
             if documents is not None and len(documents) > MANY_DOCUMENTS:
-                found = _sifted(searcher, _query(asked, wanted), limit, frozenset(documents))
+                found = _sifted(searcher, _query(words_asked, wanted), limit, frozenset(documents))
                 if found is not None:
                     return found
-            return _found(searcher, _query(asked, [*wanted, *_filter("document", documents)]), limit)
+            return _found(searcher, _query(words_asked, [*wanted, *_filter("document", documents)]), limit)
 
 
 class FullTextWriter:
@@ -247,12 +255,33 @@ def _indexed(entry: Entry) -> Document:
     return document
 
 
-def _query(asked: Mapping[str, float], filters: Sequence[Query]) -> Query:
-    """Any of the words; the filters let through and add nothing to the score."""
+@dataclass(frozen=True, slots=True)
+class _Words:
+    """The words of a query and what each counts, by where they are looked up."""
+
+    body: Mapping[str, float]
+    heading: Mapping[str, float]
+
+
+def _words_asked(searcher: Searcher, asked: Mapping[str, float]) -> _Words:
     telling = {word: weight for word, weight in asked.items() if not words.is_common(word)} or asked
-    parts = [(Occur.Should, _term("body", word, weight)) for word, weight in islice(telling.items(), MAX_QUERY_WORDS)]
-    if len(asked) <= SHORT_QUERY:
-        parts += [(Occur.Should, _term("heading", word, weight * HEADING_WEIGHT)) for word, weight in asked.items()]
+    body = dict(islice(telling.items(), MAX_QUERY_WORDS))
+    return _Words(_without_frequent(searcher, body), asked if len(asked) <= SHORT_QUERY else {})
+
+
+def _without_frequent(searcher: Searcher, body: Mapping[str, float]) -> Mapping[str, float]:
+    most = max(FREQUENT, int(FREQUENT_SHARE * searcher.num_docs))
+    if searcher.num_docs <= most or len(body) <= OTHER_WORDS:
+        return body
+    counts = {word: searcher.doc_freq("body", word) for word in body}
+    rare = [word for word, count in counts.items() if 0 < count <= most]
+    return {word: weight for word, weight in body.items() if counts[word] <= most or len(rare) < OTHER_WORDS}
+
+
+def _query(asked: _Words, filters: Sequence[Query]) -> Query:
+    """Any of the words; the filters let through and add nothing to the score."""
+    parts = [(Occur.Should, _term("body", word, weight)) for word, weight in asked.body.items()]
+    parts += [(Occur.Should, _term("heading", word, weight * HEADING_WEIGHT)) for word, weight in asked.heading.items()]
     if not filters:
         return Query.boolean_query(parts)
     return Query.boolean_query([(Occur.Must, Query.boolean_query(parts)), *((Occur.Must, one) for one in filters)])

@@ -45,10 +45,13 @@ class Clusters:
 
     def near(self, query: Float32s, wanted: int) -> list[slice]:
         """Where the rows of the clusters nearest to a query are, as many clusters as have this many together."""
-        order = np.argsort(-np.vecdot(self.centres, query))
-        sizes = np.diff(self.ends, prepend=0)
-        chosen = order[: int(np.searchsorted(np.cumsum(sizes[order]), wanted)) + 1]
-        return [slice(end - size, end) for end, size in zip(self.ends[chosen], sizes[chosen], strict=True) if size]
+        ends, found = [0, *self.ends.tolist()], list[slice]()
+        for cluster in np.argsort(-np.vecdot(self.centres, query)).tolist():
+            if wanted <= 0:
+                break
+            wanted -= ends[cluster + 1] - ends[cluster]
+            found.append(slice(ends[cluster], ends[cluster + 1]))
+        return found
 
 
 def cluster_count(rows: int) -> int:

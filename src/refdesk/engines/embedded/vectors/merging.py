@@ -1,8 +1,8 @@
 """When segments are merged. Pure arithmetic on sizes.
 
 Few segments make a search fast, few merges make a commit fast: a segment is written again once the smaller ones
-together have grown to half its size. So each is more than twice as large as all smaller ones together, and a row is
-written again only into a segment that is half as large again as its last.
+together have grown to a quarter of its size. So each is more than four times as large as all smaller ones together, and
+a row is written again only into a segment that is a quarter larger than its last.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ SMALL_ROWS = 4096
 LARGEST_ROWS = 1 << 19
 """No merge makes a larger segment, so that no commit takes longer than a few seconds."""
 
-GROWTH = 2
+GROWTH = 4
 """How many times as large as all the smaller ones together a segment must be to be left alone."""
 
 DEAD_SHARE = 0.25

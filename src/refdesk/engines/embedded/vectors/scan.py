@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import accumulate, pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -132,8 +133,9 @@ def _scanned(selection: Selection, query: Float32s) -> _Found:
         places = _blocks_of(segment.clusters.near(query, looked_at))
         rows = np.concatenate([segment.clusters.rows[place] for place in places])
         counts = np.empty(len(rows), np.uint8)
-        ends = np.cumsum([place.stop - place.start for place in places])
-        _count(segment.clusters.codes, code, zip(places, np.split(counts, ends[:-1]), strict=True))
+        ends = list(accumulate(place.stop - place.start for place in places))
+        into = [counts[start:end] for start, end in pairwise([0, *ends])]
+        _count(segment.clusters.codes, code, zip(places, into, strict=True))
     if barred is not None:
         np.bitwise_or(counts, barred if rows is None else barred.take(rows), out=counts)
     return _Found(segment, code, rows, counts)
