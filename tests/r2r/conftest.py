@@ -18,12 +18,6 @@ from tests.r2r.lab import Account, Lab, Unavailable, lab
 from tests.r2r.lab.proxy import Proxy, proxy
 
 
-def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line(
-        "markers", "r2r: needs a real R2R out of wheels; skipped with the reason when it cannot be had"
-    )
-
-
 @pytest.fixture(scope="session")
 def r2r() -> Iterator[Lab]:
     """R2R itself, up and in order."""
