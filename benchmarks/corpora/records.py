@@ -22,10 +22,12 @@ from corpora.documents import CACHE, Packed, packed_documents
 from corpora.vectors import PreparedVectors
 from refdesk.calls import LOCAL
 from refdesk.documents.shelf import SHELF_VERSION
-from refdesk.engines.embedded import intake, meaning, records
+from refdesk.engines.embedded import contents, meaning
 from refdesk.engines.embedded.embedding.port import Embedder
 from refdesk.engines.embedded.indexes import Indexes
-from refdesk.engines.embedded.store import SCHEMA_VERSION, TenantStore, folder_of
+from refdesk.engines.embedded.store import SCHEMA_VERSION, TenantStore
+from refdesk.engines.keeping import queue, records
+from refdesk.engines.keeping.folders import folder_of
 from refdesk.engines.port import NewDocument, ShelfSource
 
 TENANT = LOCAL.tenant
@@ -113,11 +115,11 @@ def _keep(database: sqlite3.Connection, documents: Sequence[Packed]) -> None:
     asked = [NewDocument(ShelfSource("", one.name), _collection(database, one.package)) for one in documents]
     ids = records.ask_for(database, asked)
     by_id: Mapping[str, Packed] = dict(zip(ids, documents, strict=True))
-    for task in intake.next_tasks(database, time.time(), len(documents), ()):
+    for task in queue.next_tasks(database, time.time(), len(documents), ()):
         packed = by_id[task.id]
-        arrived = intake.Arrived(b"", packed.digest, "", packed.size)
-        with intake.shelf_of(packed.body) as shelf:
-            intake.keep(database, task, arrived, packed.body, shelf)
+        arrived = queue.Arrived(b"", packed.digest, "", packed.size)
+        with contents.shelf_of(packed.body) as shelf:
+            contents.keep(database, task, arrived, packed.body, shelf)
 
 
 def _collection(database: sqlite3.Connection, name: str) -> str:

@@ -7,7 +7,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, closing
+from contextlib import (
+    AbstractAsyncContextManager,
+    AbstractContextManager,
+    AsyncExitStack,
+    asynccontextmanager,
+    closing,
+    nullcontext,
+    suppress,
+)
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -156,12 +164,13 @@ def _open_engine(
 
 def _open_cache(config: Config, redis: RedisLink | None, metrics: Metrics) -> AbstractAsyncContextManager[Cache]:
     """The cache; processes that answer from the same documents share it, if it is one that can be shared."""
+    opened = partial(open_cache, config.cache, counted=metrics.cache_counted, holds=metrics.cache_holds)
     if redis is None or config.cache.type != "redis":
-        return open_cache(config.cache, counted=metrics.cache_counted)
+        return opened()
     made_from = config.r2r.api_url or config.data_path, config.embedding, config.answers
     namespace = repr([str(part) for part in made_from])
     secret = shared_secret(config.r2r, config.data_path)
-    return open_cache(config.cache, redis, namespace=namespace, secret=secret, counted=metrics.cache_counted)
+    return opened(redis, namespace=namespace, secret=secret)
 
 
 async def _offer_tools(parts: Parts, stack: AsyncExitStack) -> None:
@@ -241,6 +250,12 @@ class Desk:
         params = {"name": tool, "arguments": given}
         return await self.handle(Call(method="tools/call", params=params, caller=caller))
 
+    async def measure(self) -> None:
+        """Set what is measured only when somebody looks."""
+        with suppress(DependencyError):  # which readiness tells; the last numbers stand
+            for status, documents in (await self.engine.waiting()).items():
+                self.metrics.queue_length(status, documents)
+
     async def readiness(self) -> tuple[bool, dict[str, Any]]:
         """Whether the desk can do its work, and how each part of it is."""
         parts: dict[str, Any] = {dependency.name: dependency.describe() for dependency in self._parts.dependencies}
@@ -277,9 +292,14 @@ class _BreakerLog:
     def retried(self, name: str) -> None:
         """Counted as well."""
 
+    def asking(self, name: str, operation: str) -> AbstractContextManager[None]:
+        """Counted too."""
+        return nullcontext()
 
-def _tell_of_redis(log: Log, state: str) -> None:
+
+def _tell_of_redis(log: Log, state: str, reason: str) -> None:
     if state == "away":
-        log.events.warning("redis.away", detail="answers are made and limits are counted in this process alone")
+        effect = "answers are made and limits are counted in this process alone"
+        log.events.warning("redis.away", reason=reason, effect=effect)
     else:
         log.events.info("redis.back")

@@ -21,6 +21,9 @@ DEFAULT_TENANT = TenantId("default")
 WINDOW_METHOD = "internal/chunks/window"
 """Not one of MCP's: what other services call for the chunks around a chunk."""
 
+UPLOAD_METHOD = "internal/uploads"
+"""Not one of MCP's either: leave to send a file."""
+
 READER, WRITER, SERVICE, ADMIN = "reader", "writer", "service", "admin"
 ROLES = (READER, WRITER, SERVICE, ADMIN)
 """The roles that mean something here; `policy.permissions` says what."""
@@ -160,6 +163,8 @@ class ListChanged:
 
     kind: str
     """`tools`, `resources` or `prompts`."""
+    tenant: TenantId | None = None
+    """Whose list it is; None means everybody's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,6 +172,8 @@ class ResourceUpdated:
     """A resource that a client may have subscribed to has new content."""
 
     uri: str
+    tenant: TenantId | None = None
+    """Whose resource it is; None means everybody's."""
 
 
 Event = ListChanged | ResourceUpdated

@@ -5,11 +5,13 @@
     ├─ InvalidCall                    the caller can mend it: UnknownTool · UnknownResource · UnknownPrompt ·
     │                                 InvalidArguments · MissingCapability
     ├─ ToolFailure                    told to the model as a tool result: DocumentNotFound · CannotOpen ·
-    │                                 CannotFetch · CannotReach · CannotConvert · ClientCannot · NameTaken
+    │                                 CannotFetch · CannotReach · CannotConvert · ClientCannot · NameTaken ·
+    │                                 R2RRefused
     ├─ Refused                        policy said no: Unauthenticated · InvalidToken · Forbidden · InsufficientScope ·
     │                                 RateLimited · Overloaded · DeadlineExceeded
     ├─ DependencyError                something behind us: EngineError · StorageError · WriterFailed ·
-    │                                 WriterMisconfigured · IssuerAway · BreakerOpen
+    │                                 WriterMisconfigured · IssuerAway · BreakerOpen · R2RMisconfigured ·
+    │                                 R2RUnreachable · R2RLeaked
     ├─ InternalError                  what nobody foresaw
     └─ ConfigError                    start-up only; holds every problem at once
 
@@ -188,6 +190,14 @@ class NameTaken(ToolFailure):
     """A document whose place in its collection another source has."""
 
 
+class R2RRefused(ToolFailure):
+    """R2R will not do what was asked; its reason is told."""
+
+    def __init__(self, detail: str, status: int = 0) -> None:
+        super().__init__(detail)
+        self.status = status
+
+
 class Refused(RefdeskError):
     """Policy said no."""
 
@@ -246,6 +256,22 @@ class DependencyError(RefdeskError):
 
 class EngineError(DependencyError):
     """The knowledge engine failed."""
+
+
+class R2RMisconfigured(EngineError):
+    """R2R refuses what is set for it; asking again changes nothing."""
+
+    retryable = False
+
+
+class R2RUnreachable(EngineError):
+    """R2R does not answer at all: nothing is known of what was asked of it."""
+
+
+class R2RLeaked(EngineError):
+    """R2R mixed in what the tenant may not see; it is withheld."""
+
+    retryable = False
 
 
 class StorageError(DependencyError):

@@ -17,6 +17,7 @@ from refdesk.answers.question import Question
 from refdesk.config import AnswersConfig
 from refdesk.errors import BreakerOpen, WriterFailed, WriterMisconfigured
 from refdesk.resilience.dependency import SERVICE
+from refdesk.telemetry import Metrics
 from tests.answers.endpoint import Endpoint, Script, answer, events, failure, running_endpoint, streamed
 
 pytestmark = pytest.mark.anyio
@@ -278,3 +279,16 @@ async def test_an_endpoint_that_is_too_slow_has_failed_and_a_caller_who_leaves_h
         await asyncio.wait([leaver])
         assert leaver.cancelled()
         assert chat.dependency.describe()["failures"] == 0
+
+
+async def test_every_request_to_the_endpoint_is_counted_by_how_it_ended() -> None:
+    metrics = Metrics()
+    async with chat_with(answer(b"", "500 Internal Server Error"), streamed("Yes [1].")) as (chat, _):
+        chat.dependency.watch(metrics)
+        with pytest.raises(WriterFailed):
+            await chat.write(QUESTION, PROMPT)
+        await chat.write(QUESTION, PROMPT)
+    counted = metrics.exposition().decode()
+    for outcome in ("failed", "ok"):
+        series = f'{{dependency="answers",operation="write",outcome="{outcome}"}}'
+        assert f"refdesk_dependency_requests_total{series} 1.0" in counted

@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from refdesk.cache import Cache, Given, marked, pattern_of
+from refdesk.cache import Cache, Given, WireAnswer, marked, pattern_of
 from refdesk.cache.cache import BEHIND_AT_ONCE
 from refdesk.calls import InputRequired, TenantId
+from refdesk.config import CacheConfig
 from refdesk.errors import (
     BreakerOpen,
     ClientCannot,
@@ -22,6 +23,7 @@ from refdesk.errors import (
     Overloaded,
     RefdeskError,
 )
+from refdesk.resilience.shortfalls import fell_short
 from tests.cache.kitchen import Clock, Counted, Kitchen, answer, cache, key, making
 
 pytestmark = pytest.mark.anyio
@@ -371,3 +373,32 @@ def test_an_answer_past_its_time_says_so_to_programs_and_to_models() -> None:
 def test_what_has_no_word_for_it_does_not_say_that_it_was_kept() -> None:
     made = {"content": [], "structuredContent": {"total": 1}}
     assert marked(Given(made, is_kept=True)) == made
+
+
+async def test_what_was_made_for_want_of_something_better_is_given_and_not_kept() -> None:
+    kept, counted = Cache(CacheConfig()), 0
+
+    async def make() -> WireAnswer:
+        nonlocal counted
+        counted += 1
+        if counted == 1:
+            fell_short()
+        return answer(counted)
+
+    for number in (1, 2, 2):
+        assert (await kept.answer(key(), 10, make)).answer == answer(number)
+
+
+async def test_what_is_held_is_told_as_it_changes() -> None:
+    told: list[tuple[int, int]] = []
+    clock = Clock()
+    settings = CacheConfig(max_entries=1, stale_seconds=0)
+    kept = Cache(settings, holds=lambda entries, size: told.append((entries, size)), now=clock)
+    for number in (1, 2):
+        await kept.answer(key(number), 10, making(answer(number)))
+        assert told[-1] == (1, kept.bytes)
+    clock.now += 10
+    await kept.answer(key(2), 10, making(answer(2)))
+    assert (0, 0) in told, "what was past its time had gone before there was a new one"
+    await kept.clear_pattern("*")
+    assert told[-1] == (0, 0)

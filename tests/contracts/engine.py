@@ -17,6 +17,7 @@ import pytest
 from refdesk.calls import TenantId, UserId
 from refdesk.engines.port import (
     SHARED,
+    UNDER_WAY,
     DocumentStatus,
     Engine,
     FileSource,
@@ -399,6 +400,23 @@ class EngineContract:
         before = [hit.chunk_id for hit in await found(engine, "fox berries")]
         await engine.reindex(ACME)
         assert [hit.chunk_id for hit in await found(engine, "fox berries")] == before
+
+    async def test_documents_of_all_tenants_are_counted_by_status_until_they_are_in(self, engine: Engine) -> None:
+        nothing = dict.fromkeys(UNDER_WAY, 0)
+        assert await engine.waiting() == nothing
+        asked: dict[TenantId, list[str]] = {}
+        for tenant in (ACME, OTHER):
+            await engine.create_collection(tenant, "animals")
+            given = [NewDocument(TextSource(name, f"# {name}\n\nanimal"), "animals") for name in ("a", "b", "c")]
+            asked[tenant] = [status.id for status in await engine.ingest(tenant, given)]
+        waiting = await engine.waiting()
+        left = [await engine.wait(tenant, ids, seconds=0) for tenant, ids in asked.items()]
+        # Some may have come in while the others were asked for.
+        assert 0 < sum(waiting.values()) <= 6
+        assert sum(waiting.values()) >= sum(status.status in UNDER_WAY for found in left for status in found)
+        for tenant, ids in asked.items():
+            await finished(engine, ids, tenant=tenant)
+        assert await engine.waiting() == nothing
 
     async def test_it_says_how_it_is(self, engine: Engine) -> None:
         assert "documents" in await engine.check()

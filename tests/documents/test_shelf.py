@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 
 from refdesk.documents.export.markdown import block_to_markdown
-from refdesk.documents.model import Block, Document, Heading, Paragraph, sections
+from refdesk.documents.model import Block, Chunk, Document, Heading, Paragraph, sections
 from refdesk.documents.shelf import ESTIMATED_PAGE, NotAShelf, Shelf, pack
 from tests.documents.blocks import EVERY_KIND, documents
 
@@ -69,6 +69,19 @@ def test_sections_and_chunks_keep_their_anchors() -> None:
         assert [section.anchors for section in shelf.sections()] == [("top",), ("top", "sub")]
         (chunk, _, _), *_ = shelf.search("hares", 1)
         assert (chunk.anchors, chunk.anchor) == (("top", "sub"), "sub")
+
+
+def test_a_document_that_was_cut_up_before_keeps_its_pieces() -> None:
+    pieces = [Chunk("c1", "The barn owl.", ("Owls", "Barn"), "barn", 1, 2, 4, ("", "#barn")),
+              Chunk("c2", "The tawny owl.", (), "start", None, None, 4)]  # fmt: skip
+    with Shelf.of(pack(BOOK, pieces=pieces)) as shelf:
+        assert shelf.about.chunks == 2
+        assert shelf.window("c1", 0, 5) == pieces
+        assert [chunk for chunk, _, _ in shelf.search("barn", 5)] == pieces[:1]
+        assert shelf.search("sentence", 5) == []
+        assert shelf.document().blocks == BOOK.blocks
+    with Shelf.of(pack(BOOK, pieces=[])) as shelf:
+        assert shelf.about.chunks == 0
 
 
 def test_a_window_stays_within_the_document() -> None:

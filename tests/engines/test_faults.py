@@ -21,7 +21,7 @@ from refdesk.documents.conversions import Conversions, File, Progress, open_conv
 from refdesk.engines.embedded.damage import IndexDamaged
 from refdesk.engines.embedded.embedding import open_embedder
 from refdesk.engines.embedded.engine import EmbeddedEngine
-from refdesk.engines.embedded.records import HISTORY_KEPT
+from refdesk.engines.keeping.records import HISTORY_KEPT
 from refdesk.engines.port import DocumentStatus, FileSource, NewDocument, PastSearch, TextSource
 from refdesk.errors import EngineError
 from refdesk.telemetry import Metrics

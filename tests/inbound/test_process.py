@@ -117,6 +117,19 @@ def test_a_bad_configuration_is_reported_whole_and_without_a_traceback(tmp_path:
         assert "Traceback" not in ended.stderr
 
 
+@pytest.mark.parametrize(("workers", "way"), [(1, ()), (2, ()), (1, ("--stdio",))])
+def test_what_turns_out_wrong_only_at_the_start_ends_with_the_same_code_on_every_way_in(
+    tmp_path: Path, workers: int, way: tuple[str, ...]
+) -> None:
+    sentry = {"enabled": True, "dsn": "nonsense"}
+    settings = {"server": {"workers": workers, "port": 0}, "monitoring": {"sentry": sentry}}
+    (tmp_path / "refdesk.yaml").write_text(json.dumps(settings))
+    ended = run(tmp_path, "serve", *way)
+    assert ended.returncode == 2
+    assert "monitoring.sentry.dsn" in ended.stderr
+    assert "Traceback" not in ended.stderr
+
+
 def test_a_data_folder_that_cannot_be_used_is_one_clear_line(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("not a folder")
     ended = run(tmp_path, "search", "x", "--data", str(tmp_path / "file" / "data"))

@@ -146,6 +146,35 @@ async def test_listeners_of_the_newest_revision_hear_it_too(server: RunningServe
     assert "late" in {tool.name for tool in listed.tools}
 
 
+@pytest.mark.parametrize("mode", MODES)
+async def test_what_a_tenant_does_is_told_to_no_other(serve: Serve, mode: Any) -> None:
+    heard: asyncio.Queue[str] = asyncio.Queue()
+
+    async def on_message(message: Any) -> None:
+        if isinstance(message, types.ToolListChangedNotification | types.PromptListChangedNotification):
+            heard.put_nowait(message.method)
+
+    keys = [{"key": "key-of-acme", "tenant": "acme"}, {"key": "key-of-beta", "tenant": "beta"}]
+    async with (
+        serve(auth__required=True, auth__keys=keys) as server,
+        httpx2.AsyncClient(headers={"x-api-key": "key-of-beta"}) as http,
+        Client(streamable_http_client(f"{server.url}/mcp", http_client=http), mode=mode, message_handler=on_message) as beta,
+        AsyncExitStack() as stack,
+    ):
+        if mode == "2026-07-28":
+            listening = await stack.enter_async_context(
+                beta.listen(tools_list_changed=True, prompts_list_changed=True)
+            )
+            stack.push_async_callback(cancelled, asyncio.create_task(pass_on(listening, heard)))
+        async with asyncio.timeout(10):
+            while heard.empty():
+                server.desk.registry.publish(ListChanged("tools", TenantId("acme")))
+                server.desk.registry.publish(ListChanged("prompts", TenantId("beta")))
+                await asyncio.sleep(0.05)
+        names = {heard.get_nowait() for _ in range(heard.qsize())}
+    assert names == {"notifications/prompts/list_changed"}
+
+
 def _late_tool() -> Any:
     return Tool("late", "Late", "Came later.", "docs", NoArguments, whoami)
 

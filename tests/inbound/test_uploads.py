@@ -61,3 +61,32 @@ async def test_a_form_is_not_a_file(server: RunningServer) -> None:
 async def test_an_upload_needs_a_key_where_keys_are_needed(serve: Serve) -> None:
     async with serve(auth__required=True, auth__keys=[{"key": "k", "user": "u", "tenant": "t"}]) as server:
         assert (await server.http.post("/api/uploads", content=b"x", headers=BYTES)).status_code == 401
+
+
+KEYS = [
+    {"key": "plain-key", "user": "p", "tenant": "acme"},
+    {"key": "reader-key", "user": "r", "tenant": "acme", "roles": ["reader"]},
+    {"key": "docs-key", "user": "d", "tenant": "acme", "toolsets": ["docs"]},
+    {"key": "convert-key", "user": "c", "tenant": "acme", "toolsets": ["convert"]},
+    {"key": "strange-key", "user": "x", "tenant": "acme", "roles": ["raeder"]},
+]
+
+
+@pytest.mark.parametrize(
+    ("key", "status"),
+    [("plain-key", 201), ("reader-key", 201), ("convert-key", 201), ("docs-key", 403), ("strange-key", 403)],
+)
+async def test_an_upload_needs_a_key_that_has_a_use_for_it(serve: Serve, key: str, status: int) -> None:
+    async with serve(auth__required=True, auth__keys=KEYS) as server:
+        taken = await server.http.post("/api/uploads", content=b"x", headers=BYTES | {"x-api-key": key})
+        assert taken.status_code == status, taken.text
+
+
+async def test_uploads_are_calls_like_others_to_a_rate_limit_and_the_metrics(serve: Serve) -> None:
+    async with serve(rate_limits__calls=1) as server:
+        assert (await server.http.post("/api/uploads", content=b"x", headers=BYTES)).status_code == 201
+        refused = await server.http.post("/api/uploads", content=b"x", headers=BYTES)
+        assert refused.status_code == 429
+        assert int(refused.headers["retry-after"]) > 0
+        counted = (await server.http.get("/metrics")).text
+        assert 'refdesk_calls_total{method="internal/uploads",outcome="ok",tool=""} 1.0' in counted

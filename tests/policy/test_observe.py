@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from refdesk.calls import WINDOW_METHOD, Answer, Call, InputRequired
+from refdesk.calls import UPLOAD_METHOD, WINDOW_METHOD, Answer, Call, InputRequired
 from refdesk.errors import EngineError, MethodNotFound, RateLimited, RefdeskError
 from refdesk.inbound.mcp import METHODS as OF_THE_DOOR
 from refdesk.policy.observe import METHODS, Observe
@@ -34,7 +34,7 @@ def series(metrics: Metrics) -> set[tuple[str, str, str]]:
 
 
 def test_the_methods_that_make_labels_are_those_that_can_be_asked_for() -> None:
-    assert {*OF_THE_DOOR, WINDOW_METHOD} == METHODS
+    assert {*OF_THE_DOOR, WINDOW_METHOD, UPLOAD_METHOD} == METHODS
 
 
 OUTCOMES: list[tuple[BaseException | Answer, str]] = [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from traceback import walk_tb
 from typing import Any
@@ -60,6 +61,9 @@ class World:
 
     def retried(self, name: str) -> None:
         self.retries.append(name)
+
+    def asking(self, name: str, operation: str) -> AbstractContextManager[None]:
+        return nullcontext()
 
     async def pause(self, seconds: float) -> None:
         self.pauses.append(seconds)

@@ -87,8 +87,8 @@ async def test_a_redis_that_is_not_there_at_the_start_is_away_until_it_is(server
 async def test_a_killed_redis_fails_the_operation_and_nobody_asks_it_again_until_it_is_back(
     server: RedisServer,
 ) -> None:
-    states: list[str] = []
-    async with open_redis(server.settings(5), changed=states.append) as link:
+    states: list[tuple[str, str]] = []
+    async with open_redis(server.settings(5), changed=lambda *news: states.append(news)) as link:
         await link.run(ping)
         server.kill()
         waiting = Waiting()
@@ -100,7 +100,10 @@ async def test_a_killed_redis_fails_the_operation_and_nobody_asks_it_again_until
         server.start()
         await back(link)
         assert await link.run(ping) == b"here"
-    assert states == ["away", "ok"]
+    (away, reason), back_again = states
+    assert away == "away"
+    assert reason == raised.value.detail, "whoever reads the log need not guess"
+    assert back_again == ("ok", "")
 
 
 async def test_a_restart_that_nobody_noticed_costs_nothing(server: RedisServer) -> None:

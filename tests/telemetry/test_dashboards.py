@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
+from refdesk import errors
 from refdesk.telemetry import Metrics
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
@@ -84,6 +85,24 @@ def test_every_metric_is_somewhere_on_the_dashboard() -> None:
     for metric in vars(Metrics()).values():
         if hasattr(metric, "_labelnames"):
             assert metric._name in shown
+
+
+def test_whatever_fails_behind_the_desk_counts_as_a_failed_call() -> None:
+    kinds = [kind for kind in vars(errors).values() if isinstance(kind, type)]
+    names = {kind.__name__ for kind in kinds if issubclass(kind, errors.DependencyError)} - {"DependencyError"}
+    asked = [query for where, query in queries() if where in ("panel Failed calls", "alert RefdeskCallsFail")]
+    assert len(asked) == 2
+    for query in asked:
+        counted = re.search(r'outcome=~"([^"]*)"', query)
+        assert counted is not None
+        assert names <= set(counted[1].split("|"))
+
+
+def test_chunks_of_others_are_an_alert_at_the_first() -> None:
+    [rule] = [rule for rule in rules() if "refdesk_r2r_foreign_chunks_total" in rule["expr"]]
+    assert re.search(r"increase\(refdesk_r2r_foreign_chunks_total\[15m\]\)\) > 0$", rule["expr"])
+    assert rule["labels"]["severity"] == "critical"
+    assert "for" not in rule
 
 
 def test_a_legend_names_labels_that_its_query_keeps() -> None:

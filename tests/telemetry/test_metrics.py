@@ -32,6 +32,7 @@ def test_everything_that_the_policies_tell_is_shown() -> None:
     metrics.breaker_rejected("r2r")
     metrics.retried("r2r")
     metrics.token_refreshed("r2r", "refreshed")
+    metrics.foreign_chunks(2)
     metrics.queue_length("queued", 7)
     metrics.queue_length("queued", 5)
     assert value(metrics, "refdesk_cache_requests_total", result="hit") == 1
@@ -47,6 +48,7 @@ def test_everything_that_the_policies_tell_is_shown() -> None:
     assert value(metrics, "refdesk_breaker_rejections_total", dependency="r2r") == 1
     assert value(metrics, "refdesk_retries_total", dependency="r2r") == 1
     assert value(metrics, "refdesk_token_refreshes_total", dependency="r2r", outcome="refreshed") == 1
+    assert value(metrics, "refdesk_r2r_foreign_chunks_total") == 2
     assert value(metrics, "refdesk_queue_documents", stage="queued") == 5
 
 

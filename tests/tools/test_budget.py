@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from refdesk.errors import RateLimited
-from refdesk.resilience.limits import MemoryLimits
+from refdesk.resilience.limits import Charge, Limit, MemoryLimits
 from refdesk.tools.budget import Blocklist, ReadingRate, TextBlocked
 
 pytestmark = pytest.mark.anyio
@@ -42,6 +42,13 @@ async def test_so_many_calls_a_minute_and_then_a_time_to_come_back() -> None:
     assert refused.value.retry_after == 10
     clock.time += 10
     await read(rate)
+
+
+async def test_a_user_who_is_called_as_a_document_is_has_a_rate_of_his_own() -> None:
+    """All processes count in one place, and there users and documents are side by side."""
+    shared = MemoryLimits(now=Clock())
+    await shared.take([Charge((*DOCUMENT, "calls"), Limit(1)), Charge((*DOCUMENT, "tokens"), Limit(1))])
+    await read(ReadingRate(1, 1000, shared))
 
 
 async def test_so_many_tokens_a_minute() -> None:

@@ -570,12 +570,11 @@ async def test_clients_are_told_when_collections_come_and_documents_change(desk:
     events: list[Event] = []
     desk.listen(events.append)
     await add(desk, bob, "Limits", HANDBOOK["Limits"])
-    assert {ListChanged("resources"), ListChanged("tools"), ResourceUpdated("r2r://current-project/context")} <= set(
-        events
-    )
+    updated = ResourceUpdated("r2r://current-project/context", bob.tenant)
+    assert {ListChanged("resources", bob.tenant), ListChanged("tools", bob.tenant), updated} <= set(events)
     events.clear()
     await add(desk, bob, "Backups", HANDBOOK["Backups"])
-    assert set(events) == {ResourceUpdated("r2r://current-project/context")}
+    assert set(events) == {updated}
 
 
 async def test_prompts_name_the_documents_that_came_last(filled: Desk, ann: Caller, bob: Caller) -> None:

@@ -50,6 +50,7 @@ class Distant:
         self._engine = engine
         self.asked: Counter[str] = Counter()
         self.is_down = False
+        self.was_asked = anyio.Event()
         self.may_answer = anyio.Event()
         self.may_answer.set()
 
@@ -70,6 +71,7 @@ class Distant:
 
     async def _answered(self, what: str, work: Callable[..., Any], given: tuple[Any, ...]) -> Any:
         self.asked[what] += 1
+        self.was_asked.set()
         await self.may_answer.wait()
         if self.is_down:
             raise EngineError("out of reach")
@@ -78,6 +80,8 @@ class Distant:
 
 class Scribe:
     """Writes the same answer to everything."""
+
+    asks_client = False
 
     async def write(self, question: Question, hits: Sequence[Hit], client: Client) -> Written:
         return Written(text="It keeps answers.", cited=(), model="scribe", found=True)
@@ -188,6 +192,21 @@ async def asked_by_a_thousand(tools: Tools, engine: Distant) -> None:
         answers = await asyncio.gather(*tasks)
     assert engine.asked == {"search": 1}
     assert sum(not answer["structuredContent"]["cached"] for answer in answers) == 1
+
+
+async def test_an_answer_that_takes_nobodys_client_is_not_begun_anew_when_its_first_caller_leaves(
+    tools: Tools, engine: Distant
+) -> None:
+    engine.may_answer = anyio.Event()
+    first, *others = [asyncio.ensure_future(tools.ask("r2r_rag_query")) for _ in range(3)]
+    with anyio.fail_after(5):
+        await engine.was_asked.wait()
+    first.cancel()
+    await asyncio.wait([first])
+    engine.may_answer.set()
+    for answer in await asyncio.gather(*others):
+        assert answer["structuredContent"]["answer"] == "It keeps answers."
+    assert engine.asked["search"] == 1
 
 
 async def test_a_thousand_searches_at_once_are_one_for_the_engine(tools: Tools, engine: Distant) -> None:

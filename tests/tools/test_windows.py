@@ -13,6 +13,7 @@ import pytest
 from refdesk.calls import TenantId
 from refdesk.errors import BreakerOpen, DocumentNotFound, EngineError
 from refdesk.resilience.dependency import SERVICE
+from refdesk.telemetry import Metrics
 from refdesk.tools.windows import MAX_ANSWER_BYTES, PATIENCE_SECONDS, RETRIES, RemoteWindows, WindowChunk
 from tests.answers.endpoint import Endpoint, Script, answer, running_endpoint
 
@@ -104,3 +105,14 @@ async def test_documents_that_do_not_exist_and_keys_that_are_refused_say_nothing
                 await ask(windows)
         assert await ask(windows)
         assert len(service.heads) == 21
+
+
+async def test_every_request_to_the_service_is_counted_by_how_it_ended() -> None:
+    metrics = Metrics()
+    async with windows_of(BROKEN, WINDOW) as (windows, _):
+        windows.dependency.watch(metrics)
+        await ask(windows)
+    counted = metrics.exposition().decode()
+    for outcome in ("failed", "ok"):
+        series = f'{{dependency="window",operation="window",outcome="{outcome}"}}'
+        assert f"refdesk_dependency_requests_total{series} 1.0" in counted

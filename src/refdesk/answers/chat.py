@@ -86,9 +86,10 @@ class Chat:
     async def _ask(self, model: str, question: Question, prompt: Prompt) -> Completion | WriterFailed:
         """What the endpoint answers. A refusal is returned, since to refuse is to be there: callers who name models
         that it does not have must not have it taken from the others."""
-        with anyio.move_on_after(self._seconds), self._failures_told():
-            return await self._complete(model, question, prompt)
-        raise self._too_slow()
+        with self.dependency.asking("write"):
+            with anyio.move_on_after(self._seconds), self._failures_told():
+                return await self._complete(model, question, prompt)
+            raise self._too_slow()
 
     async def _complete(self, model: str, question: Question, prompt: Prompt) -> Completion | WriterFailed:
         """Ask; and again without a parameter that the model turns out not to know, as those that reason do."""

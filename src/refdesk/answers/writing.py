@@ -43,6 +43,11 @@ class Answers:
         self._may_sample = may_sample
         self._embed = embed
 
+    @property
+    def asks_client(self) -> bool:
+        """Whether the client's own model is asked."""
+        return self._chat is None and self._may_sample
+
     async def write(self, question: Question, hits: Sequence[Hit], client: Client) -> Written:
         """An answer whose every citation is one of the hits; raises what the endpoint's failure is told by."""
         if not hits:

@@ -20,6 +20,7 @@ from refdesk.config import CacheConfig
 from refdesk.errors import ClientCannot, DependencyError, MissingCapability, Overloaded, RefdeskError
 from refdesk.resilience.flights import Flights
 from refdesk.resilience.redis import RedisAway, RedisLink
+from refdesk.resilience.shortfalls import noting_shortfalls
 from refdesk.version import __version__
 
 Make = Callable[[], Awaitable[WireAnswer]]
@@ -68,10 +69,11 @@ class Cache:
         namespace: str = "",
         secret: bytes = b"",
         counted: Callable[[str], None] = lambda result: None,
+        holds: Callable[[int, int], None] = lambda entries, size: None,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
         self._link = redis
-        self._memory = Memory(settings, now=now)
+        self._memory = Memory(settings, now=now, holds=holds)
         # Another version may answer otherwise: while one takes the other's place, each has its own.
         shared_by = repr((namespace, __version__)).encode()
         self._secret = blake2b(shared_by, key=blake2b(secret).digest()).digest()
@@ -208,18 +210,19 @@ class Cache:
             pause = min(pause * 2, LONGEST_PAUSE_SECONDS)
 
     async def _made(self, wanted: _Wanted, look: Look, shared: Shared | None) -> Given:
-        """A new answer, kept; or the old one, when something behind us fails."""
+        """A new answer, kept if it is all that it should be; or the old one, when something behind us fails."""
         clearings = self._clearings
         leading = shared.leading(wanted.question) if shared else nullcontext()
         try:
             async with leading:
-                answer = await (_while_there(wanted.make, wanted.has_left) if wanted.has_left else wanted.make())
+                with noting_shortfalls() as shortfalls:
+                    answer = await (_while_there(wanted.make, wanted.has_left) if wanted.has_left else wanted.make())
         except BaseException as error:
             await self._released(wanted, shared)
             if look.held is None or not isinstance(error, (DependencyError, Overloaded)):
                 raise
             return Given(look.held.answer, is_kept=True, is_stale=True)
-        if clearings == self._clearings:
+        if clearings == self._clearings and not shortfalls.count:
             await self._kept(wanted, look, shared, answer)
         else:
             await self._released(wanted, shared)
@@ -279,14 +282,16 @@ async def open_cache(
     namespace: str = "",
     secret: bytes = b"",
     counted: Callable[[str], None] = lambda result: None,
+    holds: Callable[[int, int], None] = lambda entries, size: None,
 ) -> AsyncIterator[Cache]:
     """A cache in memory, or in Redis where a link is given.
 
     Processes share answers when they have the same `namespace`, which is to say what their answers are made from, and
     the same `secret`, which makes worthless what others write to that Redis. `counted` is told of each question that it
     was a `hit`, a `miss`, `shared` with who asked for the same at once, or `stale`; and of each `error` of Redis.
+    `holds` is told how many entries and bytes there are in memory.
     """
-    cache = Cache(settings, redis, namespace=namespace, secret=secret, counted=counted)
+    cache = Cache(settings, redis, namespace=namespace, secret=secret, counted=counted, holds=holds)
     try:
         yield cache
     finally:

@@ -42,11 +42,19 @@ class _Entry:
 class Memory:
     """A book of answers. Wall clocks have no say in it."""
 
-    def __init__(self, settings: CacheConfig, *, now: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        settings: CacheConfig,
+        *,
+        now: Callable[[], float] = time.monotonic,
+        holds: Callable[[int, int], None] = lambda entries, size: None,
+    ) -> None:
+        """`holds` is told how many entries and bytes there are whenever that has changed."""
         self._max_bytes = settings.max_bytes
         self._max_entries = settings.max_entries
         self._stale_seconds = settings.stale_seconds
         self._now = now
+        self._holds = holds
         self._entries: OrderedDict[Place, _Entry] = OrderedDict()
         self._bytes = 0
 
@@ -66,6 +74,7 @@ class Memory:
         now = self._now()
         if now >= entry.until + self._stale_seconds:
             self._drop(place)
+            self._tell()
             return None
         self._entries.move_to_end(place)
         return entry.held if now < entry.until else replace(entry.held, is_fresh=False)
@@ -75,19 +84,23 @@ class Memory:
         if place in self._entries:
             self._drop(place)
         size = len(orjson.dumps(held.answer)) * BYTES_A_BYTE + ENTRY_BYTES
-        if size > self._max_bytes:
-            return  # or it would push out all others and then itself
-        self._entries[place] = _Entry(held, self._now() + seconds, size)
-        self._bytes += size
-        while self._entries and (self._bytes > self._max_bytes or len(self._entries) > self._max_entries):
-            self._drop(next(iter(self._entries)))
+        if size <= self._max_bytes:  # or it would push out all others and then itself
+            self._entries[place] = _Entry(held, self._now() + seconds, size)
+            self._bytes += size
+            while self._entries and (self._bytes > self._max_bytes or len(self._entries) > self._max_entries):
+                self._drop(next(iter(self._entries)))
+        self._tell()
 
     def clear(self, matches: Callable[[str], bool] = lambda name: True) -> int:
         """Drop every answer whose name matches; how many there were."""
         gone = [place for place in self._entries if matches(place[0])]
         for place in gone:
             self._drop(place)
+        self._tell()
         return len(gone)
 
     def _drop(self, place: Place) -> None:
         self._bytes -= self._entries.pop(place).size
+
+    def _tell(self) -> None:
+        self._holds(len(self._entries), self._bytes)

@@ -42,7 +42,8 @@ def _serve_stdio_and_exit(config: Config) -> NoReturn:
         _run(_serve_stdio(config))
         code = 0
     except RefdeskError as error:
-        print(f"refdesk: {error.detail}", file=sys.stderr)
+        _complain(error)
+        code = 2 if isinstance(error, ConfigError) else 1
     except Exception:  # noqa: BLE001 - the process ends here, and says why
         traceback.print_exc()
     finally:
@@ -86,10 +87,14 @@ def _work(config: Config, listener: socket.socket, state_key: bytes) -> int:
     try:
         _run(_serve_http(config, listener, state_key))
     except RefdeskError as error:
-        for line in error.detail.splitlines():
-            print(f"refdesk: {line}", file=sys.stderr)
+        _complain(error)
         return CANNOT_START
     return 0
+
+
+def _complain(error: RefdeskError) -> None:
+    for line in error.detail.splitlines():
+        print(f"refdesk: {line}", file=sys.stderr)
 
 
 async def _serve_http(config: Config, listener: socket.socket, state_key: bytes | None = None) -> None:

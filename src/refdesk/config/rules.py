@@ -81,6 +81,12 @@ def _a_service_account_is_whole(config: Config) -> Iterator[str]:
         yield "set both or neither of r2r.email and r2r.password"
 
 
+def _r2r_has_an_account(config: Config) -> Iterator[str]:
+    r2r = config.r2r
+    if r2r.api_url is not None and r2r.email is None and r2r.password is None and r2r.api_key is None:
+        yield "R2R has an address, but there is no account for it; set r2r.email and r2r.password, or r2r.api_key"
+
+
 def _an_embedding_model_can_be_found(config: Config) -> Iterator[str]:
     embedding = config.embedding
     if embedding.source == "onnx" and embedding.model_path is None:
@@ -102,6 +108,7 @@ RULES = (
     Rule(("auth.keys", "server.host"), _keys_are_hard_to_guess),
     Rule(("server.max_body_bytes", "server.max_inflight_body_bytes"), _a_body_fits_among_the_others),
     Rule(("r2r.email", "r2r.password"), _a_service_account_is_whole),
+    Rule(("r2r.api_url", "r2r.email", "r2r.password", "r2r.api_key"), _r2r_has_an_account),
     Rule(("embedding.source", "embedding.model_path", "embedding.api_url"), _an_embedding_model_can_be_found),
     Rule(("monitoring.sentry.enabled", "monitoring.sentry.dsn"), _sentry_has_an_address),
 )

@@ -102,11 +102,11 @@ class About:
         return "page" if self.page_kind == "estimated" else self.page_kind
 
 
-def pack(document: Document, format: str = "") -> bytes:
-    """The document as the bytes of a database."""
+def pack(document: Document, format: str = "", pieces: Sequence[Chunk] | None = None) -> bytes:
+    """The document as the bytes of a database; with these pieces as its chunks, where it was cut up before."""
     with closing(sqlite3.connect(":memory:")) as database:
         database.deserialize(_empty())
-        _fill(database, document, format)
+        _fill(database, document, format, pieces)
         database.commit()
         return database.serialize()
 
@@ -120,7 +120,7 @@ def _empty() -> bytes:
         return database.serialize()
 
 
-def _fill(database: sqlite3.Connection, document: Document, format: str) -> None:
+def _fill(database: sqlite3.Connection, document: Document, format: str, pieces: Sequence[Chunk] | None) -> None:
     paged = document.blocks if document.pages else tuple(_dealt_into_pages(document.blocks))
     pages = list(_page_numbers(paged))
     database.executemany(
@@ -132,7 +132,7 @@ def _fill(database: sqlite3.Connection, document: Document, format: str) -> None
         "INSERT INTO sections VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
         (_section_row(n, section, pages[section.start]) for n, section in enumerate(found)),
     )
-    pieces = chunks(paged)
+    pieces = chunks(paged) if pieces is None else pieces
     database.executemany(
         "INSERT INTO chunks VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
         (_chunk_row(n, chunk) for n, chunk in enumerate(pieces, 1)),

@@ -332,6 +332,11 @@ class Engine(Protocol):
         """Make whatever is derived from the tenant's documents anew; till it is done, searches find what they did."""
         ...
 
+    async def waiting(self) -> Mapping[Status, int]:
+        """How many documents this desk is bringing in, of all tenants that this process knows of: by each status that
+        is under way, also where there are none; raises EngineError when they cannot be counted."""
+        ...
+
     def listen(self, listener: Callable[[TenantId], None]) -> None:
         """Have `listener` called with a tenant whenever that tenant's documents or collections have changed."""
         ...

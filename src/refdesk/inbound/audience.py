@@ -1,27 +1,38 @@
 """Who is told when something changes: open sessions of the older revisions, and listeners of the newest one.
 
 Events come in from anywhere without waiting; one task sends them out, and a client that does not take its
-message in time misses it.
+message in time misses it. What is of one tenant is told to that tenant's clients only.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
 
 import anyio
 from mcp.server.connection import Connection
-from mcp.server.subscriptions import PromptsListChanged, ResourcesListChanged, ServerEvent, ToolsListChanged
+from mcp.server.subscriptions import (
+    InMemorySubscriptionBus,
+    PromptsListChanged,
+    ResourcesListChanged,
+    ServerEvent,
+    ToolsListChanged,
+)
 from mcp.server.subscriptions import ResourceUpdated as ResourceUpdatedEvent
 
-from refdesk.calls import Event, ListChanged, ResourceUpdated
+from refdesk.calls import Event, ListChanged, ResourceUpdated, TenantId
+from refdesk.errors import InvalidArguments, Problem
 
 DELIVERY_SECONDS = 2.0
 """A notice is worth no more waiting than this; its client asks again sooner or later."""
 
 BACKLOG = 1024
 
-Publish = Callable[[ServerEvent], Awaitable[None]]
+MAX_SUBSCRIPTIONS = 1000
+LONGEST_URI = 8000
+"""What one connection may have kept for it here: far above what any client looks at, and a few megabytes at most."""
 
 _LIST_EVENTS: dict[str, ServerEvent] = {
     "tools": ToolsListChanged(),
@@ -30,12 +41,56 @@ _LIST_EVENTS: dict[str, ServerEvent] = {
 }
 
 
+_listening: ContextVar[TenantId | None] = ContextVar("refdesk.listening", default=None)
+"""Of the client that is about to listen."""
+
+
+class Bus(InMemorySubscriptionBus):
+    """Carries events to the listeners of the newest revision, whose requests stay open for them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._event_of: TenantId | None = None
+
+    @contextmanager
+    def listening(self, tenant: TenantId) -> Iterator[None]:
+        """Whoever subscribes in the block hears what is the tenant's, and what is everybody's."""
+        token = _listening.set(tenant)
+        try:
+            yield
+        finally:
+            _listening.reset(token)
+
+    def subscribe(self, listener: Callable[[ServerEvent], None]) -> Callable[[], None]:
+        """Tell a listener, of the tenant that is listening here."""
+        tenant = _listening.get()
+
+        def deliver(event: ServerEvent) -> None:
+            if self._event_of in (None, tenant):
+                listener(event)
+
+        return super().subscribe(deliver)
+
+    async def tell(self, event: Event) -> None:
+        """Tell all whom it concerns; they take it before anything else happens."""
+        self._event_of = event.tenant
+        await self.publish(_modern(event))
+
+
+@dataclass(frozen=True, slots=True)
+class _Member:
+    """Whose a connection is, and what it has subscribed to."""
+
+    tenant: TenantId
+    uris: set[str] = field(default_factory=set)
+
+
 class Audience:
     """Open connections and what each has subscribed to."""
 
     def __init__(self) -> None:
-        self._connections: dict[Connection, set[str]] = {}
-        self._publishers: list[Publish] = []
+        self.bus = Bus()
+        self._members: dict[Connection, _Member] = {}
         self._waiting: set[Event] = set()
         self._send, self._receive = anyio.create_memory_object_stream[Event](BACKLOG)
         self._is_over = False
@@ -46,24 +101,25 @@ class Audience:
             self._waiting.add(event)
             self._send.send_nowait(event)
 
-    def also_tell(self, publish: Publish) -> None:
-        """Hand every event to a bus of the newest revision too."""
-        self._publishers.append(publish)
-
-    def join(self, connection: Connection) -> None:
+    def join(self, connection: Connection, tenant: TenantId) -> None:
         """Add a connection until it closes."""
-        if connection not in self._connections:
-            self._connections[connection] = set()
-            connection.exit_stack.callback(self._connections.pop, connection, None)
+        if connection not in self._members:
+            self._members[connection] = _Member(tenant)
+            connection.exit_stack.callback(self._members.pop, connection, None)
 
-    def subscribe(self, connection: Connection, uri: str) -> None:
+    def subscribe(self, connection: Connection, tenant: TenantId, uri: str) -> None:
         """Tell this connection of changes to a resource."""
-        self.join(connection)
-        self._connections[connection].add(uri)
+        self.join(connection, tenant)
+        uris = self._members[connection].uris
+        if len(uri) > LONGEST_URI or len(uris) >= MAX_SUBSCRIPTIONS:
+            rule = f"must have at most {LONGEST_URI} characters, and be one of at most {MAX_SUBSCRIPTIONS}"
+            raise InvalidArguments([Problem("uri", rule)])
+        uris.add(uri)
 
     def unsubscribe(self, connection: Connection, uri: str) -> None:
         """Tell it no longer."""
-        self._connections.get(connection, set()).discard(uri)
+        if connection in self._members:
+            self._members[connection].uris.discard(uri)
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[None]:
@@ -81,17 +137,22 @@ class Audience:
         async for event in self._receive:
             self._waiting.discard(event)
             async with anyio.create_task_group() as deliveries:
-                for connection, uris in list(self._connections.items()):
-                    deliveries.start_soon(_deliver, event, connection, frozenset(uris))
-                for publish in self._publishers:
-                    await publish(_modern(event))
+                for connection, member in list(self._members.items()):
+                    if _concerns(event, member):
+                        deliveries.start_soon(_deliver, event, connection)
+                await self.bus.tell(event)
 
 
-async def _deliver(event: Event, connection: Connection, uris: frozenset[str]) -> None:
+def _concerns(event: Event, member: _Member) -> bool:
+    if event.tenant not in (None, member.tenant):
+        return False
+    return isinstance(event, ListChanged) or event.uri in member.uris
+
+
+async def _deliver(event: Event, connection: Connection) -> None:
     with anyio.move_on_after(DELIVERY_SECONDS):
         if isinstance(event, ResourceUpdated):
-            if event.uri in uris:
-                await connection.send_resource_updated(event.uri)
+            await connection.send_resource_updated(event.uri)
         else:
             await connection.notify(f"notifications/{event.kind}/list_changed", None)
 

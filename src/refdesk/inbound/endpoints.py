@@ -91,6 +91,7 @@ class Endpoints:
         if not self._metrics_on:
             raise Reject(404, {"detail": "Metrics are switched off; see monitoring.prometheus.enabled"})
         shared = self._settings.workers > 1
+        await self._services.measure()
         await respond(send, 200, self._services.metrics.exposition(shared=shared), TEXT)
 
 

@@ -82,7 +82,7 @@ class HttpApp:
         self.bodies = BodyReader(settings.max_body_bytes, settings.max_inflight_body_bytes)
         self._plain = PlainLane(services.handle, server)
         self._sdk = SdkLanes(services, settings, server)
-        self._uploads = Uploads(services.conversions)
+        self._uploads = Uploads(services)
         self._watches = Watches()
         self._endpoints = Endpoints(services, settings, self._watches, metrics=metrics)
 
@@ -191,9 +191,9 @@ class HttpApp:
             self.bodies.release(body)
 
     async def _post_upload(self, scope: Scope, receive: Receive, send: Send, headers: Headers) -> None:
-        tenant = (await self._visitor(scope, headers)).caller.tenant
+        visitor = await self._visitor(scope, headers)
         try:
-            taken = await self._uploads.take(tenant, scope["query_string"], headers, receive)
+            taken = await self._uploads.take(visitor, scope["query_string"], headers, receive)
         except StorageError as error:
             raise Reject(507, {"detail": error.detail}, (CLOSE,)) from error
         await respond_json(send, 201, taken)

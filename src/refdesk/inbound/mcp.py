@@ -18,7 +18,7 @@ from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
 from mcp.server.lowlevel.server import NotificationOptions, Server
 from mcp.server.models import InitializationOptions
 from mcp.server.request_state import RequestStateBoundary, RequestStateSecurity
-from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler
+from mcp.server.subscriptions import ListenHandler
 from mcp.shared.exceptions import MCPError
 from mcp.shared.message import ServerMessageMetadata
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
@@ -70,8 +70,7 @@ class SdkServer(Server[Any]):
     def __init__(self, services: Services, audience: Audience, state_key: bytes | None = None) -> None:
         """`state_key` seals what a client carries for us from one request to the next; processes that serve the same
         clients share it."""
-        self._bus = InMemorySubscriptionBus()
-        self.listeners = ListenHandler(self._bus)
+        self.listeners = ListenHandler(audience.bus)
         super().__init__(
             NAME,
             version=__version__,
@@ -82,11 +81,10 @@ class SdkServer(Server[Any]):
             ),
             # Without it the SDK lists all tools on every call, to check headers.
             get_tool_input_schema=services.input_schema,
-            on_subscriptions_listen=self.listeners,
+            on_subscriptions_listen=self._listen,
         )
         self._handle = services.handle
         self._audience = audience
-        audience.also_tell(self._bus.publish)
         services.listen(audience.notice)
         sealed = RequestStateSecurity(keys=[state_key or secrets.token_bytes(32)], bind_principal=_bound_to)
         # In place of the SDK's tracing: spans are ours to make, and it costs a tenth of a call.
@@ -135,10 +133,16 @@ class SdkServer(Server[Any]):
         return answer.result
 
     async def _initialized(self, ctx: Context, _: types.NotificationParams) -> None:
-        self._audience.join(_connection(ctx))
+        self._audience.join(_connection(ctx), _visitor(ctx).caller.tenant)
+
+    async def _listen(
+        self, ctx: Context, params: types.SubscriptionsListenRequestParams
+    ) -> types.SubscriptionsListenResult:
+        with self._audience.bus.listening(_visitor(ctx).caller.tenant):
+            return await self.listeners(ctx, params)
 
     async def _subscribe(self, ctx: Context, params: types.SubscribeRequestParams) -> types.EmptyResult:
-        self._audience.subscribe(_connection(ctx), str(params.uri))
+        self._audience.subscribe(_connection(ctx), _visitor(ctx).caller.tenant, str(params.uri))
         return types.EmptyResult()
 
     async def _unsubscribe(self, ctx: Context, params: types.UnsubscribeRequestParams) -> types.EmptyResult:

@@ -42,6 +42,10 @@ class Services(Protocol):
         """Be told of every change of what is on offer."""
         ...
 
+    async def measure(self) -> None:
+        """Set what is measured only when somebody looks."""
+        ...
+
     async def readiness(self) -> tuple[bool, dict[str, Any]]:
         """Whether the desk can do its work, and how each part of it is."""
         ...

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from math import ceil
 from typing import IO, Any
 from urllib.parse import parse_qs
 
 from anyio import to_thread
 
-from refdesk.calls import TenantId
-from refdesk.documents.conversions import MAX_FILE_BYTES, MEGABYTE, Conversions
-from refdesk.errors import StorageError
+from refdesk.calls import UPLOAD_METHOD, Call
+from refdesk.documents.conversions import MAX_FILE_BYTES, MEGABYTE
+from refdesk.errors import Refused, StorageError
 from refdesk.inbound.asgi import CLOSE, ClientGone, Headers, Receive, Reject
+from refdesk.inbound.services import Services
+from refdesk.inbound.traces import in_trace
+from refdesk.inbound.visitor import Visitor
+from refdesk.inbound.wire import http_status
 
 UPLOADS = "/api/uploads"
 
@@ -24,11 +29,13 @@ FORM_TYPES = (b"application/x-www-form-urlencoded", b"multipart/form-data", b"te
 class Uploads:
     """Takes files, for one tenant each."""
 
-    def __init__(self, conversions: Conversions) -> None:
-        self._conversions = conversions
+    def __init__(self, services: Services) -> None:
+        self._handle = services.handle
+        self._conversions = services.conversions
 
-    async def take(self, tenant: TenantId, query: bytes, headers: Headers, receive: Receive) -> dict[str, Any]:
+    async def take(self, visitor: Visitor, query: bytes, headers: Headers, receive: Receive) -> dict[str, Any]:
         """A request's body as a file; `?name=` is what it is called."""
+        await self._admit(in_trace(visitor, {}))
         if headers.get(b"content-type", b"").partition(b";")[0].strip().lower() in FORM_TYPES:
             raise Reject(415, {"detail": "Send the file itself, with Content-Type: application/octet-stream"}, (CLOSE,))
         declared = headers.get(b"content-length", b"")
@@ -40,8 +47,16 @@ class Uploads:
                 size = await _receive_into(file, receive)
             except OSError as error:
                 raise StorageError(f"The upload cannot be kept: {error.strerror or error}") from error
-            uri = await self._conversions.keep_upload(tenant, file, name)
+            uri = await self._conversions.keep_upload(visitor.caller.tenant, file, name)
         return {"uri": uri, "size": size}
+
+    async def _admit(self, visitor: Visitor) -> None:
+        """Before anything is taken in, what stands around every call has its say: permissions, limits, the log."""
+        try:
+            await self._handle(Call(UPLOAD_METHOD, {}, visitor.caller, trace_id=visitor.trace_id))
+        except Refused as error:
+            wait = () if error.retry_after is None else ((b"retry-after", b"%d" % max(1, ceil(error.retry_after))),)
+            raise Reject(http_status(type(error)), {"detail": error.detail}, (CLOSE, *wait)) from None
 
 
 async def _receive_into(file: IO[bytes], receive: Receive) -> int:

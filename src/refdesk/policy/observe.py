@@ -6,13 +6,13 @@ from asyncio import CancelledError
 from collections.abc import Container
 from time import perf_counter
 
-from refdesk.calls import WINDOW_METHOD, Answer, Call, Handler, InputRequired
+from refdesk.calls import UPLOAD_METHOD, WINDOW_METHOD, Answer, Call, Handler, InputRequired
 from refdesk.errors import MethodNotFound, RefdeskError
 from refdesk.telemetry import Log, Metrics, Spans, enter_trace, leave_trace
 
 METHODS = frozenset(
     "tools/list tools/call resources/list resources/templates/list resources/read prompts/list prompts/get "
-    f"completion/complete {WINDOW_METHOD}".split()
+    f"completion/complete {WINDOW_METHOD} {UPLOAD_METHOD}".split()
 )
 """What can be asked for. A method or tool that somebody has made up must not become a label."""
 

@@ -18,14 +18,28 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeVar
 
-from refdesk.calls import ADMIN, READER, ROLES, SERVICE, WINDOW_METHOD, WRITER, Answer, Call, Caller, Handler
+from refdesk.calls import (
+    ADMIN,
+    READER,
+    ROLES,
+    SERVICE,
+    UPLOAD_METHOD,
+    WINDOW_METHOD,
+    WRITER,
+    Answer,
+    Call,
+    Caller,
+    Handler,
+)
 from refdesk.errors import Forbidden, UnknownResource
 from refdesk.problems import shortened
 
 _KNOWN = frozenset(ROLES)
 _EVERY_TOOL = frozenset({WRITER, SERVICE, ADMIN})
 
-_WINDOW_TOOLSET = "reader"
+_METHOD_TOOLSETS = {WINDOW_METHOD: ("reader",), UPLOAD_METHOD: ("convert", "r2r")}
+"""Of what is not one of MCP's methods: the toolsets that have a use for it."""
+
 _RESOURCE_LISTS = {
     "resources/list": ("resources", "uri"),
     "resources/templates/list": ("resourceTemplates", "uriTemplate"),
@@ -123,8 +137,10 @@ class Permissions:
 
     def _within_toolsets(self, call: Call, own: frozenset[str]) -> Call:
         """The call with no more toolsets than its caller's key opens; unknown ones are left in, to be told of."""
-        if call.method == WINDOW_METHOD and _WINDOW_TOOLSET not in own:
-            raise Forbidden(f"Chunk windows are of the toolset {_WINDOW_TOOLSET!r}, which this key does not open")
+        toolsets = _METHOD_TOOLSETS.get(call.method)
+        if toolsets is not None and own.isdisjoint(toolsets):
+            named = " or ".join(map(repr, toolsets))
+            raise Forbidden(f"This is of the toolset {named}, which this key does not open")
         uri = _resource_of(call)
         if uri is not None and self._is_of_another_toolset(uri, own):
             raise UnknownResource(f"No resource {shortened(uri)!r}; resources/list says what there is", shortened(uri))

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any, Protocol, TypeVar
 
 from refdesk.config import CircuitBreakerConfig
@@ -30,6 +31,10 @@ class Watcher(Protocol):
 
     def retried(self, name: str) -> None:
         """A call is made again."""
+        ...
+
+    def asking(self, name: str, operation: str) -> AbstractContextManager[None]:
+        """Around a request to this dependency."""
         ...
 
 
@@ -87,6 +92,14 @@ class Dependency:
         if wait := self._breaker.retry_after(now):
             described["retry_after"] = round(wait, 3)
         return described
+
+    @contextmanager
+    def asking(self, operation: str) -> Iterator[None]:
+        """Around the request itself, once for each time that the work is done, for those who count and time it."""
+        with ExitStack() as watched:
+            for watcher in self._watchers:
+                watched.enter_context(watcher.asking(self.name, operation))
+            yield
 
     async def run(
         self, work: Callable[[], Awaitable[T]], *, retries: int = 0, patience: float = LONGEST_PAUSE_SECONDS

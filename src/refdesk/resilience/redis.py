@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+Changed = Callable[[str, str], None]
+"""Told of a new state, and of the reason where it is a bad one."""
+
 CONNECTIONS = 32
 """Operations at a time, each on a connection of its own; a process cannot keep more than a few busy."""
 
@@ -53,7 +56,7 @@ class RedisLink:
         timeout_seconds: float,
         *,
         now: Callable[[], float] = time.monotonic,
-        changed: Callable[[str], None] = lambda state: None,
+        changed: Changed = lambda state, reason: None,
     ) -> None:
         from redis.exceptions import RedisError, ResponseError
 
@@ -151,7 +154,7 @@ class RedisLink:
         for timer in self._timers:
             if not timer.expired():
                 timer.reschedule(asyncio.get_running_loop().time())
-        self._changed("away")
+        self._changed("away", detail)
 
     def _find(self) -> None:
         if self._trouble is None:
@@ -160,14 +163,14 @@ class RedisLink:
         self._well_since = self._now()
         self._lost.clear()
         self._back.set()
-        self._changed("ok")
+        self._changed("ok", "")
 
 
 @asynccontextmanager
 async def open_redis(
-    settings: RedisConfig, *, changed: Callable[[str], None] = lambda state: None
+    settings: RedisConfig, *, changed: Changed = lambda state, reason: None
 ) -> AsyncIterator[RedisLink]:
-    """A link to the Redis server, which need not be there; `changed` is told `away` and `ok`."""
+    """A link to the Redis server, which need not be there; `changed` is told `away`, with the reason, and `ok`."""
     client = _client(settings)
     link = RedisLink(client, settings.timeout_seconds, changed=changed)
     await link.probe()

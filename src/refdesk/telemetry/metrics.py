@@ -141,6 +141,10 @@ class Metrics:
             "refdesk_queue_documents", "Documents waiting to be brought in, by stage.", ["stage"],
             multiprocess_mode="livemax", registry=registry,  # all processes look at the same queue
         )  # fmt: skip
+        self.foreign = Counter(
+            "refdesk_r2r_foreign_chunks",
+            "Chunks that R2R gave from collections that were not asked for; they were withheld.", registry=registry,
+        )  # fmt: skip
         self._dependency_requests = _Series(self.dependency_requests)
         self._dependency_seconds = _Series(self.dependency_seconds)
         self._breaker_state = _Series(self.breaker_state)
@@ -223,6 +227,10 @@ class Metrics:
     def token_refreshed(self, name: str, outcome: str) -> None:
         """An access token was fetched: `refreshed`, `login` or `failed`."""
         self._token_refreshes[name, outcome].inc()
+
+    def foreign_chunks(self, count: int) -> None:
+        """R2R gave so many chunks that were not asked for; nobody has seen them."""
+        self.foreign.inc(count)
 
     def queue_length(self, stage: str, documents: int) -> None:
         """So many documents wait at this stage."""

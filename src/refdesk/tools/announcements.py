@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 
 from refdesk.calls import ListChanged, ResourceUpdated, TenantId
-from refdesk.engines.port import Engine
+from refdesk.engines.port import SHARED, Engine
 from refdesk.tools.knowledge_resources import CONTEXT
 from refdesk.tools.registry import Registry
 
@@ -24,12 +24,14 @@ class Announcements:
     def changed(self, tenant: TenantId) -> None:
         """Announce the tenant's change: new lists where its collections are others, and the project's new state."""
         ids = tuple(entry.id for entry in self._engine.sets(tenant))
+        # What others do, and when, is nobody's business; what all share is everybody's.
+        whose = None if tenant == SHARED else tenant
         if self._known.get(tenant) != ids:
             self._remember(tenant, ids)
             # The collections are resources, and what `doc_type` can be in a tool's schema.
-            self._registry.publish(ListChanged("resources"))
-            self._registry.publish(ListChanged("tools"))
-        self._registry.publish(ResourceUpdated(CONTEXT))
+            self._registry.publish(ListChanged("resources", whose))
+            self._registry.publish(ListChanged("tools", whose))
+        self._registry.publish(ResourceUpdated(CONTEXT, whose))
 
     def _remember(self, tenant: TenantId, ids: tuple[str, ...]) -> None:
         self._known[tenant] = ids

@@ -35,8 +35,10 @@ class ReadingRate:
 
     async def admit(self, tenant: str, document: str, expected_tokens: int) -> Metered:
         """Let a call in that may hand out so many tokens, or refuse it until there is room."""
-        tokens = Charge((tenant, document, "tokens"), self._tokens, min(expected_tokens, self._tokens.units))
-        refusal = await self._limits.take([Charge((tenant, document, "calls"), self._calls), tokens])
+        # Users have buckets in the same Redis, and may be called as a document is.
+        of_document = tenant, "document", document
+        tokens = Charge((*of_document, "tokens"), self._tokens, min(expected_tokens, self._tokens.units))
+        refusal = await self._limits.take([Charge((*of_document, "calls"), self._calls), tokens])
         if refusal is not None:
             self._refused("document")
             raise RateLimited(self._sentence(refusal), retry_after=refusal.retry_after)

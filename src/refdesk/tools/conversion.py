@@ -10,7 +10,7 @@ import orjson
 from anyio import to_thread
 from pydantic import Field, StringConstraints
 
-from refdesk.calls import Call, TenantId, text_content, tool_answer
+from refdesk.calls import UPLOAD_METHOD, Call, TenantId, text_content, tool_answer
 from refdesk.documents.conversions import (
     EXPORT_SECONDS,
     URL_SECONDS,
@@ -114,6 +114,11 @@ class Conversion:
         for form in get_args(Export):
             registry.add_tool(self._export_tool(form))
         registry.add_resources(ConvertedResources(self._conversions, self._blocklist))
+        registry.add_method(UPLOAD_METHOD, self.admit_upload)
+
+    async def admit_upload(self, call: Call) -> dict[str, Any]:
+        """Leave to send a file, which the way in then takes: whoever gets here has passed every policy."""
+        return {}
 
     def _convert_tools(self) -> Iterable[Tool[Any]]:
         for name, title, kinds, arguments in (

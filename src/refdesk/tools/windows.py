@@ -116,15 +116,16 @@ class RemoteWindows:
 
     async def _ask(self, body: bytes) -> _Window | int:
         """The window; or the status of a refusal, which says nothing against the service and is the same next time."""
-        status, retry_after, answer = await self._post(body)
-        if status >= 500:
-            raise _down(f"answered with status {status}", retry_after)
-        if status != 200:
-            return status
-        try:
-            return _Window.model_validate(orjson.loads(answer))
-        except (orjson.JSONDecodeError, ValidationError) as error:
-            raise _down("gave an answer that is no chunk window") from error
+        with self.dependency.asking("window"):
+            status, retry_after, answer = await self._post(body)
+            if status >= 500:
+                raise _down(f"answered with status {status}", retry_after)
+            if status != 200:
+                return status
+            try:
+                return _Window.model_validate(orjson.loads(answer))
+            except (orjson.JSONDecodeError, ValidationError) as error:
+                raise _down("gave an answer that is no chunk window") from error
 
     async def _post(self, body: bytes) -> tuple[int, float | None, bytes]:
         """Status, the patience that is asked for, and body; the time counts to the end of it, and is had only once."""

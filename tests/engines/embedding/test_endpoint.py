@@ -29,6 +29,7 @@ from refdesk.engines.embedded.embedding.endpoint import (
 )
 from refdesk.engines.port import NewDocument, Search, TextSource
 from refdesk.errors import BreakerOpen, EngineError
+from refdesk.resilience.shortfalls import noting_shortfalls
 from refdesk.telemetry import Metrics
 from tests.contracts.engine import ACME
 from tests.engines.desks import engine_on
@@ -321,3 +322,24 @@ async def test_a_model_that_changes_its_size_is_refused() -> None:
         await embedder.embed_query("x")
         with pytest.raises(EngineError, match="3 numbers after such of 2"):
             await embedder.embed_query("x")
+
+
+async def test_a_question_that_gets_no_vector_is_noted_so_that_its_answer_is_not_kept() -> None:
+    async with service(*[Answer(500)] * 2) as running, embedder_of(running) as embedder:
+        with noting_shortfalls() as shortfalls:
+            with pytest.raises(EngineError):
+                await embedder.embed_query("x")
+            assert shortfalls.count == 1
+            await embedder.embed_query("x")
+            assert shortfalls.count == 1
+
+
+async def test_every_request_to_the_service_is_counted_by_how_it_ended() -> None:
+    metrics = Metrics()
+    async with service(Answer(500)) as running, embedder_of(running) as embedder:
+        embedder.dependency.watch(metrics)
+        await embedder.embed_query("x")
+    counted = metrics.exposition().decode()
+    for outcome in ("failed", "ok"):
+        series = f'{{dependency="embedding",operation="embed",outcome="{outcome}"}}'
+        assert f"refdesk_dependency_requests_total{series} 1.0" in counted

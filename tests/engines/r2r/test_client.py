@@ -14,9 +14,18 @@ from pydantic import SecretStr
 
 from refdesk.config import CircuitBreakerConfig, R2RConfig
 from refdesk.engines.r2r.client import Generation, R2RClient, SearchSettings, open_client
-from refdesk.engines.r2r.failures import AlreadyThere, NotThere, R2RMisconfigured, R2RRefused, refusal, said_in
+from refdesk.engines.r2r.failures import refusal, said_in
 from refdesk.engines.r2r.wire import LONGEST_HOLD_SECONDS, MAX_ANSWER_BYTES, Hold, Request
-from refdesk.errors import BreakerOpen, ConfigError, EngineError, RateLimited, RefdeskError
+from refdesk.errors import (
+    BreakerOpen,
+    ConfigError,
+    DependencyError,
+    EngineError,
+    R2RMisconfigured,
+    R2RRefused,
+    RateLimited,
+    RefdeskError,
+)
 from refdesk.resilience.dependency import Dependency
 from refdesk.telemetry import Metrics
 from tests.engines.r2r.scripted import EMAIL, PASSWORD, ScriptedR2R, scripted_r2r
@@ -106,7 +115,8 @@ async def test_a_login_that_is_down_is_not_stormed(r2r: ScriptedR2R, connect: Co
         async with connect() as client:
             answers = await searched(client, 100)
             answers += await searched(client, 100)
-    assert all(isinstance(answer, EngineError) and answer.retryable for answer in answers)
+    assert all(isinstance(answer, DependencyError) and answer.retryable for answer in answers)
+    assert {type(answer) for answer in answers[100:]} == {BreakerOpen}
     assert r2r.count(LOGIN) == 1
 
 
@@ -141,9 +151,9 @@ async def test_no_account_and_no_key_is_a_problem_of_the_settings(connect: Conne
     [
         (400, {"message": "Query cannot be empty", "error_type": "R2RException"}, R2RRefused, "Query cannot be empty"),
         (403, {"message": "You do not have access.", "error_type": "R2RException"}, R2RRefused, "access"),
-        (404, {"message": "Document not found.", "error_type": "R2RException"}, NotThere, "not found"),
-        (404, {"detail": "Not Found"}, NotThere, "Not Found"),
-        (409, {"message": "Collection with this ID already exists"}, AlreadyThere, "exists"),
+        (404, {"message": "Document not found.", "error_type": "R2RException"}, R2RRefused, "not found"),
+        (404, {"detail": "Not Found"}, R2RRefused, "Not Found"),
+        (409, {"message": "Collection with this ID already exists"}, R2RRefused, "exists"),
         (
             422,
             {"detail": [{"loc": ["body", "limit"], "msg": "too small", "input": "S3CRET"}]},
@@ -159,6 +169,18 @@ def test_every_shape_of_refusal_is_understood(status: int, answer: Any, kind: ty
     assert type(error) is kind
     assert said in error.detail
     assert "S3CRET" not in error.detail
+
+
+async def test_a_server_that_knows_no_search_is_told_of_in_plain_words(r2r: ScriptedR2R, connect: Connect) -> None:
+    async with connect() as client:
+        for status, said in ((404, r"r2r\.api_url"), (409, "already")):
+            with (
+                r2r.fault(SEARCH, status=status, body={"detail": "Not Found"}),
+                pytest.raises(R2RRefused, match=said) as error,
+            ):
+                await client.search("fox", WHERE)
+            assert error.value.data["type"] == "R2RRefused"
+            assert error.value.status == status
 
 
 def test_what_r2r_says_is_passed_on_short_and_on_one_line() -> None:

@@ -13,8 +13,7 @@ import pytest
 from refdesk.calls import DEFAULT_TENANT, TenantId
 from refdesk.engines.port import Listing, Search
 from refdesk.engines.r2r.engine import R2REngine
-from refdesk.engines.r2r.failures import R2RLeaked
-from refdesk.errors import DocumentNotFound, InvalidArguments, RefdeskError, WriterFailed
+from refdesk.errors import DocumentNotFound, InvalidArguments, R2RLeaked, RefdeskError, WriterFailed
 from refdesk.telemetry import Metrics
 from tests.contracts.engine import ACME, FOXES, OTHER, bring
 from tests.engines.r2r.conftest import OpenEngine

@@ -11,9 +11,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
-from refdesk.engines.r2r.failures import R2RMisconfigured
 from refdesk.engines.r2r.tokens import ApiKey, CredentialsRefused, Session, TokenPair, Tokens, lifetime_of
-from refdesk.errors import EngineError
+from refdesk.errors import BreakerOpen, DependencyError, EngineError, R2RMisconfigured
 from tests.engines.r2r.scripted import made_token
 
 pytestmark = pytest.mark.anyio
@@ -147,8 +146,8 @@ async def test_while_r2r_is_down_it_is_asked_once_per_pause_and_the_old_token_se
     assert [await tokens.token() for _ in range(50)] == [token] * 50
     assert issuer.asked == asked + 1
     clock.now += 300
-    for _ in range(50):
-        with pytest.raises(EngineError):
+    for told in [EngineError, *[BreakerOpen] * 49]:
+        with pytest.raises(told):
             await tokens.token()
     assert issuer.asked == asked + 2
     issuer.is_down = False
@@ -261,7 +260,7 @@ class TokenMachine(RuleBasedStateMachine):
             assert answer == self.issuer.access, "only the newest token is good"
             self.current = answer
         else:
-            assert isinstance(answer, EngineError)
+            assert isinstance(answer, DependencyError)
 
     def teardown(self) -> None:
         """In the end everything is put in order, and then there is a token within a minute."""

@@ -253,6 +253,31 @@ async def test_what_others_brought_in_is_listed_found_filtered_and_read(r2r: Scr
     assert uuid not in r2r.documents
 
 
+async def test_what_others_take_away_from_a_collection_that_is_only_searched_is_seen(
+    r2r: ScriptedR2R, engine: R2REngine
+) -> None:
+    await engine.create_collection(ACME, "animals")
+    uuid = str(uuid4())
+    r2r.put(uuid, ["An owl hoots."], list(r2r.collections), {})
+    assert await found(engine, "hoots")
+    await engine.look()
+    before = engine.revision(ACME)
+    await engine.look()
+    assert engine.revision(ACME) == before
+    del r2r.documents[uuid]
+    await engine.look()
+    assert engine.revision(ACME) != before
+
+
+async def test_collections_are_listed_as_they_were_last_seen_while_r2r_is_down(
+    r2r: ScriptedR2R, engine: R2REngine
+) -> None:
+    await engine.create_collection(ACME, "animals")
+    assert [info.id for info in await engine.collections(ACME)] == ["animals"]
+    with r2r.fault("/v3/collections", status=503, body={"detail": "no"}):
+        assert [info.id for info in await engine.collections(ACME)] == ["animals"]
+
+
 async def test_a_strangers_document_that_is_elsewhere_too_only_leaves_the_collection(
     r2r: ScriptedR2R, engine: R2REngine
 ) -> None:

@@ -1,16 +1,14 @@
 """The embedded engine: every tenant's documents in files of its own, found by words and by meaning.
 
-This module only directs: `stores` has the files, `records` the SQL, `searching` finds, `writing` brings documents in.
+This module only directs: `stores` has the files, `keeping` the SQL, `searching` finds, `writing` brings documents in.
 """
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine, Hashable, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Hashable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import anyio
 from anyio import CancelScope
@@ -18,14 +16,17 @@ from anyio import CancelScope
 from refdesk.calls import TenantId, UserId
 from refdesk.documents.conversions import Conversions
 from refdesk.documents.shelf import Shelf
-from refdesk.engines.embedded import reading, records
+from refdesk.engines.background import in_background
+from refdesk.engines.embedded import reading
 from refdesk.engines.embedded.embedding.port import Embedder
-from refdesk.engines.embedded.history import History
-from refdesk.engines.embedded.intake import Intake
 from refdesk.engines.embedded.searching import Searcher
 from refdesk.engines.embedded.store import TenantStore
 from refdesk.engines.embedded.stores import Stores
 from refdesk.engines.embedded.supervision import Supervision
+from refdesk.engines.keeping import records
+from refdesk.engines.keeping.history import History
+from refdesk.engines.keeping.intake import Intake
+from refdesk.engines.keeping.rows import added_up
 from refdesk.engines.port import (
     SHARED,
     UNDER_WAY,
@@ -39,6 +40,7 @@ from refdesk.engines.port import (
     Passage,
     PastSearch,
     Search,
+    Status,
 )
 from refdesk.errors import EngineError
 from refdesk.telemetry import Log, Metrics
@@ -208,6 +210,9 @@ class EmbeddedEngine:
         # Not how many documents there are: whoever may ask this may not see all of them.
         return "documents can be found"
 
+    async def waiting(self) -> Mapping[Status, int]:
+        return added_up([await store.run(records.waiting) for store in self._stores])
+
     def listen(self, listener: Listener) -> None:
         self._listeners.append(listener)
 
@@ -262,26 +267,11 @@ async def open_embedded(
         await stores.prepare()
         await stores.make(SHARED)
         await stores.open_new()
-        async with _in_background(supervision.run()), history.writing():
+        async with in_background(supervision.run()), history.writing():
             yield EmbeddedEngine(stores, Searcher(embedder), supervision, history)
     finally:
         with CancelScope(shield=True):
             await stores.close()
-
-
-@asynccontextmanager
-async def _in_background(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
-    """Work that goes on beside the block and ends with it.
-
-    No task group, which would wrap up whatever the block raises.
-    """
-    task = asyncio.create_task(work)
-    try:
-        yield
-    finally:
-        task.cancel()
-        with CancelScope(shield=True), suppress(asyncio.CancelledError):
-            await task
 
 
 def _window(

@@ -15,13 +15,13 @@ from typing import Self
 
 import orjson
 
-from refdesk.engines.embedded import records
 from refdesk.engines.embedded.damage import IndexDamaged
 from refdesk.engines.embedded.embedded_text import unpacked_vector
 from refdesk.engines.embedded.embedding.port import Embedder
 from refdesk.engines.embedded.fulltext import Entry, FullTextWriter
-from refdesk.engines.embedded.rows import named, now, transaction
 from refdesk.engines.embedded.vectors import Row, VectorWriter
+from refdesk.engines.keeping import records
+from refdesk.engines.keeping.rows import named, now, transaction
 from refdesk.errors import EngineError
 
 ROWS_PER_COMMIT = 20_000

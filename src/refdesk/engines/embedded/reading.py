@@ -9,8 +9,8 @@ import orjson
 
 from refdesk.documents.export.markdown import to_markdown
 from refdesk.documents.shelf import Shelf
-from refdesk.engines.embedded.intake import shelf_of
-from refdesk.engines.embedded.rows import DOCUMENT_COLUMNS, document_info, named
+from refdesk.engines.embedded.contents import shelf_of
+from refdesk.engines.keeping.rows import DOCUMENT_COLUMNS, document_info, named
 from refdesk.engines.port import Document, Passage
 
 _CHUNK = re.compile(r"c(\d{1,9})")

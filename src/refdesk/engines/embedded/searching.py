@@ -18,10 +18,10 @@ from refdesk.engines.embedded import ranking
 from refdesk.engines.embedded.damage import IndexDamaged
 from refdesk.engines.embedded.embedding.local import LocalEmbedder
 from refdesk.engines.embedded.embedding.port import Embedder
-from refdesk.engines.embedded.filters import Condition, compile_filter
 from refdesk.engines.embedded.ranking import Candidate
-from refdesk.engines.embedded.rows import DOCUMENT_COLUMNS, document_info, named
 from refdesk.engines.embedded.store import TenantStore
+from refdesk.engines.keeping.filters import Condition, compile_filter
+from refdesk.engines.keeping.rows import DOCUMENT_COLUMNS, document_info, named
 from refdesk.engines.port import DocumentInfo, Hit, Search
 from refdesk.errors import DependencyError, EngineError
 

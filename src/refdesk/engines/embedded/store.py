@@ -11,17 +11,14 @@ Everything that touches a file runs in a thread, so that the event loop never wa
 from __future__ import annotations
 
 import fcntl
-import hashlib
 import os
-import re
 import shutil
 import sqlite3
 import threading
 from asyncio import CancelledError
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterator, Sequence, Set
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
-from importlib import resources
 from pathlib import Path
 from time import monotonic
 from typing import TypeVar
@@ -29,19 +26,20 @@ from typing import TypeVar
 from anyio import CapacityLimiter, to_thread
 
 from refdesk.calls import TenantId
-from refdesk.engines.embedded import records
-from refdesk.engines.embedded.connections import Connections
 from refdesk.engines.embedded.damage import IndexDamaged
-from refdesk.engines.embedded.filters import Condition
 from refdesk.engines.embedded.fulltext import FullText
 from refdesk.engines.embedded.vectors import Vectors
 from refdesk.engines.embedded.vectors.manifest import MANIFEST
+from refdesk.engines.keeping import records
+from refdesk.engines.keeping.connections import Connections
+from refdesk.engines.keeping.filters import Condition
+from refdesk.engines.keeping.folders import DATABASE, translated
+from refdesk.engines.keeping.schema import schema_for
 from refdesk.engines.port import SHARED, CollectionInfo
 from refdesk.errors import EngineError
 
 SCHEMA_VERSION = 3
 """Of the record. Rises with every change to it: what another version wrote is not guessed at."""
-DATABASE = "knowledge.db"
 MAX_FILTERS = 32
 """Whose documents are kept in mind, for each tenant."""
 
@@ -227,46 +225,10 @@ def _locked(path: Path, *, wait: bool = True) -> Iterator[bool]:
         os.close(lock)
 
 
-def folder_of(tenant: TenantId) -> str:
-    """The name of a tenant's folder: readable where the name allows it, and never that of another tenant's."""
-    if re.fullmatch(r"[a-z0-9][a-z0-9_-]{0,60}", tenant):
-        return f"n-{tenant}"
-    return f"h-{hashlib.sha256(tenant.encode('utf-8', 'surrogatepass')).hexdigest()[:40]}"
-
-
-def tenants_in(folder: Path, known: Set[Path]) -> Sequence[TenantId]:
-    """The tenants who have documents in folders that are not known yet."""
-    found = []
-    for path in sorted(folder.glob(f"*/{DATABASE}")):
-        if path.parent in known:
-            continue
-        with translated(f"cannot read {path}"):
-            database = sqlite3.connect(path, timeout=10)
-            try:
-                row = database.execute("SELECT tenant FROM owner").fetchone()
-            except sqlite3.DatabaseError:
-                row = None  # just being made, broken, or of another version: told when somebody asks for it
-            finally:
-                database.close()
-        if row is not None:
-            found.append(TenantId(row[0]))
-    return found
-
-
-@contextmanager
-def translated(what: str) -> Iterator[None]:
-    """The one place where an error of the store becomes ours."""
-    try:
-        yield
-    except (OSError, sqlite3.Error) as error:
-        raise EngineError(f"{what}: {error}") from error
-
-
 def _prepare(database: sqlite3.Connection, path: Path, tenant: TenantId) -> None:
     found = database.execute("PRAGMA user_version").fetchone()[0]
     if found == 0:
-        schema = resources.files(__package__).joinpath("schema.sql").read_text("utf-8")
-        database.executescript(f"BEGIN IMMEDIATE; {schema} PRAGMA user_version = {SCHEMA_VERSION};")
+        database.executescript(f"BEGIN IMMEDIATE; {schema_for(__package__)} PRAGMA user_version = {SCHEMA_VERSION};")
         database.execute("INSERT INTO owner (tenant) VALUES (?)", (tenant,))
         database.execute("COMMIT")
     elif found != SCHEMA_VERSION:

@@ -12,7 +12,8 @@ import anyio
 from anyio import CapacityLimiter, to_thread
 
 from refdesk.calls import TenantId
-from refdesk.engines.embedded.store import DATABASE, TenantStore, folder_of, tenants_in, translated
+from refdesk.engines.embedded.store import TenantStore
+from refdesk.engines.keeping.folders import DATABASE, folder_of, tenants_in, translated
 from refdesk.engines.port import SHARED
 from refdesk.errors import EngineError
 

@@ -9,12 +9,13 @@ import anyio
 from anyio.abc import TaskGroup
 
 from refdesk.calls import TenantId
-from refdesk.engines.embedded import meaning, records
+from refdesk.engines.embedded import meaning
 from refdesk.engines.embedded.embedding.port import Embedder
-from refdesk.engines.embedded.intake import Intake
 from refdesk.engines.embedded.store import TenantStore
 from refdesk.engines.embedded.stores import Stores
 from refdesk.engines.embedded.writing import Writer
+from refdesk.engines.keeping import records
+from refdesk.engines.keeping.intake import Intake
 from refdesk.errors import DependencyError
 from refdesk.telemetry import Log, Metrics
 
@@ -104,8 +105,11 @@ class Supervision:
         has_vectors = model is not None and model.dimensions > 0
 
         def look(database: records.Database) -> bool:
-            _, waiting = records.counts(database)
-            if waiting > 0 or store.is_to_be_reindexed or (model and meaning.is_to_be_embedded(database, model.name)):
+            if (
+                records.are_waiting(database)
+                or store.is_to_be_reindexed
+                or (model and meaning.is_to_be_embedded(database, model.name))
+            ):
                 return True
             return store.is_behind(records.last_change(database), has_vectors=has_vectors)
 

@@ -17,11 +17,14 @@ import numpy as np
 from anyio import CancelScope, CapacityLimiter, to_thread
 
 from refdesk.documents.shelf import Shelf
-from refdesk.engines.embedded import intake, meaning, records
+from refdesk.engines.embedded import contents, meaning
 from refdesk.engines.embedded.embedding.port import Embedder
 from refdesk.engines.embedded.indexes import Indexes
-from refdesk.engines.embedded.intake import Arrived, Intake, Task
-from refdesk.engines.embedded.store import TenantStore, translated
+from refdesk.engines.embedded.store import TenantStore
+from refdesk.engines.keeping import queue, records
+from refdesk.engines.keeping.folders import translated
+from refdesk.engines.keeping.intake import Intake
+from refdesk.engines.keeping.queue import Arrived, Task
 from refdesk.errors import DependencyError, Overloaded, ToolFailure
 from refdesk.telemetry import Metrics
 
@@ -122,8 +125,7 @@ class Writer:
             news = self._news
             began = anyio.current_time()
             followed = await self._index(indexes)
-            _, waiting = await self._record(records.counts)
-            if not waiting and not followed:
+            if not followed and not await self._record(records.are_waiting):
                 return
             took = anyio.current_time() - began
             if followed:
@@ -155,7 +157,7 @@ class Writer:
 
     async def _claim(self) -> Task | None:
         taken, at = tuple(self._taken), self._clock()
-        tasks = await self._record(lambda database: intake.next_tasks(database, at, 1 + self._readers, taken))
+        tasks = await self._record(lambda database: queue.next_tasks(database, at, 1 + self._readers, taken))
         for task in tasks:
             # Another reader may have taken it while we looked.
             if task.key not in self._taken:
@@ -184,14 +186,14 @@ class Writer:
 
     async def _keep(self, task: Task, arrived: Arrived) -> None:
         if arrived.packed is None:
-            await self._record(lambda database: intake.keep_unchanged(database, task, arrived))
+            await self._record(lambda database: queue.keep_unchanged(database, task, arrived))
             self._metrics.documents.labels("unchanged").inc()
             return
         packed = arrived.packed
 
         def keep(database: sqlite3.Connection) -> None:
             with Shelf.of(packed) as shelf:
-                intake.keep(database, task, arrived, intake.compressed(packed), shelf)
+                contents.keep(database, task, arrived, contents.compressed(packed), shelf)
 
         await self._record(keep)
         self._metrics.documents.labels("indexed").inc()
@@ -245,4 +247,4 @@ class Writer:
 
 
 def _failed(task: Task, why: str, retry_at: float | None, database: sqlite3.Connection) -> None:
-    intake.fail(database, task, why, retry_at)
+    queue.fail(database, task, why, retry_at)

@@ -7,13 +7,12 @@ from collections.abc import Sequence
 
 from refdesk.engines.port import EngineAnswer, Search
 from refdesk.engines.r2r.client import Generation, R2RClient, RemoteAnswer, SearchSettings
-from refdesk.engines.r2r.failures import R2RLeaked
 from refdesk.engines.r2r.naming import without_unsafe
 from refdesk.engines.r2r.reading import piece_of
 from refdesk.engines.r2r.record import Record
 from refdesk.engines.r2r.searching import Searcher
 from refdesk.engines.r2r.shapes import RemoteChunk
-from refdesk.errors import BreakerOpen, EngineError, WriterFailed
+from refdesk.errors import BreakerOpen, EngineError, R2RLeaked, WriterFailed
 from refdesk.resilience.dependency import Dependency
 
 _CITED = re.compile(r"\[([0-9a-f]{7,8}(?:\s*[,;]\s*[0-9a-f]{7,8})*)\]", re.IGNORECASE)

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from refdesk.documents.model import slug_of
-from refdesk.engines.embedded.filters import Condition
-from refdesk.engines.embedded.records import document_id
-from refdesk.engines.embedded.rows import (
+from refdesk.engines.keeping import records
+from refdesk.engines.keeping.filters import Condition
+from refdesk.engines.keeping.rows import (
     DOCUMENT_COLUMNS,
     collection_info,
     document_info,
@@ -18,7 +18,8 @@ from refdesk.engines.embedded.rows import (
     named,
     transaction,
 )
-from refdesk.engines.port import CollectionInfo, DocumentInfo
+from refdesk.engines.keeping.sources import document_id
+from refdesk.engines.port import CollectionInfo, DocumentInfo, Status
 from refdesk.engines.r2r.naming import free_slug, read_description, read_name
 from refdesk.engines.r2r.shapes import RemoteCollection, RemoteDocument
 
@@ -270,6 +271,11 @@ def matching(database: Database, condition: Condition, slugs: Sequence[str]) -> 
         [*slugs, *condition.parameters],
     )
     return [row[0] for row in rows]
+
+
+def waiting(database: Database) -> Mapping[Status, int]:
+    """How many documents are on their way in from here, by status; others' are not ours to see to."""
+    return records.waiting(database, f"kind <> '{REMOTE}'")
 
 
 def uuid_of(database: Database, key: int) -> str | None:

@@ -14,7 +14,7 @@ from typing import Any
 import orjson
 
 from refdesk.config import R2RConfig
-from refdesk.engines.r2r.failures import AlreadyThere, NotThere, R2RRefused
+from refdesk.engines.r2r.failures import ALREADY_THERE, NOT_THERE, Tolerating
 from refdesk.engines.r2r.shapes import (
     RemoteChunk,
     RemoteCollection,
@@ -28,7 +28,7 @@ from refdesk.engines.r2r.shapes import (
 )
 from refdesk.engines.r2r.tokens import ApiKey, CredentialsRefused, TokenPair, Tokens, TokenSource
 from refdesk.engines.r2r.wire import Reply, Request, Wire, open_wire
-from refdesk.errors import ConfigError
+from refdesk.errors import ConfigError, R2RRefused
 from refdesk.resilience.dependency import Dependency
 from refdesk.telemetry import Metrics
 
@@ -167,18 +167,16 @@ class R2RClient:
         """Whether a collection is there."""
         try:
             await self._get(("collections", id))
-        except (NotThere, R2RRefused):
+        except R2RRefused:
             return False  # gone, or no longer open to the account
         return True
 
     async def create_collection(self, name: str, description: str) -> RemoteCollection | None:
         """Make a collection; None when the account has one of this name."""
         body = {"name": name, "description": description}
-        try:
-            answer = await self._send("POST", ("collections",), json=body)
-        except AlreadyThere:
-            return None
-        return RemoteCollection.of(results_of(answer))
+        with Tolerating(ALREADY_THERE):
+            return RemoteCollection.of(results_of(await self._send("POST", ("collections",), json=body)))
+        return None
 
     async def describe_collection(self, id: str, description: str) -> None:
         """Give a collection another description."""
@@ -192,9 +190,11 @@ class R2RClient:
         """The documents of a collection that have come in, newest first."""
         return self._documents("collections", collection, "documents")
 
-    async def count_documents(self, collection: str) -> int:
-        """How many documents of a collection have come in."""
-        return await self._count("collections", collection, "documents")
+    async def count_documents(self, collection: str) -> int | None:
+        """How many documents of a collection have come in; None when it is not there."""
+        with Tolerating(NOT_THERE):
+            return rows_of(await self._get(("collections", collection, "documents"), _page(0, 1)))[1]
+        return None
 
     async def documents(self, ids: Sequence[str]) -> list[RemoteDocument]:
         """Documents by their ids; those that are not there are left out."""
@@ -206,28 +206,29 @@ class R2RClient:
 
     async def document(self, id: str) -> RemoteDocument | None:
         """A document by its id."""
-        try:
+        with Tolerating(NOT_THERE):
             return RemoteDocument.of(results_of(await self._get(("documents", id))))
-        except NotThere:
-            return None
+        return None
 
     async def chunks(self, document: str, offset: int = 0, limit: int | None = None) -> list[RemoteChunk]:
         """The chunks of a document in reading order; none when it is not there."""
-        try:
+        with Tolerating(NOT_THERE):
             if limit is None:
                 return [RemoteChunk.of(row) async for row in self._rows("documents", document, "chunks")]
             rows, _ = rows_of(await self._get(("documents", document, "chunks"), _page(offset, limit)))
             return [RemoteChunk.of(row) for row in rows]
-        except NotThere:
-            return []
+        return []
 
-    async def ingest(self, sent: Sent) -> None:
-        """Have R2R take a text in; raises `AlreadyThere` when it has it, or is at it.
+    async def ingest(self, sent: Sent) -> bool:
+        """Have R2R take a text in; False when it has it, or is at it.
 
         R2R answers when it is done, or has queued it; a model of its own that fails is told as R2R's refusal.
         """
         request = Request("POST", ("documents",), self._ingest_seconds, form=sent.form(), tells_failures=True)
-        await self._wire.send(request, self._tokens)
+        with Tolerating(ALREADY_THERE):
+            await self._wire.send(request, self._tokens)
+            return True
+        return False
 
     async def delete_document(self, id: str) -> bool:
         """Remove a document with its chunks; whether it was there."""
@@ -235,10 +236,9 @@ class R2RClient:
 
     async def assign(self, collection: str, document: str) -> bool:
         """Put a document into a collection; False when either is not there."""
-        try:
+        with Tolerating(ALREADY_THERE):
             return await self._is_done("POST", ("collections", collection, "documents", document))
-        except AlreadyThere:
-            return True
+        return True
 
     async def unassign(self, collection: str, document: str) -> None:
         """Take a document out of a collection."""
@@ -285,15 +285,11 @@ class R2RClient:
             if not rows or offset >= total:
                 return
 
-    async def _count(self, *path: str) -> int:
-        return rows_of(await self._get(path, _page(0, 1)))[1]
-
     async def _is_done(self, method: str, path: tuple[str, ...]) -> bool:
-        try:
+        with Tolerating(NOT_THERE):
             await self._send(method, path, retries=REPEATED)
-        except NotThere:
-            return False
-        return True
+            return True
+        return False
 
     async def _get(self, path: tuple[str, ...], query: tuple[tuple[str, str], ...] = ()) -> Any:
         return await self._wire.send(Request("GET", path, self._seconds, query, retries=REPEATED), self._tokens)

@@ -6,23 +6,22 @@ in, `reading` puts them together again. What others change at R2R is seen within
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Hashable, Sequence, Set
+from collections.abc import AsyncIterator, Callable, Hashable, Mapping, Sequence, Set
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import cast
 
 import anyio
 from anyio import CancelScope
-from prometheus_client import Counter
 
 from refdesk.calls import TenantId, UserId
 from refdesk.config import CircuitBreakerConfig, R2RConfig
 from refdesk.documents.conversions import Conversions
 from refdesk.documents.shelf import Shelf
-from refdesk.engines.embedded import records as rows
-from refdesk.engines.embedded.history import History
-from refdesk.engines.embedded.stores import Stores
+from refdesk.engines.background import in_background
+from refdesk.engines.keeping import records as rows
+from refdesk.engines.keeping.history import History
+from refdesk.engines.keeping.rows import added_up
 from refdesk.engines.port import (
     LACKS_REINDEX,
     LACKS_SHARED,
@@ -39,19 +38,18 @@ from refdesk.engines.port import (
     Passage,
     PastSearch,
     Search,
+    Status,
 )
 from refdesk.engines.r2r import catalogue
 from refdesk.engines.r2r.answering import Answerer
-from refdesk.engines.r2r.background import in_background
 from refdesk.engines.r2r.client import Generation, R2RClient, open_client
-from refdesk.engines.r2r.failures import R2RRefused
 from refdesk.engines.r2r.library import Library
 from refdesk.engines.r2r.mirror import Mirror
 from refdesk.engines.r2r.record import Record, Records
 from refdesk.engines.r2r.searching import Searcher
 from refdesk.engines.r2r.shapes import RemoteChunk
 from refdesk.engines.r2r.writing import Writer
-from refdesk.errors import DependencyError, DocumentNotFound, EngineError, Refused
+from refdesk.errors import DependencyError, DocumentNotFound, EngineError, R2RRefused, Refused
 from refdesk.resilience.dependency import Dependency
 from refdesk.telemetry import Log, Metrics
 
@@ -204,12 +202,17 @@ class R2REngine:
         return True
 
     async def collections(self, tenant: TenantId) -> Sequence[CollectionInfo]:
-        await self._mirror.look()
-        record = self._records.at_hand(tenant)
-        if record is None:
-            return []
-        await self._mirror.count(record)
-        return record.sets
+        try:
+            await self._mirror.look()
+            record = self._records.at_hand(tenant)
+            if record is not None:
+                await self._mirror.count(record)
+        except DependencyError:
+            # While R2R is down, what was last seen of it is better than nothing, unless nothing was.
+            record = self._records.at_hand(tenant)
+            if record is None or not record.sets:
+                raise
+        return record.sets if record else []
 
     async def create_collection(
         self, tenant: TenantId, name: str, *, description: str = "", version: str = ""
@@ -246,6 +249,9 @@ class R2REngine:
     async def look(self) -> None:
         """See now what others have changed at R2R, which else is seen at the next look."""
         await self._mirror.look_once()
+
+    async def waiting(self) -> Mapping[Status, int]:
+        return added_up([await record.run(catalogue.waiting) for record in self._records])
 
     def listen(self, listener: Listener) -> None:
         self._listeners.append(listener)
@@ -308,8 +314,7 @@ async def open_r2r(
             ingest_seconds=settings.ingest_timeout_seconds, log=log, metrics=metrics, at_once=readers, closed=closed,
         )  # fmt: skip
         searcher = Searcher(client, mirror, foreign.told)
-        # The history asks of the stores only what the records have too.
-        history = History(cast(Stores, records))
+        history = History(records)
         engine = R2REngine(
             client, records, mirror, writer, searcher, Answerer(client, searcher, model),
             Library(client, mirror, conversions, foreign.told), history, (r2r, model),
@@ -329,13 +334,9 @@ class _ForeignChunks:
 
     def __init__(self, log: Log, metrics: Metrics) -> None:
         self._log = log
-        self._count = Counter(
-            "refdesk_r2r_foreign_chunks",
-            "Chunks that R2R returned from collections that were not asked for; they were withheld.",
-            registry=metrics.registry,
-        )
+        self._metrics = metrics
 
     def told(self, record: Record, chunk: RemoteChunk) -> None:
         """One more."""
-        self._count.inc()
+        self._metrics.foreign_chunks(1)
         self._log.events.error("r2r.foreign_chunk", tenant=record.tenant, chunk=chunk.id, document=chunk.document)

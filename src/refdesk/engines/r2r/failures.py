@@ -10,48 +10,34 @@ error repeats what was sent, which may have been a token.
 
 from __future__ import annotations
 
+from types import TracebackType
 from typing import Any
 
-from refdesk.errors import DependencyError, EngineError, RateLimited, RefdeskError, ToolFailure
+from refdesk.errors import DependencyError, EngineError, R2RMisconfigured, R2RRefused, RateLimited, RefdeskError
 
 MAX_SAID = 200
 """Characters of R2R's own words that are passed on."""
 
+NOT_THERE = 404
+"""R2R has no such thing, or none that the service account may see."""
 
-class R2RMisconfigured(EngineError):
-    """R2R refuses what is set for it; asking again changes nothing."""
-
-    retryable = False
-
-
-class R2RUnreachable(EngineError):
-    """R2R does not answer at all: nothing is known of what was asked of it."""
+ALREADY_THERE = 409
+"""R2R has it already, or is at it."""
 
 
-class R2RRefused(ToolFailure):
-    """R2R will not do what was asked; its reason is told."""
+class Tolerating:
+    """Ends its block without a word when R2R refuses with this status; whoever tolerates it says what it means."""
 
-    def __init__(self, detail: str, status: int = 0) -> None:
-        super().__init__(detail)
-        self.status = status
+    def __init__(self, status: int) -> None:
+        self._status = status
 
+    def __enter__(self) -> None:
+        pass
 
-class R2RLeaked(EngineError):
-    """R2R mixed in what the tenant may not see; it is withheld."""
-
-    retryable = False
-
-
-class NotThere(EngineError):
-    """R2R has no such thing, or none that the service account may see."""
-
-    retryable = False
-
-
-class AlreadyThere(EngineError):
-    """R2R has it already, or is at it."""
-
-    retryable = False
+    def __exit__(
+        self, _type: type[BaseException] | None, error: BaseException | None, _trace: TracebackType | None
+    ) -> bool:
+        return isinstance(error, R2RRefused) and error.status == self._status
 
 
 def said_in(answer: Any) -> str:
@@ -110,9 +96,9 @@ def refusal(status: int, answer: Any) -> RefdeskError:
     words = said_in(answer) or "it does not say why"
     match status:
         case 404:
-            return NotThere(f"R2R has no such thing ({words}). Check that r2r.api_url is that of R2R.")
+            return R2RRefused(f"R2R has no such thing ({words}). Check that r2r.api_url is that of R2R.", status)
         case 409:
-            return AlreadyThere(f"R2R has that already ({words}).")
+            return R2RRefused(f"R2R has that already ({words}). Change it and try again.", status)
         case 401:
             return R2RMisconfigured("R2R refuses the service account's credentials, fresh as they are.")
         case 403:

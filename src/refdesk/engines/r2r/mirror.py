@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 from functools import partial
 
@@ -19,10 +19,10 @@ from refdesk.calls import TenantId
 from refdesk.engines.port import CollectionInfo
 from refdesk.engines.r2r import catalogue
 from refdesk.engines.r2r.client import R2RClient
-from refdesk.engines.r2r.failures import NotThere
+from refdesk.engines.r2r.failures import NOT_THERE, Tolerating
 from refdesk.engines.r2r.naming import marked_description, marked_name, read_name
 from refdesk.engines.r2r.record import Record, Records
-from refdesk.engines.r2r.shapes import RemoteCollection
+from refdesk.engines.r2r.shapes import RemoteCollection, RemoteDocument
 from refdesk.errors import EngineError, RefdeskError
 from refdesk.resilience.flights import Flights
 from refdesk.telemetry import Log
@@ -139,10 +139,9 @@ class Mirror:
 
         async def count(uuid: str) -> None:
             async with turns:
-                try:
-                    total = await self._client.count_documents(uuid)
-                except NotThere:
-                    return
+                total = await self._client.count_documents(uuid)
+            if total is None:
+                return
             await record.run(lambda database: catalogue.note_total(database, uuid, total))
             self._counted[uuid] = self._now()
 
@@ -168,6 +167,11 @@ class Mirror:
             if uuid not in self._listed:
                 await self._flights.run(uuid, partial(self._list, record, uuid))
 
+    def keep_watching(self, uuids: Iterable[str]) -> None:
+        """Answers are made from these collections: what others change in them is to be seen at the next look."""
+        now = self._now()
+        self._wanted.update((uuid, now) for uuid in uuids)
+
     async def _list_again(self, uuid: str) -> None:
         for record in self._records:
             if uuid in record.uuids.values():
@@ -175,17 +179,22 @@ class Mirror:
 
     async def _list(self, record: Record, uuid: str) -> None:
         since = datetime.now(UTC).isoformat(timespec="milliseconds")
-        seen = []
-        try:
-            async for each in self._client.documents_of(uuid):
-                seen.append(each)
-                if len(seen) >= MAX_LISTED:
-                    break
-        except NotThere:
+        seen = await self._seen_in(uuid)
+        if seen is None:
             return  # the collection is gone, which the next look sees
         changed = await record.run(lambda database: catalogue.see_documents(database, uuid, seen, since))
         self._listed[uuid] = self._now()
         await self.reread(record, changed=changed)
+
+    async def _seen_in(self, uuid: str) -> list[RemoteDocument] | None:
+        seen: list[RemoteDocument] = []
+        with Tolerating(NOT_THERE):
+            async for each in self._client.documents_of(uuid):
+                seen.append(each)
+                if len(seen) >= MAX_LISTED:
+                    break
+            return seen
+        return None
 
     def _wanted_now(self) -> list[str]:
         now = self._now()

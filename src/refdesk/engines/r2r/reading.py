@@ -8,17 +8,14 @@ from __future__ import annotations
 
 import re
 import secrets
-import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import IO, Any
 
-import orjson
 from anyio import to_thread
 
 from refdesk.documents.conversions import Conversions, File, unheard
-from refdesk.documents.model import Block, Document, Page, Paragraph, Place
+from refdesk.documents.model import Block, Chunk, Document, Page, Paragraph, Place
 from refdesk.documents.scratch import scratch_file
 from refdesk.documents.shelf import Shelf, pack
 from refdesk.documents.tokens import count_tokens
@@ -135,20 +132,16 @@ def _with_places(
     kind = own.get("page_kind")
     # Pages that were counted out by length are counted out anew.
     last = 0 if kind == "estimated" else max((piece.spot.last_page or 0 for piece in pieces), default=0)
-    return _rechunked(
-        pack(
-            Document(
-                title=str(own.get("title") or title or document.title),
-                blocks=tuple(_placed(document.blocks, pieces, marker, has_pages=last > 0)),
-                pages=tuple(map(Page, range(1, last + 1))),
-                page_kind=kind if kind in ("page", "slide", "sheet") else "page",
-                name=name,
-                media_type=str(own.get("media_type") or ""),
-                digest=str(own.get("digest") or ""),
-            )
-        ),
-        pieces,
+    placed = Document(
+        title=str(own.get("title") or title or document.title),
+        blocks=tuple(_placed(document.blocks, pieces, marker, has_pages=last > 0)),
+        pages=tuple(map(Page, range(1, last + 1))),
+        page_kind=kind if kind in ("page", "slide", "sheet") else "page",
+        name=name,
+        media_type=str(own.get("media_type") or ""),
+        digest=str(own.get("digest") or ""),
     )
+    return pack(placed, pieces=[_chunk(number, piece) for number, piece in enumerate(pieces, 1)])
 
 
 def _placed(blocks: Sequence[Block], pieces: Sequence[Piece], marker: str, *, has_pages: bool) -> Iterator[Block]:
@@ -160,28 +153,19 @@ def _placed(blocks: Sequence[Block], pieces: Sequence[Piece], marker: str, *, ha
             yield replace(block, place=Place(page) if page and has_pages else None)
 
 
-def _rechunked(packed: bytes, pieces: Sequence[Piece]) -> bytes:
-    """A packed document with other chunks: those that searches find, under the same numbers."""
-    with closing(sqlite3.connect(":memory:")) as database:
-        database.deserialize(packed)
-        database.execute("DELETE FROM chunks")
-        database.execute("DELETE FROM words")
-        database.executemany("INSERT INTO chunks VALUES (?, ?, ?, ?, ?, ?, ?, ?)", map(_row, enumerate(pieces, 1)))
-        database.execute(
-            "INSERT INTO words (rowid, path, text) SELECT position, "
-            "(SELECT coalesce(group_concat(value, ' '), '') FROM json_each(path)), text FROM chunks"
-        )
-        about = orjson.loads(database.execute("SELECT body FROM about").fetchone()[0])
-        database.execute("UPDATE about SET body = ?", (orjson.dumps({**about, "chunks": len(pieces)}),))
-        database.commit()
-        return database.serialize()
-
-
-def _row(numbered: tuple[int, Piece]) -> tuple[Any, ...]:
-    number, piece = numbered
-    path, anchors = (orjson.dumps(texts).decode() for texts in (piece.spot.path, piece.spot.anchors))
-    spot = piece.spot
-    return number, piece.text, path, spot.section, spot.first_page, spot.last_page, count_tokens(piece.text), anchors
+def _chunk(number: int, piece: Piece) -> Chunk:
+    """A piece as a chunk, under the number that searches find it by."""
+    spot, text = piece.spot, piece.text
+    return Chunk(
+        id=f"c{number}",
+        text=text,
+        path=spot.path,
+        section=spot.section,
+        first_page=spot.first_page,
+        last_page=spot.last_page,
+        tokens=count_tokens(text),
+        anchors=spot.anchors,
+    )
 
 
 def _write(file: IO[bytes], body: bytes) -> None:

@@ -1,7 +1,7 @@
 """What is kept on disk of one tenant's documents at R2R: the queue, the catalogue, the history. SQLite, in WAL mode.
 
-The tables are those of the embedded engine, so that queueing, listing and filtering are the same on both; R2R's ids
-stand beside them. R2R is the truth about everything that has come in: what is kept of that here can be made again.
+Its tables are those of the embedded engine too, so that queueing, listing and filtering are the same on both; R2R's
+ids stand beside them. R2R is the truth about everything that has come in: what is kept of that here can be made again.
 """
 
 from __future__ import annotations
@@ -11,22 +11,21 @@ import sqlite3
 from asyncio import CancelledError
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
-from importlib import resources
 from pathlib import Path
 from typing import TypeVar
 
 from anyio import CapacityLimiter, to_thread
 
 from refdesk.calls import TenantId
-from refdesk.engines.embedded.connections import Connections
-from refdesk.engines.embedded.store import folder_of, tenants_in, translated
+from refdesk.engines.keeping.connections import Connections
+from refdesk.engines.keeping.folders import DATABASE, folder_of, tenants_in, translated
+from refdesk.engines.keeping.schema import schema_for
 from refdesk.engines.port import CollectionInfo
 from refdesk.engines.r2r import catalogue
 from refdesk.errors import EngineError
 
-DATABASE = "knowledge.db"
 SCHEMA_VERSION = 3001
-"""Of the record: the embedded engine's version, times a thousand, and our own."""
+"""Of the record: that of the tables which both engines have, times a thousand, and our own."""
 
 CHANGED = "changed"
 """A file that is touched whenever a search may find something else, for other processes to see."""
@@ -168,8 +167,7 @@ def _prepare(database: sqlite3.Connection, path: Path, tenant: TenantId) -> None
     with _exclusive(database):
         found = database.execute("PRAGMA user_version").fetchone()[0]
         if found == 0:
-            for package in ("refdesk.engines.embedded", "refdesk.engines.r2r"):
-                _run_all(database, resources.files(package).joinpath("schema.sql").read_text("utf-8"))
+            _run_all(database, schema_for(__package__))
             database.execute("INSERT INTO owner (tenant) VALUES (?)", (tenant,))
             database.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
         elif found != SCHEMA_VERSION:

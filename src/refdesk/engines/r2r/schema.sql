@@ -1,5 +1,5 @@
 -- What R2R does not keep of one tenant: which of its collections and documents are which of ours, and what is to go.
--- Beside the tables of the embedded engine's record, which hold the queue, the catalogue and the history.
+-- Beside the tables of `keeping`, which hold the queue, the catalogue and the history.
 
 CREATE TABLE remote_collections (
     collection INTEGER PRIMARY KEY REFERENCES collections (key) ON DELETE CASCADE,

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from refdesk.engines.embedded.filters import compile_filter
-from refdesk.engines.embedded.records import document_id
-from refdesk.engines.embedded.rows import SHORT_DIGEST
+from refdesk.engines.keeping.filters import compile_filter
+from refdesk.engines.keeping.rows import SHORT_DIGEST
+from refdesk.engines.keeping.sources import document_id
 from refdesk.engines.port import DocumentInfo, Hit, Search
 from refdesk.engines.r2r import catalogue
 from refdesk.engines.r2r.client import R2RClient, SearchSettings
@@ -87,6 +87,7 @@ class Searcher:
         """Where the search looks; raises InvalidArguments when its filter is wrong."""
         condition = compile_filter(_with_our_ids(search.filters, record)) if search.filters else None
         slugs = {uuid: slug for slug, uuid in record.uuids.items() if _is_wanted(search.collections, slug, uuid)}
+        self._mirror.keep_watching(slugs)
         if condition is None or not slugs:
             return Scope(slugs)
         await self._mirror.list_documents(record, list(slugs.values()))

@@ -17,8 +17,7 @@ from typing import Protocol
 
 import orjson
 
-from refdesk.engines.r2r.failures import R2RMisconfigured
-from refdesk.errors import BreakerOpen, DependencyError, EngineError, Refused
+from refdesk.errors import BreakerOpen, DependencyError, R2RMisconfigured, Refused
 from refdesk.resilience.flights import Flights
 
 EARLY_SECONDS = 300.0
@@ -112,7 +111,7 @@ class Tokens:
         self._unproven = 0
         """Tokens in a row that were refused at their first use."""
         self._not_before = -math.inf
-        self._last_failure: EngineError | None = None
+        self._last_failure: DependencyError | None = None
 
     async def token(self) -> str:
         """A token that should be let in; waits for a new one only when there is none."""
@@ -160,7 +159,7 @@ class Tokens:
         except BreakerOpen:
             raise  # nobody was asked
         except DependencyError as error:
-            self._note_failure(EngineError(error.detail, retry_after=error.retry_after))
+            self._note_failure(BreakerOpen(f"{error.detail} It is left alone for a while."))
             raise
         if self._unproven < 2:
             self._not_before = -math.inf
@@ -180,7 +179,7 @@ class Tokens:
         self._told("login")
         return tokens
 
-    def _note_failure(self, failure: EngineError) -> None:
+    def _note_failure(self, failure: DependencyError) -> None:
         self._told("failed")
         self._failures += 1
         pause = min(FIRST_PAUSE_SECONDS * 2.0 ** min(self._failures - 1, 10), LONGEST_PAUSE_SECONDS)

@@ -19,10 +19,11 @@ import orjson
 from anyio import to_thread
 
 from refdesk.config import R2RConfig
-from refdesk.engines.r2r.failures import R2RUnreachable, broken, is_of_r2r, refusal, too_many
+from refdesk.engines.r2r.failures import broken, is_of_r2r, refusal, too_many
 from refdesk.engines.r2r.naming import is_uuid
 from refdesk.engines.r2r.shapes import unusable
 from refdesk.engines.r2r.tokens import TokenSource
+from refdesk.errors import R2RUnreachable
 from refdesk.resilience.dependency import Dependency
 from refdesk.resilience.retries import retry_after_seconds
 from refdesk.telemetry import Metrics, outgoing_headers

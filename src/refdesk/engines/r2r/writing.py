@@ -19,15 +19,25 @@ from anyio import to_thread
 
 from refdesk.calls import TenantId
 from refdesk.documents.conversions import Conversions
-from refdesk.engines.embedded import intake as reading
-from refdesk.engines.embedded.intake import Arrived, Intake, Task
+from refdesk.engines.keeping import queue
+from refdesk.engines.keeping.intake import Intake
+from refdesk.engines.keeping.queue import Arrived, Task
 from refdesk.engines.r2r import catalogue, intake
 from refdesk.engines.r2r.client import R2RClient, Sent
-from refdesk.engines.r2r.failures import AlreadyThere, R2RMisconfigured, R2RRefused, R2RUnreachable
 from refdesk.engines.r2r.intake import Job
 from refdesk.engines.r2r.record import Record, Records
 from refdesk.engines.r2r.shapes import RemoteDocument
-from refdesk.errors import BreakerOpen, DependencyError, EngineError, RefdeskError, Refused, ToolFailure
+from refdesk.errors import (
+    BreakerOpen,
+    DependencyError,
+    EngineError,
+    R2RMisconfigured,
+    R2RRefused,
+    R2RUnreachable,
+    RefdeskError,
+    Refused,
+    ToolFailure,
+)
 from refdesk.telemetry import Log, Metrics
 
 LOOK_SECONDS = 2.0
@@ -145,7 +155,7 @@ class Writer:
             await record.run(intake.take_up_again)
             self._stranded.discard(record.tenant)
         at = self._clock()
-        for task in await record.run(lambda database: reading.next_tasks(database, at, room, taken)):
+        for task in await record.run(lambda database: queue.next_tasks(database, at, room, taken)):
             self._taken.add((record.tenant, task.key))
             tasks.create_task(self._bring(record, task))
 
@@ -187,7 +197,7 @@ class Writer:
 
         arrived = await self._intake.receive(record.tenant, job.to_read(record.tenant), told, is_own=False)
         if arrived.packed is None:
-            await record.run(lambda database: reading.keep_unchanged(database, task, arrived))
+            await record.run(lambda database: queue.keep_unchanged(database, task, arrived))
             self._metrics.documents.labels("unchanged").inc()
             return
         await self._send(record, job, arrived, arrived.packed)
@@ -227,11 +237,8 @@ class Writer:
         return found
 
     async def _taken_in(self, sent: Sent) -> RemoteDocument | None:
-        try:
-            await self._client.ingest(sent)
-        except AlreadyThere:
-            return await self._settled(sent.id, STALLED_SECONDS)
-        return await self._settled(sent.id, self._ingest_seconds)
+        is_new = await self._client.ingest(sent)
+        return await self._settled(sent.id, self._ingest_seconds if is_new else STALLED_SECONDS)
 
     async def _settled(self, id: str, patience: float) -> RemoteDocument | None:
         """The document once R2R is done with it; None when it is gone, or nothing has moved for so long."""
@@ -294,7 +301,7 @@ class Writer:
         self._metrics.documents.labels("postponed").inc()
 
     async def _fail(self, record: Record, task: Task, why: str, retry_at: float | None) -> None:
-        await record.run(lambda database: reading.fail(database, task, why, retry_at))
+        await record.run(lambda database: queue.fail(database, task, why, retry_at))
         self._metrics.documents.labels("failed" if retry_at is None else "postponed").inc()
 
     def _retry_at(self, attempts: int, most: int) -> float | None:

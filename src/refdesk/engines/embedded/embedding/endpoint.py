@@ -20,6 +20,7 @@ from refdesk.engines.embedded.embedding.port import Vector, Vectors
 from refdesk.errors import EngineError, Overloaded, RateLimited
 from refdesk.resilience.dependency import Dependency, Pause
 from refdesk.resilience.retries import LONGEST_PAUSE_SECONDS, retry_after_seconds
+from refdesk.resilience.shortfalls import fell_short
 from refdesk.telemetry import outgoing_headers
 
 BATCH = 64
@@ -81,7 +82,11 @@ class EndpointEmbedder:
         self.dimensions = 0
 
     async def embed_query(self, text: str) -> Vector:
-        vectors = await self._embed([text], min(self._seconds, QUERY_SECONDS), QUERY_PAUSE_SECONDS)
+        try:
+            vectors = await self._embed([text], min(self._seconds, QUERY_SECONDS), QUERY_PAUSE_SECONDS)
+        except EngineError:
+            fell_short()
+            raise
         vector: Vector = vectors[0]
         return vector
 
@@ -99,7 +104,7 @@ class EndpointEmbedder:
 
     async def _embed(self, texts: Sequence[str], seconds: float, patience: float) -> Vectors:
         """The vectors, or an `EngineError` whatever was in the way: that is what search does without."""
-        ask = partial(self._ask, texts, seconds)
+        ask = partial(self._counted, texts, seconds)
         try:
             vectors = await self.dependency.run(ask, retries=RETRIES, patience=patience)
         except TimeoutError as error:
@@ -112,6 +117,10 @@ class EndpointEmbedder:
             raise _misbehaved(f"vectors of {vectors.shape[1]} numbers after such of {self.dimensions}")
         self.dimensions = vectors.shape[1]
         return vectors
+
+    async def _counted(self, texts: Sequence[str], seconds: float) -> Vectors | EngineError:
+        with self.dependency.asking("embed"):
+            return await self._ask(texts, seconds)
 
     async def _ask(self, texts: Sequence[str], seconds: float) -> Vectors | EngineError:
         """Vectors; or a refusal, which is returned: who refuses a request is there, and will refuse it again.

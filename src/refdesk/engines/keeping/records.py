@@ -5,20 +5,17 @@ Functions on an open connection. Whatever changes the record is one transaction,
 
 from __future__ import annotations
 
-import os
-import re
 import sqlite3
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote_to_bytes, urlsplit
 
 from refdesk.documents.model import slug_of
-from refdesk.engines.embedded.rows import (
+from refdesk.engines.keeping.rows import (
     DOCUMENT_COLUMNS,
+    IS_UNDER_WAY,
+    STATUS_OF_STAGE,
     collection_info,
-    digest_of,
     document_status,
     json_text,
     moment,
@@ -26,6 +23,7 @@ from refdesk.engines.embedded.rows import (
     now,
     transaction,
 )
+from refdesk.engines.keeping.sources import Asked, as_text, document_id, is_beneath, path_of, stamp_of
 from refdesk.engines.port import (
     UNDER_WAY,
     CollectionInfo,
@@ -35,13 +33,10 @@ from refdesk.engines.port import (
     Listing,
     NewDocument,
     PastSearch,
-    ShelfSource,
-    Source,
+    Status,
     TextSource,
-    UrlSource,
 )
-from refdesk.errors import CannotFetch, DocumentNotFound, NameTaken, Overloaded
-from refdesk.problems import shortened
+from refdesk.errors import DocumentNotFound, NameTaken, Overloaded
 
 Database = sqlite3.Connection
 
@@ -50,9 +45,6 @@ HISTORY_KEPT = 100
 
 ALL_HISTORY_KEPT = 100_000
 """Of all users' searches together: users are named by strangers."""
-
-MAX_DOCUMENT_ID = 500
-"""Characters; a longer path keeps its end, which tells documents apart."""
 
 MAX_WAITING = 100_000
 """Documents of a tenant that wait to be read."""
@@ -66,83 +58,7 @@ STAGES_OF_STATUS = {
     "success": ("success",),
     "failed": ("failed",),
 }
-_URI = "file://"
 _FROM_DOCUMENTS = "FROM documents d JOIN collections c ON c.key = d.collection"
-
-
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """A document that is asked for, as its row says it."""
-
-    name: str
-    kind: str
-    source: str
-    title: str
-    root: str = ""
-    given: bytes | None = None
-    digest: str = ""
-    """Of what is given, where that is known before it is read."""
-
-    @classmethod
-    def of(cls, source: Source) -> Asked:
-        """The row of a source."""
-        match source:
-            case FileSource(path, name, root):
-                return cls(name, "file", _written(path), path.name, str(root) if root else "")
-            case UrlSource(url):
-                return cls(_name_of_url(url), "url", url, url)
-            case ShelfSource(handle, name):
-                return cls(name, "shelf", handle, name)
-            case TextSource(title, text, name):
-                body = _titled(title, text).encode("utf-8", "replace")
-                return cls(name or slug_of(title) or "text", "text", "", title, "", body, digest_of(body))
-
-
-def _titled(title: str, text: str) -> str:
-    """A text under its title, which is also its first heading."""
-    return text if text.lstrip().startswith("# ") else f"# {title}\n\n{text}"
-
-
-def _written(path: Path) -> str:
-    """A path as text; one whose bytes are no text, as its URI."""
-    try:
-        str(path).encode()
-    except UnicodeEncodeError:
-        return path.absolute().as_uri()
-    return str(path)
-
-
-def path_of(source: str) -> Path:
-    """The path that `_written` wrote."""
-    return Path(os.fsdecode(unquote_to_bytes(source.removeprefix(_URI)))) if source.startswith(_URI) else Path(source)
-
-
-def _as_text(name: str) -> str:
-    """A name whose bytes may be no text, told apart from every other."""
-    return name.encode("utf-8", "backslashreplace").decode()
-
-
-def _name_of_url(url: str) -> str:
-    try:
-        parts = urlsplit(url)
-        port = f":{parts.port}" if parts.port else ""
-    except ValueError as error:
-        raise CannotFetch(f"{shortened(url)!r} is not a valid URL: {error}.") from error
-    path = parts.path.strip("/") or "index"
-    query = f"-{digest_of(parts.query.encode())[:8]}" if parts.query else ""
-    return f"{parts.hostname or 'web'}{port}/{path}{query}"
-
-
-def document_id(collection: str, name: str) -> str:
-    """The id of a document from its path within its collection; a path that cannot be kept as it is gets a digest."""
-    given = "/".join(part for part in _as_text(name).split("/") if part not in ("", ".", "..")) or "document"
-    clean = _clean(given)[-MAX_DOCUMENT_ID:]
-    told_apart = "" if clean == given else f"-{digest_of(given.encode())[:8]}"
-    return f"{collection}/{clean}{told_apart}"
-
-
-def _clean(name: str) -> str:
-    return re.sub(r"[\x00-\x1f\x7f#]", "-", name)
 
 
 # Collections
@@ -236,7 +152,7 @@ def _ask_for(database: Database, collection: int, document: NewDocument, folder:
             given = excluded.given, version = excluded.version, metadata = excluded.metadata, stage = 'pending',
             request = request + 1, attempts = 0, retry_at = 0, error = NULL, updated_at = excluded.updated_at
         """,
-        (id, collection, _as_text(asked.title), asked.kind, asked.source, asked.root, folder, asked.given,
+        (id, collection, as_text(asked.title), asked.kind, asked.source, asked.root, folder, asked.given,
          document.version, json_text(document.metadata), moment_now, moment_now),
     )  # fmt: skip
     return id
@@ -265,7 +181,9 @@ def _require_own_place(database: Database, id: str, document: NewDocument) -> No
 
 def _require_room(database: Database, more: int) -> None:
     """Refuse what would only wait: whoever asks for it had better come again."""
-    waiting = database.execute("SELECT count(*) FROM documents WHERE stage = 'pending'").fetchone()[0]
+    waiting = database.execute(f"SELECT count(*) FROM documents WHERE {IS_UNDER_WAY} AND stage = 'pending'").fetchone()[
+        0
+    ]
     if waiting + more > MAX_WAITING:
         raise Overloaded(
             f"{waiting} documents wait to be indexed, and at most {MAX_WAITING} may. Send fewer, or send them later.",
@@ -314,7 +232,7 @@ def sync_folder(
             (changed if id in known else new).append(id)
             _ask_for(database, row[0], document, str(folder))
         gone = [id for id, found in known.items() if found["folder"] == str(folder) and id not in seen]
-        removed = [id for id in gone if not _is_beneath(id, collection, unseen)]
+        removed = [id for id in gone if not is_beneath(id, collection, unseen)]
         remove(database, removed)
     return FolderSync(new, changed, unchanged, removed)
 
@@ -329,14 +247,6 @@ def _move(database: Database, row: Mapping[str, Any], document: NewDocument, fol
         )
 
 
-def _is_beneath(id: str, collection: str, names: Sequence[str]) -> bool:
-    """Whether a document has one of these names within its collection, or one that begins with such a folder's."""
-    return any(
-        name == "." or id == document_id(collection, name) or id.startswith(f"{collection}/{_clean(_as_text(name))}/")
-        for name in names
-    )
-
-
 def _is_unchanged(row: Mapping[str, Any], document: NewDocument) -> bool:
     """Whether a file is still the one that was read, as far as a glance at it tells."""
     if not isinstance(document.source, FileSource) or not row["stamp"]:
@@ -347,20 +257,6 @@ def _is_unchanged(row: Mapping[str, Any], document: NewDocument) -> bool:
 def _is_as_asked(row: Mapping[str, Any], document: NewDocument) -> bool:
     same = row["version"] == document.version and row["metadata"] == json_text(document.metadata)
     return bool(same) and row["stage"] != "failed"
-
-
-def stamp_of(path: Path) -> str:
-    """What a glance at a file shows; empty when there is none to glance at."""
-    try:
-        found = os.stat(path)
-    except OSError:
-        return ""
-    return stamp_from(found)
-
-
-def stamp_from(found: os.stat_result) -> str:
-    """A file's stamp: it differs whenever the file was written."""
-    return f"{found.st_size}:{found.st_mtime_ns}:{found.st_ctime_ns}:{found.st_ino}"
 
 
 def delete(database: Database, id: str) -> bool:
@@ -421,13 +317,20 @@ def document_ids(database: Database, prefix: str, limit: int) -> list[str]:
     return [row[0] for row in rows]
 
 
-def counts(database: Database) -> tuple[int, int]:
-    """How many documents there are, and how many are still on their way."""
-    stages = [stage for status in UNDER_WAY for stage in STAGES_OF_STATUS[status]]
-    waiting = database.execute(
-        f"SELECT count(*) FROM documents WHERE stage IN ({', '.join('?' * len(stages))})", stages
-    ).fetchone()[0]
-    return database.execute("SELECT count(*) FROM documents").fetchone()[0], waiting
+def waiting(database: Database, condition: str = "true") -> dict[Status, int]:
+    """How many documents are on their way in, by status, of those that meet a condition."""
+    found = dict.fromkeys(UNDER_WAY, 0)
+    rows = database.execute(
+        f"SELECT stage, count(*) FROM documents WHERE {IS_UNDER_WAY} AND {condition} GROUP BY stage"
+    )
+    for stage, count in rows:
+        found[STATUS_OF_STAGE[stage]] += count
+    return found
+
+
+def are_waiting(database: Database) -> bool:
+    """Whether any documents are on their way in."""
+    return bool(database.execute(f"SELECT EXISTS (SELECT 1 FROM documents WHERE {IS_UNDER_WAY})").fetchone()[0])
 
 
 def revision(database: Database) -> int:
@@ -438,8 +341,8 @@ def revision(database: Database) -> int:
 def arriving(database: Database) -> bool:
     """Whether documents are on their way that no search has ever found."""
     row = database.execute(
-        "SELECT EXISTS (SELECT 1 FROM documents "
-        "WHERE stage = 'indexing' OR (stage = 'pending' AND digest = '' AND attempts = 0))"
+        f"SELECT EXISTS (SELECT 1 FROM documents WHERE {IS_UNDER_WAY} "
+        "AND (stage = 'indexing' OR (stage = 'pending' AND digest = '' AND attempts = 0)))"
     ).fetchone()
     return bool(row[0])
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import sqlite3
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any
 
 import orjson
 
-from refdesk.engines.port import CollectionInfo, DocumentInfo, DocumentStatus, Status
+from refdesk.engines.port import UNDER_WAY, CollectionInfo, DocumentInfo, DocumentStatus, Status
 
 STATUS_OF_STAGE: Mapping[str, Status] = {
     "pending": "pending",
@@ -23,6 +23,9 @@ STATUS_OF_STAGE: Mapping[str, Status] = {
     "failed": "failed",
 }
 """What a stage of the work is called outside: `indexing` and `finishing` wait for an index to be written."""
+
+IS_UNDER_WAY = "stage NOT IN ('success', 'failed')"
+"""The condition of the index `documents_under_way`, in its own words: by no others does SQLite know to use it."""
 
 CONVERTED_SHARE = 0.4
 """Of all the work on a document: reading and converting it. Embedding is the rest."""
@@ -119,6 +122,15 @@ def _progress(row: Mapping[str, Any], converted: float) -> float:
             return round(CONVERTED_SHARE * converted, 3)
     share = row["embedded"] / row["chunks"] if row["chunks"] else 0.0
     return round(CONVERTED_SHARE + (1 - CONVERTED_SHARE) * min(share, 1.0) * 0.99, 3)
+
+
+def added_up(counts: Iterable[Mapping[Status, int]]) -> dict[Status, int]:
+    """The documents on their way in of several tenants, by status."""
+    total = dict.fromkeys(UNDER_WAY, 0)
+    for count in counts:
+        for status, documents in count.items():
+            total[status] += documents
+    return total
 
 
 def collection_info(row: Mapping[str, Any], *, shared: bool) -> CollectionInfo:

@@ -1,17 +1,14 @@
-"""The first half of a document's way in: from where it is, through a conversion, into the record."""
+"""The first half of a document's way in: from where it is, through a conversion."""
 
 from __future__ import annotations
 
 import hashlib
 import os
-import sqlite3
-import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from errno import EDQUOT, ENOSPC, EROFS
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 from anyio import to_thread
 
@@ -19,62 +16,14 @@ from refdesk.calls import TenantId
 from refdesk.documents.conversions import Conversions, File, Progress, fetched_file
 from refdesk.documents.file_names import clean_name
 from refdesk.documents.files import OpenedFile, Roots
-from refdesk.documents.model import Chunk
 from refdesk.documents.scratch import scratch_file
-from refdesk.documents.shelf import About, Shelf
-from refdesk.engines.embedded.embedded_text import hash_of
-from refdesk.engines.embedded.meaning import model_of
-from refdesk.engines.embedded.records import path_of, stamp_from
-from refdesk.engines.embedded.rows import digest_of, json_text, named, now, transaction
+from refdesk.engines.keeping.queue import Arrived, Task
+from refdesk.engines.keeping.rows import digest_of
+from refdesk.engines.keeping.sources import path_of, stamp_from
 from refdesk.errors import CannotOpen, EngineError
-
-COMPRESSION = 1
-"""Of packed documents: the fastest; they shrink to a quarter, and more effort gains little."""
 
 READ_SIZE = 1 << 20
 NO_ROOM = frozenset({ENOSPC, EDQUOT, EROFS})
-
-
-@dataclass(frozen=True, slots=True)
-class Task:
-    """A document that waits to be read."""
-
-    key: int
-    id: str
-    request: int
-    """Which asking this is the answer to."""
-    kind: str
-    source: str
-    root: str
-    given: bytes | None
-    title: str
-    digest: str
-    stamp: str
-    attempts: int
-
-
-@dataclass(frozen=True, slots=True)
-class Arrived:
-    """What a source gave: a packed document, or None when it has not changed."""
-
-    packed: bytes | None
-    digest: str
-    stamp: str
-    size: int
-
-
-TASK_COLUMNS = "key, id, request, kind, source, root, given, title, digest, stamp, attempts"
-
-
-def next_tasks(database: sqlite3.Connection, at: float, limit: int, taken: Sequence[int]) -> list[Task]:
-    """The documents to read next: those that have failed least, in the order in which they were asked for."""
-    marks = ", ".join("?" * len(taken))
-    rows = database.execute(
-        f"SELECT {TASK_COLUMNS} FROM documents WHERE stage = 'pending' AND retry_at <= ? AND key NOT IN ({marks}) "
-        "ORDER BY attempts, key LIMIT ?",
-        [at, *taken, limit],
-    )
-    return [Task(**row) for row in named(rows)]
 
 
 class Intake:
@@ -183,77 +132,3 @@ def _digest_and_stamp(fd: int) -> tuple[str, str]:
     while part := os.read(fd, READ_SIZE):
         hashed.update(part)
     return hashed.hexdigest(), stamp
-
-
-def keep_unchanged(database: sqlite3.Connection, task: Task, arrived: Arrived) -> None:
-    """Note that a document is still what it was; its version or metadata may have changed, which need no index."""
-    with transaction(database):
-        database.execute(
-            "UPDATE documents SET stage = CASE WHEN embedded < chunks THEN 'embedding' ELSE 'success' END, "
-            "stamp = ?, given = NULL, error = NULL, attempts = 0, updated_at = ? WHERE key = ? AND request = ?",
-            (arrived.stamp, now(), task.key, task.request),
-        )
-
-
-def keep(database: sqlite3.Connection, task: Task, arrived: Arrived, body: bytes, shelf: Shelf) -> None:
-    """Put a document in place of what was there, in one transaction; nothing when it was asked for anew meanwhile."""
-    about = shelf.about
-    chunks = shelf.window("c1", 0, about.chunks) or []
-    model = model_of(database)
-    with transaction(database):
-        updated = database.execute(
-            "UPDATE documents SET stage = 'indexing', title = ?, media_type = ?, size_bytes = ?, stamp = ?, "
-            "digest = ?, chunks = ?, embedded = 0, given = NULL, error = NULL, updated_at = ?, indexed_at = ? "
-            "WHERE key = ? AND request = ? RETURNING collection",
-            (_title(task, about), about.media_type, arrived.size, arrived.stamp, arrived.digest, len(chunks),
-             now(), now(), task.key, task.request),
-        ).fetchone()  # fmt: skip
-        if updated is None:
-            return
-        database.execute("DELETE FROM chunks WHERE document = ?", (task.key,))
-        database.executemany(
-            "INSERT INTO chunks (document, ordinal, section, path, anchors, page, text, hash) "
-            "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-            (
-                _chunk_row(task.key, ordinal, chunk, _title(task, about), model)
-                for ordinal, chunk in enumerate(chunks, 1)
-            ),
-        )
-        database.execute(
-            "UPDATE documents SET embedded = (SELECT count(*) FROM chunks JOIN embeddings USING (hash) "
-            "WHERE document = documents.key) WHERE key = ?",
-            (task.key,),
-        )
-        database.execute("INSERT OR REPLACE INTO contents VALUES (?, ?)", (task.key, body))
-        database.execute("INSERT OR REPLACE INTO changes (document, kind) VALUES (?, 'text')", (task.key,))
-        database.execute("UPDATE collections SET updated_at = ? WHERE key = ?", (now(), *updated))
-
-
-def _title(task: Task, about: About) -> str:
-    return about.title or task.title
-
-
-def _chunk_row(document: int, ordinal: int, chunk: Chunk, title: str, model: str) -> tuple[Any, ...]:
-    hash = hash_of(model, title, chunk.path, chunk.text)
-    return (document, ordinal, chunk.section, json_text(chunk.path), json_text(chunk.anchors), chunk.first_page,
-            chunk.text, hash)  # fmt: skip
-
-
-def compressed(packed: bytes) -> bytes:
-    """A packed document as it is kept."""
-    return zlib.compress(packed, COMPRESSION)
-
-
-def shelf_of(body: bytes) -> Shelf:
-    """A document that is kept, open."""
-    return Shelf.of(zlib.decompress(body))
-
-
-def fail(database: sqlite3.Connection, task: Task, why: str, retry_at: float | None) -> None:
-    """Note that a document could not be read, and when it is tried again; what was there before goes on answering."""
-    with transaction(database):
-        database.execute(
-            "UPDATE documents SET stage = ?, error = ?, attempts = attempts + 1, retry_at = ?, updated_at = ? "
-            "WHERE key = ? AND request = ?",
-            ("pending" if retry_at is not None else "failed", why, retry_at or 0, now(), task.key, task.request),
-        )

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from functools import partial
+from typing import Protocol, TypeVar
 
 import anyio
 from anyio import CancelScope
 
 from refdesk.calls import TenantId, UserId
-from refdesk.engines.embedded import records
-from refdesk.engines.embedded.stores import Stores
+from refdesk.engines.keeping import records
 from refdesk.engines.port import PastSearch
 from refdesk.errors import DependencyError
 
@@ -24,10 +24,33 @@ MAX_WAITING = 1000
 """Of one tenant's searches; more in a second are no history that anybody reads."""
 
 
+T = TypeVar("T")
+
+
+class Kept(Protocol):
+    """A tenant's file."""
+
+    async def run(self, work: Callable[[records.Database], T]) -> T:
+        """Work with it, in a thread."""
+        ...
+
+
+class KeptOfAll(Protocol):
+    """The files of all tenants."""
+
+    async def find(self, tenant: TenantId) -> Kept | None:
+        """A tenant's file, or None where there is none."""
+        ...
+
+    async def make(self, tenant: TenantId) -> Kept:
+        """A tenant's file, made when it is not there."""
+        ...
+
+
 class History:
     """What users have searched for."""
 
-    def __init__(self, stores: Stores) -> None:
+    def __init__(self, stores: KeptOfAll) -> None:
         self._stores = stores
         self._waiting: dict[TenantId, list[tuple[str, PastSearch]]] = defaultdict(list)
 
