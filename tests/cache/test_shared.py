@@ -108,6 +108,16 @@ async def test_an_answer_is_made_once_for_all_processes(link: RedisLink) -> None
     assert await other.answer(key(), 10, making(answer(2))) == (answer(1), True, False)
 
 
+@pytest.mark.parametrize("is_certain", [False, True])
+async def test_machines_share_answers_unless_a_revision_that_all_of_them_know_differs(
+    link: RedisLink, is_certain: bool
+) -> None:
+    kitchen = Kitchen()
+    for revision in (1, 2):
+        await shared_cache(link).answer(key("q", revision=revision), 60, kitchen, is_certain=is_certain)
+    assert kitchen.made == (2 if is_certain else 1)
+
+
 async def test_what_is_in_redis_names_tenant_and_tool_and_lasts_as_long_as_it_may(link: RedisLink) -> None:
     await shared_cache(link, stale_seconds=100).answer(key(tenant="a:*", tool="t"), 10, making(answer(1)))
     name = await only_key(link, "answer")

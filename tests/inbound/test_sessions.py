@@ -7,6 +7,7 @@ import json
 import os
 import signal
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import httpx2
@@ -14,9 +15,12 @@ import mcp_types as types
 import pytest
 from mcp import Client
 from mcp.client.context import ClientRequestContext
-from mcp.server.subscriptions import ToolsListChanged
+from mcp.client.streamable_http import streamable_http_client
+from mcp.server.subscriptions import PromptsListChanged, ToolsListChanged
+from mcp.shared.exceptions import MCPError
 
-from refdesk.calls import ListChanged, ResourceUpdated
+from refdesk.calls import ListChanged, ResourceUpdated, TenantId
+from refdesk.inbound.audience import LONGEST_URI, MAX_SUBSCRIPTIONS
 from refdesk.tools.registry import Tool
 from tests.conftest import Serve
 from tests.servers import NoArguments, RunningServer, whoami
@@ -132,6 +136,20 @@ async def test_open_sessions_hear_that_a_list_changed(server: RunningServer) -> 
                     heard.get_nowait()
 
 
+async def test_a_client_cannot_have_anything_of_any_length_kept_for_it(server: RunningServer) -> None:
+    async with Client(f"{server.url}/mcp", mode="legacy") as client:
+        uris = ["x://" + "x" * LONGEST_URI, *(f"x://{number}" for number in range(MAX_SUBSCRIPTIONS + 1))]
+        refused = []
+        for uri in uris:
+            try:
+                await client.session.send_request(
+                    types.SubscribeRequest(params=types.SubscribeRequestParams(uri=uri)), types.EmptyResult
+                )
+            except MCPError as error:
+                refused.append((uri, error.error.code))
+    assert refused == [(uris[0], types.INVALID_PARAMS), (uris[-1], types.INVALID_PARAMS)]
+
+
 async def test_listeners_of_the_newest_revision_hear_it_too(server: RunningServer) -> None:
     async with (
         Client(f"{server.url}/mcp", mode="2026-07-28") as client,
@@ -146,33 +164,52 @@ async def test_listeners_of_the_newest_revision_hear_it_too(server: RunningServe
     assert "late" in {tool.name for tool in listed.tools}
 
 
-@pytest.mark.parametrize("mode", MODES)
-async def test_what_a_tenant_does_is_told_to_no_other(serve: Serve, mode: Any) -> None:
+TENANTS = {
+    "auth__required": True,
+    "auth__keys": [{"key": "key-of-acme", "tenant": "acme"}, {"key": "key-of-beta", "tenant": "beta"}],
+}
+
+
+@asynccontextmanager
+async def client_of_beta(server: RunningServer, **how: Any) -> AsyncIterator[Client]:
+    """While it is connected, something of the other tenant changes again and again, and then something of its own."""
+
+    async def change() -> None:
+        while True:
+            server.desk.registry.publish(ListChanged("tools", TenantId("acme")))
+            server.desk.registry.publish(ListChanged("prompts", TenantId("beta")))
+            await asyncio.sleep(0.05)
+
+    async with (
+        httpx2.AsyncClient(headers={"x-api-key": "key-of-beta"}) as http,
+        Client(streamable_http_client(f"{server.url}/mcp", http_client=http), **how) as client,
+    ):
+        changing = asyncio.create_task(change())
+        try:
+            yield client
+        finally:
+            changing.cancel()
+
+
+async def test_a_session_does_not_hear_what_other_tenants_do(serve: Serve) -> None:
     heard: asyncio.Queue[str] = asyncio.Queue()
 
     async def on_message(message: Any) -> None:
-        if isinstance(message, types.ToolListChangedNotification | types.PromptListChangedNotification):
-            heard.put_nowait(message.method)
+        heard.put_nowait(message.method)
 
-    keys = [{"key": "key-of-acme", "tenant": "acme"}, {"key": "key-of-beta", "tenant": "beta"}]
-    async with (
-        serve(auth__required=True, auth__keys=keys) as server,
-        httpx2.AsyncClient(headers={"x-api-key": "key-of-beta"}) as http,
-        Client(streamable_http_client(f"{server.url}/mcp", http_client=http), mode=mode, message_handler=on_message) as beta,
-        AsyncExitStack() as stack,
-    ):
-        if mode == "2026-07-28":
-            listening = await stack.enter_async_context(
-                beta.listen(tools_list_changed=True, prompts_list_changed=True)
-            )
-            stack.push_async_callback(cancelled, asyncio.create_task(pass_on(listening, heard)))
+    async with serve(**TENANTS) as server, client_of_beta(server, mode="legacy", message_handler=on_message):
         async with asyncio.timeout(10):
-            while heard.empty():
-                server.desk.registry.publish(ListChanged("tools", TenantId("acme")))
-                server.desk.registry.publish(ListChanged("prompts", TenantId("beta")))
-                await asyncio.sleep(0.05)
-        names = {heard.get_nowait() for _ in range(heard.qsize())}
-    assert names == {"notifications/prompts/list_changed"}
+            assert [await heard.get() for _ in range(2)] == ["notifications/prompts/list_changed"] * 2
+
+
+async def test_a_listener_of_the_newest_revision_does_not_hear_it_either(serve: Serve) -> None:
+    async with (
+        serve(**TENANTS) as server,
+        client_of_beta(server, mode="2026-07-28") as client,
+        client.listen(tools_list_changed=True, prompts_list_changed=True) as events,
+        asyncio.timeout(10),
+    ):
+        assert isinstance(await anext(aiter(events)), PromptsListChanged)
 
 
 def _late_tool() -> Any:

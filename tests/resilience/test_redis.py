@@ -79,6 +79,7 @@ async def test_a_redis_that_is_not_there_at_the_start_is_away_until_it_is(server
     async with open_redis(server.settings(5)) as link:
         assert link.is_away
         assert link.describe()["state"] == "away"
+        assert str(server.port) not in str(link.describe()), "anybody may read that"
         server.start()
         await back(link)
         assert await link.run(ping) == b"here"

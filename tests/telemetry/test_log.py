@@ -109,6 +109,15 @@ def test_what_is_to_be_kept_secret_is_masked_however_it_got_into_a_line(path: Pa
     assert "shortbread" in text
 
 
+@pytest.mark.parametrize("style", ["json", "console"])
+def test_a_key_that_was_sent_in_place_of_a_name_is_masked_too(path: Path, style: str) -> None:
+    with log_to(path, style) as log:
+        log.keep_secret(["hunter2-hunter2"])
+        for target in ("hunter2-hunter2", "x" * 195 + "hunter2-hunter2"):
+            log.call(Call("resources/read"), target, "UnknownResource", 0.001)
+    assert "hunte" not in path.read_text()
+
+
 def test_only_errors_that_nobody_foresaw_are_reported(path: Path) -> None:
     reported: list[tuple[BaseException, str]] = []
     unforeseen = KeyError("unforeseen")

@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, nullcontext, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import blake2b
 
 from refdesk.cache.changes import Changes
@@ -17,7 +17,7 @@ from refdesk.cache.sealing import is_answer
 from refdesk.cache.shared import Look, Question, Shared
 from refdesk.calls import InputRequired, TenantId
 from refdesk.config import CacheConfig
-from refdesk.errors import ClientCannot, DependencyError, MissingCapability, Overloaded, RefdeskError
+from refdesk.errors import ClientCannot, DependencyError, MissingCapability, Overloaded, RateLimited, RefdeskError
 from refdesk.resilience.flights import Flights
 from refdesk.resilience.redis import RedisAway, RedisLink
 from refdesk.resilience.shortfalls import noting_shortfalls
@@ -112,6 +112,9 @@ class Cache:
         """
         if seconds <= 0:
             return Given(await make(), is_kept=False)
+        if self._shared is not None and not is_certain:
+            # The revision is one of this machine alone; what has changed is told through Redis, to all of them.
+            key = replace(key, revision=None)
         name = key.name(self._secret)
         place = name, self._changes.number(key.tenant)
         if not self._has_redis() and (held := self._memory.find(place)) and held.is_fresh:
@@ -219,7 +222,7 @@ class Cache:
                     answer = await (_while_there(wanted.make, wanted.has_left) if wanted.has_left else wanted.make())
         except BaseException as error:
             await self._released(wanted, shared)
-            if look.held is None or not isinstance(error, (DependencyError, Overloaded)):
+            if look.held is None or not isinstance(error, (DependencyError, Overloaded, RateLimited)):
                 raise
             return Given(look.held.answer, is_kept=True, is_stale=True)
         if clearings == self._clearings and not shortfalls.count:

@@ -83,8 +83,8 @@ class RedisLink:
         return self._trouble is not None
 
     def describe(self) -> dict[str, Any]:
-        """How the link is, for `/ready`."""
-        return {"state": "ok"} if self._trouble is None else {"state": "away", "detail": self._trouble}
+        """How the link is, for `/ready`, which anybody may read: why it is so, with addresses, is for the log."""
+        return {"state": "ok"} if self._trouble is None else {"state": "away", "detail": "the log says why"}
 
     async def back(self) -> None:
         """Wait until Redis is not away."""

@@ -73,7 +73,7 @@ class Log:
             "level": "info",
             "event": "call",
             "method": call.method[:200],
-            "target": target[:200],
+            "target": self._without_secrets(target)[:200],
             "outcome": outcome,
             "ms": int(seconds * 1e6) / 1000,
             "user": caller.user,
@@ -119,6 +119,13 @@ class Log:
             if error is not None and not str(event.get("logger", "")).startswith(_NOT_OURS):
                 self._report(error, str(event.get("trace_id", "")))
         return event
+
+    def _without_secrets(self, name: str) -> str:
+        """A name as a stranger has sent it: somebody may have put his key in its place."""
+        if self._secrets is None:
+            return name
+        encoded = name.encode("utf-8", "replace")
+        return self._secrets.sub(MASK.encode(), encoded).decode() if self._secrets.search(encoded) else name
 
     def _mask(self, _: Any, __: str, line: Any) -> Any:
         """The last processor: the line without the secrets that have found a way into it."""
