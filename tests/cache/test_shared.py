@@ -244,7 +244,7 @@ async def test_where_the_revision_proves_it_right_one_process_makes_a_new_answer
     link: RedisLink,
 ) -> None:
     one, other, kitchen = shared_cache(link), shared_cache(link), Kitchen(waits=True)
-    await one.answer(key(), 10, making(answer(100)))
+    await one.answer(key(), 10, making(answer(100)), is_certain=True)
     await expire(link, 99)
     for kept in (one, other, one, other):
         assert await kept.answer(key(), 10, kitchen, is_certain=True) == (answer(100), True, False)
@@ -252,7 +252,7 @@ async def test_where_the_revision_proves_it_right_one_process_makes_a_new_answer
     with anyio.fail_after(5):
         await asyncio.gather(*one._behind.values(), *other._behind.values())
     assert kitchen.made == 1
-    assert await other.answer(key(), 10, kitchen) == (answer(1), True, False)
+    assert await other.answer(key(), 10, kitchen, is_certain=True) == (answer(1), True, False)
 
 
 async def test_a_change_in_one_process_makes_the_answers_of_all_worthless(link: RedisLink) -> None:

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from pathlib import Path
 
@@ -130,6 +131,18 @@ def test_of_a_large_index_a_word_that_is_everywhere_is_looked_up_only_where_othe
     monkeypatch.setattr(fulltext, "FREQUENT", 10)
     assert keys(index, "file apple pear quince", 100) == [7]
     assert len(keys(index, "file apple pear nowhere", 100)) == 40
+
+
+def test_threads_that_find_a_new_commit_at_once_all_find_what_is_in_it(tmp_path: Path) -> None:
+    with writing(tmp_path) as writer:
+        writer.commit(1)
+        index = FullText(tmp_path)
+        with ThreadPoolExecutor(8) as threads:
+            for mark in range(2, 32):
+                writer.replace(mark, [entry(mark, f"word{mark}", document=mark)])
+                writer.commit(mark)
+                list(threads.map(lambda _: index.refresh(), range(16)))
+                assert keys(index, f"word{mark}") == [mark]
 
 
 def test_a_document_is_replaced_whole_and_removed_whole(folder: Path) -> None:

@@ -149,8 +149,10 @@ async def test_redis_that_sleeps_is_noticed_when_it_wakes(server: RedisServer) -
     async with open_redis(server.settings(0.05)) as link:
         await link.run(ping)
         server.sleep(0.5)
-        with pytest.raises(RedisAway):
-            await link.run(ping)
+        # The command is under way; what overtakes it is still answered.
+        with anyio.fail_after(10), suppress(RedisAway):
+            while True:
+                await link.run(ping)
         assert link.is_away
         await back(link)
         assert not link.is_away

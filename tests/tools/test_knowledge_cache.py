@@ -49,6 +49,7 @@ class Distant:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self.asked: Counter[str] = Counter()
+        self.state = "always the same"
         self.is_down = False
         self.was_asked = anyio.Event()
         self.may_answer = anyio.Event()
@@ -58,7 +59,7 @@ class Distant:
         return getattr(self._engine, name)
 
     def revision(self, tenant: TenantId) -> Hashable:
-        return "always the same"
+        return self.state
 
     async def search(self, *given: Any) -> Any:
         return await self._answered("search", self._engine.search, given)
@@ -239,3 +240,17 @@ async def test_an_answer_in_redis_that_is_not_what_the_tool_gives_is_made_anew(
             await link.run(lambda redis: redis.set(key, value, px=620_000))
             assert await tools.ask(tool) == first
             assert engine.asked.total() == 2
+
+
+@needs_redis
+@pytest.mark.parametrize("tool", ["r2r_search", "r2r_rag_query", "search_documentation"])
+async def test_a_change_of_what_is_at_hand_is_seen_through_redis_as_well(
+    engine: Distant, tmp_path: Path, tool: str
+) -> None:
+    with redis_server() as server:
+        async with open_redis(server.settings(5)) as link:
+            tools = Tools(engine, Cache(CacheConfig(), link), tmp_path, is_remote=False)
+            for state, times in (("before", 1), ("before", 1), ("after", 2)):
+                engine.state = state
+                await tools.ask(tool)
+                assert engine.asked["search"] == times

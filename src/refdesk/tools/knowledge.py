@@ -338,9 +338,8 @@ class Knowledge:
 
         asked = (scope, *arguments.model_dump(exclude={"collection_id"}).values())
         is_personal = self._writer.asks_client and not isinstance(self._engine, Answering)
-        # Not proven right by anything: a model that is asked again may do better.
         answer = await self._cached(
-            call, "r2r_rag_query", asked, self._seconds.rag, write, RagAnswer, is_certain=False, is_personal=is_personal
+            call, "r2r_rag_query", asked, self._seconds.rag, write, RagAnswer, is_personal=is_personal
         )
         await self._remember(call, arguments.question, scope, len(answer["structuredContent"]["sources"]))
         return answer
@@ -382,7 +381,6 @@ class Knowledge:
         make: Callable[[], Awaitable[Result]],
         kind: type[Result],
         *,
-        is_certain: bool = True,
         is_personal: bool = False,
     ) -> WireAnswer:
         """The answer to what is asked, made anew when it is not kept or the documents have changed since."""
@@ -401,8 +399,9 @@ class Knowledge:
             return True
 
         key = Key(caller.tenant, caller.user, tool, asked, self._engine.revision(caller.tenant))
-        is_certain = is_certain and not self._is_remote
-        given = await self._cache.answer(key, seconds, made, fits=fits, is_certain=is_certain, is_personal=is_personal)
+        given = await self._cache.answer(
+            key, seconds, made, fits=fits, is_certain=not self._is_remote, is_personal=is_personal
+        )
         return marked(given)
 
     async def _remember(self, call: Call, query: str, scope: Scope, results: int) -> None:

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
+from threading import Lock
 from typing import cast
 
 import numpy as np
@@ -109,6 +110,7 @@ class FullText:
         self._index: Index | None = None
         self._searcher: Searcher | None = None
         self._seen: tuple[int, int] | None = None
+        self._opening = Lock()
         self._mark = 0
         self.refresh()
 
@@ -131,10 +133,13 @@ class FullText:
             self._mark = 0
             return
         seen = (status.st_ino, status.st_mtime_ns)
-        if seen != self._seen:
-            with _checked(self._folder):
+        if seen == self._seen:
+            return
+        # One thread at a time: the binding does not let two change what is open.
+        with self._opening, _checked(self._folder):
+            if seen != self._seen:
                 self._open()
-            self._seen = seen
+                self._seen = seen
 
     def _open(self) -> None:
         if self._index is None:

@@ -28,10 +28,10 @@ from refdesk.errors import DependencyError, EngineError
 WORDED = 200
 """Candidates by words."""
 
-NEAR = 100
+NEAR = 60
 """Candidates by meaning; how near the others are is looked up."""
 
-SURROUNDED = 120
+SURROUNDED = 80
 """Of the fused candidates: those for which the chunks beside them are looked at as well."""
 
 SURROUNDINGS = 0.4
@@ -39,6 +39,10 @@ SURROUNDINGS = 0.4
 
 LOOKED_AT = 30
 """Of those: the ones whose text is read to rank them; with a limit above that, as many as are wanted."""
+
+SHARED_LEAST = 0.5
+"""What comes with Refdesk is looked into further only where its words speak for it, at least this much as those of the
+tenant's own documents: to most questions about these it has nothing to say."""
 
 Keys = NDArray[np.int64]
 Scores = NDArray[np.float64]
@@ -152,11 +156,13 @@ class _Place:
     def own(self, keys: Keys) -> Keys:
         return keys[self.are_own(keys)] // self.count
 
-    def found(self, asked: Asked) -> _Found:
-        """What the indexes give, by words and by meaning."""
+    def found(self, asked: Asked, least: float) -> _Found:
+        """What the indexes give, by words and by meaning; nothing, when words do not score the least that they must."""
         where = self._where(asked)
         try:
             worded, lexical = self._by_words(asked, where)
+            if lexical.max(initial=0.0) < least:
+                return _Found(*_NOTHING, _NOTHING[1])
             near, cosines = self._by_meaning(asked, where)
             keys = np.unique(np.concatenate([worded, near]))
             found = _Found(self.apart(keys), _at(keys, worded, lexical), _at(keys, near, cosines))
@@ -203,6 +209,8 @@ class _Place:
     def surround(self, found: _Found, vector: NDArray[np.float32]) -> None:
         """Mix into the nearness of its candidates that of the chunks beside them."""
         own = np.flatnonzero(self.are_own(found.keys))
+        if not len(own):
+            return
         near, around = found.semantic[own], self.store.vectors.around(vector, found.keys[own] // self.count)
         found.semantic[own] = np.where(np.isnan(around), near, near + SURROUNDINGS * (around - near))
 
@@ -285,8 +293,10 @@ class _Chunk:
 
 
 def _find(places: Sequence[_Place], asked: Asked) -> list[Hit]:
-    search = asked.search
-    parts = [place.found(asked) for place in places]
+    search, parts, most = asked.search, list[_Found](), 0.0
+    for place in places:
+        parts.append(place.found(asked, SHARED_LEAST * most if place.store.is_shared else 0.0))
+        most = max(most, np.fmax.reduce(parts[-1].lexical, initial=0.0))
     found = _Found(*(np.concatenate([getattr(part, name) for part in parts]) for name in _Found.__slots__))
     if asked.vector is not None:
         found, _ = found.best(asked, max(SURROUNDED, 4 * search.limit))
@@ -294,7 +304,8 @@ def _find(places: Sequence[_Place], asked: Asked) -> list[Hit]:
             if place.knows(asked):
                 place.surround(found, asked.vector)
     found, fused = found.best(asked, max(LOOKED_AT, 2 * search.limit))
-    chunks = {chunk.key: chunk for place in places for chunk in place.chunks(found.keys)}
+    looked_into = [place for place, part in zip(places, parts, strict=True) if len(part.keys)]
+    chunks = {chunk.key: chunk for place in looked_into for chunk in place.chunks(found.keys)}
     scored = zip(found.keys.tolist(), fused.tolist(), found.semantic.tolist(), strict=True)
     candidates = [chunks[key].candidate(score, near) for key, score, near in scored if key in chunks]
     ranked = {one.key: one.score for one in ranking.rank(search.query, candidates, search.limit)}
