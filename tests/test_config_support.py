@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
-from refdesk.config import load, require_support, without_effect
+from refdesk.config import load, require_support, support, without_effect
 from refdesk.errors import ConfigError
 
 
@@ -36,3 +38,22 @@ def test_what_would_change_the_answers_is_refused_with_its_source(environ: dict[
 def test_a_desk_without_any_toolset_is_refused() -> None:
     with pytest.raises(ConfigError, match="none is switched on"):
         require_support(load(None, {}, {"toolsets": []}))
+
+
+@pytest.mark.parametrize(
+    ("settings", "package", "extra"),
+    [
+        ({"cache.type": "redis"}, "redis", "redis"),
+        ({"rate_limits.type": "redis"}, "redis", "redis"),
+        ({"monitoring.opentelemetry.enabled": True}, "opentelemetry.sdk", "otel"),
+        ({"monitoring.sentry.enabled": True, "monitoring.sentry.dsn": "https://k@host/1"}, "sentry_sdk", "sentry"),
+    ],
+)
+def test_an_extra_that_is_needed_and_missing_is_named_with_the_line_that_installs_it(
+    settings: dict[str, object], package: str, extra: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = load(None, {}, settings)
+    require_support(config)
+    monkeypatch.setattr(support, "_is_installed", lambda name: name != package)
+    with pytest.raises(ConfigError, match=re.escape(f"pip install 'refdesk[{extra}]'")):
+        require_support(config)

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Set
 from dataclasses import dataclass
 
-from refdesk.config.models import Config
+from refdesk.config.models import TOOLSETS, Config
 from refdesk.config.wording import Fault, quoted
 
 SHORTEST_KEY = 8
@@ -61,6 +61,13 @@ def _keys_differ(config: Config) -> Iterator[str]:
             yield f"the same key is given more than once, as numbers {' and '.join(numbers)}"
 
 
+def _keys_open_toolsets_that_there_are(config: Config) -> Iterator[str]:
+    for number, key in enumerate(config.auth.keys, 1):
+        for toolset in key.toolsets:
+            if toolset not in TOOLSETS:
+                yield f"key number {number} opens {quoted(toolset)}, which is not one of {', '.join(TOOLSETS)}"
+
+
 def _keys_are_hard_to_guess(config: Config) -> Iterator[str]:
     for number, key in enumerate(config.auth.keys, 1):
         if key.key and len(key.key.get_secret_value()) < SHORTEST_KEY and not config.server.is_loopback:
@@ -105,6 +112,7 @@ RULES = (
     Rule(("auth.required", "auth.keys", "auth.oauth.issuer", "data_dir"), _required_keys_exist),
     Rule(("auth.oauth.issuer", "auth.oauth.audience", "server.host", "server.port"), _tokens_have_an_audience),
     Rule(("auth.keys",), _keys_differ),
+    Rule(("auth.keys",), _keys_open_toolsets_that_there_are),
     Rule(("auth.keys", "server.host"), _keys_are_hard_to_guess),
     Rule(("server.max_body_bytes", "server.max_inflight_body_bytes"), _a_body_fits_among_the_others),
     Rule(("r2r.email", "r2r.password"), _a_service_account_is_whole),

@@ -67,7 +67,7 @@ def _setting(key: str, field: FieldInfo) -> Setting:
     return Setting(
         key=key,
         kind=_unit(field.metadata) or _kind(field.annotation, types),
-        default=shown(field.default),
+        default=shown(field.get_default(call_default_factory=True)),
         description=field.description or "",
         choices=tuple(value for value in types if isinstance(value, str)),
         bounds=_bounds(field.metadata),

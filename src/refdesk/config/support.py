@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from importlib.util import find_spec
+
 from refdesk.config.models import Config
 from refdesk.errors import ConfigError
 
@@ -30,5 +33,27 @@ def require_support(config: Config) -> None:
     problems = [f"{source}: toolsets: {toolset} has no tools in this version; there are {_THERE}" for toolset in empty]
     if not config.toolsets:
         problems.append(f"{source}: toolsets: none is switched on; there are {_THERE}")
+    problems += _missing_extras(config)
     if problems:
         raise ConfigError(problems)
+
+
+def _missing_extras(config: Config) -> Iterator[str]:
+    """What is switched on and not installed."""
+    asked_for = {
+        "cache.type": (config.cache.type == "redis", "redis", "redis"),
+        "rate_limits.type": (config.rate_limits.type == "redis", "redis", "redis"),
+        "monitoring.opentelemetry.enabled": (config.monitoring.opentelemetry.enabled, "opentelemetry.sdk", "otel"),
+        "monitoring.sentry.enabled": (config.monitoring.sentry.enabled, "sentry_sdk", "sentry"),
+    }
+    for key, (is_on, package, extra) in asked_for.items():
+        if is_on and not _is_installed(package):
+            source = config.sources.get(key, "configuration")
+            yield f"{source}: {key}: needs an extra that is not installed; run: pip install 'refdesk[{extra}]'"
+
+
+def _is_installed(package: str) -> bool:
+    try:
+        return find_spec(package) is not None
+    except ModuleNotFoundError:
+        return False

@@ -24,6 +24,7 @@ from refdesk.engines.keeping.filters import Condition, compile_filter
 from refdesk.engines.keeping.rows import DOCUMENT_COLUMNS, document_info, named
 from refdesk.engines.port import DocumentInfo, Hit, Search
 from refdesk.errors import DependencyError, EngineError
+from refdesk.resilience.shortfalls import fell_short
 
 WORDED = 200
 """Candidates by words."""
@@ -92,6 +93,7 @@ async def _vector(embedder: Embedder, search: Search) -> NDArray[np.float32] | N
     except DependencyError:
         if search.mode == "semantic":
             raise
+        fell_short()
         return None  # a model that is away leaves the words
 
 
