@@ -1,0 +1,68 @@
+"""What a running server tells of itself: readiness and metrics, of all that is behind it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.conftest import Serve
+from tests.servers import RunningServer
+
+pytestmark = pytest.mark.anyio
+
+NOBODY = "http://127.0.0.1:9"
+"""A port that nothing listens on."""
+
+
+async def checks(server: RunningServer) -> dict[str, Any]:
+    return dict((await server.http.get("/ready")).json()["checks"])
+
+
+async def metrics(server: RunningServer) -> list[str]:
+    return (await server.http.get("/metrics")).text.splitlines()
+
+
+async def call(server: RunningServer, tool: str, **arguments: Any) -> Any:
+    return await server.call("tools/call", {"name": tool, "arguments": arguments})
+
+
+async def test_what_waits_to_be_brought_in_is_measured_when_somebody_looks(serve: Serve) -> None:
+    async with serve() as server:
+        await call(server, "r2r_ingest_document", text="A text.", title="T", collection_id="c", run_async=False)
+        assert 'refdesk_queue_documents{stage="pending"} 0.0' in await metrics(server)
+
+
+async def test_an_endpoint_that_fails_is_left_alone_and_that_is_told_everywhere(serve: Serve) -> None:
+    async with serve(answers__api_url=NOBODY) as server:
+        assert (await checks(server))["answers"]["state"] == "closed"
+        assert 'refdesk_breaker_state{dependency="answers"} 0.0' in await metrics(server)
+        questions = [f"How do I require API keys, asked for the {number}th time?" for number in range(6)]
+        answers = [await call(server, "r2r_rag_query", question=question) for question in questions]
+        assert [answer["error"]["code"] for answer in answers] == [-32001] * 5 + [-32003]
+        assert 0 < answers[-1]["error"]["data"]["retry_after"] <= 30
+        ready = await server.http.get("/ready")
+        assert ready.status_code == 200, "search goes on without it"
+        assert ready.json()["checks"]["answers"]["state"] == "open"
+        lines = await metrics(server)
+        assert 'refdesk_breaker_state{dependency="answers"} 2.0' in lines
+        assert 'refdesk_breaker_rejections_total{dependency="answers"} 1.0' in lines
+
+
+async def test_a_desk_whose_redis_was_never_there_answers_and_says_so(serve: Serve) -> None:
+    redis = {"cache__type": "redis", "rate_limits__type": "redis", "cache__redis__url": "redis://127.0.0.1:9"}
+    async with serve(**redis, rate_limits__calls=1000) as server:
+        for expected in (False, True):
+            answer = await call(server, "r2r_search", query="How do I require API keys?")
+            assert answer["result"]["structuredContent"]["cached"] is expected
+        cache = (await checks(server))["cache"]
+        assert (cache["state"], cache["redis"]["state"], cache["entries"]) == ("ok", "away", 1)
+
+
+async def test_a_limit_that_is_over_is_told_and_counted(serve: Serve) -> None:
+    async with serve(rate_limits__calls=2) as server:
+        answers = [await server.call("tools/list") for _ in range(3)]
+        error = answers[-1]["error"]
+        assert (error["code"], error["data"]["type"]) == (-32004, "RateLimited")
+        assert 0 < error["data"]["retry_after"] <= 30
+        assert 'refdesk_rate_limited_total{kind="calls"} 1.0' in await metrics(server)
