@@ -15,13 +15,14 @@ from tests.processes import started_server
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
-HEADER_SECONDS, BODY_SECONDS = 1.0, 2.0
+HEADER_SECONDS, BODY_SECONDS = 4.0, 5.0
+"""Long enough for an honest client on a busy machine, which is one of 501 in this very loop."""
 TIMEOUTS = {
     "REFDESK__SERVER__HEADER_TIMEOUT_SECONDS": str(HEADER_SECONDS),
     "REFDESK__SERVER__BODY_TIMEOUT_SECONDS": str(BODY_SECONDS),
     "REFDESK__SERVER__IDLE_TIMEOUT_SECONDS": str(BODY_SECONDS),
 }
-GONE_WITHIN_SECONDS = 30.0
+GONE_WITHIN_SECONDS = 60.0
 """Far more than the time-outs: what is promised is that they go, not how busy the machine is meanwhile."""
 
 
