@@ -6,6 +6,7 @@ import os
 import secrets
 from contextlib import suppress
 from pathlib import Path
+from tempfile import NamedTemporaryFile
 
 from refdesk.config import R2RConfig
 from refdesk.errors import StorageError
@@ -30,10 +31,9 @@ def _kept_secret(data: Path) -> bytes:
     data.mkdir(parents=True, exist_ok=True)
     path = data / FILE_NAME
     if not path.exists():
-        draft = data / f"{FILE_NAME}.{os.getpid()}"
-        draft.touch(mode=0o600)
-        draft.write_bytes(secrets.token_bytes(BYTES))
-        with suppress(FileExistsError):
-            os.link(draft, path)
-        draft.unlink()
+        with NamedTemporaryFile(dir=data, prefix=f".{FILE_NAME}.") as draft:
+            draft.write(secrets.token_bytes(BYTES))
+            draft.flush()
+            with suppress(FileExistsError):
+                os.link(draft.name, path)
     return path.read_bytes()
