@@ -88,6 +88,7 @@ async def hostile_server(tmp_path: Path, **more: str) -> AsyncIterator[tuple[int
 
 async def test_500_slow_clients_are_gone_in_time_while_calls_go_on(tmp_path: Path) -> None:
     async with hostile_server(tmp_path) as (_, port):
+        await call(port)  # the first one opens what all others use
         kinds = (drip_headers, drip_a_body, say_nothing)
         clients = [asyncio.ensure_future(slow_client(port, kinds[number % 3])) for number in range(500)]
         calls = 0
