@@ -116,6 +116,8 @@ REQUIREMENTS = {
             "inbound/test_keys.py::test_without_a_valid_key_nothing_is_answered",
             "inbound/test_keys.py::test_an_open_bind_without_keys_is_refused",
             "inbound/test_keys.py::test_a_session_belongs_to_the_key_that_opened_it",
+            "inbound/test_oauth.py::test_a_client_without_a_token_is_told_where_to_get_one",
+            "inbound/test_oauth.py::test_the_official_client_finds_its_way_and_comes_back_with_more_scopes",
         ),
     ),
     "Y2": Requirement(
@@ -124,6 +126,45 @@ REQUIREMENTS = {
             "inbound/test_door.py::test_a_foreign_origin_is_refused_everywhere",
             "inbound/test_door.py::test_a_foreign_host_is_refused_everywhere",
             "inbound/test_door.py::test_a_configured_origin_may_call_and_may_ask_first",
+        ),
+    ),
+    "Y3": Requirement(
+        "Answers are kept in memory or in Redis, made once for all who ask at once; a cache that is away fails none.",
+        (
+            "tools/test_knowledge_cache.py::test_a_thousand_searches_at_once_are_one_for_the_engine",
+            "cache/test_shared.py::test_a_thousand_who_ask_at_once_for_what_is_not_there_share_one_making",
+            "cache/test_shared.py::test_two_processes_that_ask_at_once_make_one_answer",
+            "cache/test_shared.py::test_a_redis_that_is_killed_and_restarted_fails_no_call",
+            "cache/test_shared.py::test_while_redis_is_paused_only_the_first_operation_waits",
+            "cache/test_shared.py::test_answers_are_cleared_by_tenant_by_tool_or_all",
+            "inbound/test_state.py::test_a_desk_whose_redis_was_never_there_answers_and_says_so",
+        ),
+    ),
+    "Y4": Requirement(
+        "Whatever fails five times in a row is left alone for a while and tried by a bounded number; that is told.",
+        (
+            "resilience/test_dependency.py::test_of_a_thousand_callers_exactly_the_trials_are_let_through",
+            "inbound/test_state.py::test_an_endpoint_that_fails_is_left_alone_and_that_is_told_everywhere",
+            "r2r/test_outages.py::test_r2r_is_killed_and_started_again_under_a_running_desk",
+        ),
+    ),
+    "Y5": Requirement(
+        "Calls and tokens are limited by user, and all calls together, in memory or in Redis.",
+        (
+            "policy/test_rate_limit.py::test_each_caller_has_a_rate_of_its_own",
+            "policy/test_rate_limit.py::test_all_callers_share_what_there_is_in_all",
+            "inbound/test_state.py::test_a_limit_that_is_over_is_told_and_counted",
+        ),
+    ),
+    "R2R": Requirement(
+        "Every tool works on a real R2R, tenants and projects under one account apart, through expiry and outages.",
+        (
+            "r2r/test_workflow.py::test_a_document_is_brought_in_watched_found_and_answered_from",
+            "r2r/test_isolation.py::test_where_r2r_itself_would_leak_we_do_not",
+            "r2r/test_isolation.py::test_a_search_in_one_project_finds_nothing_of_another",
+            "r2r/test_tokens.py::test_a_hundred_callers_whose_token_is_taken_back_make_one_refresh",
+            "r2r/test_tokens.py::test_a_refresh_token_that_is_used_up_is_followed_by_one_login",
+            "r2r/test_outages.py::test_a_storm_of_refusals_is_not_answered_with_a_storm_of_requests",
         ),
     ),
     "Y6": Requirement(
