@@ -47,7 +47,10 @@ INDEX_SECONDS = 300.0
 SETTLE_SECONDS = 3.0
 """In which a desk that has indexed its documents comes to rest, and one whose Redis is back notices."""
 
-MEMORY, REDIS, NONE, WRITING = "memory", "redis", "none", "writing"
+MEMORY, REDIS, NONE, WRITING, BROKEN = "memory", "redis", "none", "writing", "broken"
+BREAKER_OPEN = -32003
+FAILURES = 10
+"""Calls to a dead R2R in which its breaker must have opened."""
 QUESTION = {"query": "how do I set the rate limits of a server", "collection_id": "refdesk"}
 
 
@@ -64,6 +67,8 @@ class Row:
     max_calls: int = MAX_CALLS
     is_busy: bool = True
     """Whether it is also made by many at once, for its CPU time."""
+    is_refused: bool = False
+    """Whether it is to be refused because what it needs is down."""
 
     @property
     def body(self) -> str:
@@ -73,7 +78,7 @@ class Row:
 
 
 TRIVIAL, CACHED, CACHED_REDIS, UNCACHED = "trivial", "cached", "cached-redis", "uncached"
-LISTS, INGEST = ("collections", "documents"), "ingest"
+LISTS, INGEST, REFUSED = ("collections", "documents"), "ingest", "refused"
 NOTE = {"title": f"Note {ID}", "text": f"# Note {ID}\n\nSomething worth keeping.", "collection_id": "benchmark"}
 ROWS = (
     Row(TRIVIAL, "echo, which does nothing", MEMORY, "echo", {"text": "hello"}),
@@ -86,6 +91,7 @@ ROWS = (
         INGEST, "r2r_ingest_document, acknowledged", WRITING, "r2r_ingest_document", NOTE,
         max_calls=MAX_INGESTED, is_busy=False,
     ),
+    Row(REFUSED, "r2r_search, R2R down: refused with -32003", BROKEN, "r2r_search", QUESTION, is_refused=True),
 )  # fmt: skip
 
 
@@ -138,8 +144,8 @@ def main() -> int:
             script = [sys.executable, str(HERE / "servers" / "refdesk_policy.py")]
             command = [*script, str(folder / name), name, redis.url if redis else ""]
             servers[name] = stack.enter_context(running(command, folder / f"{name}.log", server_cpu))
-        for server in servers.values():
-            _wait_until_indexed(server, "refdesk")
+        for name in servers.keys() - {BROKEN}:
+            _wait_until_indexed(servers[name], "refdesk")
         time.sleep(SETTLE_SECONDS)
         for row in rows:
             _check(row, servers[row.server])
@@ -169,6 +175,11 @@ def _wait_until_indexed(server: Server, collection: str) -> None:
 
 def _check(row: Row, server: Server) -> None:
     """Make the call twice, which also fills the cache: an error, or a cache that is none, is not to be measured."""
+    if row.is_refused:
+        codes = [_answer(row, server).get("error", {}).get("code") for _ in range(FAILURES)]
+        if codes[-1] != BREAKER_OPEN:
+            raise SystemExit(f"{row.what}: not refused, but {codes}")
+        return
     _answer(row, server)
     answer = _answer(row, server)
     result = answer.get("result", {})
@@ -327,7 +338,8 @@ def _judge(results: Mapping[str, Result], paused_ratio: float | None) -> None:
         what = next(row.what for row in ROWS if row.name == name)
         over = results[name].cpu_us_over_trivial if name in results else None
         print_verdict(f"{what}: CPU over a trivial call", over, target, at_most=True, unit=" µs")
-    for name, target in ((CACHED, 10), (CACHED_REDIS, 10), *((name, 200) for name in LISTS), (INGEST, 100)):
+    waits = ((CACHED, 10), (CACHED_REDIS, 10), *((name, 200) for name in LISTS), (INGEST, 100), (REFUSED, 5))
+    for name, target in waits:
         what = next(row.what for row in ROWS if row.name == name)
         p99 = results[name].p99_ms if name in results else None
         print_verdict(f"{what}: p99 (of a trivial call: {floor:.2f})", p99, target, at_most=True, unit=" ms")

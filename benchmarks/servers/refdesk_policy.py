@@ -1,6 +1,7 @@
 """Refdesk as `refdesk serve` runs it, with an echo tool added and its cache as the benchmark wants it.
 
-Arguments: the data folder; `none`, `redis` or anything else for a cache in memory; the address of Redis.
+Arguments: the data folder; `none` or `redis` for the cache, `broken` for documents in an R2R that is not there, or
+anything else for a cache in memory; the address of Redis.
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ def configured(data: str, cache: str, redis_url: str) -> Config:
         given |= {f"cache.ttl.{name}": 0 for name in type(CacheConfig().ttl).model_fields}
     elif cache == "redis":
         given |= {"cache.type": "redis", "cache.redis.url": redis_url}
+    elif cache == "broken":
+        given |= {"r2r.api_url": "http://127.0.0.1:9", "r2r.email": "nobody@example.com", "r2r.password": "none"}
     return load(None, {}, given)
 
 

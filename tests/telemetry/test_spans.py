@@ -115,14 +115,18 @@ async def test_what_a_call_asks_for_is_below_it_and_is_told_so(collector: Receiv
 
 
 async def test_a_call_is_below_its_callers_span(collector: Receiver) -> None:
-    follow(Trace(TRACE_ID, SPAN_ID, "01", "vendor=1"))
     headers: dict[str, str] = {}
 
     async def asks(call: Call) -> Answer:
         headers.update(outgoing_headers())
         return Answer({"content": []})
 
-    (span,) = (await record(collector, asks)).values()
+    async def called() -> dict[str, Span]:
+        follow(Trace(TRACE_ID, SPAN_ID, "01", "vendor=1"))
+        return await record(collector, asks)
+
+    # In a context of its own: that of a test is also that of the tests after it.
+    (span,) = (await asyncio.create_task(called(), context=copy_context())).values()
     assert (span.trace_id.hex(), span.parent_span_id.hex()) == (TRACE_ID, SPAN_ID)
     assert span.trace_state == headers["tracestate"] == "vendor=1"
 
