@@ -26,6 +26,5 @@ def in_trace(visitor: Visitor, params: Mapping[str, Any]) -> Visitor:
         named = read_trace(meta["traceparent"], meta.get("tracestate"))
         if named is not None:
             visitor = visitor._replace(trace_id=named.trace_id, parent=named)
-    if visitor.parent is not None:
-        follow(visitor.parent)
+    follow(visitor.parent)
     return visitor

@@ -69,8 +69,11 @@ def current_place() -> Trace | None:
     return _place.get()
 
 
-def follow(place: Trace) -> None:
-    """From now on this task works under a span; to be called in a task that ends with the call."""
+def follow(place: Trace | None) -> None:
+    """From now on this task works under a span, or under none; to be called in a task that ends with the call.
+
+    None is to be said, too: what a connection's earlier request was under may still be here.
+    """
     _place.set(place)
 
 
