@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -25,6 +26,11 @@ async def metrics(server: RunningServer) -> list[str]:
 
 async def call(server: RunningServer, tool: str, **arguments: Any) -> Any:
     return await server.call("tools/call", {"name": tool, "arguments": arguments})
+
+
+async def is_answered_from_the_cache(server: RunningServer) -> bool:
+    answer = await call(server, "r2r_search", query="How do I require API keys?")
+    return answer["result"]["structuredContent"]["cached"] is True
 
 
 async def test_what_waits_to_be_brought_in_is_measured_when_somebody_looks(serve: Serve) -> None:
@@ -52,11 +58,12 @@ async def test_an_endpoint_that_fails_is_left_alone_and_that_is_told_everywhere(
 async def test_a_desk_whose_redis_was_never_there_answers_and_says_so(serve: Serve) -> None:
     redis = {"cache__type": "redis", "rate_limits__type": "redis", "cache__redis__url": "redis://127.0.0.1:9"}
     async with serve(**redis, rate_limits__calls=1000) as server:
-        for expected in (False, True):
-            answer = await call(server, "r2r_search", query="How do I require API keys?")
-            assert answer["result"]["structuredContent"]["cached"] is expected
+        async with asyncio.timeout(30):
+            while not await is_answered_from_the_cache(server):
+                continue  # what was answered before the whole index was at hand is not kept
         cache = (await checks(server))["cache"]
-        assert (cache["state"], cache["redis"]["state"], cache["entries"]) == ("ok", "away", 1)
+        assert (cache["state"], cache["redis"]["state"]) == ("ok", "away")
+        assert cache["entries"] >= 1
 
 
 async def test_a_limit_that_is_over_is_told_and_counted(serve: Serve) -> None:
