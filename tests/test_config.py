@@ -26,7 +26,7 @@ FREE_FORM = {
 
 UNKNOWN_AT_THE_TOP = (
     "unknown key; the keys here are answers, auth, cache, circuit_breaker, convert, data_dir, downstream, embedding, "
-    "logging, monitoring, "
+    "logging, mcpServers, monitoring, "
     "project, projects, r2r, rate_limits, reader, server, toolsets"
 )
 

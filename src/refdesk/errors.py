@@ -11,7 +11,9 @@
     │                                 RateLimited · Overloaded · DeadlineExceeded
     ├─ DependencyError                something behind us: EngineError · StorageError · WriterFailed ·
     │                                 WriterMisconfigured · IssuerAway · BreakerOpen · R2RMisconfigured ·
-    │                                 R2RUnreachable · R2RLeaked
+    │                                 R2RUnreachable · R2RLeaked · ServerAway · ServerGone · ServerTooSlow ·
+    │                                 ServerTalksNonsense · ServerLacks
+    ├─ ServerRefused                  the error of an MCP server behind us, with its own code and data
     ├─ InternalError                  what nobody foresaw
     └─ ConfigError                    start-up only; holds every problem at once
 
@@ -22,7 +24,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 PARSE_ERROR = -32700
 INVALID_REQUEST = -32600
@@ -42,8 +44,8 @@ ERROR_META = "refdesk/error"
 class RefdeskError(Exception):
     """The root of the tree; `str(error)` is safe to show to a caller."""
 
-    code: ClassVar[int] = INTERNAL_ERROR
-    retryable: ClassVar[bool] = False
+    code: int = INTERNAL_ERROR
+    retryable: bool = False
 
     def __init__(self, detail: str, *, retry_after: float | None = None) -> None:
         super().__init__(detail)
@@ -296,6 +298,46 @@ class BreakerOpen(DependencyError):
     """A dependency failed so often that it is left alone for a while."""
 
     code = BREAKER_OPEN
+
+
+class ServerAway(DependencyError):
+    """An MCP server behind this one cannot be connected to."""
+
+
+class ServerGone(DependencyError):
+    """The connection to an MCP server ended while something was asked of it."""
+
+
+class ServerTooSlow(DependencyError):
+    """An MCP server did not answer in the time it has."""
+
+
+class ServerTalksNonsense(DependencyError):
+    """An MCP server answered what no such server would, or more than is taken."""
+
+
+class ServerLacks(DependencyError):
+    """An MCP server does not offer what is needed of it."""
+
+    retryable = False
+
+
+class ServerRefused(RefdeskError):
+    """An MCP server answered with an error; its code, message and data are passed on as they are."""
+
+    def __init__(self, server: str, code: int, message: str, data: Any = None) -> None:
+        super().__init__(message)
+        self.server = server
+        self.code = code
+        self.given = data
+
+    @property
+    def data(self) -> dict[str, Any]:
+        """What the server gave, beside what all errors here carry; a given value that is no object is `data`."""
+        ours = {**super().data, "server": self.server}
+        if isinstance(self.given, dict):
+            return {**ours, **self.given}
+        return ours if self.given is None else {**ours, "data": self.given}
 
 
 class ConfigError(RefdeskError):

@@ -16,6 +16,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_valida
 
 from refdesk.calls import DEFAULT_TENANT
 from refdesk.config import kinds
+from refdesk.config.servers import McpServerConfig, ToolRules
 from refdesk.config.wording import shown
 
 Toolset = Literal["docs", "r2r", "reader", "convert", "downstream"]
@@ -361,7 +362,24 @@ class DownstreamConfig(Part):
         None, description="The MCP revision to ask for; the newest known one when not set."
     )
     tool_cache_ttl_seconds: kinds.SecondsOrNone = Field(
-        300, description="How long a server's tool schemas are kept; zero asks each time."
+        300, description="How long a server's lists are kept; zero asks each time."
+    )
+    separator: Literal["__", ":"] = Field("__", description="What stands between a server's name and a tool's.")
+    prefix: Literal["always", "never"] = Field(
+        "always", description="Whether tools and prompts carry their server's name; `never` only where two are alike."
+    )
+    max_name_length: kinds.Whole = Field(64, ge=16, le=128, description="The longest name of a tool or prompt.")
+    tool_search: bool = Field(
+        False, description="Whether `search_tools` and `call_tool` stand for the servers' tools in the list of tools."
+    )
+    max_result_tokens: kinds.Whole = Field(
+        25_000, ge=0, description="The most of a server's result that is passed on at once; zero is no bound."
+    )
+    presets: Mapping[str, ToolRules] = Field(
+        default_factory=dict, description="Named sets of rules that servers can begin with."
+    )
+    servers_file: kinds.OptionalPath = Field(
+        None, description="The file that `refdesk servers` keeps; `servers.json` in the data folder when not set."
     )
 
 
@@ -391,6 +409,9 @@ class Config(Part):
     embedding: EmbeddingConfig = EmbeddingConfig()
     answers: AnswersConfig = AnswersConfig()
     downstream: DownstreamConfig = DownstreamConfig()
+    mcpServers: Mapping[str, McpServerConfig] = Field(
+        default_factory=dict, description="The MCP servers behind this one, by name; as in other clients' files."
+    )
     sources: Mapping[str, str] = Field(default_factory=dict, repr=False, exclude=True)
     config_file: Path | None = Field(None, repr=False, exclude=True)
 

@@ -10,7 +10,15 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any, Protocol, TypeVar
 
 from refdesk.config import CircuitBreakerConfig
-from refdesk.errors import BreakerOpen, DependencyError, InvalidCall, RateLimited, RefdeskError, ToolFailure
+from refdesk.errors import (
+    BreakerOpen,
+    DependencyError,
+    InvalidCall,
+    RateLimited,
+    RefdeskError,
+    ServerRefused,
+    ToolFailure,
+)
 from refdesk.resilience.breaker import Breaker, Outcome, Permit, State
 from refdesk.resilience.bulkhead import Bulkhead
 from refdesk.resilience.retries import LONGEST_PAUSE_SECONDS, RetryBudget, pause_before
@@ -48,7 +56,7 @@ SERVICE = CircuitBreakerConfig(failure_threshold=5, timeout_seconds=30, success_
 tried again, and one answer shows that it is back."""
 
 _FAILURES = (DependencyError, OSError, TimeoutError)
-_ANSWERS = (ToolFailure, InvalidCall, RateLimited)
+_ANSWERS = (ToolFailure, InvalidCall, RateLimited, ServerRefused)
 
 
 class Dependency:

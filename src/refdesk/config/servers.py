@@ -1,0 +1,115 @@
+"""One MCP server behind this desk, as it is set in `mcpServers`; the names are those of other MCP clients' files."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, model_validator
+
+from refdesk.config import kinds
+
+TransportKind = Literal["stdio", "http", "sse", "websocket"]
+
+_OTHER_KINDS = {
+    "streamable-http": "http",
+    "streamable_http": "http",
+    "streamablehttp": "http",
+    "ws": "websocket",
+}
+"""What other clients' files call them."""
+
+
+def _kind(value: Any) -> Any:
+    word = value.strip().lower() if isinstance(value, str) else value
+    return _OTHER_KINDS.get(word, word) if isinstance(word, str) else word
+
+
+class _Entry(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True, populate_by_name=True)
+
+
+class ToolRules(_Entry):
+    """Which tools of a server are offered, and under which names; patterns are those of a shell: `get_*`."""
+
+    allow: kinds.Texts = Field((), description="The tools that are offered; all when empty.")
+    deny: kinds.Texts = Field((), description="The tools that are not offered, whatever `allow` says.")
+    rename: Mapping[str, str] = Field(default_factory=dict, description="The names that tools have here.")
+
+
+class DocsSource(_Entry):
+    """The search tool by which a server takes part in `search_documentation`."""
+
+    tool: str = Field("search", description="The tool that searches.")
+    argument: str = Field("query", description="Its argument for what is looked for.")
+    arguments: Mapping[str, Any] = Field(default_factory=dict, description="What else it is called with.")
+    timeout_seconds: kinds.Seconds = Field(5, description="How long an answer waits for this source.")
+    max_results: kinds.Whole = Field(10, ge=1, le=100, description="The most hits that are taken from it.")
+    version: kinds.OptionalText = Field(None, description="The version of what it documents, when it does not say.")
+
+
+def _docs(value: Any) -> Any:
+    return {} if value is True else None if value is False else value
+
+
+class McpServerConfig(_Entry):
+    """One MCP server: how it is reached, how long it may take, what of it is offered and to whom."""
+
+    type: Annotated[TransportKind | None, BeforeValidator(_kind)] = Field(
+        None, description="The transport; by `command` or `url` when not set."
+    )
+    command: kinds.OptionalText = Field(None, description="The program to start, for standard input and output.")
+    args: tuple[str, ...] = Field((), description="Its arguments.")
+    env: Mapping[str, SecretStr] = Field(default_factory=dict, description="Its environment variables.")
+    cwd: kinds.OptionalPath = Field(None, description="The folder it is started in.")
+    url: kinds.Url | None = Field(None, description="The address, for the other transports.")
+    headers: Mapping[str, SecretStr] = Field(default_factory=dict, description="HTTP headers, such as a token.")
+    enabled: bool = Field(True, description="Whether it is used at all.")
+    session: Literal["pooled", "short"] = Field(
+        "pooled", description="Whether its connection is kept, or made anew for each operation."
+    )
+    call_timeout_seconds: kinds.Seconds = Field(60, description="How long a call may take.")
+    capabilities_timeout_seconds: kinds.Seconds = Field(30, description="How long a list may take.")
+    connect_timeout_seconds: kinds.Seconds = Field(30, description="How long connecting may take.")
+    connect_tries: kinds.Whole = Field(5, ge=1, le=100, description="How often connecting is tried in a row.")
+    idle_seconds: kinds.SecondsOrNone = Field(
+        600, description="How long an unused connection is kept; zero keeps it for ever."
+    )
+    cache_ttl_seconds: kinds.SecondsOrNone | None = Field(
+        None, description="How long its lists are kept; `downstream.tool_cache_ttl_seconds` when not set."
+    )
+    tools: ToolRules = ToolRules()
+    preset: kinds.OptionalText = Field(None, description="A set of rules of `downstream.presets` to begin with.")
+    hold: Literal["changed", "new", "nothing"] = Field(
+        "changed", description="Which tools wait for `refdesk servers approve`: changed ones, new ones too, or none."
+    )
+    docs: Annotated[DocsSource | None, BeforeValidator(_docs)] = Field(
+        None, description="Its part in `search_documentation`; `true` for a tool `search` with the argument `query`."
+    )
+    max_message_bytes: kinds.Bytes = Field(16_777_216, ge=1024, description="The largest message taken from it.")
+    max_result_tokens: kinds.Whole | None = Field(
+        None, ge=0, description="The most of a result that is passed on; `downstream.max_result_tokens` when not set."
+    )
+    tenants: kinds.Texts = Field((), description="The tenants it is there for; all when empty.")
+    forward_token: bool = Field(False, description="Whether the caller's own credential is passed on to it, over HTTP.")
+
+    @property
+    def kind(self) -> TransportKind:
+        """The transport, said or found out."""
+        if self.type is not None:
+            return self.type
+        if self.url is None:
+            return "stdio"
+        address = self.url.get_secret_value()
+        if address.startswith(("ws://", "wss://")):
+            return "websocket"
+        return "sse" if address.split("?")[0].rstrip("/").endswith("/sse") else "http"
+
+    @model_validator(mode="after")
+    def _is_reachable(self) -> McpServerConfig:
+        if (self.command is None) == (self.url is None):
+            raise ValueError("a server with either a command or a url")
+        if (self.kind == "stdio") != (self.url is None):
+            wanted = "a command" if self.kind == "stdio" else "a url"
+            raise ValueError(f"a server of the type {self.kind}, which needs {wanted}")
+        return self

@@ -1,0 +1,315 @@
+"""The conversation with one server over one connection: ids, answers, and what the server says in between.
+
+Raw JSON objects go in and come out; nothing is built for what is only passed on. Ids are minted here, so that answers
+can never reach another caller than the one who asked.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Coroutine, Mapping
+from typing import Any, Protocol
+from uuid import uuid4
+
+from refdesk.downstream.transports.port import Message, Transport
+from refdesk.errors import RefdeskError, ServerGone, ServerRefused, ServerTalksNonsense
+
+logger = logging.getLogger(__name__)
+
+MAX_NOTES = 1000
+"""What a server may say during one call before its caller has taken any of it; progress beyond that is dropped."""
+
+MAX_QUESTIONS = 16
+"""What a server may ask at a time during one call."""
+
+METHOD_NOT_FOUND = -32601
+INTERNAL_ERROR = -32603
+
+
+class Voice(Protocol):
+    """Whoever made a call, as far as the server can speak to them while it works on it."""
+
+    @property
+    def key(self) -> object:
+        """Equal for the calls of one client, so that what a server asks can be told apart by who is to answer."""
+        ...
+
+    async def tell(self, method: str, params: Mapping[str, Any]) -> None:
+        """A notification that belongs to the call: progress or a log message."""
+        ...
+
+    async def ask(self, id: str, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
+        """A request of the server: sampling, elicitation, roots. RefdeskErrors are told to the server."""
+        ...
+
+
+class Host(Protocol):
+    """Whoever owns the connection: hears what belongs to no call."""
+
+    def noticed(self, method: str, params: Mapping[str, Any]) -> None:
+        """A notification: lists or resources that changed, log messages."""
+        ...
+
+    def disconnected(self, error: RefdeskError) -> None:
+        """The connection is over."""
+        ...
+
+
+class Exchange:
+    """A request of ours that is under way."""
+
+    __slots__ = ("answer", "id", "notes", "questions", "teller", "voice")
+
+    def __init__(self, id: str, answer: asyncio.Future[Message], voice: Voice | None) -> None:
+        self.id = id
+        self.answer = answer
+        self.voice = voice
+        self.notes: deque[tuple[str, Mapping[str, Any]]] | None = None
+        self.teller: asyncio.Task[None] | None = None
+        self.questions: dict[str | int, asyncio.Task[None]] | None = None
+
+
+class Peer:
+    """The conversation; an `Inbox` of its transport, which is given to it by `talk_through` before anything is sent."""
+
+    def __init__(self, name: str, host: Host) -> None:
+        self.name = name
+        self._host = host
+        self._transport: Transport | None = None
+        self._exchanges: dict[str, Exchange] = {}
+        self._error: RefdeskError | None = None
+        self._loop = asyncio.get_running_loop()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self.garbage = 0
+        """How much that came was no message, or an answer to nothing that was asked."""
+
+    def talk_through(self, transport: Transport) -> None:
+        """From now on messages can be sent."""
+        self._transport = transport
+
+    @property
+    def in_flight(self) -> int:
+        """Requests of ours that are under way."""
+        return len(self._exchanges)
+
+    async def request(
+        self,
+        method: str,
+        params: Mapping[str, Any] | None = None,
+        *,
+        voice: Voice | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> Message:
+        """The result of a request. Cancelling it tells the server; there is no time-out here.
+
+        Raises ServerRefused with the server's own error, ServerGone at once when the connection is lost meanwhile.
+        """
+        transport = self._open_transport()
+        id = str(uuid4())
+        exchange = Exchange(id, self._loop.create_future(), voice)
+        self._exchanges[id] = exchange
+        try:
+            if params is None:
+                message: Message = {"jsonrpc": "2.0", "id": id, "method": method}
+            else:
+                if voice is not None and "_meta" in params and "progressToken" in params["_meta"]:
+                    params = {**params, "_meta": {**params["_meta"], "progressToken": id}}
+                message = {"jsonrpc": "2.0", "id": id, "method": method, "params": params}
+            await transport.send(message, headers)
+            answer = await exchange.answer
+            if exchange.teller is not None:
+                await exchange.teller
+        except asyncio.CancelledError:
+            self._spawn(self._call_off(id))
+            raise
+        finally:
+            del self._exchanges[id]
+            self._hush(exchange)
+        return self._result(answer)
+
+    async def notify(self, method: str, params: Mapping[str, Any] | None = None) -> None:
+        """Send a notification."""
+        message: Message = {"jsonrpc": "2.0", "method": method}
+        if params is not None:
+            message["params"] = params
+        await self._open_transport().send(message)
+
+    async def close(self) -> None:
+        """End what is still being said; the transport is closed by its owner."""
+        for task in self._tasks:
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+
+    # What the transport calls.
+
+    def received(self, message: Message, related: str | None = None) -> None:
+        """Take a message of the server."""
+        id = message.get("id")
+        method = message.get("method")
+        if method is None:
+            exchange = self._exchanges.get(id) if isinstance(id, str) else None
+            if exchange is None or exchange.answer.done():
+                # Of a call that was given up, told twice, or made up.
+                self.garbage += 1
+            else:
+                exchange.answer.set_result(message)
+        elif not isinstance(method, str):
+            self.garbled("a message whose method is no text")
+        elif id is None:
+            self._take_notification(method, _object(message.get("params")), related)
+        elif isinstance(id, (str, int)):
+            self._take_question(id, method, _object(message.get("params")), related)
+        else:
+            self.garbled("a request whose id is neither text nor number")
+
+    def garbled(self, what: str) -> None:
+        """Count what cannot be understood, and write the first of it down."""
+        self.garbage += 1
+        if self.garbage <= 10:
+            fields = {"server": self.name, "what": what[:200]}
+            logger.warning("downstream.garbled", extra={"fields": fields})
+
+    def lost(self, error: RefdeskError) -> None:
+        """Whoever waits for an answer is told at once, each by an error of their own."""
+        if self._error is not None:
+            return
+        self._error = error
+        for exchange in self._exchanges.values():
+            if not exchange.answer.done():
+                exchange.answer.set_exception(type(error)(error.detail))
+                exchange.answer.exception()  # a caller that is still sending gets to know by that
+        self._host.disconnected(error)
+
+    # What the server says.
+
+    def _take_notification(self, method: str, params: Mapping[str, Any], related: str | None) -> None:
+        if method == "notifications/cancelled":
+            self._stop_question(params.get("requestId"))
+            return
+        if method == "notifications/progress":
+            token = params.get("progressToken")
+            exchange = self._exchanges.get(token) if isinstance(token, str) else None
+        elif method == "notifications/message":
+            exchange = self._concerned(related)
+        else:
+            exchange = None
+        if exchange is not None and exchange.voice is not None:
+            self._tell(exchange, method, params)
+        elif method != "notifications/progress":
+            self._host.noticed(method, params)
+
+    def _tell(self, exchange: Exchange, method: str, params: Mapping[str, Any]) -> None:
+        """What is told to one caller stays in order, and waits for nobody else."""
+        if exchange.notes is None:
+            exchange.notes = deque(maxlen=MAX_NOTES)
+        exchange.notes.append((method, params))
+        if exchange.teller is None or exchange.teller.done():
+            exchange.teller = self._spawn(self._tell_all(exchange))
+
+    async def _tell_all(self, exchange: Exchange) -> None:
+        while exchange.notes and exchange.voice is not None:
+            await exchange.voice.tell(*exchange.notes.popleft())
+
+    def _take_question(self, id: str | int, method: str, params: Mapping[str, Any], related: str | None) -> None:
+        if method == "ping":
+            self._spawn(self._answer(id, {"result": {}}))
+            return
+        exchange = self._concerned(related)
+        if exchange is None or exchange.voice is None:
+            self._spawn(self._answer(id, _unasked(method)))
+            return
+        questions = exchange.questions = exchange.questions if exchange.questions is not None else {}
+        if id in questions or len(questions) >= MAX_QUESTIONS:
+            error = {"code": INTERNAL_ERROR, "message": "Too much is asked at a time"}
+            self._spawn(self._answer(id, {"error": error}))
+            return
+        questions[id] = self._spawn(self._have_answered(exchange, id, method, params))
+
+    async def _have_answered(self, exchange: Exchange, id: str | int, method: str, params: Mapping[str, Any]) -> None:
+        voice, questions = exchange.voice, exchange.questions
+        if voice is None or questions is None:
+            return
+        try:
+            answer: Message = {"result": await voice.ask(str(id), method, params)}
+        except RefdeskError as error:
+            answer = {"error": {"code": error.code, "message": error.detail, "data": error.data}}
+        finally:
+            questions.pop(id, None)
+        await self._answer(id, answer)
+
+    def _concerned(self, related: str | None) -> Exchange | None:
+        """Whose call it is that the server speaks about: it says so, or there is but one client that it can be."""
+        if related is not None:
+            return self._exchanges.get(related)
+        with_voice = [exchange for exchange in self._exchanges.values() if exchange.voice is not None]
+        if not with_voice:
+            return None
+        keys = {exchange.voice.key for exchange in with_voice if exchange.voice is not None}
+        return with_voice[-1] if len(keys) == 1 else None
+
+    def _stop_question(self, id: object) -> None:
+        for exchange in self._exchanges.values():
+            if exchange.questions and isinstance(id, (str, int)) and id in exchange.questions:
+                exchange.questions[id].cancel()
+
+    async def _answer(self, id: str | int, answer: Message) -> None:
+        await self._send_quietly({"jsonrpc": "2.0", "id": id, **answer})
+
+    # What is ours.
+
+    async def _call_off(self, id: str) -> None:
+        params = {"requestId": id, "reason": "The caller no longer waits for it"}
+        await self._send_quietly({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params})
+
+    async def _send_quietly(self, message: Message) -> None:
+        """To a server that may be gone, and then needs no answer."""
+        if self._error is None and self._transport is not None:
+            try:
+                await self._transport.send(message)
+            except RefdeskError as error:
+                logger.debug("downstream.unheard", extra={"fields": {"server": self.name, "why": error.detail}})
+
+    def _hush(self, exchange: Exchange) -> None:
+        if exchange.teller is not None:
+            exchange.teller.cancel()
+        for task in (exchange.questions or {}).values():
+            task.cancel()
+
+    def _open_transport(self) -> Transport:
+        if self._error is not None:
+            raise type(self._error)(self._error.detail)
+        if self._transport is None:
+            raise ServerGone(f"The server {self.name!r} is not connected")
+        return self._transport
+
+    def _result(self, answer: Message) -> Message:
+        result = answer.get("result")
+        if isinstance(result, dict):
+            return result
+        error = answer.get("error")
+        if isinstance(error, dict):
+            code = error.get("code")
+            number = code if isinstance(code, int) and not isinstance(code, bool) else INTERNAL_ERROR
+            raise ServerRefused(self.name, number, str(error.get("message") or "no reason given"), error.get("data"))
+        raise ServerTalksNonsense(f"The server {self.name!r} gave an answer without a result")
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = self._loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+
+def _object(params: object) -> Mapping[str, Any]:
+    return params if isinstance(params, dict) else {}
+
+
+def _unasked(method: str) -> Message:
+    """What a server is told that asks outside of any call, or when it cannot be told whose call it means."""
+    if method == "roots/list":
+        return {"result": {"roots": []}}
+    message = f"There is no one client here that {method} could be meant for"
+    return {"error": {"code": METHOD_NOT_FOUND, "message": message}}
