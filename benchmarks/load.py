@@ -45,7 +45,8 @@ class Plan:
     warmup_seconds: float
     seconds: float
     max_calls: int
-    server_pid: int
+    server_pids: Sequence[int]
+    path: str = "/mcp"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -157,9 +158,9 @@ async def load(plan: Plan, sessions: Sequence[str]) -> Measured:
         extra = {"Mcp-Session-Id": sessions[number]} if sessions else {}
         await loop.create_connection(partial(Connection, run, _pieces(plan, extra)), "127.0.0.1", plan.port)
     await run.go_on(plan.warmup_seconds)
-    before, begun = len(run.times), (time.perf_counter(), cpu_seconds(plan.server_pid), time.process_time())
+    before, begun = len(run.times), (time.perf_counter(), cpu_of(plan.server_pids), time.process_time())
     await run.go_on(plan.seconds)
-    after, ended = len(run.times), (time.perf_counter(), cpu_seconds(plan.server_pid), time.process_time())
+    after, ended = len(run.times), (time.perf_counter(), cpu_of(plan.server_pids), time.process_time())
     run.over = True
     async with asyncio.timeout(DRAIN_SECONDS):
         await run.closed.wait()
@@ -169,10 +170,14 @@ async def load(plan: Plan, sessions: Sequence[str]) -> Measured:
     times = sorted(run.times[before:after])
     if not times:
         raise WrongAnswer(f"no answer within {plan.seconds:g} s")
-    return Measured(len(times), wall, server_cpu, client_cpu, _percentile(times, 50), _percentile(times, 99))
+    return Measured(len(times), wall, server_cpu, client_cpu, percentile(times, 50), percentile(times, 99))
 
 
-def _percentile(ordered: Sequence[float], percent: int) -> float:
+def cpu_of(pids: Sequence[int]) -> float:
+    return sum(cpu_seconds(pid) for pid in pids)
+
+
+def percentile(ordered: Sequence[float], percent: int) -> float:
     """In milliseconds."""
     return ordered[min(len(ordered) - 1, len(ordered) * percent // 100)] * 1000
 
@@ -182,7 +187,7 @@ def _pieces(plan: Plan, extra: Mapping[str, str]) -> list[bytes]:
     body = plan.body.encode()
     headers = {"Host": f"127.0.0.1:{plan.port}", **plan.headers, **extra, "Content-Length": str(len(body))}
     head = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
-    return (f"POST /mcp HTTP/1.1\r\n{head}\r\n".encode() + body).split(ID.encode())
+    return (f"POST {plan.path} HTTP/1.1\r\n{head}\r\n".encode() + body).split(ID.encode())
 
 
 def _open_session(plan: Plan) -> str:
@@ -190,21 +195,21 @@ def _open_session(plan: Plan) -> str:
     session = ""
     for message in plan.opening:
         headers = {**plan.headers, **({"Mcp-Session-Id": session} if session else {})}
-        response = _post(plan.port, headers, json.dumps(message))
+        response = _post(plan, headers, json.dumps(message))
         session = session or response.headers["Mcp-Session-Id"]
     return session
 
 
 def _end_session(plan: Plan, session: str) -> None:
     connection = http.client.HTTPConnection("127.0.0.1", plan.port, timeout=DRAIN_SECONDS)
-    connection.request("DELETE", "/mcp", headers={**plan.headers, "Mcp-Session-Id": session})
+    connection.request("DELETE", plan.path, headers={**plan.headers, "Mcp-Session-Id": session})
     connection.getresponse().read()
     connection.close()
 
 
-def _post(port: int, headers: Mapping[str, str], body: str) -> http.client.HTTPResponse:
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=DRAIN_SECONDS)
-    connection.request("POST", "/mcp", body, dict(headers))
+def _post(plan: Plan, headers: Mapping[str, str], body: str) -> http.client.HTTPResponse:
+    connection = http.client.HTTPConnection("127.0.0.1", plan.port, timeout=DRAIN_SECONDS)
+    connection.request("POST", plan.path, body, dict(headers))
     response = connection.getresponse()
     answer = response.read()
     connection.close()

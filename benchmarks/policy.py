@@ -29,7 +29,6 @@ from load import ID, Measured, Plan
 from policy_parts import PartCost, measure_parts
 from processes import Server, cpus, pin, running
 from redis_process import RedisProcess, redis_running
-from refdesk.config.support import has_no_effect_yet
 from report import print_json, print_table, print_verdict
 
 HERE = Path(__file__).resolve().parent
@@ -158,8 +157,6 @@ def _absent(redis: RedisProcess | None) -> dict[str, str]:
     """The servers that cannot be had, and why."""
     if redis is None:
         return {REDIS: "there is no redis-server on the PATH"}
-    if has_no_effect_yet("cache.type"):
-        return {REDIS: "this version has no cache in Redis"}
     return {}
 
 
@@ -232,7 +229,7 @@ def _plan(row: Row, server: Server, concurrency: int, options: argparse.Namespac
         warmup_seconds=0 if row.max_calls < MAX_CALLS else WARMUP_SECONDS,
         seconds=options.seconds,
         max_calls=row.max_calls,
-        server_pid=server.pid,
+        server_pids=[server.pid],
     )
 
 

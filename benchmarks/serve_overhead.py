@@ -183,13 +183,13 @@ def _measure(
                 warmup_seconds=WARMUP_SECONDS,
                 seconds=options.seconds,
                 max_calls=MAX_CALLS,
-                server_pid=server.pid,
+                server_pids=[server.pid],
             )
-            measured[one.name].append(_run_load(one.name, plan, client_cpu))
+            measured[one.name].append(run_load(one.name, plan, client_cpu))
     return measured
 
 
-def _run_load(name: str, plan: Plan, cpu: int | None) -> Measured:
+def run_load(name: str, plan: Plan, cpu: int | None) -> Measured:
     process = subprocess.Popen(
         [sys.executable, str(HERE / "load.py")], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
     )
