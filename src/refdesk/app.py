@@ -9,11 +9,9 @@ import os
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import (
     AbstractAsyncContextManager,
-    AbstractContextManager,
     AsyncExitStack,
     asynccontextmanager,
     closing,
-    nullcontext,
     suppress,
 )
 from dataclasses import dataclass
@@ -38,12 +36,12 @@ from refdesk.policy.deadline import Deadline
 from refdesk.policy.observe import Observe, Record
 from refdesk.policy.permissions import Permissions
 from refdesk.policy.rate_limit import RateLimit, is_limited
-from refdesk.resilience.breaker import State
 from refdesk.resilience.dependency import Dependency
 from refdesk.resilience.limits import MAX_BUCKETS, MAX_BUCKETS_OF_ONE, Limits, MemoryLimits
 from refdesk.resilience.redis import RedisLink, open_redis
 from refdesk.resilience.redis_limits import RedisLimits
-from refdesk.telemetry import LEVELS, Log, Metrics, Spans, open_reports, open_spans, secrets_of
+from refdesk.resilience.told import BreakerLog, tell_of_redis
+from refdesk.telemetry import Log, Metrics, Spans, open_reports, open_spans, secrets_of
 from refdesk.tools.announcements import Announcements
 from refdesk.tools.budget import Blocklist
 from refdesk.tools.catalogue import Catalogue
@@ -116,7 +114,7 @@ class Parts:
             single = getattr(other, "dependency", None)
             for dependency in getattr(other, "dependencies", (single,) if single else ()):
                 dependency.watch(self.metrics)
-                dependency.watch(_BreakerLog(self.log))
+                dependency.watch(BreakerLog(self.log))
                 self.dependencies.append(dependency)
 
 
@@ -131,7 +129,7 @@ async def _open_parts(config: Config, log: Log, stack: AsyncExitStack) -> Parts:
     if LACKS_SHARED not in engine.lacks:
         await bring_in_manual(engine)
     needs_redis = "redis" in (config.cache.type, config.rate_limits.type)
-    redis = await opened(open_redis(config.cache.redis, changed=partial(_tell_of_redis, log))) if needs_redis else None
+    redis = await opened(open_redis(config.cache.redis, changed=partial(tell_of_redis, log))) if needs_redis else None
     cache = await opened(_open_cache(config, redis, metrics))
     if config.r2r.api_url is not None:
         # What is in this machine has a revision that says as much, to every process.
@@ -271,35 +269,3 @@ class Desk:
         cache, redis = self._parts.cache, self._parts.redis
         where = {} if redis is None else {"redis": redis.describe()}
         return {"state": "ok", "entries": len(cache), "bytes": cache.bytes, **where}
-
-
-class _BreakerLog:
-    """Writes down when something behind this server is left alone, and when it is back."""
-
-    def __init__(self, log: Log) -> None:
-        self._log = log
-        self._states: dict[str, State] = {}
-
-    def breaker_changed(self, name: str, state: State) -> None:
-        before, self._states[name] = self._states.get(name, "closed"), state
-        if before != state:
-            level = "warning" if state == "open" else "info"
-            self._log.events.log(LEVELS[level], "breaker.changed", dependency=name, before=before, state=state)
-
-    def breaker_rejected(self, name: str) -> None:
-        """Counted, and too many to be written down."""
-
-    def retried(self, name: str) -> None:
-        """Counted as well."""
-
-    def asking(self, name: str, operation: str) -> AbstractContextManager[None]:
-        """Counted too."""
-        return nullcontext()
-
-
-def _tell_of_redis(log: Log, state: str, reason: str) -> None:
-    if state == "away":
-        effect = "answers are made and limits are counted in this process alone"
-        log.events.warning("redis.away", reason=reason, effect=effect)
-    else:
-        log.events.info("redis.back")
