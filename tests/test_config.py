@@ -52,7 +52,7 @@ def test_nothing_at_all_gives_the_defaults() -> None:
     assert (config.server.host, config.server.port, config.toolsets) == (
         "127.0.0.1",
         8001,
-        ("docs", "r2r", "reader", "convert"),
+        ("docs", "r2r", "reader", "convert", "downstream"),
     )
     assert set(config.sources.values()) == {"default"}
     assert config.data_path.name == "refdesk"
@@ -315,7 +315,7 @@ def test_all_problems_are_reported_at_once(tmp_path: Path) -> None:
         (
             "auth.keys",
             [{1: "x"}],
-            "auth.keys[0][1]: unknown key; the keys here are key, key_sha256, user, tenant, roles, toolsets, name",
+            f"auth.keys[0][1]: unknown key; the keys here are {', '.join(ApiKey.model_fields)}",
         ),
         ("auth.keys", [{}], "auth.keys[0]: ******** is not an entry with exactly one of key and key_sha256"),
         ("auth.keys", [{"key_sha256": "abc"}], "auth.keys[0].key_sha256: ******** is not 64 hexadecimal digits"),

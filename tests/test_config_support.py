@@ -1,20 +1,14 @@
-"""What this version cannot do yet is said, not silently ignored."""
+"""What is set in vain, or cannot be done here, is said and not silently ignored."""
 
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 
-from refdesk.config import load, require_support, support, without_effect
+from refdesk.config import TOOLSETS, load, require_support, support, without_effect
 from refdesk.errors import ConfigError
-
-
-def test_settings_of_parts_that_are_to_come_are_pointed_out_when_they_are_set() -> None:
-    config = load(None, {"REDIS_URL": "redis://x:6379", "MCP_PROTOCOL_VERSION": "2025-11-25"})
-    assert without_effect(config) == [
-        "environment MCP_PROTOCOL_VERSION: downstream.protocol_version has no effect in this version",
-    ]
 
 
 def test_the_defaults_have_nothing_to_point_out_and_all_that_they_need() -> None:
@@ -23,16 +17,16 @@ def test_the_defaults_have_nothing_to_point_out_and_all_that_they_need() -> None
     require_support(config)
 
 
-@pytest.mark.parametrize(
-    ("environ", "words"),
-    [
-        ({"REFDESK__TOOLSETS": "docs,downstream"}, "downstream has no tools in this version; there are docs, r2r"),
-    ],
-)
-def test_what_would_change_the_answers_is_refused_with_its_source(environ: dict[str, str], words: str) -> None:
-    with pytest.raises(ConfigError, match=words) as error:
-        require_support(load(None, environ))
-    assert error.value.detail.startswith(f"environment {next(iter(environ))}")
+def test_what_is_set_in_vain_is_pointed_out_with_its_source(tmp_path: Path) -> None:
+    path = tmp_path / "refdesk.yaml"
+    path.write_text("mcpServers: {a: {command: x, timeout: 5}}\n")
+    (said,) = without_effect(load(path, {}))
+    assert said.startswith("refdesk.yaml: mcpServers.a.timeout: has no effect")
+
+
+def test_every_toolset_can_be_switched_on_alone() -> None:
+    for toolset in TOOLSETS:
+        require_support(load(None, {"REFDESK__TOOLSETS": toolset}))
 
 
 def test_a_desk_without_any_toolset_is_refused() -> None:

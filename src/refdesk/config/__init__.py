@@ -5,7 +5,7 @@ Everything that is wrong is reported at once as a `ConfigError`. Knows nothing o
 
 from refdesk.config.environment import ENVIRONMENT, Variable
 from refdesk.config.kinds import MASK, Url
-from refdesk.config.loading import find, load
+from refdesk.config.loading import find, load, read_servers_again
 from refdesk.config.models import (
     TOOLSETS,
     AnswersConfig,
@@ -31,8 +31,9 @@ from refdesk.config.models import (
     SentryConfig,
     ServerConfig,
 )
+from refdesk.config.servers import DocsSource, McpServerConfig, ToolRules
 from refdesk.config.settings import SETTINGS, Setting, settings_of
-from refdesk.config.support import has_no_effect_yet, require_support, without_effect
+from refdesk.config.support import require_support, without_effect
 
 __all__ = [
     "ENVIRONMENT",
@@ -47,9 +48,11 @@ __all__ = [
     "CircuitBreakerConfig",
     "Config",
     "ConvertConfig",
+    "DocsSource",
     "DownstreamConfig",
     "EmbeddingConfig",
     "LoggingConfig",
+    "McpServerConfig",
     "MonitoringConfig",
     "OAuthConfig",
     "OpenTelemetryConfig",
@@ -62,11 +65,12 @@ __all__ = [
     "SentryConfig",
     "ServerConfig",
     "Setting",
+    "ToolRules",
     "Url",
     "Variable",
     "find",
-    "has_no_effect_yet",
     "load",
+    "read_servers_again",
     "require_support",
     "settings_of",
     "without_effect",

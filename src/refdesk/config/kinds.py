@@ -6,6 +6,7 @@ A check that fails raises ValueError with what was expected, worded to follow "i
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from ipaddress import ip_network
 from pathlib import Path
@@ -18,6 +19,7 @@ MASK = "********"
 
 ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[^\s/?#@]+")
 HOST = re.compile(r"[^\s/?#@]+")
+HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 HEX_DIGITS = re.compile(r"[0-9a-f]{64}")
 
 YEAR_SECONDS = 31_536_000
@@ -137,6 +139,42 @@ def _web_url(url: Url | None) -> Url | None:
     return url
 
 
+def _server_url(url: Url | None) -> Url | None:
+    if url and not _has_scheme(url.get_secret_value(), ("http", "https", "ws", "wss")):
+        raise ValueError("a URL such as https://example.com/mcp")
+    return url
+
+
+def _variable_name(value: str) -> str:
+    if not value or "=" in value or "\0" in value:
+        raise ValueError("the name of an environment variable")
+    return value
+
+
+def _header_name(value: str) -> str:
+    if not HEADER_NAME.fullmatch(value):
+        raise ValueError("the name of an HTTP header")
+    return value
+
+
+def _header_value(value: SecretStr) -> SecretStr:
+    if not value.get_secret_value().isprintable():
+        raise ValueError("one line that a header can carry")
+    return value
+
+
+def _without_nul(value: SecretStr) -> SecretStr:
+    if "\0" in value.get_secret_value():
+        raise ValueError("text that a program can be given")
+    return value
+
+
+def _argument(value: str | None) -> str | None:
+    if value and "\0" in value:
+        raise ValueError("text that a program can be given")
+    return value
+
+
 def _redis_url(url: Url) -> Url:
     text = url.get_secret_value()
     if not text.startswith("unix://") and not _has_scheme(text, ("redis", "rediss")):
@@ -157,6 +195,7 @@ OptionalText = Annotated[str | None, BeforeValidator(_blank_is_unset)]
 OptionalPath = Annotated[Path | None, BeforeValidator(_blank_is_unset), AfterValidator(_usable_path)]
 OptionalSecret = Annotated[SecretStr | None, BeforeValidator(_blank_is_unset)]
 OptionalWebUrl = Annotated[Url | None, BeforeValidator(_blank_is_unset), AfterValidator(_web_url)]
+ServerUrl = Annotated[Url | None, BeforeValidator(_blank_is_unset), AfterValidator(_server_url)]
 RedisUrl = Annotated[Url, AfterValidator(_redis_url)]
 Key = Annotated[SecretStr | None, AfterValidator(_usable_key)]
 Sha256 = Annotated[SecretStr | None, AfterValidator(_sha256)]
@@ -165,6 +204,11 @@ Networks = Annotated[tuple[Annotated[str, AfterValidator(_network)], ...], Befor
 Paths = Annotated[tuple[Annotated[Path, AfterValidator(_usable_path)], ...], BeforeValidator(split_commas)]
 Hosts = Annotated[tuple[Annotated[str, AfterValidator(_host)], ...], BeforeValidator(split_commas)]
 Origins = Annotated[tuple[Annotated[str, AfterValidator(_origin)], ...], BeforeValidator(split_commas)]
+
+Program = Annotated[str | None, BeforeValidator(_blank_is_unset), AfterValidator(_argument)]
+Arguments = tuple[Annotated[str, AfterValidator(_argument)], ...]
+Variables = Mapping[Annotated[str, AfterValidator(_variable_name)], Annotated[SecretStr, AfterValidator(_without_nul)]]
+Headers = Mapping[Annotated[str, AfterValidator(_header_name)], Annotated[SecretStr, AfterValidator(_header_value)]]
 
 AnyCase = BeforeValidator(_lowered)
 """Makes a choice between words one that may be written in capitals."""

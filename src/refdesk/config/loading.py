@@ -10,14 +10,16 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from refdesk.config.environment import read_environment
 from refdesk.config.kinds import MASK, is_encodable, mask_url
 from refdesk.config.models import ApiKey, Config
 from refdesk.config.rules import broken_rules
-from refdesk.config.settings import SETTINGS, Given, place
+from refdesk.config.server_entries import Entries, read_entries
+from refdesk.config.servers import McpServerConfig, ToolRules
+from refdesk.config.settings import SERVERS, SETTINGS, Given, place
 from refdesk.config.wording import Fault, explain, quoted, suggestion, unknown
 from refdesk.config.yaml_file import read_yaml
 from refdesk.errors import ConfigError
@@ -25,6 +27,10 @@ from refdesk.errors import ConfigError
 FILE_NAME = "refdesk.yaml"
 DEFAULT = "default"
 COMMAND_LINE = "command line"
+
+
+ITEMS: Mapping[str, type[BaseModel]] = {"auth.keys": ApiKey, "downstream.presets": ToolRules}
+"""What the settings hold that are more than a value."""
 
 
 def find(cwd: Path, environ: Mapping[str, str]) -> Path | None:
@@ -42,10 +48,12 @@ def load(path: Path | None, environ: Mapping[str, str], overrides: Mapping[str, 
         _read_flags(overrides or {}),
     )
     values, faults = _gather(layers)
+    entries = _servers(values, environ)
+    faults += entries.faults
     invalid = list(_invalid(values))
     unusable = {fault.key for fault in faults} | {key for key, _ in invalid}
     faults += [fault for _, fault in invalid]
-    config = _build({key: given for key, given in values.items() if key not in unusable}, path)
+    config = _build({key: given for key, given in values.items() if key not in unusable}, path, entries.warnings)
     faults += broken_rules(config, unusable)
     if faults:
         raise ConfigError(list(dict.fromkeys(map(str, faults))))
@@ -72,9 +80,35 @@ def _gather(items: Iterable[Given | Fault]) -> tuple[dict[str, Given], list[Faul
     return values, faults
 
 
-def _build(values: Mapping[str, Given], file: Path | None = None) -> Config:
+def read_servers_again(path: Path, environ: Mapping[str, str]) -> Mapping[str, McpServerConfig]:
+    """The `mcpServers` of a file that may have changed; a ConfigError when anything in it cannot be read.
+
+    A file that is empty is one that somebody is about to write.
+    """
+    values, faults = _gather(read_yaml(path, environ))
+    if not values and not faults:
+        faults = [Fault(path.name, "", f"is empty; write `{SERVERS}: {{}}` to have no servers")]
+    faults += _servers(values, environ).faults
+    if faults:
+        raise ConfigError(list(dict.fromkeys(map(str, faults))))
+    servers: Mapping[str, McpServerConfig] = values[SERVERS].value if SERVERS in values else {}
+    return servers
+
+
+def _servers(values: dict[str, Given], environ: Mapping[str, str]) -> Entries:
+    """What is given as servers, read and put in its place."""
+    given = values.get(SERVERS)
+    if given is None:
+        return Entries()
+    entries = read_entries(given.value, environ, source=given.source, folder=Path.cwd())
+    values[SERVERS] = Given(SERVERS, entries.servers, given.source)
+    return entries
+
+
+def _build(values: Mapping[str, Given], file: Path | None = None, warnings: Iterable[Fault] = ()) -> Config:
     sources = {key: values[key].source if key in values else DEFAULT for key in SETTINGS}
-    return Config.model_validate({**_nested(values), "sources": sources, "config_file": file})
+    known_of_itself = {"sources": sources, "config_file": file, "warnings": tuple(map(str, warnings))}
+    return Config.model_validate({**_nested(values), **known_of_itself})
 
 
 def _nested(values: Mapping[str, Given]) -> dict[str, Any]:
@@ -108,7 +142,7 @@ def _fault(key: str, source: str, detail: ErrorDetails) -> Fault:
     inside = detail["loc"][key.count(".") + 1 :]
     place = key + "".join(f"[{step}]" if isinstance(step, int) else f".{quoted(step)}" for step in inside)
     if detail["type"] in ("extra_forbidden", "invalid_key"):
-        known = list(ApiKey.model_fields)
+        known = list(ITEMS[key].model_fields)
         return Fault(source, place, unknown(suggestion(str(inside[-1]), known), known))
     return Fault(source, place, explain(detail, _masked(key, detail["input"]), SETTINGS[key].choices))
 

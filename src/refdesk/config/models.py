@@ -23,8 +23,8 @@ Toolset = Literal["docs", "r2r", "reader", "convert", "downstream"]
 TOOLSETS: tuple[Toolset, ...] = get_args(Toolset)
 
 
-NOT_SETTINGS = frozenset({"sources", "config_file"})
-"""What a configuration knows of itself: where each value came from, and which file was read."""
+NOT_SETTINGS = frozenset({"sources", "config_file", "warnings"})
+"""What a configuration knows of itself: where each value came from, which file was read, what it says in vain."""
 
 
 class Part(BaseModel):
@@ -89,6 +89,13 @@ class ApiKey(Part):
     tenant: str = Field(DEFAULT_TENANT, min_length=1, description="The tenant whose documents this key opens.")
     roles: kinds.Texts = Field((), description="The roles that this key gives.")
     toolsets: kinds.Texts = Field((), description="The toolsets that this key opens; none named opens all.")
+    servers: kinds.Texts = Field(
+        (),
+        description=(
+            "The MCP servers behind this one that this key opens, or single tools of theirs (`server__tool`); patterns "
+            "are those of a shell, and none named opens all."
+        ),
+    )
     name: str = Field("", description="What people call this key.")
 
     @model_validator(mode="after")
@@ -390,7 +397,7 @@ class Config(Part):
         None, description="The folder that the data lives in; the platform's user data folder when not set."
     )
     toolsets: Annotated[tuple[Annotated[Toolset, kinds.AnyCase], ...], BeforeValidator(kinds.split_commas)] = Field(
-        ("docs", "r2r", "reader", "convert"), description="The toolsets that are switched on."
+        TOOLSETS, description="The toolsets that are switched on."
     )
     project: kinds.OptionalText = Field(
         None, description="The current project's name, for clients that do not announce a root."
@@ -414,11 +421,17 @@ class Config(Part):
     )
     sources: Mapping[str, str] = Field(default_factory=dict, repr=False, exclude=True)
     config_file: Path | None = Field(None, repr=False, exclude=True)
+    warnings: tuple[str, ...] = Field((), repr=False, exclude=True)
 
     @property
     def data_path(self) -> Path:
         """The folder that the data lives in; it may not exist yet."""
         return (self.data_dir or user_data_path("refdesk", appauthor=False)).absolute()
+
+    @property
+    def servers_path(self) -> Path:
+        """The file that `refdesk servers` keeps; it may not exist yet."""
+        return (self.downstream.servers_file or self.data_path / "servers.json").absolute()
 
     @property
     def own_url(self) -> str:
@@ -432,13 +445,15 @@ class Config(Part):
         return self.auth.oauth.audience or self.own_url
 
     def describe(self) -> list[tuple[str, str, str]]:
-        """Every setting with its value and its source, secrets masked."""
-        return [(key, shown(value), self.sources.get(key, "default")) for key, value in _leaves(self)]
+        """Every setting with its value and its source, secrets masked; the MCP servers one by one."""
+        rows = [(key, shown(value), self.sources.get(key, "default")) for key, value in _leaves(self)]
+        source = self.sources.get("mcpServers", "default")
+        return rows + [(f"mcpServers.{name}", shown(server), source) for name, server in self.mcpServers.items()]
 
 
 def _leaves(part: Part, prefix: str = "") -> Iterator[tuple[str, Any]]:
     for name, value in part:
         if isinstance(value, Part):
             yield from _leaves(value, f"{prefix}{name}.")
-        elif name not in NOT_SETTINGS:
+        elif name not in NOT_SETTINGS and not (name == "mcpServers" and value):
             yield f"{prefix}{name}", value

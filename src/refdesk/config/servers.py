@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, model_validator
 
 from refdesk.config import kinds
+from refdesk.config.confidential import masked_address, masked_arguments, secrets_in_arguments, token_in, without
 
 TransportKind = Literal["stdio", "http", "sse", "websocket"]
 
@@ -52,21 +53,28 @@ def _docs(value: Any) -> Any:
     return {} if value is True else None if value is False else value
 
 
+NOT_WRITTEN = frozenset({"filled_in"})
+"""What a server knows of itself, and nobody sets."""
+
+
 class McpServerConfig(_Entry):
     """One MCP server: how it is reached, how long it may take, what of it is offered and to whom."""
 
     type: Annotated[TransportKind | None, BeforeValidator(_kind)] = Field(
         None, description="The transport; by `command` or `url` when not set."
     )
-    command: kinds.OptionalText = Field(None, description="The program to start, for standard input and output.")
-    args: tuple[str, ...] = Field((), description="Its arguments.")
-    env: Mapping[str, SecretStr] = Field(default_factory=dict, description="Its environment variables.")
+    command: kinds.Program = Field(None, description="The program to start, for standard input and output.")
+    args: kinds.Arguments = Field((), description="Its arguments.")
+    env: kinds.Variables = Field(default_factory=dict, description="Its environment variables.")
     cwd: kinds.OptionalPath = Field(None, description="The folder it is started in.")
-    url: kinds.Url | None = Field(None, description="The address, for the other transports.")
-    headers: Mapping[str, SecretStr] = Field(default_factory=dict, description="HTTP headers, such as a token.")
+    url: kinds.ServerUrl = Field(None, description="The address, for the other transports.")
+    headers: kinds.Headers = Field(default_factory=dict, description="HTTP headers, such as a token.")
     enabled: bool = Field(True, description="Whether it is used at all.")
     session: Literal["pooled", "short"] = Field(
         "pooled", description="Whether its connection is kept, or made anew for each operation."
+    )
+    protocol_version: kinds.OptionalText = Field(
+        None, description="The MCP revision to ask for; `downstream.protocol_version` when not set."
     )
     call_timeout_seconds: kinds.Seconds = Field(60, description="How long a call may take.")
     capabilities_timeout_seconds: kinds.Seconds = Field(30, description="How long a list may take.")
@@ -92,6 +100,8 @@ class McpServerConfig(_Entry):
     )
     tenants: kinds.Texts = Field((), description="The tenants it is there for; all when empty.")
     forward_token: bool = Field(False, description="Whether the caller's own credential is passed on to it, over HTTP.")
+    filled_in: tuple[SecretStr, ...] = Field((), exclude=True, repr=False)
+    """Secrets of the environment that stand somewhere in the texts above."""
 
     @property
     def kind(self) -> TransportKind:
@@ -104,6 +114,46 @@ class McpServerConfig(_Entry):
         if address.startswith(("ws://", "wss://")):
             return "websocket"
         return "sse" if address.split("?")[0].rstrip("/").endswith("/sse") else "http"
+
+    @property
+    def where(self) -> str:
+        """The command line or the address, as it may be shown."""
+        if self.url is not None:
+            return masked_address(self.url.get_secret_value())
+        return " ".join((without(self._secrets, self.command or ""), *self._shown_arguments()))
+
+    @property
+    def hidden(self) -> Iterator[str]:
+        """Secrets that stand inside of texts which are none themselves."""
+        yield from secrets_in_arguments(self.args)
+        for value in self.headers.values():
+            yield from token_in(value.get_secret_value())
+
+    @property
+    def _secrets(self) -> list[str]:
+        known = (*self.env.values(), *self.headers.values(), *self.filled_in)
+        return [*(secret.get_secret_value() for secret in known), *self.hidden]
+
+    def _shown_arguments(self) -> tuple[str, ...]:
+        return masked_arguments(self.args, self._secrets)
+
+    def __repr_args__(self) -> Iterator[tuple[str | None, Any]]:
+        """What was set, and no secret."""
+        for name, value in super().__repr_args__():
+            if name in self.model_fields_set:
+                yield name, self._shown(str(name), value)
+
+    def _shown(self, name: str, value: Any) -> Any:
+        match name, value:
+            case "args", _:
+                return self._shown_arguments()
+            case "url", kinds.Url():
+                return self.where
+            case "docs", DocsSource():
+                return value.model_copy(update={"arguments": dict.fromkeys(value.arguments, kinds.MASK)})
+            case (("command" | "cwd"), value) if value is not None:
+                return without(self._secrets, str(value))
+        return value
 
     @model_validator(mode="after")
     def _is_reachable(self) -> McpServerConfig:

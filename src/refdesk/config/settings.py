@@ -10,11 +10,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
-from pydantic import SecretStr
+from pydantic import BaseModel, SecretStr
 from pydantic.fields import FieldInfo
 
 from refdesk.config.kinds import YEAR_SECONDS, Unit, Url
-from refdesk.config.models import NOT_SETTINGS, ApiKey, Config, Part
+from refdesk.config.models import NOT_SETTINGS, ApiKey, Config
+from refdesk.config.servers import NOT_WRITTEN
 from refdesk.config.wording import Fault, kind_of, quoted, shown, suggestion, unknown
 
 
@@ -41,25 +42,25 @@ class Given:
     source: str
 
 
-def settings_of(part: type[Part], prefix: str = "") -> Iterator[Setting]:
+def settings_of(part: type[BaseModel], prefix: str = "") -> Iterator[Setting]:
     """The settings of a part and of the parts in it."""
     for name, field in part.model_fields.items():
         if inner := _part(field):
             yield from settings_of(inner, f"{prefix}{name}.")
-        elif name not in NOT_SETTINGS:
+        elif name not in NOT_SETTINGS | NOT_WRITTEN:
             yield _setting(f"{prefix}{name}", field)
 
 
-def _sections_of(part: type[Part], prefix: str = "") -> Iterator[str]:
+def _sections_of(part: type[BaseModel], prefix: str = "") -> Iterator[str]:
     for name, field in part.model_fields.items():
         if inner := _part(field):
             yield f"{prefix}{name}"
             yield from _sections_of(inner, f"{prefix}{name}.")
 
 
-def _part(field: FieldInfo) -> type[Part] | None:
+def _part(field: FieldInfo) -> type[BaseModel] | None:
     kind: Any = field.annotation
-    return kind if isinstance(kind, type) and issubclass(kind, Part) else None
+    return kind if isinstance(kind, type) and issubclass(kind, BaseModel) else None
 
 
 def _setting(key: str, field: FieldInfo) -> Setting:
@@ -89,6 +90,8 @@ def _types(annotation: Any) -> Iterator[Any]:
 def _kind(annotation: Any, types: tuple[Any, ...]) -> str:
     if get_origin(annotation) is tuple:
         return "list"
+    if get_origin(annotation) is Mapping or (isinstance(types[0], type) and issubclass(types[0], BaseModel)):
+        return "mapping"
     if get_origin(annotation) is Literal:
         return "word"
     names = {bool: "true or false", int: "whole number", float: "number", Path: "path", Url: "URL", SecretStr: "secret"}
@@ -116,10 +119,17 @@ SETTINGS: dict[str, Setting] = {setting.key: setting for setting in settings_of(
 OTHER_NAMES = {"r2r.service_account.email": "r2r.email", "r2r.service_account.password": "r2r.password"}
 """Keys that are another way to write a setting."""
 
+SERVERS = "mcpServers"
+"""The one setting that is a file of its own in other programs, and is read as they read it."""
+
 SECTIONS = frozenset({"", "r2r.service_account", *_sections_of(Config)})
 
 HINTS = {
     "monitoring.prometheus.port": "unknown key; metrics are at /metrics on server.port, so leave it out",
+    **dict.fromkeys(
+        ("servers", "mcp", "mcp_servers", "context_servers", "mcpservers"),
+        "unknown key; MCP servers are set in the file, under mcpServers",
+    ),
     "server.reload": "unknown key; the server is started anew to take changes, so leave it out",
 }
 """What to say of keys that people bring along from similar servers."""

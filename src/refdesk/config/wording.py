@@ -6,7 +6,7 @@ Knows values and error types, not where they came from.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any
@@ -58,13 +58,19 @@ def shown(value: Any) -> str:
         case bool():
             return str(value).lower()
         case BaseModel():
-            return f"{{{', '.join(f'{name}: {shown(item)}' for name, item in value if item not in (None, '', ()))}}}"
+            return _shown_items((name, item) for name, item in value.__repr_args__() if item not in (None, "", (), {}))
+        case Mapping():
+            return _shown_items(value.items())
         case tuple():
             return f"[{', '.join(map(shown, value))}]"
         case float() if value.is_integer():
             return str(int(value))
     text = str(value)
     return text if text.isprintable() else repr(text)
+
+
+def _shown_items(items: Iterable[tuple[Any, Any]]) -> str:
+    return f"{{{', '.join(f'{shown(name)}: {shown(item)}' for name, item in items)}}}"
 
 
 def quoted(value: Any) -> str:

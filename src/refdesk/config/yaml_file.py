@@ -1,21 +1,20 @@
 """Reads a YAML file into settings: one plain document, no key twice, `${VAR}` and `${VAR:-default}` filled in.
 
-The only reader of YAML; knows nothing of what the values mean.
+The only reader of YAML; knows nothing of what the values mean, but that MCP servers have variables of their own kind.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from refdesk.config.settings import Given, place
+from refdesk.config.settings import SERVERS, Given, place
+from refdesk.config.variables import fill, map_texts
 from refdesk.config.wording import Fault, kind_of, quoted
-
-VARIABLE = re.compile(r"\$(?P<escape>\$?)\{(?P<name>\w*)(?P<default>:-)?(?P<rest>[^}]*)\}", re.ASCII)
 
 DEEPEST = 4
 """No setting nests deeper; what does is refused later, and need not be walked."""
@@ -72,18 +71,21 @@ def _parse(text: str) -> tuple[Any, list[tuple[str, int, int]]]:
         node = loader.get_single_node()
         if node is None:
             return {}, []
-        twice = list(_given_twice(node, ""))
+        twice = list(_given_twice(node, "", set()))
         return loader.construct_document(node), twice
     finally:
         loader.dispose()
 
 
-def _given_twice(node: yaml.Node, path: str, depth: int = 0) -> Iterator[tuple[str, int, int]]:
-    """The keys that a mapping has more than once, with both lines."""
-    if isinstance(node, yaml.SequenceNode) and depth < DEEPEST:
+def _given_twice(node: yaml.Node, path: str, seen: set[int]) -> Iterator[tuple[str, int, int]]:
+    """The keys that a mapping has more than once, with both lines; what an alias repeats is looked at once."""
+    if id(node) in seen:
+        return
+    seen.add(id(node))
+    if isinstance(node, yaml.SequenceNode):
         for index, item in enumerate(node.value):
-            yield from _given_twice(item, f"{path}[{index}]", depth + 1)
-    if isinstance(node, yaml.MappingNode) and depth < DEEPEST:
+            yield from _given_twice(item, f"{path}[{index}]", seen)
+    if isinstance(node, yaml.MappingNode):
         lines: dict[str, int] = {}
         for name, item in node.value:
             key = ".".join(filter(None, (path, quoted(name.value))))
@@ -91,7 +93,7 @@ def _given_twice(node: yaml.Node, path: str, depth: int = 0) -> Iterator[tuple[s
             if isinstance(name, yaml.ScalarNode) and key in lines:
                 yield key, lines[key], line
             lines.setdefault(key, line)
-            yield from _given_twice(item, key, depth + 1)
+            yield from _given_twice(item, key, seen)
 
 
 def _position(error: yaml.MarkedYAMLError) -> str:
@@ -114,34 +116,10 @@ def _settings(document: Any, source: str, environ: Mapping[str, str]) -> Iterato
 
 
 def _expanded(given: Given, environ: Mapping[str, str]) -> Given | Fault:
+    if given.key == SERVERS:
+        return given
     problems: list[str] = []
-    value = _map_text(given.value, lambda text: _fill(text, environ, problems))
+    value = map_texts(given.value, lambda text: fill(text, environ, problems), DEEPEST)
     if problems:
         return Fault(given.source, given.key, "; ".join(problems))
     return Given(given.key, value, given.source)
-
-
-def _map_text(value: Any, change: Callable[[str], str], depth: int = 0) -> Any:
-    if isinstance(value, str):
-        return change(value)
-    if isinstance(value, list) and depth < DEEPEST:
-        return [_map_text(item, change, depth + 1) for item in value]
-    if isinstance(value, dict) and depth < DEEPEST:
-        return {name: _map_text(item, change, depth + 1) for name, item in value.items()}
-    return value
-
-
-def _fill(text: str, environ: Mapping[str, str], problems: list[str]) -> str:
-    def replacement(match: re.Match[str]) -> str:
-        name, rest = match["name"], match["rest"]
-        if match["escape"]:
-            return match[0][1:]
-        if not name or name[0].isdigit() or (rest and not match["default"]):
-            problems.append("${…} must hold the name of an environment variable; write $${ for the characters ${")
-        elif environ.get(name, "").strip():
-            return environ[name]
-        elif not match["default"]:
-            problems.append(f"environment variable {name} is not set; give it a value, or write ${{{name}:-default}}")
-        return rest
-
-    return VARIABLE.sub(replacement, text)

@@ -4,23 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from typing import Any
-from urllib.parse import unquote, urlsplit
 
 from pydantic import BaseModel, SecretStr
 
-from refdesk.config import kinds
+from refdesk.config import McpServerConfig, kinds
+from refdesk.config.confidential import secrets_in_address
 
 
 def secrets_of(part: BaseModel) -> Iterator[str]:
     """Every secret in a part of the configuration, or in the whole of it: keys, passwords, and those inside of URLs."""
     for _, value in part:
         yield from _secrets_in(value)
+    if isinstance(part, McpServerConfig):
+        yield from part.hidden
 
 
 def _secrets_in(value: Any) -> Iterator[str]:
     match value:
         case kinds.Url():
-            yield from _passwords_in(value.get_secret_value())
+            yield from secrets_in_address(value.get_secret_value())
         case SecretStr():
             yield value.get_secret_value()
         case BaseModel():
@@ -31,12 +33,3 @@ def _secrets_in(value: Any) -> Iterator[str]:
         case tuple() | list():
             for each in value:
                 yield from _secrets_in(each)
-
-
-def _passwords_in(url: str) -> Iterator[str]:
-    """As it is written in the address, and as it is meant; an address itself is no secret, but what it asks may be."""
-    parts = urlsplit(url)
-    if parts.password:
-        yield from {parts.password, unquote(parts.password)}
-    if parts.query:
-        yield parts.query
