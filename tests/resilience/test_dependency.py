@@ -406,3 +406,15 @@ async def test_every_refusal_is_an_error_of_its_own_whose_traceback_does_not_gro
         refusals.append(caught.value)
     assert len({id(refusal) for refusal in refusals}) == 100
     assert len({len(list(walk_tb(refusal.__traceback__))) for refusal in refusals}) == 1
+
+
+async def test_what_is_known_to_be_back_need_not_be_found_out() -> None:
+    world = World()
+    await world.open()
+    world.dependency.recovered()
+    assert await world.dependency.run(world.work) == "done"
+    assert world.changes[-1] == ("r2r", "closed")
+    await world.fail(4)
+    world.dependency.recovered()
+    await world.fail(4)
+    assert world.dependency.state == "closed"

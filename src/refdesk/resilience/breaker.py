@@ -84,6 +84,12 @@ class Breaker:
             self._trials.discard(permit)
             self._settle_trial(outcome, now)
 
+    def close(self) -> None:
+        """Somebody who knows says that it is back."""
+        self.failures = 0
+        if self.state != "closed":
+            self._become("closed")
+
     def state_at(self, now: float) -> State:
         """The state as the next caller meets it: when the cool-down is over, that is half-open."""
         return "half_open" if self.state == "open" and now >= self._open_until else self.state

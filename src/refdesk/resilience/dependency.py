@@ -93,6 +93,12 @@ class Dependency:
         """The state as the next caller meets it."""
         return self._breaker.state_at(self._now())
 
+    def recovered(self) -> None:
+        """It is known to be back, by other means than a call: nobody need wait for the breaker to find out."""
+        self._breaker.close()
+        if self._breaker.state != self._told:
+            self._tell()
+
     def describe(self) -> dict[str, Any]:
         """How it is, for those who look after this server."""
         now = self._now()

@@ -1,0 +1,75 @@
+"""Bounds on how long work may take, for so many at a time that a timer for each of them would cost too much."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import ParamSpec, TypeVar
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class Overdue(TimeoutError):
+    """The work took longer than it may; not to be mistaken for a time-out that the work itself ran into."""
+
+
+class Deadlines:
+    """Work with the same bound.
+
+    It is written down in the order in which it will be due, so that one timer, for the first of it, is enough; a
+    time-out of its own for each would be the dearest part of a short call.
+    """
+
+    __slots__ = ("_loop", "_running", "_timer", "seconds")
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        self._running: dict[_Running, float] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        # A desk lives in one loop; asking for it costs a system call each time before Python 3.12.
+        self._loop = asyncio.get_running_loop()
+
+    async def run(self, work: Callable[P, Awaitable[T]], *args: P.args, **kwargs: P.kwargs) -> T:
+        """What the work gives; it is cancelled when it is overdue, and `Overdue` is raised."""
+        running = _Running(asyncio.current_task(self._loop))
+        due = self._running[running] = self._loop.time() + self.seconds
+        if self._timer is None:
+            self._timer = self._loop.call_at(due, self._stop_overdue)
+        try:
+            return await work(*args, **kwargs)
+        except asyncio.CancelledError:
+            if running.is_only_overdue():
+                raise Overdue from None
+            raise
+        finally:
+            self._running.pop(running, None)
+
+    def _stop_overdue(self) -> None:
+        self._timer = None
+        now = self._loop.time()
+        for running, due in list(self._running.items()):
+            if due > now:
+                self._timer = self._loop.call_at(due, self._stop_overdue)
+                break
+            del self._running[running]
+            running.stop()
+
+
+class _Running:
+    """A task with work under way."""
+
+    __slots__ = ("_overdue", "_task")
+
+    def __init__(self, task: asyncio.Task[object] | None) -> None:
+        self._task = task
+        self._overdue = False
+
+    def stop(self) -> None:
+        if self._task is not None:
+            self._overdue = True
+            self._task.cancel()
+
+    def is_only_overdue(self) -> bool:
+        """Whether it was cancelled by us and nobody else; takes our cancellation back."""
+        return self._overdue and self._task is not None and self._task.uncancel() == 0
