@@ -10,6 +10,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Coroutine, Mapping
+from functools import partial
 from typing import Any, Protocol
 from uuid import uuid4
 
@@ -74,16 +75,20 @@ class Exchange:
 class Peer:
     """The conversation; an `Inbox` of its transport, which is given to it by `talk_through` before anything is sent."""
 
-    def __init__(self, name: str, host: Host) -> None:
+    def __init__(self, name: str, host: Host, outside: Voice | None = None) -> None:
+        """`outside` is asked what belongs to no call; without it there is nobody to be asked."""
         self.name = name
         self._host = host
         self._transport: Transport | None = None
         self._exchanges: dict[str, Exchange] = {}
         self._error: RefdeskError | None = None
         self._loop = asyncio.get_running_loop()
+        self._outside = None if outside is None else Exchange("", self._loop.create_future(), outside)
         self._tasks: set[asyncio.Task[None]] = set()
         self.garbage = 0
         """How much that came was no message, or an answer to nothing that was asked."""
+        self.asks_anyone = False
+        """Whether the server has asked something without saying whose call it is about."""
 
     def talk_through(self, transport: Transport) -> None:
         """From now on messages can be sent."""
@@ -217,8 +222,14 @@ class Peer:
         if method == "ping":
             self._spawn(self._answer(id, {"result": {}}))
             return
+        self.asks_anyone = self.asks_anyone or related is None
         exchange = self._concerned(related)
+        if exchange is not None and related is None:
+            # Any of this client's calls may be meant; each takes its share of the questions.
+            exchange = min(self._of_same_client(exchange), key=lambda each: len(each.questions or ()))
         if exchange is None or exchange.voice is None:
+            exchange = self._outside
+        if exchange is None:
             self._spawn(self._answer(id, _unasked(method)))
             return
         questions = exchange.questions = exchange.questions if exchange.questions is not None else {}
@@ -227,6 +238,12 @@ class Peer:
             self._spawn(self._answer(id, {"error": error}))
             return
         questions[id] = self._spawn(self._have_answered(exchange, id, method, params))
+
+    def _of_same_client(self, exchange: Exchange) -> list[Exchange]:
+        """The calls that the client of this one has under way, the newest first."""
+        key = exchange.voice.key if exchange.voice is not None else None
+        calls = reversed(self._exchanges.values())
+        return [each for each in calls if each.voice is not None and each.voice.key == key]
 
     async def _have_answered(self, exchange: Exchange, id: str | int, method: str, params: Mapping[str, Any]) -> None:
         voice, questions = exchange.voice, exchange.questions
@@ -251,7 +268,8 @@ class Peer:
         return with_voice[-1] if len(keys) == 1 else None
 
     def _stop_question(self, id: object) -> None:
-        for exchange in self._exchanges.values():
+        outside = () if self._outside is None else (self._outside,)
+        for exchange in (*self._exchanges.values(), *outside):
             if exchange.questions and isinstance(id, (str, int)) and id in exchange.questions:
                 exchange.questions[id].cancel()
 
@@ -275,8 +293,21 @@ class Peer:
     def _hush(self, exchange: Exchange) -> None:
         if exchange.teller is not None:
             exchange.teller.cancel()
-        for task in (exchange.questions or {}).values():
-            task.cancel()
+        if exchange.questions:
+            self._pass_on(exchange, exchange.questions)
+
+    def _pass_on(self, exchange: Exchange, questions: dict[str | int, asyncio.Task[None]]) -> None:
+        """What is still asked when a call is over may be about another of the same client's calls; else it is called
+        off."""
+        others = self._of_same_client(exchange) if self.asks_anyone else []
+        if not others:
+            for task in questions.values():
+                task.cancel()
+            return
+        inherited = others[0].questions = others[0].questions if others[0].questions is not None else {}
+        for id, task in questions.items():
+            inherited[id] = task
+            task.add_done_callback(partial(_forget, inherited, id))
 
     def _open_transport(self) -> Transport:
         if self._error is not None:
@@ -301,6 +332,10 @@ class Peer:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
+
+
+def _forget(questions: dict[str | int, asyncio.Task[None]], id: str | int, _: asyncio.Task[None]) -> None:
+    questions.pop(id, None)
 
 
 def _object(params: object) -> Mapping[str, Any]:

@@ -5,12 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-from refdesk.errors import RefdeskError
+from refdesk.errors import RefdeskError, ServerAway, ServerGone
 
 Message = dict[str, Any]
 """A JSON-RPC message as it was parsed; nothing is known of it but that it is an object."""
 
 VERSION_HEADER = "mcp-protocol-version"
+
+
+class NotTaken(ServerGone):
+    """The connection is over, and the server has not begun what the message asks: it may be sent again in the next."""
+
+
+class NotLetIn(ServerAway):
+    """What was let in before is not any more: nothing was begun, and a new connection may be let in again."""
 
 
 class Inbox(Protocol):

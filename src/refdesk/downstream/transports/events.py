@@ -1,0 +1,135 @@
+"""Server-sent events out of the bytes of a stream, as they come: `text/event-stream` of the HTML standard.
+
+Every byte is looked at once, however the stream is cut into pieces, and no more than one event is held. Pure: it knows
+neither HTTP nor JSON.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+MAX_ID_BYTES = 1024
+"""An event's id is sent back in a header; a longer one is taken for none."""
+
+MAX_KIND_BYTES = 64
+"""The kinds that anybody waits for are short words."""
+
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+_MILLISECONDS = re.compile(rb"[0-9]{1,9}")
+_ID = re.compile(rb"[\x20-\x7e]{0,%d}" % MAX_ID_BYTES)
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """An event: its kind, and its data as bytes that may be no text at all."""
+
+    kind: str
+    data: bytes
+    is_whole: bool = True
+    """False for an event that is larger than one may be: its data is dropped, what comes after it is not."""
+
+
+class EventReader:
+    """Takes the pieces of one stream and gives the events that are complete with them."""
+
+    __slots__ = (
+        "_after_cr",
+        "_at_start",
+        "_data",
+        "_id",
+        "_is_lost",
+        "_kind",
+        "_line",
+        "_max_bytes",
+        "last_id",
+        "retry",
+    )
+
+    def __init__(self, max_bytes: int, last_id: str = "") -> None:
+        self.last_id = last_id
+        """The id of the last complete event that had one: another stream can go on from there."""
+        self.retry: float | None = None
+        """The seconds that the server wants to pass before that."""
+        self._max_bytes = max_bytes
+        self._line = bytearray()
+        self._data = bytearray()
+        self._kind = b""
+        self._id = last_id
+        self._is_lost = False
+        self._after_cr = False
+        self._at_start = True
+
+    def anew(self) -> EventReader:
+        """A reader for the stream that goes on where this one broke off."""
+        reader = EventReader(self._max_bytes, self.last_id)
+        reader.retry = self.retry
+        return reader
+
+    def feed(self, piece: bytes) -> list[Event]:
+        """The events that are complete with this piece of the stream."""
+        if self._after_cr and piece:
+            piece = piece.removeprefix(b"\n")  # the second half of the end of a line that has been taken
+            self._after_cr = False
+        events: list[Event] = []
+        for line in piece.splitlines(keepends=True):
+            if line.endswith((b"\n", b"\r")):
+                self._take_line(self._complete(line), events)
+            elif self._has_room(len(line), events):
+                self._line += line
+            else:
+                self._line[:] = b":"  # the rest of a line whose beginning is dropped is read as a comment
+        self._after_cr = self._after_cr or piece.endswith(b"\r")
+        return events
+
+    def _has_room(self, more: int, events: list[Event]) -> bool:
+        """Whether the event may grow by that. The first time it may not, it is told and forgotten."""
+        if self._is_lost:
+            return False
+        if len(self._line) + len(self._data) + more <= self._max_bytes:
+            return True
+        events.append(Event(self._kind_said, b"", is_whole=False))
+        self._is_lost = True
+        self._data.clear()
+        return False
+
+    def _complete(self, end: bytes) -> bytes:
+        """A line whose end has come, without what ends it."""
+        if self._line:
+            self._line += end
+            end = bytes(self._line)
+            self._line.clear()
+        line = end.rstrip(b"\r\n")
+        if self._at_start:
+            self._at_start = False
+            line = line.removeprefix(_BYTE_ORDER_MARK)
+        return line
+
+    def _take_line(self, line: bytes, events: list[Event]) -> None:
+        if not line:
+            self._end_event(events)
+            return
+        field, _, value = line.partition(b":")
+        value = value.removeprefix(b" ")
+        if field == b"data":
+            if self._has_room(len(value) + 1, events):
+                self._data += value
+                self._data += b"\n"
+        elif field == b"event":
+            self._kind = value[:MAX_KIND_BYTES]
+        elif field == b"id" and _ID.fullmatch(value):
+            self._id = value.decode()
+        elif field == b"retry" and _MILLISECONDS.fullmatch(value):
+            self.retry = int(value) / 1000
+
+    def _end_event(self, events: list[Event]) -> None:
+        self.last_id = self._id
+        if self._data:
+            events.append(Event(self._kind_said, bytes(memoryview(self._data)[:-1])))
+            self._data = bytearray()
+        self._kind = b""
+        self._is_lost = False
+
+    @property
+    def _kind_said(self) -> str:
+        return self._kind.decode(errors="replace") or "message"

@@ -1,0 +1,65 @@
+"""Messages as they go over the wire: written whatever they are made of, and read within bounds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import orjson
+
+from refdesk.downstream.transports.port import Inbox, Message
+from refdesk.errors import InvalidCall
+
+MAX_BATCH = 1000
+"""Messages sent as one; revisions that know batches know none of that size."""
+
+MAX_PARTS = 200_000
+"""Objects and lists in one message. More take longer than a tenth of a second to read, and nobody is served meanwhile;
+a few megabytes of nothing but empty lists would take seconds and half a gigabyte."""
+
+COUNTED_SIZE = 262_144
+"""From this size on they are counted; smaller messages cannot have that many that it would matter."""
+
+SHOWN = 100
+"""The characters of garbage that are worth a look."""
+
+
+def written(name: str, message: Message) -> bytes:
+    """A message for the server of that name."""
+    try:
+        return orjson.dumps(message, _plain)
+    except orjson.JSONEncodeError as error:
+        raise InvalidCall(f"This cannot be sent to the server {name!r} as JSON: {error}") from error
+
+
+def deliver(inbox: Inbox, text: str) -> None:
+    """Hand over the message that a text is, or the several; anything else is garbage."""
+    if len(text) > COUNTED_SIZE and text.count("[") + text.count("{") > MAX_PARTS:
+        inbox.garbled(f"a text of {len(text)} characters with more parts than are taken")
+        return
+    try:
+        content = orjson.loads(text)
+    except orjson.JSONDecodeError:
+        inbox.garbled(f"no JSON: {text[:SHOWN]!r}")
+        return
+    if type(content) is dict:
+        inbox.received(content)
+    elif isinstance(content, list) and 0 < len(content) <= MAX_BATCH:
+        _deliver_batch(inbox, content)
+    else:
+        inbox.garbled(f"JSON that is no message: {text[:SHOWN]!r}")
+
+
+def _deliver_batch(inbox: Inbox, messages: list[Any]) -> None:
+    for message in messages:
+        if isinstance(message, dict):
+            inbox.received(message)
+        else:
+            inbox.garbled("something in a batch that is no message")
+
+
+def _plain(value: Any) -> Any:
+    """Mappings that are no dictionaries are given to be passed on, too."""
+    if isinstance(value, Mapping):
+        return dict(value)
+    raise TypeError(f"{type(value).__name__} is not known to JSON")

@@ -1,0 +1,207 @@
+"""A server's process with all that it starts: begun without a shell, and ended for good, however we end ourselves.
+
+Every server leads a session and process group of its own, so that one signal reaches whatever it has started. Beside
+it waits a guard: `sh`, reading from a pipe that only we hold the other end of. If we are killed, the kernel closes that
+end and the guard kills the group. The signal at a parent's death that Linux offers would reach the server alone and not
+what `npx` or `uvx` have started, and to set it takes code between fork and exec, which may deadlock.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import os
+import signal
+import subprocess
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import IO
+
+from refdesk.errors import ServerAway
+
+logger = logging.getLogger(__name__)
+
+INPUT_END_SECONDS = 1.0
+"""For a server to end by itself once its input has ended, as the protocol asks of it; most take a tenth of that."""
+
+TERM_SECONDS = 1.0
+"""For a server that was told to end, to do so. One that hangs does not, and whoever waits for us waits for it too."""
+
+KILL_SECONDS = 0.5
+"""For the kernel to take a killed process away. It is at once, unless a disk or a network drive has hold of it."""
+
+LOOK_SECONDS = 0.05
+"""Between two looks at whether a process has ended, where the system does not tell."""
+
+INHERITED = (
+    "HOME", "LANG", "LANGUAGE", "LOGNAME", "PATH", "SHELL", "TERM", "TMPDIR", "TZ", "USER",
+    "APPDATA", "HOMEDRIVE", "HOMEPATH", "LOCALAPPDATA", "PATHEXT", "PROCESSOR_ARCHITECTURE", "SYSTEMDRIVE",
+    "SYSTEMROOT", "TEMP", "TMP", "USERNAME", "USERPROFILE",
+)  # fmt: skip
+INHERITED_FAMILIES = ("LC_", "XDG_")
+"""What a server sees of our environment, in which secrets are kept; the same as other MCP clients pass on."""
+
+GUARD = ("/bin/sh", "-c", 'read -r _; kill -s KILL -- "-$1"', "refdesk-guard")
+"""Nothing is ever written to it: it reads until we are gone. On an orderly way out it is killed before that."""
+
+
+def environment_for(given: Mapping[str, str], ours: Mapping[str, str]) -> dict[str, str]:
+    """What a server's process sees: a little of our own environment, and what is set for it."""
+    passed_on = {
+        name: value
+        for name, value in ours.items()
+        if (name.upper() in INHERITED or name.startswith(INHERITED_FAMILIES)) and not value.startswith("()")
+    }
+    return passed_on | dict(given)
+
+
+class ServerProcess:
+    """A process that leads a group; `ended` is called when it is over, and the rest of its group with it."""
+
+    def __init__(self, popen: subprocess.Popen[bytes], ended: Callable[[], None]) -> None:
+        self._popen = popen
+        self._ended = ended
+        self._loop = asyncio.get_running_loop()
+        self._gone = asyncio.Event()
+        self._guard = _start_guard(popen.pid)
+        self._pidfd = _open_pidfd(popen.pid)
+        if self._pidfd is None:
+            self._loop.call_soon(self._look)
+        else:
+            self._loop.add_reader(self._pidfd, self._look)
+
+    @classmethod
+    def start(
+        cls, name: str, argv: Sequence[str], env: Mapping[str, str], cwd: Path | None, ended: Callable[[], None]
+    ) -> ServerProcess:
+        """Start it; raises ServerAway with what to do about it when that cannot be done.
+
+        This takes a millisecond, whatever our own size: the process shares our memory until it runs its own program.
+        """
+        try:
+            popen = subprocess.Popen(
+                argv,
+                env=env,
+                cwd=cwd,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                bufsize=0,
+                start_new_session=True,
+            )
+        except (OSError, ValueError) as error:
+            raise ServerAway(f"The server {name!r} cannot be started: {_reason(error, argv[0], cwd)}") from error
+        return cls(popen, ended)
+
+    @property
+    def pid(self) -> int:
+        """Of the process, and of its group."""
+        return self._popen.pid
+
+    @property
+    def status(self) -> int | None:
+        """The exit status, the negative number of a signal, or None while it runs."""
+        return self._popen.returncode
+
+    @property
+    def pipes(self) -> tuple[IO[bytes], IO[bytes], IO[bytes]]:
+        """Our ends of its input, output and error output; whoever takes them closes them."""
+        stdin, stdout, stderr = self._popen.stdin, self._popen.stdout, self._popen.stderr
+        assert stdin is not None
+        assert stdout is not None
+        assert stderr is not None
+        return stdin, stdout, stderr
+
+    def kill(self) -> None:
+        """Kill it, and whatever it has started."""
+        self._signal(signal.SIGKILL)
+
+    async def end(self) -> None:
+        """See to its end, its input being closed already: wait, tell it, kill it. Takes no more than 2.5 seconds."""
+        await self._wait(INPUT_END_SECONDS)
+        for number, seconds in ((signal.SIGTERM, TERM_SECONDS), (signal.SIGKILL, KILL_SECONDS)):
+            if self.status is None:
+                self._signal(number)
+                await self._wait(seconds)
+        if self.status is None:
+            # It is looked after still, and taken away whenever it ends.
+            logger.warning("downstream.unkillable", extra={"fields": {"pid": self.pid}})
+
+    async def _wait(self, seconds: float) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._gone.wait()
+
+    def _look(self) -> None:
+        """Whether it has ended; if so, what it has started has nobody left to work for."""
+        if self._popen.poll() is None:
+            if self._pidfd is None:
+                self._loop.call_later(LOOK_SECONDS, self._look)
+            return
+        self._signal(signal.SIGKILL)
+        _dismiss(self._guard)
+        if self._pidfd is not None:
+            self._loop.remove_reader(self._pidfd)
+            os.close(self._pidfd)
+        self._gone.set()
+        self._ended()
+
+    def _signal(self, number: signal.Signals) -> None:
+        if not self._gone.is_set():
+            with suppress(ProcessLookupError, PermissionError):  # what a group of the dead answers, by system
+                os.killpg(self.pid, number)
+
+
+def _open_pidfd(pid: int) -> int | None:
+    """A descriptor that can be read from when the process has ended; None where there is no such thing."""
+    try:
+        return os.pidfd_open(pid)
+    except (AttributeError, OSError):
+        return None
+
+
+def _start_guard(group: int) -> subprocess.Popen[bytes] | None:
+    try:
+        return subprocess.Popen(
+            [*GUARD, str(group)],
+            env={},
+            cwd="/",
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+    except OSError as error:
+        # A server is of more use than its guard; the end of its input still tells it that we are gone.
+        logger.warning("downstream.unguarded", extra={"fields": {"pid": group, "reason": error.strerror}})
+        return None
+
+
+def _dismiss(guard: subprocess.Popen[bytes] | None) -> None:
+    if guard is None:
+        return
+    # Killed before its pipe is closed, or it would do what it is there for.
+    guard.kill()
+    guard.wait()
+    if guard.stdin is not None:
+        guard.stdin.close()
+
+
+def _reason(error: OSError | ValueError, command: str, cwd: Path | None) -> str:
+    """Why a process could not be started, and what helps; the arguments are left out, for there may be secrets."""
+    if isinstance(error, ValueError):
+        return "its command, arguments or environment hold what no process can be given, such as a null character"
+    if cwd is not None and not cwd.is_dir():
+        return f"the folder {str(cwd)!r} is not there; create it, or set another cwd"
+    match error.errno:
+        case errno.ENOENT | errno.ENOTDIR:
+            return f"there is no program {command!r}; install it, or give its full path as the command"
+        case errno.EACCES:
+            return f"{command!r} may not be executed; make it executable, or give the program that runs it"
+        case errno.ENOEXEC:
+            return f"{command!r} is no program of this system; give the program that runs it as the command"
+        case errno.EMFILE | errno.ENFILE | errno.EAGAIN | errno.ENOMEM:
+            return f"this machine has no room for another process ({error.strerror}); raise its limits and try again"
+    return f"{error.strerror or 'the system refuses'}; look at its command, arguments and cwd"

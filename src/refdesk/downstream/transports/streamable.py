@@ -1,0 +1,264 @@
+"""Streamable HTTP: every message is a POST, whose answer is JSON or a stream of events of its own.
+
+Revisions with a handshake have a session besides, and a stream for what belongs to no call; both are kept here. The
+newest has neither. A request is sent and its answer received in the task of whoever asks: nothing is queued.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+
+import aiohttp
+import orjson
+from aiohttp import hdrs
+from multidict import istr
+
+from refdesk.config import McpServerConfig
+from refdesk.downstream.transports.events import EventReader
+from refdesk.downstream.transports.http import EVENTS, JSON, Endpoint, deliver, deliver_event, kind_of, parsed
+from refdesk.downstream.transports.port import VERSION_HEADER, Inbox, Message, NotTaken
+from refdesk.errors import RefdeskError, ServerAway, ServerGone, ServerRefused
+
+logger = logging.getLogger(__name__)
+
+SESSION_HEADER = istr("mcp-session-id")
+LAST_EVENT_HEADER = istr("last-event-id")
+
+FIRST_WITHOUT_SESSIONS = "2026-07-28"
+"""From this revision on there are no sessions and no stream but those of requests, and closing one calls it off."""
+
+NO_ANSWERS = (401, 403, 429)
+"""Refusals that are about who asks or how often, never the answer to what is asked."""
+
+FAREWELL_SECONDS = 2.0
+"""How long the server has to hear that a session is over."""
+
+MAX_RESUMES = 5
+"""How often in a row an answer's stream is taken up again without anything new in it."""
+
+FIRST_PAUSE_SECONDS = 0.5
+"""Before a stream is opened again, unless its server says how long; twice as long each further time."""
+
+SHORTEST_PAUSE_SECONDS = 0.01
+LONGEST_PAUSE_SECONDS = 30.0
+"""Whatever the server says."""
+
+
+@asynccontextmanager
+async def open_streamable(name: str, settings: McpServerConfig, inbox: Inbox) -> AsyncIterator[StreamableHttp]:
+    """The way to a server over Streamable HTTP. Nothing is sent before the first message."""
+    async with Endpoint(name, settings) as endpoint:
+        transport = StreamableHttp(endpoint, inbox)
+        try:
+            yield transport
+        finally:
+            await transport.close()
+
+
+class StreamableHttp:
+    """A `Transport`."""
+
+    def __init__(self, endpoint: Endpoint, inbox: Inbox) -> None:
+        self._endpoint = endpoint
+        self._inbox = inbox
+        self._has_session = False
+        self._version = ""
+        self._is_initialized = False
+        self._is_lost = False
+        self._listening: asyncio.Task[None] | None = None
+        endpoint.headers[hdrs.ACCEPT] = f"{JSON}, {EVENTS}"
+        endpoint.headers[hdrs.CONTENT_TYPE] = JSON
+
+    async def send(self, message: Message, headers: Mapping[str, str] | None = None) -> None:
+        """POST a message; for a request, its answer has been received when this returns."""
+        method = message.get("method")
+        if self._is_lost:
+            raise self._gone()
+        if method == "notifications/cancelled" and self._version >= FIRST_WITHOUT_SESSIONS:
+            return  # the stream that was closed has said so
+        response = await self._endpoint.post(message, headers)
+        try:
+            if response.status >= 300:
+                await self._take_refusal(response, message)
+            elif method is not None and "id" in message:
+                await self._take_answer(response, message)
+        except BaseException:
+            response.close()
+            raise
+        self._endpoint.let_go(response)
+        if method == "notifications/initialized":
+            self._is_initialized = True
+            self._listen()
+
+    def speaks(self, version: str) -> None:
+        """From now on every request says so, and the server may say what belongs to no call."""
+        self._version = version
+        self._endpoint.headers[VERSION_HEADER] = version
+        self._listen()
+
+    async def close(self) -> None:
+        """Tell the server that the session is over; the connections are closed by the endpoint."""
+        if self._listening is not None:
+            self._listening.cancel()
+            await asyncio.wait((self._listening,))
+        if self._has_session and not self._is_lost:
+            await self._say_farewell()
+        self._lose()
+
+    # Answers.
+
+    async def _take_answer(self, response: aiohttp.ClientResponse, request: Message) -> None:
+        id = request["id"]
+        if request["method"] == "initialize":
+            self._begin_session(response)
+        kind = kind_of(response)
+        if kind == JSON:
+            self._take_body(await self._endpoint.read(response, self._endpoint.max_bytes), id)
+        elif kind == EVENTS:
+            await self._take_stream(response, id)
+        else:
+            raise self._endpoint.nonsense(f"answered a request with HTTP {response.status} and no JSON")
+
+    def _begin_session(self, response: aiohttp.ClientResponse) -> None:
+        session = response.headers.get(SESSION_HEADER)
+        if session:
+            if not (session.isascii() and session.isprintable()):
+                raise self._endpoint.nonsense("gave a session an id that no header can carry")
+            self._has_session = True
+            self._endpoint.headers[SESSION_HEADER] = session
+
+    def _take_body(self, body: bytes, id: str) -> None:
+        try:
+            content = parsed(body)
+        except orjson.JSONDecodeError as error:
+            raise self._endpoint.nonsense("answered with what is no JSON") from error
+        if not deliver(self._inbox, content, id):
+            raise self._endpoint.nonsense("gave no answer to what was asked")
+
+    async def _take_refusal(self, response: aiohttp.ClientResponse, message: Message) -> None:
+        """A refusal may be the answer to a request; else it is raised. One ends the session."""
+        status = response.status
+        if status == 404 and self._has_session:
+            self._lose()
+            raise NotTaken(self._gone().detail)
+        if 400 <= status < 500 and status not in NO_ANSWERS and "method" in message and "id" in message:
+            error = await self._endpoint.told_error(response)
+            if error is not None:
+                self._inbox.received({"jsonrpc": "2.0", "id": message["id"], "error": error}, message["id"])
+                return
+        raise self._endpoint.refusal(response)
+
+    # Streams.
+
+    async def _take_stream(self, response: aiohttp.ClientResponse, id: str) -> None:
+        """Take what comes until the answer has; a stream that breaks before is taken up again where it can be."""
+        reader = EventReader(self._endpoint.max_bytes)
+        error: RefdeskError = ServerGone(f"The server {self._endpoint.name!r} ended its answer before the end")
+        try:
+            if await self._follow(response, reader, id):
+                return
+        except ServerGone as broken:
+            error = broken
+        if not (self._has_session and reader.last_id and await self._resume(reader, id)):
+            raise error
+
+    async def _resume(self, reader: EventReader, id: str) -> bool:
+        """Go on after the last event that came; whether the answer was had so."""
+        tries = 0
+        while tries < MAX_RESUMES and not self._is_lost:
+            await asyncio.sleep(_pause(reader, tries))
+            tries += 1
+            reader = reader.anew()
+            last_id = reader.last_id
+            try:
+                async with self._stream(last_id) as response:
+                    if await self._follow(response, reader, id):
+                        return True
+            except ServerRefused:
+                return False
+            except (ServerGone, ServerAway) as error:
+                self._log("downstream.not_resumed", error)
+            if reader.last_id != last_id:
+                tries = 0
+        return False
+
+    def _listen(self) -> None:
+        """Open the stream for what belongs to no call, once the handshake is over."""
+        if self._is_initialized and "" < self._version < FIRST_WITHOUT_SESSIONS and self._listening is None:
+            self._listening = asyncio.create_task(self._keep_listening(), name=f"listen to {self._endpoint.name}")
+
+    async def _keep_listening(self) -> None:
+        reader = EventReader(self._endpoint.max_bytes)
+        tries = 0
+        while not self._is_lost:
+            try:
+                async with self._stream(reader.last_id) as response:
+                    tries = 0
+                    await self._follow(response, reader, None)
+            except ServerRefused:
+                return  # it has no such stream
+            except RefdeskError as error:
+                self._log("downstream.not_listening", error)
+            await asyncio.sleep(_pause(reader, tries))
+            tries += 1
+            reader = reader.anew()
+
+    @asynccontextmanager
+    async def _stream(self, last_id: str) -> AsyncIterator[aiohttp.ClientResponse]:
+        """A stream by GET, from that event on."""
+        response = await self._endpoint.ask("GET", None, {LAST_EVENT_HEADER: last_id} if last_id else None)
+        try:
+            status = response.status
+            if status in (404, 429) or status >= 500:
+                await self._take_refusal(response, {})
+            if status >= 300 or kind_of(response) != EVENTS:
+                raise ServerRefused(self._endpoint.name, -32600, f"HTTP {status} and no stream of events")
+            yield response
+        finally:
+            response.close()
+
+    async def _follow(self, response: aiohttp.ClientResponse, reader: EventReader, id: str | None) -> bool:
+        """Take the events of a stream until it has brought the answer to that request; False when it ends before."""
+        while piece := await self._endpoint.next_piece(response):
+            is_answered = False
+            for event in reader.feed(piece):
+                if id is not None and not event.is_whole:
+                    raise self._endpoint.too_large(self._endpoint.max_bytes)
+                is_answered |= deliver_event(self._inbox, event, id)
+            if is_answered:
+                return True
+        return False
+
+    # The end.
+
+    async def _say_farewell(self) -> None:
+        try:
+            async with asyncio.timeout(FAREWELL_SECONDS):
+                response = await self._endpoint.ask("DELETE")
+                response.close()
+        except (RefdeskError, TimeoutError) as error:
+            self._log("downstream.no_farewell", error)
+
+    def _lose(self) -> None:
+        if not self._is_lost:
+            self._is_lost = True
+            self._inbox.lost(self._gone())
+
+    def _gone(self) -> ServerGone:
+        return ServerGone(f"The session with the server {self._endpoint.name!r} is over")
+
+    def _log(self, event: str, error: Exception) -> None:
+        logger.debug(event, extra={"fields": {"server": self._endpoint.name, "why": str(error) or "too slow"}})
+
+
+def _pause(reader: EventReader, tries: int) -> float:
+    """How long to wait before a stream is opened again: as its server says, and longer each time that it failed."""
+    if reader.retry is None:
+        first = FIRST_PAUSE_SECONDS * random.uniform(0.5, 1)  # who was cut off together must not come back together
+    else:
+        first = max(SHORTEST_PAUSE_SECONDS, reader.retry)
+    return min(LONGEST_PAUSE_SECONDS, first * 2.0 ** min(tries, 12))

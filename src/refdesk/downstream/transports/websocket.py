@@ -1,0 +1,213 @@
+"""A server behind a WebSocket: one connection on which both sides speak, one text frame per message."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import ssl
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager, suppress
+from functools import cache
+
+from websockets import ClientConnection, connect
+from websockets.exceptions import ConnectionClosed, InvalidStatus, PayloadTooBig, WebSocketException
+from websockets.frames import CloseCode
+from websockets.typing import Subprotocol
+
+from refdesk.config.servers import McpServerConfig
+from refdesk.downstream.transports.messages import deliver, written
+from refdesk.downstream.transports.port import Inbox, Message, Transport
+from refdesk.errors import RefdeskError, ServerAway, ServerGone, ServerTalksNonsense
+from refdesk.version import __version__
+
+SUBPROTOCOL = Subprotocol("mcp")
+
+PING_SECONDS = 20
+"""How often a connection is tried, so that one that nobody holds any more is found out, and no proxy drops it."""
+
+PONG_SECONDS = 60
+"""How long the answer may take: a server that computes instead of listening is slow, not gone."""
+
+CLOSE_SECONDS = 2
+"""How long a server may take to say goodbye."""
+
+MAX_WAITING = 16
+"""The frames taken from the network before the reader has seen them; it never keeps them waiting for long."""
+
+_wire = logging.getLogger(f"{__name__}.wire")
+_wire.setLevel(logging.WARNING)  # what the library says below that holds the headers, and with them credentials
+
+
+@asynccontextmanager
+async def open_websocket(name: str, settings: McpServerConfig, inbox: Inbox) -> AsyncIterator[Transport]:
+    """Connect; what the server sends goes to the inbox until it is closed, from whichever side."""
+    socket = await _connected(name, settings)
+    transport = WebSocketTransport(name, socket, inbox, settings.max_message_bytes)
+    reading = asyncio.create_task(transport.read(), name=f"downstream {name} websocket")
+    try:
+        yield transport
+    finally:
+        transport.lose(ServerGone(f"The connection to the server {name!r} was closed"))
+        try:
+            await _close(socket)
+        finally:
+            reading.cancel()
+            await asyncio.wait([reading])
+
+
+class WebSocketTransport:
+    """The open connection."""
+
+    def __init__(self, name: str, socket: ClientConnection, inbox: Inbox, max_bytes: int) -> None:
+        self._name = name
+        self._socket = socket
+        self._inbox = inbox
+        self._max_bytes = max_bytes
+        self._error: RefdeskError | None = None
+
+    async def send(self, message: Message, headers: Mapping[str, str] | None = None) -> None:
+        """Send a message; waits while the server takes none."""
+        self._check()
+        text = written(self._name, message)
+        try:
+            await self._socket.send(text, text=True)
+        except ConnectionClosed as closed:
+            raise self._why(closed) from None
+        self._check()  # a connection that ends while this waits makes no error of it
+
+    def speaks(self, version: str) -> None:
+        """No matter here: nothing but messages is sent."""
+
+    async def read(self) -> None:
+        """Hand over what comes until nothing can come any more."""
+        try:
+            while True:
+                frame = await self._socket.recv()
+                if self._error is None:
+                    self._take(frame)
+        except ConnectionClosed as closed:
+            self.lose(self._why(closed))
+        finally:
+            self.lose(ServerGone(f"The connection to the server {self._name!r} is no longer read"))
+
+    def lose(self, error: RefdeskError) -> None:
+        """The connection is over, for the first reason that there is."""
+        if self._error is None:
+            self._error = error
+            self._inbox.lost(error)
+
+    def _check(self) -> None:
+        if self._error is not None:
+            raise type(self._error)(self._error.detail)
+
+    def _take(self, frame: str | bytes) -> None:
+        if isinstance(frame, str):
+            deliver(self._inbox, frame)
+        else:
+            self._inbox.garbled(f"a binary frame of {len(frame)} bytes")
+
+    def _why(self, closed: ConnectionClosed) -> RefdeskError:
+        """What ended the connection, in a sentence; what the server gave as a reason is not for others to read."""
+        server, broken = f"The server {self._name!r}", self._socket.protocol.parser_exc
+        if isinstance(broken, PayloadTooBig):
+            return ServerTalksNonsense(f"{server} sent a message of more than {self._max_bytes} bytes")
+        if closed.rcvd is not None:
+            return ServerGone(f"{server} closed the connection with the WebSocket code {closed.rcvd.code}")
+        if closed.sent is not None and closed.sent.code == CloseCode.INTERNAL_ERROR:
+            return ServerGone(f"{server} no longer answers")
+        if closed.sent is not None and closed.sent.code != CloseCode.NORMAL_CLOSURE:
+            return ServerTalksNonsense(f"{server} does not keep to WebSocket: code {closed.sent.code}")
+        return ServerGone(f"{server} hung up: WebSocket code {CloseCode.ABNORMAL_CLOSURE:d}")
+
+
+class _Socket(ClientConnection):
+    """The library waits for the other side to hang up once no more messages can come; this does so for a while only."""
+
+    _hanging_up: asyncio.TimerHandle | None = None
+
+    def start_keepalive(self) -> None:
+        """Not for a connection that is over as soon as it is there; nobody would end that."""
+        if not self.connection_lost_waiter.done():
+            super().start_keepalive()
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        if self._hanging_up is None and self.protocol.close_expected():
+            self._hanging_up = self.loop.call_later(CLOSE_SECONDS, self.transport.abort)
+            if self.protocol.parser_exc is not None:
+                self.transport.close()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._hanging_up is not None:
+            self._hanging_up.cancel()
+        super().connection_lost(exc)
+
+
+class _Straight(connect):
+    """Goes where it is told: a redirect would take headers, and with them credentials, to a place of others' choice."""
+
+    def process_redirect(self, exc: Exception) -> Exception | str:
+        return exc
+
+
+async def _connected(name: str, settings: McpServerConfig) -> ClientConnection:
+    try:
+        return await _straight(settings)
+    except TimeoutError:
+        reason = f"no answer within {settings.connect_timeout_seconds:g} s"
+    except InvalidStatus as error:
+        reason = f"it answered with the HTTP status {error.response.status_code}"
+    except WebSocketException:
+        reason = "what answered is no WebSocket server for MCP"
+    except ssl.SSLCertVerificationError:
+        reason = "its certificate is not trusted"
+    except ValueError:
+        reason = "its address or headers are none that can be used"
+    except OSError as error:
+        reason = error.strerror or "no connection"
+    raise ServerAway(f"The server {name!r} cannot be connected to: {reason}")
+
+
+def _straight(settings: McpServerConfig) -> _Straight:
+    """A connection yet to be awaited."""
+    url = _address(settings)
+    return _Straight(
+        url,
+        create_connection=_Socket,
+        ssl=_trust() if url.startswith("wss:") else None,
+        subprotocols=[SUBPROTOCOL],
+        additional_headers={key: value.get_secret_value() for key, value in settings.headers.items()},
+        user_agent_header=f"refdesk/{__version__}",
+        compression=None,
+        proxy=None,
+        open_timeout=settings.connect_timeout_seconds,
+        close_timeout=CLOSE_SECONDS,
+        ping_interval=PING_SECONDS,
+        ping_timeout=PONG_SECONDS,
+        max_size=settings.max_message_bytes,
+        max_queue=MAX_WAITING,
+        logger=_wire,
+    )
+
+
+def _address(settings: McpServerConfig) -> str:
+    """Settings may say http for ws, as the address of a server often does."""
+    url = settings.url.get_secret_value() if settings.url is not None else ""
+    return f"ws{url[4:]}" if url.startswith(("http://", "https://")) else url
+
+
+@cache
+def _trust() -> ssl.SSLContext:
+    """Made once: loading the certificates takes longer than connecting does."""
+    return ssl.create_default_context()
+
+
+async def _close(socket: ClientConnection) -> None:
+    """Say goodbye; a server that does not answer it, or takes nothing any more, is hung up on."""
+    try:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(CLOSE_SECONDS):
+                await socket.close()
+    finally:
+        socket.transport.abort()
+        await socket.wait_closed()

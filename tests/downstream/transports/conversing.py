@@ -1,0 +1,96 @@
+"""A conversation over one transport, with all that is needed to see what becomes of it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from refdesk.config import McpServerConfig
+from refdesk.downstream.peer import Peer
+from refdesk.downstream.session import Session, greet
+from refdesk.downstream.transports.port import Inbox, Message, Transport
+from refdesk.errors import RefdeskError
+
+Opener = Callable[[str, McpServerConfig, Inbox], AbstractAsyncContextManager[Transport]]
+
+LONG_ENOUGH = 20.0
+"""For what is sure to happen, on however busy a machine."""
+
+
+@dataclass
+class Host:
+    """Writes down what belongs to no call."""
+
+    noted: list[str] = field(default_factory=list)
+    lost: list[RefdeskError] = field(default_factory=list)
+    is_told: asyncio.Event = field(default_factory=asyncio.Event)
+    is_lost: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def noticed(self, method: str, params: Mapping[str, Any]) -> None:
+        self.noted.append(method)
+        self.is_told.set()
+
+    def disconnected(self, error: RefdeskError) -> None:
+        self.lost.append(error)
+        self.is_lost.set()
+
+
+@dataclass
+class Caller:
+    """A voice that writes down what it hears and answers what it is asked."""
+
+    told: list[str] = field(default_factory=list)
+    asked: list[str] = field(default_factory=list)
+    key: object = "caller"
+
+    async def tell(self, method: str, params: Mapping[str, Any]) -> None:
+        self.told.append(method)
+
+    async def ask(self, id: str, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
+        self.asked.append(method)
+        return {"action": "accept", "content": {"name": "Ada"}}
+
+
+@dataclass
+class Conversation:
+    """One that is under way."""
+
+    peer: Peer
+    transport: Transport
+    host: Host
+    session: Session | None = None
+
+    async def call(self, tool: str, voice: Caller | None = None, **arguments: Any) -> Message:
+        """Call a tool, in the words of the session when there is one."""
+        params: dict[str, Any] = {"name": tool, "arguments": arguments}
+        if voice is not None:
+            params["_meta"] = {"progressToken": 1}
+        ask = self.peer.request if self.session is None else self.session.request
+        async with asyncio.timeout(LONG_ENOUGH):
+            return await ask("tools/call", params, voice=voice)
+
+    async def says(self, tool: str, voice: Caller | None = None, **arguments: Any) -> str:
+        """The text that a tool answers."""
+        return str((await self.call(tool, voice, **arguments))["content"][0]["text"])
+
+    async def is_alive(self) -> bool:
+        """Whether a good request still has its answer."""
+        async with asyncio.timeout(LONG_ENOUGH):
+            return "protocolVersion" in await self.peer.request("initialize", {"protocolVersion": "2025-11-25"})
+
+
+@asynccontextmanager
+async def conversing(
+    open_it: Opener, url: str, *, greeted: bool = True, version: str | None = None, **settings: Any
+) -> AsyncIterator[Conversation]:
+    """Open the transport and, unless told otherwise, greet the server."""
+    host = Host()
+    peer = Peer("bad", host)
+    async with open_it("bad", McpServerConfig.model_validate({"url": url, **settings}), peer) as transport:
+        peer.talk_through(transport)
+        session = await greet(peer, transport, version) if greeted else None
+        yield Conversation(peer, transport, host, session)
+    await peer.close()

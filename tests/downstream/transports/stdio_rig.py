@@ -1,0 +1,112 @@
+"""A conversation with the bad server over its standard input and output, and what is left when it is over."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from refdesk.config.servers import McpServerConfig
+from refdesk.downstream.peer import Peer
+from refdesk.downstream.transports.port import Message
+from refdesk.downstream.transports.stdio import StdioTransport, open_stdio
+from refdesk.errors import RefdeskError
+
+BAD_SERVER = Path(__file__).parent.parent / "servers" / "bad_stdio.py"
+PATIENCE = 20
+"""Seconds that anything may take before it is held to hang."""
+
+
+@dataclass
+class Owner:
+    """Owns the connection, and writes down what it is told."""
+
+    has_noticed: asyncio.Event = field(default_factory=asyncio.Event)
+    noticed_methods: list[str] = field(default_factory=list)
+    losses: list[RefdeskError] = field(default_factory=list)
+    is_lost: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def noticed(self, method: str, params: Mapping[str, Any]) -> None:
+        """A notification that belongs to no call."""
+        self.noticed_methods.append(method)
+        self.has_noticed.set()
+
+    def disconnected(self, error: RefdeskError) -> None:
+        """The connection is over."""
+        self.losses.append(error)
+        self.is_lost.set()
+
+
+@dataclass
+class Talk:
+    """A greeted server."""
+
+    peer: Peer
+    transport: StdioTransport
+    owner: Owner
+    heard: list[str]
+
+    async def call(self, tool: str, **arguments: Any) -> str:
+        """What a tool answers, as text."""
+        result = await self.result(tool, **arguments)
+        return str(result["content"][0]["text"])
+
+    async def result(self, tool: str, **arguments: Any) -> Message:
+        """The whole result of a call."""
+        async with asyncio.timeout(PATIENCE):
+            return await self.peer.request("tools/call", {"name": tool, "arguments": arguments})
+
+    async def loss(self) -> RefdeskError:
+        """Why the connection is over, once it is."""
+        async with asyncio.timeout(PATIENCE):
+            await self.owner.is_lost.wait()
+        return self.owner.losses[0]
+
+
+def bad(modes: str = "", **settings: Any) -> McpServerConfig:
+    """The settings of a bad server."""
+    return McpServerConfig(command=sys.executable, args=("-I", str(BAD_SERVER), modes), **settings)
+
+
+@asynccontextmanager
+async def talk(settings: McpServerConfig, *, greet: bool = True) -> AsyncIterator[Talk]:
+    """A connection to a server, greeted; whoever leaves this has nothing left of it."""
+    owner, heard = Owner(), list[str]()
+    peer = Peer("bad", owner)
+    async with open_stdio("bad", settings, peer, heard_stderr=heard.append) as transport:
+        peer.talk_through(transport)
+        try:
+            if greet:
+                async with asyncio.timeout(PATIENCE):
+                    await peer.request("initialize", {"protocolVersion": "2025-11-25", "capabilities": {}})
+            yield Talk(peer, transport, owner, heard)
+        finally:
+            await peer.close()
+
+
+def is_running(pid: int) -> bool:
+    """Whether there is such a process, one that has ended and waits to be taken away not counted."""
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return state not in "ZX"
+
+
+async def is_gone(pid: int, seconds: float = PATIENCE) -> bool:
+    """Whether a process is gone before long."""
+    for _ in range(int(seconds / 0.02)):
+        if not is_running(pid):
+            return True
+        await asyncio.sleep(0.02)
+    return False
+
+
+def descriptors() -> int:
+    """How many files this process has open."""
+    return len(os.listdir("/proc/self/fd"))
