@@ -1,0 +1,172 @@
+"""How the revisions of MCP dress a request: what stands in its `_meta`, and what is repeated in HTTP headers. No I/O.
+
+The revisions with a handshake agree on everything once; those without one say it all again with each request, and
+repeat in headers what a proxy on the way may route by.
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from refdesk.downstream.transports.port import VERSION_HEADER
+from refdesk.version import __version__
+
+HANDSHAKE_VERSIONS = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")
+"""The revisions that are agreed on by `initialize`, oldest first."""
+
+MODERN_VERSIONS = ("2026-07-28",)
+"""The revisions without a handshake, found by `server/discover`."""
+
+NEWEST_HANDSHAKE, NEWEST_MODERN = HANDSHAKE_VERSIONS[-1], MODERN_VERSIONS[-1]
+
+RESERVED = "io.modelcontextprotocol/"
+"""What the keys of `_meta` begin with that belong to the protocol."""
+
+CLIENT_INFO: Mapping[str, Any] = {"name": "refdesk", "version": __version__}
+
+CLIENT_CAPABILITIES: Mapping[str, Any] = {
+    "sampling": {},
+    "elicitation": {"form": {}, "url": {}},
+    "roots": {"listChanged": False},
+}
+"""What a server may ask of whoever is behind us; a client that cannot answer says so when it is asked."""
+
+METHOD_HEADER, NAME_HEADER, PARAM_HEADER = "mcp-method", "mcp-name", "mcp-param-"
+
+_NAMED_BY = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
+"""The parameter that a method's `Mcp-Name` repeats."""
+
+_MARK = "x-mcp-header"
+"""The key of a property's schema that has the argument repeated in a header."""
+
+_WRAPPED = re.compile(r"=\?base64\?.*\?=", re.DOTALL)
+_PLAIN = re.compile(r"[\x20-\x7e]*")
+_TOKEN = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
+_MARKABLE = frozenset({"string", "integer", "boolean"})
+
+Mirrored = Mapping[tuple[str, ...], str]
+"""The arguments of a tool that headers repeat: the way to the argument, and the rest of the header's name."""
+
+
+class Unmirrorable(ValueError):
+    """A schema that marks what no header can repeat; a tool with such a schema is not to be called."""
+
+
+def without_envelope(params: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The parameters for a server with a handshake, which has agreed on what the protocol's own keys would say."""
+    meta = params.get("_meta")
+    if not isinstance(meta, dict) or not any(key.startswith(RESERVED) for key in meta):
+        return params
+    kept = {key: value for key, value in meta.items() if not key.startswith(RESERVED)}
+    bare = {key: value for key, value in params.items() if key != "_meta"}
+    return {**bare, "_meta": kept} if kept else bare
+
+
+def with_envelope(
+    version: str,
+    params: Mapping[str, Any] | None,
+    capabilities: Mapping[str, Any] | None = None,
+    level: str | None = None,
+) -> dict[str, Any]:
+    """The parameters for a server without a handshake. `capabilities` are those of the client behind this request;
+    `level` is from where on it is to log, unless the client says so itself."""
+    given = params or {}
+    meta = given.get("_meta")
+    envelope: dict[str, Any] = {
+        f"{RESERVED}protocolVersion": version,
+        f"{RESERVED}clientInfo": CLIENT_INFO,
+        f"{RESERVED}clientCapabilities": CLIENT_CAPABILITIES if capabilities is None else capabilities,
+    }
+    if isinstance(meta, dict):
+        envelope = {**meta, **envelope}
+    if level is not None:
+        envelope.setdefault(f"{RESERVED}logLevel", level)
+    return {**given, "_meta": envelope}
+
+
+def headers_of(version: str, method: str, params: Mapping[str, Any], mirrored: Mirrored | None) -> dict[str, str]:
+    """The headers of a request without a handshake."""
+    headers = {VERSION_HEADER: version, METHOD_HEADER: method}
+    key = _NAMED_BY.get(method)
+    name = params.get(key) if key is not None else None
+    if isinstance(name, str):
+        headers[NAME_HEADER] = header_value(name)
+    for path, token in (mirrored or {}).items():
+        value = _rendered(_at(params.get("arguments"), path))
+        if value is not None:
+            headers[PARAM_HEADER + token.lower()] = header_value(value)
+    return headers
+
+
+def header_value(value: str) -> str:
+    """A text as a header can carry it: itself if it survives that, in base64 otherwise."""
+    if _PLAIN.fullmatch(value) and value == value.strip() and not _WRAPPED.fullmatch(value):
+        return value
+    return f"=?base64?{base64.b64encode(value.encode()).decode()}?="
+
+
+def mirrored_arguments(schema: Any) -> Mirrored:
+    """The arguments that headers repeat, by a tool's input schema; raises `Unmirrorable`."""
+    found: dict[tuple[str, ...], str] = {}
+    for path, node in _positions(schema):
+        if _MARK not in node:
+            continue
+        token = node[_MARK]
+        if not path:
+            raise Unmirrorable(f"{_MARK} stands where there is no one argument")
+        if not isinstance(token, str) or not _TOKEN.fullmatch(token):
+            raise Unmirrorable(f"{_MARK} of {'.'.join(path)!r} is no name for a header")
+        if node.get("type") not in _MARKABLE:
+            raise Unmirrorable(f"{_MARK} of {'.'.join(path)!r}, whose type no header can carry")
+        if token.lower() in (other.lower() for other in found.values()):
+            raise Unmirrorable(f"{_MARK} {token!r} is there twice")
+        found[path] = token
+    return found
+
+
+_SCHEMA_KEYS = frozenset(
+    "items contains unevaluatedItems additionalProperties propertyNames unevaluatedProperties "
+    "not if then else contentSchema".split()
+)
+_SCHEMA_LIST_KEYS = frozenset({"allOf", "anyOf", "oneOf", "prefixItems"})
+_SCHEMA_MAP_KEYS = frozenset({"patternProperties", "dependentSchemas", "$defs", "definitions"})
+
+
+def _positions(schema: Any) -> Iterator[tuple[tuple[str, ...] | None, dict[str, Any]]]:
+    """Every place of a schema that is a schema itself, with the way to it where only `properties` lie on that way."""
+    waiting: list[tuple[tuple[str, ...] | None, Any]] = [((), schema)]
+    while waiting:
+        path, node = waiting.pop()
+        if not isinstance(node, dict):
+            continue
+        yield path, node
+        for key, value in node.items():
+            if key == "properties" and isinstance(value, dict):
+                waiting += [(None if path is None else (*path, name), each) for name, each in value.items()]
+            elif key in _SCHEMA_KEYS:
+                waiting.append((None, value))
+            elif key in _SCHEMA_LIST_KEYS and isinstance(value, list):
+                waiting += [(None, each) for each in value]
+            elif key in _SCHEMA_MAP_KEYS and isinstance(value, dict):
+                waiting += [(None, each) for each in value.values()]
+
+
+def _at(arguments: Any, path: tuple[str, ...]) -> Any:
+    for key in path:
+        arguments = arguments.get(key) if isinstance(arguments, dict) else None
+    return arguments
+
+
+def _rendered(value: Any) -> str | None:
+    """A single value as text; nothing for what is absent or more than one value."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if not isinstance(value, (str, int, float)):
+        return None
+    try:
+        return str(value)
+    except ValueError:  # a number of more digits than Python writes
+        return None

@@ -1,0 +1,132 @@
+"""What a server was asked to go on doing: to tell of changes, to log from some level on. Every new session is asked
+for it anew.
+
+A server with a handshake takes a request for each; one without is told by a single request, which is kept open as long
+as the session and answered only by its end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from refdesk.downstream.session import Greeting, Session
+from refdesk.errors import DependencyError, ServerRefused
+from refdesk.resilience.dependency import Pause
+
+logger = logging.getLogger(__name__)
+
+SUBSCRIBE, UNSUBSCRIBE, SET_LEVEL = "resources/subscribe", "resources/unsubscribe", "logging/setLevel"
+STANDING_METHODS = frozenset({SUBSCRIBE, UNSUBSCRIBE, SET_LEVEL})
+
+MAX_SUBSCRIPTIONS = 10_000
+"""What is remembered for one server; beyond that the oldest is not asked for anew."""
+
+FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 1.0, 30.0
+"""Before changes are listened to again, when the server ended that."""
+
+_LISTENED = {
+    "tools.listChanged": "toolsListChanged",
+    "prompts.listChanged": "promptsListChanged",
+    "resources.listChanged": "resourcesListChanged",
+}
+
+
+class Standing:
+    """What stands, whichever session there is."""
+
+    def __init__(self) -> None:
+        self.level: str | None = None
+        self.changed = asyncio.Event()
+        self._uris: dict[str, None] = {}
+
+    @property
+    def has_subscriptions(self) -> bool:
+        """Whether somebody waits to be told of a change."""
+        return bool(self._uris)
+
+    def note(self, method: str, params: Mapping[str, Any]) -> None:
+        """The server has agreed to this, or will be asked for it."""
+        uri, level = params.get("uri"), params.get("level")
+        if method == SET_LEVEL and isinstance(level, str):
+            self.level = level
+        elif method == SUBSCRIBE and isinstance(uri, str):
+            if len(self._uris) >= MAX_SUBSCRIPTIONS:
+                del self._uris[next(iter(self._uris))]
+            self._uris[uri] = None
+        elif method == UNSUBSCRIBE and isinstance(uri, str):
+            self._uris.pop(uri, None)
+        self.changed.set()
+
+    def requests(self) -> Iterator[tuple[str, dict[str, Any]]]:
+        """What a server with a handshake has to be asked."""
+        if self.level is not None:
+            yield SET_LEVEL, {"level": self.level}
+        for uri in list(self._uris):
+            yield SUBSCRIBE, {"uri": uri}
+
+    def wanted(self, greeting: Greeting) -> dict[str, Any]:
+        """What a server without one has to tell."""
+        wanted: dict[str, Any] = {name: True for capability, name in _LISTENED.items() if greeting.has(capability)}
+        if self._uris:
+            wanted["resourceSubscriptions"] = list(self._uris)
+        return wanted
+
+
+async def uphold(session: Session, standing: Standing, missed: Callable[[str], None], pause: Pause) -> None:
+    """Have a new session do what stands; for one without a handshake, as long as it lasts.
+
+    `missed` is told the notifications that may have been missed while nothing was listened to.
+    """
+    if session.greeting.is_modern:
+        await _listen(session, standing, missed, pause)
+        return
+    for method, params in standing.requests():
+        try:
+            await session.request(method, params)
+        except (ServerRefused, DependencyError) as error:
+            fields = {"server": session.peer.name, "method": method, "why": error.detail[:200]}
+            logger.info("downstream.not_upheld", extra={"fields": fields})
+            if isinstance(error, DependencyError):
+                return
+
+
+async def _listen(session: Session, standing: Standing, missed: Callable[[str], None], pause: Pause) -> None:
+    seconds = FIRST_PAUSE_SECONDS
+    while True:
+        standing.changed.clear()
+        wanted = standing.wanted(session.greeting)
+        try:
+            ended = await _listen_once(session, standing, wanted)
+        except ServerRefused as error:
+            fields = {"server": session.peer.name, "why": error.detail[:200]}
+            logger.info("downstream.not_listening", extra={"fields": fields})
+            return
+        if ended:
+            await pause(seconds)
+            seconds = min(2 * seconds, LONGEST_PAUSE_SECONDS)
+        for kind in ("tools", "prompts", "resources"):
+            if wanted.get(f"{kind}ListChanged"):
+                missed(f"notifications/{kind}/list_changed")
+
+
+async def _listen_once(session: Session, standing: Standing, wanted: Mapping[str, Any]) -> bool:
+    """Until the server ends it, which is True, or something else is to be listened to."""
+    changing = asyncio.ensure_future(standing.changed.wait())
+    waits: set[asyncio.Future[Any]] = {changing}
+    if wanted:
+        waits.add(asyncio.ensure_future(session.request("subscriptions/listen", {"notifications": wanted})))
+    try:
+        done, _ = await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        for wait in done - {changing}:
+            wait.result()
+        return changing not in done
+    except DependencyError as error:
+        logger.debug("downstream.listening_ended", extra={"fields": {"server": session.peer.name, "why": error.detail}})
+        return True
+    finally:
+        for wait in waits:
+            wait.cancel()
+        await asyncio.wait(waits)

@@ -1,0 +1,315 @@
+"""The greeting of a server, in whichever revision it speaks, and lists that may be anything."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from refdesk.config.servers import McpServerConfig
+from refdesk.downstream import session as sessions
+from refdesk.downstream.envelopes import RESERVED
+from refdesk.downstream.peer import Peer
+from refdesk.downstream.session import Greeting, Session, greet
+from refdesk.downstream.transports.port import Message
+from refdesk.errors import RefdeskError, ServerRefused, ServerTalksNonsense
+from tests.downstream.loopback import Loopback
+
+pytestmark = pytest.mark.anyio
+
+OLD, NEW = "2025-11-25", "2026-07-28"
+
+
+class Nobody:
+    """A host that does not care."""
+
+    def noticed(self, method: str, params: Any) -> None: ...
+
+    def disconnected(self, error: RefdeskError) -> None: ...
+
+
+@asynccontextmanager
+async def greeted(server: Loopback, wanted: str | None = None) -> AsyncIterator[Session]:
+    peer = Peer("it", Nobody())
+    async with server.open("it", McpServerConfig(command="it"), peer) as transport:
+        peer.talk_through(transport)
+        yield await greet(peer, transport, wanted)
+    await peer.close()
+
+
+async def test_the_handshake_is_initialize_then_initialized_and_the_transport_is_told_in_between() -> None:
+    server = Loopback()
+    async with greeted(server) as session:
+        assert server.methods == ["initialize", "notifications/initialized"]
+        assert server.spoken == [OLD]
+        params = server.received[0]["params"]
+        assert params["protocolVersion"] == OLD
+        assert params["capabilities"] == {
+            "sampling": {},
+            "elicitation": {"form": {}, "url": {}},
+            "roots": {"listChanged": False},
+        }
+        assert session.greeting.info == {"name": "loopback", "version": "1"}
+        assert not session.greeting.is_modern
+
+
+@pytest.mark.parametrize("code", [-32022, -32601, -32600])
+async def test_a_server_without_a_handshake_is_discovered(code: int) -> None:
+    server = Loopback(NEW)
+
+    async def refuse(message: Message) -> Message:
+        return {"error": {"code": code, "message": "no"}}
+
+    server.answers["initialize"] = refuse
+    async with greeted(server) as session:
+        assert server.methods == ["initialize", "server/discover"]
+        assert session.greeting.version == NEW
+        assert session.greeting.is_modern
+        assert session.greeting.info["name"] == "loopback"
+        assert server.headers[1] == {"mcp-protocol-version": NEW, "mcp-method": "server/discover"}
+
+
+async def test_the_newest_revision_is_found_at_once_when_it_is_wanted() -> None:
+    server = Loopback(NEW)
+    async with greeted(server, NEW) as session:
+        assert server.methods == ["server/discover"]
+        assert session.greeting.is_modern
+
+
+async def test_when_the_newest_revision_is_wanted_and_not_spoken_the_handshake_is_made(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    server = Loopback()
+    async with greeted(server, NEW) as session:
+        assert server.methods == ["server/discover", "initialize", "notifications/initialized"]
+        assert session.greeting.version == OLD
+    assert [record.message for record in caplog.records if record.levelno == logging.WARNING] == [
+        "downstream.version_mismatch"
+    ]
+
+
+async def test_a_server_that_says_nothing_to_a_probe_is_greeted_by_handshake(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sessions, "PROBE_SECONDS", 0.01)
+    server = Loopback()
+    server.hangs.add("server/discover")
+    async with greeted(server, NEW) as session:
+        assert session.greeting.version == OLD
+
+
+async def test_a_discovery_that_offers_only_old_revisions_leads_to_the_handshake() -> None:
+    server = Loopback()
+
+    async def discover(message: Message) -> Message:
+        return {"result": {"supportedVersions": [OLD], "capabilities": {}}}
+
+    server.answers["server/discover"] = discover
+    async with greeted(server, NEW) as session:
+        assert session.greeting.version == OLD
+
+
+async def test_an_older_revision_is_taken_with_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+    async with greeted(Loopback("2024-11-05"), "2025-06-18") as session:
+        assert session.greeting.version == "2024-11-05"
+    assert "downstream.version_mismatch" in caplog.text
+
+
+async def test_a_refusal_of_both_ways_to_greet_is_the_first_one() -> None:
+    server = Loopback()
+
+    async def refuse(message: Message) -> Message:
+        return {"error": {"code": -32000, "message": "closed on Mondays"}}
+
+    server.answers["initialize"] = refuse
+    with pytest.raises(ServerRefused, match="closed on Mondays"):
+        async with greeted(server):
+            pass
+
+
+@pytest.mark.parametrize(
+    "result", [{}, {"protocolVersion": 3, "capabilities": {}}, {"protocolVersion": OLD, "capabilities": []}]
+)
+async def test_a_greeting_that_says_nothing_is_nonsense(result: Message) -> None:
+    server = Loopback()
+
+    async def answer(message: Message) -> Message:
+        return {"result": result}
+
+    server.answers["initialize"] = answer
+    with pytest.raises(ServerTalksNonsense):
+        async with greeted(server):
+            pass
+    assert "notifications/initialized" not in server.methods
+
+
+async def test_a_hostile_server_cannot_keep_us_greeting() -> None:
+    server = Loopback()
+
+    async def modern(message: Message) -> Message:
+        return {"result": {"protocolVersion": NEW, "capabilities": {}, "supportedVersions": [OLD]}}
+
+    server.answers["initialize"] = server.answers["server/discover"] = modern
+    async with asyncio.timeout(10):
+        async with greeted(server):
+            assert len(server.received) < 5
+
+
+def test_capabilities_are_asked_for_by_dotted_names() -> None:
+    greeting = Greeting(OLD, {"tools": {"listChanged": True}, "prompts": {"listChanged": False}, "logging": {}})
+    has = {name: greeting.has(name) for name in ("tools", "tools.listChanged", "prompts", "logging", "resources")}
+    assert has == {"tools": True, "tools.listChanged": True, "prompts": True, "logging": True, "resources": False}
+    assert not greeting.has("prompts.listChanged")
+    assert not greeting.has("logging.deep.down")
+
+
+async def test_a_request_of_the_newest_revision_carries_envelope_and_headers() -> None:
+    server = Loopback(NEW)
+    async with greeted(server, NEW) as session:
+        await session.request("tools/call", {"name": "größe", "_meta": {"x": 1}}, token="t0ken")
+        assert server.received[-1]["params"]["_meta"].keys() == {
+            "x",
+            f"{RESERVED}protocolVersion",
+            f"{RESERVED}clientInfo",
+            f"{RESERVED}clientCapabilities",
+        }
+        assert server.headers[-1] == {
+            "mcp-protocol-version": NEW,
+            "mcp-method": "tools/call",
+            "mcp-name": "=?base64?Z3LDtsOfZQ==?=",
+            "authorization": "Bearer t0ken",
+        }
+
+
+async def test_a_request_after_a_handshake_carries_neither() -> None:
+    server = Loopback()
+    async with greeted(server) as session:
+        await session.request("tools/call", {"name": "a", "_meta": {f"{RESERVED}clientInfo": {}, "x": 1}})
+        assert server.received[-1]["params"] == {"name": "a", "_meta": {"x": 1}}
+        assert server.headers[-1] is None
+
+
+async def test_arguments_are_repeated_in_headers_as_the_list_of_tools_says() -> None:
+    server = Loopback(NEW)
+    good = {"name": "t", "inputSchema": {"properties": {"r": {"type": "string", "x-mcp-header": "Region"}}}}
+    bad = {"name": "u", "inputSchema": {"properties": {"r": {"type": "number", "x-mcp-header": "Region"}}}}
+
+    async def tools(message: Message) -> Message:
+        return {"result": {"tools": [good, bad]}}
+
+    server.answers["tools/list"] = tools
+    async with greeted(server, NEW) as session:
+        assert await session.list_all("tools/list", "tools") == [good]
+        await session.request("tools/call", {"name": "t", "arguments": {"r": "eu"}})
+        headers = server.headers[-1]
+        assert headers is not None
+        assert headers["mcp-param-region"] == "eu"
+        good = {"name": "v"}
+        assert await session.list_all("tools/list", "tools") == [good]
+        assert session.mirrored == {}
+
+
+async def test_a_list_is_taken_page_by_page() -> None:
+    server = Loopback()
+
+    async def page(message: Message) -> Message:
+        number = int((message.get("params") or {}).get("cursor", 0))
+        result: Message = {"tools": [{"name": f"t{number}"}]}
+        return {"result": {**result, "nextCursor": str(number + 1)} if number < 4 else result}
+
+    server.answers["tools/list"] = page
+    async with greeted(server) as session:
+        assert [tool["name"] for tool in await session.list_all("tools/list", "tools")] == [
+            "t0",
+            "t1",
+            "t2",
+            "t3",
+            "t4",
+        ]
+
+
+@pytest.mark.parametrize("is_repeated", [True, False])
+async def test_a_list_without_end_is_taken_as_far_as_it_is_bearable(
+    is_repeated: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    server = Loopback()
+    pages = 0
+
+    async def page(message: Message) -> Message:
+        nonlocal pages
+        pages += 1
+        tools = [{"name": f"{pages}-{number}"} for number in range(100)]
+        return {"result": {"tools": tools, "nextCursor": "x" if is_repeated else str(pages)}}
+
+    server.answers["tools/list"] = page
+    async with greeted(server) as session:
+        tools = await session.list_all("tools/list", "tools")
+    assert len(tools) == (200 if is_repeated else sessions.MAX_ENTRIES)
+    assert "downstream.endless_list" in caplog.text
+
+
+async def test_pages_without_entries_have_an_end_too(caplog: pytest.LogCaptureFixture) -> None:
+    server = Loopback()
+    pages = 0
+
+    async def page(message: Message) -> Message:
+        nonlocal pages
+        pages += 1
+        return {"result": {"prompts": [], "nextCursor": str(pages)}}
+
+    server.answers["prompts/list"] = page
+    async with greeted(server) as session:
+        assert await session.list_all("prompts/list", "prompts") == []
+    assert pages == sessions.MAX_PAGES
+
+
+async def test_entries_that_nobody_could_use_are_dropped_and_counted(caplog: pytest.LogCaptureFixture) -> None:
+    server = Loopback()
+
+    async def page(message: Message) -> Message:
+        return {"result": {"resources": [{"uri": "a:b"}, {"name": "no uri"}, 3, None, {"uri": 4}]}}
+
+    server.answers["resources/list"] = page
+    async with greeted(server) as session:
+        assert await session.list_all("resources/list", "resources") == [{"uri": "a:b"}]
+    (dropped,) = [record for record in caplog.records if record.message == "downstream.entries_dropped"]
+    assert vars(dropped)["fields"]["dropped"] == 4
+
+
+@pytest.mark.parametrize("given", [None, {}, "text", 3])
+async def test_a_list_that_is_none_is_nonsense(given: Any) -> None:
+    server = Loopback()
+
+    async def page(message: Message) -> Message:
+        return {"result": {"tools": given}}
+
+    server.answers["tools/list"] = page
+    async with greeted(server) as session:
+        with pytest.raises(ServerTalksNonsense):
+            await session.list_all("tools/list", "tools")
+
+
+async def test_lists_and_their_answers_are_traced(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    server = Loopback()
+
+    async def page(message: Message) -> Message:
+        return {"result": {"tools": [{"name": "a"}]}}
+
+    server.answers["tools/list"] = page
+    async with greeted(server) as session:
+        await session.list_all("tools/list", "tools")
+    traced = [(record.message, vars(record)["fields"]) for record in caplog.records if "list" in record.message]
+    assert traced == [
+        ("downstream.list_asked", {"server": "it", "method": "tools/list"}),
+        ("downstream.listed", {"server": "it", "method": "tools/list", "entries": 1}),
+    ]
+
+
+async def test_a_server_of_the_newest_revision_is_sent_no_notifications() -> None:
+    server = Loopback(NEW)
+    async with greeted(server, NEW) as session:
+        await session.notify("notifications/roots/list_changed")
+        assert server.methods == ["server/discover"]
