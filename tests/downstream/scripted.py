@@ -1,0 +1,166 @@
+"""MCP servers inside of the test: what they offer can be changed, and they can fall silent or go away."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from refdesk.config import DownstreamConfig
+from refdesk.config.servers import McpServerConfig
+from refdesk.downstream.connection import Connection
+from refdesk.downstream.fleet import Fleet, open_fleet
+from refdesk.downstream.transports.port import Inbox, Message, Transport
+from refdesk.errors import ServerAway, ServerGone
+
+WAIT_SECONDS = 20.0
+
+
+def tool(name: str, description: str = "A tool", **more: Any) -> Message:
+    return {"name": name, "description": description, "inputSchema": {"type": "object"}, **more}
+
+
+def reached(**settings: Any) -> McpServerConfig:
+    """Settings of a server; nothing is started by them here."""
+    return McpServerConfig(command="nothing", **settings)
+
+
+class _Session:
+    """A Transport to a scripted server."""
+
+    def __init__(self, server: Scripted, inbox: Inbox) -> None:
+        self._server = server
+        self._inbox = inbox
+
+    async def send(self, message: Message, headers: Mapping[str, str] | None = None) -> None:
+        answer = self._server.hear(message)
+        if answer is not None:
+            asyncio.get_running_loop().call_soon(self._inbox.received, answer)
+
+    def speaks(self, version: str) -> None:
+        return
+
+
+class Scripted:
+    """A server."""
+
+    def __init__(self, *tools: Message, **lists: list[Message]) -> None:
+        self.lists: dict[str, list[Message]] = {"tools": list(tools), **lists}
+        self.capabilities: dict[str, Any] = {"tools": {"listChanged": True}}
+        for name, capability in (("prompts", "prompts"), ("resources", "resources"), ("templates", "resources")):
+            if name in lists:
+                self.capabilities[capability] = {}
+        self.contents: dict[str, str] = {}
+        self.silent: set[str] = set()
+        self.refused: dict[str, int] = {}
+        self.is_away = False
+        self.asked: Counter[str] = Counter()
+        self.sessions = 0
+        self.open_now = 0
+        self._inbox: Inbox | None = None
+
+    @asynccontextmanager
+    async def open(self, name: str, settings: McpServerConfig, inbox: Inbox) -> AsyncIterator[Transport]:
+        if self.is_away:
+            raise ServerAway("There is nobody")
+        self.sessions += 1
+        self.open_now += 1
+        self._inbox = inbox
+        try:
+            yield _Session(self, inbox)
+        finally:
+            self.open_now -= 1
+            inbox.lost(ServerGone("closed"))
+
+    def hear(self, message: Message) -> Message | None:
+        """The answer to a message, if it gets one."""
+        method = message.get("method", "")
+        self.asked[method] += 1
+        if "id" not in message or method in self.silent:
+            return None
+        return {"jsonrpc": "2.0", "id": message["id"], **self._answer(method, message.get("params", {}))}
+
+    def say(self, method: str, **params: Any) -> None:
+        """Tell the client something."""
+        assert self._inbox is not None
+        self._inbox.received({"jsonrpc": "2.0", "method": method, "params": params})
+
+    def offer(self, *tools: Message) -> None:
+        """Have these tools from now on, and say so."""
+        self.lists["tools"] = list(tools)
+        self.say("notifications/tools/list_changed")
+
+    def die(self) -> None:
+        """Be gone, and stay away."""
+        self.is_away = True
+        assert self._inbox is not None
+        self._inbox.lost(ServerGone("It died"))
+
+    def _answer(self, method: str, params: Mapping[str, Any]) -> Message:
+        if method in self.refused:
+            return {"error": {"code": self.refused[method], "message": "No"}}
+        match method:
+            case "initialize":
+                info = {"name": "scripted", "version": "1"}
+                return {
+                    "result": {"protocolVersion": "2025-11-25", "capabilities": self.capabilities, "serverInfo": info}
+                }
+            case "resources/read" if params["uri"] in self.contents:
+                return {"result": {"contents": [{"uri": params["uri"], "text": self.contents[params["uri"]]}]}}
+            case "tools/list" | "prompts/list" | "resources/list":
+                name = method.partition("/")[0]
+                return {"result": {name: list(self.lists.get(name, []))}}
+            case "resources/templates/list":
+                return {"result": {"resourceTemplates": list(self.lists.get("templates", []))}}
+        return {"error": {"code": -32601, "message": "Unknown"}}
+
+
+class Watch:
+    """Counts for the fleet, and wakes whoever waits for something of it."""
+
+    def __init__(self) -> None:
+        self.states: Mapping[str, int] = {}
+        self.connected: Counter[str] = Counter()
+        self.held = 0
+        self._moved = asyncio.Event()
+
+    def servers_by_state(self, states: Mapping[str, int]) -> None:
+        self.states = states
+        self._moved.set()
+
+    def server_connected(self, server: str) -> None:
+        self.connected[server] += 1
+
+    def tools_held(self, count: int) -> None:
+        self.held = count
+        self._moved.set()
+
+    async def until(self, condition: Callable[[], object]) -> None:
+        async with asyncio.timeout(WAIT_SECONDS):
+            while not condition():
+                self._moved.clear()
+                await self._moved.wait()
+
+
+@asynccontextmanager
+async def fleet_of(
+    folder: Path,
+    servers: Mapping[str, Scripted],
+    settings: DownstreamConfig | None = None,
+    reserved: Callable[[str], bool] = lambda name: False,
+    **configured: McpServerConfig,
+) -> AsyncIterator[tuple[Fleet, Watch]]:
+    """A fleet of scripted servers, with default settings for those that have none."""
+
+    def connect(name: str, settings: McpServerConfig, **more: Any) -> Connection:
+        return Connection(name, settings, open_transport=servers[name].open, **more)
+
+    watch = Watch()
+    used = {name: configured.get(name, reached()) for name in servers}
+    async with open_fleet(
+        settings or DownstreamConfig(), folder, used, reserved=reserved, counts=watch, connect=connect
+    ) as fleet:
+        yield fleet, watch
