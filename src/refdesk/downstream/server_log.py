@@ -1,0 +1,94 @@
+"""What a server says on standard error, kept in a small file of its own that `refdesk servers logs` shows."""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections import deque
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+
+from refdesk.config.confidential import without
+
+MOST_BYTES = 131_072
+"""Of a file; when it is full it becomes the old one, so that a server has at most twice as much."""
+
+LONGEST_LINE = 4096
+"""Characters of a line that are kept."""
+
+LINES_PER_SECOND = 200
+"""That are kept; more is a flood, of which only the number is told: to write it would take the time of everybody."""
+
+logger = logging.getLogger(__name__)
+
+
+def log_path(folder: Path, name: str) -> Path:
+    """Where the lines of a server are; the folder is the one that all of them share."""
+    return folder / "logs" / f"{name}.log"
+
+
+class ServerLog:
+    """Takes lines, one call each; several processes may have the same server, and write to the same file.
+
+    The file is open only while a line is written, so that there is nothing to close when the server goes.
+    """
+
+    def __init__(
+        self, folder: Path, name: str, secrets: Iterable[str] = (), *, now: Callable[[], float] = time.monotonic
+    ) -> None:
+        self.path = log_path(folder, name)
+        self._secrets = tuple(secrets)
+        self._now = now
+        self._second = 0.0
+        self._room = 0
+        self._left_out = 0
+        self._is_given_up = False
+
+    def __call__(self, line: str) -> None:
+        """Keep a line. What cannot be written is left out: a full disk is no reason to lose the server."""
+        if self._is_given_up or not self._has_room():
+            return
+        kept = without(self._secrets, line.rstrip("\r\n"))[:LONGEST_LINE]
+        told = f"({self._left_out} lines were left out)\n" if self._left_out else ""
+        self._left_out = 0
+        try:
+            self._write(f"{told}{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ} {kept}\n".encode("utf-8", "replace"))
+        except OSError as error:
+            self._is_given_up = True
+            logger.warning("downstream.log_lost", extra={"fields": {"path": str(self.path), "why": error.strerror}})
+
+    def _has_room(self) -> bool:
+        if self._now() - self._second >= 1:
+            self._second, self._room = self._now(), LINES_PER_SECOND
+        self._room -= 1
+        if self._room < 0:
+            self._left_out += 1
+        return self._room >= 0
+
+    def _write(self, line: bytes) -> None:
+        self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        file = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        try:
+            os.write(file, line)
+            if os.fstat(file).st_size >= MOST_BYTES:
+                with suppress(FileNotFoundError):  # another process has just done so
+                    os.replace(self.path, _old(self.path))
+        finally:
+            os.close(file)
+
+
+def last_lines(folder: Path, name: str, lines: int) -> list[str]:
+    """The newest lines that are kept of a server; none when there is no file."""
+    kept: deque[str] = deque(maxlen=max(lines, 0))
+    path = log_path(folder, name)
+    for each in (_old(path), path):
+        if each.is_file():
+            kept.extend(each.read_text("utf-8", "replace").splitlines())
+    return list(kept)
+
+
+def _old(path: Path) -> Path:
+    return path.with_name(f"{path.name}.1")
