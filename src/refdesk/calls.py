@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from random import getrandbits
-from typing import Any, Literal, NewType, Protocol
+from typing import Any, Literal, NewType, Protocol, get_args
 
 from refdesk.errors import ClientCannot
 
@@ -29,6 +29,8 @@ ROLES = (READER, WRITER, SERVICE, ADMIN)
 """The roles that mean something here; `policy.permissions` says what."""
 
 LogLevel = Literal["debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"]
+LOG_LEVELS: tuple[LogLevel, ...] = get_args(LogLevel)
+"""From the least to the most severe."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +45,8 @@ class Caller:
     """Whether it is the owner of this process, who may read here whatever the process can."""
     toolsets: frozenset[str] | None = None
     """The toolsets that its key opens; None means all that are switched on."""
+    servers: frozenset[str] | None = None
+    """The servers behind the desk, or single tools of theirs (`server__tool`), that its key opens; None means all."""
 
 
 ANONYMOUS = Caller()
@@ -53,13 +57,37 @@ LOCAL = Caller(user=UserId("local"), authenticated=True, local=True)
 class InputRequired(Exception):
     """A client without a way back is asked by ending its call: it calls again with what was asked for."""
 
-    def __init__(self, requests: Mapping[str, Mapping[str, Any]]) -> None:
+    def __init__(self, requests: Mapping[str, Mapping[str, Any]], state: str | None = None) -> None:
+        """`state` is sealed on its way out, and comes back as `requestState` in the params of the next call."""
         super().__init__(", ".join(requests))
         self.requests = requests
+        self.state = state
+
+
+class ClientRefused(ClientCannot):
+    """The client answered a question with an error; `error` is that error, to be passed on to whoever asked."""
+
+    def __init__(self, method: str, error: Mapping[str, Any]) -> None:
+        super().__init__(f"The client gave no usable answer to {method}.")
+        self.error = error
 
 
 class Client(Protocol):
     """The way back to whoever asked, while their call is open."""
+
+    @property
+    def key(self) -> object:
+        """Equal for the calls of one client connection; None where a call has none."""
+        ...
+
+    @property
+    def asks_by_ending(self) -> bool:
+        """Whether `ask` ends the call by InputRequired, and the client calls again with the answer."""
+        ...
+
+    def can(self, method: str) -> bool:
+        """Whether it can be asked this: `sampling/createMessage`, `elicitation/create` or `roots/list`."""
+        ...
 
     async def progress(self, done: float, total: float | None = None, message: str | None = None) -> None:
         """Report progress; silent when the caller did not ask for it."""
@@ -80,6 +108,12 @@ class Client(Protocol):
 
 class SilentClient:
     """A caller that can be told nothing before the answer: plain HTTP, the library, the command line."""
+
+    key: object = None
+    asks_by_ending = False
+
+    def can(self, method: str) -> bool:
+        return False
 
     async def progress(self, done: float, total: float | None = None, message: str | None = None) -> None:
         return
@@ -117,6 +151,8 @@ class Call:
     trace_id: str = field(default_factory=new_trace_id)
     toolsets: frozenset[str] | None = None
     """The toolsets this connection asked for; None means all that are switched on."""
+    credential: str | None = field(default=None, repr=False)
+    """What the caller presented: only for a server behind the desk that is set to be given it."""
 
     @property
     def target(self) -> str:

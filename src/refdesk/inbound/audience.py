@@ -107,14 +107,21 @@ class Audience:
             self._members[connection] = _Member(tenant)
             connection.exit_stack.callback(self._members.pop, connection, None)
 
-    def subscribe(self, connection: Connection, tenant: TenantId, uri: str) -> None:
-        """Tell this connection of changes to a resource."""
+    def subscribe(self, connection: Connection, tenant: TenantId, uri: str) -> bool:
+        """Tell this connection of changes to a resource; False when it is told already."""
         self.join(connection, tenant)
         uris = self._members[connection].uris
+        if uri in uris:
+            return False
         if len(uri) > LONGEST_URI or len(uris) >= MAX_SUBSCRIPTIONS:
             rule = f"must have at most {LONGEST_URI} characters, and be one of at most {MAX_SUBSCRIPTIONS}"
             raise InvalidArguments([Problem("uri", rule)])
         uris.add(uri)
+        return True
+
+    def is_subscribed(self, connection: Connection, uri: str) -> bool:
+        """Whether this connection is open and is told of it."""
+        return connection in self._members and uri in self._members[connection].uris
 
     def unsubscribe(self, connection: Connection, uri: str) -> None:
         """Tell it no longer."""

@@ -72,7 +72,14 @@ class Endpoints:
 
     async def _answer(self, method: str, params: dict[str, Any], visitor: Visitor, send: Send) -> None:
         visitor = in_trace(visitor, {})
-        call = Call(method, params, visitor.caller, trace_id=visitor.trace_id, toolsets=visitor.toolsets)
+        call = Call(
+            method,
+            params,
+            visitor.caller,
+            trace_id=visitor.trace_id,
+            toolsets=visitor.toolsets,
+            credential=visitor.credential,
+        )
         try:
             answer = await self._services.handle(call)
         except Exception as error:  # noqa: BLE001 - the last stop before the wire

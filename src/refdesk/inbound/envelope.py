@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import orjson
@@ -32,9 +31,12 @@ class Notification(NamedTuple):
     params: Mapping[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class Reply:
+class Reply(NamedTuple):
     """The client's answer to something that it was asked."""
+
+    id: MessageId
+    result: Any
+    error: Any
 
 
 Message = Request | Notification | Reply
@@ -85,7 +87,7 @@ def id_of(parsed: Any) -> MessageId | None:
 
 def _read_reply(parsed: Mapping[str, Any]) -> Reply:
     if "id" in parsed and ("result" in parsed) != ("error" in parsed):
-        return Reply()
+        return Reply(parsed["id"], parsed.get("result"), parsed.get("error"))
     raise InvalidRequest("method is missing")
 
 

@@ -12,7 +12,7 @@ from urllib.parse import parse_qs
 
 import orjson
 
-from refdesk.calls import Caller, new_trace_id
+from refdesk.calls import SILENT, Caller, new_trace_id
 from refdesk.config import ServerConfig
 from refdesk.errors import (
     DependencyError,
@@ -49,6 +49,7 @@ from refdesk.inbound.oauth import ProtectedResource, turned_away
 from refdesk.inbound.plain import PlainLane
 from refdesk.inbound.sender import Sender
 from refdesk.inbound.services import Services
+from refdesk.inbound.streams import StreamingClient, client_for
 from refdesk.inbound.traces import trace_in
 from refdesk.inbound.uploads import UPLOADS, Uploads
 from refdesk.inbound.visitor import Visitor
@@ -80,6 +81,7 @@ class HttpApp:
         self._access = access
         self._max_json_depth = settings.max_json_depth
         self.bodies = BodyReader(settings.max_body_bytes, settings.max_inflight_body_bytes)
+        self._server = server
         self._plain = PlainLane(services.handle, server)
         self._sdk = SdkLanes(services, settings, server)
         self._uploads = Uploads(services)
@@ -144,7 +146,7 @@ class HttpApp:
     async def _answer_mcp(
         self, body: bytes, visitor: Visitor, scope: Scope, receive: Receive, send: Send, headers: Headers
     ) -> None:
-        parsed = manager = None
+        parsed = None
         try:
             parsed = parse(body, max_depth=self._max_json_depth)
             message = read_message(parsed)
@@ -155,29 +157,45 @@ class HttpApp:
                 session = headers.get(b"mcp-session-id")
                 await self._sdk.handle(manager, message, visitor, scope, replay(body, receive), send, session)
             elif isinstance(message, Request):
-                newest = headers.get(b"mcp-protocol-version") == NEWEST_VERSION
-                with self._watches.over(receive) as watch:
-                    if b"mcp-session-id" in headers:
-                        with self._sdk.in_flight(headers[b"mcp-session-id"], message.id, watch):
-                            status, answer = await self._plain.answer(message, visitor)
-                    else:
-                        status, answer = await self._plain.answer(message, visitor, newest=newest)
-                if not (status == 200 and isinstance(send, Sender) and send.send_json(answer)):
-                    await respond(send, status, answer, JSON)
+                await self._answer_plainly(message, visitor, receive, send, headers)
             elif isinstance(message, Notification):
                 await respond(send, 202, b"")
             else:
                 raise InvalidRequest("A response belongs to a session; send its Mcp-Session-Id")
         except ProtocolError as error:
             await respond(send, 400, encode_error(id_of(parsed), error), JSON)
+
+    async def _answer_plainly(
+        self, request: Request, visitor: Visitor, receive: Receive, send: Send, headers: Headers
+    ) -> None:
+        """Answer without the SDK: with one body, or at the end of a stream that began on the way."""
+        listening = client_for(request, headers, send, self._server)
+        client = SILENT if listening is None else listening
+        try:
+            with self._watches.over(receive) as watch:
+                if b"mcp-session-id" in headers:
+                    with self._sdk.in_flight(headers[b"mcp-session-id"], request.id, watch):
+                        status, answer = await self._plain.answer(request, visitor, client)
+                else:
+                    newest = headers.get(b"mcp-protocol-version") == NEWEST_VERSION
+                    status, answer = await self._plain.answer(request, visitor, client, newest=newest)
+            stream = None if listening is None else listening.take_stream()
+            if stream is not None:
+                await stream.end(answer)
+            elif not (status == 200 and isinstance(send, Sender) and send.send_json(answer)):
+                await respond(send, status, answer, JSON)
         except CalledOff:
-            await respond(send, 202, b"")
+            await _finish(listening, send, 202, b"")
         except asyncio.CancelledError:
-            if manager is not None or not self._endpoints.draining:
+            if not self._endpoints.draining:
                 raise
-            # The grace period is over; nothing is sent yet, and the connection stands long enough to say so.
-            stopped = Overloaded("The server is stopping; ask again in a moment", retry_after=1.0)
-            await respond(send, 503, encode_error(id_of(parsed), stopped), JSON, CLOSE, (b"retry-after", b"1"))
+            # The grace period is over, and the connection stands long enough to say so.
+            stopping = Overloaded("The server is stopping; ask again in a moment", retry_after=1.0)
+            told = encode_error(request.id, stopping)
+            await _finish(listening, send, 503, told, JSON, CLOSE, (b"retry-after", b"1"))
+        finally:
+            if listening is not None:
+                listening.close()
 
     async def _post_json(self, scope: Scope, receive: Receive, send: Send, headers: Headers) -> None:
         visitor = await self._visitor(scope, headers)
@@ -217,7 +235,7 @@ class HttpApp:
             raise turned_away(error, self._resource, presented=credential is not None) from None
         parent = trace_in(headers)
         trace_id = parent.trace_id if parent else new_trace_id()
-        return Visitor(caller, trace_id, _toolsets(scope["query_string"]), parent)
+        return Visitor(caller, trace_id, _toolsets(scope["query_string"]), parent, credential or None)
 
     async def _nothing_there(self, scope: Scope, headers: Headers) -> Reject:
         path, method = scope["path"], scope["method"]
@@ -230,6 +248,17 @@ class HttpApp:
             allowed = b"GET, HEAD, OPTIONS" if path in PAGES else b"POST, OPTIONS"
             return Reject(405, {"detail": f"{method} is not for {path}"}, ((b"allow", allowed),))
         return Reject(404, {"detail": f"There is nothing at {path}; the MCP endpoint is /mcp"})
+
+
+async def _finish(
+    listening: StreamingClient | None, send: Send, status: int, body: bytes, *headers: tuple[bytes, bytes]
+) -> None:
+    """Answer a call that was stopped; where its stream has begun, there is no status to tell any more."""
+    stream = None if listening is None else listening.take_stream()
+    if stream is None:
+        await respond(send, status, body, *headers)
+    else:
+        await stream.end(body or None)
 
 
 def _toolsets(query: bytes) -> frozenset[str] | None:

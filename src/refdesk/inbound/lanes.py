@@ -21,9 +21,9 @@ from refdesk.calls import Caller
 from refdesk.config import ServerConfig
 from refdesk.errors import InvalidRequest, Overloaded, RefdeskError, TransportError
 from refdesk.inbound import newest
-from refdesk.inbound.asgi import Headers, Message, Receive, Scope, Send
+from refdesk.inbound.asgi import Headers, Message, Receive, Scope, Send, respond
 from refdesk.inbound.envelope import Message as RpcMessage
-from refdesk.inbound.envelope import MessageId, Notification, Request
+from refdesk.inbound.envelope import MessageId, Notification, Reply, Request
 from refdesk.inbound.events import ResumableSessions
 from refdesk.inbound.mcp import METHODS, SdkServer
 from refdesk.inbound.services import Services
@@ -103,7 +103,10 @@ class SdkLanes:
         send: Send,
         session: bytes | None,
     ) -> None:
-        """Have the SDK answer a POST."""
+        """Have the SDK answer a POST, unless it is the answer to a question of the plain lane."""
+        if session is not None and isinstance(message, Reply) and self._settles(session, message, visitor):
+            await respond(send, 202, b"")
+            return
         _introduce(scope, visitor)
         send = _with_error_data(send)
         if session is None or not isinstance(message, Request):
@@ -155,6 +158,10 @@ class SdkLanes:
     def _is_open(self, session: bytes, visitor: Visitor) -> bool:
         user = _principal(visitor.caller)
         return self._stateful.touch(session.decode("latin-1"), authorization_context(user) if user else None)
+
+    def _settles(self, session: bytes, reply: Reply, visitor: Visitor) -> bool:
+        """Whether a reply is the answer that a call on the plain lane waits for; nobody else's is taken for it."""
+        return self._is_open(session, visitor) and self._server.questions.settle(session.decode("latin-1"), reply)
 
     def _call_off(self, session: bytes | None, message: RpcMessage, visitor: Visitor) -> None:
         """Cancel a call that the plain lane answers; the SDK knows only its own."""

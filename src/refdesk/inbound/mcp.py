@@ -5,29 +5,32 @@ It validates nothing that the catalogue validates and decides nothing that a pol
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import secrets
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, get_args
+from typing import Any, cast
 
 import mcp_types as types
 from mcp.server.caching import CacheHint
-from mcp.server.connection import Connection, allowed_log_levels
+from mcp.server.connection import Connection
 from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
 from mcp.server.lowlevel.server import NotificationOptions, Server
 from mcp.server.models import InitializationOptions
 from mcp.server.request_state import RequestStateBoundary, RequestStateSecurity
 from mcp.server.subscriptions import ListenHandler
 from mcp.shared.exceptions import MCPError
-from mcp.shared.message import ServerMessageMetadata
-from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+from mcp_types.version import LATEST_MODERN_VERSION, MODERN_PROTOCOL_VERSIONS
 from pydantic import BaseModel, ValidationError
+from starlette.requests import Request as HttpRequest
 
-from refdesk.calls import LOCAL, Call, InputRequired, LogLevel, new_trace_id
-from refdesk.errors import ClientCannot, MethodNotFound, MissingCapability, RefdeskError
-from refdesk.inbound.audience import Audience
-from refdesk.inbound.services import Services
+from refdesk.calls import LOCAL, Call, Caller, InputRequired, new_trace_id
+from refdesk.errors import MethodNotFound, RefdeskError
+from refdesk.inbound.audience import LONGEST_URI, MAX_SUBSCRIPTIONS, Audience
+from refdesk.inbound.envelope import Request
+from refdesk.inbound.questions import Questions, cannot_end
+from refdesk.inbound.sdk_client import SdkClient, connection_of
+from refdesk.inbound.services import Services, beyond
 from refdesk.inbound.traces import in_trace
 from refdesk.inbound.visitor import VISITOR, Visitor
 from refdesk.inbound.wire import log_unforeseen, to_wire
@@ -47,6 +50,12 @@ INSTRUCTIONS = (
 
 CACHE = CacheHint(ttl_ms=60_000, scope="private")
 """How long a client may reuse what it has: changes are announced to those who listen, others ask again in a minute."""
+
+MAX_INSTRUCTIONS = 8000
+"""Characters of what the servers behind the desk say of themselves, which a model has before it all the time."""
+
+SUBSCRIPTIONS = "refdesk.subscriptions"
+"""Where a connection's subscriptions are kept among what the SDK keeps for it."""
 
 _ARRIVALS = frozenset({"initialize", "server/discover"})
 
@@ -70,12 +79,15 @@ class SdkServer(Server[Any]):
     def __init__(self, services: Services, audience: Audience, state_key: bytes | None = None) -> None:
         """`state_key` seals what a client carries for us from one request to the next; processes that serve the same
         clients share it."""
+        self._beyond = beyond(services)
+        self.questions = Questions()
+        self.connections: dict[str, Connection] = {}
+        """The open sessions of the older revisions, by their ids."""
         self.listeners = ListenHandler(audience.bus)
         super().__init__(
             NAME,
             version=__version__,
             title=TITLE,
-            instructions=INSTRUCTIONS,
             cache_hints=dict.fromkeys(
                 ("tools/list", "resources/list", "resources/templates/list", "resources/read", "prompts/list"), CACHE
             ),
@@ -87,17 +99,42 @@ class SdkServer(Server[Any]):
         self._audience = audience
         services.listen(audience.notice)
         sealed = RequestStateSecurity(keys=[state_key or secrets.token_bytes(32)], bind_principal=_bound_to)
+        self._boundary = RequestStateBoundary(sealed, default_audience=NAME)
         # In place of the SDK's tracing: spans are ours to make, and it costs a tenth of a call.
-        self.middleware = [
-            _in_our_words,
-            RequestStateBoundary(sealed, default_audience=NAME),
-        ]
+        self.middleware = [_in_our_words, self._remember, self._boundary]
         for method, params in METHODS.items():
             self.add_request_handler(method, params, self._serve)
         self.add_request_handler("resources/subscribe", types.SubscribeRequestParams, self._subscribe)
         self.add_request_handler("resources/unsubscribe", types.UnsubscribeRequestParams, self._unsubscribe)
         self.add_request_handler("logging/setLevel", types.SetLevelRequestParams, self._set_level)
         self.add_notification_handler("notifications/initialized", types.NotificationParams, self._initialized)
+
+    @property
+    def instructions(self) -> str | None:
+        """What a client is told when it arrives: our own words first, then those of the servers behind the desk."""
+        others = self._beyond.instructions()[:MAX_INSTRUCTIONS]
+        return f"{INSTRUCTIONS}\n\n{others}" if others else INSTRUCTIONS
+
+    @instructions.setter
+    def instructions(self, _: str | None) -> None:
+        """The SDK sets it once; ours are made anew each time."""
+
+    async def ask_by_ending(self, request: Request, visitor: Visitor, asked: InputRequired) -> dict[str, Any]:
+        """The result that has a client call again, with its state sealed as the SDK will open it when it does."""
+        ctx = ServerRequestContext(
+            session=None,  # type: ignore[arg-type]  # not looked at where there is nothing to be sent
+            lifespan_context=None,
+            protocol_version=LATEST_MODERN_VERSION,
+            method=request.method,
+            params=request.params,
+            request=HttpRequest({"type": "http", VISITOR: visitor}),
+        )
+
+        async def end(_: Context) -> HandlerResult:
+            return _asking(asked)
+
+        # What it gives back is what `end` gave it, with the state sealed.
+        return cast("dict[str, Any]", await self._boundary(ctx, end))
 
     def create_initialization_options(
         self,
@@ -118,11 +155,14 @@ class SdkServer(Server[Any]):
             client=SdkClient(ctx),
             trace_id=visitor.trace_id,
             toolsets=visitor.toolsets,
+            credential=visitor.credential,
         )
         try:
             answer = await self._handle(call)
         except InputRequired as asked:
-            return {"resultType": "input_required", "inputRequests": dict(asked.requests)}
+            if ctx.protocol_version not in MODERN_PROTOCOL_VERSIONS:
+                raise cannot_end(asked) from None
+            return _asking(asked)
         except (RefdeskError, MCPError, ValidationError):
             raise
         except Exception as error:
@@ -132,101 +172,97 @@ class SdkServer(Server[Any]):
             return {"resultType": "complete", **answer.result}
         return answer.result
 
+    async def _remember(self, ctx: Context, call_next: CallNext) -> HandlerResult:
+        """Know a session from its first request on, for those that the plain lane answers in it."""
+        if ctx.method == "initialize":
+            connection = connection_of(ctx)
+            if connection.session_id is not None and connection.session_id not in self.connections:
+                self.connections[connection.session_id] = connection
+                connection.exit_stack.callback(self._forget, connection.session_id)
+        return await call_next(ctx)
+
+    def _forget(self, session: str) -> None:
+        self.connections.pop(session, None)
+        self.questions.forget(session)
+
     async def _initialized(self, ctx: Context, _: types.NotificationParams) -> None:
-        self._audience.join(_connection(ctx), _visitor(ctx).caller.tenant)
+        self._audience.join(connection_of(ctx), _visitor(ctx).caller.tenant)
 
     async def _listen(
         self, ctx: Context, params: types.SubscriptionsListenRequestParams
     ) -> types.SubscriptionsListenResult:
-        with self._audience.bus.listening(_visitor(ctx).caller.tenant):
-            return await self.listeners(ctx, params)
+        caller, uris = _visitor(ctx).caller, params.notifications.resource_subscriptions or ()
+        kept = [uri for uri in dict.fromkeys(uris) if len(uri) <= LONGEST_URI][:MAX_SUBSCRIPTIONS]
+        following = [asyncio.ensure_future(self._follow(uri, caller)) for uri in kept]
+        try:
+            with self._audience.bus.listening(caller.tenant):
+                return await self.listeners(ctx, params)
+        finally:
+            for task in following:
+                task.cancel()
+
+    async def _follow(self, uri: str, caller: Caller) -> None:
+        """Have a resource's changes told as long as this runs; what cannot be followed never changes."""
+        try:
+            await self._beyond.subscribe(uri, caller)
+        except RefdeskError as error:
+            logger.info("subscription refused", extra={"fields": {"uri": uri[:200], "why": error.detail}})
+            return
+        try:
+            await asyncio.Event().wait()
+        finally:
+            self._beyond.unsubscribe(uri, caller)
 
     async def _subscribe(self, ctx: Context, params: types.SubscribeRequestParams) -> types.EmptyResult:
-        self._audience.subscribe(_connection(ctx), _visitor(ctx).caller.tenant, str(params.uri))
+        connection, caller, uri = connection_of(ctx), _visitor(ctx).caller, str(params.uri)
+        kept = self._subscriptions(connection)
+        if self._audience.subscribe(connection, caller.tenant, uri):
+            try:
+                await self._beyond.subscribe(uri, caller)
+            except BaseException:
+                self._audience.unsubscribe(connection, uri)
+                raise
+            if self._audience.is_subscribed(connection, uri) and uri not in kept:
+                kept[uri] = caller
+            else:  # it has left meanwhile, or thought better of it
+                self._beyond.unsubscribe(uri, caller)
         return types.EmptyResult()
 
     async def _unsubscribe(self, ctx: Context, params: types.UnsubscribeRequestParams) -> types.EmptyResult:
-        self._audience.unsubscribe(_connection(ctx), str(params.uri))
+        connection, uri = connection_of(ctx), str(params.uri)
+        self._audience.unsubscribe(connection, uri)
+        caller = self._subscriptions(connection).pop(uri, None)
+        if caller is not None:
+            self._beyond.unsubscribe(uri, caller)
         return types.EmptyResult()
+
+    def _subscriptions(self, connection: Connection) -> dict[str, Caller]:
+        """What a connection has subscribed to, and who did; given up when it closes."""
+        kept: dict[str, Caller] | None = connection.state.get(SUBSCRIPTIONS)
+        if kept is None:
+            kept = connection.state[SUBSCRIPTIONS] = {}
+            connection.exit_stack.callback(self._give_up, kept)
+        return kept
+
+    def _give_up(self, subscriptions: dict[str, Caller]) -> None:
+        for uri, caller in subscriptions.items():
+            self._beyond.unsubscribe(uri, caller)
+        subscriptions.clear()
 
     async def _set_level(self, ctx: Context, params: types.SetLevelRequestParams) -> types.EmptyResult:
-        _connection(ctx).state["log_level"] = params.level
+        connection_of(ctx).state["log_level"] = params.level
+        self._beyond.set_level(params.level)
         return types.EmptyResult()
 
 
-class SdkClient:
-    """The way back to a client that is connected through the SDK."""
-
-    def __init__(self, ctx: Context) -> None:
-        self.context = ctx
-
-    async def progress(self, done: float, total: float | None = None, message: str | None = None) -> None:
-        await self.context.session.report_progress(done, total, message)
-
-    async def log(self, level: LogLevel, data: Any, logger: str | None = None) -> None:
-        if level in self._wanted_levels():
-            params = types.LoggingMessageNotificationParams(level=level, data=data, logger=logger)
-            await self.context.session.send_notification(
-                types.LoggingMessageNotification(params=params), related_request_id=self.context.request_id
-            )
-
-    async def ask(self, name: str, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
-        if self.context.protocol_version in MODERN_PROTOCOL_VERSIONS:
-            return self._ask_by_ending(name, method, params)
-        if not self.context.session.can_send_request:
-            raise ClientCannot(f"This needs {method} from the client, over a session; connect with one.")
-        if not self._declares(method):
-            raise ClientCannot(f"This needs {method} from the client, which has not declared that it offers it.")
-        question = _QUESTIONS[method]
-        try:
-            answer = await self.context.session.send_request(
-                question.request.model_validate({"method": method, "params": params}, by_name=False),
-                question.result,
-                metadata=ServerMessageMetadata(related_request_id=self.context.request_id),
-            )
-        except (MCPError, ValidationError) as error:
-            raise ClientCannot(f"The client gave no usable answer to {method}.") from error
-        return answer.model_dump(by_alias=True, mode="json", exclude_none=True)
-
-    def _ask_by_ending(self, name: str, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
-        given = (self.context.params or {}).get("inputResponses") or {}
-        if name in given:
-            answer: Mapping[str, Any] = given[name]
-            return answer
-        if not self._declares(method):
-            raise MissingCapability(_QUESTIONS[method].capability)
-        raise InputRequired({name: {"method": method, "params": params}})
-
-    def _declares(self, method: str) -> bool:
-        capabilities = self.context.session.client_capabilities
-        return getattr(capabilities, _QUESTIONS[method].capability, None) is not None
-
-    def _wanted_levels(self) -> frozenset[LogLevel]:
-        allowed = allowed_log_levels(self.context.protocol_version, self.context.meta)
-        if self.context.protocol_version in MODERN_PROTOCOL_VERSIONS:
-            return allowed
-        threshold = _connection(self.context).state.get("log_level", "debug")
-        return frozenset(_LEVELS[_LEVELS.index(threshold) :])
-
-
-_LEVELS: tuple[LogLevel, ...] = get_args(LogLevel)
-"""From the least to the most severe."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Question:
-    """What a client can be asked, and the capability by which it says so."""
-
-    request: type[Any]
-    result: type[BaseModel]
-    capability: str
-
-
-_QUESTIONS: Mapping[str, _Question] = {
-    "elicitation/create": _Question(types.ElicitRequest, types.ElicitResult, "elicitation"),
-    "sampling/createMessage": _Question(types.CreateMessageRequest, types.CreateMessageResult, "sampling"),
-    "roots/list": _Question(types.ListRootsRequest, types.ListRootsResult, "roots"),
-}
+def _asking(asked: InputRequired) -> dict[str, Any]:
+    """A result that is a question."""
+    result: dict[str, Any] = {"resultType": "input_required"}
+    if asked.requests:
+        result["inputRequests"] = dict(asked.requests)
+    if asked.state is not None:
+        result["requestState"] = asked.state
+    return result
 
 
 def log_arrival(method: str, params: Any, visitor: Visitor) -> None:
@@ -285,8 +321,3 @@ def _bound_to(ctx: Context) -> str:
     """Whom a request's state belongs to: nobody else can bring it back."""
     caller = _visitor(ctx).caller
     return f"{caller.tenant!r} {caller.user!r}"
-
-
-def _connection(ctx: Context) -> Connection:
-    # The SDK keeps it private until its context is reworked; pinned below 2.4 for this among other things.
-    return ctx.session._connection

@@ -60,7 +60,8 @@ class Stamp:
         """The result with its envelope; the result itself is left alone."""
         meta = result.get("_meta")
         stamped = {"resultType": "complete", **result, "_meta": {**meta, **self._meta} if meta else self._meta}
-        return {**self._cacheable, **stamped} if method in CACHEABLE_METHODS else stamped
+        is_kept = method in CACHEABLE_METHODS and stamped["resultType"] == "complete"
+        return {**self._cacheable, **stamped} if is_kept else stamped
 
 
 def _is_envelope(meta: Any) -> bool:

@@ -13,10 +13,11 @@ from mcp_types import InitializeRequestParams
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, LATEST_HANDSHAKE_VERSION
 from pydantic import ValidationError
 
-from refdesk.calls import Call, Handler
+from refdesk.calls import SILENT, Call, Client, Handler, InputRequired
 from refdesk.inbound.envelope import Request
 from refdesk.inbound.mcp import CACHE, SdkServer, log_arrival
 from refdesk.inbound.newest import Stamp, status_of
+from refdesk.inbound.questions import cannot_end
 from refdesk.inbound.traces import in_trace
 from refdesk.inbound.visitor import Visitor
 from refdesk.inbound.wire import encode_error, encode_result, log_unforeseen, to_wire
@@ -36,16 +37,29 @@ class PlainLane:
             "logging/setLevel": _nothing,
         }
 
-    async def answer(self, request: Request, visitor: Visitor, *, newest: bool = False) -> tuple[int, bytes]:
+    async def answer(
+        self, request: Request, visitor: Visitor, client: Client = SILENT, *, newest: bool = False
+    ) -> tuple[int, bytes]:
         """The HTTP status and body that answer a request, in the newest revision's form or the older ones'."""
         visitor = in_trace(visitor, request.params)
         try:
             if not newest and (own := self._own_methods.get(request.method)) is not None:
                 return 200, encode_result(request.id, own(request.params, visitor))
             call = Call(
-                request.method, request.params, visitor.caller, trace_id=visitor.trace_id, toolsets=visitor.toolsets
+                request.method,
+                request.params,
+                visitor.caller,
+                client,
+                visitor.trace_id,
+                visitor.toolsets,
+                visitor.credential,
             )
-            result = (await self._handle(call)).result
+            try:
+                result = (await self._handle(call)).result
+            except InputRequired as asked:
+                if not newest:
+                    raise cannot_end(asked) from None
+                result = await self._server.ask_by_ending(request, visitor, asked)
             return 200, encode_result(request.id, self._stamp(request.method, result) if newest else result)
         except Exception as error:  # noqa: BLE001 - the last stop before the wire
             log_unforeseen(error, visitor.trace_id)

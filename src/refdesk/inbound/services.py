@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Mapping
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
-from refdesk.calls import Caller, Handler, Listener
+from refdesk.calls import Caller, Handler, Listener, LogLevel
 from refdesk.documents.conversions import Conversions
 from refdesk.telemetry import Metrics
 
@@ -49,3 +49,45 @@ class Services(Protocol):
     async def readiness(self) -> tuple[bool, dict[str, Any]]:
         """Whether the desk can do its work, and how each part of it is."""
         ...
+
+
+@runtime_checkable
+class Beyond(Protocol):
+    """A desk with other servers behind it, which are to know what its clients want of them."""
+
+    async def subscribe(self, uri: str, caller: Caller) -> None:
+        """A client wants to be told when this resource changes; followed by one `unsubscribe`, unless it raises."""
+        ...
+
+    def unsubscribe(self, uri: str, caller: Caller) -> None:
+        """It no longer wants to, or has left."""
+        ...
+
+    def set_level(self, level: LogLevel) -> None:
+        """A client wants log messages from this level on."""
+        ...
+
+    def instructions(self) -> str:
+        """What the servers behind the desk tell a client about their use; empty for nothing."""
+        ...
+
+
+class NothingBeyond:
+    """What a desk that has no servers behind it does about all that."""
+
+    async def subscribe(self, uri: str, caller: Caller) -> None:
+        return
+
+    def unsubscribe(self, uri: str, caller: Caller) -> None:
+        return
+
+    def set_level(self, level: LogLevel) -> None:
+        return
+
+    def instructions(self) -> str:
+        return ""
+
+
+def beyond(services: Services) -> Beyond:
+    """What is behind a desk."""
+    return services if isinstance(services, Beyond) else NothingBeyond()

@@ -16,6 +16,12 @@ class Visitor(NamedTuple):
     toolsets: frozenset[str] | None = None
     parent: Trace | None = None
     """The caller's own span, if it came with a `traceparent`."""
+    credential: str | None = None
+    """The key or token that was presented."""
+
+    def __repr__(self) -> str:
+        """Without the credential, which is nobody's to read."""
+        return f"Visitor({self.caller!r}, trace_id={self.trace_id!r}, toolsets={self.toolsets!r})"
 
 
 VISITOR = "refdesk.visitor"

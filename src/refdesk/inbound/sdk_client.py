@@ -1,0 +1,104 @@
+"""The way back to a client that is connected through the SDK: sessions, standard input and output, second rounds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import mcp_types as types
+from mcp.server.connection import Connection, allowed_log_levels
+from mcp.server.context import ServerRequestContext
+from mcp.shared.exceptions import MCPError
+from mcp_types.methods import INPUT_REQUIRED_METHODS
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+
+from refdesk.calls import LOG_LEVELS, ClientRefused, InputRequired, LogLevel
+from refdesk.errors import ClientCannot, MissingCapability
+from refdesk.inbound.questions import (
+    CAPABILITIES,
+    cannot_be_asked,
+    capabilities_of,
+    checked_answer,
+    declares,
+    require_form,
+)
+
+Context = ServerRequestContext[Any, Any]
+
+
+class SdkClient:
+    """Whoever made a request that the SDK has taken."""
+
+    def __init__(self, ctx: Context) -> None:
+        self.context = ctx
+
+    @property
+    def key(self) -> object:
+        connection = connection_of(self.context)
+        return connection.session_id or connection
+
+    @property
+    def asks_by_ending(self) -> bool:
+        return self.context.protocol_version in MODERN_PROTOCOL_VERSIONS
+
+    def can(self, method: str) -> bool:
+        has_way = self._can_end() if self.asks_by_ending else self.context.session.can_send_request
+        return has_way and declares(self._capabilities(), method)
+
+    async def progress(self, done: float, total: float | None = None, message: str | None = None) -> None:
+        await self.context.session.report_progress(done, total, message)
+
+    async def log(self, level: LogLevel, data: Any, logger: str | None = None) -> None:
+        if level in self._wanted_levels():
+            params = types.LoggingMessageNotificationParams(level=level, data=data, logger=logger)
+            await self.context.session.send_notification(
+                types.LoggingMessageNotification(params=params), related_request_id=self.context.request_id
+            )
+
+    async def ask(self, name: str, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
+        if self.asks_by_ending:
+            return self._ask_by_ending(name, method, params)
+        if not self.context.session.can_send_request:
+            raise ClientCannot(f"This needs {method} from the client, over a session; connect with one.")
+        capabilities = self._capabilities()
+        if not declares(capabilities, method):
+            raise cannot_be_asked(method)
+        require_form(capabilities, method, params)
+        try:
+            # The SDK's own method would pass on only what its models know.
+            answer = await self.context.session._request_outbound.send_raw_request(method, dict(params))
+        except MCPError as error:
+            raise ClientRefused(method, error.error.model_dump(mode="json", exclude_none=True)) from error
+        return checked_answer(answer, method, self.context.protocol_version)
+
+    def _ask_by_ending(self, name: str, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
+        given = (self.context.params or {}).get("inputResponses") or {}
+        if name in given:
+            answer: Mapping[str, Any] = given[name]
+            return answer
+        if method not in CAPABILITIES or not self._can_end():
+            raise ClientCannot(f"The client cannot be asked {method} during {self.context.method}.")
+        capabilities = self._capabilities()
+        if not declares(capabilities, method):
+            raise MissingCapability(CAPABILITIES[method])
+        require_form(capabilities, method, params)
+        raise InputRequired({name: {"method": method, "params": params}})
+
+    def _can_end(self) -> bool:
+        return self.context.method in INPUT_REQUIRED_METHODS
+
+    def _capabilities(self) -> Mapping[str, Any]:
+        return capabilities_of(connection_of(self.context))
+
+    def _wanted_levels(self) -> frozenset[LogLevel]:
+        allowed = allowed_log_levels(self.context.protocol_version, self.context.meta)
+        if self.context.protocol_version in MODERN_PROTOCOL_VERSIONS:
+            return allowed
+        threshold = connection_of(self.context).state.get("log_level", "debug")
+        return frozenset(LOG_LEVELS[LOG_LEVELS.index(threshold) :])
+
+
+def connection_of(ctx: Context) -> Connection:
+    """What the SDK keeps for the client of a request."""
+    # The SDK keeps it private until its context is reworked; pinned below 2.4 for this among other things.
+    return ctx.session._connection
