@@ -18,6 +18,7 @@ import pytest
 from refdesk.app import Desk
 from refdesk.calls import Call, Caller, Event, ListChanged, ResourceUpdated, SilentClient, UserId
 from refdesk.errors import InvalidArguments
+from refdesk.tools.registry import Tool
 from refdesk.tools.schema import published_schema
 from tests.tools.asking import ask, failure
 from tests.tools.knowing import settled_desk, somebody
@@ -115,7 +116,9 @@ async def test_text_and_structure_each_tell_the_whole(filled: Desk, ann: Caller)
         ("r2r_monitor_task", {"document_id": "handbook/limits"}),
     ):
         answer = await filled.call(tool, arguments, caller=ann)
-        model = filled.registry.tools[tool].result
+        declared = filled.registry.tools[tool]
+        assert isinstance(declared, Tool)
+        model = declared.result
         assert model is not None
         model.model_validate(answer.structured)
         assert set(published_schema(model)["required"]) <= set(answer.structured)

@@ -67,6 +67,7 @@ class StoredKey(BaseModel):
     tenant: Name
     roles: tuple[str, ...] = ()
     toolsets: tuple[str, ...] = ()
+    servers: tuple[str, ...] = ()
     created: AwareDatetime
     expires: AwareDatetime | None = None
 
@@ -236,4 +237,5 @@ def _caller(key: ApiKey | StoredKey) -> Caller:
         roles=frozenset(key.roles),
         authenticated=True,
         toolsets=frozenset(name.lower() for name in key.toolsets) or None,
+        servers=frozenset(key.servers) or None,
     )

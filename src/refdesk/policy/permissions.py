@@ -9,13 +9,15 @@ they open together, and a role that is not known here opens nothing, so that a m
     admin       every tool, and the administration of the desk
 
 Toolsets narrow all of that: tools, prompts, resources and their completions of other toolsets are not there for the
-caller, in lists as in calls.
+caller, in lists as in calls. So do the tenants of a server behind the desk, and the servers that a key opens. What such
+a server says of its tools is a claim: one that does not say that it only reads is not for readers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
 from typing import Any, Protocol, TypeVar
 
 from refdesk.calls import (
@@ -67,6 +69,10 @@ class Offered(Protocol):
     @property
     def annotations(self) -> Hints: ...
 
+    def is_open_to(self, caller: Caller) -> bool:
+        """Whether it is there at all for this caller."""
+        ...
+
 
 T = TypeVar("T", bound=Offered)
 
@@ -79,6 +85,17 @@ def may_administer(caller: Caller) -> bool:
 def may_only_read(caller: Caller) -> bool:
     """Whether a caller with roles has none that opens more than reading."""
     return bool(caller.roles) and _EVERY_TOOL.isdisjoint(caller.roles)
+
+
+def may_reach(caller: Caller, server: str, name: str, tenants: Collection[str]) -> bool:
+    """Whether something of a server behind the desk is there for a caller: a tool or prompt by the name that the server
+    itself gives it, a resource by its URI. `tenants` are those that the server is for; none named means all."""
+    if tenants and caller.tenant not in tenants:
+        return False
+    if caller.servers is None:
+        return True
+    whole = f"{server}__{name}"
+    return any(fnmatchcase(server, pattern) or fnmatchcase(whole, pattern) for pattern in caller.servers)
 
 
 class Permissions:
@@ -120,7 +137,9 @@ class Permissions:
     def is_beyond(self, caller: Caller, tool: str) -> bool:
         """Whether a tool is there, but not for the roles of this caller."""
         offered = self._tools.get(tool)
-        return offered is not None and may_only_read(caller) and not offered.annotations.read_only
+        if offered is None or not may_only_read(caller) or offered.annotations.read_only:
+            return False
+        return offered.is_open_to(caller)
 
     def scopes_for(self, caller: Caller, tool: str) -> tuple[str, ...]:
         """The scopes that a new access token of this caller needs to use a tool; none when that would not help."""

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Any
 
-from refdesk.calls import Answer, Call, text_content, tool_answer
+from refdesk.calls import Answer, Call, Event, ListChanged, text_content, tool_answer
 from refdesk.errors import (
     ERROR_META,
     InvalidArguments,
@@ -22,13 +22,26 @@ from refdesk.errors import (
     UnknownTool,
 )
 from refdesk.problems import nearest_name, shortened
-from refdesk.tools.registry import MAX_ARGUMENTS, Prompt, Registry, Tool
+from refdesk.tools.offerings import Completion, OfferedPrompt, OfferedTool, Offering
+from refdesk.tools.registry import Registry
 
 LONGEST_URI = 8000
 """Characters; longer ones are not even looked at."""
 
 MAX_COMPLETIONS = 100
 """The protocol's own bound on one completion answer."""
+
+MAX_LOOKED_AT = 500
+"""Names that a misspelt one is compared with; each takes some ten microseconds."""
+
+MAX_VIEWS = 256
+"""Different views of the lists that are kept: as many as there are sorts of callers, and they are few."""
+
+ELSEWHERE = "downstream"
+"""The toolset of what other servers have."""
+
+Entry = Mapping[str, Any] | OfferedTool
+"""An entry of a list as it stands, or the tool that has to be asked for it each time."""
 
 
 class Catalogue:
@@ -38,6 +51,8 @@ class Catalogue:
         self._registry = registry
         self._toolsets = frozenset(toolsets)
         self._page_size = page_size
+        self._views: dict[Hashable, list[Entry]] = {}
+        registry.listen(self._changed)
         self._methods: dict[str, Callable[[Call], Awaitable[dict[str, Any]]]] = {
             "tools/list": self._list_tools,
             "tools/call": self._call_tool,
@@ -56,7 +71,7 @@ class Catalogue:
             raise MethodNotFound(call.method)
         return Answer(await method(call))
 
-    def tool(self, name: str) -> Tool[Any] | None:
+    def tool(self, name: str) -> OfferedTool | None:
         """A tool of a toolset that is switched on."""
         tool = self._registry.tools.get(name)
         return tool if tool is not None and tool.toolset in self._toolsets else None
@@ -67,109 +82,164 @@ class Catalogue:
         return tool.input_schema if tool is not None else None
 
     def seconds(self, call: Call) -> float | None:
-        """How long a call may take, where its tool says so itself."""
-        tool = self._registry.tools.get(call.target) if call.method == "tools/call" else None
-        return tool.seconds if tool is not None else None
+        """How long a call may take, where what it is about says so itself."""
+        offering = self._offering(call.method, call.target)
+        if offering is not None:
+            return offering.seconds_for(call)
+        elsewhere = self._registry.elsewhere
+        if elsewhere is not None and call.method == "resources/read":
+            return elsewhere.seconds(call.target)
+        reference = call.params.get("ref") if call.method == "completion/complete" else None
+        return self._seconds_to_complete(reference, call) if isinstance(reference, Mapping) else None
 
     def is_plain(self, method: str, target: str) -> bool:
         """Whether a bare request and a bare answer are all that a call needs."""
-        offered: Mapping[str, Tool[Any] | Prompt] = {}
-        if method == "tools/call":
-            offered = self._registry.tools
-        elif method == "prompts/get":
-            offered = self._registry.prompts
-        return target not in offered or offered[target].is_plain
+        offering = self._offering(method, target)
+        return offering is None or offering.is_plain
 
-    def tools(self, call: Call) -> list[Tool[Any]]:
-        """The tools open to this call, in the order of their registration."""
-        toolsets = self._open_toolsets(call)
-        return [tool for tool in self._registry.tools.values() if tool.toolset in toolsets]
+    def tools(self, call: Call) -> list[OfferedTool]:
+        """The tools that this call is shown, in the order of their registration."""
+        return [tool for tool in self.open_tools(call) if tool.is_listed]
+
+    def open_tools(self, call: Call) -> list[OfferedTool]:
+        """The tools that this call may be for, shown or not."""
+        toolsets, caller = self.open_toolsets(call), call.caller
+        tools = self._registry.tools.values()
+        return [tool for tool in tools if tool.toolset in toolsets and tool.is_open_to(caller)]
+
+    def _offering(self, method: str, name: str) -> Offering | None:
+        if method == "tools/call":
+            return self._registry.tools.get(name)
+        return self._registry.prompts.get(name) if method == "prompts/get" else None
+
+    def _seconds_to_complete(self, reference: Mapping[str, Any], call: Call) -> float | None:
+        prompt = self._registry.prompts.get(str(reference.get("name")))
+        if prompt is not None:
+            return prompt.seconds_for(call)
+        elsewhere = self._registry.elsewhere
+        return elsewhere.seconds(str(reference.get("uri"))) if elsewhere is not None else None
+
+    def _open_prompts(self, call: Call) -> list[OfferedPrompt]:
+        toolsets, caller = self.open_toolsets(call), call.caller
+        prompts = self._registry.prompts.values()
+        return [prompt for prompt in prompts if prompt.toolset in toolsets and prompt.is_open_to(caller)]
+
+    def _changed(self, event: Event) -> None:
+        if isinstance(event, ListChanged):
+            self._views.clear()
+
+    def _view(self, kind: str, call: Call, assemble: Callable[[Call], Iterable[Entry]]) -> list[Entry]:
+        """A list as it is for callers of this sort, assembled once for all of them until something changes."""
+        key = kind, self.open_toolsets(call), call.caller.servers, call.caller.tenant
+        view = self._views.get(key)
+        if view is None:
+            if len(self._views) >= MAX_VIEWS:
+                self._views.clear()
+            view = self._views[key] = list(assemble(call))
+        return view
 
     async def _list_tools(self, call: Call) -> dict[str, Any]:
-        return self._page(call, "tools", [tool.listing(call) for tool in self.tools(call)])
+        return self._page(call, "tools", self._view("tools", call, self._tool_entries))
+
+    def _tool_entries(self, call: Call) -> Iterable[Entry]:
+        return (tool if tool.is_live else tool.listing(call) for tool in self.tools(call))
 
     async def _call_tool(self, call: Call) -> dict[str, Any]:
         tool = self.tool(_text(call.params, "name"))
-        if tool is None or (call.toolsets is not None and tool.toolset not in self._open_toolsets(call)):
-            raise UnknownTool(_unknown("tool", call.target, [tool.name for tool in self.tools(call)]))
+        if tool is None or not self._is_open(tool, call):
+            raise UnknownTool(_unknown("tool", call.target, [tool.name for tool in self.open_tools(call)]))
         try:
             arguments = call.params.get("arguments")
             return await tool({} if arguments is None else arguments, call)
         except ToolFailure as failure:
             return {**tool_answer([text_content(failure.detail)], is_error=True), "_meta": {ERROR_META: failure.data}}
 
+    def _is_open(self, offering: Offering, call: Call) -> bool:
+        # Toolsets that are asked for are looked at even where they do not matter: unknown ones are told of.
+        return (call.toolsets is None or offering.toolset in self.open_toolsets(call)) and offering.is_open_to(
+            call.caller
+        )
+
     async def _list_resources(self, call: Call) -> dict[str, Any]:
-        listings = (listing for resources in self._registry.resources for listing in resources.listing(call))
-        return self._page(call, "resources", list(listings))
+        listings: list[Entry] = [
+            listing for resources in self._registry.resources for listing in resources.listing(call)
+        ]
+        elsewhere = self._registry.elsewhere
+        if elsewhere is not None and ELSEWHERE in self.open_toolsets(call):
+            listings += self._view("resources", call, lambda call: elsewhere.listing(call.caller))
+        return self._page(call, "resources", listings)
 
     async def _list_templates(self, call: Call) -> dict[str, Any]:
-        templates = (template for resources in self._registry.resources for template in resources.templates())
-        return self._page(call, "resourceTemplates", list(templates))
+        templates: list[Entry] = [
+            template for resources in self._registry.resources for template in resources.templates()
+        ]
+        elsewhere = self._registry.elsewhere
+        if elsewhere is not None and ELSEWHERE in self.open_toolsets(call):
+            templates += self._view("templates", call, lambda call: elsewhere.templates(call.caller))
+        return self._page(call, "resourceTemplates", templates)
 
     async def _read_resource(self, call: Call) -> dict[str, Any]:
         uri = _text(call.params, "uri")
-        for resources in self._registry.resources if len(uri) <= LONGEST_URI else ():
-            contents = await resources.read(uri, call)
-            if contents is not None:
-                return {"contents": list(contents)}
+        if len(uri) <= LONGEST_URI:
+            for resources in self._registry.resources:
+                contents = await resources.read(uri, call)
+                if contents is not None:
+                    return {"contents": list(contents)}
+            elsewhere = self._registry.elsewhere
+            if elsewhere is not None and ELSEWHERE in self.open_toolsets(call):
+                result = await elsewhere.read(uri, call)
+                if result is not None:
+                    return result
         uri = shortened(uri)
         detail = f"No resource {uri!r}; resources/list and resources/templates/list say what there is"
         raise UnknownResource(detail, uri)
 
     async def _list_prompts(self, call: Call) -> dict[str, Any]:
-        toolsets = self._open_toolsets(call)
-        prompts = (prompt for prompt in self._registry.prompts.values() if prompt.toolset in toolsets)
-        return self._page(call, "prompts", [prompt.listing() for prompt in prompts])
+        return self._page(call, "prompts", self._view("prompts", call, self._prompt_entries))
+
+    def _prompt_entries(self, call: Call) -> Iterable[Entry]:
+        return (prompt.listing() for prompt in self._open_prompts(call))
 
     async def _get_prompt(self, call: Call) -> dict[str, Any]:
         prompt = self._prompt(_text(call.params, "name"), call)
         arguments = call.params.get("arguments")
-        given = _checked_prompt_arguments(prompt, {} if arguments is None else arguments)
-        return dict(await prompt.render(given, call))
+        return await prompt.get({} if arguments is None else arguments, call)
 
     async def _complete(self, call: Call) -> dict[str, Any]:
         reference, argument = _mapping(call.params, "ref"), _mapping(call.params, "argument")
         name, value = _text(argument, "name", "argument."), _text(argument, "value", "argument.", empty=True)
-        context = call.params.get("context") or {}
-        given = context.get("arguments") if isinstance(context, Mapping) else None
-        given = given if isinstance(given, Mapping) else {}
         kind = _text(reference, "type", "ref.")
         if kind == "ref/prompt":
-            values = self._complete_prompt(_text(reference, "name", "ref."), name, value, call)
+            completion = await self._prompt(_text(reference, "name", "ref."), call).complete(name, value, call)
         elif kind == "ref/resource":
-            values = await self._complete_resource(_text(reference, "uri", "ref."), name, value, given, call)
+            completion = await self._complete_resource(_text(reference, "uri", "ref."), name, value, call)
         else:
             raise InvalidArguments([Problem("ref.type", "must be one of ref/prompt, ref/resource")])
-        shown = values[:MAX_COMPLETIONS]
-        return {"completion": {"values": shown, "total": len(values), "hasMore": len(values) > len(shown)}}
+        if isinstance(completion, Mapping):
+            return dict(completion)
+        shown = completion[:MAX_COMPLETIONS]
+        return {"completion": {"values": shown, "total": len(completion), "hasMore": len(completion) > len(shown)}}
 
-    def _complete_prompt(self, prompt_name: str, name: str, value: str, call: Call) -> list[str]:
-        prompt = self._prompt(prompt_name, call)
-        for argument in prompt.arguments:
-            if argument.name == name:
-                choices = argument.choices(call) if argument.choices else ()
-                return [choice for choice in choices if choice.startswith(value)]
-        raise InvalidArguments([Problem("argument.name", f"{prompt_name} has no argument {name!r}")])
-
-    async def _complete_resource(
-        self, template: str, name: str, value: str, given: Mapping[str, str], call: Call
-    ) -> list[str]:
+    async def _complete_resource(self, template: str, name: str, value: str, call: Call) -> Completion:
         for resources in self._registry.resources:
             if any(entry["uriTemplate"] == template for entry in resources.templates()):
-                return await resources.complete(template, name, value, given, call)
+                return await resources.complete(template, name, value, _given(call), call)
+        elsewhere = self._registry.elsewhere
+        if elsewhere is not None and ELSEWHERE in self.open_toolsets(call):
+            result = await elsewhere.complete(template, call)
+            if result is not None:
+                return result
         template = shortened(template)
         detail = f"No resource template {template!r}; resources/templates/list says what there is"
         raise UnknownResource(detail, template)
 
-    def _prompt(self, name: str, call: Call) -> Prompt:
+    def _prompt(self, name: str, call: Call) -> OfferedPrompt:
         prompt = self._registry.prompts.get(name)
-        toolsets = self._open_toolsets(call)
-        if prompt is None or prompt.toolset not in toolsets:
-            known = [prompt.name for prompt in self._registry.prompts.values() if prompt.toolset in toolsets]
-            raise UnknownPrompt(_unknown("prompt", name, known))
+        if prompt is None or prompt.toolset not in self.open_toolsets(call) or not prompt.is_open_to(call.caller):
+            raise UnknownPrompt(_unknown("prompt", name, [prompt.name for prompt in self._open_prompts(call)]))
         return prompt
 
-    def _open_toolsets(self, call: Call) -> frozenset[str]:
+    def open_toolsets(self, call: Call) -> frozenset[str]:
         if call.toolsets is None:
             return self._toolsets
         unknown = sorted(call.toolsets - self._toolsets)
@@ -178,9 +248,10 @@ class Catalogue:
             raise InvalidArguments([Problem("toolsets", f"{', '.join(unknown)} not switched on; on are {switched_on}")])
         return call.toolsets
 
-    def _page(self, call: Call, name: str, entries: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    def _page(self, call: Call, name: str, entries: Sequence[Entry]) -> dict[str, Any]:
         start = _decode_cursor(call.params.get("cursor"), name)
-        page: dict[str, Any] = {name: list(entries[start : start + self._page_size])}
+        shown = entries[start : start + self._page_size]
+        page: dict[str, Any] = {name: [entry if isinstance(entry, Mapping) else entry.listing(call) for entry in shown]}
         if start + self._page_size < len(entries):
             page["nextCursor"] = _encode_cursor(name, start + self._page_size)
         return page
@@ -202,22 +273,11 @@ def _decode_cursor(cursor: object, name: str) -> int:
     raise InvalidArguments([Problem("cursor", "is not one that this list gave")])
 
 
-def _checked_prompt_arguments(prompt: Prompt, given: object) -> Mapping[str, str]:
-    if not isinstance(given, Mapping):
-        raise InvalidArguments([Problem("arguments", "must be an object")])
-    if len(given) > MAX_ARGUMENTS:
-        raise InvalidArguments([Problem("arguments", f"must have at most {MAX_ARGUMENTS} members")])
-    known = {argument.name for argument in prompt.arguments}
-    problems = [
-        Problem(argument.name, "is required")
-        for argument in prompt.arguments
-        if argument.required and not given.get(argument.name)
-    ]
-    problems += [Problem(shortened(str(name)), "unknown argument") for name in given if name not in known]
-    problems += [Problem(name, "must be a string") for name in known if not isinstance(given.get(name, ""), str)]
-    if problems:
-        raise InvalidArguments(problems)
-    return given
+def _given(call: Call) -> Mapping[str, str]:
+    """The other arguments of what is completed, as far as they are known."""
+    context = call.params.get("context")
+    given = context.get("arguments") if isinstance(context, Mapping) else None
+    return given if isinstance(given, Mapping) else {}
 
 
 def _text(params: Mapping[str, Any], name: str, prefix: str = "", *, empty: bool = False) -> str:
@@ -236,6 +296,6 @@ def _mapping(params: Mapping[str, Any], name: str) -> Mapping[str, Any]:
 
 
 def _unknown(kind: str, name: str, known: Sequence[str]) -> str:
-    nearest = nearest_name(name, known)
+    nearest = nearest_name(name, known[:MAX_LOOKED_AT])
     hint = f"did you mean {nearest!r}?" if nearest else f"{kind}s/list says what there is"
     return f"Unknown {kind} {shortened(name)!r}; {hint}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, Any
 from urllib.parse import unquote
@@ -13,6 +14,7 @@ from refdesk.calls import Call, TenantId, text_content, tool_answer
 from refdesk.config import CacheConfig
 from refdesk.engines.port import CollectionInfo, Document, DocumentInfo, Engine, Hit, Search
 from refdesk.errors import InvalidArguments, Problem
+from refdesk.tools.federation import Federated, Federation, ForeignHit, fused
 from refdesk.tools.hits import excerpt, found, provenance
 from refdesk.tools.missing import no_document
 from refdesk.tools.registry import Prompt, PromptArgument, Registry, Tool
@@ -49,11 +51,18 @@ class Documentation:
     """The toolset's handlers, on an engine."""
 
     def __init__(
-        self, engine: Engine, cache: Cache | None = None, seconds: float = 0, *, is_remote: bool = False
+        self,
+        engine: Engine,
+        cache: Cache | None = None,
+        seconds: float = 0,
+        *,
+        is_remote: bool = False,
+        federation: Federation | None = None,
     ) -> None:
         """`seconds` is how long search results are kept in the cache; `is_remote` says that the engine's documents can
-        change without its knowing."""
+        change without its knowing; `federation` are the other servers that are searched as well."""
         self._engine = engine
+        self._federation = federation
         self._cache = Cache(CacheConfig()) if cache is None else cache
         self._seconds = seconds
         self._is_remote = is_remote
@@ -102,27 +111,51 @@ class Documentation:
         )
 
     def doc_type_choices(self, call: Call) -> list[str]:
-        """`all`, and every set that the caller can search."""
-        return [ALL, *(entry.id for entry in self._engine.sets(call.caller.tenant))]
+        """`all`, and every set and other source that the caller can search."""
+        own = [entry.id for entry in self._engine.sets(call.caller.tenant)]
+        return [ALL, *own, *(source for source in self._sources(call) if source not in own)]
+
+    def _sources(self, call: Call) -> list[str]:
+        """The other servers that this caller's searches are passed on to."""
+        return self._federation.sources(call) if self._federation is not None else []
 
     async def search(self, arguments: SearchDocumentation, call: Call) -> dict[str, Any]:
         caller = call.caller
         revision = self._engine.revision(caller.tenant)
-        asked = tuple(arguments.model_dump().values())
+        sources = self._sources(call)
+        asked = (*arguments.model_dump().values(), *sources)
         key = Key(caller.tenant, caller.user, "search_documentation", asked, revision)
+        # What other servers hold has no revision here.
+        is_certain = not (self._is_remote or sources)
         given = await self._cache.answer(
-            key, self._seconds, lambda: self._searched(arguments, call), is_certain=not self._is_remote
+            key, self._seconds, lambda: self._searched(arguments, call), is_certain=is_certain
         )
         return marked(given)
 
     async def _searched(self, arguments: SearchDocumentation, call: Call) -> dict[str, Any]:
-        collections = () if arguments.doc_type == ALL else (arguments.doc_type,)
-        wanted = Search(arguments.query, limit=arguments.max_results, collections=collections)
-        hits = await found(self._engine, call.caller.tenant, wanted)
+        own, federated = await asyncio.gather(self._own_hits(arguments, call), self._others_hits(arguments, call))
+        hits = fused(own, federated, arguments.max_results) if federated.sources else own
         if not hits:
             sets = ", ".join(self.doc_type_choices(call))
-            return tool_answer([text_content(f"Nothing matches {arguments.query!r}. Documentation sets: {sets}.")])
-        return _search_answer(hits, arguments.max_tokens or DEFAULT_TOKENS)
+            nothing = f"Nothing matches {arguments.query!r}. Documentation sets: {sets}."
+            return _with_sources(tool_answer([text_content(nothing)]), federated)
+        return _with_sources(_search_answer(hits, arguments.max_tokens or DEFAULT_TOKENS), federated)
+
+    async def _own_hits(self, arguments: SearchDocumentation, call: Call) -> list[Hit]:
+        tenant = call.caller.tenant
+        if arguments.doc_type != ALL and arguments.doc_type not in (entry.id for entry in self._engine.sets(tenant)):
+            return []
+        collections = () if arguments.doc_type == ALL else (arguments.doc_type,)
+        wanted = Search(arguments.query, limit=arguments.max_results, collections=collections)
+        return await found(self._engine, tenant, wanted)
+
+    async def _others_hits(self, arguments: SearchDocumentation, call: Call) -> Federated:
+        """What other servers find, unless a set of our own is asked for."""
+        own = (entry.id for entry in self._engine.sets(call.caller.tenant))
+        if self._federation is None or arguments.doc_type in own:
+            return Federated()
+        only = None if arguments.doc_type == ALL else arguments.doc_type
+        return await self._federation.ask(arguments.query, call, only)
 
     async def get(self, arguments: GetDocument, call: Call) -> dict[str, Any]:
         tenant = call.caller.tenant
@@ -208,12 +241,22 @@ class TechdocResources:
         return f"{cls.SCHEME}{entry.id}/{SHARED_PART if entry.shared else entry.id}"
 
 
-def _search_answer(hits: Sequence[Hit], max_tokens: int) -> dict[str, Any]:
+def _with_sources(answer: dict[str, Any], federated: Federated) -> dict[str, Any]:
+    """The answer, saying which of several sources it is from."""
+    if not federated.sources:
+        return answer
+    last = answer["content"][-1]
+    last["text"] += f"\n\n({federated.note()})"
+    return {**answer, "_meta": {**answer.get("_meta", {}), "sources": federated.meta()}}
+
+
+def _search_answer(hits: Sequence[Hit | ForeignHit], max_tokens: int) -> dict[str, Any]:
     items: list[dict[str, Any]] = []
     left = max_tokens * CHARACTERS_PER_TOKEN
     for position, hit in enumerate(hits):
         # What is left is shared among the hits that are still to come, so that a long first one leaves room.
-        item = _hit_item(hit, max(left // (len(hits) - position), 1))
+        room = max(left // (len(hits) - position), 1)
+        item = _hit_item(hit, room) if isinstance(hit, Hit) else _foreign_item(hit, room)
         if items and len(item["text"]) > left:
             break
         items.append(item)
@@ -242,6 +285,25 @@ def _hit_item(hit: Hit, room: int) -> dict[str, Any]:
     }
     metadata = {**_metadata(hit.document), **place}
     return text_content(f"{head}{passage}{foot}", metadata=metadata, score=hit.score, chunk_id=hit.chunk_id)
+
+
+def _foreign_item(hit: ForeignHit, room: int) -> dict[str, Any]:
+    passage = hit.passage
+    head = f"### {passage.title or passage.url or hit.server}\n"
+    version = f", version {hit.version}" if hit.version else ""
+    foot = f"\nSource: {passage.url or 'no address given'} by {hit.server}{version}, fetched {hit.fetched_at}"
+    text = excerpt(passage.text, max(room - len(head) - len(foot), 200))
+    metadata = {
+        "source": passage.url or hit.server,
+        "title": passage.title or None,
+        "doc_type": hit.server,
+        "server": hit.server,
+        "version": hit.version or None,
+        "fetched_at": hit.fetched_at,
+        "page": None,
+        "section": None,
+    }
+    return text_content(f"{head}{text}{foot}", metadata=metadata)
 
 
 def _metadata(info: DocumentInfo) -> dict[str, Any]:

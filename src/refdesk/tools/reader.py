@@ -19,6 +19,7 @@ from refdesk.errors import DocumentNotFound, InvalidArguments, Problem, ToolFail
 from refdesk.problems import invalid_arguments, nearest_name, shortened
 from refdesk.resilience.limits import Limits, MemoryLimits
 from refdesk.tools.budget import Blocklist, ReadingRate
+from refdesk.tools.offerings import OfferedTool
 from refdesk.tools.outline import MAX_CHARACTERS, OutlineEntry, brief, brief_mapping, brief_path
 from refdesk.tools.registry import Registry, Tool
 from refdesk.tools.schema import Arguments, Result
@@ -203,7 +204,7 @@ class Reader:
         local: LocalWindows,
         settings: ReaderConfig,
         blocklist: Blocklist,
-        tools: Callable[[Call], Iterable[Tool[Any]]],
+        tools: Callable[[Call], Iterable[OfferedTool]],
         limits: Limits | None = None,
         refused: Callable[[str], None] = lambda kind: None,
     ) -> None:

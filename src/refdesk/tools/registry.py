@@ -1,6 +1,7 @@
 """A tool is declared once; its listing, validation, answer shape, REST endpoint, help and docs page come from that.
 
-The registry also holds resources and prompts, and tells listeners when any of the three lists changes.
+The registry also holds resources and prompts, and tells listeners when any of the three lists changes. What other
+servers offer stands beside what is declared here, replaced as a whole whenever it changes.
 """
 
 from __future__ import annotations
@@ -8,14 +9,15 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 import orjson
 from pydantic import ValidationError
 
-from refdesk.calls import Call, Event, ListChanged, Listener, text_content, tool_answer
+from refdesk.calls import Call, Caller, Event, ListChanged, Listener, text_content, tool_answer
 from refdesk.errors import InvalidArguments, Problem
-from refdesk.problems import invalid_arguments
+from refdesk.problems import invalid_arguments, shortened
+from refdesk.tools.offerings import Completion, Elsewhere, OfferedPrompt, OfferedTool, Offering, Resources
 from refdesk.tools.schema import Arguments, Result, published_schema, with_choices
 
 A = TypeVar("A", bound=Arguments)
@@ -69,6 +71,20 @@ class Tool(Generic[A]):
     seconds: float | None = None
     """How long a call may take, where that is not what holds for all."""
     meta: Mapping[str, Any] | None = None
+    is_listed: ClassVar[bool] = True
+
+    @property
+    def is_live(self) -> bool:
+        """Whether some argument has choices that change."""
+        return bool(self.choices)
+
+    def seconds_for(self, call: Call) -> float | None:
+        """The same for every call."""
+        return self.seconds
+
+    def is_open_to(self, caller: Caller) -> bool:
+        """What is declared here is for everybody; toolsets and roles narrow it."""
+        return True
 
     def listing(self, call: Call) -> dict[str, Any]:
         """The tool's entry in `tools/list` for this caller."""
@@ -134,26 +150,6 @@ class Tool(Generic[A]):
         return validate
 
 
-class Resources(Protocol):
-    """A family of resources under URIs of one kind."""
-
-    def listing(self, call: Call) -> Iterable[Mapping[str, Any]]:
-        """The entries of `resources/list`."""
-        ...
-
-    def templates(self) -> Iterable[Mapping[str, Any]]:
-        """The entries of `resources/templates/list`."""
-        ...
-
-    async def read(self, uri: str, call: Call) -> Sequence[Mapping[str, Any]] | None:
-        """The contents behind a URI, or None when it is not one of these."""
-        ...
-
-    async def complete(self, template: str, name: str, value: str, given: Mapping[str, str], call: Call) -> list[str]:
-        """Values for a variable of one of the templates."""
-        ...
-
-
 @dataclass(frozen=True)
 class PromptArgument:
     """One argument of a prompt."""
@@ -182,6 +178,40 @@ class Prompt:
         """As a tool's."""
         return not self.talks
 
+    def is_open_to(self, caller: Caller) -> bool:
+        """As a tool's."""
+        return True
+
+    def seconds_for(self, call: Call) -> float | None:
+        """What holds for all."""
+        return None
+
+    async def get(self, arguments: object, call: Call) -> dict[str, Any]:
+        """Check the arguments and make the messages."""
+        return dict(await self.render(self._checked(arguments), call))
+
+    async def complete(self, name: str, value: str, call: Call) -> Completion:
+        """The choices that begin with what is there."""
+        for argument in self.arguments:
+            if argument.name == name:
+                choices = argument.choices(call) if argument.choices else ()
+                return [choice for choice in choices if choice.startswith(value)]
+        raise InvalidArguments([Problem("argument.name", f"{self.name} has no argument {name!r}")])
+
+    def _checked(self, given: object) -> Mapping[str, str]:
+        if not isinstance(given, Mapping):
+            raise InvalidArguments([Problem("arguments", "must be an object")])
+        if len(given) > MAX_ARGUMENTS:
+            raise InvalidArguments([Problem("arguments", f"must have at most {MAX_ARGUMENTS} members")])
+        known = {argument.name for argument in self.arguments}
+        required = [argument.name for argument in self.arguments if argument.required]
+        problems = [Problem(name, "is required") for name in required if not given.get(name)]
+        problems += [Problem(shortened(str(name)), "unknown argument") for name in given if name not in known]
+        problems += [Problem(name, "must be a string") for name in known if not isinstance(given.get(name, ""), str)]
+        if problems:
+            raise InvalidArguments(problems)
+        return given
+
     def listing(self) -> dict[str, Any]:
         """The prompt's entry in `prompts/list`."""
         arguments = [
@@ -192,21 +222,29 @@ class Prompt:
 
 
 class Registry:
-    """All that this desk offers, by name."""
+    """All that this desk offers, by name. What is declared here has its name, whatever other servers call theirs."""
 
     def __init__(self) -> None:
-        self.tools: dict[str, Tool[Any]] = {}
-        self.prompts: dict[str, Prompt] = {}
+        self.tools: dict[str, OfferedTool] = {}
+        self.prompts: dict[str, OfferedPrompt] = {}
         self.resources: list[Resources] = []
+        self.elsewhere: Elsewhere | None = None
+        """The resources of other servers, looked at after our own."""
         self.methods: dict[str, Callable[[Call], Awaitable[dict[str, Any]]]] = {}
         """What other services can ask for besides what MCP has."""
         self._listeners: list[Listener] = []
+        self._others_tools: dict[str, OfferedTool] = {}
+        self._others_prompts: dict[str, OfferedPrompt] = {}
+
+    def is_own(self, name: str) -> bool:
+        """Whether a tool or prompt of this name is declared here."""
+        return (name in self.tools and name not in self._others_tools) or (
+            name in self.prompts and name not in self._others_prompts
+        )
 
     def add_tool(self, tool: Tool[Any]) -> None:
         """Offer a tool; a name can be taken only once."""
-        if tool.name in self.tools:
-            raise ValueError(f"a tool named {tool.name!r} is registered already")
-        self.tools[tool.name] = tool
+        _add(tool, self.tools, self._others_tools, "tool")
         self.publish(ListChanged("tools"))
 
     def remove_tool(self, name: str) -> None:
@@ -214,16 +252,26 @@ class Registry:
         del self.tools[name]
         self.publish(ListChanged("tools"))
 
+    def replace_others_tools(self, tools: Iterable[OfferedTool]) -> None:
+        """Offer these, and no longer those that other servers had before; told once, and not where none is listed."""
+        before = list(self._others_tools.values())
+        _replace(tools, self.tools, self._others_tools)
+        if any(tool.is_listed for tool in (*before, *self._others_tools.values())):
+            self.publish(ListChanged("tools"))
+
     def add_prompt(self, prompt: Prompt) -> None:
         """Offer a prompt; a name can be taken only once."""
-        if prompt.name in self.prompts:
-            raise ValueError(f"a prompt named {prompt.name!r} is registered already")
-        self.prompts[prompt.name] = prompt
+        _add(prompt, self.prompts, self._others_prompts, "prompt")
         self.publish(ListChanged("prompts"))
 
     def remove_prompt(self, name: str) -> None:
         """Withdraw a prompt."""
         del self.prompts[name]
+        self.publish(ListChanged("prompts"))
+
+    def replace_others_prompts(self, prompts: Iterable[OfferedPrompt]) -> None:
+        """As with tools."""
+        _replace(prompts, self.prompts, self._others_prompts)
         self.publish(ListChanged("prompts"))
 
     def add_resources(self, resources: Resources) -> None:
@@ -245,3 +293,21 @@ class Registry:
         """Tell every listener."""
         for listener in self._listeners:
             listener(event)
+
+
+O = TypeVar("O", bound=Offering)  # noqa: E741 - an offering
+
+
+def _add(offering: O, all: dict[str, O], others: dict[str, O], kind: str) -> None:
+    if offering.name in all and others.pop(offering.name, None) is None:
+        raise ValueError(f"a {kind} named {offering.name!r} is registered already")
+    all[offering.name] = offering
+
+
+def _replace(offerings: Iterable[O], all: dict[str, O], others: dict[str, O]) -> None:
+    """In place: policies hold on to the whole."""
+    for name in others:
+        del all[name]
+    others.clear()
+    others.update((offering.name, offering) for offering in offerings if offering.name not in all)
+    all.update(others)

@@ -1,0 +1,215 @@
+"""Two tools in place of hundreds: `search_tools` finds what other servers offer, `call_tool` calls it.
+
+A model reads every definition that is in the list of tools on every turn; here it reads those that it looked for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+import orjson
+from anyio import to_thread
+from pydantic import Field
+
+from refdesk.calls import Call, Handler
+from refdesk.errors import InvalidArguments, Problem
+from refdesk.problems import nearest_name, shortened
+from refdesk.tools.offerings import OfferedTool
+from refdesk.tools.proxied import TOOLSET, ProxiedTool
+from refdesk.tools.registry import Annotations, Registry, Tool
+from refdesk.tools.schema import Arguments, Result
+from refdesk.tools.tool_index import Described, Embed, ToolIndex, ToolVectors, described
+
+SEARCH, CALL = "search_tools", "call_tool"
+
+DESCRIPTION_CHARACTERS = 600
+"""Of a description: a model chooses by its first sentences, and some servers write pages."""
+
+
+class SearchTools(Arguments):
+    query: str = Field(min_length=1, max_length=1000, description="What the tool should do, in a few words.")
+    limit: int = Field(5, ge=1, le=20, description="How many tools to show.")
+    server: str | None = Field(None, description="Only tools of this server.")
+
+
+class CallTool(Arguments):
+    name: str = Field(min_length=1, description="The tool's name, as search_tools gave it.")
+    arguments: dict[str, Any] = Field(default_factory=dict, description="Its arguments, by its inputSchema.")
+
+
+class FoundTools(Result):
+    """The best tools, each with what it takes to call it."""
+
+    tools: list[dict[str, Any]]
+    searched: int
+
+    def readable(self) -> str:
+        if not self.tools:
+            return f"None of {self.searched} tools matches; say it in other words."
+        shown = (f"{orjson.dumps(tool).decode()}" for tool in self.tools)
+        return "\n".join((f"The best of {self.searched} tools; call one with {CALL}:", *shown))
+
+
+@dataclass(frozen=True, slots=True)
+class _Whatever(Annotations):
+    """For a client, a tool that can do whatever another tool does; the policies look at that other one themselves."""
+
+    def wire(self) -> dict[str, bool]:
+        return Annotations(read_only=False, destructive=True, idempotent=False, open_world=True).wire()
+
+
+@dataclass(frozen=True)
+class _CallTool(Tool[CallTool]):
+    """`call_tool`, which may take as long as the tool that it calls."""
+
+    inner_seconds: Callable[[Call], float | None] = lambda call: None
+
+    def seconds_for(self, call: Call) -> float | None:
+        return self.inner_seconds(call)
+
+
+@asynccontextmanager
+async def open_tool_search(
+    open_tools: Callable[[Call], Iterable[OfferedTool]], handle: Handler, registry: Registry, embed: Embed | None = None
+) -> AsyncIterator[ToolSearch]:
+    """The two tools, offered in the registry; see `ToolSearch`."""
+    search = ToolSearch(open_tools, handle, embed)
+    search.register(registry)
+    try:
+        yield search
+    finally:
+        await search.close()
+
+
+class ToolSearch:
+    """Finds tools, and calls them as if they had been called themselves."""
+
+    def __init__(
+        self,
+        open_tools: Callable[[Call], Iterable[OfferedTool]],
+        handle: Handler,
+        embed: Embed | None = None,
+    ) -> None:
+        """`open_tools` are those that a caller may use, listed or not; `handle` answers a call for one of them, by the
+        same policies as any other."""
+        self._open_tools = open_tools
+        self._handle = handle
+        self._vectors = ToolVectors(embed)
+        self._tools: dict[str, ProxiedTool] = {}
+        self._wanted: Sequence[Described] = ()
+        self._index: ToolIndex | None = None
+        self._is_indexed = asyncio.Event()
+        self._indexing: asyncio.Task[None] | None = None
+
+    def register(self, registry: Registry) -> None:
+        """Offer the two tools."""
+        registry.add_tool(
+            Tool(
+                name=SEARCH,
+                title="Search tools",
+                description=(
+                    "Find tools of the connected servers by what they do. Answers with the name, description and "
+                    f"inputSchema of the best; call one with {CALL}."
+                ),
+                toolset=TOOLSET,
+                arguments=SearchTools,
+                handler=self.search,
+                result=FoundTools,
+                meta={"anthropic/alwaysLoad": True},
+            )
+        )
+        registry.add_tool(
+            _CallTool(
+                name=CALL,
+                title="Call a tool",
+                description=f"Call a tool that {SEARCH} found, with arguments that fit its inputSchema.",
+                toolset=TOOLSET,
+                arguments=CallTool,
+                handler=self.call,
+                annotations=_Whatever(),
+                meta={"anthropic/alwaysLoad": True},
+                inner_seconds=self._seconds,
+            )
+        )
+
+    def index(self, tools: Iterable[ProxiedTool]) -> None:
+        """Search these from now on; it takes effect in the background."""
+        self._tools = {tool.name: tool for tool in tools}
+        self._wanted = [
+            described(name, tool.offer.connection.name, tool.offer.definition) for name, tool in self._tools.items()
+        ]
+        self._begin_indexing()
+
+    async def close(self) -> None:
+        """Index no more."""
+        if self._indexing is not None:
+            self._indexing.cancel()
+            await asyncio.wait([self._indexing])
+
+    async def search(self, arguments: SearchTools, call: Call) -> FoundTools:
+        open_tools = {tool.name for tool in self._open_tools(call)}
+        # These, whatever they are when all that is waited for is there.
+        usable = {name: tool for name, tool in self._tools.items() if name in open_tools}
+        if arguments.server is not None:
+            usable = _of_server(arguments.server, usable)
+        if usable:
+            await self._is_indexed.wait()
+        vector = await self._vectors.of_query(arguments.query) if usable else None
+        index = self._index
+        if index is None:
+            return FoundTools(tools=[], searched=0)
+        if vector is not None and index.vectors is None:
+            self._begin_indexing()  # what could not be had before can be now
+        allowed = [number for number, tool in enumerate(index.tools) if tool.name in usable]
+        best = index.search(arguments.query, vector, allowed, arguments.limit)
+        return FoundTools(tools=[_shown(usable[index.tools[number].name]) for number in best], searched=len(allowed))
+
+    async def call(self, arguments: CallTool, call: Call) -> dict[str, Any]:
+        return (await self._handle(self._inner(arguments.name, arguments.arguments, call))).result
+
+    def _inner(self, name: str, arguments: Mapping[str, Any], call: Call) -> Call:
+        if name in (SEARCH, CALL):
+            raise InvalidArguments([Problem("name", f"must be a tool that {SEARCH} found")])
+        return replace(call, params={**call.params, "name": name, "arguments": arguments})
+
+    def _seconds(self, call: Call) -> float | None:
+        given = call.params.get("arguments")
+        tool = self._tools.get(str(given.get("name"))) if isinstance(given, Mapping) else None
+        return tool.seconds_for(call) if tool is not None else None
+
+    def _begin_indexing(self) -> None:
+        if self._indexing is None or self._indexing.done():
+            self._indexing = asyncio.create_task(self._index_wanted())
+
+    async def _index_wanted(self) -> None:
+        """Until the index is of the tools as they are: they may change meanwhile. By words first, which takes a moment;
+        by meaning as well when that is there."""
+        indexed: Sequence[Described] = ()
+        while indexed is not self._wanted and self._wanted:
+            indexed = self._wanted
+            index = self._index = await to_thread.run_sync(ToolIndex, indexed)
+            self._is_indexed.set()
+            vectors = await self._vectors.of_tools(indexed)
+            if vectors is not None and indexed is self._wanted:
+                self._index = index.with_vectors(vectors)
+
+
+def _of_server(server: str, tools: Mapping[str, ProxiedTool]) -> dict[str, ProxiedTool]:
+    found = {name: tool for name, tool in tools.items() if tool.offer.connection.name == server}
+    if not found:
+        servers = sorted({tool.offer.connection.name for tool in tools.values()})
+        nearest = nearest_name(server, servers)
+        hint = (
+            f"did you mean {nearest!r}?" if nearest else f"servers are {shortened(', '.join(servers), 1000) or 'none'}"
+        )
+        raise InvalidArguments([Problem("server", f"there is no server {shortened(server)!r}; {hint}")])
+    return found
+
+
+def _shown(tool: ProxiedTool) -> dict[str, Any]:
+    description = shortened(tool.description, DESCRIPTION_CHARACTERS)
+    return {"name": tool.name, "description": description, "inputSchema": tool.input_schema}

@@ -1,0 +1,192 @@
+"""A gateway over real servers, with the policies around it, and clients that remember what they were told."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import anyio
+
+from refdesk.calls import ANONYMOUS, SILENT, Answer, Call, Caller, Client, Handler, InputRequired, LogLevel, Policy
+from refdesk.config import DownstreamConfig
+from refdesk.config.servers import McpServerConfig
+from refdesk.downstream.fleet import Fleet, open_fleet
+from refdesk.policy.chain import chain
+from refdesk.policy.deadline import Deadline
+from refdesk.policy.permissions import Permissions, may_reach
+from refdesk.tools.catalogue import Catalogue
+from refdesk.tools.gateway import Gateway, open_gateway
+from refdesk.tools.registry import Registry
+from refdesk.tools.tool_index import Embed
+from refdesk.tools.tool_search import open_tool_search
+
+ROOT = Path(__file__).parents[2]
+SCHEMES = {"techdoc": "docs", "refdesk": "downstream"}
+
+
+def talkative(era: str = "legacy", **settings: Any) -> McpServerConfig:
+    """The talkative server on standard input and output."""
+    args = ("-m", "tests.downstream.servers.talkative", "stdio", "0", era)
+    return McpServerConfig.model_validate({"command": sys.executable, "args": args, "cwd": str(ROOT), **settings})
+
+
+QUIET = """
+import json, sys
+for line in sys.stdin:
+    asked = json.loads(line)
+    capabilities = {"resources": {}}
+    answer = {"result": {"resources": [], "resourceTemplates": []}}
+    if asked["method"] == "initialize":
+        info = {"name": "quiet", "version": "1"}
+        answer = {"result": {"protocolVersion": "2025-11-25", "capabilities": capabilities, "serverInfo": info}}
+    elif asked["method"] == "resources/read":
+        uri = asked["params"]["uri"]
+        is_there = uri.startswith("quiet://")
+        answer = {"result": {"contents": [{"uri": uri, "text": "found"}]}} if is_there else {
+            "error": {"code": -32002, "message": "no"}
+        }
+    if "id" in asked:
+        print(json.dumps({"jsonrpc": "2.0", "id": asked["id"], **answer}), flush=True)
+"""
+
+
+def quiet() -> McpServerConfig:
+    """A server that has resources and lists none of them."""
+    return McpServerConfig.model_validate({"command": sys.executable, "args": ("-c", QUIET)})
+
+
+@dataclass
+class Talker:
+    """A client of an older revision, with a session."""
+
+    answers: Mapping[str, Any] = field(default_factory=dict)
+    """By method: an object, or an error to raise."""
+    heard: list[tuple[Any, ...]] = field(default_factory=list)
+    asked: list[tuple[str, Any]] = field(default_factory=list)
+    key: object = "one"
+    asks_by_ending: bool = False
+    was_told: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def can(self, method: str) -> bool:
+        return method in self.answers
+
+    async def progress(self, done: float, total: float | None = None, message: str | None = None) -> None:
+        self.heard.append(("progress", done, total, message))
+        self.was_told.set()
+
+    async def log(self, level: LogLevel, data: Any, logger: str | None = None) -> None:
+        self.heard.append(("log", level, data, logger))
+
+    async def ask(self, name: str, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
+        assert not self.asks_by_ending, "a client of the newest revision is asked by ending its call"
+        self.asked.append((method, params))
+        answer = self.answers[method]
+        if isinstance(answer, Exception):
+            raise answer
+        found: Mapping[str, Any] = answer
+        return found
+
+
+class Desk:
+    """As much of a desk as a gateway needs."""
+
+    def __init__(self, fleet: Fleet, gateway: Gateway, registry: Registry, catalogue: Catalogue, handle: Handler):
+        self.fleet = fleet
+        self.gateway = gateway
+        self.registry = registry
+        self.catalogue = catalogue
+        self.handle = handle
+        self.events: list[Any] = []
+        registry.listen(self.events.append)
+
+    async def ask(
+        self, method: str, caller: Caller = ANONYMOUS, client: Client = SILENT, **params: Any
+    ) -> dict[str, Any]:
+        """The result of a request."""
+        toolsets = params.pop("toolsets", None)
+        return (await self.handle(Call(method, params, caller, client, toolsets=toolsets))).result
+
+    async def call(
+        self, tool: str, arguments: Any = None, *, caller: Caller = ANONYMOUS, client: Client = SILENT, **params: Any
+    ) -> dict[str, Any]:
+        """The result of a tool."""
+        return await self.ask("tools/call", caller, client, name=tool, arguments=arguments, **params)
+
+    async def call_through(self, tool: str, client: Client, answers: Mapping[str, Any], **more: Any) -> Any:
+        """The result for a client of the newest revision, which calls again as long as it is asked something; with the
+        questions that it was asked, round by round."""
+        rounds: list[Mapping[str, Any]] = []
+        params: dict[str, Any] = {}
+        while True:
+            try:
+                return await self.call(tool, client=client, **more, **params), rounds
+            except InputRequired as asked:
+                rounds.append(asked.requests)
+                given = {name: answers[request["method"]] for name, request in asked.requests.items()}
+                params = {"inputResponses": given, "requestState": asked.state}
+
+    async def names(self, list_name: str = "tools", caller: Caller = ANONYMOUS, **params: Any) -> list[str]:
+        """The names, or URIs, in a list."""
+        method = {"templates": "resources/templates/list"}.get(list_name, f"{list_name}/list")
+        member, key = {"templates": ("resourceTemplates", "uriTemplate"), "resources": ("resources", "uri")}.get(
+            list_name, (list_name, "name")
+        )
+        return [entry[key] for entry in (await self.ask(method, caller, **params))[member]]
+
+    async def until(self, holds: Callable[[], bool]) -> None:
+        """Wait until something holds."""
+        with anyio.fail_after(20):
+            while not holds():  # noqa: ASYNC110 - what is waited for tells nobody
+                await asyncio.sleep(0.01)
+
+
+@asynccontextmanager
+async def open_test_desk(
+    folder: Path,
+    servers: Mapping[str, McpServerConfig],
+    *,
+    embed: Embed | None = None,
+    registry: Registry | None = None,
+    **settings: Any,
+) -> AsyncIterator[Desk]:
+    """A desk with nothing but servers behind it, all of which are there."""
+    downstream = DownstreamConfig(**settings)
+    registry = registry or Registry()
+    toolsets = ("docs", "downstream")
+    catalogue = Catalogue(registry, toolsets, 1000)
+    permissions = Permissions(toolsets, registry.tools, SCHEMES, {})
+    async with AsyncExitStack() as stack:
+        opened = stack.enter_async_context
+        fleet = await opened(open_fleet(downstream, folder, servers, reserved=registry.is_own))
+        search = None
+        if downstream.tool_search:
+            inner = chain([permissions], catalogue)
+            search = await opened(open_tool_search(permissions.narrowed(catalogue.open_tools), inner, registry, embed))
+        gateway = await opened(
+            open_gateway(fleet, registry, downstream, reach=may_reach, own_schemes=SCHEMES, search=search)
+        )
+        policies: list[Policy] = [gateway, permissions, Deadline(30, catalogue.seconds)]
+        desk = Desk(fleet, gateway, registry, catalogue, chain(policies, catalogue))
+        # Known, and told of: nothing changes any more by itself.
+        await desk.until(lambda: all(_is_known(fleet, name) for name in servers) and fleet._telling is None)
+        yield desk
+
+
+def _is_known(fleet: Fleet, server: str) -> bool:
+    greeting = fleet.servers[server].greeting
+    if greeting is not None and not greeting.has("prompts"):
+        return True
+    # Of two resources with one URI, one counts.
+    named = (fleet.tools, fleet.prompts)
+    is_there = all(any(offer.connection.name == server for offer in offers.values()) for offers in named)
+    return is_there and bool(fleet.resources) and bool(fleet.templates)
+
+
+def text_of(result: Mapping[str, Any]) -> str:
+    """The text of a tool's answer."""
+    return Answer(dict(result)).text

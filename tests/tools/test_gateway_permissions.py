@@ -1,0 +1,170 @@
+"""What of the servers is there for whom: by tenant, by key, by role and by toolset."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from refdesk.calls import ANONYMOUS, READER, Caller, ListChanged, ResourceUpdated, TenantId, UserId
+from refdesk.errors import Forbidden, InvalidArguments, RefdeskError, UnknownPrompt, UnknownResource, UnknownTool
+from refdesk.policy.permissions import may_reach
+from refdesk.tools.proxied import ProxiedTool
+from tests.tools.gateways import Desk, open_test_desk, talkative, text_of
+
+pytestmark = pytest.mark.anyio
+
+ACME = Caller(user=UserId("ada"), tenant=TenantId("acme"), authenticated=True)
+OTHER = Caller(user=UserId("eve"), tenant=TenantId("other"), authenticated=True)
+
+
+def with_servers(*servers: str) -> Caller:
+    return Caller(authenticated=True, servers=frozenset(servers))
+
+
+@pytest.fixture(scope="module")
+async def desk(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Desk]:
+    servers = {"acme": talkative(tenants=("acme",)), "open": talkative("modern", tools={"deny": ["die"]})}
+    async with open_test_desk(tmp_path_factory.mktemp("permissions"), servers) as desk:
+        yield desk
+
+
+async def failure(desk: Desk, method: str, caller: Caller, **params: Any) -> RefdeskError:
+    with pytest.raises(RefdeskError) as caught:
+        await desk.ask(method, caller, **params)
+    return caught.value
+
+
+async def test_a_server_of_some_tenants_is_there_for_them_alone(desk: Desk) -> None:
+    assert "acme__echo" in await desk.names(caller=ACME)
+    assert "acme__greet" in await desk.names("prompts", ACME)
+    assert text_of(await desk.call("acme__echo", {"text": "hi"}, caller=ACME)) == "hi"
+    for caller in (OTHER, ANONYMOUS):
+        assert [name for name in await desk.names(caller=caller) if name.startswith("acme")] == []
+        assert "open__echo" in await desk.names(caller=caller)
+        assert await desk.names("prompts", caller) == ["open__greet", "open__poem"]
+
+
+async def test_what_is_of_another_tenant_answers_exactly_as_what_does_not_exist(desk: Desk) -> None:
+    for method, there, nowhere in [
+        ("tools/call", {"name": "acme__change_mind"}, {"name": "acme__change_mint"}),
+        ("tools/call", {"name": "acme:change_mind"}, {"name": "acme:change_mint"}),
+        ("prompts/get", {"name": "acme__greet"}, {"name": "acme__grett"}),
+        ("resources/read", {"uri": "talk://document/1"}, {"uri": "talk://nothing/1"}),
+    ]:
+        hidden, missing = await failure(desk, method, OTHER, **there), await failure(desk, method, OTHER, **nowhere)
+        assert type(hidden) is type(missing)
+        assert isinstance(hidden, (UnknownTool, UnknownPrompt, UnknownResource))
+        old, new = there.popitem()[1], nowhere.popitem()[1]
+        assert hidden.detail.replace(old, "X") == missing.detail.replace(new, "X")
+
+
+async def test_the_first_server_of_a_resource_decides_whose_it_is(desk: Desk) -> None:
+    # Both servers have the same URIs, and the first one's count.
+    assert "talk://document/1" in await desk.names("resources", ACME)
+    assert await desk.names("resources", OTHER) == []
+    assert await desk.names("templates", OTHER) == []
+    completing: dict[str, Any] = {
+        "ref": {"type": "ref/resource", "uri": "talk://letter/{name}"},
+        "argument": {"name": "name", "value": "A"},
+    }
+    assert isinstance(await failure(desk, "completion/complete", OTHER, **completing), UnknownResource)
+    assert (await desk.ask("completion/complete", ACME, **completing))["completion"]["values"]
+
+
+async def test_a_key_opens_the_servers_and_single_tools_that_it_names(desk: Desk) -> None:
+    whole, single, pattern = with_servers("open"), with_servers("open__echo"), with_servers("open__[ep]*")
+    assert "open__sample" in await desk.names(caller=whole)
+    assert await desk.names(caller=single) == ["open__echo"]
+    assert await desk.names("prompts", single) == []
+    assert await desk.names("prompts", pattern) == ["open__poem"]
+    assert text_of(await desk.call("open__echo", {"text": "hi"}, caller=single)) == "hi"
+    with pytest.raises(UnknownTool, match="open__echo"):
+        await desk.call("open__ecco", caller=single)
+    error = await failure(desk, "tools/call", single, name="open__sample")
+    assert isinstance(error, UnknownTool)
+    assert "open__sample'" in error.detail
+    assert await desk.names(caller=with_servers("nothing")) == []
+
+
+@pytest.mark.parametrize(
+    ("patterns", "server", "name", "is_open"),
+    [
+        ({"git"}, "git", "log", True),
+        ({"git"}, "github", "log", False),
+        ({"git*"}, "github", "log", True),
+        ({"git__log"}, "git", "log", True),
+        ({"git__log"}, "git", "log_all", False),
+        ({"git__log*"}, "git", "log_all", True),
+        ({"GIT"}, "git", "log", False),
+        ({"other", "git__file:*"}, "git", "file:///a", True),
+        (set(), "git", "log", False),
+    ],
+)
+def test_a_pattern_names_a_server_or_something_of_it(patterns: set[str], server: str, name: str, is_open: bool) -> None:
+    assert may_reach(with_servers(*patterns), server, name, ()) is is_open
+
+
+async def test_a_reader_uses_only_tools_that_claim_to_read_and_is_told_of_no_others(desk: Desk) -> None:
+    reader = Caller(authenticated=True, roles=frozenset({READER}), tenant=TenantId("acme"))
+    shy = desk.registry.tools["open__echo"]
+    assert isinstance(shy, ProxiedTool)
+    assert shy.annotations.read_only
+    offer = replace(shy.offer, definition={**shy.offer.definition, "annotations": {"title": "Echo"}})
+    desk.registry.tools["open__echo"] = ProxiedTool(offer, dict, shy._passing, may_reach, shy._results, 0)
+    desk.registry.publish(ListChanged("tools"))
+    try:
+        assert "open__echo" not in await desk.names(caller=reader)
+        assert "open__sample" in await desk.names(caller=reader)
+        assert isinstance(await failure(desk, "tools/call", reader, name="open__echo"), Forbidden)
+        assert isinstance(await failure(desk, "tools/call", reader, name="open:echo"), Forbidden)
+        stranger = Caller(authenticated=True, roles=frozenset({READER}), servers=frozenset({"acme"}))
+        assert isinstance(await failure(desk, "tools/call", stranger, name="open__echo"), UnknownTool)
+    finally:
+        desk.registry.tools["open__echo"] = shy
+        desk.registry.publish(ListChanged("tools"))
+
+
+async def test_toolsets_narrow_what_is_of_servers_as_well(desk: Desk) -> None:
+    given: list[dict[str, Any]] = [
+        {"toolsets": frozenset({"docs"})},
+        {"caller": Caller(toolsets=frozenset({"docs"}))},
+    ]
+    for toolsets in given:
+        assert await desk.names(**toolsets) == []
+        assert await desk.names("prompts", **toolsets) == []
+    downstream = frozenset({"downstream"})
+    assert "open__echo" in await desk.names(toolsets=downstream)
+    reading: dict[str, Any] = {"uri": "talk://document/1", "caller": ACME}
+    assert (await desk.ask("resources/read", **reading, toolsets=downstream))["contents"]
+    assert await desk.names("resources", ACME, toolsets=frozenset({"docs"})) == []
+    with pytest.raises(UnknownResource):
+        await desk.ask("resources/read", **reading, toolsets=frozenset({"docs"}))
+    with pytest.raises(InvalidArguments, match="not switched on"):
+        await desk.call("open__echo", toolsets=frozenset({"made-up"}))
+
+
+async def test_only_the_tenants_of_a_server_hear_of_its_resources(desk: Desk) -> None:
+    uri = "talk://document/1"
+    await desk.gateway.subscribe(uri, OTHER)
+    assert not desk.gateway._subscribers
+    await desk.gateway.subscribe(uri, ACME)
+    desk.gateway.unsubscribe(uri, OTHER)
+    desk.events.clear()
+    await desk.call("acme__touch", {"uri": uri}, caller=ACME)
+    await desk.until(lambda: bool(desk.events))
+    assert desk.events == [ResourceUpdated(uri, TenantId("acme"))]
+    assert "acme" not in desk.gateway.instructions()
+
+
+async def test_other_tenants_hear_of_a_server_when_it_becomes_theirs(desk: Desk) -> None:
+    assert "acme__echo" not in await desk.names(caller=OTHER)
+    was = {name: server.settings for name, server in desk.fleet.servers.items()}
+    await desk.fleet.apply({**was, "acme": was["acme"].model_copy(update={"tenants": ()})})
+    await desk.until(lambda: desk.fleet._telling is None)
+    assert "acme__echo" in await desk.names(caller=OTHER)
+    await desk.fleet.apply(was)
+    await desk.until(lambda: desk.fleet._telling is None)
+    assert "acme__echo" not in await desk.names(caller=OTHER)

@@ -1,0 +1,170 @@
+"""Calls passed on to a server that does what real ones seldom do."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, cast
+
+import pytest
+
+from refdesk.calls import SILENT, Call, Client, InputRequired
+from refdesk.downstream.connection import Connection
+from refdesk.downstream.session import Greeting
+from refdesk.errors import ServerTalksNonsense
+from refdesk.tools.passing import MAX_ROUNDS, Passing
+from tests.tools.gateways import Talker
+
+pytestmark = pytest.mark.anyio
+
+ELICIT = {"elicitation/create": {"action": "accept", "content": {}}}
+ASKING = {
+    "resultType": "input_required",
+    "inputRequests": {"a": {"method": "elicitation/create", "params": {"message": "?"}}},
+    "requestState": "s",
+}
+
+
+class Server:
+    """A connection whose answers are scripted."""
+
+    name = "scripted"
+    call_seconds = 60.0
+
+    def __init__(self, answer: Callable[..., Awaitable[dict[str, Any]]], version: str | None = "2025-11-25") -> None:
+        self.greeting = Greeting(version, {}) if version is not None else None
+        self.requests: list[tuple[Mapping[str, Any], Any]] = []
+        self._answer = answer
+
+    async def request(
+        self, method: str, params: Mapping[str, Any], *, voice: Any, token: Any, capabilities: Any
+    ) -> dict[str, Any]:
+        self.requests.append((params, capabilities))
+        return await self._answer(voice)
+
+
+async def passed(passing: Passing, server: Server, client: Client = SILENT, **params: Any) -> dict[str, Any]:
+    call = Call("tools/call", {"name": "tool", **params}, client=client)
+    return await passing(call, cast(Connection, server), "tools/call", dict(call.params))
+
+
+def always(answer: dict[str, Any]) -> Callable[[Any], Awaitable[dict[str, Any]]]:
+    async def give(voice: Any) -> dict[str, Any]:
+        return dict(answer)
+
+    return give
+
+
+async def test_a_server_that_asks_without_end_is_given_up() -> None:
+    server = Server(always(ASKING), "2026-07-28")
+    client = Talker(ELICIT)
+    with pytest.raises(ServerTalksNonsense, match="10 times"):
+        await passed(Passing(), server, client)
+    assert len(client.asked) == MAX_ROUNDS
+    params, capabilities = server.requests[-1]
+    assert params["inputResponses"] == {"a": ELICIT["elicitation/create"]}
+    assert params["requestState"] == "s"
+    assert capabilities.keys() == {"elicitation"}
+
+
+@pytest.mark.parametrize("requests", [None, [], {"a": 1}, {"a": {"method": 5}}, {"a": {}}])
+async def test_a_server_that_asks_for_nothing_in_particular_is_not_understood(requests: Any) -> None:
+    server = Server(always({"resultType": "input_required", "inputRequests": requests}), "2026-07-28")
+    for client in (Talker(ELICIT), Talker(ELICIT, asks_by_ending=True)):
+        with pytest.raises(ServerTalksNonsense, match="without saying what"):
+            await passed(Passing(), server, client)
+
+
+async def test_the_words_of_the_newest_revision_are_for_its_clients_only() -> None:
+    server = Server(always({"resultType": "complete", "content": [], "more": 1}), "2026-07-28")
+    assert await passed(Passing(), server) == {"content": [], "more": 1}
+    assert "resultType" in await passed(Passing(), server, Talker(asks_by_ending=True))
+
+
+@pytest.mark.parametrize("does_ask", [True, False])
+async def test_a_server_that_was_never_greeted_may_turn_out_to_speak_either(does_ask: bool) -> None:
+    async def ask(voice: Any) -> dict[str, Any]:
+        return {"content": [], "answer": await voice.ask("1", "elicitation/create", {})}
+
+    client, passing = Talker(ELICIT, asks_by_ending=True), Passing()
+    server = Server(ask if does_ask else always(ASKING), None)
+    with pytest.raises(InputRequired) as asked:
+        await passed(passing, server, client)
+    assert asked.value.state is not None
+    assert asked.value.state.startswith("waiting:" if does_ask else "server:scripted:s")
+    await passing.close()
+
+
+async def test_no_task_is_made_for_a_client_that_cannot_be_asked_by_ending_its_call() -> None:
+    tasks: list[Any] = []
+
+    async def note(voice: Any) -> dict[str, Any]:
+        tasks.append(asyncio.current_task())
+        return {}
+
+    own = asyncio.current_task()
+    older, newest = Server(note), Server(note, "2026-07-28")
+    asked_by_ending, silent_newest = Talker(ELICIT, asks_by_ending=True), Talker(asks_by_ending=True)
+    for server, client in ((older, SILENT), (older, Talker(ELICIT)), (older, silent_newest), (newest, asked_by_ending)):
+        await passed(Passing(), server, client)
+    assert tasks == [own] * 4
+    await passed(Passing(), older, asked_by_ending)
+    assert tasks[-1] is not own
+
+
+async def test_nobody_hears_progress_who_has_been_asked_and_is_away() -> None:
+    async def tell_and_ask(voice: Any) -> dict[str, Any]:
+        await voice.tell("notifications/progress", {"progress": 1})
+        asking = asyncio.ensure_future(voice.ask("1", "elicitation/create", {}))
+        await was_away.wait()
+        await voice.tell("notifications/progress", {"progress": 2})
+        await asking
+        await voice.tell("notifications/progress", {"progress": 3})
+        await voice.tell("notifications/progress", {"progress": "much"})
+        await voice.tell("notifications/message", {"level": "loud", "data": 1})
+        return {}
+
+    was_away = asyncio.Event()
+    first, second, passing = Talker(ELICIT, asks_by_ending=True), Talker(ELICIT, asks_by_ending=True), Passing()
+    server = Server(tell_and_ask)
+    with pytest.raises(InputRequired) as asked:
+        await passed(passing, server, first)
+    was_away.set()
+    await asyncio.sleep(0)
+    given = dict.fromkeys(asked.value.requests, ELICIT["elicitation/create"])
+    await passed(passing, server, second, inputResponses=given, requestState=asked.value.state)
+    assert first.heard == [("progress", 1, None, None)]
+    assert second.heard == [("progress", 3, None, None), ("log", "info", 1, None)]
+
+
+@pytest.mark.parametrize(
+    "result",
+    [
+        {"content": None},
+        {"content": {"type": "text"}},
+        {"content": ["text"]},
+        {"content": [{"type": "text"}]},
+        {"content": [{"type": "text", "text": 5}]},
+        {"content": [], "_meta": [1]},
+    ],
+)
+async def test_a_result_that_would_harm_those_who_look_at_it_goes_no_further(result: dict[str, Any]) -> None:
+    with pytest.raises(ServerTalksNonsense, match="malformed"):
+        await passed(Passing(), Server(always(result)))
+
+
+async def test_the_end_of_the_desk_ends_calls_whose_clients_are_away() -> None:
+    ended = asyncio.Event()
+
+    async def ask(voice: Any) -> dict[str, Any]:
+        try:
+            answer: dict[str, Any] = await voice.ask("1", "elicitation/create", {})
+        finally:
+            ended.set()
+        return answer
+
+    passing = Passing()
+    with pytest.raises(InputRequired):
+        await passed(passing, Server(ask), Talker(ELICIT, asks_by_ending=True))
+    await passing.close()
+    assert ended.is_set()
