@@ -27,7 +27,7 @@ import aiohttp
 
 from gateway_client import HttpClient, SseClient, measure_sse
 from gateway_peers import GATEWAYS, REFDESK, Behind, CannotInstall, Gateway, Kind
-from load import ID, Measured, Plan
+from load import ID, Measured, Plan, cpu_of
 from processes import running, stop
 from report import print_json, print_table, print_verdict
 from serve_overhead import BOTH, CLIENT, run_load
@@ -39,6 +39,7 @@ START_SECONDS = 120.0
 COLD_SECONDS = 30.0
 """How long a gateway may take until the good servers' tools are listed; what takes longer is told as never."""
 TARGETS: Mapping[Kind, float] = {"stdio": 0.35, "http": 0.5}
+QUIET_SECONDS = 30.0
 GOOD, HANG, CRASH = "normal", "hang", "crash"
 
 
@@ -195,6 +196,7 @@ def _measure_one(gateway: Gateway, kind: Kind, options: argparse.Namespace, fold
             behind = Behind("one", url=f"http://127.0.0.1:{server.port}/mcp")
         up = stack.enter_context(started(gateway, [behind], here))
         tool = asyncio.run(_await_tool(up))
+        _await_quiet(up)
         alone, crowd = (_loaded(up, tool, clients, options.seconds) for clients in (1, 16))
         return Row(
             gateway.name, gateway.what, kind, _cpu_ms(alone), _cpu_ms(crowd), alone.p50_ms, alone.p99_ms, crowd.p50_ms,
@@ -247,6 +249,17 @@ async def _await_tool(up: Running) -> str:
         if time.perf_counter() > until:
             raise TimeoutError("its tool was never listed")
         await asyncio.sleep(0.2)
+
+
+def _await_quiet(up: Running) -> None:
+    """Until it has done what it does after its start, in the background and for nobody in particular."""
+    until = time.monotonic() + QUIET_SECONDS
+    spent = cpu_of(up.pids())
+    while time.monotonic() < until:
+        time.sleep(0.5)
+        before, spent = spent, cpu_of(up.pids())
+        if spent - before < 0.02:
+            return
 
 
 def _measure_cold(gateway: Gateway, folder: Path) -> Iterator[Cold]:

@@ -30,7 +30,8 @@ class Client:
 
     async def connect(self) -> None:
         """Shake hands."""
-        await self.request("initialize", INITIALIZE)
+        agreed = await self.request("initialize", INITIALIZE)
+        self._headers["mcp-protocol-version"] = agreed["protocolVersion"]
         await self.notify("notifications/initialized")
 
     async def tools(self) -> list[str]:

@@ -130,10 +130,19 @@ def test_people_are_shown_a_table_and_the_key_alone_on_its_line(
     assert key not in made.err
     assert main(["keys", "--data", "data"]) == 0
     table = capsys.readouterr().out
-    assert table.splitlines()[0].split() == "NAME TENANT USER ROLES TOOLSETS CREATED EXPIRES SOURCE".split()
-    assert table.splitlines()[1].split()[:5] == ["ci", "default", "ci", "reader", "all"]
+    assert table.splitlines()[0].split() == "NAME TENANT USER ROLES TOOLSETS SERVERS CREATED EXPIRES SOURCE".split()
+    assert table.splitlines()[1].split()[:6] == ["ci", "default", "ci", "reader", "all", "all"]
     assert main(["keys", "revoke", "ci", "--data", "data"]) == 0
     assert capsys.readouterr().out == "The key 'ci' is revoked.\n"
+
+
+def test_a_key_can_be_limited_to_servers_behind_the_desk(run: Run, tmp_path: Path) -> None:
+    made = run("make", "ci", "--server", "github", "--server", "jira__get_*", "--server", "github")
+    assert made["servers"] == ["github", "jira__get_*"]
+    found = caller(tmp_path, made["key"])
+    assert found is not None
+    assert found.servers == {"github", "jira__get_*"}
+    assert [entry["servers"] for entry in run()] == [["github", "jira__get_*"]]
 
 
 def test_a_broken_file_is_named_and_not_written_over(run: Run, tmp_path: Path) -> None:

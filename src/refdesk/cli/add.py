@@ -55,7 +55,7 @@ def _standard_input() -> str:
 
 
 async def _add(config: Config, arguments: Namespace, label: Label, things: Sequence[Named]) -> int:
-    async with open_desk(config) as desk:
+    async with open_desk(config, servers=False) as desk:
         intake = Intake(desk.engine, LOCAL.tenant, label, waits=not arguments.no_wait)
         outcome = await intake.bring_in(things)
         _tell(outcome, arguments.json, one_line=arguments.watch)

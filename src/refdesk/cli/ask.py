@@ -131,19 +131,19 @@ def tools(arguments: Namespace) -> int:
 
 
 async def _call(config: Config, tool: str, arguments: Mapping[str, Any]) -> Answer:
-    async with open_desk(config) as desk:
+    async with open_desk(config, servers=False) as desk:
         return await desk.call(tool, arguments)
 
 
 async def _call_typed(config: Config, arguments: Namespace) -> Answer:
-    async with open_desk(config) as desk:
+    async with open_desk(config, servers=False) as desk:
         schema = desk.input_schema(arguments.tool) or {}
         given = dict(_argument(text, schema) for text in arguments.arguments)
         return await desk.call(arguments.tool, given)
 
 
 async def _list(config: Config) -> list[dict[str, Any]]:
-    async with open_desk(config) as desk:
+    async with open_desk(config, servers=False) as desk:
         return await all_tools(desk)
 
 

@@ -79,7 +79,7 @@ async def _measure(config: Config, judged: QuerySet, tool: str, collection: str)
     """One query after the other: a ranking does not depend on who else asks."""
     bar = ProgressBar(len(judged.queries))
     found = []
-    async with open_desk(config) as desk:
+    async with open_desk(config, servers=False) as desk:
         search = _Search(desk, tool, {TOOLS[tool].collection: collection})
         try:
             for done, query in enumerate(judged.queries, 1):

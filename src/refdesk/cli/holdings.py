@@ -61,7 +61,7 @@ def reindex(arguments: Namespace) -> int:
 
 async def _reindex(config: Config) -> int:
     """Until it is done; how many documents the indexes hold. Searches go on meanwhile."""
-    async with open_desk(config) as desk:
+    async with open_desk(config, servers=False) as desk:
         count = sum(one.documents for one in await desk.engine.collections(LOCAL.tenant) if not one.shared)
         if sys.stderr.isatty():
             say(f"making the indexes of {count:,} documents anew")
@@ -76,7 +76,7 @@ def _required(words: Sequence[str], argument: str) -> Sequence[str]:
 
 
 async def _list_documents(config: Config, arguments: Namespace) -> int:
-    async with open_desk(config) as desk:
+    async with open_desk(config, servers=False) as desk:
         collection = arguments.collection and (await _collection(desk.engine, arguments.collection)).id
         found = [one async for one in _documents(desk.engine, collection, STATUSES[arguments.status])]
     if arguments.json:
@@ -111,12 +111,12 @@ async def _collection(engine: Engine, name: str) -> CollectionInfo:
 
 
 async def _remove_documents(config: Config, ids: Sequence[str], as_json: bool) -> int:
-    async with open_desk(config) as desk:
+    async with open_desk(config, servers=False) as desk:
         return _tell_removed({id: await desk.engine.delete(LOCAL.tenant, id) for id in ids}, "document", as_json)
 
 
 async def _remove_collections(config: Config, names: Sequence[str], as_json: bool) -> int:
-    async with open_desk(config) as desk:
+    async with open_desk(config, servers=False) as desk:
         ids = [(await _collection(desk.engine, name)).id for name in names]
         removed = {id: await desk.engine.delete_collection(LOCAL.tenant, id) for id in ids}
         return _tell_removed(removed, "collection", as_json)
@@ -134,7 +134,7 @@ def _tell_removed(removed: Mapping[str, bool], what: str, as_json: bool) -> int:
 
 
 async def _create_collections(config: Config, names: Sequence[str], arguments: Namespace) -> int:
-    async with open_desk(config) as desk:
+    async with open_desk(config, servers=False) as desk:
         made = [
             await desk.engine.create_collection(
                 LOCAL.tenant, name, description=arguments.description, version=arguments.version
@@ -146,7 +146,7 @@ async def _create_collections(config: Config, names: Sequence[str], arguments: N
 
 
 async def _list_collections(config: Config, as_json: bool) -> int:
-    async with open_desk(config) as desk:
+    async with open_desk(config, servers=False) as desk:
         found = await desk.engine.collections(LOCAL.tenant)
     _print_collections(found, as_json)
     return 0

@@ -19,7 +19,7 @@ from refdesk.errors import InvalidArguments, Problem
 from refdesk.policy.keys import FILE_NAME, KeyFile, StoredKey, digest, new_key
 from refdesk.problems import nearest_name
 
-HEAD = ("NAME", "TENANT", "USER", "ROLES", "TOOLSETS", "CREATED", "EXPIRES", "SOURCE")
+HEAD = ("NAME", "TENANT", "USER", "ROLES", "TOOLSETS", "SERVERS", "CREATED", "EXPIRES", "SOURCE")
 
 LONGEST_NAME = 255
 """Characters of a name, as the file has them."""
@@ -59,6 +59,7 @@ def _make(file: KeyFile, config: Config, arguments: Namespace) -> int:
         tenant=_text("--tenant", arguments.tenant or DEFAULT_TENANT),
         roles=_known("--role", arguments.role, ROLES),
         toolsets=_known("--toolset", arguments.toolset, TOOLSETS),
+        servers=tuple(dict.fromkeys(_text("--server", pattern) for pattern in arguments.server)),
         created=now,
         expires=_moment(arguments.expires, now) if arguments.expires else None,
     )
@@ -108,6 +109,7 @@ def _facts(key: StoredKey) -> dict[str, Any]:
         "user": key.user,
         "roles": list(key.roles),
         "toolsets": list(key.toolsets),
+        "servers": list(key.servers),
         "created": key.created.isoformat(),
         "expires": key.expires.isoformat() if key.expires else None,
         "expired": key.is_over(datetime.now(UTC)),
@@ -122,6 +124,7 @@ def _configured_facts(key: ApiKey) -> dict[str, Any]:
         "user": key.user,
         "roles": list(key.roles),
         "toolsets": list(key.toolsets),
+        "servers": list(key.servers),
         "created": None,
         "expires": None,
         "expired": False,
@@ -131,9 +134,9 @@ def _configured_facts(key: ApiKey) -> dict[str, Any]:
 
 def _row(entry: dict[str, Any]) -> Sequence[str]:
     expires = "expired" if entry["expired"] else _day(entry["expires"]) or "never"
-    roles, toolsets = ",".join(entry["roles"]) or "-", ",".join(entry["toolsets"]) or "all"
-    created = _day(entry["created"]) or "-"
-    return (entry["name"] or "-", entry["tenant"], entry["user"], roles, toolsets, created, expires, entry["source"])
+    roles, created = ",".join(entry["roles"]) or "-", _day(entry["created"]) or "-"
+    opens = [",".join(entry[name]) or "all" for name in ("toolsets", "servers")]
+    return (entry["name"] or "-", entry["tenant"], entry["user"], roles, *opens, created, expires, entry["source"])
 
 
 def _day(moment: str | None) -> str:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 from importlib import import_module
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from refdesk.version import __version__
 
 DESCRIPTION = "The reference desk for LLM agents: find, read and serve a team's documentation over MCP."
 
 Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
+Actions: TypeAlias = "argparse._SubParsersAction[_ParserBeforeDashes]"
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -21,7 +22,7 @@ def build_parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
     for add in (_serve, _add, _search, _ask, _read, _convert, _documents, _collections, _tools, _call):
         add(commands)
-    for add in (_check, _keys, _eval, _reindex, _reference):
+    for add in (_servers, _check, _keys, _eval, _reindex, _reference):
         add(commands)
     return parser
 
@@ -31,7 +32,7 @@ def _serve(commands: Commands) -> None:
     serve.add_argument("--host", help="address to listen on (default 127.0.0.1)")
     serve.add_argument("--port", type=int, help="port to listen on (default 8001; 0 for any free one)")
     serve.add_argument("--workers", type=int, help="number of processes (default 1)")
-    serve.add_argument("--toolsets", help="toolsets to offer, set apart by commas (default docs,r2r,reader,convert)")
+    serve.add_argument("--toolsets", help="toolsets to offer, set apart by commas (default all of them)")
     serve.add_argument("--stdio", action="store_true", help="serve one client on standard input and output")
     serve.add_argument(
         "--allow-anonymous", action="store_true", default=None, help="let other machines in without keys"
@@ -188,8 +189,94 @@ def _keys(commands: Commands) -> None:
     keys.add_argument(
         "--toolset", action="append", default=[], metavar="TOOLSET", help="toolset that it opens (default all)"
     )
+    keys.add_argument(
+        "--server", action="append", default=[], metavar="PATTERN",
+        help="server behind the desk that it opens, such as github or github__get_*; may be given again (default all)",
+    )  # fmt: skip
     keys.add_argument("--expires", metavar="WHEN", help="such as 90d, 12h or 2027-01-31 (default never)")
     _json(keys)
+
+
+def _servers(commands: Commands) -> None:
+    target = "refdesk.cli.servers:servers"
+    servers = _command(commands, "servers", "list the MCP servers behind the desk, add or change them", target)
+    _json(servers)
+    servers.set_defaults(action="list")
+    actions = servers.add_subparsers(title="actions", metavar="ACTION", parser_class=_ParserBeforeDashes)
+    _server_action(actions, "list", "list the servers, and how they are when a desk runs")
+    _add_server(actions)
+    for action, summary in (
+        ("remove", "forget a server"),
+        ("enable", "switch a server on"),
+        ("disable", "switch a server off"),
+        ("test", "connect to a server and say what it offers"),
+    ):
+        _named_server(_server_action(actions, action, summary))
+    _import_servers(actions)
+    logs = _server_action(actions, "logs", "show what a server wrote on standard error")
+    _named_server(logs)
+    logs.add_argument("--lines", type=int, default=50, metavar="N", help="how many of the last lines (default 50)")
+    approve = _server_action(actions, "approve", "show tools that changed behind your back, and let them be used")
+    approve.add_argument("name", nargs="?", metavar="NAME", help="the server (default all, to be shown)")
+    approve.add_argument("tool", nargs="?", metavar="TOOL", help="one of its tools (default all that wait)")
+    approve.add_argument("--yes", action="store_true", help="do not ask")
+    approve.add_argument("--reject", action="store_true", help="refuse them, until they change again")
+
+
+def _add_server(actions: Actions) -> None:
+    add = _server_action(actions, "add", "add a server: a command after --, or an address")
+    add.takes_command = True
+    add.usage = "refdesk servers add [options] NAME (URL | -- COMMAND [ARGUMENT ...])"
+    _named_server(add)
+    add.add_argument("url", nargs="?", metavar="URL", help="its address, when it is no command")
+    add.add_argument("--type", choices=["stdio", "http", "sse", "websocket"], help="transport (default by the address)")
+    add.add_argument("--env", action="append", default=[], metavar="NAME=VALUE", help="environment variable for it")
+    add.add_argument("--header", action="append", default=[], metavar="NAME=VALUE", help="HTTP header to send")
+    add.add_argument("--cwd", metavar="DIR", help="folder to start it in")
+    add.add_argument("--docs", metavar="TOOL[:ARGUMENT]", help="search tool, to take part in search_documentation")
+    add.add_argument("--short", action="store_true", help="connect anew for each operation")
+    add.add_argument("--replace", action="store_true", help="take the place of a server of this name")
+
+
+def _import_servers(actions: Actions) -> None:
+    command = _server_action(actions, "import", "take over the servers of other MCP clients")
+    command.add_argument("file", nargs="?", metavar="FILE", help="the client's file (default all that are found)")
+    command.add_argument("--from", dest="client", metavar="CLIENT", help="such as claude-desktop, cursor or vscode")
+    command.add_argument("--only", action="append", default=[], metavar="NAME", help="only this server")
+    command.add_argument("--replace", action="store_true", help="also where there is another server of the same name")
+    command.add_argument("--dry-run", action="store_true", help="only show what would be done")
+
+
+def _server_action(actions: Actions, name: str, summary: str) -> _ParserBeforeDashes:
+    action = actions.add_parser(name, help=summary, description=summary[0].upper() + summary[1:] + ".")
+    # What was given before the action is not to be forgotten for want of it after.
+    action.add_argument("--config", metavar="FILE", default=argparse.SUPPRESS, help="configuration file")
+    action.add_argument("--data", metavar="DIR", default=argparse.SUPPRESS, help="folder for data")
+    action.add_argument("--json", action="store_true", default=argparse.SUPPRESS, help="print JSON")
+    action.set_defaults(action=name)
+    return action
+
+
+def _named_server(action: argparse.ArgumentParser) -> None:
+    action.add_argument("name", metavar="NAME", help="the server's name")
+
+
+class _ParserBeforeDashes(argparse.ArgumentParser):
+    """Leaves what follows `--` alone, where that is a command line of its own, whose options are not ours."""
+
+    takes_command = False
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        words = list(args or ())
+        ours = words.index("--") if self.takes_command and "--" in words else len(words)
+        known, unknown = super().parse_known_args(words[:ours], namespace)
+        if self.takes_command and known.url is None and len(unknown) == 1 and not unknown[0].startswith("-"):
+            # Options between two words make argparse take the second for one too many.
+            known.url = unknown.pop()
+        if unknown:
+            self.error(f"unrecognized arguments: {' '.join(unknown)}")
+        known.command = words[ours + 1 :]
+        return known, []
 
 
 def _reindex(commands: Commands) -> None:

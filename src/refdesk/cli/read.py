@@ -24,7 +24,7 @@ def read(arguments: Namespace) -> int:
 
 
 async def _read(config: Config, arguments: Namespace, own_file: Path | None) -> Answer:
-    async with open_desk(config) as desk:
+    async with open_desk(config, servers=False) as desk:
         doc_id = await _document_id(desk, arguments.document, own_file)
         tool, wanted = _asked(arguments)
         return await desk.call(tool, {"doc_id": doc_id, **wanted})

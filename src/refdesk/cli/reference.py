@@ -15,7 +15,17 @@ from refdesk import errors
 from refdesk.app import open_desk
 from refdesk.cli.ask import all_tools
 from refdesk.cli.parser import build_parser
-from refdesk.config import ENVIRONMENT, SETTINGS, ApiKey, Setting, Variable, has_no_effect_yet, load, settings_of
+from refdesk.config import (
+    ENVIRONMENT,
+    SETTINGS,
+    ApiKey,
+    DocsSource,
+    McpServerConfig,
+    Setting,
+    Variable,
+    load,
+    settings_of,
+)
 from refdesk.inbound.wire import http_status
 from refdesk.telemetry import Metrics
 
@@ -60,14 +70,33 @@ KEYS_INTRODUCTION = """\
 Each item of the list has these, and exactly one of `key` and `key_sha256`.
 """
 
+SERVERS_INTRODUCTION = """\
+## The keys of `mcpServers`
+
+Each server stands under its name: 1 to 64 letters, digits, dots, hyphens, underscores or spaces. What other MCP clients
+have in their files is accepted as it is; `refdesk servers import` brings it over. In every text of a server, `${NAME}`,
+`${NAME:-default}`, `${env:NAME}` and `{NAME}` are filled in from the environment, `${workspaceFolder}` is the working
+folder and `${userHome}` the home folder. `envFile` names a file of `NAME=VALUE` lines that stand below `env`. Values of
+`env` and `headers`, and what looks like a secret in `args` and `url`, are masked wherever they would be shown.
+"""
+
+DOCS_INTRODUCTION = """\
+### The keys of `docs`
+
+`docs: true` is the same as `docs: {}`.
+"""
+
 HEADINGS = "| Key | Default | Kind | Environment | What it sets |\n|---|---|---|---|---|"
 
 
 def settings_page() -> str:
     """The reference page of all settings, in Markdown."""
     sections = groupby(SETTINGS.values(), key=lambda setting: setting.key.rpartition(".")[0].partition(".")[0])
-    parts = [SETTINGS_INTRODUCTION, *(_section(name, settings) for name, settings in sections)]
-    return "\n".join(parts)
+    servers = [SERVERS_INTRODUCTION, _table(settings_of(McpServerConfig))]
+    docs = [DOCS_INTRODUCTION, _table(settings_of(DocsSource))]
+    return "\n".join(
+        [SETTINGS_INTRODUCTION, *(_section(name, settings) for name, settings in sections), *servers, *docs]
+    )
 
 
 def _section(name: str, settings: Iterable[Setting]) -> str:
@@ -80,8 +109,7 @@ def _table(settings: Iterable[Setting]) -> str:
 
 
 def _row(setting: Setting) -> str:
-    description = f"{setting.description} *No effect yet.*" if has_no_effect_yet(setting.key) else setting.description
-    cells = (f"`{setting.key}`", _default(setting), _kind(setting), _environment(setting.key), description)
+    cells = (f"`{setting.key}`", _default(setting), _kind(setting), _environment(setting.key), setting.description)
     return f"| {' | '.join(cells)} |"
 
 
@@ -273,7 +301,9 @@ def _labels(family: str) -> tuple[str, ...]:
 def _commands(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
-            yield from action.choices.values()
+            for command in action.choices.values():
+                yield command
+                yield from _commands(command)
 
 
 def _usage(parser: argparse.ArgumentParser) -> str:

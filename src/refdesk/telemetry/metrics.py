@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 from asyncio import CancelledError
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -141,6 +141,18 @@ class Metrics:
             "refdesk_queue_documents", "Documents waiting to be brought in, by stage.", ["stage"],
             multiprocess_mode="livemax", registry=registry,  # all processes look at the same queue
         )  # fmt: skip
+        self.servers = Gauge(
+            "refdesk_downstream_servers", "MCP servers behind this one, by state.", ["state"],
+            multiprocess_mode="livemax", registry=registry,  # all processes have the same servers
+        )  # fmt: skip
+        self.server_sessions = Counter(
+            "refdesk_downstream_sessions", "Sessions opened with each MCP server behind this one.", ["server"],
+            registry=registry,
+        )  # fmt: skip
+        self.held_tools = Gauge(
+            "refdesk_downstream_held_tools", "Tools of other servers that changed and wait for approval.",
+            multiprocess_mode="livemax", registry=registry,
+        )  # fmt: skip
         self.foreign = Counter(
             "refdesk_r2r_foreign_chunks",
             "Chunks that R2R gave from collections that were not asked for; they were withheld.", registry=registry,
@@ -231,6 +243,19 @@ class Metrics:
     def foreign_chunks(self, count: int) -> None:
         """R2R gave so many chunks that were not asked for; nobody has seen them."""
         self.foreign.inc(count)
+
+    def servers_by_state(self, states: Mapping[str, int]) -> None:
+        """So many servers behind this one are in each state."""
+        for state, count in states.items():
+            self.servers.labels(state).set(count)
+
+    def server_connected(self, server: str) -> None:
+        """A session with a server was opened."""
+        self.server_sessions.labels(server).inc()
+
+    def tools_held(self, count: int) -> None:
+        """So many tools wait for approval."""
+        self.held_tools.set(count)
 
     def queue_length(self, stage: str, documents: int) -> None:
         """So many documents wait at this stage."""

@@ -1,0 +1,265 @@
+"""`refdesk servers`: the MCP servers behind the desk. A desk that runs on the same data follows within seconds."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import re
+import sys
+from argparse import Namespace
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from refdesk.cli.settings import load_settings
+from refdesk.cli.terminal import ink_for, printable, say
+from refdesk.config import Config, McpServerConfig
+from refdesk.config.server_entries import key_within, read_entries
+from refdesk.config.variables import IN_SERVERS, sounds_confidential
+from refdesk.downstream.files import ServersFile, is_this_desk, last_lines
+from refdesk.errors import InvalidArguments, Problem
+from refdesk.problems import nearest_name
+
+READY_SECONDS = 3.0
+"""How long a desk may take to say how it is; one that is busy is not to be taken for one that is not there."""
+
+MOST_ANSWER_BYTES = 16_777_216
+
+HEAD = ("NAME", "TRANSPORT", "STATE", "SOURCE", "WHERE")
+
+
+def servers(arguments: Namespace) -> int:
+    """`refdesk servers`."""
+    config = load_settings(arguments)
+    file = ServersFile(config.servers_path)
+    match arguments.action:
+        case "add":
+            return _add(file, config, arguments)
+        case "remove" | "enable" | "disable":
+            return _change(file, config, arguments)
+        case "import":
+            from refdesk.cli.server_import import import_servers
+
+            return import_servers(file, config, arguments)
+        case "test":
+            from refdesk.cli.server_trial import try_server
+
+            name, server = known_server(file, config, arguments.name)
+            if not server.enabled and name not in config.mcpServers:
+                server = _switched_on(name, file.entries()[name])
+            return try_server(name, server, config, arguments.json)
+        case "logs":
+            return _logs(file, config, arguments)
+        case "approve":
+            from refdesk.cli.server_approval import approve
+
+            return approve(config.data_path / "downstream", arguments)
+    return _list(file, config, arguments.json)
+
+
+def known_server(file: ServersFile, config: Config, name: str) -> tuple[str, McpServerConfig]:
+    """A server that is there and can be used; raises InvalidArguments with the nearest one or with what is wrong."""
+    if name in config.mcpServers:
+        return name, config.mcpServers[name]
+    kept = file.read(os.environ)
+    if name in kept.servers:
+        return name, kept.servers[name]
+    if wrong := kept.broken.get(name):
+        raise InvalidArguments([Problem("NAME", "; ".join(map(str, wrong)))])
+    nearest = nearest_name(name, [*config.mcpServers, *kept.servers])
+    hint = f"did you mean {nearest!r}?" if nearest else "`refdesk servers` lists them"
+    raise InvalidArguments([Problem("NAME", f"there is no server named {printable(name)[:80]!r}; {hint}")])
+
+
+# Changing
+
+
+def _add(file: ServersFile, config: Config, arguments: Namespace) -> int:
+    name, entry = arguments.name, _entry(arguments)
+    if name in config.mcpServers:
+        rule = f"a server of the configuration is named {name!r}; change it there, or choose another name"
+        raise InvalidArguments([Problem("NAME", rule)])
+    server = _usable(name, entry)
+    if is_this_desk(server, config):
+        raise InvalidArguments([Problem("NAME", "this is the desk itself, which cannot be behind itself")])
+    file.add({name: entry}, replace=arguments.replace)
+    for key in _secrets_written(entry):
+        variable = re.sub(r"\W", "_", key).upper()
+        say(f"the value of {key} is kept in {file.path}, for your eyes only; '${{{variable}}}' would keep it out")
+    _tell({"added": name, **_facts(name, server, "servers.json")}, f"The server {name!r} is added.", arguments.json)
+    return 0
+
+
+def _usable(name: str, entry: Any) -> McpServerConfig:
+    """The server that an entry is, here and now; raises InvalidArguments with what is wrong with it."""
+    read = read_entries({name: entry}, os.environ, source="", folder=Path.cwd())
+    if read.faults:
+        raise InvalidArguments([Problem(key_within(fault, name) or "NAME", fault.text) for fault in read.faults])
+    return read.servers[name]
+
+
+def _switched_on(name: str, entry: Mapping[str, Any]) -> McpServerConfig:
+    """What a server would be; one that is switched off need not be complete."""
+    return _usable(name, {key: value for key, value in entry.items() if key not in ("enabled", "disabled")})
+
+
+def _entry(arguments: Namespace) -> dict[str, Any]:
+    """What the options say of a server, as the file has it."""
+    if bool(arguments.command) == bool(arguments.url):
+        raise InvalidArguments([Problem("URL", "give either an address, or -- and a command")])
+    entry: dict[str, Any] = {"url": arguments.url}
+    if arguments.command:
+        program, *words = arguments.command
+        entry = {"command": program, "args": words}
+    given = {
+        "type": arguments.type,
+        "env": _pairs("--env", arguments.env),
+        "headers": _pairs("--header", arguments.header),
+        "cwd": arguments.cwd and os.path.abspath(os.path.expanduser(arguments.cwd)),
+        "docs": _docs(arguments.docs),
+        "session": "short" if arguments.short else None,
+    }
+    return entry | {key: value for key, value in given.items() if value}
+
+
+def _pairs(option: str, given: Iterable[str]) -> dict[str, str]:
+    """`NAME=VALUE`, or `NAME: VALUE` as headers are written; what is wrong is not repeated, as it may be a secret."""
+    found = {}
+    for number, pair in enumerate(given, 1):
+        signs = [pair.find(sign) for sign in "=:" if sign in pair] if option == "--header" else [pair.find("=")]
+        end = min(signs, default=-1)
+        if end < 1:
+            raise InvalidArguments([Problem(option, f"number {number} is not NAME=VALUE")])
+        found[pair[:end].strip()] = pair[end + 1 :].strip()
+    return found
+
+
+def _docs(given: str | None) -> dict[str, str] | None:
+    if given is None:
+        return None
+    tool, _, argument = given.partition(":")
+    return {"tool": tool, **({"argument": argument} if argument else {})}
+
+
+def _secrets_written(entry: Mapping[str, Any]) -> list[str]:
+    """Names of what is kept in the file as it is, and sounds as if it were better not."""
+    pairs = {**entry.get("env", {}), **entry.get("headers", {})}
+    return [name for name, value in pairs.items() if sounds_confidential(name) and not IN_SERVERS.search(value)]
+
+
+def _change(file: ServersFile, config: Config, arguments: Namespace) -> int:
+    name, action, there = arguments.name, arguments.action, file.entries()
+    if name in config.mcpServers and name not in there:
+        source = config.sources.get("mcpServers", "the configuration")
+        raise InvalidArguments([Problem("NAME", f"{name!r} is a server of {source}; change it there")])
+    if action == "enable" and isinstance(there.get(name), dict):
+        # A server that cannot be used would keep all changes from a desk that runs, and the next one from starting.
+        _switched_on(name, there[name])
+    if action == "remove":
+        file.remove(name)
+    else:
+        file.enable(name, on=action == "enable")
+    _tell({f"{action}d": name}, f"The server {printable(name)!r} is {action}d.", arguments.json)
+    return 0
+
+
+# Showing
+
+
+def _list(file: ServersFile, config: Config, as_json: bool) -> int:
+    kept = file.read(os.environ)
+    source = config.sources.get("mcpServers", "configuration")
+    facts = [_facts(name, server, source) for name, server in config.mcpServers.items()]
+    facts += [_facts(name, one, "servers.json") for name, one in kept.servers.items() if name not in config.mcpServers]
+    live = _live(config)
+    for entry in facts:
+        entry["live"] = live.get(entry["name"]) if live is not None else None
+    problems = [str(fault) for fault in kept.problems]
+    if as_json:
+        _print_json({"running": live is not None, "servers": facts, "problems": problems})
+        return 1 if problems else 0
+    if live is None:
+        say(f"no desk runs at {config.own_url}; this is what is configured")
+    print_table(HEAD, [_row(entry) for entry in facts])
+    for problem in problems:
+        say(problem)
+    return 1 if problems else 0
+
+
+def _facts(name: str, server: McpServerConfig, source: str) -> dict[str, Any]:
+    return {
+        "name": name,
+        "transport": server.kind,
+        "where": server.where,
+        "enabled": server.enabled,
+        "session": server.session,
+        "source": source,
+    }
+
+
+def _row(entry: Mapping[str, Any]) -> Sequence[str]:
+    live = entry["live"]
+    state = "enabled" if entry["enabled"] else "disabled"
+    if isinstance(live, Mapping) and isinstance(live.get("state"), str):
+        message = live.get("message")
+        state = f"{live['state']}({message})" if message else live["state"]
+    return entry["name"], entry["transport"], state, entry["source"], entry["where"]
+
+
+def _live(config: Config) -> dict[str, Any] | None:
+    """How each server is, by the desk that runs at the configured address; None when none does."""
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(config.server.host, config.server.host)
+    connection = http.client.HTTPConnection(host, config.server.port, timeout=READY_SECONDS)
+    try:
+        connection.request("GET", "/ready")
+        answer = json.loads(connection.getresponse().read(MOST_ANSWER_BYTES))
+    except (OSError, ValueError, http.client.HTTPException):
+        return None
+    finally:
+        connection.close()
+    checks = answer.get("checks") if isinstance(answer, dict) else None
+    if not isinstance(checks, dict):
+        return None
+    downstream = checks.get("downstream")
+    found = downstream.get("servers") if isinstance(downstream, dict) else None
+    return found if isinstance(found, dict) else {}
+
+
+def _logs(file: ServersFile, config: Config, arguments: Namespace) -> int:
+    if arguments.lines < 1:
+        raise InvalidArguments([Problem("--lines", "must be 1 or more")])
+    name, server = known_server(file, config, arguments.name)
+    lines = last_lines(config.data_path / "downstream", name, arguments.lines)
+    if arguments.json:
+        _print_json({"name": name, "lines": lines})
+        return 0
+    if not lines and server.kind != "stdio":
+        say(f"{name!r} is reached over {server.kind}, so that there is no standard error to keep")
+    elif not lines:
+        say(f"{name!r} has written nothing yet")
+    for line in lines:
+        print(printable(line))
+    return 0
+
+
+def print_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    """Columns, as wide as what is in them; the last one takes what it needs."""
+    table = [head, *(tuple(" ".join(printable(cell).split()) for cell in row) for row in rows)]
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)][:-1]
+    ink = ink_for(sys.stdout)
+    for number, row in enumerate(table):
+        cells = [f"{cell:<{width}}" for cell, width in zip(row, widths, strict=False)]
+        line = "  ".join([*cells, row[-1]]).rstrip()
+        print(ink.bold(line) if number == 0 else line)
+
+
+def _tell(facts: Mapping[str, Any], sentence: str, as_json: bool) -> None:
+    if as_json:
+        _print_json(facts)
+    else:
+        print(sentence)
+
+
+def _print_json(value: Any) -> None:
+    print(json.dumps(value, indent=2, ensure_ascii=False))

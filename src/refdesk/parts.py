@@ -1,0 +1,246 @@
+"""What a desk is made of, in the order in which it is opened: the parts, and the tools that are made with them.
+
+Only this module and `app` see the whole configuration and every part.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from refdesk.answers import open_answers
+from refdesk.cache import Cache, open_cache, shared_secret
+from refdesk.config import Config
+from refdesk.config.servers import McpServerConfig
+from refdesk.documents.conversions import Conversions, open_conversions
+from refdesk.downstream.connection import Connection
+from refdesk.downstream.files import combined, watched_files
+from refdesk.downstream.fleet import Fleet, open_fleet
+from refdesk.downstream.server_log import ServerLog
+from refdesk.downstream.watching import watch_servers
+from refdesk.engines.embedded.embedding import embed_at_once, open_embedder
+from refdesk.engines.embedded.embedding.port import Embedder
+from refdesk.engines.embedded.engine import open_embedded
+from refdesk.engines.port import LACKS_SHARED, Engine
+from refdesk.manual import bring_in_manual, manual_index_folder
+from refdesk.policy.chain import chain
+from refdesk.policy.permissions import Permissions, may_reach
+from refdesk.resilience.dependency import Dependency
+from refdesk.resilience.limits import MAX_BUCKETS_OF_ONE, Limits, MemoryLimits
+from refdesk.resilience.redis import RedisLink, open_redis
+from refdesk.resilience.redis_limits import RedisLimits
+from refdesk.resilience.told import BreakerLog, tell_of_redis
+from refdesk.telemetry import Log, Metrics, secrets_of
+from refdesk.tools.announcements import Announcements
+from refdesk.tools.budget import Blocklist
+from refdesk.tools.catalogue import Catalogue
+from refdesk.tools.conversion import Conversion
+from refdesk.tools.documentation import Documentation
+from refdesk.tools.federation import Federation
+from refdesk.tools.gateway import Gateway, open_gateway
+from refdesk.tools.ingestion import Ingesting
+from refdesk.tools.knowledge import Knowledge
+from refdesk.tools.knowledge_resources import KnowledgeResources
+from refdesk.tools.projects import Projects
+from refdesk.tools.prompts import KnowledgePrompts
+from refdesk.tools.reader import Reader
+from refdesk.tools.registry import Registry
+from refdesk.tools.scopes import Scopes
+from refdesk.tools.shelves import Shelves
+from refdesk.tools.sources import OpenFolders, Sources, default_roots
+from refdesk.tools.tool_search import ToolSearch, open_tool_search
+from refdesk.tools.windows import LocalWindows, open_windows
+
+RESOURCE_TOOLSETS = {"techdoc": "docs", "r2r": "r2r", "document": "convert", "refdesk": "downstream"}
+"""Whose resources are under which URI scheme."""
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What the tools, and the policies around them, are made with."""
+
+    config: Config
+    log: Log
+    metrics: Metrics
+    registry: Registry
+    catalogue: Catalogue
+    permissions: Permissions
+    conversions: Conversions
+    embedder: Embedder | None
+    engine: Engine
+    fleet: Fleet
+    redis: RedisLink | None
+    cache: Cache
+    dependencies: list[Dependency]
+    """What is behind this server, to be watched and told of."""
+
+    def limits(self, max_of_one: int = MAX_BUCKETS_OF_ONE) -> Limits:
+        """Where calls are counted."""
+        local = MemoryLimits(max_of_one=max_of_one)
+        is_shared = self.config.rate_limits.type == "redis"
+        return RedisLimits(self.redis, local) if is_shared and self.redis else local
+
+    def depend_on(self, *others: object) -> None:
+        """Watch the dependencies that other parts have, if they have any."""
+        for other in others:
+            single = getattr(other, "dependency", None)
+            for dependency in getattr(other, "dependencies", (single,) if single else ()):
+                dependency.watch(self.metrics)
+                dependency.watch(BreakerLog(self.log))
+                self.dependencies.append(dependency)
+
+
+async def open_parts(config: Config, log: Log, stack: AsyncExitStack) -> Parts:
+    opened = stack.enter_async_context
+    metrics, registry = Metrics(), Registry()
+    catalogue = Catalogue(registry, config.toolsets, config.server.page_size)
+    permissions = Permissions(config.toolsets, registry.tools, RESOURCE_TOOLSETS, config.auth.oauth.scope_roles)
+    conversions = await opened(open_conversions(config.convert, config.data_path, metrics))
+    embedder = await opened(open_embedder(config.embedding))
+    engine = await opened(_open_engine(config, embedder, conversions, log, metrics))
+    if LACKS_SHARED not in engine.lacks:
+        await bring_in_manual(engine)
+    needs_redis = "redis" in (config.cache.type, config.rate_limits.type)
+    redis = await opened(open_redis(config.cache.redis, changed=partial(tell_of_redis, log))) if needs_redis else None
+    cache = await opened(_open_cache(config, redis, metrics))
+    if config.r2r.api_url is not None:
+        # What is in this machine has a revision that says as much, to every process.
+        engine.listen(cache.changed)
+    fleet = await opened(_open_fleet(config, registry, metrics, log))
+    parts = Parts(
+        config, log, metrics, registry, catalogue, permissions, conversions, embedder, engine, fleet, redis, cache, []
+    )
+    parts.depend_on(engine, embedder)
+    return parts
+
+
+def _open_fleet(config: Config, registry: Registry, metrics: Metrics, log: Log) -> AbstractAsyncContextManager[Fleet]:
+    """The fleet, of no servers yet: they are started when the names of our own tools are taken."""
+    folder = config.data_path / "downstream"
+    written_down = BreakerLog(log)
+
+    def connect(name: str, settings: McpServerConfig, **more: Any) -> Connection:
+        return Connection(name, settings, heard_stderr=ServerLog(folder, name, secrets_of(settings)), **more)
+
+    def started(connection: Connection) -> None:
+        connection.dependency.watch(metrics)
+        connection.dependency.watch(written_down)
+
+    return open_fleet(
+        config.downstream, folder, reserved=registry.is_own, counts=metrics, started=started, connect=connect
+    )
+
+
+def _open_engine(
+    config: Config, embedder: Embedder | None, conversions: Conversions, log: Log, metrics: Metrics
+) -> AbstractAsyncContextManager[Engine]:
+    readers, closed = config.convert.workers, _own_files(config)
+    if config.r2r.api_url is not None:
+        # Slow to import, and most desks have no R2R.
+        from refdesk.engines.r2r.engine import open_r2r
+
+        folder = config.data_path / "r2r"
+        return open_r2r(
+            config.r2r, config.circuit_breaker, folder, conversions,
+            log=log, metrics=metrics, readers=readers, closed=closed,
+        )  # fmt: skip
+    tenants, shared = config.data_path / "tenants", manual_index_folder(config.data_path)
+    return open_embedded(
+        tenants, shared, embedder, conversions, log=log, metrics=metrics, readers=readers, closed=closed
+    )
+
+
+def _open_cache(config: Config, redis: RedisLink | None, metrics: Metrics) -> AbstractAsyncContextManager[Cache]:
+    """The cache; processes that answer from the same documents share it, if it is one that can be shared."""
+    opened = partial(open_cache, config.cache, counted=metrics.cache_counted, holds=metrics.cache_holds)
+    if redis is None or config.cache.type != "redis":
+        return opened()
+    made_from = config.r2r.api_url or config.data_path, config.embedding, config.answers
+    namespace = repr([str(part) for part in made_from])
+    secret = shared_secret(config.r2r, config.data_path)
+    return opened(redis, namespace=namespace, secret=secret)
+
+
+async def offer_tools(parts: Parts, stack: AsyncExitStack) -> None:
+    config, engine, registry, conversions = parts.config, parts.engine, parts.registry, parts.conversions
+    shelves = Shelves(conversions, engine)
+    local = LocalWindows(shelves, engine)
+    windows = await stack.enter_async_context(open_windows(config.reader, local))
+    embed = partial(embed_at_once, parts.embedder) if parts.embedder else None
+    answers = await stack.enter_async_context(open_answers(config.answers, embed))
+    parts.depend_on(windows, answers)
+    ttl, is_remote = config.cache.ttl, config.r2r.api_url is not None
+    federation = Federation(parts.fleet, parts.cache, ttl.search, may_reach)
+    Documentation(engine, parts.cache, ttl.search, is_remote=is_remote, federation=federation).register(registry)
+    blocklist = Blocklist(config.reader.blocklist_keywords, config.reader.blocklist_action)
+    tools, refused = parts.permissions.narrowed(parts.catalogue.tools), parts.metrics.rate_limited
+    Reader(shelves, windows, local, config.reader, blocklist, tools, parts.limits(), refused).register(registry)
+    sources = Sources(conversions, config.convert, _open_folders(config))
+    Conversion(conversions, sources, blocklist).register(registry)
+    projects = Projects(engine, config.projects, config.data_path, config.project)
+    scopes = Scopes(engine, projects)
+    Knowledge(engine, scopes, answers, parts.cache, ttl, is_remote=is_remote).register(registry)
+    Ingesting(engine, scopes, sources, conversions).register(registry)
+    KnowledgePrompts(engine, scopes).register(registry)
+    registry.add_resources(KnowledgeResources(engine, projects))
+    engine.listen(Announcements(engine, registry).changed)
+
+
+async def offer_servers(parts: Parts, stack: AsyncExitStack, *, start: bool) -> Gateway:
+    """The servers behind the desk, offered with everything else; after our own tools, whose names are theirs.
+
+    Unless told to `start` them, there are none.
+    """
+    settings, opened = parts.config.downstream, stack.enter_async_context
+    if start:
+        await opened(_following_the_files(parts))
+    search = await opened(_open_search(parts)) if settings.tool_search else None
+    schemes = RESOURCE_TOOLSETS
+    return await opened(
+        open_gateway(parts.fleet, parts.registry, settings, reach=may_reach, own_schemes=schemes, search=search)
+    )
+
+
+@asynccontextmanager
+async def _following_the_files(parts: Parts) -> AsyncIterator[None]:
+    """The servers as they are set, and from now on as the files that say so change."""
+    config = parts.config
+    found = combined(config, os.environ)
+    for warning in found.warnings:
+        parts.log.events.warning("downstream.settings", detail=warning)
+
+    async def apply(servers: Mapping[str, McpServerConfig]) -> None:
+        secrets = [secret for settings in servers.values() for secret in secrets_of(settings)]
+        parts.log.keep_secret([*secrets_of(config), *secrets])
+        await parts.fleet.apply(servers)
+
+    await apply(found.servers)
+    following = asyncio.create_task(
+        watch_servers(watched_files(config), lambda: combined(config, os.environ).servers, apply, known=found.servers)
+    )
+    try:
+        yield
+    finally:
+        following.cancel()
+        await asyncio.wait([following])
+
+
+def _open_search(parts: Parts) -> AbstractAsyncContextManager[ToolSearch]:
+    embed = partial(embed_at_once, parts.embedder) if parts.embedder else None
+    tools = parts.permissions.narrowed(parts.catalogue.open_tools)
+    return open_tool_search(tools, chain([parts.permissions], parts.catalogue), parts.registry, embed)
+
+
+def _open_folders(config: Config) -> OpenFolders:
+    """The folders whose files tools may name, less what is this desk's own."""
+    return OpenFolders(default_roots(config.convert, Path.cwd(), Path.home()), _own_files(config))
+
+
+def _own_files(config: Config) -> list[Path]:
+    return [path for path in (config.data_path, config.servers_path, config.config_file, config.logging.file) if path]
