@@ -1,15 +1,19 @@
-"""A desk with the fixture on it, behind the product's own HTTP door; its URL is printed once it answers."""
+"""A desk with the fixture on it, behind the product's own HTTP door; its URL is printed once it answers.
+
+With `--through URL` it has nothing on it, and such a desk behind it: a gateway that is to be as good.
+"""
 
 from __future__ import annotations
 
 import argparse
+import asyncio
 import sys
 import tempfile
 from typing import Any
 
 import uvloop
 
-from refdesk.app import open_desk
+from refdesk.app import Desk, open_desk
 from refdesk.config import load
 from refdesk.inbound.serve import bind, serve_http, url_of
 from tests.conformance.fixture import register_fixture
@@ -20,9 +24,20 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.conformance", description=__doc__)
     parser.add_argument("--port", type=int, default=0, help="the port to listen on; 0, the default, takes a free one")
     parser.add_argument("--stateless", action="store_true", help="serve without sessions, from the plain lane")
+    parser.add_argument("--through", metavar="URL", help="be a gateway to the server there")
+    parser.add_argument("--revision", help="the revision that the gateway speaks to it")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="refdesk-conformance-") as folder:
-        uvloop.run(_serve({"server.port": arguments.port, "server.stateless": arguments.stateless, "data_dir": folder}))
+        own = {"server.port": arguments.port, "server.stateless": arguments.stateless, "data_dir": folder}
+        uvloop.run(_serve(own | _gateway(arguments.through, arguments.revision)))
+
+
+def _gateway(url: str | None, revision: str | None) -> dict[str, Any]:
+    """What makes a desk a gateway whose names are those of the server behind it."""
+    if url is None:
+        return {}
+    given = {"mcpServers": {"fixture": {"url": url}}, "downstream.prefix": "never", "toolsets": ["downstream"]}
+    return given | ({"downstream.protocol_version": revision} if revision else {})
 
 
 async def _serve(settings: dict[str, Any]) -> None:
@@ -34,8 +49,21 @@ async def _serve(settings: dict[str, Any]) -> None:
         sys.stdout.flush()
 
     async with open_desk(config) as desk:
-        register_fixture(desk.registry)
+        if config.mcpServers:
+            await _connected(desk)
+        else:
+            register_fixture(desk.registry)
         await serve_http(desk, config, listener, announce)
+
+
+async def _connected(desk: Desk) -> None:
+    """Wait until the server behind the desk is there."""
+    changed = asyncio.Event()
+    desk.listen(lambda event: changed.set())
+    async with asyncio.timeout(60):
+        while "test_simple_text" not in desk.registry.tools:
+            await changed.wait()
+            changed.clear()
 
 
 if __name__ == "__main__":

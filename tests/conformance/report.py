@@ -48,6 +48,9 @@ RUNS = (
     Run("2025-11-25", "2025-11-25", 30),
     Run("2025-11-25-stateless", "2025-11-25", 30, excused=NEED_A_SESSION),
     Run("2026-07-28", "2026-07-28", 37),
+    Run("2025-11-25-gateway", "2025-11-25", 30),
+    Run("2025-11-25-newest-gateway", "2025-11-25", 30),
+    Run("2026-07-28-newest-gateway", "2026-07-28", 37),
 )
 
 _FOLDER = re.compile(r"server-(?P<scenario>.+)-\d{4}-\d\d-\d\dT[\d-]+Z")
