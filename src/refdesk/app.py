@@ -109,12 +109,18 @@ class Desk:
         parts: dict[str, Any] = {dependency.name: dependency.describe() for dependency in self._parts.dependencies}
         parts |= {"convert": self.conversions.check(), "cache": self._cache_state(), **self._authenticate.describe()}
         if servers := self._parts.fleet.describe():
-            parts["downstream"] = {"state": _state_of(servers), "servers": servers}
+            parts["downstream"] = {"state": _state_of(servers), "servers": self._shown(servers)}
         try:
             engine = {"state": "ok", "detail": await self.engine.check()}
         except DependencyError as error:
             return False, {"engine": {"state": "down", "detail": error.detail}, **parts}
         return True, {"engine": engine, **parts}
+
+    def _shown(self, servers: Mapping[str, Mapping[str, Any]]) -> Mapping[str, Mapping[str, Any]]:
+        """What is told of servers: anybody may ask, and where that can be a stranger no more than their states."""
+        if not self._parts.config.auth.required:
+            return servers
+        return {name: {"state": server["state"]} for name, server in servers.items()}
 
     def _cache_state(self) -> dict[str, Any]:
         """Without Redis, which is away, the desk is slower and does all it should."""

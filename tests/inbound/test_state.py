@@ -73,3 +73,18 @@ async def test_a_limit_that_is_over_is_told_and_counted(serve: Serve) -> None:
         assert (error["code"], error["data"]["type"]) == (-32004, "RateLimited")
         assert 0 < error["data"]["retry_after"] <= 30
         assert 'refdesk_rate_limited_total{kind="calls"} 1.0' in await metrics(server)
+
+
+async def test_servers_behind_the_desk_are_told_of_and_to_strangers_only_how_they_are(serve: Serve) -> None:
+    servers = {"gone": {"command": "no-such-program-anywhere", "connect_tries": 1}}
+    async with serve(mcpServers=servers) as server:
+        async with asyncio.timeout(30):
+            while (await checks(server))["downstream"]["state"] != "degraded":
+                await asyncio.sleep(0.05)
+        told = (await checks(server))["downstream"]["servers"]["gone"]
+        assert told["state"] == "Error"
+        assert "no-such-program-anywhere" in told["message"]
+        assert 'refdesk_downstream_servers{state="Error"} 1.0' in await metrics(server)
+    locked = {"auth__required": True, "auth__keys": [{"key": "a-key-of-some-length"}]}
+    async with serve(mcpServers=servers, **locked) as server:
+        assert set((await checks(server))["downstream"]["servers"]["gone"]) == {"state"}
