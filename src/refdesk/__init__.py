@@ -2,6 +2,9 @@
 
 async with refdesk.open() as desk:
     answer = await desk.call("search_documentation", {"query": "how do I start it?"})
+
+async with refdesk.connect("https://example.com/mcp") as client:
+    result = await client.call("a_tool", {"of": "any MCP server"})
 """
 
 from __future__ import annotations
@@ -13,9 +16,13 @@ from refdesk.version import __version__
 if TYPE_CHECKING:
     from refdesk.app import Desk as Desk
     from refdesk.app import open_desk as open
+    from refdesk.downstream.client import Client as Client
+    from refdesk.downstream.connecting import connect as connect
+    from refdesk.downstream.mapping import AppError as AppError
+    from refdesk.downstream.mapping import map_error as map_error
 
 
-__all__ = ["Desk", "__version__", "open"]
+__all__ = ["AppError", "Client", "Desk", "__version__", "connect", "map_error", "open"]
 
 
 def __getattr__(name: str) -> object:
@@ -24,4 +31,12 @@ def __getattr__(name: str) -> object:
         from refdesk import app
 
         return app.open_desk if name == "open" else app.Desk
+    if name in {"connect", "Client"}:
+        from refdesk.downstream import connecting
+
+        return getattr(connecting, name)
+    if name in {"map_error", "AppError"}:
+        from refdesk.downstream import mapping
+
+        return getattr(mapping, name)
     raise AttributeError(f"module 'refdesk' has no attribute {name!r}")

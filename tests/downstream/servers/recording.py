@@ -1,6 +1,7 @@
-"""A server that writes down what it is sent: `python recording.py FILE [CAPABILITIES] [VERSION]`.
+"""A server that writes down what it is sent: `python recording.py FILE [CAPABILITIES] [VERSION] [QUESTION]`.
 
-`CAPABILITIES` is what it declares, as JSON. It has no tools but one that is added by each call of `grow`.
+`CAPABILITIES` is what it declares, as JSON; `QUESTION` is a method that it asks its client as soon as it has been
+greeted. It has no tools but one that is added by each call of `grow`.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import Any
 TOOL = {"name": "grow", "inputSchema": {"type": "object"}}
 
 
-def main(path: str, capabilities: str = '{"tools": {}}', version: str = "2025-11-25") -> None:
+def main(path: str, capabilities: str = '{"tools": {}}', version: str = "2025-11-25", question: str = "") -> None:
     """Until standard input ends."""
     tools: list[dict[str, Any]] = [TOOL]
     with open(path, "a", encoding="utf-8") as record:
@@ -20,11 +21,18 @@ def main(path: str, capabilities: str = '{"tools": {}}', version: str = "2025-11
             record.write(line)
             record.flush()
             message = json.loads(line)
+            if message.get("method") == "notifications/initialized" and question:
+                say({"jsonrpc": "2.0", "id": 1, "method": question, "params": {}})
             if "id" in message and "method" in message:
                 answer = {"jsonrpc": "2.0", "id": message["id"]}
                 answer |= respond(message["method"], tools, json.loads(capabilities), version)
-                sys.stdout.write(json.dumps(answer) + "\n")
-                sys.stdout.flush()
+                say(answer)
+
+
+def say(message: dict[str, Any]) -> None:
+    """Send it."""
+    sys.stdout.write(json.dumps(message) + "\n")
+    sys.stdout.flush()
 
 
 def respond(method: str, tools: list[dict[str, Any]], capabilities: dict[str, Any], version: str) -> dict[str, Any]:

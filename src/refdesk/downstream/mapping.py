@@ -1,0 +1,148 @@
+"""Errors in the words of an application: a code of its own, a sentence for its users, and what they can do about it.
+
+What a server says comes as a number of JSON-RPC, what keeps a server from saying anything as an error of this client;
+`map_error` takes both, and knows an answer to everything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+from refdesk import errors
+
+AGAIN, LATER, SUPPORT = "Try again", "Try again later", "Contact support"
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """What an application makes of one kind of error."""
+
+    code: str
+    """E2xx: the way to the server and its words. E3xx: what it was to do with a document."""
+    user_message: str
+    retryable: bool
+    suggested_action: str
+
+
+@dataclass(frozen=True, slots=True)
+class AppError:
+    """An error as an application reports it."""
+
+    code: str
+    message: str
+    """What was said originally: for the log, and for whoever looks into it."""
+    user_message: str
+    suggested_action: str
+    retryable: bool
+    original_code: int | None = None
+    """The number of the JSON-RPC error, where there was one."""
+
+
+def _passing(code: str, user_message: str) -> Entry:
+    return Entry(code, user_message, True, AGAIN)
+
+
+def _lasting(code: str, user_message: str, action: str = SUPPORT) -> Entry:
+    return Entry(code, user_message, False, action)
+
+
+UNAVAILABLE = _passing("E201", "The processing service is unavailable")
+TIMED_OUT = _passing("E202", "The request took too long")
+INVALID = _lasting("E203", "The request is not one that the service understands")
+NO_SUCH_TOOL = _lasting("E204", "The requested tool is not available")
+NO_TOOLS = _lasting("E205", "The service does not offer what is needed")
+NOT_CONVERTED = _passing("E302", "The document could not be converted")
+NOT_EXPORTED = _passing("E303", "The document could not be exported")
+UNEXPECTED = Entry("E201", "An unexpected error occurred", True, LATER)
+
+ERRORS: Mapping[int, Entry] = MappingProxyType(
+    {
+        errors.PARSE_ERROR: INVALID,
+        errors.INVALID_REQUEST: INVALID,
+        errors.METHOD_NOT_FOUND: NO_SUCH_TOOL,
+        errors.INVALID_PARAMS: _lasting("E203", "The request has invalid parameters", "Check what was entered"),
+        errors.INTERNAL_ERROR: _passing("E201", "The processing service failed"),
+        -32000: UNAVAILABLE,
+        -32001: TIMED_OUT,
+        -32002: NOT_CONVERTED,
+        -32003: NOT_EXPORTED,
+    }
+)
+"""The catalogue: what a server's error means, by its code. Any other code is `UNEXPECTED`."""
+
+_NOT_ALLOWED = _lasting("E201", "The service does not accept the credentials", "Check the key or token")
+_BUSY = Entry("E201", "The processing service is busy", True, LATER)
+_UNUSABLE = _lasting("E302", "The document is not one that can be converted", "Try another file")
+_NOT_OPENED = _lasting("E203", "The file or address cannot be opened", "Check what was entered")
+
+_FAILURES: tuple[tuple[type[BaseException], Entry], ...] = (
+    (errors.ServerLacks, NO_TOOLS),
+    (errors.ServerTooSlow, TIMED_OUT),
+    (errors.DeadlineExceeded, TIMED_OUT),
+    (TimeoutError, TIMED_OUT),
+    (errors.BreakerOpen, Entry("E201", UNAVAILABLE.user_message, True, LATER)),
+    (errors.DependencyError, UNAVAILABLE),
+    (errors.RateLimited, _BUSY),
+    (errors.Overloaded, _BUSY),
+    (errors.Refused, _NOT_ALLOWED),
+    (errors.UnknownTool, NO_SUCH_TOOL),
+    (errors.CannotConvert, _UNUSABLE),
+    (errors.CannotOpen, _NOT_OPENED),
+    (errors.CannotFetch, _NOT_OPENED),
+    (OSError, UNAVAILABLE),
+)
+"""What our own errors mean, the more special ones first; all others go by their code."""
+
+_OURS = MappingProxyType({kind.__name__: kind for kind in vars(errors).values() if isinstance(kind, type)})
+
+
+def map_error(error: BaseException | Mapping[str, Any]) -> AppError:
+    """What an application makes of an exception, or of the `error` object of a JSON-RPC answer.
+
+    A server of this kind says in `data.type` which error it is: its -32002 is a credential that it does not accept, not
+    a document that it could not convert.
+    """
+    if isinstance(error, Mapping):
+        error = _raised(error)
+    entry, original = _entry(error), _original(error)
+    message = error.detail if isinstance(error, errors.RefdeskError) else str(error) or type(error).__name__
+    return AppError(entry.code, message, entry.user_message, entry.suggested_action, entry.retryable, original)
+
+
+def _raised(error: Mapping[str, Any]) -> errors.ServerRefused:
+    """The exception that this client would have raised for it."""
+    code, message = error.get("code"), error.get("message")
+    number = code if isinstance(code, int) and not isinstance(code, bool) else errors.INTERNAL_ERROR
+    return errors.ServerRefused("", number, str(message or "no reason given"), error.get("data"))
+
+
+def _entry(error: BaseException) -> Entry:
+    if isinstance(error, errors.ServerRefused):
+        kind = _kind_told(error.given)
+        return (kind and _by_kind(kind)) or ERRORS.get(error.code, UNEXPECTED)
+    found = _by_kind(type(error))
+    if found is None and isinstance(error, errors.RefdeskError):
+        found = ERRORS.get(error.code)
+    return found or UNEXPECTED
+
+
+def _by_kind(kind: type[BaseException]) -> Entry | None:
+    entry = next((entry for base, entry in _FAILURES if issubclass(kind, base)), None)
+    if entry is not None and entry.retryable and issubclass(kind, errors.RefdeskError) and not kind.retryable:
+        return _lasting(entry.code, entry.user_message)
+    return entry
+
+
+def _kind_told(data: Any) -> type[BaseException] | None:
+    """Which of our errors it is, in the words that all of ours have on the wire."""
+    if not isinstance(data, dict) or not isinstance(data.get("retryable"), bool) or "detail" not in data:
+        return None
+    kind = _OURS.get(str(data.get("type")))
+    return kind if kind is not None and issubclass(kind, errors.RefdeskError) else None
+
+
+def _original(error: BaseException) -> int | None:
+    return error.code if isinstance(error, errors.RefdeskError) else None

@@ -1,0 +1,49 @@
+"""What a tool answered, as a program reads it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from refdesk.errors import ServerTalksNonsense
+
+
+@dataclass(frozen=True, slots=True)
+class ToolResult:
+    """The result of a call; `raw` is all of it, as the server gave it."""
+
+    raw: Mapping[str, Any]
+
+    @classmethod
+    def of(cls, server: str, raw: Mapping[str, Any]) -> ToolResult:
+        """The result, if it is one: its content a list of objects whose text is text."""
+        content = raw.get("content", [])
+        if isinstance(content, list) and all(_is_sound(item) for item in content):
+            return cls(raw)
+        raise ServerTalksNonsense(f"The server {server!r} gave a result that is none: its content is malformed")
+
+    @property
+    def content(self) -> Sequence[Mapping[str, Any]]:
+        """The items: text, images, audio, links, resources."""
+        items: Sequence[Mapping[str, Any]] = self.raw.get("content", ())
+        return items
+
+    @property
+    def structured(self) -> Any:
+        """What is meant for programs, if there is any."""
+        return self.raw.get("structuredContent")
+
+    @property
+    def text(self) -> str:
+        """The text of all items that have some, set apart by blank lines."""
+        return "\n\n".join(item["text"] for item in self.content if item.get("type") == "text")
+
+    @property
+    def is_error(self) -> bool:
+        """Whether the tool says that it failed; the text says why."""
+        return self.raw.get("isError") is True
+
+
+def _is_sound(item: Any) -> bool:
+    return isinstance(item, dict) and (item.get("type") != "text" or isinstance(item.get("text"), str))
