@@ -384,3 +384,15 @@ def test_any_servers_give_a_configuration_that_can_be_shown_or_problems(value: A
     except ConfigError:
         return
     assert all(text.isprintable() for _, text, _ in config.describe())
+
+
+def test_a_preset_that_does_not_exist_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "refdesk.yaml"
+    path.write_text(
+        "downstream: {presets: {reading: {allow: ['get_*']}}}\nmcpServers: {a: {command: x, preset: readng}}"
+    )
+    with pytest.raises(ConfigError) as raised:
+        load(path, {})
+    assert raised.value.problems == (
+        "refdesk.yaml: mcpServers: the preset of a is readng, which is not one; known are reading",
+    )

@@ -141,7 +141,7 @@ def test_a_key_can_be_limited_to_servers_behind_the_desk(run: Run, tmp_path: Pat
     assert made["servers"] == ["github", "jira__get_*"]
     found = caller(tmp_path, made["key"])
     assert found is not None
-    assert found.servers == {"github", "jira__get_*"}
+    assert found.servers == frozenset({"github", "jira__get_*"})
     assert [entry["servers"] for entry in run()] == [["github", "jira__get_*"]]
 
 

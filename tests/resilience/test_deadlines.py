@@ -55,3 +55,14 @@ async def test_every_one_of_many_is_stopped_when_it_is_due() -> None:
     results = await asyncio.gather(*(deadlines.run(asyncio.Event().wait) for _ in range(500)), return_exceptions=True)
     assert all(isinstance(result, Overdue) for result in results)
     assert await deadlines.run(asyncio.sleep, 0, "works") == "works"
+
+
+async def test_what_is_closed_keeps_no_timer() -> None:
+    deadlines = Deadlines(3600)
+    await deadlines.run(asyncio.sleep, 0)
+    timer = deadlines._timer
+    assert timer is not None
+    deadlines.close()
+    assert timer.cancelled()
+    assert await deadlines.run(asyncio.sleep, 0, "still of use") == "still of use"
+    deadlines.close()

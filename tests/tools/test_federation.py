@@ -167,6 +167,7 @@ async def test_one_source_can_be_asked_alone_and_a_set_of_our_own_asks_none(
     async with opened({"alpha": alpha.settings(), "beta": beta.settings()}) as desk:
         alone = await search(desk, doc_type="beta")
         assert [entry.get("server") for entry in metadata(alone)] == ["beta"]
+        assert "1 of 1 sources answered" in alone.text
         ours = await search(desk, doc_type="refdesk")
         assert not any("server" in entry for entry in metadata(ours))
         assert not alpha.asked

@@ -258,7 +258,7 @@ async def test_a_change_of_a_resource_is_told_as_long_as_anybody_wants_to_know(d
 
 
 async def test_servers_say_what_they_are_for(desk: Desk) -> None:
-    assert desk.gateway.instructions().endswith("talk: Ask it anything; it has a tool for that.")
+    assert desk.gateway.instructions(ANONYMOUS).endswith("talk: Ask it anything; it has a tool for that.")
 
 
 async def test_lists_that_are_to_be_asked_for_each_time_are_as_they_are_now(tmp_path: Path) -> None:

@@ -156,7 +156,8 @@ async def test_only_the_tenants_of_a_server_hear_of_its_resources(desk: Desk) ->
     await desk.call("acme__touch", {"uri": uri}, caller=ACME)
     await desk.until(lambda: bool(desk.events))
     assert desk.events == [ResourceUpdated(uri, TenantId("acme"))]
-    assert "acme" not in desk.gateway.instructions()
+    assert "acme" in desk.gateway.instructions(ACME)
+    assert "acme" not in desk.gateway.instructions(OTHER)
 
 
 async def test_other_tenants_hear_of_a_server_when_it_becomes_theirs(desk: Desk) -> None:

@@ -107,6 +107,14 @@ def _sentry_has_an_address(config: Config) -> Iterator[str]:
         yield "true, but there is no address to report to; set SENTRY_DSN or monitoring.sentry.dsn"
 
 
+def _presets_of_servers_exist(config: Config) -> Iterator[str]:
+    presets = config.downstream.presets
+    for name, server in config.mcpServers.items():
+        if server.preset is not None and server.preset not in presets:
+            known = f"known are {', '.join(presets)}" if presets else "there is none in downstream.presets"
+            yield f"the preset of {quoted(name)} is {quoted(server.preset)}, which is not one; {known}"
+
+
 RULES = (
     Rule(("server.host", "auth.required", "server.allow_anonymous"), _strangers_are_let_in_on_purpose),
     Rule(("auth.required", "auth.keys", "auth.oauth.issuer", "data_dir"), _required_keys_exist),
@@ -118,5 +126,6 @@ RULES = (
     Rule(("r2r.email", "r2r.password"), _a_service_account_is_whole),
     Rule(("r2r.api_url", "r2r.email", "r2r.password", "r2r.api_key"), _r2r_has_an_account),
     Rule(("embedding.source", "embedding.model_path", "embedding.api_url"), _an_embedding_model_can_be_found),
+    Rule(("mcpServers", "downstream.presets"), _presets_of_servers_exist),
     Rule(("monitoring.sentry.enabled", "monitoring.sentry.dsn"), _sentry_has_an_address),
 )

@@ -25,8 +25,8 @@ from refdesk.downstream.short import ShortSessions
 from refdesk.downstream.standing import STANDING_METHODS, Standing
 from refdesk.downstream.status import STOPPED, Status
 from refdesk.downstream.transports import open_transport
-from refdesk.downstream.transports.port import Inbox, Message, Transport
-from refdesk.errors import ServerTooSlow
+from refdesk.downstream.transports.port import Inbox, Message, NotLetIn, NotTaken, Transport
+from refdesk.errors import RefdeskError, ServerAway, ServerGone, ServerTooSlow
 from refdesk.resilience.deadlines import Deadlines, Overdue
 from refdesk.resilience.dependency import SERVICE, Dependency, Pause
 
@@ -41,6 +41,9 @@ CONCURRENCY = 1000
 
 STDERR_LINES = 200
 """How much of what a server writes on standard error is kept."""
+
+SHOWN_CHARACTERS = 100
+"""Of the name and version that a server gives itself."""
 
 MOST_BOUNDS = 32
 """How many different time-outs are remembered; calls mostly have one of a few."""
@@ -104,7 +107,11 @@ class Connection:
 
     async def run(self) -> None:
         """Own all that the server needs here, until this is cancelled; then nothing is left of it."""
-        await self._sessions.run()
+        try:
+            await self._sessions.run()
+        finally:
+            for deadlines in self._deadlines.values():
+                deadlines.close()
 
     async def restart(self) -> None:
         """Close the session and open another; how that turned out is the status afterwards."""
@@ -178,7 +185,8 @@ class Connection:
             described["pid"] = pids[0]
         if self.greeting is not None:
             described["version"] = self.greeting.version
-            described["server"] = {key: self.greeting.info.get(key) for key in ("name", "version")}
+            info = self.greeting.info
+            described["server"] = {key: _shown(info.get(key)) for key in ("name", "version")}
         return described
 
     async def _perform(
@@ -194,7 +202,9 @@ class Connection:
         try:
             return await (self.dependency.run(operate) if is_call else operate())
         except AlsoLost as also:
-            raise also.error from None
+            raise _as_known(also.error) from None
+        except (NotTaken, NotLetIn) as error:
+            raise _as_known(error) from error
         except Overdue:
             sessions.doubt()
             raise ServerTooSlow(f"The server {self.name!r} did not answer within {seconds:g} s") from None
@@ -264,3 +274,15 @@ class Connection:
         """Nothing is left of it."""
         self._open_links.discard(link)
         self._garbage += link.peer.garbage
+
+
+def _shown(given: object) -> str | None:
+    """What a server says of itself, where it is text at all."""
+    return given[:SHOWN_CHARACTERS] if isinstance(given, str) else None
+
+
+def _as_known(error: RefdeskError) -> RefdeskError:
+    """By the name that callers know: what some say beyond that has been made use of here."""
+    if isinstance(error, NotTaken):
+        return ServerGone(error.detail)
+    return ServerAway(error.detail) if isinstance(error, NotLetIn) else error

@@ -45,6 +45,12 @@ class Deadlines:
         finally:
             self._running.pop(running, None)
 
+    def close(self) -> None:
+        """Let go of the timer: nothing more is to be run."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
     def _stop_overdue(self) -> None:
         self._timer = None
         now = self._loop.time()

@@ -23,6 +23,7 @@ from refdesk.problems import shortened
 from refdesk.resilience.shortfalls import fell_short
 from refdesk.tools.foreign_hits import Passage, canonical, passages
 from refdesk.tools.hits import source_of
+from refdesk.tools.voices import SILENCE
 
 Reach = Callable[[Caller, str, str, Collection[str]], bool]
 
@@ -58,6 +59,8 @@ class Federated:
     """What all sources said."""
 
     sources: Sequence[Consulted] = field(default=())
+    with_own: bool = True
+    """Whether our own documentation was searched as well."""
 
     @property
     def answered(self) -> list[str]:
@@ -75,9 +78,9 @@ class Federated:
         return [source.server for source in self.sources if source.is_stale]
 
     def note(self) -> str:
-        """One sentence for the model; own documentation counts as a source that answered."""
-        total = len(self.sources) + 1
-        said = f"{len(self.answered) + 1} of {total} sources answered"
+        """One sentence for the model; our own documentation is a source that answered, where it was asked."""
+        own = int(self.with_own)
+        said = f"{len(self.answered) + own} of {len(self.sources) + own} sources answered"
         missing = "; ".join(f"{server}: {shortened(why, 120)}" for server, why in self.missing.items())
         stale = f"; from an earlier answer: {', '.join(self.stale)}" if self.stale else ""
         return f"{said}{f' ({missing})' if missing else ''}{stale}"
@@ -107,7 +110,7 @@ class Federation:
         asked = await asyncio.gather(*(self._consulted(server, docs, query, call) for server, docs in open_to))
         if any(source.failure or source.is_stale for source in asked):
             fell_short()
-        return Federated(asked)
+        return Federated(asked, with_own=only is None)
 
     def _open_to(self, call: Call) -> list[tuple[Connection, DocsSource]]:
         caller = call.caller
@@ -136,7 +139,8 @@ class Federation:
         if f"{server.name}:{docs.tool}" in self._fleet.held:
             raise ServerLacks(f"its tool {docs.tool} has changed and waits for `refdesk servers approve {server.name}`")
         params = {"name": docs.tool, "arguments": {**docs.arguments, docs.argument: query}}
-        result = await server.request("tools/call", params, token=call.credential, seconds=docs.timeout_seconds)
+        seconds = docs.timeout_seconds
+        result = await server.request("tools/call", params, voice=SILENCE, token=call.credential, seconds=seconds)
         if result.get("isError") is True:
             said = " ".join(str(item.get("text", "")) for item in result.get("content") or () if isinstance(item, dict))
             raise ServerRefused(server.name, 0, shortened(said, 200) or "its search tool failed")

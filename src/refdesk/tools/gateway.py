@@ -27,8 +27,9 @@ from refdesk.problems import shortened
 from refdesk.tools.long_results import LongResults
 from refdesk.tools.offerings import OfferedTool, Offering
 from refdesk.tools.passing import Passing
-from refdesk.tools.proxied import ProxiedPrompt, ProxiedResources, ProxiedTool, Reach
+from refdesk.tools.proxied import TOOLSET, ProxiedPrompt, ProxiedResources, ProxiedTool, Reach
 from refdesk.tools.registry import Registry
+from refdesk.tools.server_resources import ServerResources
 
 logger = logging.getLogger(__name__)
 
@@ -90,6 +91,7 @@ class Gateway:
         self._registry = registry
         self._max_tokens = settings.max_result_tokens
         self._reach = reach
+        self._own_schemes = frozenset(own_schemes)
         self._search = search
         self._passing = Passing()
         self._results = LongResults()
@@ -107,6 +109,7 @@ class Gateway:
         self._tasks: set[asyncio.Task[None]] = set()
         registry.elsewhere = ProxiedResources(fleet, self._passing, reach, own_schemes)
         registry.add_resources(self._results)
+        registry.add_resources(ServerResources(fleet, reach))
         fleet.listen(self._changed)
         fleet.heard(self._heard)
         for kind in ("tools", "prompts", "resources"):
@@ -141,8 +144,8 @@ class Gateway:
     async def subscribe(self, uri: str, caller: Caller) -> None:
         """Have a server tell of changes to a resource, once for however many want to know; of one that is not there for
         the caller, nobody tells."""
-        server = self._fleet.owner_of(uri)
-        if server is None or not self._reach(caller, server.name, uri, server.settings.tenants):
+        server = self._owner_of(uri)
+        if server is None or not self._may_follow(caller, server, uri):
             return
         if server.greeting is not None and not server.greeting.has("resources.subscribe"):
             return
@@ -157,7 +160,7 @@ class Gateway:
 
     def unsubscribe(self, uri: str, caller: Caller) -> None:
         """One less who wants to know."""
-        server = self._fleet.owner_of(uri)
+        server = self._owner_of(uri)
         if self._forget(uri, caller) and server is not None:
             self._spawn(_ask(server, "resources/unsubscribe", {"uri": uri}))
 
@@ -169,12 +172,12 @@ class Gateway:
             self._levelled.clear()
             self._tell_level()
 
-    def instructions(self) -> str:
-        """What the servers say of their use, as far as it is for everybody."""
+    def instructions(self, caller: Caller) -> str:
+        """What the servers say of their use that have something for a caller."""
         said = [
             f"{name}: {shortened(visible(server.greeting.instructions)[0].strip(), INSTRUCTIONS_CHARACTERS)}"
             for name, server in self._fleet.servers.items()
-            if server.greeting is not None and server.greeting.instructions and not server.settings.tenants
+            if server.greeting is not None and server.greeting.instructions and self._has_some_for(caller, server)
         ]
         if not said:
             return ""
@@ -251,10 +254,14 @@ class Gateway:
         connection = self._fleet.servers.get(server)
         if method != "notifications/resources/updated" or not isinstance(uri, str) or connection is None:
             return
-        if not connection.settings.tenants:
-            self._registry.publish(ResourceUpdated(uri))
-        for tenant in connection.settings.tenants:
-            self._registry.publish(ResourceUpdated(uri, TenantId(tenant)))
+        if uri not in self._subscribers or self._owner_of(uri) is not connection:
+            return  # nobody asked it for that
+
+        def is_open(caller: Caller) -> bool:
+            return self._may_follow(caller, connection, uri)
+
+        for tenant in connection.settings.tenants or (None,):
+            self._registry.publish(ResourceUpdated(uri, None if tenant is None else TenantId(tenant), is_open))
 
     def _tell_level(self) -> None:
         """To servers that do not know it yet."""
@@ -262,6 +269,22 @@ class Gateway:
             if server not in self._levelled and server.greeting is not None and server.greeting.has("logging"):
                 self._levelled.add(server)
                 self._spawn(_ask(server, "logging/setLevel", {"level": self._level}))
+
+    # Who may know what.
+
+    def _owner_of(self, uri: str) -> Connection | None:
+        """The server of a resource that is none of our own."""
+        return None if uri.partition(":")[0].lower() in self._own_schemes else self._fleet.owner_of(uri)
+
+    def _may_follow(self, caller: Caller, server: Connection, uri: str) -> bool:
+        return _has_toolset(caller) and self._reach(caller, server.name, uri, server.settings.tenants)
+
+    def _has_some_for(self, caller: Caller, server: Connection) -> bool:
+        """Whether all of a server, or a tool of it, is open to a caller."""
+        if not _has_toolset(caller):
+            return False
+        tools = (offer.original for offer in self._fleet.tools.values() if offer.connection is server)
+        return any(self._reach(caller, server.name, name, server.settings.tenants) for name in ("", *tools))
 
     # The rest.
 
@@ -290,6 +313,10 @@ class Gateway:
 
 def _not_to_be_kept(answer: Answer) -> Answer:
     return Answer({**answer.result, "ttlMs": 0})
+
+
+def _has_toolset(caller: Caller) -> bool:
+    return caller.toolsets is None or TOOLSET in caller.toolsets
 
 
 def _owner(caller: Caller) -> tuple[str, str]:

@@ -13,7 +13,7 @@ import orjson
 
 from refdesk.calls import Call, Caller, text_content
 from refdesk.documents.tokens import MAX_WORD, count_tokens
-from refdesk.errors import InvalidArguments, Problem
+from refdesk.errors import InvalidArguments, Problem, ServerTalksNonsense
 
 PREFIX = "refdesk://results/"
 
@@ -60,7 +60,7 @@ class LongResults:
         items: Sequence[Any] = result.get("content") or ()
         texts = [_text_of(item) for item in items]
         structured = result.get("structuredContent")
-        written = orjson.dumps(structured) if structured is not None else b""
+        written = _written(structured) if structured is not None else b""
         if sum(map(len, texts)) <= tokens and len(written) <= tokens:
             return result  # no token is shorter than a character
         is_left_out = len(written) > tokens * CHARACTERS_A_TOKEN
@@ -132,6 +132,13 @@ class LongResults:
 
     def _drop(self, id: str) -> None:
         self._bytes -= _size(self._kept.pop(id).text)
+
+
+def _written(structured: Any) -> bytes:
+    try:
+        return orjson.dumps(structured)
+    except orjson.JSONEncodeError as error:
+        raise ServerTalksNonsense(f"A server gave structured content that cannot be passed on: {error}") from error
 
 
 def _owner(caller: Caller) -> tuple[str, str]:

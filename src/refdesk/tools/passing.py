@@ -19,9 +19,10 @@ from typing import Any
 from refdesk.calls import SILENT, Call, Client, InputRequired
 from refdesk.downstream.connection import Connection
 from refdesk.downstream.envelopes import CLIENT_CAPABILITIES
+from refdesk.downstream.peer import Voice
 from refdesk.errors import ClientCannot, InvalidCall, MissingCapability, ServerTalksNonsense
 from refdesk.tools.conversations import Conversation, Conversations
-from refdesk.tools.voices import CallVoice, NotOffered
+from refdesk.tools.voices import SILENCE, CallVoice, NotOffered
 
 MAX_ROUNDS = 10
 """How often a server may end a call to ask something before it has to have an answer."""
@@ -64,8 +65,8 @@ class Passing:
         client = call.client
         if client.asks_by_ending:
             return await self._for_newest(call, server, method, params)
+        voice: Voice = SILENCE
         if client is SILENT:
-            voice = None
             _drop_progress_token(params)
         else:
             voice = CallVoice(client)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, get_args
 
-from refdesk.calls import Client, ClientRefused, LogLevel
+from refdesk.calls import SILENT, Client, ClientRefused, LogLevel
 from refdesk.errors import METHOD_NOT_FOUND, RefdeskError
 
 _LEVELS: frozenset[str] = frozenset(get_args(LogLevel))
@@ -63,6 +63,24 @@ class CallVoice:
             return await self._client.ask(id, method, params)
         except ClientRefused as refused:
             raise Declined(refused.error) from refused
+
+
+class Silence:
+    """A caller that can be neither told nor asked anything. It is one all the same: what a server says during its call
+    is not for whoever else has one under way."""
+
+    key: object = "nobody"
+    """One for all of them: nothing that is said could be taken for another's."""
+
+    async def tell(self, method: str, params: Mapping[str, Any]) -> None:
+        """Nobody hears it."""
+
+    async def ask(self, id: str, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Nobody is there to be asked."""
+        return refuse_unasked(SILENT, method) or {}
+
+
+SILENCE = Silence()
 
 
 def refuse_unasked(client: Client, method: str) -> Mapping[str, Any] | None:
