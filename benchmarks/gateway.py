@@ -26,7 +26,7 @@ from typing import Any
 import aiohttp
 
 from gateway_client import HttpClient, SseClient, measure_sse
-from gateway_peers import GATEWAYS, REFDESK, Behind, CannotInstall, Gateway, Kind
+from gateway_peers import FOLDER, GATEWAYS, REFDESK, Behind, CannotInstall, Gateway, Kind
 from load import ID, Measured, Plan, cpu_of
 from processes import running, stop
 from report import print_json, print_table, print_verdict
@@ -40,6 +40,34 @@ COLD_SECONDS = 30.0
 """How long a gateway may take until the good servers' tools are listed; what takes longer is told as never."""
 TARGETS: Mapping[Kind, float] = {"stdio": 0.35, "http": 0.5}
 QUIET_SECONDS = 30.0
+ENGINE_MEMORY = """
+import asyncio, pathlib, sys
+from refdesk.config import load
+from refdesk.telemetry import Log, Metrics
+
+def rss():
+    return int(open("/proc/self/statm").read().split()[1]) * 4096 / 2**20
+
+async def use():
+    config, metrics = load(None, {}, {"data_dir": sys.argv[1]}), Metrics()
+    before = rss()
+    from refdesk.documents.conversions import open_conversions
+    from refdesk.engines.embedded.embedding import open_embedder
+    from refdesk.engines.embedded.engine import open_embedded
+    from refdesk.engines.port import Search
+    from refdesk.manual import manual_index_folder
+    async with (
+        open_conversions(config.convert, config.data_path, metrics) as conversions,
+        open_embedder(config.embedding) as embedder,
+        open_embedded(config.data_path / "tenants", manual_index_folder(config.data_path), embedder, conversions,
+                      log=Log("error", "json"), metrics=metrics, readers=1, closed=[]) as engine,
+    ):
+        await engine.search("default", Search("how do I require keys"))
+        print(rss() - before)
+
+asyncio.run(use())
+"""
+"""What the knowledge engine takes, when nothing else is there."""
 GOOD, HANG, CRASH = "normal", "hang", "crash"
 
 
@@ -149,6 +177,7 @@ def main() -> int:
     rows: list[Row] = []
     colds: list[Cold] = []
     recoveries: dict[str, float | None] = {}
+    memory: dict[str, float] = {}
     with tempfile.TemporaryDirectory(prefix="refdesk-bench-") as temporary:
         folder = Path(temporary)
         if "calls" in options.parts:
@@ -157,7 +186,10 @@ def main() -> int:
             colds = [cold for one in chosen if one.aggregates for cold in _measure_cold(one, folder)]
         if "recovery" in options.parts:
             recoveries = {one.name: _measure_recovery(one, folder) for one in chosen if one.name != "relay"}
-    _tell(rows, colds, recoveries, skipped, options)
+        refdesk = next((one for one in chosen if one.name == REFDESK), None)
+        if "memory" in options.parts and refdesk is not None:
+            memory = _measure_memory(refdesk, folder)
+    _tell(rows, colds, recoveries, memory, skipped, options)
     return 0
 
 
@@ -335,6 +367,24 @@ async def _recovered(up: Running, tool: str) -> float | None:
         await client.close()
 
 
+def _engine_memory() -> float:
+    used = FOLDER / "refdesk-data"
+    return float(subprocess.check_output([sys.executable, "-c", ENGINE_MEMORY, str(used)]))
+
+
+def _measure_memory(gateway: Gateway, folder: Path) -> dict[str, float]:
+    """Megabytes of this product's main process with ten servers and with none, and of what only its engine needs."""
+    found: dict[str, float] = {"engine": _engine_memory()}
+    for name, count in (("ten servers", 10), ("no servers", 0)):
+        behind = [Behind(f"s{number}", command=_stdio(GOOD)) for number in range(count)]
+        with tempfile.TemporaryDirectory(dir=folder) as here, started(gateway, behind, Path(here)) as up:
+            if behind:
+                asyncio.run(_await_tool(up))
+            _await_quiet(up)
+            found[name] = _rss_mb([up.process.pid])
+    return found
+
+
 def _stdio(mode: str) -> list[str]:
     return [sys.executable, "-S", str(DOWNSTREAM), "stdio", mode]
 
@@ -410,6 +460,7 @@ def _tell(
     rows: Sequence[Row],
     colds: Sequence[Cold],
     recoveries: Mapping[str, float | None],
+    memory: Mapping[str, float],
     skipped: Mapping[str, str],
     options: argparse.Namespace,
 ) -> None:
@@ -427,14 +478,26 @@ def _tell(
         others = [row.cpu_ms_16 for row in rows if row.kind == kind and row.name not in (REFDESK, "relay")]
         if ours and others:
             print_verdict(f"the best peer's CPU / ours, {kind}", min(others) / ours, 1, at_most=False)
+    if memory:
+        of_gateway = memory["ten servers"] - memory["engine"]
+        print(", ".join(f"{name} {megabytes:.0f} MB" for name, megabytes in memory.items()))
+        print_verdict("RSS with ten servers, without the engine's", of_gateway, 90, at_most=True, unit=" MB")
     config: dict[str, Any] = {"seconds": options.seconds, "rounds": options.rounds}
     cold, recovery = [asdict(cold) for cold in colds], dict(recoveries)
-    print_json("gateway", config, [asdict(row) for row in rows], cold=cold, recovery=recovery, skipped=dict(skipped))
+    print_json(
+        "gateway",
+        config,
+        [asdict(row) for row in rows],
+        cold=cold,
+        recovery=recovery,
+        memory=memory,
+        skipped=dict(skipped),
+    )
 
 
 def _options() -> argparse.Namespace:
     names = [one.name for one in GATEWAYS]
-    parts = ["calls", "cold", "recovery"]
+    parts = ["calls", "cold", "recovery", "memory"]
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=3.0, help="length of one run (default 3)")
     parser.add_argument("--rounds", type=int, default=3, help="runs of each gateway (default 3)")

@@ -278,6 +278,160 @@ REQUIREMENTS = {
             "behaviour/test_every_way_in.py::test_a_prompt_without_its_argument_is_refused",
         ),
     ),
+    "G1": Requirement(
+        "Servers of other clients' files are taken as they are, over four transports, with variables filled in.",
+        (
+            "test_config_servers.py::test_what_other_programs_write_as_json_may_be_put_into_the_file_as_it_is",
+            "test_config_servers.py::test_what_other_clients_write_is_understood",
+            "test_config_servers.py::test_variables_are_filled_into_every_text_of_a_server",
+            "test_config_servers.py::test_secrets_are_shown_nowhere_and_told_to_the_log",
+            "cli/test_servers_import.py::test_all_clients_are_asked_and_each_server_has_its_outcome",
+            "downstream/test_files.py::test_the_servers_of_every_client_are_found",
+            "downstream/test_contract.py::test_a_request_gets_its_answer",
+            "downstream/test_fleet_processes.py::test_all_transports_and_both_eras_are_one_fleet",
+        ),
+    ),
+    "G2": Requirement(
+        "The client shakes hands in order, checks what a server can do, and keeps its tools until they change.",
+        (
+            "downstream/test_client.py::test_the_handshake_has_its_order_and_its_ids",
+            "downstream/test_client.py::test_a_server_without_tools_is_refused_before_the_handshake_is_completed",
+            "downstream/test_client.py::test_the_revision_is_the_one_of_the_environment",
+            "downstream/test_session.py::test_an_older_revision_is_taken_with_a_warning",
+            "downstream/test_session.py::test_capabilities_are_asked_for_by_dotted_names",
+            "downstream/test_client.py::test_the_tools_are_asked_for_once_until_they_are_invalidated",
+            "downstream/test_client.py::test_tools_that_are_too_old_are_asked_for_again",
+            "downstream/test_client.py::test_tools_that_changed_are_asked_for_again",
+        ),
+    ),
+    "G3": Requirement(
+        "A connection says how it stands, is retried within bounds, and has time-outs that can change.",
+        (
+            "downstream/test_connection.py::test_it_connects_by_itself_and_its_statuses_are_seen_in_order",
+            "downstream/test_connection.py::test_time_outs_can_be_changed_while_it_runs",
+            "downstream/test_restarts.py::test_pauses_double_and_are_scattered",
+            "downstream/test_restarts.py::test_after_so_many_tries_it_rests_long_unless_it_is_asked_for",
+            "downstream/test_connection.py::test_an_unused_session_is_closed_and_the_next_call_opens_another",
+            "downstream/test_connection.py::test_short_sessions_are_made_for_each_operation",
+            "downstream/test_connection.py::test_the_breaker_opens_on_a_hanging_server_and_one_trial_closes_it",
+        ),
+    ),
+    "G4": Requirement(
+        "A server that hangs, crashes or talks nonsense delays and breaks nobody else; what it had last is offered on.",
+        (
+            "gateway/test_start.py::test_of_ten_servers_one_hangs_and_one_crashes_and_eight_are_there",
+            "gateway/test_stdio_faults.py::test_f2_a_server_that_hangs_at_its_start_holds_nobody_up",
+            "gateway/test_stdio_faults.py::test_f12_a_flood_delays_nobody_else",
+            "gateway/test_http_faults.py::test_f8_to_f13_an_answer_that_is_none_fails_its_call_and_nothing_else",
+            "downstream/test_fleet_processes.py::test_ten_servers_of_which_one_hangs_and_one_crashes_are_eight_good_ones",
+            "downstream/test_fleet_processes.py::test_a_start_while_a_server_is_down_offers_what_it_had",
+            "downstream/test_fleet_processes.py::test_a_server_that_dies_is_there_again_with_its_lists",
+            "downstream/test_fleet.py::test_lists_that_are_not_old_are_not_asked_for_and_old_ones_in_the_background",
+            "downstream/test_fleet.py::test_a_list_that_fails_leaves_what_was_known_and_is_told",
+            "downstream/test_fleet.py::test_a_list_that_hangs_keeps_no_other_waiting",
+            "downstream/test_connection_processes.py::test_a_crash_in_a_call_is_an_error_at_once_and_the_next_call_works",
+            "downstream/test_connection_processes.py::test_garbage_between_messages_costs_nobody_his_answer",
+        ),
+    ),
+    "G5": Requirement(
+        "Tools and prompts carry their server's name, unique and short enough; other resources are found by asking.",
+        (
+            "downstream/test_names.py::test_every_name_fits_is_unique_and_reserved_ones_are_left_alone",
+            "downstream/test_names.py::test_a_name_that_is_too_long_is_cut_and_marked_the_same_way_each_time",
+            "tools/test_gateway.py::test_a_tool_answers_to_its_server_and_own_name_as_well",
+            "tools/test_gateway.py::test_prompts_are_listed_got_and_completed_by_the_server",
+            "tools/test_gateway.py::test_resources_are_listed_read_and_completed_by_the_server",
+            "tools/test_gateway.py::test_a_resource_in_no_list_is_found_by_asking_for_it",
+        ),
+    ),
+    "G6": Requirement(
+        "What servers and clients say to each other passes through, whichever revision each of them speaks.",
+        (
+            "tools/test_gateway_served.py::test_everything_passes_through_for_clients_and_servers_of_any_revision",
+            "tools/test_gateway.py::test_a_result_is_passed_on_as_it_is",
+            "tools/test_gateway.py::test_errors_keep_their_code_message_and_data",
+            "tools/test_gateway.py::test_progress_and_log_messages_reach_the_client_in_order_before_the_answer",
+            "tools/test_gateway.py::test_a_call_that_is_called_off_is_called_off_at_the_server",
+            "tools/test_gateway.py::test_what_a_server_asks_is_answered_by_the_client_of_the_call",
+            "tools/test_gateway_eras.py::test_a_client_of_the_newest_revision_is_asked_by_the_end_of_its_call",
+            "tools/test_gateway.py::test_a_tool_that_comes_or_goes_is_one_change_of_the_list",
+            "downstream/test_leases.py::test_clients_at_a_time_are_each_asked_their_own",
+        ),
+    ),
+    "G7": Requirement(
+        "Tools are filtered and renamed, and one that changes behind one's back is held until it is approved.",
+        (
+            "downstream/test_fleet.py::test_rules_say_what_is_offered_and_under_which_name",
+            "downstream/test_offers.py::test_a_server_begins_with_its_preset_and_adds_its_own_rules",
+            "downstream/test_fleet_processes.py::test_a_tool_that_changes_behind_ones_back_is_held_until_it_is_approved",
+            "downstream/test_pins.py::test_a_tool_that_changes_while_somebody_looks_at_it_is_not_approved",
+            "cli/test_servers.py::test_what_is_held_is_shown_with_what_changed_and_what_does_not_show",
+        ),
+    ),
+    "G8": Requirement(
+        "What servers print is in the log without secrets, lists are traced, and nothing is left behind.",
+        (
+            "downstream/transports/test_chatter.py::test_a_line_is_logged_with_the_command_and_kept",
+            "downstream/transports/test_chatter.py::test_what_a_real_server_prints_is_heard_without_its_secrets",
+            "downstream/test_session.py::test_lists_and_their_answers_are_traced",
+            "downstream/test_connection_processes.py::test_two_hundred_short_sessions_leave_nothing_behind",
+            "downstream/test_connection_processes.py::test_many_crashes_leave_nothing_behind",
+            "downstream/transports/test_stdio_ending.py::test_what_will_not_end_is_killed_with_all_it_has_started",
+            "downstream/transports/test_stdio_ending.py::"
+            "test_when_we_are_killed_the_servers_are_gone_with_all_they_have_started",
+        ),
+    ),
+    "G9": Requirement(
+        "Errors of servers are mapped for applications: a code, a message, what to do, and whether to try again.",
+        (
+            "downstream/test_mapping.py::test_the_error_of_a_server_goes_by_its_code",
+            "downstream/test_mapping.py::test_the_catalogue_holds_these_codes_and_no_other",
+            "downstream/test_mapping.py::test_an_unknown_code_may_pass",
+        ),
+    ),
+    "G10": Requirement(
+        "Files and addresses go to the right tool of a converting server, with the time that their size needs.",
+        (
+            "downstream/test_converting.py::test_a_file_goes_by_its_extension",
+            "downstream/test_converting.py::test_a_file_has_time_by_its_size",
+            "downstream/test_converting.py::test_an_address_has_180_seconds",
+            "downstream/test_converting.py::test_exports_have_60_seconds",
+            "downstream/test_client_servers.py::test_docling_converts_and_exports_by_its_own_tools",
+        ),
+    ),
+    "G11": Requirement(
+        "Servers are changed while the desk runs; a broken file changes nothing and says why.",
+        (
+            "cli/test_servers.py::test_a_desk_that_runs_takes_a_server_and_survives_a_broken_file",
+            "downstream/test_fleet.py::test_servers_are_added_and_removed_while_the_others_go_on",
+            "downstream/test_fleet.py::test_a_server_set_otherwise_is_connected_anew_only_where_it_has_to_be",
+            "downstream/test_watching.py::test_a_broken_file_changes_nothing_and_says_so_once",
+        ),
+    ),
+    "servers and permissions": Requirement(
+        "A server, or a tool of it, is there only for the tenants and keys that it is for.",
+        (
+            "tools/test_gateway_permissions.py::test_a_server_of_some_tenants_is_there_for_them_alone",
+            "tools/test_gateway_permissions.py::test_a_key_opens_the_servers_and_single_tools_that_it_names",
+            "downstream/test_connection.py::test_the_callers_credential_is_passed_on_only_where_that_is_set",
+        ),
+    ),
+    "federated documentation": Requirement(
+        "Other servers' documentation is in the same answer, which says what was left out.",
+        (
+            "tools/test_federation.py::test_all_sources_are_in_one_answer_each_hit_with_where_it_is_from",
+            "tools/test_federation.py::test_a_source_that_is_too_slow_or_fails_is_told_and_costs_nothing_else",
+            "tools/test_federation.py::test_what_a_source_said_stands_in_for_it_when_it_fails",
+        ),
+    ),
+    "tool search": Requirement(
+        "Two tools can stand for hundreds, which are found by what they do and called under the same policies.",
+        (
+            "tools/test_tool_search.py::test_only_the_two_tools_are_listed_and_the_others_can_still_be_called",
+            "tools/test_tool_search.py::test_a_tool_is_found_by_what_it_does_with_what_it_takes_to_call_it",
+            "tools/test_tool_search.py::test_a_reader_calls_through_it_only_what_reads",
+        ),
+    ),
     "slow clients": Requirement(
         "Slow and greedy clients lose their connection before they cost anything.",
         (
