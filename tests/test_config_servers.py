@@ -396,3 +396,10 @@ def test_a_preset_that_does_not_exist_is_told(tmp_path: Path) -> None:
     assert raised.value.problems == (
         "refdesk.yaml: mcpServers: the preset of a is readng, which is not one; known are reading",
     )
+
+
+def test_what_is_said_twice_alike_is_said_once() -> None:
+    entry = {"url": "http://127.0.0.1:1/mcp", "type": "http", "transport": "http"}
+    entries = read_entries({"a": entry}, {}, source="x", folder=Path.cwd(), key="mcpServers")
+    assert not entries.faults
+    assert entries.servers["a"].kind == "http"

@@ -59,8 +59,8 @@ class Translated:
     warnings: list[tuple[str, str]] = field(default_factory=list)
 
     def put(self, key: str, value: Any, said: str) -> None:
-        """One key, which must not have been given under another name."""
-        if key in self.entry:
+        """One key; where it has been given under another name as well, that must say the same."""
+        if self.entry.get(key, value) != value:
             self.problems.append((said, f"{key} is given in two ways; keep one"))
         else:
             self.entry[key] = value
