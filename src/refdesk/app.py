@@ -42,9 +42,9 @@ async def open_desk(
         spans = await stack.enter_async_context(open_spans(config.monitoring.opentelemetry))
         audience = config.token_audience
         authenticate = await stack.enter_async_context(open_authentication(config.auth, config.data_path, audience))
-        parts = await open_parts(config, log, stack)
+        parts = await open_parts(config, log, stack, servers=servers)
         await offer_tools(parts, stack)
-        gateway = await offer_servers(parts, stack, start=servers)
+        gateway = await offer_servers(parts, stack)
         policies = _policies(parts, authenticate, spans, gateway)
         yield Desk(parts, chain(policies, parts.catalogue), authenticate, gateway)
 

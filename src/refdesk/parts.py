@@ -96,9 +96,14 @@ class Parts:
                 self.dependencies.append(dependency)
 
 
-async def open_parts(config: Config, log: Log, stack: AsyncExitStack) -> Parts:
+async def open_parts(config: Config, log: Log, stack: AsyncExitStack, *, servers: bool) -> Parts:
+    """The parts; `servers` says whether those behind the desk are started."""
     opened = stack.enter_async_context
     metrics, registry = Metrics(), Registry()
+    # First of all: while they start, we go on.
+    fleet = await opened(_open_fleet(config, registry, metrics, log))
+    if servers:
+        await opened(_following_the_files(config, fleet, log))
     catalogue = Catalogue(registry, config.toolsets, config.server.page_size)
     permissions = Permissions(config.toolsets, registry.tools, RESOURCE_TOOLSETS, config.auth.oauth.scope_roles)
     conversions = await opened(open_conversions(config.convert, config.data_path, metrics))
@@ -112,7 +117,6 @@ async def open_parts(config: Config, log: Log, stack: AsyncExitStack) -> Parts:
     if config.r2r.api_url is not None:
         # What is in this machine has a revision that says as much, to every process.
         engine.listen(cache.changed)
-    fleet = await opened(_open_fleet(config, registry, metrics, log))
     parts = Parts(
         config, log, metrics, registry, catalogue, permissions, conversions, embedder, engine, fleet, redis, cache, []
     )
@@ -121,7 +125,7 @@ async def open_parts(config: Config, log: Log, stack: AsyncExitStack) -> Parts:
 
 
 def _open_fleet(config: Config, registry: Registry, metrics: Metrics, log: Log) -> AbstractAsyncContextManager[Fleet]:
-    """The fleet, of no servers yet: they are started when the names of our own tools are taken."""
+    """The fleet, of no servers yet."""
     folder = config.data_path / "downstream"
     written_down = BreakerLog(log)
 
@@ -192,14 +196,10 @@ async def offer_tools(parts: Parts, stack: AsyncExitStack) -> None:
     engine.listen(Announcements(engine, registry).changed)
 
 
-async def offer_servers(parts: Parts, stack: AsyncExitStack, *, start: bool) -> Gateway:
-    """The servers behind the desk, offered with everything else; after our own tools, whose names are theirs.
-
-    Unless told to `start` them, there are none.
-    """
+async def offer_servers(parts: Parts, stack: AsyncExitStack) -> Gateway:
+    """The servers behind the desk, offered with everything else; after our own tools, whose names are theirs."""
     settings, opened = parts.config.downstream, stack.enter_async_context
-    if start:
-        await opened(_following_the_files(parts))
+    parts.fleet.names_taken()
     search = await opened(_open_search(parts)) if settings.tool_search else None
     schemes = RESOURCE_TOOLSETS
     return await opened(
@@ -208,17 +208,16 @@ async def offer_servers(parts: Parts, stack: AsyncExitStack, *, start: bool) -> 
 
 
 @asynccontextmanager
-async def _following_the_files(parts: Parts) -> AsyncIterator[None]:
+async def _following_the_files(config: Config, fleet: Fleet, log: Log) -> AsyncIterator[None]:
     """The servers as they are set, and from now on as the files that say so change."""
-    config = parts.config
     found = combined(config, os.environ)
     for warning in found.warnings:
-        parts.log.events.warning("downstream.settings", detail=warning)
+        log.events.warning("downstream.settings", detail=warning)
 
     async def apply(servers: Mapping[str, McpServerConfig]) -> None:
         secrets = [secret for settings in servers.values() for secret in secrets_of(settings)]
-        parts.log.keep_secret([*secrets_of(config), *secrets])
-        await parts.fleet.apply(servers)
+        log.keep_secret([*secrets_of(config), *secrets])
+        await fleet.apply(servers)
 
     await apply(found.servers)
     following = asyncio.create_task(

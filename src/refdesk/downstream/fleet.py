@@ -9,8 +9,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from itertools import chain
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -149,9 +150,15 @@ class Fleet:
         """The tool of that name here, or `server:tool` or `server__tool` in the server's own words."""
         return self._catalogue.find_tool(name)
 
-    def owner_of(self, uri: str) -> Connection | None:
-        """The server whose resource it is: in its list, by a template, or because it was found by `scan`."""
-        return self._catalogue.owner_of(uri) or self._found.get(uri)
+    @property
+    def alike(self) -> Mapping[str, Sequence[Offer]]:
+        """Resources and templates that several servers have under one URI, by that; all of each, in their order."""
+        return self._catalogue.alike
+
+    def owner_of(self, uri: str, is_open: Callable[[Connection], bool] = lambda connection: True) -> Connection | None:
+        """The first server that is open whose resource it is: in its list, by a template, or found so by `scan`."""
+        owners = chain(self._catalogue.owners_of(uri), filter(None, (self._found.get(uri),)))
+        return next(filter(is_open, owners), None)
 
     async def scan(
         self,
@@ -183,6 +190,10 @@ class Fleet:
             _, late = await asyncio.wait(waits, timeout=FRESHEN_SECONDS)
             for wait in late:
                 wait.cancel()
+
+    def names_taken(self) -> None:
+        """Other names are reserved now than before."""
+        self._outdate()
 
     def describe(self) -> dict[str, Any]:
         """How every server is, for those who look after them."""
