@@ -1,0 +1,105 @@
+"""After any number of short sessions and faults, the desk has no task, file or process more than before.
+
+Forty sessions here; `REFDESK_SESSIONS=1000 pytest tests/gateway/test_leaks.py --timeout 3600 -s` is the long run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.downstream.servers.bad_http import bad_http
+from tests.gateway.desks import Gateway, bad, until
+from tests.gateway.served import counted
+
+pytestmark = [pytest.mark.anyio, pytest.mark.slow]
+
+SESSIONS = int(os.environ.get("REFDESK_SESSIONS", "40"))
+WARM_UP = max(20, SESSIONS // 10)
+"""Sessions before anything is counted: what is imported, cached and allocated by the first ones stays."""
+
+AT_A_TIME = 4
+GROWTH = 0.05
+
+SHORT_FAULTS = ("echo", "crash", "echo", "half", "echo", "garbage", "echo", "nullresult", "echo", "hang")
+"""What is asked of a short session; never so many failures in a row that the server would be left alone."""
+
+KEPT_FAULTS = ("garbage", "utf8bad", "dup", "wrongid", "nullresult", "echo", "deepresult", "rpcerror", "batch", "echo")
+HTTP_FAULTS = (
+    "reset",
+    "echo",
+    "lenlie",
+    "echo",
+    "badchunk",
+    "echo",
+    "hang",
+    "echo",
+    "ssebroken",
+    "echo",
+    "e429",
+    "echo",
+)
+
+
+async def count(desk: Gateway) -> dict[str, int]:
+    """Tasks, files, children, memory."""
+    counted: dict[str, int] = json.loads(await desk.text("count"))
+    return counted
+
+
+async def rounds(desk: Gateway, sessions: int) -> int:
+    """So many short sessions, some at a time, and about as many faults of servers that are kept; how many failed."""
+    numbers = iter(range(sessions))
+    faults = {"short": SHORT_FAULTS, "kept": KEPT_FAULTS, "http": HTTP_FAULTS}
+
+    async def work() -> int:
+        failed = 0
+        for number in numbers:
+            for server, tools in faults.items():
+                answer = await desk.call(f"{server}__{tools[number % len(tools)]}", text="x" * 1000)
+                failed += "error" in answer
+        return failed
+
+    return sum(await asyncio.gather(*(work() for _ in range(AT_A_TIME))))
+
+
+async def is_back_at(desk: Gateway, before: dict[str, int]) -> dict[str, int]:
+    """Wait until nothing is there that was not before."""
+    now: dict[str, int] = {}
+
+    async def is_so() -> bool:
+        now.update(await count(desk))
+        return all(now[what] <= before[what] for what in ("tasks", "files", "children"))
+
+    try:
+        await until(is_so)
+    except TimeoutError:
+        raise AssertionError(f"before: {before}, now: {now}") from None
+    return now
+
+
+async def test_faults_and_short_sessions_leave_nothing_behind(tmp_path: Path) -> None:
+    async with bad_http() as server:
+        servers: dict[str, Any] = {
+            "short": bad(session="short", call_timeout_seconds=0.5),
+            "kept": bad(),
+            "http": {"url": server.url(), "call_timeout_seconds": 0.2},
+        }
+        async with counted(tmp_path, **servers) as desk:
+            await rounds(desk, WARM_UP)
+            # One process that is kept, and its guard.
+            before = await is_back_at(desk, {"tasks": 10**6, "files": 10**6, "children": 2})
+            opened = (await desk.describe("short"))["sessions"]
+            failed = await rounds(desk, SESSIONS)
+            opened = (await desk.describe("short"))["sessions"] - opened
+            after = await is_back_at(desk, before)
+            sys.stdout.write(f"{opened} sessions, {failed} failures: {before} -> {after}\n")
+            assert after["rss"] - before["rss"] < GROWTH * before["rss"]
+            assert opened >= SESSIONS
+            assert failed > SESSIONS / 2, "the faults were shown"
