@@ -202,6 +202,10 @@ class ListChanged:
     tenant: TenantId | None = None
     """Whose list it is; None means everybody's."""
 
+    def is_for(self, caller: Caller) -> bool:
+        """Whether a caller may hear of it."""
+        return self.tenant in (None, caller.tenant)
+
 
 @dataclass(frozen=True, slots=True)
 class ResourceUpdated:
@@ -210,6 +214,12 @@ class ResourceUpdated:
     uri: str
     tenant: TenantId | None = None
     """Whose resource it is; None means everybody's."""
+    is_open_to: Callable[[Caller], bool] | None = field(default=None, compare=False, repr=False)
+    """Who of them may know of it; None means all."""
+
+    def is_for(self, caller: Caller) -> bool:
+        """Whether a caller may hear of it."""
+        return self.tenant in (None, caller.tenant) and (self.is_open_to is None or self.is_open_to(caller))
 
 
 Event = ListChanged | ResourceUpdated

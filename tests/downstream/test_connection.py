@@ -86,6 +86,20 @@ async def test_a_hang_in_the_greeting_is_cut_and_told() -> None:
         assert server.closed == 1
 
 
+@pytest.mark.parametrize(("name", "shown"), [("x" * 1000, "x" * 100), ([[]], None), (7, None)])
+async def test_whatever_a_server_calls_itself_how_it_stands_can_be_told(name: Any, shown: str | None) -> None:
+    server = Loopback()
+
+    async def initialize(message: Message) -> Message:
+        info = {"name": name, "version": "1"}
+        return {"result": {"protocolVersion": "2025-11-25", "capabilities": {}, "serverInfo": info}}
+
+    server.answers["initialize"] = initialize
+    async with connected(open_transport=server.open) as (connection, _):
+        await connection.request("x/y")
+        assert connection.describe()["server"] == {"name": shown, "version": "1"}
+
+
 async def test_whoever_is_in_flight_fails_at_once_when_the_server_dies_and_the_next_call_works() -> None:
     server = Loopback()
     async with connected(open_transport=server.open) as (connection, watcher):

@@ -38,10 +38,11 @@ async def test_a_credential_that_is_refused_once_is_tried_in_a_new_session() -> 
 async def test_the_credential_of_one_caller_that_is_refused_costs_the_others_nothing() -> None:
     async with bad_http() as server, connected(settings(server, forward_token=True)) as (connection, _):
         await call(connection, "echo", text="warm")
-        for _ in range(3):
-            with pytest.raises(ServerAway, match="401"):
+        for _ in range(10):
+            with pytest.raises(ServerRefused, match="of this caller \\(401\\)"):
                 await connection.request("tools/call", {"name": "e401", "arguments": {}}, token="bad")
         assert await call(connection, "echo", text="fine")
+        assert connection.dependency.state == "closed"
         assert len(server.posted("initialize")) == 1
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from refdesk.config.servers import McpServerConfig, ToolRules
-from refdesk.downstream.offers import MAX_DEFINITION_BYTES, MAX_ENTRIES, Rules, sift
+from refdesk.downstream.offers import MAX_DEFINITION_BYTES, MAX_ENTRIES, MAX_NAME_CHARACTERS, Rules, sift
 from tests.downstream.scripted import reached, tool
 
 
@@ -50,6 +50,7 @@ def test_a_definition_is_passed_on_with_what_nobody_here_knows() -> None:
         {"default": 2**70},
         {"description": "half of a \ud800"},
         {"description": "x" * MAX_DEFINITION_BYTES},
+        {"name": "x" * (MAX_NAME_CHARACTERS + 1)},
     ],
 )
 def test_a_definition_that_a_strict_client_could_not_read_is_left_out_and_told(broken: dict[str, Any]) -> None:

@@ -250,6 +250,38 @@ async def test_a_list_without_end_is_taken_as_far_as_it_is_bearable(
     assert "downstream.endless_list" in caplog.text
 
 
+@pytest.mark.parametrize("is_deep", [True, False])
+async def test_a_list_is_taken_no_further_than_can_be_held(is_deep: bool, caplog: pytest.LogCaptureFixture) -> None:
+    server = Loopback()
+    deep: list[Any] = []
+    for _ in range(300):
+        deep = [deep]
+
+    async def page(message: Message) -> Message:
+        number = int((message.get("params") or {}).get("cursor", "0"))
+        tool = {"name": str(number), "_meta": deep if is_deep else "x" * (sessions.MAX_LIST_BYTES // 4)}
+        return {"result": {"tools": [tool], "nextCursor": str(number + 1)}}
+
+    server.answers["tools/list"] = page
+    async with greeted(server) as session:
+        tools = await session.list_all("tools/list", "tools")
+    assert len(tools) == (1 if is_deep else 4)
+    assert "downstream.endless_list" in caplog.text
+
+
+@pytest.mark.parametrize("version", ["", "x" * 1000, "2025-11-25\r\nx-evil: 1", 3, None])
+async def test_a_revision_that_no_header_could_carry_is_nonsense(version: Any) -> None:
+    server = Loopback()
+
+    async def initialize(message: Message) -> Message:
+        return {"result": {"protocolVersion": version, "capabilities": {}}}
+
+    server.answers["initialize"] = initialize
+    with pytest.raises(ServerTalksNonsense, match="which revision"):
+        async with greeted(server):
+            raise AssertionError
+
+
 async def test_pages_without_entries_have_an_end_too(caplog: pytest.LogCaptureFixture) -> None:
     server = Loopback()
     pages = 0

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from refdesk.downstream.templates import MAX_URI_LENGTH, parse_template
+from refdesk.downstream.templates import MAX_EXPRESSIONS, MAX_URI_LENGTH, parse_template
 
 
 @pytest.mark.parametrize(
@@ -53,14 +53,14 @@ def test_another_uri_does_not(template: str, uri: str) -> None:
     assert not parsed.fits(uri)
 
 
-@pytest.mark.parametrize("template", ["{+everything}", "{scheme}://x", "", "x:" + "{a}/" * 11])
+@pytest.mark.parametrize("template", ["{+everything}", "{scheme}://x", "", "x:" + "{a}/" * (MAX_EXPRESSIONS + 1)])
 def test_a_template_that_claims_everything_or_has_no_end_stands_for_nothing(template: str) -> None:
     assert parse_template(template) is None
 
 
 @pytest.mark.parametrize("part", ["{+a}a", "{a}a", "{/a}/", "{a}{b}", "{?a}a"])
 def test_no_template_takes_long(part: str) -> None:
-    template = parse_template("x:" + part * (10 // part.count("{")))
+    template = parse_template("x:" + part * (MAX_EXPRESSIONS // part.count("{")))
     assert template is not None
     began = time.process_time()
     for letter in "a/?":

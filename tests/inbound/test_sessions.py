@@ -19,7 +19,7 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp.server.subscriptions import PromptsListChanged, ToolsListChanged
 from mcp.shared.exceptions import MCPError
 
-from refdesk.calls import ListChanged, ResourceUpdated, TenantId
+from refdesk.calls import Caller, ListChanged, ResourceUpdated, TenantId
 from refdesk.inbound.audience import LONGEST_URI, MAX_SUBSCRIPTIONS
 from refdesk.tools.registry import Tool
 from tests.conftest import Serve
@@ -134,6 +134,31 @@ async def test_open_sessions_hear_that_a_list_changed(server: RunningServer) -> 
                     continue
                 while not heard.empty():
                     heard.get_nowait()
+
+
+async def test_nobody_hears_of_a_resource_that_is_not_open_to_them(server: RunningServer) -> None:
+    heard: asyncio.Queue[str] = asyncio.Queue()
+    asked: list[str] = []
+
+    async def on_message(message: Any) -> None:
+        if isinstance(message, types.ToolListChangedNotification | types.ResourceUpdatedNotification):
+            heard.put_nowait(message.method)
+
+    def is_open(caller: Caller) -> bool:
+        asked.append(caller.user)
+        return False
+
+    async with Client(f"{server.url}/mcp", mode="legacy", message_handler=on_message) as client:
+        uri = "notes://all"
+        subscribe = types.SubscribeRequest(params=types.SubscribeRequestParams(uri=uri))
+        await client.session.send_request(subscribe, types.EmptyResult)
+        async with asyncio.timeout(10):
+            while heard.empty():
+                server.desk.registry.publish(ResourceUpdated(uri, is_open_to=is_open))
+                server.desk.registry.publish(ListChanged("tools"))
+                await asyncio.sleep(0.05)
+        assert asked[0] == "anonymous"
+        assert {heard.get_nowait() for _ in range(heard.qsize())} == {"notifications/tools/list_changed"}
 
 
 async def test_a_client_cannot_have_anything_of_any_length_kept_for_it(server: RunningServer) -> None:

@@ -31,6 +31,7 @@ class DeskWithMore:
         self._desk = desk
         self.heard: asyncio.Queue[tuple[str, str]] = asyncio.Queue()
         self.words = "Use notes for notes."
+        self.arrived: list[Caller] = []
         self.is_open = asyncio.Event()
         self.is_open.set()
 
@@ -49,7 +50,8 @@ class DeskWithMore:
     def set_level(self, level: LogLevel) -> None:
         self.heard.put_nowait(("level", level))
 
-    def instructions(self) -> str:
+    def instructions(self, caller: Caller) -> str:
+        self.arrived.append(caller)
         return self.words
 
     async def hears(self, *said: tuple[str, str]) -> None:
@@ -165,3 +167,4 @@ async def test_what_the_servers_say_of_themselves_follows_our_own_words(
     desk.words = ""
     async with Client(url, mode=mode) as client:
         assert client.instructions == INSTRUCTIONS
+    assert {caller.user for caller in desk.arrived} == {"anonymous"}

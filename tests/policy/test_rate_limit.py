@@ -10,7 +10,7 @@ from refdesk.calls import ANONYMOUS, Answer, Call, Caller, Handler, TenantId, Us
 from refdesk.config import RateLimitConfig
 from refdesk.errors import EngineError, RateLimited
 from refdesk.policy.chain import chain
-from refdesk.policy.rate_limit import EXPECTED_TOKENS, RateLimit, is_limited, returned_tokens
+from refdesk.policy.rate_limit import EXPECTED_TOKENS, LONGEST_COUNTED, RateLimit, is_limited, returned_tokens
 from refdesk.resilience.limits import MemoryLimits
 
 pytestmark = pytest.mark.anyio
@@ -174,6 +174,7 @@ async def test_lists_cost_calls_but_no_tokens() -> None:
         ({"contents": [{"uri": "a:b", "text": "two words"}, {"uri": "a:c", "blob": "x" * 100}]}, 12),
         ({"messages": [{"role": "user", "content": {"type": "text", "text": "two words"}}]}, 2),
         ({"content": [text_content("x" * 100_000)]}, 10_000),
+        ({"content": [text_content("word " * LONGEST_COUNTED)]}, LONGEST_COUNTED),
         ({"content": "not a list", "messages": [None, 5, {"text": None, "data": None}]}, 0),
     ],
 )

@@ -344,6 +344,23 @@ async def test_a_full_bulkhead_refuses_and_says_when_to_come_back() -> None:
     assert world.dependency.describe() == {"state": "closed", "failures": 0}
 
 
+async def test_who_has_waited_long_enough_for_a_place_waits_no_longer() -> None:
+    world = World({"concurrency": 1})
+    go = asyncio.Event()
+
+    async def visit() -> str:
+        await go.wait()
+        return "done"
+
+    first = asyncio.create_task(world.dependency.run(visit))
+    await asyncio.sleep(0)
+    with pytest.raises(Overloaded, match="No place for a call"):
+        await world.dependency.run(visit, queue_seconds=0.01)
+    go.set()
+    assert await first == await world.dependency.run(visit, queue_seconds=0.01) == "done"
+    assert world.dependency.describe() == {"state": "closed", "failures": 0}
+
+
 async def test_a_place_is_not_held_during_a_pause() -> None:
     entered: list[str] = []
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from typing import Any
 
 import pytest
@@ -94,6 +95,13 @@ def test_addresses_of_one_page_are_one(one: str, other: str) -> None:
 )
 def test_what_is_no_web_address_is_known_by_none(address: str) -> None:
     assert canonical(address) == ""
+
+
+@pytest.mark.parametrize("text", ["\n" * 200_000, "a\n-----\n" * 200_000, "TITLE :" + " " * 200_000, "#\n" * 100_000])
+def test_no_text_takes_long(text: str) -> None:
+    began = time.process_time()
+    assert len(passages({"content": [text_item(text)] * 10}, 10)) <= 10
+    assert time.process_time() - began < 5.0
 
 
 json_values = st.recursive(

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -54,24 +56,39 @@ async def test_what_is_of_another_tenant_answers_exactly_as_what_does_not_exist(
         ("prompts/get", {"name": "acme__greet"}, {"name": "acme__grett"}),
         ("resources/read", {"uri": "talk://document/1"}, {"uri": "talk://nothing/1"}),
     ]:
-        hidden, missing = await failure(desk, method, OTHER, **there), await failure(desk, method, OTHER, **nowhere)
+        other = OTHER if "name" in there else replace(OTHER, servers=frozenset({"acme"}))
+        hidden, missing = await failure(desk, method, other, **there), await failure(desk, method, other, **nowhere)
         assert type(hidden) is type(missing)
         assert isinstance(hidden, (UnknownTool, UnknownPrompt, UnknownResource))
         old, new = there.popitem()[1], nowhere.popitem()[1]
         assert hidden.detail.replace(old, "X") == missing.detail.replace(new, "X")
 
 
-async def test_the_first_server_of_a_resource_decides_whose_it_is(desk: Desk) -> None:
-    # Both servers have the same URIs, and the first one's count.
-    assert "talk://document/1" in await desk.names("resources", ACME)
-    assert await desk.names("resources", OTHER) == []
-    assert await desk.names("templates", OTHER) == []
+async def test_of_two_servers_with_the_same_uris_each_caller_has_the_first_that_is_open_to_it(desk: Desk) -> None:
+    uri, asked = "talk://document/1", Counter[str]()
     completing: dict[str, Any] = {
         "ref": {"type": "ref/resource", "uri": "talk://letter/{name}"},
         "argument": {"name": "name", "value": "A"},
     }
-    assert isinstance(await failure(desk, "completion/complete", OTHER, **completing), UnknownResource)
-    assert (await desk.ask("completion/complete", ACME, **completing))["completion"]["values"]
+    with pytest.MonkeyPatch.context() as patched:
+        for name, server in desk.fleet.servers.items():
+            patched.setattr(server, "request", partial(_counted, server.request, asked, name))
+        for caller, name in ((ACME, "acme"), (OTHER, "open"), (with_servers("open"), "open")):
+            asked.clear()
+            assert (await desk.names("resources", caller)).count(uri) == 1
+            assert (await desk.names("templates", caller)).count("talk://letter/{name}") == 1
+            assert (await desk.ask("resources/read", caller, uri=uri))["contents"]
+            assert (await desk.ask("completion/complete", caller, **completing))["completion"]["values"]
+            assert asked == {name: 2}
+        nobody = with_servers("nothing")
+        assert uri not in await desk.names("resources", nobody)
+        assert isinstance(await failure(desk, "resources/read", nobody, uri=uri), UnknownResource)
+        assert isinstance(await failure(desk, "completion/complete", nobody, **completing), UnknownResource)
+
+
+async def _counted(request: Any, asked: Counter[str], name: str, *given: Any, **more: Any) -> Any:
+    asked[name] += 1
+    return await request(*given, **more)
 
 
 async def test_a_key_opens_the_servers_and_single_tools_that_it_names(desk: Desk) -> None:
@@ -101,6 +118,12 @@ async def test_a_key_opens_the_servers_and_single_tools_that_it_names(desk: Desk
         ({"GIT"}, "git", "log", False),
         ({"other", "git__file:*"}, "git", "file:///a", True),
         (set(), "git", "log", False),
+        ({"docs__*"}, "docs", "a__b", True),
+        ({"docs__*"}, "docs__internal", "search", False),
+        ({"docs__internal"}, "docs__internal", "search", False),
+        ({"docs__internal__*"}, "docs__internal", "search", True),
+        ({"*__search"}, "docs__internal", "search", True),
+        ({"*__search"}, "docs", "research", False),
     ],
 )
 def test_a_pattern_names_a_server_or_something_of_it(patterns: set[str], server: str, name: str, is_open: bool) -> None:
@@ -139,7 +162,7 @@ async def test_toolsets_narrow_what_is_of_servers_as_well(desk: Desk) -> None:
     assert "open__echo" in await desk.names(toolsets=downstream)
     reading: dict[str, Any] = {"uri": "talk://document/1", "caller": ACME}
     assert (await desk.ask("resources/read", **reading, toolsets=downstream))["contents"]
-    assert await desk.names("resources", ACME, toolsets=frozenset({"docs"})) == []
+    assert "talk://document/1" not in await desk.names("resources", ACME, toolsets=frozenset({"docs"}))
     with pytest.raises(UnknownResource):
         await desk.ask("resources/read", **reading, toolsets=frozenset({"docs"}))
     with pytest.raises(InvalidArguments, match="not switched on"):
@@ -148,16 +171,29 @@ async def test_toolsets_narrow_what_is_of_servers_as_well(desk: Desk) -> None:
 
 async def test_only_the_tenants_of_a_server_hear_of_its_resources(desk: Desk) -> None:
     uri = "talk://document/1"
-    await desk.gateway.subscribe(uri, OTHER)
-    assert not desk.gateway._subscribers
+    limited, toolless = replace(ACME, servers=frozenset({"open__*"})), replace(ACME, toolsets=frozenset({"docs"}))
+    for stranger in (replace(OTHER, servers=frozenset({"acme"})), toolless):
+        await desk.gateway.subscribe(uri, stranger)
+        assert not desk.gateway._subscribers
     await desk.gateway.subscribe(uri, ACME)
     desk.gateway.unsubscribe(uri, OTHER)
     desk.events.clear()
+    desk.gateway._heard("open", "notifications/resources/updated", {"uri": uri})  # which nobody asked it for
     await desk.call("acme__touch", {"uri": uri}, caller=ACME)
     await desk.until(lambda: bool(desk.events))
-    assert desk.events == [ResourceUpdated(uri, TenantId("acme"))]
-    assert "acme" in desk.gateway.instructions(ACME)
-    assert "acme" not in desk.gateway.instructions(OTHER)
+    (event,) = desk.events
+    assert event == ResourceUpdated(uri, TenantId("acme"))
+    assert [event.is_for(caller) for caller in (ACME, limited, toolless, OTHER)] == [True, False, False, False]
+    desk.gateway.unsubscribe(uri, ACME)
+    assert not desk.gateway._subscribers
+
+
+async def test_servers_tell_of_their_use_only_to_callers_that_they_have_something_for(desk: Desk) -> None:
+    words = desk.gateway.instructions
+    assert "acme: " in words(ACME)
+    assert "acme: " not in words(OTHER)
+    assert "open: " in words(with_servers("open__echo"))
+    assert words(with_servers("open__made_up")) == words(Caller(toolsets=frozenset({"docs"}))) == ""
 
 
 async def test_other_tenants_hear_of_a_server_when_it_becomes_theirs(desk: Desk) -> None:

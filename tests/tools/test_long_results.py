@@ -8,10 +8,17 @@ from typing import Any
 
 import pytest
 
-from refdesk.calls import ANONYMOUS, Call, Caller, TenantId, UserId
+from refdesk.calls import ANONYMOUS, Call, Caller, TenantId, UserId, text_content
 from refdesk.documents.tokens import count_tokens
-from refdesk.errors import InvalidArguments, UnknownResource
-from refdesk.tools.long_results import CUT_META, KEEP_OF_ONE, PAGE_CHARACTERS, LongResults
+from refdesk.errors import InvalidArguments, ServerTalksNonsense, UnknownResource
+from refdesk.tools.long_results import (
+    CUT_META,
+    KEEP_OF_ONE,
+    MOST_CHARACTERS_A_TOKEN,
+    PAGE_CHARACTERS,
+    SLICE,
+    LongResults,
+)
 from tests.tools.gateways import open_test_desk, talkative, text_of
 
 pytestmark = pytest.mark.anyio
@@ -160,3 +167,17 @@ async def test_a_long_result_of_a_server_is_cut_to_its_servers_bound_or_the_comm
         assert shown["own"] < shown["common"]
         with pytest.raises(UnknownResource):
             await desk.ask("resources/read", uri="refdesk://results/made-up")
+
+
+def test_structured_content_that_cannot_be_written_is_the_fault_of_its_server() -> None:
+    deep: list[Any] = []
+    for _ in range(300):
+        deep = [deep]
+    with pytest.raises(ServerTalksNonsense, match="cannot be passed on"):
+        LongResults().fit({"content": [], "structuredContent": {"x": deep}}, 100, ANONYMOUS, has_schema=False)
+
+
+@pytest.mark.parametrize("text", ["é" * 400_000, "\n" * 400_000, "a é\t" * 100_000])
+def test_no_text_is_so_strange_that_it_passes_as_short(text: str) -> None:
+    cut = LongResults().fit({"content": [text_content(text)]}, 1000, ANONYMOUS, has_schema=False)
+    assert cut["_meta"][CUT_META]["shown"] <= 1000 * MOST_CHARACTERS_A_TOKEN + SLICE

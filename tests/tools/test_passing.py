@@ -11,7 +11,7 @@ import pytest
 from refdesk.calls import SILENT, Call, Client, InputRequired
 from refdesk.downstream.connection import Connection
 from refdesk.downstream.session import Greeting
-from refdesk.errors import ServerTalksNonsense
+from refdesk.errors import InvalidArguments, ServerTalksNonsense
 from refdesk.tools.passing import MAX_ROUNDS, Passing
 from tests.tools.gateways import Talker
 
@@ -168,3 +168,12 @@ async def test_the_end_of_the_desk_ends_calls_whose_clients_are_away() -> None:
         await passed(passing, Server(ask), Talker(ELICIT, asks_by_ending=True))
     await passing.close()
     assert ended.is_set()
+
+
+@pytest.mark.parametrize("meta", [5, None, "progressToken", ["progressToken"]])
+@pytest.mark.parametrize("client", [SILENT, Talker()])
+async def test_what_stands_beside_the_arguments_has_to_be_an_object(meta: Any, client: Client) -> None:
+    server = Server(always({"content": []}))
+    with pytest.raises(InvalidArguments, match="_meta"):
+        await passed(Passing(), server, client, _meta=meta)
+    assert server.requests == []

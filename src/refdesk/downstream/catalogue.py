@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from refdesk.config import DownstreamConfig
 from refdesk.downstream.connection import Connection
@@ -34,12 +35,18 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Catalogue:
-    """What is offered: tools and prompts by their names here, resources by URI, templates by URI template."""
+    """What is offered: tools and prompts by their names here, resources by URI, templates by URI template.
+
+    Of what several servers have under one URI, the first one's is in the mapping and all are in `alike`: which of them
+    it is depends on who asks.
+    """
 
     tools: Mapping[str, Offer] = field(default_factory=dict)
     prompts: Mapping[str, Offer] = field(default_factory=dict)
     resources: Mapping[str, Offer] = field(default_factory=dict)
     templates: Mapping[str, Offer] = field(default_factory=dict)
+    alike: Mapping[str, tuple[Offer, ...]] = field(default_factory=dict)
+    """By URI or URI template, in the order of the servers."""
     routes: tuple[tuple[Template, Connection], ...] = ()
     """The templates that stand for something, in the order in which they are tried."""
     own_words: Mapping[tuple[str, str], Offer] = field(default_factory=dict)
@@ -55,34 +62,38 @@ class Catalogue:
         meant = {offer.exposed: offer for offer in split if offer is not None}
         return next(iter(meant.values())) if len(meant) == 1 else None
 
-    def owner_of(self, uri: str) -> Connection | None:
-        """The server whose resource it is, or whose template the URI fits."""
+    def owners_of(self, uri: str) -> Iterator[Connection]:
+        """The servers whose resource it is, and then those whose template the URI fits."""
         offer = self.resources.get(uri)
         if offer is not None:
-            return offer.connection
-        return next((connection for template, connection in self.routes if template.fits(uri)), None)
+            yield from (each.connection for each in self.alike.get(uri, (offer,)))
+        yield from (connection for template, connection in self.routes if template.fits(uri))
 
     def changed_since(self, before: Catalogue) -> list[str]:
         """The lists that are not what they were: `tools`, `prompts`, `resources`; templates are resources as well."""
         changed = {
             "tools": _differ(before.tools, self.tools),
             "prompts": _differ(before.prompts, self.prompts),
-            "resources": _differ(before.resources, self.resources) or _differ(before.templates, self.templates),
+            "resources": _differ(before.resources, self.resources)
+            or _differ(before.templates, self.templates)
+            or _definitions(before.alike) != _definitions(self.alike),
         }
         return [name for name, is_changed in changed.items() if is_changed]
 
 
 def assemble(sources: Sequence[Source], settings: DownstreamConfig, reserved: Reserved) -> Catalogue:
-    """The catalogue of these servers, in their order: of two resources with one URI, the first server's counts."""
+    """The catalogue of these servers, in their order."""
     ids = server_ids((source.connection.name for source in sources), settings.max_name_length)
     tools, prompts = (_named(sources, name, ids, settings, reserved) for name in _NAMED)
-    resources, templates = (_located(sources, name) for name in _LOCATED)
-    parsed = ((parse_template(text), offer.connection) for text, offer in templates.items())
+    located = [_located(sources, name) for name in _LOCATED]
+    resources, templates = ({uri: offers[0] for uri, offers in found.items()} for found in located)
+    alike = {uri: tuple(offers) for found in located for uri, offers in found.items() if len(offers) > 1}
+    parsed = ((parse_template(text), offer.connection) for text, offers in located[1].items() for offer in offers)
     routes = tuple((template, connection) for template, connection in parsed if template is not None)
     # A server's own name counts before what another is called here.
     own_words = {(ids[offer.connection.name], offer.original): offer for offer in tools.values()}
     own_words |= {(offer.connection.name, offer.original): offer for offer in tools.values()}
-    return Catalogue(tools, prompts, resources, templates, routes, own_words, reserved)
+    return Catalogue(tools, prompts, resources, templates, alike, routes, own_words, reserved)
 
 
 def _named(
@@ -116,14 +127,18 @@ def _claims(source: Source, list_name: ListName, ids: Mapping[str, str]) -> Iter
         yield Claim(server, ids[server], original, cleaned(name)), entry
 
 
-def _located(sources: Sequence[Source], list_name: ListName) -> dict[str, Offer]:
-    offers: dict[str, Offer] = {}
+def _located(sources: Sequence[Source], list_name: ListName) -> dict[str, list[Offer]]:
+    found: dict[str, list[Offer]] = {}
     for source in sources:
         for entry in source.entries[list_name]:
             uri = entry.original
-            if uri not in offers:
-                offers[uri] = Offer(source.connection, uri, entry.definition, uri, list_name in source.stale)
-    return offers
+            offer = Offer(source.connection, uri, entry.definition, uri, list_name in source.stale)
+            found.setdefault(uri, []).append(offer)
+    return found
+
+
+def _definitions(alike: Mapping[str, Sequence[Offer]]) -> dict[str, list[Mapping[str, Any]]]:
+    return {uri: [offer.definition for offer in offers] for uri, offers in alike.items()}
 
 
 def _differ(before: Mapping[str, Offer], now: Mapping[str, Offer]) -> bool:

@@ -200,7 +200,7 @@ class Connection:
             return deadlines.run(sessions.operate, work, key)
 
         try:
-            return await (self.dependency.run(operate) if is_call else operate())
+            return await (self.dependency.run(operate, queue_seconds=seconds) if is_call else operate())
         except AlsoLost as also:
             raise _as_known(also.error) from None
         except (NotTaken, NotLetIn) as error:

@@ -21,9 +21,19 @@ logger = logging.getLogger(__name__)
 COALESCE_SECONDS = 0.05
 """What a server says of a list within this time is one change."""
 
+CALM_SECONDS = 2.0
+FREE_CHANGES = 5
+LONGEST_CALM_SECONDS = 30.0
+"""A list that is said to have changed again within this time of the last look is looked at so often at once, and then
+twice as late each time: who announces changes without end keeps neither us nor all clients busy with them."""
+
 FIRST_RETRY_SECONDS = 5.0
 LAST_RETRY_SECONDS = 300.0
 """How long a server that is there, but failed to give its list, is let alone: twice as long each time."""
+
+
+SHOWN_CHARACTERS = 500
+"""Of why a list could not be had, in which the server has a say."""
 
 
 class _Words(NamedTuple):
@@ -62,6 +72,7 @@ class ServerList:
         self._now = now
         self._asked_at = 0.0
         self._failures = 0
+        self._changes = 0
         self._wanted = asyncio.Event()
         self._after = 0.0
         self._next: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -71,6 +82,15 @@ class ServerList:
         if not self._wanted.is_set():
             self._after = after
             self._wanted.set()
+
+    def changed(self) -> None:
+        """The server says that the list is another now."""
+        if self._wanted.is_set():
+            return
+        late = COALESCE_SECONDS * 2.0 ** max(0, self._changes - FREE_CHANGES)
+        is_calm = self._now() >= self._asked_at + CALM_SECONDS + late
+        self._changes = 1 if is_calm else min(self._changes + 1, 30)
+        self.want(COALESCE_SECONDS if is_calm else min(late, LONGEST_CALM_SECONDS))
 
     def is_due(self, ttl_seconds: float) -> bool:
         """Whether what is known of it is too old, and the server is there to be asked; one asleep is not woken."""
@@ -136,7 +156,7 @@ class ServerList:
             # Many that have resources have no templates, and say so only in this way.
             await self._take(())
             return
-        self.error, self.is_live = error.detail, False
+        self.error, self.is_live = error.detail[:SHOWN_CHARACTERS], False
         # A server that is there and says no will say so again; it has the time that any list has.
         self._failures = min(self._failures + 1, 30) if isinstance(error, DependencyError) else 0
         self._settle()

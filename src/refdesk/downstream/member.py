@@ -13,7 +13,7 @@ from refdesk.config.servers import McpServerConfig
 from refdesk.downstream.catalogue import Source
 from refdesk.downstream.connection import Connection
 from refdesk.downstream.listings import LIST_NAMES, Listings, ListName, Lists
-from refdesk.downstream.lists import COALESCE_SECONDS, ServerList
+from refdesk.downstream.lists import ServerList
 from refdesk.downstream.offers import Rules, Sifted, sift
 from refdesk.downstream.pins import Held, Pins
 from refdesk.errors import RefdeskError
@@ -71,7 +71,7 @@ class Member:
     def noticed(self, method: str) -> bool:
         """Take note of a notification, if it is about the lists."""
         for name in _CHANGES.get(method, ()):
-            self.lists[name].want(COALESCE_SECONDS)
+            self.lists[name].changed()
         return method in _CHANGES
 
     def status_changed(self) -> None:

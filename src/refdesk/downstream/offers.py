@@ -32,6 +32,10 @@ MAX_ENTRIES: Mapping[ListName, int] = {"tools": 1000, "prompts": 1000, "resource
 MAX_DEFINITION_BYTES = 256 * 1024
 """Of one definition: more than a model could read, and than a client should have to."""
 
+MAX_NAME_CHARACTERS = 256
+MAX_URI_CHARACTERS = 8000
+"""Of what a server calls a tool or prompt, and of a URI: names are shown, logged and kept wherever the thing is."""
+
 MAX_TOLD = 20
 """What was left out of a list is counted, and this much of it named."""
 
@@ -118,6 +122,9 @@ def _check(list_name: ListName, definition: Message) -> None:
     for name in (IDENTIFIED_BY[list_name], "name"):
         if not isinstance(definition.get(name), str) or not definition[name]:
             raise _Unusable(f"its {name} is no text")
+    longest = MAX_URI_CHARACTERS if "uri" in IDENTIFIED_BY[list_name] else MAX_NAME_CHARACTERS
+    if len(definition[IDENTIFIED_BY[list_name]]) > longest:
+        raise _Unusable(f"its {IDENTIFIED_BY[list_name]} has more than {longest} characters")
     for name, kind in _FIELDS[list_name].items():
         if definition.get(name) is not None and not isinstance(definition[name], kind):
             raise _Unusable(f"its {name} is not of the right kind")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Coroutine, Mapping
+from collections.abc import Coroutine, Iterator, Mapping
 from functools import partial
 from typing import Any, Protocol
 from uuid import uuid4
@@ -24,6 +24,9 @@ MAX_NOTES = 1000
 
 MAX_QUESTIONS = 16
 """What a server may ask at a time during one call."""
+
+MAX_UNREAD = 1000
+"""Of what is said to a server that nobody waits for: a server that asks on and on and reads nothing gets no answers."""
 
 METHOD_NOT_FOUND = -32601
 INTERNAL_ERROR = -32603
@@ -85,10 +88,11 @@ class Peer:
         self._loop = asyncio.get_running_loop()
         self._outside = None if outside is None else Exchange("", self._loop.create_future(), outside)
         self._tasks: set[asyncio.Task[None]] = set()
+        self._unread = 0
         self.garbage = 0
         """How much that came was no message, or an answer to nothing that was asked."""
         self.asks_anyone = False
-        """Whether the server has asked something without saying whose call it is about."""
+        """Whether the server has asked something during calls without saying which of them it is about."""
 
     def talk_through(self, transport: Transport) -> None:
         """From now on messages can be sent."""
@@ -127,7 +131,7 @@ class Peer:
             if exchange.teller is not None:
                 await exchange.teller
         except asyncio.CancelledError:
-            self._spawn(self._call_off(id))
+            self._call_off(id)
             raise
         finally:
             del self._exchanges[id]
@@ -215,14 +219,19 @@ class Peer:
             exchange.teller = self._spawn(self._tell_all(exchange))
 
     async def _tell_all(self, exchange: Exchange) -> None:
-        while exchange.notes and exchange.voice is not None:
-            await exchange.voice.tell(*exchange.notes.popleft())
+        """What cannot be told, because of what the server put into it, is not worth the call that it is about."""
+        try:
+            while exchange.notes and exchange.voice is not None:
+                await exchange.voice.tell(*exchange.notes.popleft())
+        except Exception as error:  # noqa: BLE001 whatever it is, it is written down
+            self.garbled(f"a notification that cannot be passed on: {type(error).__name__}")
 
     def _take_question(self, id: str | int, method: str, params: Mapping[str, Any], related: str | None) -> None:
         if method == "ping":
-            self._spawn(self._answer(id, {"result": {}}))
+            self._answer(id, {"result": {}})
             return
-        self.asks_anyone = self.asks_anyone or related is None
+        # What is asked while nobody has a call under way, as by servers that want to know roots first, is about none.
+        self.asks_anyone = self.asks_anyone or (related is None and any(self._with_voice()))
         exchange = self._concerned(related)
         if exchange is not None and related is None:
             # Any of this client's calls may be meant; each takes its share of the questions.
@@ -230,12 +239,12 @@ class Peer:
         if exchange is None or exchange.voice is None:
             exchange = self._outside
         if exchange is None:
-            self._spawn(self._answer(id, _unasked(method)))
+            self._answer(id, _unasked(method))
             return
         questions = exchange.questions = exchange.questions if exchange.questions is not None else {}
         if id in questions or len(questions) >= MAX_QUESTIONS:
             error = {"code": INTERNAL_ERROR, "message": "Too much is asked at a time"}
-            self._spawn(self._answer(id, {"error": error}))
+            self._answer(id, {"error": error})
             return
         questions[id] = self._spawn(self._have_answered(exchange, id, method, params))
 
@@ -253,19 +262,25 @@ class Peer:
             answer: Message = {"result": await voice.ask(str(id), method, params)}
         except RefdeskError as error:
             answer = {"error": {"code": error.code, "message": error.detail, "data": error.data}}
+        except Exception as error:  # noqa: BLE001 the server is told, and it is written down
+            self.garbled(f"a question that cannot be passed on: {type(error).__name__}")
+            answer = {"error": {"code": INTERNAL_ERROR, "message": f"This {method[:100]} cannot be passed on"}}
         finally:
             questions.pop(id, None)
-        await self._answer(id, answer)
+        self._answer(id, answer)
 
     def _concerned(self, related: str | None) -> Exchange | None:
         """Whose call it is that the server speaks about: it says so, or there is but one client that it can be."""
         if related is not None:
             return self._exchanges.get(related)
-        with_voice = [exchange for exchange in self._exchanges.values() if exchange.voice is not None]
+        with_voice = list(self._with_voice())
         if not with_voice:
             return None
         keys = {exchange.voice.key for exchange in with_voice if exchange.voice is not None}
         return with_voice[-1] if len(keys) == 1 else None
+
+    def _with_voice(self) -> Iterator[Exchange]:
+        return (exchange for exchange in self._exchanges.values() if exchange.voice is not None)
 
     def _stop_question(self, id: object) -> None:
         outside = () if self._outside is None else (self._outside,)
@@ -273,22 +288,32 @@ class Peer:
             if exchange.questions and isinstance(id, (str, int)) and id in exchange.questions:
                 exchange.questions[id].cancel()
 
-    async def _answer(self, id: str | int, answer: Message) -> None:
-        await self._send_quietly({"jsonrpc": "2.0", "id": id, **answer})
+    def _answer(self, id: str | int, answer: Message) -> None:
+        self._say({"jsonrpc": "2.0", "id": id, **answer})
 
     # What is ours.
 
-    async def _call_off(self, id: str) -> None:
+    def _call_off(self, id: str) -> None:
         params = {"requestId": id, "reason": "The caller no longer waits for it"}
-        await self._send_quietly({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params})
+        self._say({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params})
+
+    def _say(self, message: Message) -> None:
+        """Send what nobody waits for, unless too much of that is unread already."""
+        if self._unread < MAX_UNREAD:
+            self._unread += 1
+            self._spawn(self._send_quietly(message))
+        else:
+            self.garbage += 1
 
     async def _send_quietly(self, message: Message) -> None:
         """To a server that may be gone, and then needs no answer."""
-        if self._error is None and self._transport is not None:
-            try:
+        try:
+            if self._error is None and self._transport is not None:
                 await self._transport.send(message)
-            except RefdeskError as error:
-                logger.debug("downstream.unheard", extra={"fields": {"server": self.name, "why": error.detail}})
+        except RefdeskError as error:
+            logger.debug("downstream.unheard", extra={"fields": {"server": self.name, "why": error.detail}})
+        finally:
+            self._unread -= 1
 
     def _hush(self, exchange: Exchange) -> None:
         if exchange.teller is not None:

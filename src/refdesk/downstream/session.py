@@ -12,6 +12,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import orjson
+
 from refdesk.downstream.envelopes import (
     CLIENT_CAPABILITIES,
     CLIENT_INFO,
@@ -34,7 +36,11 @@ logger = logging.getLogger(__name__)
 
 MAX_PAGES = 1000
 MAX_ENTRIES = 10_000
+MAX_LIST_BYTES = 16_777_216
 """What is taken of one list: more than any server has to offer, and little enough to hold for all of them."""
+
+MAX_VERSION_CHARACTERS = 32
+"""Of the name of a revision, which is sent back in a header; those that there are have ten."""
 
 PROBE_SECONDS = 5.0
 """What `server/discover` has to be answered in when it is only tried: some servers with a handshake say nothing at all
@@ -131,16 +137,19 @@ class Session:
     async def list_all(self, method: str, member: str) -> list[Message]:
         """All entries of a list, page by page; a list without end is taken as far as it is bearable."""
         entries: list[Message] = []
+        size = 0
         cursors: set[str] = set()
         params: Mapping[str, Any] | None = None
         self._trace("downstream.list_asked", method=method)
         for _ in range(MAX_PAGES):
             page = await self.request(method, params)
-            entries += self._usable(member, page.get(member))
+            usable = self._usable(member, page.get(member))
+            entries += usable
+            size += sum(map(_size, usable))
             cursor = page.get("nextCursor")
             if not isinstance(cursor, str) or not cursor:
                 break
-            if cursor in cursors or len(entries) > MAX_ENTRIES:
+            if cursor in cursors or len(entries) > MAX_ENTRIES or size > MAX_LIST_BYTES:
                 self._warn("downstream.endless_list", method=method, entries=len(entries))
                 break
             cursors.add(cursor)
@@ -236,7 +245,7 @@ async def _initialize(peer: Peer, version: str, terms: Terms) -> Greeting:
     params = {"protocolVersion": version, "capabilities": terms.capabilities, "clientInfo": CLIENT_INFO}
     answer = await peer.request("initialize", params)
     spoken = answer.get("protocolVersion")
-    if not isinstance(spoken, str):
+    if not isinstance(spoken, str) or not 0 < len(spoken) <= MAX_VERSION_CHARACTERS or not spoken.isprintable():
         raise ServerTalksNonsense(f"The server {peer.name!r} did not say which revision of MCP it speaks")
     return _greeting(peer, spoken, answer, answer.get("serverInfo"))
 
@@ -256,6 +265,14 @@ async def _discover(peer: Peer, terms: Terms) -> Greeting | None:
     meta = answer.get("_meta")
     info = meta.get(f"{RESERVED}serverInfo") if isinstance(meta, dict) else None
     return _greeting(peer, spoken[-1], answer, info)
+
+
+def _size(entry: Message) -> int:
+    """Bytes of an entry; one that cannot be written, for it is nested too deep, is more than is taken."""
+    try:
+        return len(orjson.dumps(entry))
+    except orjson.JSONEncodeError:
+        return MAX_LIST_BYTES + 1
 
 
 def _greeting(peer: Peer, version: str, answer: Message, info: Any) -> Greeting:

@@ -22,7 +22,7 @@ from mcp.server.subscriptions import (
 )
 from mcp.server.subscriptions import ResourceUpdated as ResourceUpdatedEvent
 
-from refdesk.calls import Event, ListChanged, ResourceUpdated, TenantId
+from refdesk.calls import ANONYMOUS, Caller, Event, ListChanged, ResourceUpdated
 from refdesk.errors import InvalidArguments, Problem
 
 DELIVERY_SECONDS = 2.0
@@ -41,7 +41,7 @@ _LIST_EVENTS: dict[str, ServerEvent] = {
 }
 
 
-_listening: ContextVar[TenantId | None] = ContextVar("refdesk.listening", default=None)
+_listening: ContextVar[Caller] = ContextVar("refdesk.listening", default=ANONYMOUS)
 """Of the client that is about to listen."""
 
 
@@ -50,30 +50,30 @@ class Bus(InMemorySubscriptionBus):
 
     def __init__(self) -> None:
         super().__init__()
-        self._event_of: TenantId | None = None
+        self._event: Event | None = None
 
     @contextmanager
-    def listening(self, tenant: TenantId) -> Iterator[None]:
-        """Whoever subscribes in the block hears what is the tenant's, and what is everybody's."""
-        token = _listening.set(tenant)
+    def listening(self, caller: Caller) -> Iterator[None]:
+        """Whoever subscribes in the block hears what the caller may."""
+        token = _listening.set(caller)
         try:
             yield
         finally:
             _listening.reset(token)
 
     def subscribe(self, listener: Callable[[ServerEvent], None]) -> Callable[[], None]:
-        """Tell a listener, of the tenant that is listening here."""
-        tenant = _listening.get()
+        """Tell a listener, of the caller that is listening here."""
+        caller = _listening.get()
 
         def deliver(event: ServerEvent) -> None:
-            if self._event_of in (None, tenant):
+            if self._event is None or self._event.is_for(caller):
                 listener(event)
 
         return super().subscribe(deliver)
 
     async def tell(self, event: Event) -> None:
         """Tell all whom it concerns; they take it before anything else happens."""
-        self._event_of = event.tenant
+        self._event = event
         await self.publish(_modern(event))
 
 
@@ -81,7 +81,7 @@ class Bus(InMemorySubscriptionBus):
 class _Member:
     """Whose a connection is, and what it has subscribed to."""
 
-    tenant: TenantId
+    caller: Caller
     uris: set[str] = field(default_factory=set)
 
 
@@ -101,15 +101,15 @@ class Audience:
             self._waiting.add(event)
             self._send.send_nowait(event)
 
-    def join(self, connection: Connection, tenant: TenantId) -> None:
+    def join(self, connection: Connection, caller: Caller) -> None:
         """Add a connection until it closes."""
         if connection not in self._members:
-            self._members[connection] = _Member(tenant)
+            self._members[connection] = _Member(caller)
             connection.exit_stack.callback(self._members.pop, connection, None)
 
-    def subscribe(self, connection: Connection, tenant: TenantId, uri: str) -> bool:
+    def subscribe(self, connection: Connection, caller: Caller, uri: str) -> bool:
         """Tell this connection of changes to a resource; False when it is told already."""
-        self.join(connection, tenant)
+        self.join(connection, caller)
         uris = self._members[connection].uris
         if uri in uris:
             return False
@@ -151,9 +151,8 @@ class Audience:
 
 
 def _concerns(event: Event, member: _Member) -> bool:
-    if event.tenant not in (None, member.tenant):
-        return False
-    return isinstance(event, ListChanged) or event.uri in member.uris
+    is_wanted = isinstance(event, ListChanged) or event.uri in member.uris
+    return is_wanted and event.is_for(member.caller)
 
 
 async def _deliver(event: Event, connection: Connection) -> None:

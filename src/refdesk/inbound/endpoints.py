@@ -19,7 +19,7 @@ from refdesk.inbound.services import Services
 from refdesk.inbound.traces import in_trace
 from refdesk.inbound.visitor import Visitor
 from refdesk.inbound.watch import Watches
-from refdesk.inbound.wire import http_status, log_unforeseen, to_wire
+from refdesk.inbound.wire import encode, http_status, log_unforeseen, to_wire
 from refdesk.version import __version__
 
 TOOLS = "/api/tools"
@@ -81,11 +81,11 @@ class Endpoints:
             credential=visitor.credential,
         )
         try:
-            answer = await self._services.handle(call)
+            body = encode((await self._services.handle(call)).result)
         except Exception as error:  # noqa: BLE001 - the last stop before the wire
             await _respond_error(send, error, visitor.trace_id)
         else:
-            await respond(send, 200, orjson.dumps(answer.result), JSON)
+            await respond(send, 200, body, JSON)
 
     async def _ready(self, send: Send) -> None:
         ready, checks = await self._services.readiness()

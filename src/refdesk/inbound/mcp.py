@@ -88,6 +88,7 @@ class SdkServer(Server[Any]):
             NAME,
             version=__version__,
             title=TITLE,
+            instructions=INSTRUCTIONS,
             cache_hints=dict.fromkeys(
                 ("tools/list", "resources/list", "resources/templates/list", "resources/read", "prompts/list"), CACHE
             ),
@@ -101,7 +102,7 @@ class SdkServer(Server[Any]):
         sealed = RequestStateSecurity(keys=[state_key or secrets.token_bytes(32)], bind_principal=_bound_to)
         self._boundary = RequestStateBoundary(sealed, default_audience=NAME)
         # In place of the SDK's tracing: spans are ours to make, and it costs a tenth of a call.
-        self.middleware = [_in_our_words, self._remember, self._boundary]
+        self.middleware = [_in_our_words, self._remember, self._instruct, self._boundary]
         for method, params in METHODS.items():
             self.add_request_handler(method, params, self._serve)
         self.add_request_handler("resources/subscribe", types.SubscribeRequestParams, self._subscribe)
@@ -109,15 +110,10 @@ class SdkServer(Server[Any]):
         self.add_request_handler("logging/setLevel", types.SetLevelRequestParams, self._set_level)
         self.add_notification_handler("notifications/initialized", types.NotificationParams, self._initialized)
 
-    @property
-    def instructions(self) -> str | None:
-        """What a client is told when it arrives: our own words first, then those of the servers behind the desk."""
-        others = self._beyond.instructions()[:MAX_INSTRUCTIONS]
+    def instructions_for(self, caller: Caller) -> str:
+        """What a client is told when it arrives: our own words first, then those of the servers that are open to it."""
+        others = self._beyond.instructions(caller)[:MAX_INSTRUCTIONS]
         return f"{INSTRUCTIONS}\n\n{others}" if others else INSTRUCTIONS
-
-    @instructions.setter
-    def instructions(self, _: str | None) -> None:
-        """The SDK sets it once; ours are made anew each time."""
 
     async def ask_by_ending(self, request: Request, visitor: Visitor, asked: InputRequired) -> dict[str, Any]:
         """The result that has a client call again, with its state sealed as the SDK will open it when it does."""
@@ -181,12 +177,22 @@ class SdkServer(Server[Any]):
                 connection.exit_stack.callback(self._forget, connection.session_id)
         return await call_next(ctx)
 
+    async def _instruct(self, ctx: Context, call_next: CallNext) -> HandlerResult:
+        """Tell a client that arrives how to use what is open to it; the SDK has the same words for everybody."""
+        result = await call_next(ctx)
+        if ctx.method not in _ARRIVALS:
+            return result
+        instructions = self.instructions_for(_visitor(ctx).caller)
+        if isinstance(result, BaseModel):
+            return result.model_copy(update={"instructions": instructions})
+        return {**(result or {}), "instructions": instructions}
+
     def _forget(self, session: str) -> None:
         self.connections.pop(session, None)
         self.questions.forget(session)
 
     async def _initialized(self, ctx: Context, _: types.NotificationParams) -> None:
-        self._audience.join(connection_of(ctx), _visitor(ctx).caller.tenant)
+        self._audience.join(connection_of(ctx), _visitor(ctx).caller)
 
     async def _listen(
         self, ctx: Context, params: types.SubscriptionsListenRequestParams
@@ -195,7 +201,7 @@ class SdkServer(Server[Any]):
         kept = [uri for uri in dict.fromkeys(uris) if len(uri) <= LONGEST_URI][:MAX_SUBSCRIPTIONS]
         following = [asyncio.ensure_future(self._follow(uri, caller)) for uri in kept]
         try:
-            with self._audience.bus.listening(caller.tenant):
+            with self._audience.bus.listening(caller):
                 return await self.listeners(ctx, params)
         finally:
             for task in following:
@@ -216,7 +222,7 @@ class SdkServer(Server[Any]):
     async def _subscribe(self, ctx: Context, params: types.SubscribeRequestParams) -> types.EmptyResult:
         connection, caller, uri = connection_of(ctx), _visitor(ctx).caller, str(params.uri)
         kept = self._subscriptions(connection)
-        if self._audience.subscribe(connection, caller.tenant, uri):
+        if self._audience.subscribe(connection, caller, uri):
             try:
                 await self._beyond.subscribe(uri, caller)
             except BaseException:

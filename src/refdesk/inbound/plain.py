@@ -82,9 +82,7 @@ class PlainLane:
             "capabilities": capabilities,
             "serverInfo": self._server.server_info.model_dump(by_alias=True, mode="json", exclude_none=True),
         }
-        if options.instructions:
-            result["instructions"] = options.instructions
-        return result
+        return {**result, "instructions": self._server.instructions_for(visitor.caller)}
 
 
 def _nothing(params: Mapping[str, Any], visitor: Visitor) -> dict[str, Any]:

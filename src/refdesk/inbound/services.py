@@ -67,8 +67,8 @@ class Beyond(Protocol):
         """A client wants log messages from this level on."""
         ...
 
-    def instructions(self) -> str:
-        """What the servers behind the desk tell a client about their use; empty for nothing."""
+    def instructions(self, caller: Caller) -> str:
+        """What the servers behind the desk that are open to a caller say of their use; empty for nothing."""
         ...
 
 
@@ -84,7 +84,7 @@ class NothingBeyond:
     def set_level(self, level: LogLevel) -> None:
         return
 
-    def instructions(self) -> str:
+    def instructions(self, caller: Caller) -> str:
         return ""
 
 

@@ -20,6 +20,7 @@ from refdesk.errors import (
     ProtocolError,
     RateLimited,
     RefdeskError,
+    ServerTalksNonsense,
     ToolFailure,
     Unauthenticated,
     UnknownTool,
@@ -68,7 +69,15 @@ def http_status(kind: type[Exception]) -> int:
 
 def encode_result(id: MessageId, result: Any) -> bytes:
     """A JSON-RPC response."""
-    return orjson.dumps({"jsonrpc": "2.0", "id": id, "result": result})
+    return encode({"jsonrpc": "2.0", "id": id, "result": result})
+
+
+def encode(answer: Any) -> bytes:
+    """An answer as JSON; what a server behind us gave may be JSON that can be read and not written."""
+    try:
+        return orjson.dumps(answer)
+    except orjson.JSONEncodeError as error:
+        raise ServerTalksNonsense(f"A server gave a result that cannot be passed on: {error}") from error
 
 
 def encode_error(id: MessageId | None, error: Exception, trace_id: str = "") -> bytes:

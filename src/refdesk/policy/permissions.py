@@ -94,8 +94,20 @@ def may_reach(caller: Caller, server: str, name: str, tenants: Collection[str]) 
         return False
     if caller.servers is None:
         return True
-    whole = f"{server}__{name}"
-    return any(fnmatchcase(server, pattern) or fnmatchcase(whole, pattern) for pattern in caller.servers)
+    return any(_opens(pattern, server, name) for pattern in caller.servers)
+
+
+def _opens(pattern: str, server: str, name: str) -> bool:
+    """Whether a key's pattern opens something of a server. One with a `__` never names a server alone: `docs__*` is
+    whatever `docs` has, and nothing of a server `docs__internal`."""
+    place = pattern.find("__")
+    if place == -1:
+        return fnmatchcase(server, pattern)
+    while place != -1:
+        if fnmatchcase(server, pattern[:place]) and fnmatchcase(name, pattern[place + 2 :]):
+            return True
+        place = pattern.find("__", place + 1)
+    return False
 
 
 class Permissions:

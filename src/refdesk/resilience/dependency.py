@@ -14,6 +14,7 @@ from refdesk.errors import (
     BreakerOpen,
     DependencyError,
     InvalidCall,
+    Overloaded,
     RateLimited,
     RefdeskError,
     ServerRefused,
@@ -116,17 +117,23 @@ class Dependency:
             yield
 
     async def run(
-        self, work: Callable[[], Awaitable[T]], *, retries: int = 0, patience: float = LONGEST_PAUSE_SECONDS
+        self,
+        work: Callable[[], Awaitable[T]],
+        *,
+        retries: int = 0,
+        patience: float = LONGEST_PAUSE_SECONDS,
+        queue_seconds: float | None = None,
     ) -> T:
         """The result of the work; repeated, when that is allowed, only after errors that say of themselves they may
-        pass. `patience` is the longest pause that this caller makes for a retry.
+        pass. `patience` is the longest pause that this caller makes for a retry, and `queue_seconds` the longest that
+        it waits for a place.
 
         Raises `BreakerOpen` at once while the dependency is left alone, and `Overloaded` when too many wait for it.
         """
         retry = 0
         while True:
             if not self._bulkhead.enter():
-                await self._queue()
+                await self._queue(queue_seconds)
             permit = self._admit()
             if not retry:
                 self._budget.count_call()
@@ -145,11 +152,15 @@ class Dependency:
                 watcher.retried(self.name)
             await self._pause(pause)
 
-    async def _queue(self) -> None:
+    async def _queue(self, seconds: float | None) -> None:
         """Wait for a place in the bulkhead, unless the breaker would refuse the call afterwards anyway."""
         if wait := self._breaker.retry_after(self._now()):
             raise self._left_alone(wait)
-        await self._bulkhead.wait()
+        try:
+            async with asyncio.timeout(seconds):
+                await self._bulkhead.wait()
+        except TimeoutError:
+            raise Overloaded(f"No place for a call of {self.name} within {seconds:g} s; try again later") from None
 
     def _admit(self) -> Permit:
         """Leave to make the call; without it the place in the bulkhead is given back."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
@@ -31,9 +32,10 @@ _URLS = ("url", "link", "href", "uri", "source_url", "sourceUrl", "contentUrl", 
 _VERSIONS = ("version", "doc_version", "docVersion")
 """The names that search tools give them, the most telling first."""
 
-_RULE = re.compile(r"^\s*(?:-{5,}|={5,}|\*{5,})\s*$", re.MULTILINE)
-_FIELD = re.compile(r"^\s*(TITLE|SOURCE|URL|LINK)\s*:\s*(\S.*)$", re.MULTILINE | re.IGNORECASE)
-_HEADING = re.compile(r"^#{1,6}\s+(\S.*)$", re.MULTILINE)
+# No blank here is a line end: from each of many empty lines on, all that follow would be looked at.
+_RULE = re.compile(r"^[ \t]*(?:-{5,}|={5,}|\*{5,})[ \t\r]*$", re.MULTILINE)
+_FIELD = re.compile(r"^[ \t]*(TITLE|SOURCE|URL|LINK)[ \t]*:[ \t]*(\S.*)$", re.MULTILINE | re.IGNORECASE)
+_HEADING = re.compile(r"^#{1,6}[ \t]+(\S.*)$", re.MULTILINE)
 _ADDRESS = re.compile(r"https?://[^\s<>\"'`)\]]+")
 _TRACKING = re.compile(r"utm_\w+|fbclid|gclid|ref_src", re.IGNORECASE)
 
@@ -50,8 +52,15 @@ class Passage:
 
 def passages(result: Mapping[str, Any], limit: int) -> list[Passage]:
     """The hits in a tool's result, in its order."""
-    found = list(_structured(result.get("structuredContent"))) or list(_of_content(result.get("content")))
-    return [passage for passage in found if passage.text][: min(limit, MOST_HITS)]
+    most = min(limit, MOST_HITS)
+    return _first_of(_structured(result.get("structuredContent")), most) or _first_of(
+        _of_content(result.get("content")), most
+    )
+
+
+def _first_of(passages: Iterator[Passage], most: int) -> list[Passage]:
+    """No more are made than are wanted, however many there would be."""
+    return list(islice((passage for passage in passages if passage.text), most))
 
 
 def canonical(url: str) -> str:
@@ -133,7 +142,7 @@ def _of_text_item(item: Mapping[str, Any]) -> Iterator[Passage]:
             return
     meta = item.get("_meta")
     about = meta.get("metadata") if isinstance(meta, Mapping) else None
-    parts = [part for part in _RULE.split(text) if part.strip()]
+    parts = [part for part in _RULE.split(text, maxsplit=MOST_HITS) if part.strip()]
     for part in parts:
         yield _of_text(part, about if isinstance(about, Mapping) and len(parts) == 1 else {})
 

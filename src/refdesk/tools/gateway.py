@@ -45,6 +45,10 @@ _LEVELS: tuple[LogLevel, ...] = get_args(LogLevel)
 _LISTS = frozenset({"tools/list", "prompts/list", "resources/list", "resources/templates/list"})
 
 
+Subscriber = tuple[str, str, str]
+"""Somebody who wants to know of changes: of which server, and the tenant and user that it is."""
+
+
 class Search(Protocol):
     """Who finds tools that are not listed."""
 
@@ -101,7 +105,7 @@ class Gateway:
         self._resources: Mapping[str, Offer] = {}
         self._templates: Mapping[str, Offer] = {}
         self._prompt_names: dict[str, str] = {}
-        self._subscribers: dict[str, Counter[tuple[str, str]]] = {}
+        self._subscribers: dict[str, Counter[Subscriber]] = {}
         self._level: LogLevel | None = None
         self._levelled: WeakSet[Connection] = WeakSet()
         self._heard_out: WeakSet[Connection] = WeakSet()
@@ -144,14 +148,13 @@ class Gateway:
     async def subscribe(self, uri: str, caller: Caller) -> None:
         """Have a server tell of changes to a resource, once for however many want to know; of one that is not there for
         the caller, nobody tells."""
-        server = self._owner_of(uri)
-        if server is None or not self._may_follow(caller, server, uri):
-            return
-        if server.greeting is not None and not server.greeting.has("resources.subscribe"):
+        server = self._owner_of(uri, caller)
+        if server is None or (server.greeting is not None and not server.greeting.has("resources.subscribe")):
             return
         subscribers = self._subscribers.setdefault(uri, Counter())
-        subscribers[_owner(caller)] += 1
-        if subscribers.total() == 1:
+        is_first = not any(_of(server.name, subscribers))
+        subscribers[server.name, caller.tenant, caller.user] += 1
+        if is_first:
             try:
                 await server.request("resources/subscribe", {"uri": uri})
             except BaseException:
@@ -160,8 +163,8 @@ class Gateway:
 
     def unsubscribe(self, uri: str, caller: Caller) -> None:
         """One less who wants to know."""
-        server = self._owner_of(uri)
-        if self._forget(uri, caller) and server is not None:
+        server = self._fleet.servers.get(self._forget(uri, caller) or "")
+        if server is not None:
             self._spawn(_ask(server, "resources/unsubscribe", {"uri": uri}))
 
     def set_level(self, level: LogLevel) -> None:
@@ -254,7 +257,7 @@ class Gateway:
         connection = self._fleet.servers.get(server)
         if method != "notifications/resources/updated" or not isinstance(uri, str) or connection is None:
             return
-        if uri not in self._subscribers or self._owner_of(uri) is not connection:
+        if not any(_of(server, self._subscribers.get(uri, ()))):
             return  # nobody asked it for that
 
         def is_open(caller: Caller) -> bool:
@@ -272,9 +275,11 @@ class Gateway:
 
     # Who may know what.
 
-    def _owner_of(self, uri: str) -> Connection | None:
-        """The server of a resource that is none of our own."""
-        return None if uri.partition(":")[0].lower() in self._own_schemes else self._fleet.owner_of(uri)
+    def _owner_of(self, uri: str, caller: Caller) -> Connection | None:
+        """The server of a resource that is none of our own, for this caller."""
+        if uri.partition(":")[0].lower() in self._own_schemes:
+            return None
+        return self._fleet.owner_of(uri, lambda server: self._may_follow(caller, server, uri))
 
     def _may_follow(self, caller: Caller, server: Connection, uri: str) -> bool:
         return _has_toolset(caller) and self._reach(caller, server.name, uri, server.settings.tenants)
@@ -294,16 +299,18 @@ class Gateway:
         # One of our own may have that name.
         return tool if isinstance(tool, ProxiedTool) else None
 
-    def _forget(self, uri: str, caller: Caller) -> bool:
-        """Count one subscriber less; whether that was the last. Who was not counted is none."""
-        subscribers, owner = self._subscribers.get(uri), _owner(caller)
-        if subscribers is None or not subscribers[owner]:
-            return False
-        subscribers[owner] -= 1
-        if subscribers.total():
-            return False
-        del self._subscribers[uri]
-        return True
+    def _forget(self, uri: str, caller: Caller) -> str | None:
+        """Count one subscriber less; the server, if that was its last. Who was not counted is none."""
+        subscribers: Counter[Subscriber] = self._subscribers.get(uri, Counter())
+        found = next((each for each in subscribers if each[1:] == (caller.tenant, caller.user)), None)
+        if found is None:
+            return None
+        subscribers[found] -= 1
+        if not subscribers[found]:
+            del subscribers[found]
+        if not subscribers:
+            del self._subscribers[uri]
+        return None if any(_of(found[0], subscribers)) else found[0]
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
@@ -319,8 +326,8 @@ def _has_toolset(caller: Caller) -> bool:
     return caller.toolsets is None or TOOLSET in caller.toolsets
 
 
-def _owner(caller: Caller) -> tuple[str, str]:
-    return caller.tenant, caller.user
+def _of(server: str, subscribers: Iterable[Subscriber]) -> Iterable[Subscriber]:
+    return (each for each in subscribers if each[0] == server)
 
 
 def _renamed(call: Call, offering: Offering | None) -> Call:

@@ -31,6 +31,9 @@ KEEP_OF_ONE = 20
 CHARACTERS_A_TOKEN = 4
 """About, of what is no words: JSON that is left out as a whole, digits without end."""
 
+MOST_CHARACTERS_A_TOKEN = 20
+"""Of any text: letters without end and blanks without end are few tokens to the vocabulary here, and many to models."""
+
 SLICE = 2000
 """Characters that are counted at a time: what lies far beyond the budget is never looked at."""
 
@@ -64,7 +67,7 @@ class LongResults:
         if sum(map(len, texts)) <= tokens and len(written) <= tokens:
             return result  # no token is shorter than a character
         is_left_out = len(written) > tokens * CHARACTERS_A_TOKEN
-        if is_left_out and not _is_said(structured, texts):
+        if is_left_out and not _is_said(structured, (text for text in texts if 4 * len(text) >= len(written))):
             said = text_content(written.decode())
             items, texts = [*items, said], [*texts, said["text"]]
         room = _room(texts, tokens)
@@ -197,10 +200,11 @@ def _room(texts: Sequence[str], tokens: int) -> int | None:
 
 def _tokens(text: str) -> int:
     """As models count them: to the vocabulary, a run that is no word is one unknown token, however long it is."""
-    return count_tokens(text) + sum(len(run) // CHARACTERS_A_TOKEN for run in _NO_WORD.findall(text))
+    counted = count_tokens(text) + sum(len(run) // CHARACTERS_A_TOKEN for run in _NO_WORD.findall(text))
+    return max(counted, len(text) // MOST_CHARACTERS_A_TOKEN)
 
 
-def _is_said(structured: Any, texts: Sequence[str]) -> bool:
+def _is_said(structured: Any, texts: Iterable[str]) -> bool:
     """Whether a text says the same, as it should for clients that look at nothing else."""
     for text in texts:
         try:

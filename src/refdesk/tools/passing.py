@@ -20,7 +20,14 @@ from refdesk.calls import SILENT, Call, Client, InputRequired
 from refdesk.downstream.connection import Connection
 from refdesk.downstream.envelopes import CLIENT_CAPABILITIES
 from refdesk.downstream.peer import Voice
-from refdesk.errors import ClientCannot, InvalidCall, MissingCapability, ServerTalksNonsense
+from refdesk.errors import (
+    ClientCannot,
+    InvalidArguments,
+    InvalidCall,
+    MissingCapability,
+    Problem,
+    ServerTalksNonsense,
+)
 from refdesk.tools.conversations import Conversation, Conversations
 from refdesk.tools.voices import SILENCE, CallVoice, NotOffered
 
@@ -54,6 +61,8 @@ class Passing:
 
         It is checked for no more than what is looked at on its way to the client.
         """
+        if "_meta" in params and not isinstance(params["_meta"], dict):
+            raise InvalidArguments([Problem("_meta", "must be an object")])
         result = await self._pass_on(call, server, method, params)
         if not _is_sound(result):
             raise ServerTalksNonsense(

@@ -161,17 +161,16 @@ class ProxiedResources:
         """The result of the server that has it; when none is known to, of the first that turns out to."""
         if self._is_own(uri):
             return None
-        server = self._fleet.owner_of(uri)
+        server = self._fleet.owner_of(uri, lambda server: self._may(call.caller, server, uri))
         if server is None:
             return await self._scan(uri, call)
-        if not self._may(call.caller, server, uri):
-            return None
         return await self._passing(call, server, "resources/read", dict(call.params))
 
     async def complete(self, template: str, call: Call) -> dict[str, Any] | None:
         """The completion of the server that has the template."""
         offer = self._fleet.templates.get(template)
-        if offer is None or self._is_own(template) or not self._may(call.caller, offer.connection, template):
+        offer = None if offer is None or self._is_own(template) else self._first_open(offer, call.caller)
+        if offer is None:
             return None
         return await _completed(self._passing, call, offer.connection, dict(call.params))
 
@@ -189,11 +188,14 @@ class ProxiedResources:
         return found[1] if found is not None else None
 
     def _open(self, offers: Mapping[str, Offer], caller: Caller) -> Iterable[Mapping[str, Any]]:
-        return (
-            offer.definition
-            for uri, offer in offers.items()
-            if not self._is_own(uri) and self._may(caller, offer.connection, offer.original)
-        )
+        theirs = (self._first_open(offer, caller) for uri, offer in offers.items() if not self._is_own(uri))
+        return (offer.definition for offer in theirs if offer is not None)
+
+    def _first_open(self, offer: Offer, caller: Caller) -> Offer | None:
+        """Of what several servers have under one URI, the first that is there for the caller."""
+        uri = offer.original
+        offers = self._fleet.alike.get(uri, (offer,))
+        return next((each for each in offers if self._may(caller, each.connection, uri)), None)
 
     def _may(self, caller: Caller, server: Connection, uri: str) -> bool:
         return self._reach(caller, server.name, uri, server.settings.tenants)

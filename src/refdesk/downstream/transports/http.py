@@ -48,6 +48,9 @@ MAX_REFUSAL_BYTES = 65_536
 SENT_ONCE = ("tools/call",)
 """What may change something each time that the server gets it."""
 
+INVALID_REQUEST = -32600
+"""JSON-RPC's, for what a server refuses without one of its own."""
+
 _OTHER_TRANSPORT = (404, 405)
 _FAILURES = (aiohttp.ClientError, OSError, RuntimeError)  # the last is what aiohttp says when it is closed meanwhile
 
@@ -148,7 +151,11 @@ class Endpoint:
         """What an answer means that is no success."""
         status = response.status
         if status in (401, 403):
-            kind = NotLetIn if status == 401 and self._is_by_our_own(response) else ServerAway
+            if not self._is_by_our_own(response):
+                # What one caller may not says nothing of the server, which is there for all others.
+                said = f"The server {self.name!r} refused the credentials of this caller ({status})"
+                return ServerRefused(self.name, INVALID_REQUEST, said)
+            kind = NotLetIn if status == 401 else ServerAway
             return kind(
                 f"The server {self.name!r} refused the credentials ({status}): "
                 f"set what it wants in `headers` of its settings, such as Authorization"
@@ -163,7 +170,7 @@ class Endpoint:
             wait = retry_after_seconds(response.headers.get(hdrs.RETRY_AFTER))
             return ServerAway(f"The server {self.name!r} cannot answer at this time (HTTP {status})", retry_after=wait)
         hint = "; a server of the older kind needs the type 'sse'" if status in _OTHER_TRANSPORT else ""
-        return ServerRefused(self.name, -32600, f"HTTP {status} of the server {self.name!r}{hint}")
+        return ServerRefused(self.name, INVALID_REQUEST, f"HTTP {status} of the server {self.name!r}{hint}")
 
     def _is_by_our_own(self, response: aiohttp.ClientResponse) -> bool:
         """Whether what was asked for was asked with the credential that is set, and not with a caller's."""

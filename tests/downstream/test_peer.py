@@ -1,0 +1,110 @@
+"""The conversation with a server that asks, tells and reads as it likes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from refdesk.downstream.peer import MAX_UNREAD, Peer
+from refdesk.downstream.transports.port import Message
+from refdesk.errors import RefdeskError
+
+pytestmark = pytest.mark.anyio
+
+
+class Nobody:
+    """A host that does not care."""
+
+    def noticed(self, method: str, params: Any) -> None: ...
+
+    def disconnected(self, error: RefdeskError) -> None: ...
+
+
+class Pipe:
+    """A transport to a server that reads when it is told to."""
+
+    def __init__(self) -> None:
+        self.is_read = asyncio.Event()
+        self.sent: list[Message] = []
+
+    async def send(self, message: Message, headers: Mapping[str, str] | None = None) -> None:
+        await self.is_read.wait()
+        self.sent.append(message)
+
+    def speaks(self, version: str) -> None: ...
+
+
+class Unwell:
+    """A caller that can take nothing of what it is given."""
+
+    key = "one"
+
+    async def tell(self, method: str, params: Mapping[str, Any]) -> None:
+        raise TypeError("Recursion limit reached")
+
+    async def ask(self, id: str, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
+        raise TypeError("Recursion limit reached")
+
+
+async def until_sent(pipe: Pipe, count: int) -> None:
+    async with asyncio.timeout(10):
+        while len(pipe.sent) < count:  # noqa: ASYNC110 - what is waited for tells nobody
+            await asyncio.sleep(0)
+
+
+async def test_a_server_that_asks_on_and_reads_nothing_is_owed_no_more_than_so_many_answers() -> None:
+    pipe, peer = Pipe(), Peer("it", Nobody())
+    peer.talk_through(pipe)
+    for number in range(3 * MAX_UNREAD):
+        peer.received({"jsonrpc": "2.0", "id": number, "method": ("ping", "roots/list", "what")[number % 3]})
+    assert len(peer._tasks) == MAX_UNREAD
+    assert peer.garbage == 2 * MAX_UNREAD
+    pipe.is_read.set()
+    await until_sent(pipe, MAX_UNREAD)
+    peer.received({"jsonrpc": "2.0", "id": "late", "method": "ping"})
+    await until_sent(pipe, MAX_UNREAD + 1)
+    assert pipe.sent[-1] == {"jsonrpc": "2.0", "id": "late", "result": {}}
+    await peer.close()
+
+
+async def test_what_cannot_be_told_or_asked_costs_the_call_nothing_and_the_server_is_answered() -> None:
+    pipe, peer = Pipe(), Peer("it", Nobody())
+    pipe.is_read.set()
+    peer.talk_through(pipe)
+    asking = asyncio.create_task(peer.request("tools/call", {"name": "x"}, voice=Unwell()))
+    await until_sent(pipe, 1)
+    peer.received({"jsonrpc": "2.0", "method": "notifications/message", "params": {"data": "deep"}})
+    peer.received({"jsonrpc": "2.0", "id": "q", "method": "elicitation/create", "params": {}})
+    await until_sent(pipe, 2)
+    assert pipe.sent[1]["error"]["message"] == "This elicitation/create cannot be passed on"
+    peer.received({"jsonrpc": "2.0", "id": pipe.sent[0]["id"], "result": {"content": []}})
+    assert await asking == {"content": []}
+    assert peer.garbage == 2
+    await peer.close()
+
+
+async def test_what_is_asked_while_nobody_calls_is_about_no_call() -> None:
+    pipe, peer = Pipe(), Peer("it", Nobody())
+    pipe.is_read.set()
+    peer.talk_through(pipe)
+    listing = asyncio.create_task(peer.request("tools/list"))
+    await until_sent(pipe, 1)
+    peer.received({"jsonrpc": "2.0", "id": "q", "method": "roots/list"})
+    await until_sent(pipe, 2)
+    assert pipe.sent[1] == {"jsonrpc": "2.0", "id": "q", "result": {"roots": []}}
+    assert not _asks_anyone(peer)
+    calling = asyncio.create_task(peer.request("tools/call", {"name": "x"}, voice=Unwell()))
+    await until_sent(pipe, 3)
+    peer.received({"jsonrpc": "2.0", "id": "r", "method": "roots/list"})
+    assert _asks_anyone(peer)
+    for task in (listing, calling):
+        task.cancel()
+    await asyncio.wait((listing, calling))
+    await peer.close()
+
+
+def _asks_anyone(peer: Peer) -> bool:
+    return peer.asks_anyone
