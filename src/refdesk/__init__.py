@@ -16,10 +16,10 @@ from refdesk.version import __version__
 if TYPE_CHECKING:
     from refdesk.app import Desk as Desk
     from refdesk.app import open_desk as open
-    from refdesk.downstream.client import Client as Client
-    from refdesk.downstream.connecting import connect as connect
-    from refdesk.downstream.mapping import AppError as AppError
-    from refdesk.downstream.mapping import map_error as map_error
+    from refdesk.downstream.client.client import Client as Client
+    from refdesk.downstream.client.connecting import connect as connect
+    from refdesk.downstream.client.mapping import AppError as AppError
+    from refdesk.downstream.client.mapping import map_error as map_error
 
 
 __all__ = ["AppError", "Client", "Desk", "__version__", "connect", "map_error", "open"]
@@ -32,11 +32,11 @@ def __getattr__(name: str) -> object:
 
         return app.open_desk if name == "open" else app.Desk
     if name in {"connect", "Client"}:
-        from refdesk.downstream import connecting
+        from refdesk.downstream.client import connecting
 
         return getattr(connecting, name)
     if name in {"map_error", "AppError"}:
-        from refdesk.downstream import mapping
+        from refdesk.downstream.client import mapping
 
         return getattr(mapping, name)
     raise AttributeError(f"module 'refdesk' has no attribute {name!r}")

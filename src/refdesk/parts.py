@@ -19,11 +19,11 @@ from refdesk.cache import Cache, open_cache, shared_secret
 from refdesk.config import Config
 from refdesk.config.servers import McpServerConfig
 from refdesk.documents.conversions import Conversions, open_conversions
-from refdesk.downstream.connection import Connection
-from refdesk.downstream.files import combined, watched_files
-from refdesk.downstream.fleet import Fleet, open_fleet
-from refdesk.downstream.server_log import ServerLog
-from refdesk.downstream.watching import watch_servers
+from refdesk.downstream.connection.connection import Connection
+from refdesk.downstream.files.server_log import ServerLog
+from refdesk.downstream.files.servers_file import combined, watched_files
+from refdesk.downstream.files.watching import watch_servers
+from refdesk.downstream.fleet.fleet import Fleet, open_fleet
 from refdesk.engines.embedded.embedding import embed_at_once, open_embedder
 from refdesk.engines.embedded.embedding.port import Embedder
 from refdesk.engines.embedded.engine import open_embedded

@@ -16,8 +16,8 @@ from urllib.parse import urlsplit
 import pytest
 
 from refdesk.cli import main
-from refdesk.downstream.files import ServerLog, ServersFile
-from refdesk.downstream.pins import Pins
+from refdesk.downstream.files.servers_file import ServerLog, ServersFile
+from refdesk.downstream.fleet.pins import Pins
 from tests.processes import REFDESK, environment, started_server
 from tests.processes import run as run_program
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from refdesk.cli import main
-from refdesk.downstream.files import ServersFile
+from refdesk.downstream.files.servers_file import ServersFile
 
 SECRET = "hunter2hunter2"
 

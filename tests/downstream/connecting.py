@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from refdesk.config.servers import McpServerConfig
-from refdesk.downstream.connection import Connection
+from refdesk.downstream.connection.connection import Connection
 from refdesk.downstream.transports.port import Message
 
 BAD_STDIO = Path(__file__).parent / "servers" / "bad_stdio.py"

@@ -11,8 +11,8 @@ from typing import Any
 
 from refdesk.config import DownstreamConfig
 from refdesk.config.servers import McpServerConfig
-from refdesk.downstream.connection import Connection
-from refdesk.downstream.fleet import Fleet, open_fleet
+from refdesk.downstream.connection.connection import Connection
+from refdesk.downstream.fleet.fleet import Fleet, open_fleet
 from refdesk.downstream.transports.port import Inbox, Message, Transport
 from refdesk.errors import ServerAway, ServerGone
 

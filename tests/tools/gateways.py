@@ -15,7 +15,7 @@ import anyio
 from refdesk.calls import ANONYMOUS, SILENT, Answer, Call, Caller, Client, Handler, InputRequired, LogLevel, Policy
 from refdesk.config import DownstreamConfig
 from refdesk.config.servers import McpServerConfig
-from refdesk.downstream.fleet import Fleet, open_fleet
+from refdesk.downstream.fleet.fleet import Fleet, open_fleet
 from refdesk.policy.chain import chain
 from refdesk.policy.deadline import Deadline
 from refdesk.policy.permissions import Permissions, may_reach

@@ -11,7 +11,7 @@ import anyio
 import pytest
 
 from refdesk.calls import ANONYMOUS, Call, Caller, ClientRefused, ListChanged, ResourceUpdated
-from refdesk.downstream.connection import Status
+from refdesk.downstream.connection.connection import Status
 from refdesk.errors import (
     InvalidArguments,
     ServerGone,

@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 
 from refdesk.calls import SILENT, Call, Client, InputRequired
-from refdesk.downstream.connection import Connection
+from refdesk.downstream.connection.connection import Connection
 from refdesk.downstream.session import Greeting
 from refdesk.errors import InvalidArguments, ServerTalksNonsense
 from refdesk.tools.passing import MAX_ROUNDS, Passing

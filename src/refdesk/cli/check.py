@@ -9,7 +9,7 @@ from argparse import Namespace
 
 from refdesk.cli.settings import load_settings
 from refdesk.config import require_support, without_effect
-from refdesk.downstream.files import combined
+from refdesk.downstream.files.servers_file import combined
 
 WIDEST = 60
 """Characters of a column; what is longer, such as an MCP server, pushes aside what follows in its own line alone."""

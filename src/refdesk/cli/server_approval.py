@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from refdesk.cli.terminal import ink_for, say
-from refdesk.downstream.pins import Held, Pins
+from refdesk.downstream.fleet.pins import Held, Pins
 
 AROUND = 2
 """Lines of what is unchanged that are shown around a change."""

@@ -17,8 +17,8 @@ from refdesk.cli.terminal import say
 from refdesk.config import Config
 from refdesk.config.server_entries import Entries, key_within, read_entries
 from refdesk.config.variables import map_texts
-from refdesk.downstream.client_files import CLIENTS, NO_SERVERS, ClientFile, find_servers, known_files, project_of
-from refdesk.downstream.files import ServersFile, is_this_desk
+from refdesk.downstream.files.client_files import CLIENTS, NO_SERVERS, ClientFile, find_servers, known_files, project_of
+from refdesk.downstream.files.servers_file import ServersFile, is_this_desk
 from refdesk.errors import ConfigError, InvalidArguments, Problem
 from refdesk.problems import nearest_name
 

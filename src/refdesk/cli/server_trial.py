@@ -12,7 +12,7 @@ from typing import Any
 
 from refdesk.cli.terminal import printable, say
 from refdesk.config import Config, McpServerConfig
-from refdesk.downstream.connection import Connection
+from refdesk.downstream.connection.connection import Connection
 from refdesk.errors import RefdeskError, ServerAway
 
 SHOWN_TOOLS = 10

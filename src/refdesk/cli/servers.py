@@ -17,7 +17,7 @@ from refdesk.cli.terminal import ink_for, printable, say
 from refdesk.config import Config, McpServerConfig
 from refdesk.config.server_entries import key_within, read_entries
 from refdesk.config.variables import IN_SERVERS, sounds_confidential
-from refdesk.downstream.files import ServersFile, is_this_desk, last_lines
+from refdesk.downstream.files.servers_file import ServersFile, is_this_desk, last_lines
 from refdesk.errors import InvalidArguments, Problem
 from refdesk.problems import nearest_name
 

@@ -15,8 +15,8 @@ from typing import Any
 from refdesk.cache import Cache, Key
 from refdesk.calls import Call, Caller, UserId
 from refdesk.config.servers import DocsSource
-from refdesk.downstream.connection import Connection
-from refdesk.downstream.fleet import Fleet
+from refdesk.downstream.connection.connection import Connection
+from refdesk.downstream.fleet.fleet import Fleet
 from refdesk.engines.port import Hit
 from refdesk.errors import RefdeskError, ServerLacks, ServerRefused
 from refdesk.problems import shortened

@@ -18,10 +18,10 @@ from weakref import WeakKeyDictionary, WeakSet
 
 from refdesk.calls import Answer, Call, Caller, Handler, ListChanged, LogLevel, ResourceUpdated, TenantId
 from refdesk.config import DownstreamConfig
-from refdesk.downstream.cleaning import visible
-from refdesk.downstream.connection import Connection
-from refdesk.downstream.fleet import Fleet
-from refdesk.downstream.offers import Offer
+from refdesk.downstream.connection.connection import Connection
+from refdesk.downstream.fleet.cleaning import visible
+from refdesk.downstream.fleet.fleet import Fleet
+from refdesk.downstream.fleet.offers import Offer
 from refdesk.errors import DependencyError, Refused, ServerRefused
 from refdesk.problems import shortened
 from refdesk.tools.long_results import LongResults

@@ -17,7 +17,7 @@ from functools import partial
 from typing import Any
 
 from refdesk.calls import SILENT, Call, Client, InputRequired
-from refdesk.downstream.connection import Connection
+from refdesk.downstream.connection.connection import Connection
 from refdesk.downstream.envelopes import CLIENT_CAPABILITIES
 from refdesk.downstream.peer import Voice
 from refdesk.errors import (

@@ -10,9 +10,9 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, ClassVar
 
 from refdesk.calls import Call, Caller
-from refdesk.downstream.connection import Connection
-from refdesk.downstream.fleet import Fleet
-from refdesk.downstream.offers import Offer
+from refdesk.downstream.connection.connection import Connection
+from refdesk.downstream.fleet.fleet import Fleet
+from refdesk.downstream.fleet.offers import Offer
 from refdesk.errors import InvalidArguments, InvalidCall, Problem, UnknownPrompt, UnknownTool
 from refdesk.tools.long_results import LongResults
 from refdesk.tools.offerings import Completion

@@ -8,7 +8,7 @@ from typing import Any
 import orjson
 
 from refdesk.calls import Call
-from refdesk.downstream.fleet import Fleet
+from refdesk.downstream.fleet.fleet import Fleet
 from refdesk.tools.proxied import Reach
 
 URI = "refdesk://servers"

@@ -1,0 +1,77 @@
+"""`refdesk.connect`: from what a program gives to a client that is connected."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
+
+from refdesk.downstream.client.client import Client
+from refdesk.downstream.client.handlers import (
+    Handlers,
+    OnChange,
+    OnElicitation,
+    OnLog,
+    OnProgress,
+    OnRoots,
+    OnSampling,
+)
+from refdesk.downstream.client.targets import Target, find_target, read_defaults
+from refdesk.downstream.connection.connection import Status
+
+# A library is silent until its program has logging set up.
+logging.getLogger("refdesk").addHandler(logging.NullHandler())
+
+
+@asynccontextmanager
+async def connect(
+    target: Target,
+    *,
+    name: str | None = None,
+    env: Mapping[str, str] | None = None,
+    cwd: str | os.PathLike[str] | None = None,
+    headers: Mapping[str, str] | None = None,
+    timeout: float | None = None,  # noqa: ASYNC109  of every call, and the server is told when one is over
+    list_timeout: float | None = None,
+    connect_timeout: float | None = None,
+    connect_tries: int | None = None,
+    protocol_version: str | None = None,
+    tool_cache_seconds: float | None = None,
+    require_tools: bool = True,
+    on_sampling: OnSampling | None = None,
+    on_elicitation: OnElicitation | None = None,
+    on_roots: OnRoots | None = None,
+    on_progress: OnProgress | None = None,
+    on_log: OnLog | None = None,
+    on_change: OnChange | None = None,
+    on_status: Callable[[Status], None] | None = None,
+    log_level: str = "info",
+    environ: Mapping[str, str] = os.environ,
+) -> AsyncIterator[Client]:
+    """A client of one MCP server, which stays connected for the length of the block.
+
+    `target` is a URL, a command (as one text or as its words), servers as in other clients' files, or a configuration.
+    What is not given is as it is set there, or as `MCP_PROTOCOL_VERSION` and `MCP_TOOL_CACHE_TTL` (milliseconds) say;
+    `env` and `headers` are added to those of the target.
+
+    Raises ConfigError for a target that is none, ServerAway when it cannot be connected to in so many tries, and
+    ServerLacks when it has no tools and they are required.
+    """
+    given: dict[str, Any] = {"env": env, "cwd": cwd, "headers": headers, "connect_tries": connect_tries}
+    seconds = {"call": timeout, "capabilities": list_timeout, "connect": connect_timeout}
+    given |= {f"{of}_timeout_seconds": value for of, value in seconds.items()}
+    found, defaults = find_target(target, name, given, environ), read_defaults(environ)
+    kept = found.settings.cache_ttl_seconds if tool_cache_seconds is None else tool_cache_seconds
+    client = Client(
+        found.name,
+        found.settings,
+        Handlers(on_sampling, on_elicitation, on_roots, on_progress, on_log, on_change),
+        protocol_version=protocol_version or defaults.protocol_version,
+        tool_cache_seconds=defaults.tool_cache_ttl_seconds if kept is None else kept,
+        require_tools=require_tools,
+        on_status=on_status,
+    )
+    async with client.running(log_level):
+        yield client

@@ -1,0 +1,254 @@
+"""From a file or an address to the tool that converts it, and the time that has: the input router.
+
+Two kinds of servers are known. The tools of a desk, one for each kind of file, take a path or bytes and give a handle;
+`docling-mcp` has one tool for everything, which takes a `source` and gives a `document_key`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import os
+import stat
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Literal, get_args
+from urllib.parse import unquote, urlsplit
+
+from refdesk.downstream.client.results import ToolResult
+from refdesk.errors import (
+    ERROR_META,
+    CannotConvert,
+    CannotFetch,
+    CannotOpen,
+    InvalidCall,
+    ServerRefused,
+    ServerTalksNonsense,
+    UnknownTool,
+)
+
+if TYPE_CHECKING:
+    from refdesk.downstream.client.client import Client
+    from refdesk.downstream.client.handlers import OnProgress
+
+MEGABYTE = 1024 * 1024
+MAX_FILE_BYTES = 100 * MEGABYTE
+"""What no server is asked to convert."""
+
+URL_SECONDS, EXPORT_SECONDS = 180.0, 60.0
+
+MAX_SENT_BYTES = 3_000_000
+"""The largest file that is sent as bytes: in base64 it fits into the 4 MB that a server takes by default."""
+
+EXPORT_TOKENS = 100_000
+"""How much of a document is asked for at a time: a program has no window that it would fill."""
+
+MAX_PARTS = 10_000
+"""An export that has more is without end."""
+
+Form = Literal["markdown", "html", "json"]
+FORMS: tuple[Form, ...] = get_args(Form)
+
+_SUFFIXES = {
+    "convert_pdf": ".pdf",
+    "convert_docx": ".docx .docm .dotx .doc .odt .rtf .epub .html .htm .xhtml"
+    " .md .markdown .mdx .rst .rest .txt .text .log",
+    "convert_xlsx": ".xlsx .xlsm .xltx .xls .ods .csv .tsv",
+    "convert_pptx": ".pptx .pptm .ppsx .ppt .odp",
+}
+TOOLS: Mapping[str, str] = MappingProxyType(
+    {suffix: tool for tool, suffixes in _SUFFIXES.items() for suffix in suffixes.split()}
+)
+"""Which tool converts what, by the end of a file's name."""
+
+_ANYTHING, _TO_MARKDOWN = "convert_document_into_docling_document", "export_docling_document_to_markdown"
+
+
+CONVERSION_FAILED, EXPORT_FAILED = -32002, -32003
+"""What a result that says `isError` is refused with, so that an application knows which of the two it was."""
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """The call that does it."""
+
+    tool: str
+    arguments: Mapping[str, Any]
+    timeout_seconds: float
+    path: Path | None = None
+    """The file, where it is one and not an address."""
+    size: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Converted:
+    """A document that the server has converted and keeps; its handle is what exports are asked for."""
+
+    handle: str
+    result: ToolResult
+
+
+def seconds_for(size: int) -> float:
+    """How long the conversion of a file of this size may take."""
+    if size < 10 * MEGABYTE:
+        return 60.0
+    return 180.0 if size < 50 * MEGABYTE else 300.0
+
+
+def route(source: str | os.PathLike[str], size: int | None = None) -> Route:
+    """The tool and the time for a file or an address; a size that is given is believed, and the file not looked at.
+
+    Raises CannotConvert for what no tool takes, CannotOpen for a path that is no file, CannotFetch for an address that
+    is none.
+    """
+    text = os.fspath(source)
+    scheme = text.partition("://")[0].lower() if "://" in text else ""
+    if scheme in ("http", "https"):
+        if not urlsplit(text).hostname:
+            raise CannotFetch("The address names no host.")
+        return Route("convert_url", {"url": text}, URL_SECONDS)
+    if scheme and scheme != "file":
+        raise CannotFetch(f"Addresses that begin with {scheme[:20]}:// cannot be converted, only http:// and https://.")
+    return _route_file(Path(unquote(urlsplit(text).path)) if scheme else Path(text).expanduser(), size)
+
+
+def _route_file(path: Path, size: int | None) -> Route:
+    if size is None:
+        size = _size(path)
+    tool = TOOLS.get(path.suffix.lower())
+    if tool is None:
+        kind = f"files that end with {path.suffix!r}" if path.suffix else "files without an extension"
+        raise CannotConvert(f"There is no tool for {kind} ({path.name!r}); known are {' '.join(TOOLS)}.")
+    if size > MAX_FILE_BYTES:
+        raise CannotConvert(
+            f"{path.name!r} has {size / MEGABYTE:.1f} MB; files of more than 100 MB are not converted. Split it."
+        )
+    return Route(tool, {"file_path": str(path.absolute())}, seconds_for(size), path, size)
+
+
+def _size(path: Path) -> int:
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        raise CannotOpen(f"There is no file {str(path)!r}.") from None
+    except (OSError, ValueError) as error:
+        raise CannotOpen(f"{str(path)!r} cannot be opened: {getattr(error, 'strerror', None) or error}.") from None
+    if stat.S_ISDIR(found.st_mode):
+        raise CannotOpen(f"{str(path)!r} is a folder; give its files one by one.")
+    if not stat.S_ISREG(found.st_mode):
+        raise CannotOpen(f"{str(path)!r} is no file that could be converted.")
+    return found.st_size
+
+
+def route_export(document: str | Converted | Mapping[str, Any], form: Form) -> Route:
+    """The tool and the time for a document in another form: its handle, or the DoclingDocument itself."""
+    if form not in FORMS:
+        raise InvalidCall(f"There is no form {str(form)[:40]!r}; the forms are {', '.join(FORMS)}")
+    if isinstance(document, Mapping):
+        return Route(f"export_{form}", {"document": dict(document)}, EXPORT_SECONDS)
+    handle = document.handle if isinstance(document, Converted) else document
+    return Route(f"export_{form}", {"handle": handle}, EXPORT_SECONDS)
+
+
+def fit(wanted: Route, tools: Collection[str], as_bytes: bool) -> Route:
+    """The route in the words of the server that has these tools; UnknownTool when it has none for it.
+
+    `as_bytes` has a file sent instead of named: for a server that does not see it.
+    """
+    if wanted.tool in tools:
+        return _with_bytes(wanted) if as_bytes and wanted.path is not None else wanted
+    if wanted.tool.startswith("convert_") and _ANYTHING in tools:
+        (source,) = wanted.arguments.values()
+        return Route(_ANYTHING, {"source": source}, wanted.timeout_seconds)
+    if wanted.tool == "export_markdown" and _TO_MARKDOWN in tools and "handle" in wanted.arguments:
+        return Route(_TO_MARKDOWN, {"document_key": wanted.arguments["handle"]}, wanted.timeout_seconds)
+    offered = " ".join(sorted(tool for tool in tools if tool.startswith(("convert_", "export_")))) or "none"
+    what = " for a document that it has not converted itself" if "document" in wanted.arguments else ""
+    raise UnknownTool(f"The server has no tool {wanted.tool!r}{what}; of its kind it offers {offered}")
+
+
+def _with_bytes(wanted: Route) -> Route:
+    if wanted.path is None or wanted.size > MAX_SENT_BYTES:
+        megabytes = wanted.size / 1_000_000
+        raise CannotConvert(f"The file has {megabytes:.1f} MB; only {MAX_SENT_BYTES / 1_000_000:g} MB can be sent.")
+    try:
+        content = wanted.path.read_bytes()
+    except OSError as error:
+        raise CannotOpen(f"{str(wanted.path)!r} cannot be opened: {error.strerror}.") from None
+    sent = {"content_base64": base64.b64encode(content).decode(), "file_name": wanted.path.name}
+    return Route(wanted.tool, sent, wanted.timeout_seconds)
+
+
+def converted(server: str, result: ToolResult) -> Converted:
+    """What a convert tool has answered; ServerRefused when it failed."""
+    if result.is_error:
+        raise _refused(server, CONVERSION_FAILED, result)
+    structured = result.structured if isinstance(result.structured, Mapping) else {}
+    handle = structured.get("handle") or structured.get("document_key")
+    if not isinstance(handle, str):
+        raise ServerTalksNonsense(f"The server {server!r} did not say by which handle it keeps the document")
+    return Converted(handle, result)
+
+
+def exported(server: str, result: ToolResult) -> tuple[str, str | None]:
+    """What an export tool has answered: a text, and where it goes on if it does; ServerRefused when it failed."""
+    if result.is_error:
+        raise _refused(server, EXPORT_FAILED, result)
+    structured = result.structured if isinstance(result.structured, Mapping) else {}
+    if isinstance(markdown := structured.get("markdown"), str):
+        return markdown, None
+    texts = [item for item in result.content if item.get("type") == "text"]
+    if not texts:
+        raise ServerTalksNonsense(f"The server {server!r} exported a document without any text")
+    meta = texts[0].get("_meta")
+    cursor = meta.get("nextCursor") if isinstance(meta, Mapping) else None
+    return texts[0]["text"], cursor if isinstance(cursor, str) else None
+
+
+def _refused(server: str, code: int, result: ToolResult) -> ServerRefused:
+    """A desk says in `_meta` which error it was; others only have a sentence for it."""
+    meta = result.raw.get("_meta")
+    data = meta.get(ERROR_META) if isinstance(meta, Mapping) else None
+    return ServerRefused(server, code, result.text or "it failed, and did not say why", data)
+
+
+async def convert(
+    client: Client,
+    source: str | os.PathLike[str],
+    send: Literal["path", "bytes"] | None,
+    progress: OnProgress | None,
+) -> Converted:
+    """Have it converted by the server that the client is connected to."""
+    wanted = await asyncio.to_thread(route, source)
+    tools = {tool["name"]: tool for tool in await client.tools()}
+    if send is None:
+        takes_bytes = "content_base64" in _arguments(tools.get(wanted.tool))
+        send = "bytes" if takes_bytes and wanted.size <= MAX_SENT_BYTES else "path"
+    call = await asyncio.to_thread(fit, wanted, tools, send == "bytes")
+    result = await client.call(call.tool, call.arguments, timeout=call.timeout_seconds, progress=progress)
+    return converted(client.name, result)
+
+
+async def export(client: Client, document: str | Converted | Mapping[str, Any], form: Form) -> str:
+    """The whole of it, in as many parts as the server gives it in."""
+    tools = {tool["name"]: tool for tool in await client.tools()}
+    call = fit(route_export(document, form), tools, as_bytes=False)
+    arguments, parts = dict(call.arguments), []
+    if "max_tokens" in _arguments(tools[call.tool]):
+        arguments["max_tokens"] = EXPORT_TOKENS
+    for _ in range(MAX_PARTS):
+        result = await client.call(call.tool, arguments, timeout=call.timeout_seconds)
+        text, cursor = exported(client.name, result)
+        parts.append(text)
+        if cursor is None:
+            return "".join(parts)
+        arguments["cursor"] = cursor
+    raise ServerTalksNonsense(f"The server {client.name!r} gave {MAX_PARTS} parts of a document without an end")
+
+
+def _arguments(definition: Mapping[str, Any] | None) -> Collection[str]:
+    schema = (definition or {}).get("inputSchema")
+    properties = schema.get("properties") if isinstance(schema, dict) else None
+    return properties if isinstance(properties, dict) else ()

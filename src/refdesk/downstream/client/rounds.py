@@ -1,0 +1,49 @@
+"""Newest revision: a server asks by ending the call, and is called again with the answers."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+from refdesk.downstream.connection.connection import Connection
+from refdesk.downstream.peer import Voice
+from refdesk.downstream.transports.port import Message
+from refdesk.errors import ServerTalksNonsense, ServerTooSlow
+
+MAX_ROUNDS = 10
+"""How often a server may end a call to ask something before it has to have an answer."""
+
+
+async def go_on(
+    server: Connection, method: str, params: Mapping[str, Any], result: Message, voice: Voice, seconds: float
+) -> Message:
+    """The result of a call that was ended with questions; there are so many seconds for all of it."""
+    try:
+        async with asyncio.timeout(seconds):
+            for _ in range(MAX_ROUNDS):
+                again = {**params, **await _answers(server, result, voice)}
+                result = await server.request(method, again, voice=voice, seconds=seconds)
+                if result.get("resultType") != "input_required":
+                    return result
+    except TimeoutError:
+        raise ServerTooSlow(f"The server {server.name!r} had no answer within {seconds:g} s of its questions") from None
+    raise ServerTalksNonsense(f"The server {server.name!r} asked {MAX_ROUNDS} times without an answer")
+
+
+async def _answers(server: Connection, result: Message, voice: Voice) -> dict[str, Any]:
+    """What the server is called again with."""
+    asked = result.get("inputRequests")
+    if not isinstance(asked, dict) or not all(_is_question(each) for each in asked.values()):
+        raise ServerTalksNonsense(f"The server {server.name!r} asks for input without saying what")
+    answers = {name: await voice.ask(name, each["method"], each.get("params") or {}) for name, each in asked.items()}
+    state = {"requestState": result["requestState"]} if "requestState" in result else {}
+    return {"inputResponses": answers, **state}
+
+
+def _is_question(asked: Any) -> bool:
+    return (
+        isinstance(asked, dict)
+        and isinstance(asked.get("method"), str)
+        and isinstance(asked.get("params", {}), (dict, type(None)))
+    )

@@ -1,0 +1,168 @@
+"""The files in which other MCP clients keep their servers: where they are, and how each of them is laid out."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from refdesk.config.plain_files import read_plain_text
+from refdesk.downstream.files import jsonc
+from refdesk.errors import ConfigError
+
+MOST_BYTES = 33_554_432
+"""Claude Code keeps its history in the same file, which can be many megabytes; more than this is no settings file."""
+
+LAYOUTS = (
+    ("mcpServers",),
+    ("context_servers",),
+    ("mcp_servers",),
+    ("mcp", "servers"),
+    ("mcp", "mcpServers"),
+    ("servers",),
+    ("mcp",),
+)
+"""Where in a file the servers are. Zed has `context_servers`, Codex `mcp_servers`, VS Code `servers` and, in its
+settings, `mcp.servers`; opencode has them right in `mcp`; all others do as Claude Desktop does."""
+
+
+PROJECT_FOLDERS = (".vscode", ".cursor", ".roo", ".zed", ".gemini", ".codex")
+PROJECT_FILES = (".mcp.json", "opencode.json")
+"""By which a file is known to belong to the project it lies in."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """The servers of a file, as they are written there."""
+
+    section: str
+    entries: Mapping[str, Any]
+    of_projects: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Servers that Claude Code uses only in some other folder, by that folder."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClientFile:
+    """A place where a client keeps its servers."""
+
+    client: str
+    path: Path
+
+
+NO_SERVERS = "no servers in it; they are expected under mcpServers"
+
+
+def find_servers(path: Path, cwd: Path) -> Found | None:
+    """The servers in a file of any client, None when it is about other things; ConfigError when it cannot be read."""
+    document = _document(path)
+    if not isinstance(document, dict):
+        raise ConfigError([f"{path}: expected an object with mcpServers"])
+    if twice := list(jsonc.given_twice(_relevant(document))):
+        raise ConfigError([f"{path}: {_short(key)}: given twice" for key in twice[:10]])
+    here, elsewhere = _projects(document, cwd)
+    for layout in LAYOUTS:
+        section = _at(document, layout)
+        if section is not None:
+            return _found(path, ".".join(layout), section, here, elsewhere)
+    return Found("projects", here, elsewhere) if here or elsewhere else None
+
+
+def project_of(path: Path, home: Path) -> Path | None:
+    """The folder whose project a file belongs to; its servers are started there. None for one of the user's own."""
+    folder = path.absolute().parent
+    if folder.name in PROJECT_FOLDERS:
+        folder = folder.parent
+    elif path.name not in PROJECT_FILES:
+        return None
+    return None if folder == home or folder.is_relative_to(home / ".config") else folder
+
+
+def _document(path: Path) -> Any:
+    try:
+        text = read_plain_text(path, MOST_BYTES)
+        return tomllib.loads(text) if path.suffix == ".toml" else jsonc.parse(text) if text.strip() else {}
+    except FileNotFoundError:
+        raise ConfigError([f"{path}: no such file"]) from None
+    except RecursionError:
+        raise ConfigError([f"{path}: nested too deeply"]) from None
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError([f"{path}: not valid TOML: {error}"]) from None
+    except ValueError as error:
+        raise ConfigError([f"{path}: {error}"]) from None
+
+
+def _relevant(document: dict[str, Any]) -> Any:
+    """What of a file may hold servers: a client's other settings are its own affair."""
+    names = {layout[0] for layout in LAYOUTS}
+    relevant = jsonc.Doubled({name: document[name] for name in names & document.keys()})
+    relevant.twice = tuple(name for name in getattr(document, "twice", ()) if name in names)
+    return relevant
+
+
+def _at(document: Any, layout: tuple[str, ...]) -> Any:
+    for step in layout:
+        document = document.get(step) if isinstance(document, dict) else None
+    if layout[-1] in ("servers", "mcp") and not _looks_like_servers(document):
+        return None
+    return document
+
+
+def _looks_like_servers(value: Any) -> bool:
+    """For sections whose names might mean something else."""
+    return isinstance(value, dict) and all(isinstance(entry, dict) for entry in value.values())
+
+
+def _found(path: Path, name: str, section: Any, here: dict[str, Any], elsewhere: dict[str, tuple[str, ...]]) -> Found:
+    if not isinstance(section, dict):
+        raise ConfigError([f"{path}: {name}: expected servers by their names"])
+    return Found(name, {**section, **here}, elsewhere)
+
+
+def _projects(document: dict[str, Any], cwd: Path) -> tuple[dict[str, Any], dict[str, tuple[str, ...]]]:
+    """The servers of the project in this folder, and the names of those of all other projects."""
+    projects = document.get("projects")
+    here: dict[str, Any] = {}
+    elsewhere: dict[str, tuple[str, ...]] = {}
+    for folder, project in projects.items() if isinstance(projects, dict) else ():
+        servers = project.get("mcpServers") if isinstance(project, dict) else None
+        if isinstance(servers, dict) and servers:
+            if Path(folder) == cwd:
+                here = servers
+            else:
+                elsewhere[folder] = tuple(servers)
+    return here, elsewhere
+
+
+def _short(key: str) -> str:
+    return key if len(key) <= 100 else f"{key[:100]}…"
+
+
+def known_files(home: Path, cwd: Path, platform: str) -> list[ClientFile]:
+    """Where each client keeps its servers on this system, those of the folder first; they may not be there."""
+    mac, windows = home / "Library" / "Application Support", home / "AppData" / "Roaming"
+    settings = {"darwin": mac, "win32": windows}.get(platform, home / ".config")
+    code = settings / "Code" / "User"
+    extensions = code / "globalStorage"
+    places = {
+        "claude-desktop": (settings / "Claude" / "claude_desktop_config.json",),
+        "claude-code": (cwd / ".mcp.json", home / ".claude.json"),
+        "cursor": (cwd / ".cursor" / "mcp.json", home / ".cursor" / "mcp.json"),
+        "vscode": (cwd / ".vscode" / "mcp.json", code / "mcp.json", code / "settings.json"),
+        "windsurf": (home / ".codeium" / "windsurf" / "mcp_config.json",),
+        "cline": (extensions / "saoudrizwan.claude-dev" / "settings" / "cline_mcp_settings.json",),
+        "roo": (
+            cwd / ".roo" / "mcp.json",
+            extensions / "rooveterinaryinc.roo-cline" / "settings" / "mcp_settings.json",
+        ),
+        "zed": (cwd / ".zed" / "settings.json", home / ".config" / "zed" / "settings.json"),
+        "codex": (cwd / ".codex" / "config.toml", home / ".codex" / "config.toml"),
+        "gemini": (cwd / ".gemini" / "settings.json", home / ".gemini" / "settings.json"),
+        "opencode": (cwd / "opencode.json", home / ".config" / "opencode" / "opencode.json"),
+        "lmstudio": (home / ".lmstudio" / "mcp.json",),
+    }
+    return [ClientFile(client, path) for client, paths in places.items() for path in paths]
+
+
+CLIENTS = tuple(dict.fromkeys(file.client for file in known_files(Path(), Path(), "linux")))

@@ -1,0 +1,221 @@
+"""Where the servers behind this desk are written down: its own file, the configuration, other clients' files.
+
+A server of the configuration wins over one of the same name in the desk's own file, which `refdesk servers` keeps.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path, PurePath
+from typing import Any
+from urllib.parse import urlsplit
+
+from refdesk.config import Config, McpServerConfig, read_servers_again
+from refdesk.config.plain_files import replace_text, while_alone
+from refdesk.config.server_entries import NAME, NAME_RULE, read_entries
+from refdesk.config.wording import Fault
+from refdesk.downstream.files.client_files import CLIENTS, NO_SERVERS, ClientFile, find_servers, known_files
+from refdesk.downstream.files.server_log import ServerLog, last_lines
+from refdesk.downstream.files.watching import watch_servers
+from refdesk.errors import ConfigError, InvalidArguments, Problem, StorageError
+from refdesk.problems import nearest_name
+
+__all__ = [
+    "CLIENTS",
+    "ClientFile",
+    "ServerLog",
+    "Servers",
+    "ServersFile",
+    "combined",
+    "is_this_desk",
+    "known_files",
+    "last_lines",
+    "read_servers",
+    "watch_servers",
+    "watched_files",
+]
+
+SECTION = "mcpServers"
+
+LOOPBACK = ("127.0.0.1", "localhost", "::1", "0.0.0.0", "::")
+
+
+@dataclass(frozen=True, slots=True)
+class Servers:
+    """What a file, or all of them together, say of servers."""
+
+    servers: Mapping[str, McpServerConfig]
+    written: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """In the words of this desk, with `${VAR}` not filled in; those with a problem too."""
+    problems: tuple[Fault, ...] = ()
+    broken: Mapping[str, Sequence[Fault]] = field(default_factory=dict)
+    """The problems of each server that has some; it is not among those that can be used."""
+    warnings: tuple[str, ...] = ()
+
+
+def read_servers(path: Path, environ: Mapping[str, str], *, cwd: Path | None = None) -> Servers:
+    """The servers in a file of any client; raises ConfigError for a file that cannot be read as a whole."""
+    folder = cwd or Path.cwd()
+    found = find_servers(path, folder)
+    if found is None:
+        raise ConfigError([f"{path}: {NO_SERVERS}"])
+    entries = read_entries(found.entries, environ, source=str(path), folder=folder, key=found.section)
+    warnings = tuple(map(str, entries.warnings))
+    return Servers(entries.servers, entries.written, tuple(entries.faults), entries.broken, warnings)
+
+
+class ServersFile:
+    """The desk's own file: replaced as a whole, by one process at a time, for its owner's eyes only.
+
+    It is laid out as other clients' files are and may be edited by hand; comments in it last until it is next changed.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def read(self, environ: Mapping[str, str]) -> Servers:
+        """The servers in it, none when there is no file; raises ConfigError for one that cannot be read as a whole."""
+        return read_servers(self.path, environ) if self._is_there() else Servers({})
+
+    def entries(self) -> dict[str, Any]:
+        """The servers in it as they are written, usable or not."""
+        if not self._is_there():
+            return {}
+        found = find_servers(self.path, Path.cwd())
+        if found is None:
+            raise ConfigError([f"{self.path}: {NO_SERVERS}"])
+        return dict(found.entries)
+
+    def add(self, entries: Mapping[str, Mapping[str, Any]], *, replace: bool = False) -> None:
+        """Keep more servers; a name can be taken only once, unless it is to be replaced."""
+        with self._changed() as there:
+            for name, entry in entries.items():
+                if not NAME.fullmatch(name):
+                    raise InvalidArguments([Problem("NAME", f"{name[:80]!r} will not do: {NAME_RULE}")])
+                if name in there and not replace:
+                    rule = f"there is a server named {name!r} already; remove it first, or give --replace"
+                    raise InvalidArguments([Problem("NAME", rule)])
+                there[name] = dict(entry)
+
+    def remove(self, name: str) -> None:
+        """Forget a server."""
+        with self._changed() as there:
+            del there[self._known(name, there)]
+
+    def enable(self, name: str, *, on: bool = True) -> None:
+        """Switch a server on or off."""
+        with self._changed() as there:
+            entry = there[self._known(name, there)]
+            if not isinstance(entry, dict):
+                raise ConfigError([f"{self.path}: {SECTION}.{name}: expected an object"])
+            entry.pop("disabled", None)
+            entry["enabled"] = on
+
+    def _is_there(self) -> bool:
+        """A folder that may not be looked into is not one without the file: it is no reason to stop all servers."""
+        try:
+            self.path.stat()
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        except OSError as error:
+            raise ConfigError([f"{self.path}: cannot be read: {error.strerror}"]) from None
+        return True
+
+    def _known(self, name: str, there: Iterable[str]) -> str:
+        if name in there:
+            return name
+        nearest = nearest_name(name, list(there))
+        hint = f"did you mean {nearest!r}?" if nearest else "`refdesk servers` lists them"
+        raise InvalidArguments([Problem("NAME", f"there is no server named {name[:80]!r} in {self.path}; {hint}")])
+
+    @contextmanager
+    def _changed(self) -> Iterator[dict[str, Any]]:
+        """The servers as they are, to be changed and written back, while no other process does."""
+        try:
+            with while_alone(self.path):
+                entries = self.entries()
+                yield entries
+                replace_text(self.path, json.dumps({SECTION: entries}, indent=2, ensure_ascii=False) + "\n")
+        except OSError as error:
+            raise StorageError(f"{self.path} cannot be written: {error.strerror}") from error
+
+
+def combined(config: Config, environ: Mapping[str, str]) -> Servers:
+    """All servers as the files are at this moment, the configuration's first; ConfigError when one cannot be used."""
+    file = ServersFile(config.servers_path)
+    configured = _configured(config, environ)
+    kept = file.read(environ)
+    if kept.problems:
+        raise ConfigError(list(map(str, kept.problems)))
+    hidden = [f"{file.path}: {SECTION}.{name}: the configuration has a server of this name, which wins"
+              for name in kept.servers if name in configured]  # fmt: skip
+    servers = {**configured, **{name: one for name, one in kept.servers.items() if name not in configured}}
+    loops = [name for name, one in servers.items() if is_this_desk(one, config)]
+    looping = [f"{SECTION}.{name}: this is the desk itself, so it is left out" for name in loops]
+    used = {name: one for name, one in servers.items() if name not in loops}
+    return Servers(used, warnings=(*kept.warnings, *hidden, *looping))
+
+
+def watched_files(config: Config) -> tuple[Path, ...]:
+    """The files that say which servers there are."""
+    own = (config.servers_path,)
+    return (config.config_file, *own) if config.config_file is not None and _is_of_file(config) else own
+
+
+def _configured(config: Config, environ: Mapping[str, str]) -> Mapping[str, McpServerConfig]:
+    if config.config_file is None or not _is_of_file(config):
+        return config.mcpServers
+    return read_servers_again(config.config_file, environ)
+
+
+def _is_of_file(config: Config) -> bool:
+    """Whether the configuration's servers are those of its file, or none yet; a program may have given others."""
+    return config.sources.get(SECTION) != "command line"
+
+
+def is_this_desk(server: McpServerConfig, config: Config) -> bool:
+    """Whether a server is the desk that would have it behind itself, by its address or by how it is started."""
+    if server.url is not None:
+        return _is_own_address(server.url.get_secret_value(), config)
+    if any(_is_own_address(word, config) for word in server.args if "://" in word):
+        return True
+    words = [PurePath(word).name for word in (server.command or "", *server.args)]
+    if "refdesk" not in words or "serve" not in words[words.index("refdesk") :]:
+        return False
+    data = _after("--data", server.args) or _plain(server, "REFDESK_DATA")
+    if data is not None:
+        return _is_same(data, config.data_path)
+    file = _after("--config", server.args) or _plain(server, "REFDESK_CONFIG")
+    return file is None or (config.config_file is not None and _is_same(file, config.config_file))
+
+
+def _is_same(path: str, other: Path) -> bool:
+    return os.path.abspath(os.path.expanduser(path)) == str(other.absolute())
+
+
+def _is_own_address(url: str, config: Config) -> bool:
+    try:
+        parts = urlsplit(url)
+        port = parts.port or {"https": 443, "wss": 443}.get(parts.scheme, 80)
+    except ValueError:
+        return False
+    hosts = {config.server.host, *(LOOPBACK if config.server.host in LOOPBACK else ())}
+    return parts.hostname in hosts and port == config.server.port
+
+
+def _after(option: str, args: tuple[str, ...]) -> str | None:
+    for word, following in zip(args, (*args[1:], None), strict=True):
+        if word == option:
+            return following
+        if word.startswith(f"{option}="):
+            return word.partition("=")[2]
+    return None
+
+
+def _plain(server: McpServerConfig, variable: str) -> str | None:
+    value = server.env.get(variable)
+    return value.get_secret_value() if value is not None else None

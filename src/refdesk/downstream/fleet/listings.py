@@ -1,0 +1,135 @@
+"""The last known lists of each server, on disk: what a desk offers that starts while its servers are down.
+
+One file for each server. It counts only for the server that it was written for, reached in the same way; what it says
+is taken no more on trust than what the server says.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, Literal
+
+import orjson
+
+from refdesk.config.kinds import mask_url
+from refdesk.config.servers import McpServerConfig
+from refdesk.downstream.fleet.names import cleaned, marked
+from refdesk.downstream.transports.port import Message
+
+logger = logging.getLogger(__name__)
+
+FOLDER_NAME = "listings"
+FORMAT = 1
+
+MAX_BYTES = 8 * 1024 * 1024
+"""Of one server's file: some thousand tools. The lists of one with more live only while the desk does."""
+
+MAX_FILE_NAME = 100
+"""Characters of a file's name without its ending: what every file system takes."""
+
+
+ListName = Literal["tools", "prompts", "resources", "templates"]
+LIST_NAMES: tuple[ListName, ...] = ("tools", "prompts", "resources", "templates")
+
+
+@dataclass(frozen=True, slots=True)
+class Lists:
+    """What a server has to offer, in its own words."""
+
+    tools: tuple[Message, ...] = ()
+    prompts: tuple[Message, ...] = ()
+    resources: tuple[Message, ...] = ()
+    templates: tuple[Message, ...] = ()
+
+    def __getitem__(self, name: ListName) -> tuple[Message, ...]:
+        entries: tuple[Message, ...] = getattr(self, name)
+        return entries
+
+
+class Listings:
+    """The folder of them."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder / FOLDER_NAME
+
+    def read(self, server: str, settings: McpServerConfig) -> Lists | None:
+        """What was last known of a server; None when that is nothing, or not to be relied on."""
+        path = self._path(server)
+        try:
+            if path.stat().st_size > MAX_BYTES:
+                raise ValueError("it is too large")
+            content = orjson.loads(path.read_bytes())
+            return _lists(content, server, fingerprint(settings))
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError) as error:
+            self._warn("downstream.listing_unread", server, error)
+            return None
+
+    def write(self, server: str, settings: McpServerConfig, lists: Lists) -> None:
+        """Keep what a server has to offer. That it cannot be kept is told in the log, and matters only later."""
+        content = {"format": FORMAT, "server": server, "fingerprint": fingerprint(settings)}
+        try:
+            written = orjson.dumps({**content, **{name: lists[name] for name in LIST_NAMES}})
+            if len(written) > MAX_BYTES:
+                raise ValueError("it would be too large")
+            self._replace(self._path(server), written)
+        except (OSError, ValueError, TypeError) as error:
+            self._warn("downstream.listing_unwritten", server, error)
+
+    def _replace(self, path: Path, content: bytes) -> None:
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=self._folder, prefix=".listing-", delete=False) as file:
+            try:
+                file.write(content)
+                file.flush()
+                os.replace(file.name, path)
+            except BaseException:
+                Path(file.name).unlink(missing_ok=True)
+                raise
+
+    def _path(self, server: str) -> Path:
+        name = cleaned(server)
+        if name != server or len(name) > MAX_FILE_NAME:
+            name = marked(name, server, MAX_FILE_NAME)
+        return self._folder / f"{name}.json"
+
+    def _warn(self, event: str, server: str, error: Exception) -> None:
+        why = error.strerror if isinstance(error, OSError) else str(error)
+        logger.warning(event, extra={"fields": {"server": server, "why": (why or type(error).__name__)[:200]}})
+
+
+def fingerprint(settings: McpServerConfig) -> str:
+    """What tells whether it is still the same server: how it is reached, with no value that may be a secret."""
+    reached = {
+        "kind": settings.kind,
+        "command": settings.command,
+        "args": settings.args,
+        "cwd": str(settings.cwd) if settings.cwd else None,
+        "url": mask_url(settings.url.get_secret_value()) if settings.url else None,
+        "env": sorted(settings.env),
+        "headers": sorted(name.lower() for name in settings.headers),
+    }
+    return sha256(orjson.dumps(reached, option=orjson.OPT_SORT_KEYS)).hexdigest()
+
+
+def _lists(content: object, server: str, expected: str) -> Lists | None:
+    """What the file says, if it is a file of this server; one of another says nothing."""
+    if not isinstance(content, dict) or content.get("format") != FORMAT:
+        raise ValueError("it is not a list of ours")
+    if content.get("server") != server or content.get("fingerprint") != expected:
+        return None
+    return Lists(**{name: _objects(content, name) for name in LIST_NAMES})
+
+
+def _objects(content: Mapping[str, Any], name: str) -> tuple[Message, ...]:
+    entries = content.get(name)
+    if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
+        raise ValueError(f"its {name} are no list of objects")
+    return tuple(entries)

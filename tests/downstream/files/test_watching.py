@@ -1,0 +1,275 @@
+"""Files that say which servers there are, followed while the desk runs: real files, shorter pauses."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import sys
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from refdesk.config import Config, McpServerConfig, load
+from refdesk.downstream.connection.connection import Connection
+from refdesk.downstream.files.servers_file import (
+    ServerLog,
+    ServersFile,
+    combined,
+    last_lines,
+    watch_servers,
+    watched_files,
+)
+from refdesk.downstream.fleet.fleet import open_fleet
+from refdesk.errors import ConfigError, StorageError
+from refdesk.telemetry import secrets_of
+
+pytestmark = pytest.mark.anyio
+
+SECRET = "hunter2hunter2"
+ROOT = Path(__file__).parents[3]
+
+
+async def soon(seconds: float) -> None:
+    await asyncio.sleep(seconds / 50)
+
+
+async def until(is_so: Callable[[], bool]) -> None:
+    async with asyncio.timeout(20):
+        while not is_so():  # noqa: ASYNC110 - files tell nobody that they were read
+            await asyncio.sleep(0.005)
+
+
+def has_more(records: list[logging.LogRecord], than: int) -> bool:
+    return len(records) > than
+
+
+class Desk:
+    """What is applied, and a way to wait for it."""
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+        self.file = ServersFile(config.servers_path)
+        self.applied: list[list[str]] = []
+        self.loads = 0
+
+    def load(self) -> Mapping[str, McpServerConfig]:
+        try:
+            return combined(self.config, {"SET": "x"}).servers
+        finally:
+            self.loads += 1
+
+    async def apply(self, servers: Mapping[str, McpServerConfig]) -> None:
+        self.applied.append(list(servers))
+
+    async def looked_again(self) -> None:
+        """Until changes up to now have been read."""
+        before = self.loads
+        os.utime(self.config.servers_path)
+        await until(lambda: self.loads > before)
+
+
+@asynccontextmanager
+async def watched(tmp_path: Path, yaml: str) -> AsyncIterator[Desk]:
+    path = tmp_path / "refdesk.yaml"
+    path.write_text(yaml)
+    desk = Desk(load(path, {"SET": "x"}, {"data_dir": str(tmp_path / "data")}))
+    desk.file.add({"kept": {"command": "x"}})
+    known = desk.load()
+    watching = asyncio.create_task(
+        watch_servers(watched_files(desk.config), desk.load, desk.apply, known=known, sleep=soon)
+    )
+    try:
+        yield desk
+    finally:
+        watching.cancel()
+        await asyncio.wait([watching])
+        assert watching.cancelled()
+
+
+async def test_a_change_of_either_file_is_applied(tmp_path: Path) -> None:
+    async with watched(tmp_path, "mcpServers: {a: {command: x}}\n") as desk:
+        desk.file.add({"new": {"command": "x"}})
+        await until(lambda: desk.applied == [["a", "kept", "new"]])
+        (tmp_path / "refdesk.yaml").write_text("mcpServers: {b: {command: '${SET}'}}\n")
+        await until(lambda: desk.applied[-1] == ["b", "kept", "new"])
+        desk.file.enable("new", on=False)
+        await until(lambda: len(desk.applied) == 3)
+        desk.file.remove("new")
+        await until(lambda: desk.applied[-1] == ["b", "kept"])
+
+
+async def test_what_says_the_same_in_other_words_is_not_applied(tmp_path: Path) -> None:
+    async with watched(tmp_path, "mcpServers: {a: {command: x}}\nproject: p\n") as desk:
+        (tmp_path / "refdesk.yaml").write_text("# the same\nproject: q\nmcpServers:\n  a: {command: x}\n")
+        await desk.looked_again()
+        await desk.looked_again()
+        assert desk.applied == []
+
+
+@pytest.mark.parametrize(
+    ("broken", "words"),
+    [
+        ("mcpServers: {a: {comand: x}}\n", "refdesk.yaml: mcpServers.a.comand: unknown key; did you mean command?"),
+        ("mcpServers: {a: {command", "not valid YAML"),
+        ("", "refdesk.yaml: is empty"),
+        (f"mcpServers: {{a: {{command: x, env: {{K: [{SECRET}]}}}}}}\n", "mcpServers.a.env.K: ******** is not text"),
+        ("mcpServers: {a: {command: x, args: ['${UNSET}']}}\n", "mcpServers.a.args[0]: environment variable UNSET"),
+        ("mcpServers: {a: 1, b: 2, c: 3}\n", "mcpServers.a: expected a mapping, not a number (and 2 more)"),
+    ],
+)
+async def test_a_broken_file_changes_nothing_and_says_so_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, broken: str, words: str
+) -> None:
+    async with watched(tmp_path, "mcpServers: {a: {command: x}}\n") as desk:
+        (tmp_path / "refdesk.yaml").write_text(broken)
+        await until(lambda: bool(caplog.records))
+        for _ in range(3):
+            await desk.looked_again()
+        (told,) = [record for record in caplog.records if record.levelno == logging.ERROR]
+        fields: dict[str, str] = told.__dict__["fields"]
+        assert words in fields["problem"]
+        assert SECRET not in fields["problem"]
+        assert fields["problem"].count("\n") == 0
+        assert desk.applied == []
+        (tmp_path / "refdesk.yaml").write_text("mcpServers: {a: {command: y}}\n")
+        await until(lambda: desk.applied == [["a", "kept"]])
+        assert [record.message for record in caplog.records][1:] == ["downstream.config_mended"]
+
+
+async def test_a_broken_file_of_the_desk_changes_nothing_either(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with watched(tmp_path, "mcpServers: {a: {command: x}}\n") as desk:
+        for text in ("", "{", '{"mcpServers": {"kept": {"command": 5}}}'):
+            desk.file.path.write_text(text)
+            await until(partial(has_more, caplog.records, len(caplog.records)))
+            assert "servers.json" in caplog.records[-1].__dict__["fields"]["problem"]
+        assert desk.applied == []
+        desk.file.path.unlink()
+        await until(lambda: desk.applied == [["a"]])
+
+
+async def test_a_file_that_is_being_written_is_waited_for(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    whole = json.dumps({"mcpServers": {f"s{n}": {"command": "x"} for n in range(50)}})
+    states: list[str] = []
+
+    async with watched(tmp_path, "project: p\n") as desk:
+        desk.file.path.write_text(whole[:10])
+
+        def write_more() -> bool:
+            states.append(whole[: 10 + 20 * len(states)])
+            desk.file.path.write_text(states[-1])
+            return len(states[-1]) >= len(whole)
+
+        # Each look finds it longer than the one before.
+        await until(write_more)
+        await until(lambda: bool(desk.applied))
+        assert len(desk.applied) == 1
+        assert len(desk.applied[0]) == 50
+
+
+async def test_without_anything_known_what_the_files_say_is_applied_at_once(tmp_path: Path) -> None:
+    applied = asyncio.Event()
+
+    async def apply(servers: Mapping[str, McpServerConfig]) -> None:
+        assert list(servers) == ["a"]
+        applied.set()
+
+    servers = {"a": McpServerConfig(command="x")}
+    watching = asyncio.create_task(watch_servers([tmp_path / "none"], lambda: servers, apply))
+    async with asyncio.timeout(20):
+        await applied.wait()
+    watching.cancel()
+    await asyncio.wait([watching])
+
+
+async def test_a_change_between_reading_and_watching_is_not_missed(tmp_path: Path) -> None:
+    path = tmp_path / "refdesk.yaml"
+    path.write_text("mcpServers: {a: {command: x}}\n")
+    desk = Desk(load(path, {}, {"data_dir": str(tmp_path / "data")}))
+    known = desk.load()
+    path.write_text("mcpServers: {b: {command: x}}\n")
+    watching = asyncio.create_task(watch_servers([path], desk.load, desk.apply, known=known, sleep=soon))
+    await until(lambda: desk.applied == [["b"]])
+    watching.cancel()
+    await asyncio.wait([watching])
+
+
+async def test_the_first_reading_may_fail_as_well(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    desk_is_told = asyncio.Event()
+
+    def fail() -> Mapping[str, McpServerConfig]:
+        desk_is_told.set()
+        raise ConfigError(["x: y: z"])
+
+    async def apply(servers: Mapping[str, McpServerConfig]) -> None:
+        raise AssertionError(servers)
+
+    watching = asyncio.create_task(watch_servers([tmp_path / "none"], fail, apply, sleep=soon))
+    async with asyncio.timeout(20):
+        await desk_is_told.wait()
+    await until(lambda: bool(caplog.records))
+    watching.cancel()
+    await asyncio.wait([watching])
+    assert [record.__dict__["fields"]["problem"] for record in caplog.records] == ["x: y: z"]
+
+
+async def test_what_could_not_be_applied_is_told_and_tried_again(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path, tries = tmp_path / "servers.json", 0
+
+    async def apply(servers: Mapping[str, McpServerConfig]) -> None:
+        nonlocal tries
+        tries += 1
+        if tries == 1:
+            raise StorageError("the disk is full")
+
+    def now() -> Mapping[str, McpServerConfig]:
+        return ServersFile(path).read({}).servers
+
+    watching = asyncio.create_task(watch_servers([path], now, apply, known={}, sleep=soon))
+    ServersFile(path).add({"a": {"command": "x"}})
+    await until(lambda: tries == 1)
+    ServersFile(path).add({"b": {"command": "x"}})
+    await until(lambda: tries == 2)
+    watching.cancel()
+    await asyncio.wait([watching])
+    assert [record.__dict__["fields"]["problem"] for record in caplog.records] == ["the disk is full"]
+
+
+async def test_a_server_that_is_added_while_the_desk_runs_is_there_soon_and_gone_when_removed(tmp_path: Path) -> None:
+    """By a real fleet, whose servers' error output is kept in their files."""
+    config = load(None, {}, {"data_dir": str(tmp_path / "data")})
+    file, folder = ServersFile(config.servers_path), tmp_path / "data" / "downstream"
+
+    def connect(name: str, settings: McpServerConfig, **more: Any) -> Connection:
+        return Connection(name, settings, heard_stderr=ServerLog(folder, name, secrets_of(settings)), **more)
+
+    def now() -> Mapping[str, McpServerConfig]:
+        return combined(config, {}).servers
+
+    program = f"import sys, runpy; print('up with {SECRET}', file=sys.stderr); sys.argv[1:] = ['stdio']; "
+    program += "runpy.run_module('tests.downstream.servers.talkative', run_name='__main__')"
+    entry = {"command": sys.executable, "args": ["-c", program], "cwd": str(ROOT), "env": {"A_KEY": SECRET}}
+    async with open_fleet(config.downstream, folder, now(), connect=connect) as fleet:
+        watching = asyncio.create_task(watch_servers(watched_files(config), now, fleet.apply, known=now(), sleep=soon))
+        file.add({"talkative": entry})
+        await until(lambda: "talkative__echo" in fleet.tools)
+        pid = fleet.describe()["talkative"]["pid"]
+        await until(lambda: bool(last_lines(folder, "talkative", 1)))
+        assert last_lines(folder, "talkative", 1)[0].endswith("up with ********")
+        file.enable("talkative", on=False)
+        await until(lambda: not fleet.tools and not Path(f"/proc/{pid}").exists())
+        file.enable("talkative")
+        await until(lambda: "talkative__echo" in fleet.tools)
+        file.remove("talkative")
+        await until(lambda: not fleet.tools and not fleet.servers)
+        watching.cancel()
+        await asyncio.wait([watching])

@@ -1,0 +1,44 @@
+"""When the list of a server is asked for that says again and again that it has changed."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from refdesk.downstream.connection.connection import Connection
+from refdesk.downstream.fleet.lists import (
+    CALM_SECONDS,
+    COALESCE_SECONDS,
+    FREE_CHANGES,
+    LONGEST_CALM_SECONDS,
+    ServerList,
+)
+
+pytestmark = pytest.mark.anyio
+
+
+async def nobody(kept: ServerList, is_new: bool) -> None: ...
+
+
+async def test_a_list_that_changes_without_end_is_looked_at_later_each_time_until_it_calms_down() -> None:
+    clock = SimpleNamespace(now=100.0)
+    kept = ServerList("tools", cast(Connection, None), nobody, now=lambda: clock.now)
+
+    def look() -> float:
+        """Announce a change and have it looked at; how late that was."""
+        kept.changed()
+        after: Any = kept._after
+        clock.now += after
+        kept._wanted.clear()
+        kept._settle()
+        return float(after)
+
+    assert [look() for _ in range(FREE_CHANGES + 1)] == [COALESCE_SECONDS] * (FREE_CHANGES + 1)
+    later = [look() for _ in range(20)]
+    assert later == sorted(later)
+    assert later[0] == 2 * COALESCE_SECONDS
+    assert later[-1] == LONGEST_CALM_SECONDS
+    clock.now += CALM_SECONDS + 10**9
+    assert look() == COALESCE_SECONDS
