@@ -141,6 +141,7 @@ async def test_f43_when_all_servers_are_down_at_the_start_their_last_known_lists
             for name in servers:
                 await desk.works(f"{name}__echo", text="back")
                 await desk.until_described(name, state="Running", stale=[])
+            assert await marked_stale(desk) == set()
         assert await desk.tools() == known
 
 
@@ -151,3 +152,10 @@ async def tells_that_it_is_stale(desk: Gateway, servers: dict[str, Any]) -> None
     for name in servers:
         assert "tools" in ready["servers"][name]["stale"]
         assert name in ready["servers"][name]["message"]
+    assert await marked_stale(desk) == set(servers), "and marks what it lists"
+
+
+async def marked_stale(desk: Gateway) -> set[str]:
+    """The servers whose tools are listed as what is last known of them."""
+    tools = (await desk.ask("tools/list"))["result"]["tools"]
+    return {tool["name"].partition("__")[0] for tool in tools if (tool.get("_meta") or {}).get("refdesk/stale")}

@@ -339,7 +339,11 @@ def _renamed(call: Call, offering: Offering | None) -> Call:
 
 def _are_same(before: Mapping[str, Offer], now: Mapping[str, Offer]) -> bool:
     return before is now or (
-        before.keys() == now.keys() and all(before[name].definition == offer.definition for name, offer in now.items())
+        before.keys() == now.keys()
+        and all(
+            (before[name].definition, before[name].is_stale) == (offer.definition, offer.is_stale)
+            for name, offer in now.items()
+        )
     )
 
 

@@ -24,6 +24,9 @@ TOOLSET = "downstream"
 COMPLETIONS_DECLARED = "2025-03-26"
 """The revision since which servers declare that they complete arguments."""
 
+STALE_META = "refdesk/stale"
+"""Marks, in the `_meta` of a definition, that it is what its server said last, and that the server is not there now."""
+
 NO_COMPLETION: Mapping[str, Any] = {"completion": {"values": [], "total": 0, "hasMore": False}}
 
 Reach = Callable[[Caller, str, str, Collection[str]], bool]
@@ -46,6 +49,9 @@ class _Proxied:
         self._passing = passing
         self._reach = reach
         self._listing: dict[str, Any] = {**offer.definition, "name": offer.exposed}
+        if offer.is_stale:
+            meta = offer.definition.get("_meta")
+            self._listing["_meta"] = {**(meta if isinstance(meta, dict) else {}), STALE_META: True}
 
     @property
     def offer(self) -> Offer:
