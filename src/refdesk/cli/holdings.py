@@ -6,13 +6,13 @@ import asyncio
 import json
 import sys
 from argparse import Namespace
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any
 
 from refdesk.app import open_desk
 from refdesk.calls import LOCAL
 from refdesk.cli.settings import load_settings
-from refdesk.cli.terminal import ink_for, printable, say
+from refdesk.cli.terminal import print_table, say
 from refdesk.config import Config
 from refdesk.engines.port import UNDER_WAY, CollectionInfo, DocumentStatus, Engine, Listing, Status
 from refdesk.errors import InvalidArguments, Problem
@@ -160,27 +160,16 @@ def _print_collections(found: Sequence[CollectionInfo], as_json: bool) -> None:
         (one.id, f"{one.documents:,}", one.version, f"{one.updated_at:%Y-%m-%d %H:%M}", one.description or one.name)
         for one in found
     ]
-    _print_table(("ID", "DOCUMENTS", "VERSION", "UPDATED", "DESCRIPTION"), rows)
+    print_table(("ID", "DOCUMENTS", "VERSION", "UPDATED", "DESCRIPTION"), rows)
 
 
 def _print_documents(found: Sequence[DocumentStatus]) -> None:
     rows = [(_state(one), f"{one.size_bytes:,}", one.id, one.error or one.title) for one in found]
-    _print_table(("STATUS", "BYTES", "ID", "TITLE"), rows)
+    print_table(("STATUS", "BYTES", "ID", "TITLE"), rows)
 
 
 def _state(one: DocumentStatus) -> str:
     return f"{one.status} {one.progress:.0%}" if one.status in UNDER_WAY else one.status
-
-
-def _print_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    """Columns, as wide as what is in them; the last one takes what it needs."""
-    table = [head, *(tuple(" ".join(printable(cell).split()) for cell in row) for row in rows)]
-    widths = [max(map(len, column)) for column in zip(*table, strict=True)][:-1]
-    ink = ink_for(sys.stdout)
-    for number, row in enumerate(table):
-        cells = [f"{cell:<{width}}" for cell, width in zip(row, widths, strict=False)]
-        line = "  ".join([*cells, row[-1]]).rstrip()
-        print(ink.bold(line) if number == 0 else line)
 
 
 def _document_facts(one: DocumentStatus) -> dict[str, Any]:

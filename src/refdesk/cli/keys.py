@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import sys
 from argparse import Namespace
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
@@ -13,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from refdesk.calls import DEFAULT_TENANT, ROLES
-from refdesk.cli.terminal import ink_for, printable, say
+from refdesk.cli.terminal import print_table, printable, say
 from refdesk.config import TOOLSETS, ApiKey, Config, find, load
 from refdesk.errors import InvalidArguments, Problem
 from refdesk.policy.keys import FILE_NAME, KeyFile, StoredKey, digest, new_key
@@ -90,16 +89,8 @@ def _list(file: KeyFile, config: Config, as_json: bool) -> int:
     if as_json:
         _print_json(entries)
         return 0
-    _print_table([HEAD, *(_row(entry) for entry in entries)])
+    print_table(HEAD, map(_row, entries))
     return 0
-
-
-def _print_table(table: Sequence[Sequence[str]]) -> None:
-    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-    ink = ink_for(sys.stdout)
-    for number, row in enumerate(table):
-        line = "  ".join(f"{printable(cell):<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip()
-        print(ink.bold(line) if number == 0 else line)
 
 
 def _facts(key: StoredKey) -> dict[str, Any]:

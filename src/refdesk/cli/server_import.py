@@ -12,8 +12,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from refdesk.cli.servers import print_table
-from refdesk.cli.terminal import say
+from refdesk.cli.terminal import print_table, say
 from refdesk.config import Config
 from refdesk.config.server_entries import Entries, key_within, read_entries
 from refdesk.config.variables import map_texts

@@ -6,14 +6,13 @@ import http.client
 import json
 import os
 import re
-import sys
 from argparse import Namespace
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from refdesk.cli.settings import load_settings
-from refdesk.cli.terminal import ink_for, printable, say
+from refdesk.cli.terminal import print_table, printable, say
 from refdesk.config import Config, McpServerConfig
 from refdesk.config.server_entries import key_within, read_entries
 from refdesk.config.variables import IN_SERVERS, sounds_confidential
@@ -241,17 +240,6 @@ def _logs(file: ServersFile, config: Config, arguments: Namespace) -> int:
     for line in lines:
         print(printable(line))
     return 0
-
-
-def print_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    """Columns, as wide as what is in them; the last one takes what it needs."""
-    table = [head, *(tuple(" ".join(printable(cell).split()) for cell in row) for row in rows)]
-    widths = [max(map(len, column)) for column in zip(*table, strict=True)][:-1]
-    ink = ink_for(sys.stdout)
-    for number, row in enumerate(table):
-        cells = [f"{cell:<{width}}" for cell, width in zip(row, widths, strict=False)]
-        line = "  ".join([*cells, row[-1]]).rstrip()
-        print(ink.bold(line) if number == 0 else line)
 
 
 def _tell(facts: Mapping[str, Any], sentence: str, as_json: bool) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TextIO
 
@@ -63,6 +63,17 @@ def words_of(query: str) -> re.Pattern[str] | None:
 def printable(text: str) -> str:
     """The text without what would command a terminal; lines and tabs stay."""
     return _COMMANDS.sub("", text)
+
+
+def print_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    """Columns, as wide as what is in them; the last one takes what it needs."""
+    table = [head, *(tuple(" ".join(printable(cell).split()) for cell in row) for row in rows)]
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)][:-1]
+    ink = ink_for(sys.stdout)
+    for number, row in enumerate(table):
+        cells = [f"{cell:<{width}}" for cell, width in zip(row, widths, strict=False)]
+        line = "  ".join([*cells, row[-1]]).rstrip()
+        print(ink.bold(line) if number == 0 else line)
 
 
 def say(text: str) -> None:

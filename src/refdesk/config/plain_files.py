@@ -49,6 +49,16 @@ def replace_text(path: Path, text: str) -> None:
         except BaseException:
             Path(file.name).unlink(missing_ok=True)
             raise
+    _sync(target.parent)
+
+
+def _sync(folder: Path) -> None:
+    """Have the disk keep the new file under the name: what was taken out must not come back with the power."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 @contextmanager

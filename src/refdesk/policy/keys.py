@@ -6,12 +6,9 @@ that a key made or revoked counts at once, in every process.
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import logging
-import os
 import secrets
-import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -24,6 +21,7 @@ from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationErro
 
 from refdesk.calls import Caller, TenantId, UserId
 from refdesk.config import ApiKey
+from refdesk.config.plain_files import replace_text, while_alone
 from refdesk.errors import ConfigError, InvalidArguments, Problem, StorageError
 from refdesk.problems import nearest_name
 
@@ -133,33 +131,13 @@ class KeyFile:
 
     def _replace(self, keys: tuple[StoredKey, ...]) -> None:
         content = _File(keys=keys).model_dump(mode="json")
-        # Made for its owner only, and so it stays.
-        with tempfile.NamedTemporaryFile(dir=self.path.parent, prefix=".keys-", delete=False) as file:
-            try:
-                file.write(orjson.dumps(content, option=orjson.OPT_INDENT_2) + b"\n")
-                file.flush()
-                os.fsync(file.fileno())
-                os.replace(file.name, self.path)
-            except BaseException:
-                Path(file.name).unlink(missing_ok=True)
-                raise
-        self._sync_folder()
-
-    def _sync_folder(self) -> None:
-        """Have the disk keep the new file under the name: a key that was revoked must not come back with the power."""
-        folder = os.open(self.path.parent, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+        replace_text(self.path, orjson.dumps(content, option=orjson.OPT_INDENT_2).decode() + "\n")
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
-        """While no other process writes; the lock is beside the file, as the file itself is replaced."""
+        """While nobody else writes."""
         try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            with self.path.with_name(f".{self.path.name}.lock").open("wb") as lock:
-                fcntl.flock(lock, fcntl.LOCK_EX)
+            with while_alone(self.path):
                 yield
         except OSError as error:
             raise StorageError(f"{self.path} cannot be written: {error.strerror}") from error

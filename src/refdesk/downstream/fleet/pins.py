@@ -7,10 +7,7 @@ shares the folder reads it again when it has changed, so that an approval counts
 
 from __future__ import annotations
 
-import fcntl
 import logging
-import os
-import tempfile
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -22,6 +19,7 @@ from typing import Annotated, Any, Literal
 import orjson
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from refdesk.config.plain_files import replace_text, while_alone
 from refdesk.downstream.transports.port import Message
 from refdesk.errors import ConfigError, InvalidArguments, Problem, StorageError
 from refdesk.problems import nearest_name
@@ -186,24 +184,13 @@ class Pins:
             raise ConfigError([f"{self.path}: cannot be understood ({place}: {where['msg']}); mend it"]) from None
 
     def _replace(self, file: _File) -> None:
-        # Made for its owner only, and so it stays.
-        with tempfile.NamedTemporaryFile(dir=self.path.parent, prefix=".pins-", delete=False) as temporary:
-            try:
-                temporary.write(orjson.dumps(file.model_dump(mode="json"), option=orjson.OPT_INDENT_2) + b"\n")
-                temporary.flush()
-                os.fsync(temporary.fileno())
-                os.replace(temporary.name, self.path)
-            except BaseException:
-                Path(temporary.name).unlink(missing_ok=True)
-                raise
+        replace_text(self.path, orjson.dumps(file.model_dump(mode="json"), option=orjson.OPT_INDENT_2).decode() + "\n")
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
-        """While nobody else writes; the lock is beside the file, as the file itself is replaced."""
+        """While nobody else writes."""
         try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            with self.path.with_name(f".{FILE_NAME}.lock").open("wb") as lock:
-                fcntl.flock(lock, fcntl.LOCK_EX)
+            with while_alone(self.path):
                 yield
         except OSError as error:
             raise StorageError(f"{self.path} cannot be written: {error.strerror}") from error
