@@ -34,7 +34,7 @@ from tests.downstream.servers import KINDS, Kind, Running, official, running_tal
 
 pytestmark = pytest.mark.anyio
 
-RECORDING = Path(__file__).parent / "servers" / "recording.py"
+RECORDING = Path(__file__).parents[1] / "servers" / "recording.py"
 
 
 @pytest.fixture(scope="module")

@@ -26,7 +26,7 @@ from tests.processes import REFDESK, children
 pytestmark = pytest.mark.anyio
 
 ROOT = Path(__file__).parents[3]
-HERE = Path(__file__).parent
+HERE = Path(__file__).parents[1]
 
 
 # This desk.
