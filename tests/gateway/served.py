@@ -12,8 +12,9 @@ from pathlib import Path
 
 import httpx2
 
-from tests.gateway.desks import PATIENCE, ROOT, Gateway, Settings
+from tests.gateway.desks import PATIENCE, ROOT, Gateway, Settings, until
 from tests.processes import Server, started_server
+from tests.tools.knowing import settled_desk
 
 
 @dataclass
@@ -37,6 +38,16 @@ class Served(Gateway):
         """Count the most memory that it has from here on."""
         Path(f"/proc/{self.pid}/clear_refs").write_text("5")
 
+    async def has_read_its_manual(self) -> None:
+        """Wait until it does nothing but what it is asked to."""
+
+        async def is_so() -> bool:
+            lines = (await self.http.get("/metrics")).text.splitlines()
+            waiting = [line for line in lines if line.startswith("refdesk_queue_documents{")]
+            return bool(waiting) and all(line.endswith(" 0.0") for line in waiting)
+
+        await until(is_so)
+
     def memory(self, which: str = "VmRSS") -> int:
         """`VmRSS` now, or `VmHWM` at most, in bytes."""
         lines = Path(f"/proc/{self.pid}/status").read_text().splitlines()
@@ -46,7 +57,12 @@ class Served(Gateway):
 @asynccontextmanager
 async def served(folder: Path, *ready: str, **servers: Settings) -> AsyncIterator[Served]:
     """`refdesk serve` with these servers, of which those named are there; all, when none is named."""
-    settings = {"server": {"shutdown_grace_seconds": 1}, "logging": {"level": "debug"}, "mcpServers": servers}
+    settings = {
+        "server": {"shutdown_grace_seconds": 1},
+        "logging": {"level": "debug"},
+        "embedding": {"source": "none"},
+        "mcpServers": servers,
+    }
     (folder / "refdesk.yaml").write_text(json.dumps(settings))
     async with started_server(folder) as server, client_of(server.url) as http:
         desk = Served(http, server.process.pid, server)
@@ -56,9 +72,13 @@ async def served(folder: Path, *ready: str, **servers: Settings) -> AsyncIterato
 
 @asynccontextmanager
 async def counted(folder: Path, **servers: Settings) -> AsyncIterator[Served]:
-    """The same, with the tool `count`."""
+    """The same, with the tool `count`. It has the manual read already, and no model to embed it with: all that it does
+    is what it is asked to."""
+    async with settled_desk(folder / "data"):
+        pass
     config = folder / "refdesk.yaml"
-    config.write_text(json.dumps({"logging": {"level": "error"}, "mcpServers": servers}))
+    settings = {"logging": {"level": "error"}, "embedding": {"source": "none"}, "mcpServers": servers}
+    config.write_text(json.dumps(settings))
     command = [sys.executable, "-m", "tests.gateway.counted", str(config), str(folder / "data")]
     process = await asyncio.create_subprocess_exec(
         *command, cwd=ROOT, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL

@@ -80,6 +80,7 @@ async def test_f38_killed_it_leaves_none_of_what_it_has_started(tmp_path: Path) 
 async def flooded(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Served]:
     """A process that all floods are for."""
     async with served(tmp_path_factory.mktemp("flooded"), bad=bad(), good=bad()) as desk:
+        await desk.has_read_its_manual()
         for number in range(50):
             assert await desk.text("good__echo", text=str(number)) == str(number)
         yield desk
