@@ -244,7 +244,7 @@ def test_any_layout_gives_servers_or_a_plain_problem(tmp_path_factory: pytest.Te
 
 @pytest.mark.parametrize("platform", ["linux", "darwin", "win32"])
 def test_every_client_has_a_place_on_every_system(platform: str) -> None:
-    files = known_files(Path("/home/u"), Path("/work"), platform)
+    files = known_files(Path("/home/u"), Path("/srv/project"), platform)
     assert {file.client for file in files} == set(CLIENTS)
     assert len({file.path for file in files}) == len(files)
     assert Path("/home/u/.cursor/mcp.json") in {file.path for file in files}
@@ -252,8 +252,8 @@ def test_every_client_has_a_place_on_every_system(platform: str) -> None:
 
 def test_a_file_in_a_project_belongs_to_it() -> None:
     home = Path("/home/u")
-    assert project_of(Path("/work/.vscode/mcp.json"), home) == Path("/work")
-    assert project_of(Path("/work/.mcp.json"), home) == Path("/work")
+    assert project_of(Path("/srv/project/.vscode/mcp.json"), home) == Path("/srv/project")
+    assert project_of(Path("/srv/project/.mcp.json"), home) == Path("/srv/project")
     assert project_of(home / ".cursor" / "mcp.json", home) is None
     assert project_of(home / ".config" / "opencode" / "opencode.json", home) is None
     assert project_of(home / ".claude.json", home) is None
