@@ -24,6 +24,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import ceil
 from typing import Any
 
 PARSE_ERROR = -32700
@@ -57,7 +58,8 @@ class RefdeskError(Exception):
         """What goes into `error.data`: always the same four names."""
         data: dict[str, Any] = {"type": type(self).__name__, "detail": self.detail, "retryable": self.retryable}
         if self.retry_after is not None:
-            data["retry_after"] = round(self.retry_after, 3)
+            # In whole milliseconds, and never sooner than it is.
+            data["retry_after"] = ceil(self.retry_after * 1000) / 1000
         return data
 
 
