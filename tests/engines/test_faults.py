@@ -6,10 +6,12 @@ import os
 import shutil
 import sqlite3
 import subprocess
+import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
@@ -21,6 +23,7 @@ from refdesk.documents.conversions import Conversions, File, Progress, open_conv
 from refdesk.engines.embedded.damage import IndexDamaged
 from refdesk.engines.embedded.embedding import open_embedder
 from refdesk.engines.embedded.engine import EmbeddedEngine
+from refdesk.engines.keeping import queue
 from refdesk.engines.keeping.records import HISTORY_KEPT
 from refdesk.engines.port import DocumentStatus, FileSource, NewDocument, PastSearch, TextSource
 from refdesk.errors import EngineError
@@ -113,6 +116,26 @@ async def test_each_file_that_cannot_be_read_says_why_and_the_others_come_in(
             assert name in failure.error
             assert failure.error.endswith((".", "?"))
         assert [hit.document.id for hit in await found(engine, "zebra", mode="fulltext")] == ["files/good.md"]
+
+
+async def test_a_file_that_failed_while_another_reader_looked_for_work_is_not_read_again(
+    tmp_path: Path, conversions: Conversions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    look, looked = queue.next_tasks, 0
+
+    def answer_late(database: sqlite3.Connection, *arguments: Any) -> list[queue.Task]:
+        nonlocal looked
+        looked += 1
+        tasks = look(database, *arguments)
+        if looked % 2:
+            time.sleep(0.02)  # the other readers take and finish what was found here
+        return tasks
+
+    monkeypatch.setattr(queue, "next_tasks", answer_late)
+    names = [f"missing-{number}.md" for number in range(30)]
+    async with engine_on(tmp_path / "data", conversions) as engine:
+        failures = await taken_on(engine, tmp_path, *names)
+    assert [(failure.status, failure.attempts) for failure in failures] == [("failed", 1)] * len(names)
 
 
 @pytest.mark.skipif(IS_ROOT, reason="root may read every file")

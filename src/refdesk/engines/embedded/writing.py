@@ -71,6 +71,7 @@ class Writer:
         self._threads = CapacityLimiter(readers + 1)
         """Apart from those that searches run in, which are not to wait for this."""
         self._taken: set[int] = set()
+        self._claiming = anyio.Lock()
         self._news = anyio.Event()
         self._clock: Callable[[], float] = time.time
         self._embedded_at = 0.0
@@ -156,11 +157,10 @@ class Writer:
         return True
 
     async def _claim(self) -> Task | None:
-        taken, at = tuple(self._taken), self._clock()
-        tasks = await self._record(lambda database: queue.next_tasks(database, at, 1 + self._readers, taken))
-        for task in tasks:
-            # Another reader may have taken it while we looked.
-            if task.key not in self._taken:
+        # One reader looks at a time: what another took and finished meanwhile would be found once more.
+        async with self._claiming:
+            taken, at = tuple(self._taken), self._clock()
+            for task in await self._record(lambda database: queue.next_tasks(database, at, 1, taken)):
                 self._taken.add(task.key)
                 self._store.converting[task.key] = 0.0
                 return task
