@@ -44,6 +44,8 @@ def test_only_a_terminal_that_wants_colour_gets_it() -> None:
     assert not ink_for(io.StringIO(), {}).coloured
     assert not ink_for(Screen(), {"NO_COLOR": "1"}).coloured
     assert not ink_for(Screen(), {"TERM": "dumb"}).coloured
+    assert ink_for(io.StringIO(), {"FORCE_COLOR": "1"}).coloured
+    assert not ink_for(io.StringIO(), {"FORCE_COLOR": "1", "NO_COLOR": "1"}).coloured
     assert PLAIN.highlighted("an index", "index") == "an index"
 
 

@@ -7,34 +7,73 @@ import sys
 from collections.abc import Sequence
 from io import TextIOWrapper
 
-from refdesk.cli.parser import build_parser
-from refdesk.errors import ConfigError, RefdeskError
+from refdesk.cli.exit_codes import Exit
+from refdesk.cli.parser import Misuse, build_parser
 
-EXIT_FAILED = 1
-EXIT_USAGE = 2
+START = """\
+refdesk: the reference desk for LLM agents
+
+  refdesk add docs/              bring documents in; a folder, a file or a URL
+  refdesk search "how do I …"    find something in them
+  refdesk serve                  run the server: agents at /mcp, people at /console
+  refdesk install claude-code    set a client up to use it
+  refdesk doctor                 see whether all is well
+
+`refdesk --help` lists all commands, `refdesk COMMAND --help` the options of one.
+"""
+
+BEFORE_COMMANDS = ("-h", "--help", "--version")
+"""The only options that stand before a command."""
+
+COMPLETE = "__complete"
+"""What a shell calls, not a person: it is not in the grammar, and has to be quick."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; answers its exit code."""
-    arguments = build_parser().parse_args(argv)
-    if isinstance(sys.stdout, TextIOWrapper):
-        # A terminal that cannot show a character shows a mark for it.
-        sys.stdout.reconfigure(errors="replace")
+    words = list(sys.argv[1:] if argv is None else argv)
+    if not words:
+        print(START, end="", file=sys.stderr)
+        return Exit.MISUSED
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            # A terminal that cannot show a character shows a mark for it.
+            stream.reconfigure(errors="replace")
     try:
-        code: int = arguments.run(arguments)
-        return code
-    except ConfigError as error:
-        for problem in error.problems:
-            print(f"refdesk: {problem}", file=sys.stderr)
-        return EXIT_USAGE
-    except RefdeskError as error:
-        print(f"refdesk: {error.detail}", file=sys.stderr)
-        return EXIT_FAILED
-    except KeyboardInterrupt:
-        return 130
-    except OSError as error:
-        if not isinstance(error, BrokenPipeError):
-            print(f"refdesk: {error}", file=sys.stderr)
+        return _run(words)
+    except BrokenPipeError:
         # What could not be written must not be tried again at the end: its reader has left, as `head` does.
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - until the process ends
-        return EXIT_FAILED
+        return Exit.READER_LEFT
+
+
+def _run(words: Sequence[str]) -> int:
+    try:
+        code = _command(words)
+        sys.stdout.flush()
+        return code
+    except KeyboardInterrupt:
+        return Exit.INTERRUPTED
+    except BrokenPipeError:
+        raise
+    except Exception as error:  # noqa: BLE001 - the process ends here, and says why in a sentence
+        from refdesk.cli.failures import tell
+
+        # Words after `--` are not ours.
+        return tell(error, as_json="--json" in words[: [*words, "--"].index("--")])
+
+
+def _command(words: Sequence[str]) -> int:
+    if words[0] == COMPLETE:
+        from refdesk.cli.completion import complete
+
+        return complete(words[1:])
+    if words[0].startswith("-") and words[0] not in BEFORE_COMMANDS:
+        raise Misuse(f"{words[0]}: options follow the command", "refdesk")
+    arguments = build_parser().parse_args(words)
+    try:
+        code: int = arguments.run(arguments)
+    except Misuse as wrong:
+        wrong.command = wrong.command or f"refdesk {arguments.command_name}"
+        raise
+    return code

@@ -10,19 +10,19 @@ from collections.abc import Sequence
 
 from refdesk.app import open_desk
 from refdesk.calls import LOCAL
+from refdesk.cli.exit_codes import Exit
 from refdesk.cli.inputs import MAX_FILES
 from refdesk.cli.intake import Intake, Outcome
-from refdesk.cli.named import STANDARD_INPUT, Folder, Label, Named, metadata, named
+from refdesk.cli.named import STANDARD_INPUT, DocumentationSet, Folder, Label, Named, metadata, named
+from refdesk.cli.parser.words import Misuse
+from refdesk.cli.recipes import bring_in_sets
 from refdesk.cli.settings import load_settings
 from refdesk.cli.terminal import printable, say
 from refdesk.config import Config
 from refdesk.documents.watching import changes
-from refdesk.errors import InvalidArguments, Problem
 
 SETTLE_SECONDS = 0.5
 """How long a watched folder has to be still: an editor that saves, or a checkout, writes many files in a row."""
-
-INTERRUPTED = 130
 
 
 def add(arguments: Namespace) -> int:
@@ -37,27 +37,30 @@ def add(arguments: Namespace) -> int:
         standard_input=_standard_input() if STANDARD_INPUT in arguments.sources else "",
     )
     if arguments.watch and not any(isinstance(thing, Folder) for thing in things):
-        raise InvalidArguments([Problem("--watch", "name a folder; single documents are not watched")])
+        raise Misuse("--watch: name a folder; single documents are not watched")
     try:
         return asyncio.run(_add(config, arguments, label, things))
     except KeyboardInterrupt:
         if arguments.watch:
             return 0
         say("stopped waiting; nothing that was taken on is lost, and a server or the next refdesk add goes on with it")
-        return INTERRUPTED
+        return Exit.INTERRUPTED
 
 
 def _standard_input() -> str:
     try:
         return sys.stdin.buffer.read().decode("utf-8-sig")
     except UnicodeDecodeError:
-        raise InvalidArguments([Problem(STANDARD_INPUT, "standard input must be text in UTF-8")]) from None
+        raise Misuse("standard input must be text in UTF-8") from None
 
 
 async def _add(config: Config, arguments: Namespace, label: Label, things: Sequence[Named]) -> int:
     async with open_desk(config, servers=False) as desk:
         intake = Intake(desk.engine, LOCAL.tenant, label, waits=not arguments.no_wait)
         outcome = await intake.bring_in(things)
+        sets = [thing for thing in things if isinstance(thing, DocumentationSet)]
+        if sets:
+            outcome += await bring_in_sets(sets, config, intake, arguments)
         _tell(outcome, arguments.json, one_line=arguments.watch)
         if arguments.watch:
             folders = [thing for thing in things if isinstance(thing, Folder)]

@@ -12,10 +12,11 @@ from typing import Any
 from refdesk.app import Desk, open_desk
 from refdesk.calls import LOCAL, Answer, Call
 from refdesk.cli.found import found_in, shown
+from refdesk.cli.parser.words import Misuse
 from refdesk.cli.settings import load_settings
 from refdesk.cli.terminal import Ink, ink_for, printable
 from refdesk.config import Config
-from refdesk.errors import InvalidArguments, Problem, UnknownTool
+from refdesk.errors import UnknownTool
 
 EVERYTHING = "all"
 """Who types a command means all there is, not the project of some client."""
@@ -75,7 +76,7 @@ def _is_special(arguments: Namespace) -> bool:
     many = (arguments.limit or 0) > MOST_OF_DOCUMENTATION
     asked = (arguments.collection, arguments.filter, arguments.mode)
     if arguments.doc_type is not None and any(asked):
-        raise InvalidArguments([Problem("--doc-type", "not with --collection, --filter or --mode; use --collection")])
+        raise Misuse("--doc-type: not with --collection, --filter or --mode; use --collection")
     return many or any(asked)
 
 
@@ -89,9 +90,9 @@ def _filters(text: str | None) -> dict[str, Any] | None:
     try:
         filters = json.loads(text)
     except ValueError as error:
-        raise InvalidArguments([Problem("--filter", f"must be JSON: {error}")]) from None
+        raise Misuse(f"--filter: must be JSON: {error}") from None
     if not isinstance(filters, dict):
-        raise InvalidArguments([Problem("--filter", 'must be an object such as {"metadata.team": {"$eq": "billing"}}')])
+        raise Misuse('--filter: must be an object such as {"metadata.team": {"$eq": "billing"}}')
     return filters
 
 
@@ -163,7 +164,7 @@ def _argument(text: str, schema: Mapping[str, Any]) -> tuple[str, Any]:
     """`name=value`, where the schema says whether the value is text or JSON."""
     name, equals, value = text.partition("=")
     if not equals:
-        raise InvalidArguments([Problem(text, "write it as name=value")])
+        raise Misuse(f"{text}: write it as name=value")
     rule = schema.get("properties", {}).get(name, {})
     kinds = {each.get("type") for each in rule.get("anyOf", [rule])}
     if kinds <= {None, "string"} or ("string" in kinds and not value.startswith("[")):

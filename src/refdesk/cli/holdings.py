@@ -11,6 +11,7 @@ from typing import Any
 
 from refdesk.app import open_desk
 from refdesk.calls import LOCAL
+from refdesk.cli.parser.words import Misuse
 from refdesk.cli.settings import load_settings
 from refdesk.cli.terminal import print_table, say
 from refdesk.config import Config
@@ -36,7 +37,7 @@ def documents(arguments: Namespace) -> int:
     if arguments.action == "remove":
         return asyncio.run(_remove_documents(config, _required(arguments.ids, "ID"), arguments.json))
     if arguments.ids:
-        raise InvalidArguments([Problem("ID", "only `refdesk documents remove` takes ids")])
+        raise Misuse("ID: only `refdesk documents remove` takes ids")
     return asyncio.run(_list_documents(config, arguments))
 
 
@@ -48,7 +49,7 @@ def collections(arguments: Namespace) -> int:
     if arguments.action == "remove":
         return asyncio.run(_remove_collections(config, _required(arguments.names, "NAME"), arguments.json))
     if arguments.names:
-        raise InvalidArguments([Problem("NAME", "only `create` and `remove` take names")])
+        raise Misuse("NAME: only `create` and `remove` take names")
     return asyncio.run(_list_collections(config, arguments.json))
 
 
@@ -71,7 +72,7 @@ async def _reindex(config: Config) -> int:
 
 def _required(words: Sequence[str], argument: str) -> Sequence[str]:
     if not words:
-        raise InvalidArguments([Problem(argument, "is required")])
+        raise Misuse(f"missing: {argument}")
     return words
 
 

@@ -9,11 +9,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from refdesk.cli.parser.words import Misuse
 from refdesk.documents.conversions import File
 from refdesk.documents.convert.source import PageRange
 from refdesk.documents.file_names import clean_name
 from refdesk.documents.folders import FoundFile, LeftOut, walk
-from refdesk.errors import CannotOpen, InvalidArguments, Problem
+from refdesk.errors import CannotOpen
 
 MAX_FILES = 1_000_000
 """Of one folder; more than that is a disk that was named by mistake."""
@@ -61,5 +62,5 @@ def page_range(text: str | None) -> PageRange | None:
     match = re.fullmatch(r"(\d{1,6})(?:-(\d{1,6}))?", text)
     pages = PageRange(int(match[1]), int(match[2] or match[1])) if match else None
     if pages is None or not 1 <= pages.first <= pages.last:
-        raise InvalidArguments([Problem("--pages", "must be a page or a range such as 3-7, counted from 1")])
+        raise Misuse("--pages: must be a page or a range such as 3-7, counted from 1")
     return pages

@@ -104,10 +104,14 @@ class Intake:
         folders = [thing for thing in things if isinstance(thing, Folder)]
         for folder in folders:
             outcome += await self._synchronise(folder)
-        others = [thing for thing in things if not isinstance(thing, Folder | Failure)]
+        others = [thing for thing in things if isinstance(thing, Objects | Single)]
         for name in dict.fromkeys(thing.collection for thing in others):
             outcome += await self._ingest(name, [thing for thing in others if thing.collection == name])
         return await self._settled(outcome, folders)
+
+    async def settled(self, outcome: Outcome) -> Outcome:
+        """What was taken on elsewhere, once it is in."""
+        return await self._settled(outcome, [])
 
     async def update(self, folder: Folder) -> Outcome:
         """Bring the collection into step with its folder once more."""

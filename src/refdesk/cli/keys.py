@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from refdesk.calls import DEFAULT_TENANT, ROLES
+from refdesk.cli.parser.words import Misuse
 from refdesk.cli.terminal import print_table, printable, say
 from refdesk.config import TOOLSETS, ApiKey, Config, find, load
 from refdesk.errors import InvalidArguments, Problem
@@ -36,7 +37,7 @@ def keys(arguments: Namespace) -> int:
     if arguments.action == "revoke":
         return _revoke(file, config, _name(arguments), arguments.json)
     if arguments.name is not None:
-        raise InvalidArguments([Problem("NAME", "only `make` and `revoke` take a name")])
+        raise Misuse("NAME: only `make` and `revoke` take a name")
     return _list(file, config, arguments.json)
 
 
@@ -141,9 +142,9 @@ def _name(arguments: Namespace) -> str:
 def _text(argument: str, value: str) -> str:
     """A name that can be kept and shown."""
     if not value.strip():
-        raise InvalidArguments([Problem(argument, "is required")])
+        raise Misuse(f"missing: {argument}")
     if len(value) > LONGEST_NAME or not value.isprintable():
-        raise InvalidArguments([Problem(argument, f"must be at most {LONGEST_NAME} characters that can be shown")])
+        raise Misuse(f"{argument}: must be at most {LONGEST_NAME} characters that can be shown")
     return value.strip()
 
 
@@ -154,7 +155,7 @@ def _known(argument: str, given: Iterable[str], known: Sequence[str]) -> tuple[s
         if word not in known:
             nearest = nearest_name(word, known)
             hint = f"did you mean {nearest!r}?" if nearest else f"there are {', '.join(known)}"
-            raise InvalidArguments([Problem(argument, f"{printable(word)!r} is not known; {hint}")])
+            raise Misuse(f"{argument}: {printable(word)!r} is not known; {hint}")
     return words
 
 
@@ -166,9 +167,9 @@ def _moment(text: str, now: datetime) -> datetime:
         moment = moment.astimezone(UTC)
     except (ValueError, OverflowError):
         rule = f"{printable(text)!r} is neither a length such as 90d or 12h nor a date such as 2027-01-31"
-        raise InvalidArguments([Problem("--expires", rule)]) from None
+        raise Misuse(f"--expires: {rule}") from None
     if moment <= now:
-        raise InvalidArguments([Problem("--expires", f"{moment:%Y-%m-%d %H:%M} UTC has passed")])
+        raise Misuse(f"--expires: {moment:%Y-%m-%d %H:%M} UTC has passed")
     return moment
 
 

@@ -9,14 +9,21 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from refdesk import recipes
 from refdesk.cli.inputs import Failure, documents_under, is_url
+from refdesk.cli.parser.words import Misuse
+from refdesk.cli.terminal import say
 from refdesk.documents.file_names import clean_name
 from refdesk.documents.folders import LeftOut
 from refdesk.engines.port import FileSource, NewDocument, Source, TextSource
-from refdesk.errors import CannotFetch, InvalidArguments, Problem
+from refdesk.errors import CannotFetch
+from refdesk.problems import nearest_name
 from refdesk.tools.ingestion import url_source
 
 STANDARD_INPUT = "-"
+
+RECIPE = "recipe:"
+"""Before the name of a documentation set, where a file has that name too."""
 
 DEFAULT_COLLECTION = "default"
 """Where single documents go when no collection is named."""
@@ -102,7 +109,14 @@ class Single:
         yield label.document(self.source, collection)
 
 
-Named = Folder | Objects | Single | Failure
+@dataclass(frozen=True, slots=True)
+class DocumentationSet:
+    """Well-known documentation, which a recipe says how to get."""
+
+    name: str
+
+
+Named = Folder | Objects | Single | DocumentationSet | Failure
 
 
 def named(
@@ -117,12 +131,30 @@ def named(
             found.append(_text(standard_input, title, single))
         elif is_url(source):
             found.append(_url(source, single))
+        elif (known := _documentation_set(source)) is not None:
+            found.append(known)
         elif path.is_dir():
             folder = path.resolve()
             found.append(Folder(folder, collection or folder.name or DEFAULT_COLLECTION, tuple(ignore)))
         else:
             found.append(_file(path, collection))
     return found
+
+
+def _documentation_set(source: str) -> Named | None:
+    """A set that is named as one, or by a word that is no file; a file of the same name wins, and that is said."""
+    name = source.removeprefix(RECIPE)
+    recipe = recipes.find(name)
+    if source != name and recipe is None:
+        nearest = nearest_name(name.lower(), recipes.names())
+        hint = f"did you mean {nearest}?" if nearest else f"there are {', '.join(recipes.names())}"
+        return Failure(source, f"There is no documentation set of this name; {hint}")
+    if recipe is None:
+        return None
+    if source == name and os.path.lexists(source):
+        say(f"{source} is taken for the file or folder of that name; {RECIPE}{recipe.name} is {recipe.title}")
+        return None
+    return DocumentationSet(recipe.name)
 
 
 def _text(text: str, title: str | None, collection: str) -> Named:
@@ -163,7 +195,7 @@ def metadata(pairs: Sequence[str]) -> dict[str, Any]:
     for pair in pairs:
         name, equals, value = pair.partition("=")
         if not equals or not name:
-            raise InvalidArguments([Problem("--metadata", f"write {pair!r} as name=value")])
+            raise Misuse(f"--metadata: write {pair!r} as name=value")
         found[name] = _typed(value)
     return found
 

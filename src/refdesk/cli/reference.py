@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import inspect
+import json
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import groupby
@@ -14,6 +15,7 @@ from typing import Any
 from refdesk import errors
 from refdesk.app import open_desk
 from refdesk.cli.ask import all_tools
+from refdesk.cli.exit_codes import Exit
 from refdesk.cli.parser import build_parser
 from refdesk.config import (
     ENVIRONMENT,
@@ -37,11 +39,14 @@ def reference(arguments: argparse.Namespace) -> int:
         folder.mkdir(parents=True, exist_ok=True)
         for name, page in PAGES.items():
             (folder / f"{name}.md").write_text(page(), "utf-8")
+        written = [str(folder / f"{name}.md") for name in PAGES]
+        print(json.dumps({"written": written}, indent=2) if arguments.json else "\n".join(written))
     elif arguments.page:
-        print(PAGES[arguments.page](), end="")
+        text = PAGES[arguments.page]()
+        print(json.dumps({"page": arguments.page, "text": text}) if arguments.json else text, end="")
     else:
-        print(*PAGES, sep="\n")
-    return 0
+        print(json.dumps(list(PAGES)) if arguments.json else "\n".join(PAGES))
+    return Exit.DONE
 
 
 SETTINGS_INTRODUCTION = """\
@@ -168,8 +173,22 @@ few values: a tool's name is one only for tools that exist.
 COMMANDS_INTRODUCTION = """\
 # Command line
 
-Exit codes: 0 done; 1 the command failed (the reason is on standard error); 2 the command or the configuration is
-wrong; 130 interrupted.
+`list`, `remove` and the like are alike everywhere: `ls` is `list`, and `rm` and `delete` are `remove`. What a command
+prints goes to standard output; what it says beside goes to standard error, and so do progress bars, which are shown on
+a terminal alone. Colours are, too; `NO_COLOR` switches them off and `FORCE_COLOR` on.
+
+With `--json`, standard output holds one JSON value, whatever happens; `add --watch` prints one a line. Where a command
+fails that is `{"error": {"type", "detail", "hint", …}}`, with the fields of an [error](errors.md); `refdesk call` and
+the like print the tool's own answer, with `isError`. What the [exit codes](exit-codes.md) mean has a page of its own.
+"""
+
+EXIT_CODES_INTRODUCTION = """\
+# Exit codes
+
+What `refdesk` says with its exit code, for scripts.
+
+| Code | Meaning |
+|---|---|
 """
 
 
@@ -196,6 +215,11 @@ def commands_page() -> str:
     return "\n".join([COMMANDS_INTRODUCTION, *sections])
 
 
+def exit_codes_page() -> str:
+    """The reference page of the exit codes."""
+    return EXIT_CODES_INTRODUCTION + "".join(f"| {one.value} | {one.meaning} |\n" for one in Exit)
+
+
 FAMILIES = (
     errors.RefdeskError,
     errors.ProtocolError,
@@ -212,6 +236,7 @@ PAGES = {
     "errors": errors_page,
     "metrics": metrics_page,
     "cli": commands_page,
+    "exit-codes": exit_codes_page,
 }
 
 
@@ -301,12 +326,14 @@ def _labels(family: str) -> tuple[str, ...]:
 def _commands(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
-            for command in action.choices.values():
+            # A command that goes by several names is there once.
+            for command in dict.fromkeys(action.choices.values()):
                 yield command
                 yield from _commands(command)
 
 
 def _usage(parser: argparse.ArgumentParser) -> str:
     # As wide as the page whoever's terminal this runs in.
-    parser.formatter_class = lambda prog: argparse.HelpFormatter(prog, width=100)
+    kind = argparse.RawDescriptionHelpFormatter if parser.epilog else argparse.HelpFormatter
+    parser.formatter_class = lambda prog: kind(prog, width=100)
     return f"## `{parser.prog}`\n\n```text\n{parser.format_help()}```\n"

@@ -18,7 +18,7 @@ from refdesk.config.server_entries import Entries, key_within, read_entries
 from refdesk.config.variables import map_texts
 from refdesk.downstream.files.client_files import CLIENTS, NO_SERVERS, ClientFile, find_servers, known_files, project_of
 from refdesk.downstream.files.servers_file import ServersFile, is_this_desk
-from refdesk.errors import ConfigError, InvalidArguments, Problem
+from refdesk.errors import CannotOpen, ConfigError, InvalidArguments, Problem
 from refdesk.problems import nearest_name
 
 OTHER_CHARACTERS = re.compile(r"[^A-Za-z0-9._ -]+")
@@ -93,8 +93,9 @@ def import_servers(file: ServersFile, config: Config, arguments: Namespace) -> i
         for outcome in _read(source, deciding, arguments.only, is_named=bool(arguments.file))
     ]
     if not outcomes:
-        say("no servers were found in the files of other clients; name a file, or see `refdesk servers add`")
-        return 1
+        raise CannotOpen(
+            "no servers were found in the files of other clients; name a file, or see `refdesk servers add`"
+        )
     if deciding.taken and not arguments.dry_run:
         file.add(deciding.taken, replace=arguments.replace)
     _print(outcomes, arguments)

@@ -33,7 +33,7 @@ def try_server(name: str, server: McpServerConfig, config: Config, as_json: bool
     # Whatever is logged on the way is in what is printed.
     logging.getLogger("refdesk").addHandler(logging.NullHandler())
     try:
-        facts = asyncio.run(_ask(name, server, config.downstream.protocol_version))
+        facts = asyncio.run(ask_server(name, server, config.downstream.protocol_version))
     except RefdeskError as error:
         if as_json:
             print(json.dumps({"name": name, "ok": False, "problem": error.detail}, indent=2, ensure_ascii=False))
@@ -47,8 +47,8 @@ def try_server(name: str, server: McpServerConfig, config: Config, as_json: bool
     return 0
 
 
-async def _ask(name: str, server: McpServerConfig, version: str | None) -> dict[str, Any]:
-    """One connection, tried once."""
+async def ask_server(name: str, server: McpServerConfig, version: str | None) -> dict[str, Any]:
+    """What a server says of itself, over one connection that is tried once; raises RefdeskError when it cannot."""
     once = server.model_copy(update={"session": "pooled", "connect_tries": 1})
     started, connected = time.monotonic(), asyncio.Event()
     connection = Connection(

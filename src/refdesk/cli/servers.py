@@ -8,15 +8,14 @@ import os
 import re
 from argparse import Namespace
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from refdesk.cli.settings import load_settings
 from refdesk.cli.terminal import print_table, printable, say
 from refdesk.config import Config, McpServerConfig
-from refdesk.config.server_entries import key_within, read_entries
 from refdesk.config.variables import IN_SERVERS, sounds_confidential
 from refdesk.downstream.files.servers_file import ServersFile, is_this_desk, last_lines
+from refdesk.downstream.files.switching import require_own, switch, switched_on, usable
 from refdesk.errors import InvalidArguments, Problem
 from refdesk.problems import nearest_name
 
@@ -46,7 +45,7 @@ def servers(arguments: Namespace) -> int:
 
             name, server = known_server(file, config, arguments.name)
             if not server.enabled and name not in config.mcpServers:
-                server = _switched_on(name, file.entries()[name])
+                server = switched_on(name, file.entries()[name], os.environ)
             return try_server(name, server, config, arguments.json)
         case "logs":
             return _logs(file, config, arguments)
@@ -79,7 +78,7 @@ def _add(file: ServersFile, config: Config, arguments: Namespace) -> int:
     if name in config.mcpServers:
         rule = f"a server of the configuration is named {name!r}; change it there, or choose another name"
         raise InvalidArguments([Problem("NAME", rule)])
-    server = _usable(name, entry)
+    server = usable(name, entry, os.environ)
     if is_this_desk(server, config):
         raise InvalidArguments([Problem("NAME", "this is the desk itself, which cannot be behind itself")])
     file.add({name: entry}, replace=arguments.replace)
@@ -88,19 +87,6 @@ def _add(file: ServersFile, config: Config, arguments: Namespace) -> int:
         say(f"the value of {key} is kept in {file.path}, for your eyes only; '${{{variable}}}' would keep it out")
     _tell({"added": name, **_facts(name, server, "servers.json")}, f"The server {name!r} is added.", arguments.json)
     return 0
-
-
-def _usable(name: str, entry: Any) -> McpServerConfig:
-    """The server that an entry is, here and now; raises InvalidArguments with what is wrong with it."""
-    read = read_entries({name: entry}, os.environ, source="", folder=Path.cwd())
-    if read.faults:
-        raise InvalidArguments([Problem(key_within(fault, name) or "NAME", fault.text) for fault in read.faults])
-    return read.servers[name]
-
-
-def _switched_on(name: str, entry: Mapping[str, Any]) -> McpServerConfig:
-    """What a server would be; one that is switched off need not be complete."""
-    return _usable(name, {key: value for key, value in entry.items() if key not in ("enabled", "disabled")})
 
 
 def _entry(arguments: Namespace) -> dict[str, Any]:
@@ -148,17 +134,12 @@ def _secrets_written(entry: Mapping[str, Any]) -> list[str]:
 
 
 def _change(file: ServersFile, config: Config, arguments: Namespace) -> int:
-    name, action, there = arguments.name, arguments.action, file.entries()
-    if name in config.mcpServers and name not in there:
-        source = config.sources.get("mcpServers", "the configuration")
-        raise InvalidArguments([Problem("NAME", f"{name!r} is a server of {source}; change it there")])
-    if action == "enable" and isinstance(there.get(name), dict):
-        # A server that cannot be used would keep all changes from a desk that runs, and the next one from starting.
-        _switched_on(name, there[name])
+    name, action = arguments.name, arguments.action
     if action == "remove":
+        require_own(config, name, file.entries())
         file.remove(name)
     else:
-        file.enable(name, on=action == "enable")
+        switch(file, config, os.environ, name, on=action == "enable")
     _tell({f"{action}d": name}, f"The server {printable(name)!r} is {action}d.", arguments.json)
     return 0
 

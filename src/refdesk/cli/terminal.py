@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TextIO
 
 BOLD, FAINT, PLAIN = "\x1b[1m", "\x1b[2m", "\x1b[0m"
+RED, GREEN, YELLOW = "\x1b[31m", "\x1b[32m", "\x1b[33m"
 
 SHORTEST_WORD = 3
 """Letters of a word that is looked for with its endings; a shorter one stands in half of all words."""
@@ -29,28 +30,45 @@ _ENDING = re.compile(r"(?:ies|ing|ions?|ed|es|e|s|y)$")
 
 @dataclass(frozen=True, slots=True)
 class Ink:
-    """Bold and faint, where the output is a terminal; otherwise nothing."""
+    """Bold, faint and a few colours, where the output is a terminal; otherwise nothing."""
 
     coloured: bool
 
     def bold(self, text: str) -> str:
         """Text that stands out."""
-        return f"{BOLD}{text}{PLAIN}" if self.coloured and text else text
+        return self._in(BOLD, text)
 
     def faint(self, text: str) -> str:
         """Text that stands back."""
-        return f"{FAINT}{text}{PLAIN}" if self.coloured and text else text
+        return self._in(FAINT, text)
+
+    def red(self, text: str) -> str:
+        """What is wrong, or taken away."""
+        return self._in(RED, text)
+
+    def green(self, text: str) -> str:
+        """What is well, or added."""
+        return self._in(GREEN, text)
+
+    def yellow(self, text: str) -> str:
+        """What to look at."""
+        return self._in(YELLOW, text)
 
     def highlighted(self, text: str, query: str) -> str:
         """The text with the words of the query in bold, whatever their endings."""
         pattern = words_of(query) if self.coloured else None
         return pattern.sub(lambda word: self.bold(word[0]), text) if pattern else text
 
+    def _in(self, code: str, text: str) -> str:
+        return f"{code}{text}{PLAIN}" if self.coloured and text else text
+
 
 def ink_for(stream: TextIO, environ: Mapping[str, str] | None = None) -> Ink:
-    """What this output can show; NO_COLOR and a dumb terminal are honoured."""
+    """What this output can show; NO_COLOR, a dumb terminal and FORCE_COLOR are honoured, and the first wins."""
     environ = os.environ if environ is None else environ
-    return Ink(stream.isatty() and not environ.get("NO_COLOR") and environ.get("TERM") != "dumb")
+    if environ.get("NO_COLOR"):
+        return Ink(False)
+    return Ink(bool(environ.get("FORCE_COLOR")) or (stream.isatty() and environ.get("TERM") != "dumb"))
 
 
 def words_of(query: str) -> re.Pattern[str] | None:

@@ -1,0 +1,106 @@
+"""What the desk may lean on: the embedding model, Redis, R2R, and the model that writes answers."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+import httpx2
+
+from refdesk.cli.checks.finding import Finding, Situation, fail, ok, warn
+from refdesk.config import AnswersConfig
+from refdesk.engines.embedded.embedding import open_embedder
+from refdesk.errors import RefdeskError
+from refdesk.telemetry import Metrics
+
+SENTENCE = "How do I start the server?"
+"""What is embedded to see whether it can be."""
+
+
+async def embedding(situation: Situation) -> Sequence[Finding]:
+    """Whether a text becomes a vector."""
+    settings = situation.config.embedding
+    if situation.config.r2r.api_url is not None:
+        return [ok("not needed: R2R embeds by its own model")]
+    if settings.source == "none":
+        return [ok("switched off: search is by words alone")]
+    mend = {
+        "builtin": "install Refdesk anew, or set embedding.source to none to search by words alone",
+        "onnx": "see embedding.model_path, which needs model.onnx and vocab.txt",
+        "endpoint": "see embedding.api_url, embedding.api_key and embedding.api_model",
+    }[settings.source]
+    try:
+        async with open_embedder(settings) as embedder:
+            assert embedder is not None
+            vector = await embedder.embed_query(SENTENCE)
+    except (RefdeskError, OSError, ImportError) as error:
+        return [fail(f"the embedding model does not work: {error}", mend)]
+    return [ok(f"{embedder.name} gives vectors of {len(vector)} numbers")]
+
+
+async def cache(situation: Situation) -> Sequence[Finding]:
+    """Whether Redis answers, where it is asked to share the cache or the limits."""
+    settings = situation.config.cache
+    if "redis" not in (settings.type, situation.config.rate_limits.type):
+        return [ok("in memory")]
+    from refdesk.resilience.redis import open_redis
+
+    reasons: list[str] = []
+    async with open_redis(settings.redis, changed=lambda state, reason: reasons.append(reason)) as link:
+        if not link.is_away:
+            return [ok(f"Redis answers at {settings.redis.url}")]
+    why = f": {reasons[0]}" if reasons and reasons[0] else ""
+    mend = "start Redis, or correct cache.redis.url; until then each process has a cache of its own"
+    return [fail(f"Redis does not answer at {settings.redis.url!s}{why}", mend)]
+
+
+async def r2r(situation: Situation) -> Sequence[Finding]:
+    """Whether R2R is up and lets us in."""
+    settings = situation.config.r2r
+    if settings.api_url is None:
+        return [ok("not used: documents are kept here")]
+    from refdesk.engines.r2r.client import open_client
+    from refdesk.resilience.dependency import SERVICE, Dependency
+
+    dependency = Dependency("r2r", SERVICE, concurrency=1)
+    try:
+        async with open_client(settings, dependency, Metrics()) as client:
+            await client.check()
+            collections = await client.collections()
+    except RefdeskError as error:
+        return [fail(error.detail, "see r2r.api_url and the account in r2r.email and r2r.password, or r2r.api_key")]
+    return [ok(f"R2R answers at {settings.api_url} and lets the account in; it sees {len(collections):,} collections")]
+
+
+async def answers(situation: Situation) -> Sequence[Finding]:
+    """Whether the endpoint for answers is there and takes the key; nothing is written, so that it costs nothing."""
+    settings = situation.config.answers
+    if settings.api_url is None:
+        return [ok("no model is set: `ask` quotes the sentences that answer")]
+    url = httpx2.URL(settings.api_url.get_secret_value())
+    headers = {"Authorization": f"Bearer {settings.api_key.get_secret_value()}"} if settings.api_key else {}
+    trust = await asyncio.to_thread(httpx2.create_ssl_context)
+    try:
+        async with httpx2.AsyncClient(verify=trust, timeout=situation.seconds) as client:
+            answer = await client.get(url.copy_with(path=url.path.rstrip("/") + "/models"), headers=headers)
+    except httpx2.HTTPError as error:
+        why = str(error) or type(error).__name__
+        return [fail(f"nobody answers at {settings.api_url}: {why}", "start the service, or correct answers.api_url")]
+    return [_model(settings, answer)]
+
+
+def _model(settings: AnswersConfig, answer: httpx2.Response) -> Finding:
+    if answer.status_code in (401, 403):
+        return fail(f"{settings.api_url} refuses the key (HTTP {answer.status_code})", "see answers.api_key")
+    if not answer.is_success:
+        text = f"{settings.api_url} answers, but does not list its models (HTTP {answer.status_code})"
+        return warn(text, "try `refdesk ask`; not every such API has a list")
+    try:
+        names = [str(one["id"]) for one in answer.json()["data"]]
+    except (ValueError, KeyError, TypeError):
+        return warn(f"{settings.api_url} answers, but not with a list of models", "try `refdesk ask`")
+    if settings.model in names:
+        return ok(f"{settings.api_url} offers {settings.model}")
+    return warn(
+        f"{settings.api_url} does not list {settings.model}", f"set answers.model; there are {', '.join(names[:5])}"
+    )

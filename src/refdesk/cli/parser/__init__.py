@@ -1,0 +1,23 @@
+"""The grammar of the command line, one module for each subject. Imports nothing that a command does."""
+
+from __future__ import annotations
+
+from refdesk.cli.parser import asking, documents, running, servers, setting_up
+from refdesk.cli.parser.words import Misuse, Parser
+from refdesk.version import __version__
+
+__all__ = ["Misuse", "Parser", "build_parser"]
+
+DESCRIPTION = "The reference desk for LLM agents: find, read and serve a team's documentation over MCP."
+
+EPILOGUE = "`refdesk COMMAND --help` says more about a command; what the exit codes mean is in the manual."
+
+
+def build_parser() -> Parser:
+    """The parser for all commands."""
+    parser = Parser("refdesk", description=DESCRIPTION, epilog=EPILOGUE)
+    parser.add_argument("--version", action="version", version=f"refdesk {__version__}")
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", parser_class=Parser)
+    for subject in (running, documents, asking, servers, setting_up):
+        subject.add_to(commands)
+    return parser

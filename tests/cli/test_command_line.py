@@ -1,0 +1,213 @@
+"""What every command has in common: mistakes told in a sentence, JSON whatever happens, exit codes, closed pipes."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import subprocess
+import sys
+from argparse import Namespace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from refdesk.cli import main
+from refdesk.cli.exit_codes import Exit
+from refdesk.cli.failures import tell
+from refdesk.cli.parser import Parser, build_parser
+from refdesk.cli.parser.documents import SETS
+from refdesk.cli.parser.setting_up import CLIENTS, PAGES
+from refdesk.cli.reference import PAGES as WRITTEN
+from refdesk.cli.reference import exit_codes_page
+from refdesk.cli.setup import clients
+from refdesk.errors import EngineError
+from refdesk.recipes import names
+from tests.processes import REFDESK, environment
+
+Captured = pytest.CaptureFixture[str]
+
+
+def commands(parser: Parser) -> dict[str, Parser]:
+    (subparsers,) = (action for action in parser._actions if hasattr(action, "_name_parser_map"))
+    found: dict[str, Parser] = subparsers._name_parser_map
+    return found
+
+
+@pytest.mark.parametrize(
+    ("line", "said", "help_of"),
+    [
+        ("serch x", "there is no command 'serch'; did you mean search?", "refdesk"),
+        ("xyzzy", "there is no command 'xyzzy'; there are serve, check,", "refdesk"),
+        ("--data x search y", "--data: options follow the command", "refdesk"),
+        ("search", "missing: query", "refdesk search"),
+        ("search x --limt 3", "there is no option --limt; did you mean --limit?", "refdesk search"),
+        ("search x --lim 3", "there is no option --lim; did you mean --limit?", "refdesk search"),
+        ("search x --limit lots", "--limit: 'lots' is no whole number", "refdesk search"),
+        ("convert x --to pdf", "there is no --to value 'pdf'; there are markdown, html, json", "refdesk convert"),
+        ("documents purge", "there is no action 'purge'; there are list, remove", "refdesk documents"),
+        ("servers lst", "there is no action 'lst'; did you mean list?", "refdesk servers"),
+        ("servers remove", "missing: NAME", "refdesk servers remove"),
+        ("tools a b", "'b' is one argument too many", "refdesk tools"),
+        ("install emacs", "there is no client 'emacs'; there are claude-code, cursor", "refdesk install"),
+        ("install cursor --url x --stdio", "--stdio: not allowed with argument --url", "refdesk install"),
+        ("doctor --only modell", "--only: there is no check 'modell'", "refdesk doctor"),
+        ("doctor --timeout 0", "--timeout: must be more than zero", "refdesk doctor"),
+    ],
+)
+def test_a_line_that_means_nothing_is_told_with_what_was_meant(
+    line: str, said: str, help_of: str, capsys: Captured
+) -> None:
+    assert main(line.split()) == Exit.MISUSED
+    told = capsys.readouterr()
+    assert told.out == ""
+    problem, hint = told.err.splitlines()
+    assert problem.startswith(f"refdesk: {said}")
+    assert hint == f"hint: see `{help_of} --help`"
+
+
+def test_the_same_is_said_in_json_on_standard_output(capsys: Captured) -> None:
+    assert main(["search", "x", "--limt", "3", "--json"]) == Exit.MISUSED
+    told = capsys.readouterr()
+    error = json.loads(told.out)["error"]
+    assert error == {
+        "type": "Misuse",
+        "detail": "there is no option --limt; did you mean --limit?",
+        "retryable": False,
+        "hint": "see `refdesk search --help`",
+    }
+    assert "did you mean --limit?" in told.err
+
+
+def test_json_after_two_dashes_is_not_ours(capsys: Captured) -> None:
+    assert main(["servers", "add", "--", "x", "--json"]) == Exit.MISUSED
+    assert capsys.readouterr().out == ""
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "said", "hint"),
+    [
+        (EngineError("the store is away"), Exit.FAILED, "the store is away", "`refdesk doctor` looks for the cause"),
+        (PermissionError(13, "Permission denied", "/x"), Exit.FAILED, "/x: Permission denied", None),
+        (ZeroDivisionError("x"), Exit.FAILED, "a fault of Refdesk", "set REFDESK_TRACEBACK=1 to see where"),
+    ],
+)
+def test_a_failure_says_what_to_do_and_shows_no_traceback(
+    error: Exception, code: Exit, said: str, hint: str | None, capsys: Captured
+) -> None:
+    assert tell(error, as_json=True) == code
+    told = capsys.readouterr()
+    assert said in told.err
+    assert "Traceback" not in told.err
+    printed = json.loads(told.out)["error"]
+    assert said in printed["detail"]
+    assert (hint is None) == ("hint" not in printed)
+    assert hint is None or hint in told.err
+
+
+def test_a_fault_shows_its_lines_to_who_asks(monkeypatch: pytest.MonkeyPatch, capsys: Captured) -> None:
+    monkeypatch.setenv("REFDESK_TRACEBACK", "1")
+    tell(ZeroDivisionError("x"), as_json=False)
+    assert "ZeroDivisionError: x" in capsys.readouterr().err
+
+
+def test_without_a_command_it_says_how_to_begin(capsys: Captured) -> None:
+    assert main([]) == Exit.MISUSED
+    told = capsys.readouterr()
+    assert told.out == ""
+    for word in ("add", "search", "serve", "install claude-code", "doctor"):
+        assert f"refdesk {word}" in told.err
+
+
+@pytest.mark.parametrize(
+    ("line", "meant"),
+    [
+        ("documents rm a", {"action": "remove", "ids": ["a"]}),
+        ("documents --json delete a --data x b", {"action": "remove", "ids": ["a", "b"], "json": True}),
+        ("documents ls", {"action": "list"}),
+        ("collections make a", {"action": "create", "names": ["a"]}),
+        ("collections rm a", {"action": "remove"}),
+        ("keys remove a", {"action": "revoke", "name": "a"}),
+        ("keys add a", {"action": "make"}),
+        ("servers rm a", {"action": "remove", "name": "a"}),
+        ("servers ls", {"action": "list"}),
+        ("search how --limit 3 to start", {"query": ["how", "to", "start"], "limit": 3}),
+        ("servers add a --type http http://h", {"name": "a", "url": "http://h", "command": []}),
+        ("servers add a -- x --json -- y", {"command": ["x", "--json", "--", "y"], "json": False}),
+    ],
+)
+def test_verbs_are_alike_everywhere_and_options_stand_where_one_likes(line: str, meant: dict[str, Any]) -> None:
+    parsed: Namespace = build_parser().parse_args(line.split())
+    assert {name: getattr(parsed, name) for name in meant} == meant
+
+
+def test_every_command_can_print_json_but_the_server() -> None:
+    without = {name for name, one in commands(build_parser()).items() if "--json" not in one._option_string_actions}
+    assert without == {"serve"}
+
+
+def test_what_the_grammar_lists_is_what_there_is() -> None:
+    assert sorted(SETS) == names()
+    assert list(CLIENTS) == list(clients.CLIENTS)
+    assert list(PAGES) == list(WRITTEN)
+
+
+def test_every_exit_code_is_on_its_page_and_has_a_sentence() -> None:
+    for code in Exit:
+        assert f"| {code.value} | {code.meaning} |" in exit_codes_page()
+        assert code.meaning.endswith(".")
+
+
+def test_a_reader_that_leaves_is_no_error(tmp_path: Path) -> None:
+    """More than a pipe holds, so that the command is still writing when nobody reads."""
+    process = subprocess.Popen(
+        [*REFDESK, "reference", "settings"],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, env={**environment(tmp_path), "PYTHONUNBUFFERED": "1"},
+    )  # fmt: skip
+    assert process.stdout is not None
+    process.stdout.close()
+    assert process.stderr is not None
+    assert process.stderr.read() == b""
+    process.stderr.close()
+    assert process.wait(60) == Exit.READER_LEFT
+
+
+def test_ctrl_c_ends_a_command_without_a_traceback(monkeypatch: pytest.MonkeyPatch, capsys: Captured) -> None:
+    def interrupted(arguments: Namespace) -> int:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("refdesk.cli.check.check", interrupted)
+    assert main(["check"]) == Exit.INTERRUPTED
+    assert capsys.readouterr() == ("", "")
+
+
+def test_a_terminal_is_shown_colours(tmp_path: Path) -> None:
+    leader, terminal = pty.openpty()
+    command = [*REFDESK, "doctor", "--only", "python", "--data", str(tmp_path)]
+    try:
+        subprocess.run(command, stdout=terminal, env=environment(tmp_path), timeout=100, check=True)
+        shown = os.read(leader, 65536).decode()
+    finally:
+        os.close(terminal)
+        os.close(leader)
+    assert "\x1b[32mok" in shown
+
+
+def test_a_page_wider_than_the_terminal_is_folded(tmp_path: Path) -> None:
+    narrow = environment(tmp_path, COLUMNS="50")
+    shown = subprocess.run(
+        [*REFDESK, "add", "--help"], env=narrow, capture_output=True, text=True, timeout=60, check=True
+    )
+    options = shown.stdout.partition("examples:")[0]
+    assert max(map(len, options.splitlines())) <= 50
+
+
+def test_help_of_every_command_can_be_read(capsys: Captured) -> None:
+    for name in commands(build_parser()):
+        with pytest.raises(SystemExit) as ended:
+            main([name, "--help"])
+        assert ended.value.code == 0
+        shown = capsys.readouterr().out
+        assert shown.startswith(f"usage: refdesk {name}")
+        assert sys.executable not in shown

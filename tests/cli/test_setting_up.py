@@ -1,0 +1,225 @@
+"""`refdesk init`, `install` and `uninstall`: what they write, what they leave, and when they ask."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from refdesk.cli import main
+from refdesk.cli.setup.desks import program
+from refdesk.config import SETTINGS, load
+from refdesk.config.template import template
+from refdesk.downstream.files.servers_file import combined
+
+Run = Callable[..., str]
+URL = "http://127.0.0.1:1/mcp"
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    return tmp_path / "home"
+
+
+@pytest.fixture
+def run(tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    """A command in a project and a home that are new; answers all that it said."""
+    (tmp_path / "project").mkdir()
+    monkeypatch.chdir(tmp_path / "project")
+    monkeypatch.setattr("sys.platform", "linux")
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.setenv("REFDESK_DATA", str(tmp_path / "data"))
+    monkeypatch.setenv("MCP_SERVER_PORT", "1")
+
+    def command(*words: str, code: int = 0) -> str:
+        ended = main(words)
+        told = capsys.readouterr()
+        assert ended == code, told.err
+        return told.out + told.err
+
+    return command
+
+
+def written(path: Path) -> Any:
+    return tomllib.loads(path.read_text()) if path.suffix == ".toml" else json.loads(path.read_text())
+
+
+HEADER = "Bearer ${KEY}"
+
+
+@pytest.mark.parametrize(
+    ("client", "file", "section", "entry"),
+    [
+        (
+            "claude-code",
+            ".claude.json",
+            "mcpServers",
+            {"type": "http", "url": URL, "headers": {"Authorization": HEADER}},
+        ),
+        ("cursor", ".cursor/mcp.json", "mcpServers", {"url": URL, "headers": {"Authorization": "Bearer ${env:KEY}"}}),
+        (
+            "vscode",
+            ".config/Code/User/mcp.json",
+            "servers",
+            {"type": "http", "url": URL, "headers": {"Authorization": "Bearer ${env:KEY}"}},
+        ),
+        ("codex", ".codex/config.toml", "mcp_servers", {"url": URL, "bearer_token_env_var": "KEY"}),
+        ("gemini", ".gemini/settings.json", "mcpServers", {"httpUrl": URL, "headers": {"Authorization": HEADER}}),
+    ],
+)
+def test_each_client_is_set_up_in_its_own_words_and_taken_out_again(
+    run: Run, home: Path, client: str, file: str, section: str, entry: dict[str, Any]
+) -> None:
+    said = run("install", client, "--key-env", "KEY", "--yes")
+    path = home / file
+    assert written(path) == {section: {"refdesk": entry}}
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert f"+++ {path}" in said
+    assert "To see that it works:" in said
+    assert "KEY is not set here" in said
+    assert f"no desk answers at {URL} yet" in said
+    assert "says so already; nothing to do" in run("install", client, "--key-env", "KEY", "--yes")
+    assert f"{client} ({path})" in run("doctor", "--only", "clients")
+    run("uninstall", client, "--yes")
+    assert written(path) in ({section: {}}, {})
+    assert "nothing to do" in run("uninstall", client, "--yes")
+
+
+def test_a_client_can_start_the_desk_itself(run: Run, home: Path) -> None:
+    run("install", "claude-code", "--stdio", "--data", "own", "--yes")
+    entry = written(home / ".claude.json")["mcpServers"]["refdesk"]
+    assert entry == {
+        "type": "stdio",
+        "command": program()[0],
+        "args": [*program()[1:], "serve", "--stdio", "--data", str(Path.cwd() / "own")],
+    }
+    assert Path(entry["command"]).is_absolute()
+
+
+def test_an_environment_that_passes_is_not_written_down(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "executable", "/home/me/.cache/uv/archive-v0/abc/bin/python")
+    assert program() == ("uvx", "refdesk")
+
+
+def test_a_project_file_is_for_everybody_in_it(run: Run) -> None:
+    said = run("install", "claude-code", "--scope", "project", "--name", "docs", "--yes")
+    assert written(Path(".mcp.json"))["mcpServers"]["docs"]["url"] == URL
+    assert Path(".mcp.json").stat().st_mode & 0o777 == 0o644
+    assert "asks each person once whether to trust it" in said
+
+
+def test_what_is_there_stays_and_is_kept_beside(run: Run, home: Path) -> None:
+    path = home / ".cursor" / "mcp.json"
+    path.parent.mkdir(parents=True)
+    before = '{\n  // mine\n  "mcpServers": {\n    "time": {"command": "uvx"}\n  }\n}\n'
+    path.write_text(before)
+    path.chmod(0o640)
+    run("install", "cursor", "--yes")
+    assert "// mine" in path.read_text()
+    assert path.with_name("mcp.json.before-refdesk").read_text() == before
+    assert path.stat().st_mode & 0o777 == 0o640
+
+
+def test_without_anybody_to_ask_nothing_is_written(run: Run, home: Path) -> None:
+    said = run("install", "codex", code=2)
+    assert '+url = "http://127.0.0.1:1/mcp"' in said
+    assert "give --yes to write it" in said
+    assert not home.exists()
+    assert "+[mcp_servers.refdesk]" in run("install", "codex", "--dry-run")
+    assert not home.exists()
+
+
+@pytest.mark.parametrize(("answer", "code", "is_written"), [("y\n", 0, True), ("\n", 1, False)])
+def test_a_person_is_asked(
+    run: Run, home: Path, monkeypatch: pytest.MonkeyPatch, answer: str, code: int, is_written: bool
+) -> None:
+    class Person:
+        def isatty(self) -> bool:
+            return True
+
+        def readline(self) -> str:
+            return answer
+
+    monkeypatch.setattr("sys.stdin", Person())
+    assert f"Write this to {home / '.claude.json'}? [y/N]" in run("install", "claude-code", code=code)
+    assert (home / ".claude.json").exists() == is_written
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--url", "ftp://x"), "is no address"),
+        (("--url", "http://me:secret@h/mcp"), "leave out the user and password"),
+        (("--key-env", "rd-abc/123"), "give its name, not the key"),
+        (("--stdio", "--key-env", "KEY"), "asks for no key"),
+        (("--name", "a b"), "--name: must be"),
+    ],
+)
+def test_what_no_client_could_use_is_refused(run: Run, home: Path, words: tuple[str, ...], said: str) -> None:
+    told = run("install", "codex", "--yes", *words, code=2)
+    assert said in told
+    assert "secret" not in told
+    assert not home.exists()
+
+
+def test_a_file_that_cannot_be_changed_safely_is_left(run: Run, home: Path) -> None:
+    (home / ".codex").mkdir(parents=True)
+    (home / ".codex" / "config.toml").write_text('mcp_servers = { time = { url = "x" } }\n')
+    assert "is left as it is" in run("install", "codex", "--yes", code=1)
+    assert (home / ".codex" / "config.toml").read_text() == 'mcp_servers = { time = { url = "x" } }\n'
+
+
+def test_json_tells_what_changed(run: Run, home: Path) -> None:
+    told = json.loads(run("install", "gemini", "--yes", "--json"))
+    assert (told["file"], told["changed"], told["backup"]) == (str(home / ".gemini" / "settings.json"), True, None)
+    assert any(line.startswith("+") and "httpUrl" in line for line in told["difference"])
+
+
+def test_a_project_is_begun_with_two_files_that_can_be_used(run: Run) -> None:
+    said = run("init")
+    assert len(re.findall(r"^Wrote", said, re.MULTILINE)) == 2
+    assert "refdesk serve" in said
+    assert written(Path(".mcp.json")) == {"mcpServers": {"refdesk": {"type": "http", "url": URL}}}
+    assert "The configuration is fine." in run("check")
+    assert "nothing to do" in run("init")
+
+
+def test_what_was_written_by_hand_is_shown_and_left_unless_forced(run: Run) -> None:
+    Path("refdesk.yaml").write_text("server: {port: 9}\n")
+    Path(".mcp.json").write_text('{"mcpServers": {"time": {"command": "uvx"}}}\n')
+    said = run("init", code=1)
+    assert "-server: {port: 9}" in said
+    assert "--force writes over it" in said
+    assert Path("refdesk.yaml").read_text() == "server: {port: 9}\n"
+    assert set(written(Path(".mcp.json"))["mcpServers"]) == {"time", "refdesk"}
+    run("init", "--force")
+    assert Path("refdesk.yaml").read_text() == template()
+    assert Path("refdesk.yaml.before-refdesk").read_text() == "server: {port: 9}\n"
+
+
+def test_a_dry_run_writes_nothing(run: Run) -> None:
+    assert "+server:" in run("init", "--dry-run")
+    assert list(Path.cwd().iterdir()) == []
+
+
+def test_the_template_sets_nothing_and_uncommented_sets_the_defaults(tmp_path: Path) -> None:
+    as_it_is, uncommented = tmp_path / "refdesk.yaml", tmp_path / "all.yaml"
+    as_it_is.write_text(template())
+    assert set(load(as_it_is, {}).sources.values()) == {"default", "refdesk.yaml"}
+    assert combined(load(as_it_is, {}), {}).servers == {}
+    uncommented.write_text(re.sub(r"^( *)# (\w+:(?: |$))", r"\1\2", template(), flags=re.MULTILINE))
+    filled, defaults = load(uncommented, {}), load(None, {})
+    assert filled.model_dump() == defaults.model_dump()
+
+
+def test_every_setting_is_in_the_template() -> None:
+    for setting in SETTINGS.values():
+        name = setting.key.rpartition(".")[2]
+        assert re.search(rf"^ *(# )?{name}:", template(), re.MULTILINE), setting.key
+        assert setting.description.split("`")[0][:30] in " ".join(re.sub(r"\n *# ", " ", template()).split())
