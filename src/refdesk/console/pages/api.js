@@ -1,0 +1,200 @@
+// @ts-check
+/**
+ * The desk as the console calls it. Every call goes through the same policies as a call of an agent.
+ *
+ *   tool(name, args, {signal})     a tool's result {content, structuredContent, ...}; an error result is thrown
+ *   action(name, params, {signal}) POST /api/console/{name}: its JSON object
+ *   events(handlers) -> close()    {documents, collections, servers, metrics, open, away}: each takes the event's data.
+ *                                  All subscribers share one stream, which mends itself; `open` is called whenever it
+ *                                  stands (again), so that a view can fetch what it may have missed
+ *   upload(file, onProgress)       {uri, size}; onProgress(share) from 0 to 1
+ *   resource(uri, {signal})        the text of an MCP resource
+ *   ApiError                       {status, code, message, hint, data}; status 0: the desk did not answer
+ *   getKey, setKey(key | null)     kept for this tab only
+ *   whenRefused(ask)               `ask(error)` is called at 401; it resolves to true when there is a new key to try
+ *   whenAway(tell)                 `tell()` is called when the desk does not answer
+ *   reachable()                    whether the desk answers at all
+ *
+ * A call that is aborted through its signal throws the browser's AbortError; `isAbort(error)` tells it apart.
+ */
+
+import {EventStream} from "./stream.js";
+
+const KEY = "refdesk.key";
+const API = new URL("../api/", import.meta.url);
+const MCP = new URL("../mcp", import.meta.url);
+const HEALTH = new URL("../health", import.meta.url);
+
+/** @type {(error: ApiError) => Promise<boolean>} */
+let askForKey = async () => false;
+let tellAway = () => {};
+
+export class ApiError extends Error {
+  /**
+   * @param {number} status
+   * @param {{code?: string | number, message?: string, data?: any}} error
+   */
+  constructor(status, error) {
+    super(error.message || `The desk answered ${status}.`);
+    this.name = "ApiError";
+    this.status = status;
+    this.code = error.code ?? status;
+    this.data = error.data ?? {};
+    this.hint = String(this.data?.hint ?? "");
+  }
+}
+
+/** @typedef {{signal?: AbortSignal}} Options */
+
+/** @param {string} name @param {object} args @param {Options} [options] @returns {Promise<any>} */
+export async function tool(name, args, options) {
+  const result = await post(`tools/${encodeURIComponent(name)}`, args, options);
+  if (result.isError) throw new ApiError(200, {code: "tool", message: textOf(result), data: result});
+  return result;
+}
+
+/** @param {string} name @param {object} [params] @param {Options} [options] @returns {Promise<any>} */
+export function action(name, params = {}, options) {
+  return post(`console/${encodeURIComponent(name)}`, params, options);
+}
+
+/** @param {string} uri @param {Options} [options] @returns {Promise<string>} */
+export async function resource(uri, options = {}) {
+  const message = {jsonrpc: "2.0", id: 1, method: "resources/read", params: {uri}};
+  const headers = {Accept: "application/json, text/event-stream"};
+  const answer = await send(MCP, {...jsonRequest(message, headers), signal: options.signal});
+  if (answer.error) throw new ApiError(200, answer.error);
+  return answer.result.contents.map((/** @type {{text?: string}} */ part) => part.text ?? "").join("");
+}
+
+/** @param {Record<string, (data?: any) => void>} handlers @returns {() => void} */
+export function events(handlers) {
+  return stream.subscribe(handlers);
+}
+
+const stream = new EventStream(
+  (signal) => fetch(new URL("console/events", API), {headers: authorization(), signal}),
+  () => tellAway(),
+);
+
+/**
+ * @param {File} file
+ * @param {(share: number) => void} [onProgress]
+ * @returns {Promise<{uri: string, size: number}>}
+ */
+export function upload(file, onProgress = () => {}) {
+  // fetch cannot say how much of a body has been sent; this older way can.
+  return new Promise((resolve, reject) => {
+    const request = new XMLHttpRequest();
+    request.open("POST", new URL(`uploads?name=${encodeURIComponent(file.name)}`, API));
+    for (const [name, value] of Object.entries(authorization())) request.setRequestHeader(name, value);
+    request.setRequestHeader("Content-Type", "application/octet-stream");
+    request.responseType = "text";
+    request.upload.onprogress = (event) => event.lengthComputable && onProgress(event.loaded / event.total);
+    request.onerror = () => reject(away());
+    request.onload = () => {
+      const answer = parsed(request.responseText);
+      if (request.status < 300) resolve(answer);
+      else reject(new ApiError(request.status, problemOf(answer)));
+    };
+    request.send(file);
+  });
+}
+
+export function getKey() {
+  return sessionStorage.getItem(KEY);
+}
+
+/** @param {string | null} key */
+export function setKey(key) {
+  if (key) sessionStorage.setItem(KEY, key);
+  else sessionStorage.removeItem(KEY);
+  stream.restart();
+}
+
+/** @param {typeof askForKey} ask */
+export function whenRefused(ask) {
+  askForKey = ask;
+}
+
+/** @param {() => void} tell */
+export function whenAway(tell) {
+  tellAway = tell;
+}
+
+export async function reachable() {
+  try {
+    return (await fetch(HEALTH, {cache: "no-store"})).status < 500;
+  } catch {
+    return false;
+  }
+}
+
+/** @param {unknown} error */
+export function isAbort(error) {
+  return error instanceof DOMException && error.name === "AbortError";
+}
+
+/** @param {{content?: {text?: string}[]}} result */
+function textOf(result) {
+  return (result.content ?? []).map((part) => part.text ?? "").join("\n");
+}
+
+/** @param {string} path @param {object} body @param {Options} [options] */
+function post(path, body, options = {}) {
+  return send(new URL(path, API), {...jsonRequest(body), signal: options.signal});
+}
+
+/** @param {object} body @param {Record<string, string>} [headers] */
+function jsonRequest(body, headers = {}) {
+  return {method: "POST", body: JSON.stringify(body), headers: {"Content-Type": "application/json", ...headers}};
+}
+
+/**
+ * @param {URL} url
+ * @param {RequestInit & {headers: Record<string, string>}} request
+ * @returns {Promise<any>}
+ */
+async function send(url, request) {
+  const response = await attempt(url, request);
+  const answer = parsed(await response.text());
+  if (response.ok) return answer;
+  const error = new ApiError(response.status, problemOf(answer));
+  if (response.status === 401 && (await askForKey(error))) return send(url, request);
+  throw error;
+}
+
+/** @param {URL} url @param {RequestInit & {headers: Record<string, string>}} request */
+async function attempt(url, request) {
+  try {
+    return await fetch(url, {...request, headers: {...request.headers, ...authorization()}});
+  } catch (error) {
+    if (isAbort(error)) throw error;
+    tellAway();
+    throw away();
+  }
+}
+
+/** @param {any} answer what is refused before it is looked at has a `detail` and no more */
+function problemOf(answer) {
+  return answer.error ?? {message: answer.detail};
+}
+
+function away() {
+  return new ApiError(0, {code: "away", message: "The desk does not answer."});
+}
+
+/** @returns {Record<string, string>} */
+function authorization() {
+  const key = getKey();
+  return key ? {Authorization: `Bearer ${key}`} : {};
+}
+
+/** @param {string} body @returns {any} what a proxy on the way may answer in its own words is no JSON */
+function parsed(body) {
+  try {
+    return JSON.parse(body);
+  } catch {
+    return {error: {message: body.slice(0, 300)}};
+  }
+}

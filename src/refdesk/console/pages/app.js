@@ -1,0 +1,146 @@
+// @ts-check
+/** The console: finds out who is calling, draws the frame, and shows the view that the address names. */
+
+import {action, events, isAbort, setKey, whenAway, whenRefused} from "./api.js";
+import {showAway} from "./away.js";
+import {h, replace} from "./dom.js";
+import {listenToKeys} from "./keyboard.js";
+import {askForKey} from "./keydialog.js";
+import {announce, confirm, emptyState, errorBox, spinner, toast} from "./widgets.js";
+import {path, Router, routeOf} from "./router.js";
+import {drawHeader} from "./shell.js";
+
+const header = /** @type {HTMLElement} */ (document.getElementById("header"));
+const main = /** @type {HTMLElement} */ (document.getElementById("main"));
+const NOBODY = {user: "", tenant: "", roles: [], may_write: false, may_administer: false};
+
+/** @type {any} */
+let me = NOBODY;
+/** @type {{module: any, stop: AbortController} | null} */
+let shown = null;
+const router = new Router(show);
+
+whenRefused((error) => askForKey(error.message));
+whenAway(() => showAway(whenBack));
+listenToKeys((address) => router.navigate(address));
+start();
+
+async function start() {
+  drawHeader(header, frame());
+  replace(main, spinner("Opening the desk"));
+  try {
+    me = await action("me");
+  } catch (error) {
+    replace(main, h("h1", {class: "unseen"}, "Refdesk"), errorBox(error, start));
+    return;
+  }
+  await router.reload();
+}
+
+/** @param {URL} url */
+async function show(url) {
+  leave();
+  const stop = new AbortController();
+  const route = routeOf(url);
+  shown = {module: null, stop};
+  drawHeader(header, frame(route?.name));
+  if (!route) return void draw(nothingHere(), "Not found");
+  try {
+    const module = await route.load();
+    if (stop.signal.aborted) return;
+    shown.module = module;
+    const context = contextFor(url, stop.signal);
+    const title = typeof module.title === "function" ? module.title(context) : module.title;
+    draw(await module.view(context), title, stop.signal);
+  } catch (error) {
+    if (!isAbort(error)) draw(broken(error), "Something went wrong", stop.signal);
+  }
+}
+
+/** @param {Element} element @param {string} title @param {AbortSignal} [signal] */
+function draw(element, title, signal) {
+  if (signal?.aborted) return;
+  const moved = document.activeElement !== document.body;
+  document.title = `${title} · Refdesk`;
+  replace(main, element);
+  window.scrollTo(0, 0);
+  announce(title);
+  const first = /** @type {HTMLElement | null} */ (main.querySelector("[data-first-focus]"));
+  if (first) first.focus({preventScroll: true});
+  else if (moved) main.focus({preventScroll: true});
+}
+
+function leave() {
+  shown?.stop.abort();
+  shown?.module?.leave?.();
+  shown = null;
+}
+
+/** @param {URL} url @param {AbortSignal} signal */
+function contextFor(url, signal) {
+  const query = url.searchParams;
+  return {
+    query,
+    params: Object.fromEntries(query),
+    me,
+    signal,
+    toast,
+    confirm,
+    navigate: router.navigate.bind(router),
+    setQuery,
+    events: (/** @type {Record<string, (data?: any) => void>} */ handlers) => {
+      const close = events(handlers);
+      signal.addEventListener("abort", close, {once: true});
+      return close;
+    },
+  };
+}
+
+/** @param {Record<string, string | null | undefined>} changes @param {{push?: boolean}} [options] */
+function setQuery(changes, {push = false} = {}) {
+  const url = new URL(location.href);
+  for (const [name, value] of Object.entries(changes)) {
+    if (value) url.searchParams.set(name, value);
+    else url.searchParams.delete(name);
+  }
+  if (url.href === location.href) return;
+  if (push) history.pushState(null, "", url);
+  else history.replaceState(null, "", url);
+}
+
+/** @param {string} [current] */
+function frame(current = "") {
+  return {me, current, signIn, signOut};
+}
+
+async function signIn() {
+  if (await askForKey()) await start();
+}
+
+async function signOut() {
+  setKey(null);
+  me = NOBODY;
+  leave();
+  await start();
+}
+
+function whenBack() {
+  toast("The desk is back.", "good");
+  if (me === NOBODY) start();
+  else if (main.querySelector(".error-box[data-away=yes]")) router.reload();
+}
+
+function nothingHere() {
+  const link = h("a", {class: "button", href: path("search")}, "Search the documents");
+  return h("div", h("h1", "There is no such page"), emptyState({title: "The address leads nowhere", actions: link}));
+}
+
+/** @param {any} error */
+function broken(error) {
+  console.error(error);
+  return h(
+    "div",
+    h("h1", "Something went wrong"),
+    errorBox(error, () => router.reload()),
+  );
+}

@@ -1,0 +1,266 @@
+// @ts-check
+/**
+ * Line charts over time, drawn as SVG: axes with units, a readout by pointer and by keys, a summary in words, and the
+ * same numbers as a table. Drawing anew moves what is there already, so that nothing flickers.
+ */
+
+import {linear, linePath, nearest, ticks, times} from "./charts/scale.js";
+import {h, newId, replace, svg} from "./dom.js";
+
+/** @typedef {{at: number, [name: string]: any}} Sample `at` in milliseconds */
+/** @typedef {{name: string, value: (sample: Sample) => number | null}} Series */
+
+/** Pixels. The left margin has room for "1,000 MB". */
+const HEIGHT = 168;
+const MARGIN = {top: 10, right: 10, bottom: 24, left: 62};
+
+/** Pixels that a time below the chart takes, with the room around it. */
+const TIME_WIDTH = 72;
+
+/** Rows of the table: the latest, for all of half an hour are too many to listen to. */
+const TABLE_ROWS = 12;
+
+/** @type {Record<string, number>} how far each key moves the readout, in samples */
+const KEYS = {
+  ArrowLeft: -1,
+  ArrowDown: -1,
+  ArrowRight: 1,
+  ArrowUp: 1,
+  PageUp: -10,
+  PageDown: 10,
+  Home: -Infinity,
+  End: Infinity,
+};
+
+const hour = new Intl.DateTimeFormat("en-GB", {hour: "2-digit", minute: "2-digit"});
+const second = new Intl.DateTimeFormat("en-GB", {hour: "2-digit", minute: "2-digit", second: "2-digit"});
+
+export class TimeChart {
+  #series;
+  #format;
+  #least;
+  #most;
+  /** @type {Sample[]} */
+  #samples = [];
+  /** @type {import("./charts/scale.js").Range} */
+  #range = [0, 1];
+  /** @type {number | null} the sample that is read out, by its place; null for the latest */
+  #chosen = null;
+  /** @type {(at: number) => number} */
+  #x = () => 0;
+  #parts;
+
+  /**
+   * `series` are at most three, told apart by colour and by dashes; `format` writes a value with its unit; the axis
+   * reaches at least `least`, and never beyond `most`.
+   * @param {{title: string, series: Series[], format: (value: number) => string, least?: number, most?: number}} parts
+   */
+  constructor({title, series, format, least = 1, most = Infinity}) {
+    this.#series = series;
+    this.#format = format;
+    this.#least = least;
+    this.#most = most;
+    this.#parts = chartParts(title, series);
+    this.element = this.#parts.figure;
+    this.#listen();
+  }
+
+  /** @param {Sample[]} samples in order @param {import("./charts/scale.js").Range} range of time, in milliseconds */
+  show(samples, range) {
+    this.#samples = samples;
+    this.#range = range;
+    if (this.#chosen !== null) this.#chosen = Math.min(this.#chosen, samples.length - 1);
+    this.draw();
+  }
+
+  /** Draw what is known, as wide as there is room. */
+  draw() {
+    const width = this.#parts.plot.clientWidth;
+    if (!width || !this.#samples.length) return;
+    place(this.#parts.picture, {viewBox: `0 0 ${width} ${HEIGHT}`, width, height: HEIGHT});
+    const values = this.#axisValues();
+    const y = linear([0, values[values.length - 1]], [HEIGHT - MARGIN.bottom, MARGIN.top]);
+    this.#x = linear(this.#range, [MARGIN.left, width - MARGIN.right]);
+    this.#drawAxes(width, values, y);
+    this.#series.forEach(({value}, index) => {
+      const points = this.#samples.map((sample) => this.#point(sample, value(sample), y));
+      this.#parts.lines[index].setAttribute("d", linePath(points));
+    });
+    this.#drawReadout();
+    this.#tell();
+  }
+
+  /**
+   * @param {Sample} sample @param {number | null} value @param {(value: number) => number} y
+   * @returns {[number, number | null]}
+   */
+  #point(sample, value, y) {
+    return [this.#x(sample.at), value === null ? null : y(value)];
+  }
+
+  #listen() {
+    const {plot, table} = this.#parts;
+    plot.addEventListener("pointermove", (/** @type {PointerEvent} */ event) => this.#follow(event));
+    plot.addEventListener("pointerleave", () => this.#choose(null));
+    plot.addEventListener("keydown", (/** @type {KeyboardEvent} */ event) => this.#press(event));
+    plot.addEventListener("blur", () => this.#choose(null));
+    table.addEventListener("toggle", () => this.#fillTable());
+    new ResizeObserver(() => this.draw()).observe(plot);
+  }
+
+  /** @param {PointerEvent} event */
+  #follow(event) {
+    if (!this.#samples.length) return;
+    const {left, width} = this.#parts.plot.getBoundingClientRect();
+    const moment = linear([MARGIN.left, width - MARGIN.right], this.#range)(event.clientX - left);
+    this.#choose(nearest(this.#samples, moment));
+  }
+
+  /** @param {KeyboardEvent} event */
+  #press(event) {
+    const last = this.#samples.length - 1;
+    const step = KEYS[event.key];
+    if (!step || last < 0) return;
+    event.preventDefault();
+    this.#choose(Math.max(0, Math.min(last, (this.#chosen ?? last) + step)));
+  }
+
+  /** @param {number | null} index */
+  #choose(index) {
+    this.#chosen = index;
+    this.#drawReadout();
+  }
+
+  /** The values at the left axis: up to the highest there is. */
+  #axisValues() {
+    const values = this.#samples.flatMap((sample) => this.#series.map(({value}) => value(sample) ?? 0));
+    return ticks(Math.min(Math.max(this.#least, ...values), this.#most));
+  }
+
+  /** @param {number} width @param {number[]} values @param {(value: number) => number} y */
+  #drawAxes(width, values, y) {
+    const right = width - MARGIN.right;
+    const lines = values.map((value) => [
+      svg("line", {x1: MARGIN.left, x2: right, y1: y(value), y2: y(value)}),
+      svg("text", {x: MARGIN.left - 8, y: y(value), dy: "0.35em", "text-anchor": "end"}, this.#format(value)),
+    ]);
+    const room = Math.max(2, Math.floor((right - MARGIN.left) / TIME_WIDTH));
+    const named = times(this.#range, room).map((at) => {
+      const x = Math.max(MARGIN.left + 16, Math.min(this.#x(at), right - 16));
+      return svg("text", {x, y: HEIGHT - 6, "text-anchor": "middle"}, hour.format(at));
+    });
+    replace(this.#parts.axes, lines, named);
+  }
+
+  /** The values of the chosen moment, or else the latest. */
+  #drawReadout() {
+    const {plot, cursor, values, when} = this.#parts;
+    const isChosen = this.#chosen !== null;
+    const index = this.#chosen ?? this.#samples.length - 1;
+    const sample = this.#samples[index];
+    if (!sample) return;
+    const told = this.#series.map(({value}) => this.#written(value(sample)));
+    values.forEach((element, at) => write(element, told[at]));
+    write(when, isChosen ? `at ${second.format(sample.at)}` : "now");
+    cursor.classList.toggle("is-shown", isChosen);
+    place(cursor, {x1: this.#x(sample.at), x2: this.#x(sample.at)});
+    const named = this.#series.map(({name}, at) => `${name} ${told[at]}`).join(", ");
+    place(plot, {
+      "aria-valuemax": this.#samples.length - 1,
+      "aria-valuenow": index,
+      "aria-valuetext": `${second.format(sample.at)}: ${named}`,
+    });
+  }
+
+  /** What the picture shows, in words and as a table. */
+  #tell() {
+    const sentences = this.#series.map(({name, value}) => {
+      const found = this.#samples.map(value).filter((one) => one !== null);
+      if (!found.length) return `${name}: nothing measured yet.`;
+      return `${name}: highest ${this.#written(Math.max(...found))}.`;
+    });
+    write(this.#parts.summary, sentences.join(" "));
+    this.#fillTable();
+  }
+
+  #fillTable() {
+    if (!this.#parts.table.open) return;
+    const latest = this.#samples.slice(-TABLE_ROWS).reverse();
+    const rows = latest.map((sample) => {
+      const cells = this.#series.map(({value}) => h("td", this.#written(value(sample))));
+      return h("tr", h("th", {scope: "row"}, second.format(sample.at)), cells);
+    });
+    replace(this.#parts.rows, rows);
+  }
+
+  /** @param {number | null} value */
+  #written(value) {
+    return value === null ? "–" : this.#format(value);
+  }
+}
+
+/**
+ * The elements of a chart that change.
+ * @param {string} title @param {Series[]} series
+ */
+function chartParts(title, series) {
+  const id = newId("chart");
+  const values = series.map(() => h("span", {class: "chart-value"}, "–"));
+  const when = h("span", {class: "chart-when"}, "now");
+  const lines = series.map((_, index) => svg("path", {class: lineClass(index)}));
+  const axes = svg("g", {class: "chart-axes"});
+  const cursor = svg("line", {class: "chart-cursor", y1: MARGIN.top, y2: HEIGHT - MARGIN.bottom});
+  const picture = svg("svg", {"aria-hidden": "true", height: HEIGHT}, axes, lines, cursor);
+  const plot = h("div", {...sliderRole(`${title}: moment`, `${id}-summary`), class: "chart-plot"}, picture);
+  const summary = h("p", {class: "chart-summary", id: `${id}-summary`});
+  const rows = h("tbody");
+  const table = h("details", {class: "fold chart-table"}, h("summary", "As a table"), tableOf(title, series, rows));
+  const caption = h("figcaption", h("h3", {id}, title), when, legend(series, values));
+  const figure = h("figure", {class: "time-chart", "aria-labelledby": id}, caption, plot, summary, table);
+  return {figure, plot, picture, axes, lines, cursor, values, when, summary, table, rows};
+}
+
+/** A chart is walked through as a slider is. @param {string} label @param {string} describedBy */
+function sliderRole(label, describedBy) {
+  return {
+    tabindex: "0",
+    role: "slider",
+    "aria-label": label,
+    "aria-describedby": describedBy,
+    "aria-valuemin": 0,
+    "aria-valuemax": 0,
+    "aria-valuenow": 0,
+    "aria-valuetext": "nothing measured yet",
+  };
+}
+
+/** @param {Series[]} series @param {Element[]} values */
+function legend(series, values) {
+  const entries = series.map(({name}, index) => {
+    const line = svg("line", {class: lineClass(index), x1: 2, y1: 5, x2: 22, y2: 5});
+    const swatch = svg("svg", {class: "chart-swatch", viewBox: "0 0 24 10", "aria-hidden": "true"}, line);
+    return h("li", swatch, `${name} `, values[index]);
+  });
+  return h("ul", {class: "chart-legend"}, entries);
+}
+
+/** @param {string} title @param {Series[]} series @param {Element} rows */
+function tableOf(title, series, rows) {
+  const heads = ["Time", ...series.map(({name}) => name)].map((name) => h("th", {scope: "col"}, name));
+  return h("table", h("caption", {class: "unseen"}, `${title}, the latest values`), h("thead", h("tr", heads)), rows);
+}
+
+/** @param {number} index */
+function lineClass(index) {
+  return `chart-line series-${index + 1}`;
+}
+
+/** @param {Element} element @param {Record<string, string | number>} attributes */
+function place(element, attributes) {
+  for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, String(value));
+}
+
+/** Set a text only when it is another, against flicker. @param {Element} element @param {string} text */
+function write(element, text) {
+  if (element.textContent !== text) element.textContent = text;
+}

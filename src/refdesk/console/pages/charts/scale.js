@@ -1,0 +1,64 @@
+// @ts-check
+/** The arithmetic of a chart: which values its axes name, and where a value lies. No page is needed for any of it. */
+
+/** @typedef {[number, number]} Range */
+
+/** Steps that people count in. */
+const ROUND_STEPS = [1, 2, 2.5, 5];
+
+/** Minutes between the times that are named below a chart. */
+const MINUTE_STEPS = [1, 2, 5, 10, 15];
+
+const MINUTE = 60_000;
+
+/** @param {number} highest @param {number} count @returns {number} the distance between about so many round values */
+export function roundStep(highest, count) {
+  const rough = highest / count;
+  const power = 10 ** Math.floor(Math.log10(rough));
+  return power * (ROUND_STEPS.find((step) => step * power >= rough * 0.999) ?? 10);
+}
+
+/** @param {number} highest @param {number} [count] @returns {number[]} the values at an axis, from zero up */
+export function ticks(highest, count = 4) {
+  const step = roundStep(highest, count);
+  const steps = Math.ceil(highest / step - 1e-9);
+  return Array.from({length: steps + 1}, (_, index) => index * step);
+}
+
+/** @param {Range} range of time @param {number} count @returns {number[]} whole minutes within it, at most so many */
+export function times([from, until], count) {
+  const minutes = (until - from) / MINUTE;
+  const step = (MINUTE_STEPS.find((each) => minutes / each <= count) ?? 30) * MINUTE;
+  const found = [];
+  for (let at = Math.ceil(from / step) * step; at <= until; at += step) found.push(at);
+  return found;
+}
+
+/** @param {Range} from @param {Range} to @returns {(value: number) => number} what leads from one range to the other */
+export function linear([low, high], [start, end]) {
+  const length = high - low || 1;
+  return (value) => start + ((value - low) / length) * (end - start);
+}
+
+/** @param {[number, number | null][]} points @returns {string} a line, with a gap where a value is missing */
+export function linePath(points) {
+  let path = "";
+  points.forEach(([x, y], index) => {
+    if (y === null) return;
+    const isFirst = (points[index - 1]?.[1] ?? null) === null;
+    const isLast = (points[index + 1]?.[1] ?? null) === null;
+    path += `${isFirst ? "M" : "L"}${x.toFixed(1)} ${y.toFixed(1)}`;
+    // A value between two gaps would be a line of no length.
+    if (isFirst && isLast) path += "h3";
+  });
+  return path;
+}
+
+/** @param {{at: number}[]} samples @param {number} moment @returns {number} the index of the nearest one */
+export function nearest(samples, moment) {
+  let best = 0;
+  samples.forEach((sample, index) => {
+    if (Math.abs(sample.at - moment) < Math.abs(samples[best].at - moment)) best = index;
+  });
+  return best;
+}

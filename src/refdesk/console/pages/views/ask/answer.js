@@ -1,0 +1,111 @@
+// @ts-check
+/** An answer with its citations, and the sources they lead to. */
+
+import {drawBlocks} from "../../blocks.js";
+import {copyButton} from "../../buttons.js";
+import {h} from "../../dom.js";
+import {time} from "../../format.js";
+import {blocks} from "../../markdown.js";
+import {path} from "../../router.js";
+import {marker} from "../../words.js";
+
+const QUOTED = "extractive";
+
+/** @param {any} found the tool's structured answer @param {string} question */
+export function drawAnswer(found, question) {
+  const sources = new Map(found.sources.map((/** @type {any} */ source) => [source.citation, source]));
+  const write = (/** @type {string} */ text, /** @type {boolean} */ isCode) =>
+    isCode ? text : withCitations(text, sources, question);
+  const element = h(
+    "section",
+    {class: ["answer", !found.found && "answer-none"], "aria-label": "Answer"},
+    h("h2", found.found ? "Answer" : "The documents do not hold the answer"),
+    h("div", {class: "text"}, drawBlocks(blocks(found.answer), {write})),
+    h("p", {class: "answer-by"}, byWhom(found), copyButton(found.answer, "Copy the answer")),
+    sources.size > 0 && sourceList(found, question),
+  );
+  lightUp(element);
+  return element;
+}
+
+/** @param {any} found */
+function byWhom({model_used: model, cached, found}) {
+  const who =
+    model === QUOTED
+      ? "Quoted from the documents; no language model wrote it."
+      : `Written by ${model} from the passages below.`;
+  return h("span", found || model !== QUOTED ? who : "No language model was asked.", cached && " From the cache.");
+}
+
+/** @param {string} text @param {Map<number, any>} sources @param {string} question */
+function withCitations(text, sources, question) {
+  return text.split(/(\[\d{1,3}\])/).map((part) => {
+    const source = /^\[\d+\]$/.test(part) ? sources.get(Number(part.slice(1, -1))) : undefined;
+    return source ? citation(source, question) : part;
+  });
+}
+
+/** @param {any} source @param {string} question */
+function citation(source, question) {
+  const label = `Source ${source.citation}: ${source.document}`;
+  return h(
+    "a",
+    {
+      class: "citation",
+      href: address(source, question),
+      "aria-label": label,
+      title: source.document,
+      data: {citation: source.citation},
+    },
+    `[${source.citation}]`,
+  );
+}
+
+/** @param {any} source @param {string} question */
+function address(source, question) {
+  return path("read", {id: source.document_id, chunk: source.chunk_id, q: question});
+}
+
+/** @param {any} found @param {string} question */
+function sourceList(found, question) {
+  const write = marker(question);
+  const items = [...found.sources]
+    .sort((one, other) => one.citation - other.citation)
+    .map((source) =>
+      h(
+        "li",
+        {class: "source-item", data: {source: source.citation}},
+        h("span", {class: "source-number"}, `[${source.citation}]`),
+        h(
+          "div",
+          h("h3", h("a", {href: address(source, question)}, h("bdi", source.document || source.document_id))),
+          h("div", {class: "text source-text"}, drawBlocks(blocks(source.text), {write})),
+          h(
+            "p",
+            {class: "source-facts"},
+            h("bdi", {class: "mono"}, source.document_id),
+            source.version && h("span", "version ", h("bdi", source.version)),
+            source.indexed_at && h("span", "indexed ", time(source.indexed_at)),
+            h("span", `score ${source.score.toFixed(3)}`),
+          ),
+        ),
+      ),
+    );
+  return [
+    h("h2", {class: "sources-title"}, found.found ? "Sources" : "Nearest passages"),
+    h("ol", {class: "sources"}, items),
+  ];
+}
+
+/** @param {Element} element a citation under the pointer or the focus lights up its source */
+function lightUp(element) {
+  const turn = (/** @type {Event} */ event, /** @type {boolean} */ on) => {
+    const link = event.target instanceof Element ? event.target.closest("[data-citation]") : null;
+    if (!(link instanceof HTMLElement)) return;
+    element
+      .querySelector(`[data-source="${CSS.escape(link.dataset.citation ?? "")}"]`)
+      ?.classList.toggle("is-cited", on);
+  };
+  for (const event of ["mouseover", "focusin"]) element.addEventListener(event, (happened) => turn(happened, true));
+  for (const event of ["mouseout", "focusout"]) element.addEventListener(event, (happened) => turn(happened, false));
+}

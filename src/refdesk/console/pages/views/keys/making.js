@@ -1,0 +1,202 @@
+// @ts-check
+/** Making a key, and showing it the one time that it is shown. */
+
+import {action} from "../../api.js";
+import {h, newId, replace} from "../../dom.js";
+import {button, copyButton, dialog, errorBox, field, select} from "../../widgets.js";
+
+/** @type {[string, string][]} each role and what it opens */
+const ROLES = [
+  ["reader", "Only reads: searches, reads, asks"],
+  ["writer", "Uses every tool, also those that add and delete"],
+  ["service", "As a writer, and acts for other users and tenants"],
+  ["admin", "Everything, and the administration of this desk"],
+];
+
+const NO_ADMIN = "Once this key exists, nobody can administer the desk from here without one that has the role admin.";
+
+/** @type {[string, string][]} */
+const LENGTHS = [
+  ["", "Never"],
+  ["7d", "In a week"],
+  ["30d", "In 30 days"],
+  ["90d", "In 90 days"],
+  ["365d", "In a year"],
+];
+
+/**
+ * @param {{toolsets: string[], servers: string[], isFirst: boolean}} known what can be chosen
+ * @returns {Promise<any>} the answer of `make_key`, or null when nothing was made
+ */
+export function askForNewKey(known) {
+  return new Promise((resolve) => {
+    const form = new KeyForm(known, (made) => opened.close(made));
+    const make = h("button", {class: "button button-primary", type: "submit", form: form.element.id}, "Make key");
+    const opened = dialog({
+      title: known.isFirst ? "Make the first key" : "Make a key",
+      body: form.element,
+      actions: [button("Cancel", () => opened.close()), make],
+      onClose: (made) => resolve(made ?? null),
+      className: "key-dialog",
+    });
+    form.focus();
+  });
+}
+
+class KeyForm {
+  #done;
+  #isFirst;
+
+  /** @param {{toolsets: string[], servers: string[], isFirst: boolean}} known @param {(made: any) => void} done */
+  constructor({toolsets, servers, isFirst}, done) {
+    this.#done = done;
+    this.#isFirst = isFirst;
+    const input = (/** @type {object} */ more = {}) =>
+      h("input", {class: "input", maxlength: 255, autocomplete: "off", ...more});
+    this.name = input({required: true, name: "name", placeholder: "such as alice-laptop"});
+    this.user = input({name: "user"});
+    this.tenant = input({name: "tenant", placeholder: "default"});
+    this.expires = select(LENGTHS, "", {name: "expires"});
+    this.roles = choices("Roles", ROLES, isFirst ? ["admin"] : ["writer"]);
+    this.toolsets = choices(
+      "Only these toolsets",
+      toolsets.map((name) => [name, ""]),
+      [],
+      "None chosen: all of them.",
+    );
+    this.servers = input({name: "servers", placeholder: "*", spellcheck: "false"});
+    this.wrong = h("div");
+    const serverHint = [
+      "Names and patterns set apart by blanks; empty: all. ",
+      servers.length > 0 && `There are ${servers.join(", ")}.`,
+    ];
+    this.element = h(
+      "form",
+      {id: newId("key-form"), class: "key-form", on: {submit: (/** @type {Event} */ event) => this.#submit(event)}},
+      isFirst && firstKeyNotice(),
+      h("div", {class: "field-pair"}, field("Name", this.name), field("Expires", this.expires)),
+      h(
+        "div",
+        {class: "field-pair"},
+        field("User", this.user, "Empty: as the name."),
+        field("Tenant", this.tenant, "Each has documents of its own."),
+      ),
+      this.roles.element,
+      h(
+        "details",
+        {class: "fold"},
+        h("summary", "Narrow it further"),
+        this.toolsets.element,
+        field("Servers", this.servers, serverHint),
+      ),
+      this.wrong,
+    );
+  }
+
+  focus() {
+    this.name.focus();
+  }
+
+  /** @param {Event} event */
+  async #submit(event) {
+    event.preventDefault();
+    const roles = this.roles.chosen();
+    if (this.#isFirst && !roles.includes("admin") && !this.wrong.hasChildNodes()) {
+      const message = `${NO_ADMIN} Make the key all the same by pressing the button again.`;
+      return void replace(this.wrong, errorBox(new Error(message)));
+    }
+    try {
+      this.#done(await action("make_key", this.#params(roles)));
+    } catch (error) {
+      replace(this.wrong, errorBox(error));
+    }
+  }
+
+  /** @param {string[]} roles */
+  #params(roles) {
+    const servers = this.servers.value.split(/[\s,]+/).filter(Boolean);
+    const toolsets = this.toolsets.chosen();
+    return {
+      name: this.name.value.trim(),
+      user: this.user.value.trim() || undefined,
+      tenant: this.tenant.value.trim() || undefined,
+      expires: this.expires.value || undefined,
+      roles,
+      toolsets: toolsets.length ? toolsets : undefined,
+      servers: servers.length ? servers : undefined,
+    };
+  }
+}
+
+/**
+ * Boxes to tick, under one name.
+ * @param {string} legend @param {[string, string][]} options @param {string[]} ticked @param {string} [hint]
+ */
+function choices(legend, options, ticked, hint) {
+  const boxes = options.map(([value]) => h("input", {type: "checkbox", value, checked: ticked.includes(value)}));
+  const lines = options.map(([value, about], at) =>
+    h(
+      "label",
+      {class: "choice"},
+      boxes[at],
+      h("span", h("strong", value), about && h("span", {class: "faint"}, ` ${about}`)),
+    ),
+  );
+  const element = h(
+    "fieldset",
+    {class: "choices"},
+    h("legend", legend),
+    hint && h("p", {class: "field-hint"}, hint),
+    lines,
+  );
+  return {element, chosen: () => boxes.filter((box) => box.checked).map((box) => box.value)};
+}
+
+export function firstKeyNotice() {
+  return h(
+    "div",
+    {class: "notice"},
+    h("p", h("strong", "The first key changes who may do what.")),
+    h(
+      "p",
+      "Until now everybody on this machine may administer the desk. Once there is a key, that needs one with the role ",
+      h("strong", "admin"),
+      ". Make that one first.",
+    ),
+  );
+}
+
+/** Show a new key, the one time. @param {{key: string, entry: any}} made @returns {Promise<void>} */
+export function showKey({key, entry}) {
+  return new Promise((resolve) => {
+    const line = setUpLine(key);
+    const opened = dialog({
+      title: `The key ${entry.name}`,
+      body: [
+        h(
+          "p",
+          "Copy it now: it is shown this once, and kept nowhere. Whoever has it is ",
+          h("strong", entry.user),
+          ".",
+        ),
+        h("div", {class: "secret"}, h("code", {class: "secret-key"}, key), copyButton(key, "Copy key")),
+        h("h3", "Connect a client"),
+        h("div", {class: "secret"}, h("code", line), copyButton(line, "Copy command")),
+        h(
+          "p",
+          {class: "faint"},
+          "The command is for Claude Code. Other clients send the key in the header Authorization: Bearer.",
+        ),
+      ],
+      actions: button("I have copied it", () => opened.close(), {kind: "primary"}),
+      onClose: () => resolve(),
+      className: "key-dialog",
+    });
+  });
+}
+
+/** @param {string} key */
+function setUpLine(key) {
+  const url = new URL("../../../mcp", import.meta.url.replace("/views/keys/", "/views/"));
+  return `claude mcp add --transport http refdesk ${url} --header "Authorization: Bearer ${key}"`;
+}

@@ -1,0 +1,111 @@
+// @ts-check
+/** The search playground: a query, what it finds, and the call that was made for it. */
+
+import {isAbort, tool} from "../api.js";
+import {callPanel} from "../call.js";
+import {h, replace} from "../dom.js";
+import {milliseconds, number, plural} from "../format.js";
+import {announce, errorBox, pageHeader} from "../widgets.js";
+import {searchForm} from "./search/form.js";
+import {firstSteps} from "./search/first.js";
+import {listenInResults, resultList} from "./search/results.js";
+import {argumentsOf, queryOf, stateOf} from "./search/state.js";
+
+export const title = "Search";
+
+const TOOL = "r2r_search";
+
+/** @param {any} context */
+export function view(context) {
+  const search = new Search(context);
+  return search.element;
+}
+
+class Search {
+  /** @param {any} context */
+  constructor(context) {
+    this.context = context;
+    /** @type {AbortController | null} */
+    this.running = null;
+    this.form = searchForm(context, stateOf(context.query), (state, settled) => this.run(state, settled));
+    this.status = h("p", {class: "result-count", role: "status"});
+    this.found = h("div", {class: "found"});
+    this.panel = callPanel();
+    this.panel.hidden = true;
+    this.element = h(
+      "div",
+      {class: "search-page"},
+      pageHeader("Search", "Ask the desk exactly as an agent would, and see what it gets."),
+      this.form.element,
+      h("div", {class: "search-columns"}, h("div", this.status, this.found), this.panel),
+    );
+    listenInResults(this.element, this.form.field);
+    const state = stateOf(context.query);
+    if (state.query) this.run(state, false);
+    else this.showFirstSteps();
+  }
+
+  showFirstSteps() {
+    this.running?.abort();
+    this.panel.hidden = true;
+    this.element.classList.remove("has-call");
+    replace(this.status);
+    replace(
+      this.found,
+      firstSteps(this.context, (question) => this.form.ask(question)),
+    );
+  }
+
+  /** @param {import("./search/state.js").State} state @param {boolean} settled whether it was sent, not just typed */
+  async run(state, settled) {
+    this.context.setQuery(queryOf(state), {push: settled});
+    if (!state.query.trim()) return this.showFirstSteps();
+    this.running?.abort();
+    const running = (this.running = new AbortController());
+    this.context.signal.addEventListener("abort", () => running.abort(), {once: true});
+    const args = argumentsOf(state);
+    this.found.setAttribute("aria-busy", "true");
+    try {
+      const began = performance.now();
+      const answer = await tool(TOOL, args, {signal: running.signal});
+      this.show(state, args, answer, performance.now() - began);
+    } catch (error) {
+      if (!isAbort(error)) this.showProblem(state, args, error);
+    } finally {
+      if (this.running === running) this.found.removeAttribute("aria-busy");
+    }
+  }
+
+  /** @param {import("./search/state.js").State} state @param {any} args @param {any} answer @param {number} took */
+  show(state, args, answer, took) {
+    const {results, tokens, omitted, hint, cached} = answer.structuredContent;
+    const facts = [
+      plural(results.length, "passage"),
+      milliseconds(took),
+      `about ${number(tokens)} tokens`,
+      omitted > 0 && `${number(omitted)} more left out`,
+      cached && "from the cache",
+    ];
+    replace(this.status, facts.filter(Boolean).join(" · "));
+    announce(`${plural(results.length, "passage")} found`);
+    replace(this.found, hint && h("p", {class: "hint"}, hint), resultList(results, state.query));
+    this.showCall({tool: TOOL, args, answer});
+  }
+
+  /** @param {import("./search/state.js").State} state @param {any} args @param {any} error */
+  showProblem(state, args, error) {
+    replace(this.status);
+    replace(
+      this.found,
+      errorBox(error, () => this.run(state, false)),
+    );
+    this.showCall({tool: TOOL, args, answer: error.data?.content ? error.data : {error: {message: error.message}}});
+  }
+
+  /** @param {any} call */
+  showCall(call) {
+    this.panel.show(call);
+    this.panel.hidden = false;
+    this.element.classList.add("has-call");
+  }
+}

@@ -1,0 +1,77 @@
+// @ts-check
+/** What a search is made of, as the address holds it and as the tool takes it. */
+
+/**
+ * @typedef {object} State
+ * @property {string} query
+ * @property {string} collection "" is the tool's own default
+ * @property {"" | "meaning" | "words"} mode "" is words and meaning
+ * @property {number} limit
+ * @property {Record<string, any> | null} filters
+ */
+
+export const DEFAULT_LIMIT = 10;
+export const MOST = 100;
+
+/** @type {[State["mode"], string][]} */
+export const MODES = [
+  ["", "Words and meaning"],
+  ["meaning", "Meaning only"],
+  ["words", "Words only"],
+];
+
+/** @type {Record<string, object>} what each mode is to the tool; its default needs no saying */
+const MODE_ARGUMENTS = {
+  "": {},
+  meaning: {search_mode: "basic"},
+  words: {search_mode: "custom", settings: {mode: "fulltext"}},
+};
+
+/** @param {URLSearchParams} address @returns {State} */
+export function stateOf(address) {
+  const mode = /** @type {State["mode"]} */ (address.get("mode") ?? "");
+  return {
+    query: address.get("q") ?? "",
+    collection: address.get("collection") ?? "",
+    mode: mode in MODE_ARGUMENTS ? mode : "",
+    limit: limitOf(address.get("limit")),
+    filters: filtersOf(address.get("filters")),
+  };
+}
+
+/** @param {State} state @returns {Record<string, string | null>} */
+export function queryOf(state) {
+  return {
+    q: state.query || null,
+    collection: state.collection || null,
+    mode: state.mode || null,
+    limit: state.limit === DEFAULT_LIMIT ? null : String(state.limit),
+    filters: state.filters ? JSON.stringify(state.filters) : null,
+  };
+}
+
+/** @param {State} state @returns {Record<string, any>} */
+export function argumentsOf(state) {
+  /** @type {Record<string, any>} */
+  const args = {query: state.query.trim(), ...MODE_ARGUMENTS[state.mode]};
+  if (state.collection) args.collection_id = state.collection;
+  if (state.limit !== DEFAULT_LIMIT) args.limit = state.limit;
+  if (state.filters) args.filters = state.filters;
+  return args;
+}
+
+/** @param {string | null} value */
+export function limitOf(value) {
+  const limit = Math.round(Number(value ?? DEFAULT_LIMIT));
+  return limit >= 1 && limit <= MOST ? limit : DEFAULT_LIMIT;
+}
+
+/** @param {string | null} value an address that somebody else wrote may hold anything */
+function filtersOf(value) {
+  try {
+    const parsed = JSON.parse(value ?? "null");
+    return parsed && typeof parsed === "object" && !Array.isArray(parsed) ? parsed : null;
+  } catch {
+    return null;
+  }
+}

@@ -1,0 +1,236 @@
+// @ts-check
+/** One server behind the desk: how it is, what it offers, what waits for approval, and its log. */
+
+import {action} from "../../api.js";
+import {h, newId, replace} from "../../dom.js";
+import {milliseconds, plural, time} from "../../format.js";
+import {badge, button, details, toggle} from "../../widgets.js";
+import {diff} from "./diff.js";
+import {serverLog} from "./log.js";
+
+/** @type {Record<string, [string, string]>} what a state is called, and the badge's kind */
+const STATES = {
+  Running: ["Running", "good"],
+  Starting: ["Starting", "info"],
+  Error: ["Not working", "bad"],
+  Stopped: ["Stopped", "plain"],
+};
+
+/** @type {Record<string, [string, string]>} */
+const BREAKERS = {
+  closed: ["Closed: calls pass", "good"],
+  half_open: ["Half open: a few calls are tried", "warn"],
+  open: ["Open: calls are refused", "bad"],
+};
+
+const FIXED = "set in the configuration";
+const BEFORE_APPROVAL = "Until then agents cannot call what changed. Look for words that tell a model what to do.";
+
+/** @typedef {{tool: string, sha256: string, is_new: boolean, diff: string}} Held */
+
+export class ServerCard {
+  #context;
+  #change;
+  /** @type {any} */
+  #server = null;
+  /** @type {Map<Element, string>} */
+  #drawn = new Map();
+
+  /**
+   * @param {string} name
+   * @param {any} context of the view
+   * @param {(changing: Promise<{server: any}>) => Promise<void>} change takes a change from here, and its outcome
+   */
+  constructor(name, context, change) {
+    this.name = name;
+    this.#context = context;
+    this.#change = change;
+    const id = newId("server");
+    this.head = h("div", {class: "server-head"});
+    this.state = h("span", {class: "server-state"});
+    this.control = h("div", {class: "server-control"});
+    this.facts = h("dl", {class: "server-facts"});
+    this.off = h("p", {class: "faint"}, "Switched off: agents do not see its tools.");
+    this.trouble = h("div");
+    this.held = h("div", {class: "server-held"});
+    this.toolsHead = h("span");
+    this.tools = h("ul", {class: "server-tools"});
+    replace(this.head, h("h2", {id}, name), this.state, this.control);
+    this.toolsFold = details(this.toolsHead, this.tools);
+    this.log = context.me.may_administer ? serverLog(name, context.signal) : h("div");
+    this.element = h(
+      "article",
+      {class: "server-card", "aria-labelledby": id},
+      this.head,
+      this.trouble,
+      this.held,
+      this.off,
+      this.facts,
+      this.toolsFold,
+      this.log,
+    );
+  }
+
+  /** @param {any} server */
+  show(server) {
+    this.#server = server;
+    const {enabled, state, transport, last_error: lastError, tools, held} = server;
+    this.#redraw(this.state, [enabled, state, transport], () => stateOf(server));
+    this.#redraw(this.trouble, [enabled, state, lastError], () => enabled && lastError && troubleOf(server));
+    this.#redraw(this.facts, server, () => factsOf(server));
+    this.#redraw(this.toolsHead, tools.length, () => plural(tools.length, "tool"));
+    this.#redraw(this.tools, tools, () => tools.map(toolLine));
+    this.#redraw(this.held, held, () => held.length > 0 && this.#waiting(held));
+    this.facts.hidden = !enabled;
+    this.off.hidden = enabled;
+    this.toolsFold.hidden = tools.length === 0;
+    this.log.hidden = transport !== "stdio";
+    this.#drawControl();
+  }
+
+  /**
+   * Draw a part anew only when something of it has changed: what somebody marks or has in focus stays.
+   * @param {Element} part @param {any} of what it shows @param {() => import("../../dom.js").Child} draw
+   */
+  #redraw(part, of, draw) {
+    const drawn = JSON.stringify(of);
+    if (this.#drawn.get(part) === drawn) return;
+    this.#drawn.set(part, drawn);
+    replace(part, draw());
+  }
+
+  #drawControl() {
+    const {enabled, can_change: canChange} = this.#server;
+    if (!this.#context.me.may_administer) return;
+    const known = this.control.querySelector("input");
+    if (known) known.checked = enabled;
+    else
+      this.#redraw(this.control, canChange, () =>
+        canChange ? this.#switch(enabled) : h("span", {class: "faint"}, FIXED),
+      );
+  }
+
+  /** @param {boolean} enabled */
+  #switch(enabled) {
+    const label = ["Enabled", h("span", {class: "unseen"}, `: ${this.name}`)];
+    return toggle(label, enabled, (on) =>
+      this.#ask("set_server", {name: this.name, enabled: on}, `${this.name} is switched ${on ? "on" : "off"}.`),
+    );
+  }
+
+  /** @param {Held[]} held */
+  #waiting(held) {
+    const may = this.#context.me.may_administer;
+    return [
+      h("h3", `${plural(held.length, "tool definition waits", "tool definitions wait")} for approval`),
+      h("p", {class: "faint"}, BEFORE_APPROVAL),
+      held.map((one) => this.#heldTool(one, may)),
+      may && held.length > 1 && h("div", {class: "row-actions"}, this.#answers(held, "all")),
+    ];
+  }
+
+  /** @param {Held} one @param {boolean} may */
+  #heldTool(one, may) {
+    return h(
+      "section",
+      {class: "held-tool"},
+      h("h4", h("code", one.tool), one.is_new ? " is new" : " is not what it was"),
+      diff(one.diff),
+      may && h("div", {class: "row-actions"}, this.#answers([one], one.tool)),
+    );
+  }
+
+  /** @param {Held[]} held @param {string} named */
+  #answers(held, named) {
+    const all = held.length > 1 ? " all" : "";
+    const of = (/** @type {string} */ verb) => ({"aria-label": `${verb} ${named} of ${this.name}`});
+    return [
+      button(`Approve${all}`, () => this.#answer(held, false), {
+        kind: "primary small",
+        icon: "check",
+        attributes: of("Approve"),
+      }),
+      button(`Reject${all}`, () => this.#answer(held, true), {kind: "small", attributes: of("Reject")}),
+    ];
+  }
+
+  /**
+   * Only what was seen is decided upon, also when it changes at this very moment.
+   * @param {Held[]} held @param {boolean} reject
+   */
+  async #answer(held, reject) {
+    for (const {tool, sha256} of held) {
+      const done = reject ? `${tool} is rejected: agents do not get it.` : `${tool} is approved: agents can call it.`;
+      await this.#ask("approve", {name: this.name, tool, sha256, reject}, done);
+    }
+  }
+
+  /** @param {string} name @param {object} params @param {string} done */
+  async #ask(name, params, done) {
+    try {
+      await this.#change(action(name, params));
+      this.#context.toast(done, "good");
+    } catch (error) {
+      this.#context.toast(/** @type {Error} */ (error).message, "bad");
+      this.show(this.#server);
+    }
+  }
+}
+
+/** @param {any} server */
+function stateOf({enabled, state, transport}) {
+  const [word, kind] = enabled ? (STATES[state] ?? [state, "plain"]) : ["Switched off", "plain"];
+  return [badge(word, kind), h("span", {class: "faint"}, transport)];
+}
+
+/** @param {any} server */
+function troubleOf({state, last_error: lastError}) {
+  return h("p", {class: "server-error"}, state === "Running" && "Last error: ", lastError);
+}
+
+/** @param {any} server */
+function factsOf(server) {
+  const facts = [
+    ["Offers", offersOf(server)],
+    ["Latency", latencyOf(server)],
+    ["In flight", plural(server.in_flight, "call")],
+    ["Breaker", breakerOf(server)],
+    ["In this state", server.since ? time(server.since) : "–"],
+  ];
+  return facts.map(([name, value]) => h("div", h("dt", name), h("dd", value)));
+}
+
+/** @param {any} server */
+function offersOf({tools, resources, prompts}) {
+  const more = [resources > 0 && plural(resources, "resource"), prompts > 0 && plural(prompts, "prompt")];
+  return [plural(tools.length, "tool"), ...more].filter(Boolean).join(", ");
+}
+
+/** @param {any} server */
+function latencyOf({latency}) {
+  if (!latency) return "no call yet";
+  return `p50 ${milliseconds(latency.p50_ms ?? 0)} · p95 ${milliseconds(latency.p95_ms ?? 0)}`;
+}
+
+/** @param {any} server */
+function breakerOf({breaker}) {
+  const [word, kind] = BREAKERS[breaker.state] ?? [breaker.state, "plain"];
+  return [badge(word, kind), retryWords(breaker)];
+}
+
+/** @param {any} tool */
+function toolLine({name, exposed, title, description}) {
+  return h(
+    "li",
+    h("p", h("code", exposed), name !== exposed && h("span", {class: "faint"}, ` ${name} there`)),
+    title && title !== name && h("p", {class: "server-tool-title"}, title),
+    description && h("p", {class: "faint"}, description),
+  );
+}
+
+/** @param {any} breaker */
+function retryWords(breaker) {
+  if (breaker.state !== "open") return null;
+  const seconds = Math.ceil(breaker.retry_after ?? 0);
+  return seconds > 0 ? `, tried again in ${seconds} s` : ", tried again with the next call";
+}

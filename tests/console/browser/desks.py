@@ -1,0 +1,121 @@
+"""A `refdesk serve` for a browser to look at; plain threads, as Playwright's own loop is the only one here."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import threading
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Any
+
+from tests.processes import REFDESK, environment
+
+HANDBOOK = """# Deploy handbook
+
+How the team brings a release to production.
+
+## Roll back a release
+
+Run `deploy rollback v41` and wait for the **green light**. A rollback takes about two minutes.
+
+- Tell the channel first.
+- Then run the command.
+
+## Rotate the signing keys
+
+Signing keys are rotated every ninety days with `deploy keys rotate`.
+
+### Who may rotate
+
+Only the release captain rotates the keys.
+
+## Limits
+
+| Limit | Value |
+| --- | --- |
+| Releases a day | 12 |
+| Minutes for a rollback | 2 |
+"""
+"""Small enough to read whole, with every kind of block that the reader draws."""
+
+
+@dataclass
+class DeskProcess:
+    """A desk that is up, and calls to it."""
+
+    process: subprocess.Popen[bytes]
+    key: str = ""
+    url: str = ""
+    log: list[dict[str, Any]] = field(default_factory=list)
+    ready: threading.Event = field(default_factory=threading.Event)
+
+    def post(self, path: str, body: object) -> dict[str, Any]:
+        """Call it as the console does."""
+        headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {self.key}"} if self.key else {})
+        request = urllib.request.Request(f"{self.url}{path}", json.dumps(body).encode(), headers)
+        with urllib.request.urlopen(request, timeout=60) as response:
+            answer: dict[str, Any] = json.load(response)
+        return answer
+
+    def tool(self, name: str, **arguments: object) -> dict[str, Any]:
+        """A tool's structured answer; an error result fails the test."""
+        answer = self.post(f"/api/tools/{name}", arguments)
+        assert not answer.get("isError"), answer["content"]
+        content: dict[str, Any] = answer["structuredContent"]
+        return content
+
+    def add(self, title: str, text: str, collection: str, **metadata: object) -> str:
+        """Bring a text in and wait until it can be searched; its id."""
+        added = self.tool(
+            "r2r_ingest_document", title=title, text=text, collection_id=collection, metadata=metadata, run_async=False
+        )
+        return str(added["document_id"])
+
+    def read_log(self, stream: IO[bytes]) -> None:
+        """Take in every line: a server whose log nobody reads would stop to write it."""
+        for line in stream:
+            entry = json.loads(line)
+            self.log.append(entry)
+            if entry["event"] == "ready":
+                self.url = entry["endpoint"].removesuffix("/mcp")
+                self.ready.set()
+        self.ready.set()
+
+
+@contextmanager
+def desk_process(folder: Path, *arguments: str, key: str = "", port: int = 0, **more: str) -> Iterator[DeskProcess]:
+    """Start one on a free port; killed at the end if it does not stop by itself.
+
+    All that a test run starts share one cache beside their folders, so that the manual is indexed once.
+    """
+    more = {"XDG_CACHE_HOME": str(folder.parent / "cache")} | more
+    process = subprocess.Popen(
+        [*REFDESK, "serve", "--port", str(port), "--data", str(folder / "data"), *arguments],
+        env=environment(folder, **more), cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+    )  # fmt: skip
+    assert process.stderr is not None
+    desk = DeskProcess(process, key)
+    reading = threading.Thread(target=desk.read_log, args=(process.stderr,))
+    reading.start()
+    try:
+        assert desk.ready.wait(60), "the desk took too long to start"
+        assert desk.url, "the desk ended before it was ready"
+        yield desk
+    finally:
+        stop(process)
+        reading.join(10)
+        process.stderr.close()
+
+
+def stop(process: subprocess.Popen[bytes]) -> None:
+    """End a desk in order, or by force when it does not."""
+    process.terminate()
+    try:
+        process.wait(20)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
