@@ -1,0 +1,108 @@
+"""Refdesk's commands and small Python programs, run in forks of one process that has imported everything already.
+
+A command costs most of a second of imports before it does anything, and the pages have more than a hundred of them.
+What runs in a fork is `refdesk.cli.main`, as `refdesk` does, with the caller's files, folder and environment.
+
+    python -m tests.docs.forking SOCKET
+"""
+
+from __future__ import annotations
+
+import array
+import json
+import os
+import pkgutil
+import signal
+import socket
+import sys
+import traceback
+from contextlib import suppress
+from importlib import import_module
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import refdesk.app
+import refdesk.cli
+
+CLIENT = """\
+import array, json, os, socket, sys
+link = socket.socket(socket.AF_UNIX)
+link.connect(os.environ["REFDESK_FORKS"])
+wanted = json.dumps({"argv": sys.argv[1:], "cwd": os.getcwd(), "env": dict(os.environ)}).encode()
+link.sendmsg([len(wanted).to_bytes(4, "big")], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [0, 1, 2]))])
+link.sendall(wanted)
+sys.exit((link.recv(1) or bytes([139]))[0])
+"""
+"""What stands in the place of `refdesk`: passes files, folder, environment and arguments on, and waits for the end."""
+
+
+def main(path: str) -> None:
+    """Take one command after another, until the process is stopped."""
+    for module in pkgutil.iter_modules(refdesk.cli.__path__):
+        import_module(f"refdesk.cli.{module.name}")
+    signal.signal(signal.SIGCHLD, _bury)
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(f"{path}.new")
+        listening.listen(16)
+        os.rename(f"{path}.new", path)  # it is there when it can be called
+        while True:
+            link, _ = listening.accept()
+            with link:
+                if os.fork() == 0:
+                    os._exit(_serve(link))
+
+
+def _bury(number: int, frame: FrameType | None) -> None:
+    """Take note of forks that have ended, so that what they cost counts as this process's."""
+    with suppress(ChildProcessError):
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+
+
+def _serve(link: socket.socket) -> int:
+    """In the fork: become the command, and tell its exit code."""
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    code = _run(_take(link))
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()
+    link.sendall(bytes([code]))
+    return code
+
+
+def _take(link: socket.socket) -> dict[str, Any]:
+    """What is wanted; the three files become this process's own."""
+    size, ancillary, _, _ = link.recvmsg(4, socket.CMSG_SPACE(3 * array.array("i").itemsize))
+    files = array.array("i", ancillary[0][2])
+    for number, file in enumerate(files):
+        os.dup2(file, number)
+        os.close(file)
+    sys.stdin, sys.stdout, sys.stderr = (open(n, mode, closefd=False) for n, mode in enumerate("rww"))  # noqa: SIM115
+    wanted = bytearray()
+    while len(wanted) < int.from_bytes(size, "big"):
+        wanted += link.recv(65_536)
+    taken: dict[str, Any] = json.loads(wanted)
+    return taken
+
+
+def _run(wanted: dict[str, Any]) -> int:
+    """`refdesk ARGUMENTS`, or `python FILE`."""
+    os.chdir(wanted["cwd"])
+    os.environ.clear()
+    os.environ.update(wanted["env"])
+    program, *arguments = wanted["argv"]
+    sys.argv = [program, *arguments]
+    try:
+        if program == "refdesk":
+            return refdesk.cli.main(arguments)
+        exec(compile(Path(arguments[0]).read_text("utf-8"), arguments[0], "exec"), {"__name__": "__main__"})
+    except SystemExit as ended:
+        return ended.code if isinstance(ended.code, int) else 0 if ended.code is None else 1
+    except BaseException:  # noqa: BLE001 - the end of a program: it is told on standard error, as Python would
+        traceback.print_exc()
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
