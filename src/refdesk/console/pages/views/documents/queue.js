@@ -195,9 +195,7 @@ export class UploadQueue {
       throw new ApiError(413, {message: tooLarge(item.file.size, this.#limit)});
     }
     item.share = 0;
-    // Bytes and nothing more: of a text file the browser would say text/plain, which the desk takes for a form.
-    const file = new File([item.file], item.file.name, {type: "application/octet-stream"});
-    const answer = await upload(file, (share) => {
+    const answer = await upload(item.file, (share) => {
       item.share = share;
       this.#tell();
     });

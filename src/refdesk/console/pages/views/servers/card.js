@@ -222,7 +222,11 @@ function breakerOf({breaker}) {
 function toolLine({name, exposed, title, description}) {
   return h(
     "li",
-    h("p", h("code", exposed), name !== exposed && h("span", {class: "faint"}, ` ${name} there`)),
+    h(
+      "p",
+      h("code", exposed),
+      !exposed.endsWith(name) && h("span", {class: "faint"}, ` (the server calls it ${name})`),
+    ),
     title && title !== name && h("p", {class: "server-tool-title"}, title),
     description && h("p", {class: "faint"}, description),
   );

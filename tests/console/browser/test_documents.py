@@ -1,0 +1,230 @@
+"""Documents and collections in the console: brought in by every way, watched, mended when they fail, and taken away."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, Locator, Page, Route, expect
+
+from tests.console.browser.conftest import assert_accessible, looked_at, shoot
+from tests.console.browser.desks import DeskProcess, desk_process
+from tests.console.browser.operating import LOOKS, NO_MODEL, assert_fits
+
+DROP = """(view, files) => {
+    const data = new DataTransfer();
+    for (const [name, text] of files) data.items.add(new File([text], name));
+    for (const type of ["dragenter", "dragover", "drop"])
+        view.dispatchEvent(new DragEvent(type, {bubbles: true, cancelable: true, dataTransfer: data}));
+}"""
+"""What a browser does when somebody lets files go above the page."""
+
+BINARY = "\0\1\2\3"
+"""No kind of document."""
+
+LONG = "\n\n".join(
+    f"## Part {number}\n\nPump {number} of the plant is looked after on day {number}." for number in range(400)
+)
+"""Enough passages that embedding them can be watched."""
+
+
+@pytest.fixture(scope="module")
+def own_desk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DeskProcess]:
+    """A desk that these tests may change."""
+    with desk_process(tmp_path_factory.mktemp("documents")) as desk:
+        yield desk
+
+
+@pytest.fixture
+def documents(browser: Browser, own_desk: DeskProcess) -> Iterator[Page]:
+    """The view, at a desk with one collection."""
+    own_desk.post("/api/console/create_collection", {"name": "plant"})
+    with looked_at(browser, own_desk.url, color_scheme="light") as (page, findings):
+        page.goto(f"{own_desk.url}/console/documents?collection=plant")
+        expect(page.get_by_role("heading", name="plant")).to_be_visible()
+        yield page
+    assert findings.unexpected() == []
+
+
+def drop(page: Page, *files: tuple[str, str]) -> None:
+    """Let files go above the view."""
+    page.locator(".documents-view").evaluate(DROP, files)
+
+
+def upload(page: Page, name: str) -> Locator:
+    """The line of a file on its way."""
+    return page.get_by_role("region", name="Files on their way").get_by_role("listitem").filter(has_text=name)
+
+
+def row(page: Page, text: str) -> Locator:
+    """The row of a document."""
+    return page.get_by_role("row").filter(has_text=text)
+
+
+def test_dropped_files_are_sent_converted_and_ready_in_the_table(documents: Page) -> None:
+    drop(documents, ("pumps.md", "# Pumps\n\nA pump moves water."), ("valves.txt", "A valve holds it back."))
+    expect(upload(documents, "pumps.md")).to_contain_text("Ready", timeout=30_000)
+    expect(upload(documents, "valves.txt")).to_contain_text("Ready", timeout=30_000)
+    expect(row(documents, "plant/pumps.md")).to_contain_text("Ready")
+    row(documents, "plant/pumps.md").get_by_role("link", name="Pumps").click()
+    expect(documents.get_by_text("A pump moves water.")).to_be_visible()
+
+
+def test_files_and_a_folder_can_be_chosen(documents: Page, tmp_path: Path) -> None:
+    folder = tmp_path / "manuals"
+    for name in ("north/README.md", "south/README.md", ".git/config"):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(f"# {name}\n\nRead me.")
+    documents.get_by_label("Folder to add").set_input_files(folder)
+    # Two files of the same name do not take each other's place, and what is hidden stays at home.
+    expect(upload(documents, "north-README.md")).to_contain_text("Ready", timeout=30_000)
+    expect(upload(documents, "south-README.md")).to_contain_text("Ready", timeout=30_000)
+    expect(documents.get_by_text("1 hidden file left out.")).to_be_visible()
+    with documents.expect_file_chooser() as chooser:
+        documents.get_by_role("button", name="Choose files…").click()
+    (tmp_path / "single.txt").write_text("One file alone.")
+    chooser.value.set_files(tmp_path / "single.txt")
+    expect(upload(documents, "single.txt")).to_contain_text("Ready", timeout=30_000)
+
+
+def test_the_row_of_a_long_document_moves_through_its_stages(documents: Page) -> None:
+    seen: list[str] = []
+    documents.expose_function("seen", lambda text: seen.append(text))
+    documents.evaluate(
+        """() => new MutationObserver(() => {
+            for (const row of document.querySelectorAll("tr")) {
+                if (row.dataset.key === "plant/long.md") window.seen(row.querySelector(".cell-status").textContent);
+            }
+        }).observe(document.querySelector(".documents-main"), {childList: true, subtree: true})"""
+    )
+    drop(documents, ("long.md", f"# The long one\n\n{LONG}"))
+    expect(row(documents, "plant/long.md")).to_contain_text("Ready", timeout=60_000)
+    assert any(re.fullmatch(r"Embedding[\d,]+ of [\d,]+ passages", text) for text in seen), seen
+
+
+def test_a_file_that_cannot_be_converted_says_why_and_the_others_go_on(documents: Page) -> None:
+    drop(documents, ("photo.bin", BINARY), ("after.md", "# After\n\nStill here."))
+    expect(upload(documents, "after.md")).to_contain_text("Ready", timeout=30_000)
+    failed = upload(documents, "photo.bin")
+    expect(failed).to_contain_text("photo.bin is no kind of document that can be converted")
+    failed.get_by_role("button", name="Retry photo.bin").click()
+    expect(failed).to_contain_text("Failed")
+    shoot(documents, "documents-upload-failed")
+    failed.get_by_role("button", name="Dismiss photo.bin").click()
+    expect(failed).to_have_count(0)
+
+
+def test_a_file_that_is_too_large_is_not_even_sent(browser: Browser, own_desk: DeskProcess) -> None:
+    with looked_at(browser, own_desk.url) as (page, _):
+        # The desk's own limit would take 100 MB; the page goes by what it is told.
+        page.route("**/api/console/me", _with_a_small_limit)
+        page.goto(f"{own_desk.url}/console/documents?collection=plant")
+        expect(page.get_by_text("up to 1.0 kB each")).to_be_visible()
+        sent: list[str] = []
+        page.on("request", lambda request: sent.append(request.url) if "/api/uploads" in request.url else None)
+        drop(page, ("large.txt", "x" * 2000))
+        expect(upload(page, "large.txt")).to_contain_text("It has 2.0 kB; the desk takes files of up to 1.0 kB.")
+        assert sent == []
+
+
+def test_a_name_that_is_taken_is_asked_about(documents: Page, own_desk: DeskProcess) -> None:
+    own_desk.post("/api/console/create_collection", {"name": "clashes"})
+    documents.goto(f"{own_desk.url}/console/documents?collection=clashes")
+    expect(documents.get_by_role("heading", name="clashes")).to_be_visible()
+    drop(documents, ("rules.md", "# Rules\n\nThe first."), ("rules.md", "# Rules\n\nThe second."))
+    asked = upload(documents, "rules.md is already in this collection.")
+    expect(asked).to_have_count(1)
+    asked.get_by_role("button", name="Keep both: rules.md").click()
+    expect(upload(documents, "rules-2.md")).to_contain_text("Ready", timeout=30_000)
+    expect(upload(documents, "rules.md")).to_contain_text("Ready", timeout=30_000)
+    documents.get_by_role("button", name="Clear finished").click()
+    drop(documents, ("rules.md", "# Rules\n\nThe third."))
+    upload(documents, "already in this collection").get_by_role("button", name="Replace rules.md").click()
+    expect(upload(documents, "rules.md").filter(has_text="Ready")).to_be_visible(timeout=30_000)
+    found = own_desk.post("/api/console/documents", {"collection": "clashes"})
+    assert sorted(document["id"] for document in found["documents"]) == ["clashes/rules-2.md", "clashes/rules.md"]
+    assert "The third." in str(own_desk.post("/api/console/read", {"id": "clashes/rules.md"}))
+
+
+def test_the_first_files_of_an_empty_desk_wait_while_it_is_away(browser: Browser, tmp_path: Path) -> None:
+    with (
+        desk_process(tmp_path, REFDESK__EMBEDDING__SOURCE=NO_MODEL) as first,
+        looked_at(browser, first.url) as (page, _),
+    ):
+        port = int(first.url.rpartition(":")[2])
+        page.goto(f"{first.url}/console/documents")
+        expect(page.get_by_label("to", exact=True)).to_contain_text("documents (new)")
+        first.process.kill()
+        first.process.wait()
+        drop(page, ("one.md", "# One\n\nText."), ("two.md", "# Two\n\nText."))
+        expect(page.get_by_text("2 files wait and go on by themselves when it is back")).to_be_visible()
+        with desk_process(tmp_path, port=port, REFDESK__EMBEDDING__SOURCE=NO_MODEL):
+            expect(upload(page, "one.md")).to_contain_text("Ready", timeout=60_000)
+            expect(upload(page, "two.md")).to_contain_text("Ready", timeout=60_000)
+            expect(row(page, "documents/two.md")).to_be_visible()
+
+
+def test_a_web_page_that_may_not_be_fetched_fails_with_its_reason_and_can_be_retried(documents: Page) -> None:
+    documents.get_by_role("tab", name="Web page").click()
+    documents.get_by_label("Address").fill("http://127.0.0.1:9/guide.html")
+    documents.get_by_role("button", name="Add page").click()
+    failed = row(documents, "http://127.0.0.1:9/guide.html")
+    expect(failed).to_contain_text("Failed", timeout=30_000)
+    expect(failed.locator(".document-error")).to_contain_text("127.0.0.1")
+    shoot(documents, "documents-url-failed")
+    failed.get_by_role("button", name="Retry").click()
+    expect(documents.locator("#announcer")).to_contain_text("failed", timeout=30_000)
+    documents.get_by_label("Show").select_option("failed")
+    expect(failed).to_be_visible()
+
+
+def test_a_text_is_added_and_deleted_again(documents: Page) -> None:
+    documents.get_by_role("tab", name="Text").click()
+    documents.get_by_label("Title").fill("Night shift")
+    documents.get_by_role("textbox", name="Text").fill("Lock the gate.")
+    documents.get_by_role("button", name="Add text").click()
+    expect(row(documents, "Night shift")).to_contain_text("Ready", timeout=30_000)
+    documents.get_by_label("Select Night shift").check()
+    documents.get_by_text("1 document selected").locator("..").get_by_role("button", name="Delete").click()
+    expect(documents.get_by_role("dialog")).to_contain_text("Delete “Night shift”?")
+    documents.get_by_role("dialog").get_by_role("button", name="Delete").click()
+    expect(row(documents, "Night shift")).to_have_count(0)
+
+
+def test_a_collection_is_made_and_deleted_only_when_its_name_is_typed(documents: Page) -> None:
+    documents.get_by_role("button", name="New collection").click()
+    documents.get_by_label("Name").fill("Night work")
+    documents.get_by_label("Version").fill("2026")
+    documents.keyboard.press("Enter")
+    entry = documents.get_by_role("navigation", name="Collections").get_by_role("link", name="Night work")
+    expect(entry).to_have_attribute("aria-current", "true")
+    drop(documents, ("shift.md", "# Shift\n\nLate."))
+    expect(upload(documents, "shift.md")).to_contain_text("Ready", timeout=30_000)
+    expect(entry).to_contain_text("1")
+    documents.get_by_role("button", name="Delete collection").click()
+    dialog = documents.get_by_role("dialog")
+    expect(dialog).to_contain_text("The 1 document in it will be gone for good")
+    expect(dialog.get_by_role("button", name="Delete collection")).to_be_disabled()
+    dialog.get_by_role("textbox").fill("Night work")
+    dialog.get_by_role("button", name="Delete collection").click()
+    expect(entry).to_have_count(0)
+
+
+@pytest.mark.parametrize(("theme", "width"), LOOKS)
+def test_the_view_is_accessible_and_fits(browser: Browser, own_desk: DeskProcess, theme: str, width: int) -> None:
+    viewport = {"width": width, "height": 900}
+    with looked_at(browser, own_desk.url, color_scheme=theme, viewport=viewport) as (page, findings):
+        page.goto(f"{own_desk.url}/console/documents")
+        expect(page.get_by_role("row").nth(1)).to_be_visible()
+        drop(page, ("photo.bin", BINARY), (f"fine-{theme}-{width}.md", "# Fine\n\nText."))
+        expect(upload(page, f"fine-{theme}-{width}.md")).to_contain_text("Ready", timeout=30_000)
+        assert_accessible(page)
+        assert_fits(page)
+        shoot(page, f"documents-{theme}-{width}")
+    assert findings.unexpected() == []
+
+
+def _with_a_small_limit(route: Route) -> None:
+    route.fulfill(json={**route.fetch().json(), "max_upload_bytes": 1000})
