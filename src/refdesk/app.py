@@ -11,16 +11,22 @@ from typing import Any
 
 from refdesk.calls import LOCAL, Answer, Call, Caller, Handler, Policy
 from refdesk.config import Config, load, require_support
+from refdesk.console.console import Console
+from refdesk.documents.conversions import MAX_FILE_BYTES
 from refdesk.errors import DependencyError
-from refdesk.parts import Parts, offer_servers, offer_tools, open_parts
+from refdesk.inbound.access import LOOPBACK_NAMES
+from refdesk.parts import Parts, offer_console, offer_servers, offer_tools, open_parts
 from refdesk.policy.authenticate import Authenticate, open_authentication
 from refdesk.policy.chain import chain
 from refdesk.policy.deadline import Deadline
+from refdesk.policy.key_ring import KeyRing
+from refdesk.policy.keys import FILE_NAME, KeyFile
 from refdesk.policy.observe import Observe, Record
 from refdesk.policy.rate_limit import RateLimit, is_limited
 from refdesk.resilience.limits import MAX_BUCKETS
 from refdesk.telemetry import Log, Spans, open_reports, open_spans, secrets_of
 from refdesk.tools.gateway import Gateway
+from refdesk.version import __version__
 
 
 @asynccontextmanager
@@ -42,11 +48,39 @@ async def open_desk(
         spans = await stack.enter_async_context(open_spans(config.monitoring.opentelemetry))
         audience = config.token_audience
         authenticate = await stack.enter_async_context(open_authentication(config.auth, config.data_path, audience))
-        parts = await open_parts(config, log, stack, servers=servers)
+        trusts_everybody = partial(_trusts_everybody, config, authenticate)
+        parts = await open_parts(config, log, stack, servers=servers, trusts_everybody=trusts_everybody)
         await offer_tools(parts, stack)
         gateway = await offer_servers(parts, stack)
+        keys = KeyRing(KeyFile(config.data_path / FILE_NAME), config.auth.keys, authenticate.keys.look_again)
+        about = partial(_about, parts, authenticate)
+        console = await offer_console(parts, keys, about, stack) if config.console.enabled else None
         policies = _policies(parts, authenticate, spans, gateway)
-        yield Desk(parts, chain(policies, parts.catalogue), authenticate, gateway)
+        yield Desk(parts, chain(policies, parts.catalogue), authenticate, gateway, console)
+
+
+def _trusts_everybody(config: Config, authenticate: Authenticate) -> bool:
+    """Whether all who call administer: no key is asked for, there is none, and the desk answers this machine alone."""
+    server = config.server
+    is_private = server.is_loopback and LOOPBACK_NAMES.issuperset(server.allowed_hosts)
+    has_keys = authenticate.has_keys or (config.data_path / FILE_NAME).exists()
+    return is_private and not config.auth.required and not has_keys
+
+
+def _about(parts: Parts, authenticate: Authenticate) -> dict[str, Any]:
+    """What the console says of the desk to whoever is let in."""
+    config, is_remote = parts.config, parts.config.r2r.api_url is not None
+    writer = config.answers.model if config.answers.api_url is not None else "r2r" if is_remote else None
+    return {
+        "auth_required": config.auth.required,
+        "has_keys": authenticate.has_keys,
+        "version": __version__,
+        "engine": "r2r" if is_remote else "embedded",
+        "embedding": parts.embedder.name if parts.embedder is not None and not is_remote else None,
+        "answers": writer,
+        "max_upload_bytes": MAX_FILE_BYTES,
+        "project": config.project,
+    }
 
 
 def _policies(parts: Parts, authenticate: Authenticate, spans: Spans | None, gateway: Gateway) -> Sequence[Policy]:
@@ -69,7 +103,9 @@ def _policies(parts: Parts, authenticate: Authenticate, spans: Spans | None, gat
 class Desk:
     """An open desk: what the ways in, the command line and programs call."""
 
-    def __init__(self, parts: Parts, handle: Handler, authenticate: Authenticate, gateway: Gateway) -> None:
+    def __init__(
+        self, parts: Parts, handle: Handler, authenticate: Authenticate, gateway: Gateway, console: Console | None
+    ) -> None:
         self.registry = parts.registry
         self.handle = handle
         self.identify = authenticate.identify
@@ -79,6 +115,7 @@ class Desk:
         self.input_schema = parts.catalogue.input_schema
         self.engine = parts.engine
         self.conversions = parts.conversions
+        self.console = console
         self.metrics = parts.metrics
         self.subscribe = gateway.subscribe
         self.unsubscribe = gateway.unsubscribe

@@ -24,6 +24,9 @@ WINDOW_METHOD = "internal/chunks/window"
 UPLOAD_METHOD = "internal/uploads"
 """Not one of MCP's either: leave to send a file."""
 
+CONSOLE = "console/"
+"""What the methods of the web console begin with; `policy.permissions` says who may call which."""
+
 READER, WRITER, SERVICE, ADMIN = "reader", "writer", "service", "admin"
 ROLES = (READER, WRITER, SERVICE, ADMIN)
 """The roles that mean something here; `policy.permissions` says what."""

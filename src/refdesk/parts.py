@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -16,27 +16,38 @@ from typing import Any
 
 from refdesk.answers import open_answers
 from refdesk.cache import Cache, open_cache, shared_secret
+from refdesk.calls import CONSOLE, Caller
 from refdesk.config import Config
 from refdesk.config.servers import McpServerConfig
+from refdesk.console.activity import Activity
+from refdesk.console.administration import Administration
+from refdesk.console.console import Console
+from refdesk.console.feed import Feed
+from refdesk.console.holdings import Holdings
+from refdesk.console.servers import Servers
 from refdesk.documents.conversions import Conversions, open_conversions
 from refdesk.downstream.connection.connection import Connection
 from refdesk.downstream.files.server_log import ServerLog
 from refdesk.downstream.files.servers_file import combined, watched_files
+from refdesk.downstream.files.switching import OwnServers
 from refdesk.downstream.files.watching import watch_servers
 from refdesk.downstream.fleet.fleet import Fleet, open_fleet
+from refdesk.engines.background import in_background
 from refdesk.engines.embedded.embedding import embed_at_once, open_embedder
 from refdesk.engines.embedded.embedding.port import Embedder
 from refdesk.engines.embedded.engine import open_embedded
 from refdesk.engines.port import LACKS_SHARED, Engine
 from refdesk.manual import bring_in_manual, manual_index_folder
 from refdesk.policy.chain import chain
-from refdesk.policy.permissions import Permissions, may_reach
+from refdesk.policy.key_ring import KeyRing
+from refdesk.policy.permissions import Permissions, may_reach, may_reach_some
 from refdesk.resilience.dependency import Dependency
 from refdesk.resilience.limits import MAX_BUCKETS_OF_ONE, Limits, MemoryLimits
 from refdesk.resilience.redis import RedisLink, open_redis
 from refdesk.resilience.redis_limits import RedisLimits
 from refdesk.resilience.told import BreakerLog, tell_of_redis
 from refdesk.telemetry import Log, Metrics, secrets_of
+from refdesk.telemetry.history import History
 from refdesk.tools.announcements import Announcements
 from refdesk.tools.budget import Blocklist
 from refdesk.tools.catalogue import Catalogue
@@ -75,6 +86,7 @@ class Parts:
     embedder: Embedder | None
     engine: Engine
     fleet: Fleet
+    own_servers: OwnServers
     redis: RedisLink | None
     cache: Cache
     dependencies: list[Dependency]
@@ -96,16 +108,18 @@ class Parts:
                 self.dependencies.append(dependency)
 
 
-async def open_parts(config: Config, log: Log, stack: AsyncExitStack, *, servers: bool) -> Parts:
+async def open_parts(
+    config: Config, log: Log, stack: AsyncExitStack, *, servers: bool, trusts_everybody: Callable[[], bool]
+) -> Parts:
     """The parts; `servers` says whether those behind the desk are started."""
     opened = stack.enter_async_context
     metrics, registry = Metrics(), Registry()
     # First of all: while they start, we go on.
     fleet = await opened(_open_fleet(config, registry, metrics, log))
-    if servers:
-        await opened(_following_the_files(config, fleet, log))
+    own_servers = await opened(_following_the_files(config, fleet, log, servers=servers))
     catalogue = Catalogue(registry, config.toolsets, config.server.page_size)
-    permissions = Permissions(config.toolsets, registry.tools, RESOURCE_TOOLSETS, config.auth.oauth.scope_roles)
+    scope_roles = config.auth.oauth.scope_roles
+    permissions = Permissions(config.toolsets, registry.tools, RESOURCE_TOOLSETS, scope_roles, trusts_everybody)
     conversions = await opened(open_conversions(config.convert, config.data_path, metrics))
     embedder = await opened(open_embedder(config.embedding))
     engine = await opened(_open_engine(config, embedder, conversions, log, metrics))
@@ -118,8 +132,9 @@ async def open_parts(config: Config, log: Log, stack: AsyncExitStack, *, servers
         # What is in this machine has a revision that says as much, to every process.
         engine.listen(cache.changed)
     parts = Parts(
-        config, log, metrics, registry, catalogue, permissions, conversions, embedder, engine, fleet, redis, cache, []
-    )
+        config, log, metrics, registry, catalogue, permissions, conversions, embedder, engine, fleet, own_servers,
+        redis, cache, [],
+    )  # fmt: skip
     parts.depend_on(engine, embedder)
     return parts
 
@@ -207,9 +222,33 @@ async def offer_servers(parts: Parts, stack: AsyncExitStack) -> Gateway:
     )
 
 
+async def offer_console(
+    parts: Parts, keys: KeyRing, about: Callable[[], Mapping[str, Any]], stack: AsyncExitStack
+) -> Console:
+    """The web console, and the samples that its charts show."""
+    engine, rights = parts.engine, parts.permissions
+    history = History(parts.metrics, leave_out=CONSOLE)
+    servers = Servers(parts.fleet, parts.own_servers, rights, may_reach, may_reach_some, history)
+    activity = Activity(history, engine, servers, partial(_is_shown, parts))
+    feed = Feed(engine, servers, activity, rights)
+    console = Console(about, rights, Holdings(engine), servers, Administration(keys, engine), activity, feed)
+    console.register(parts.registry.add_method)
+    await stack.enter_async_context(in_background(activity.run()))
+    return console
+
+
+def _is_shown(parts: Parts, caller: Caller, name: str) -> bool:
+    """Whether a tool is there for a caller."""
+    tool = parts.registry.tools.get(name)
+    return tool is not None and tool.toolset in parts.permissions.toolsets(caller) and tool.is_open_to(caller)
+
+
 @asynccontextmanager
-async def _following_the_files(config: Config, fleet: Fleet, log: Log) -> AsyncIterator[None]:
+async def _following_the_files(config: Config, fleet: Fleet, log: Log, *, servers: bool) -> AsyncIterator[OwnServers]:
     """The servers as they are set, and from now on as the files that say so change."""
+    if not servers:
+        yield OwnServers(config, os.environ, None)
+        return
     found = combined(config, os.environ)
     for warning in found.warnings:
         log.events.warning("downstream.settings", detail=warning)
@@ -224,7 +263,7 @@ async def _following_the_files(config: Config, fleet: Fleet, log: Log) -> AsyncI
         watch_servers(watched_files(config), lambda: combined(config, os.environ).servers, apply, known=found.servers)
     )
     try:
-        yield
+        yield OwnServers(config, os.environ, apply)
     finally:
         following.cancel()
         await asyncio.wait([following])

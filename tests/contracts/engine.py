@@ -25,6 +25,7 @@ from refdesk.engines.port import (
     Hit,
     Listing,
     NewDocument,
+    NotToBeRetried,
     PastSearch,
     Search,
     TextSource,
@@ -212,6 +213,45 @@ class EngineContract:
         assert gone.error
         assert "gone.md" in gone.error
         assert [hit.document.id for hit in await found(engine, "zebra", mode="fulltext")] == ["animals/good.md"]
+
+    async def test_what_has_failed_is_tried_again_when_somebody_says_so_and_nothing_else_is(
+        self, engine: Engine, tmp_path: Path
+    ) -> None:
+        await engine.create_collection(ACME, "animals")
+        source = FileSource(tmp_path / "a.md", "a.md")
+        [asked] = await engine.ingest(ACME, [NewDocument(source, "animals")])
+        [failed] = await finished(engine, [asked.id])
+        assert (failed.status, await engine.info(ACME, failed.id)) == ("failed", None)
+        assert await engine.retry(OTHER, failed.id) is None
+        assert await engine.retry(ACME, "animals/nothing") is None
+        source.path.write_text(FOXES)
+        again = await engine.retry(ACME, failed.id)
+        assert again is not None
+        assert (again.status in UNDER_WAY, again.attempts, again.error) == (True, 0, None)
+        [done] = await finished(engine, [failed.id])
+        assert done.status == "success"
+        with pytest.raises(NotToBeRetried, match="is in; only a document that has failed"):
+            await engine.retry(ACME, failed.id)
+
+    async def test_what_is_known_of_a_document_is_told_without_its_text(self, engine: Engine) -> None:
+        done = await bring(engine, "Foxes", FOXES, version="7", metadata={"of": "woods"})
+        info = await engine.info(ACME, done.id)
+        read = await engine.read(ACME, done.id)
+        assert info is not None
+        assert read is not None
+        assert info == read.info
+        assert (info.version, info.metadata["of"]) == ("7", "woods")
+        assert await engine.info(OTHER, done.id) is None
+        assert await engine.info(ACME, "animals/nothing") is None
+
+    async def test_tenants_are_told_with_how_much_they_have(self, engine: Engine) -> None:
+        await bring(engine, "Foxes", FOXES)
+        await bring(engine, "Hounds", HOUNDS, tenant=OTHER)
+        await bring(engine, "Foxes", FOXES, tenant=OTHER, collection="more")
+        found = {info.id: info for info in await engine.tenants()}
+        assert [(found[id].documents, found[id].collections) for id in (ACME, OTHER)] == [(1, 1), (2, 2)]
+        assert found[OTHER].bytes > found[ACME].bytes > 0
+        assert SHARED not in found
 
     async def test_a_folder_that_was_renamed_is_the_same_folder(self, engine: Engine, tmp_path: Path) -> None:
         await engine.create_collection(ACME, "animals")

@@ -10,7 +10,7 @@ import pytest
 from refdesk.app import Desk
 from refdesk.calls import ANONYMOUS, LOCAL, WINDOW_METHOD, Call, Caller, TenantId, UserId
 from refdesk.errors import Forbidden, InvalidArguments, UnknownPrompt, UnknownResource, UnknownTool
-from refdesk.policy.permissions import Permissions, TokenCaller, may_administer
+from refdesk.policy.permissions import CONSOLE_RULES, Permissions, TokenCaller, may_administer, may_reach_some
 
 pytestmark = pytest.mark.anyio
 
@@ -165,3 +165,47 @@ async def test_a_token_is_told_the_scopes_that_would_open_a_tool(desk: Desk) -> 
     assert permissions.scopes_for(token, "nothing") == ()
     assert permissions.scopes_for(READER, "r2r_ingest_document") == (), "a key has no scopes to ask for"
     assert Permissions((), desk.registry.tools, {}, {}).scopes_for(token, "r2r_ingest_document") == ()
+
+
+async def test_every_method_of_the_console_has_a_rule_and_every_rule_a_method(desk: Desk) -> None:
+    methods = {method for method in desk.registry.methods if method.startswith("console/")}
+    assert methods == set(CONSOLE_RULES)
+
+
+async def test_who_administers_is_decided_anew_for_each_call() -> None:
+    is_trusted = [True]
+    permissions = Permissions(("docs",), {}, {}, {}, lambda: is_trusted[0])
+    assert permissions.may(ANN, "console/keys")
+    is_trusted[0] = False
+    assert not permissions.may(ANN, "console/keys")
+    assert permissions.may(replace(ANN, roles=frozenset({"admin"})), "console/keys")
+
+
+def test_toolsets_that_are_switched_off_are_closed_in_the_console_too() -> None:
+    permissions = Permissions(("docs",), {}, {}, {})
+    assert permissions.may(ANN, "console/documents")
+    assert not permissions.may(ANN, "console/create_collection")
+    assert not permissions.may(ANN, "console/servers")
+
+
+@pytest.mark.parametrize(
+    ("patterns", "server", "is_there"),
+    [
+        (None, "docs", True),
+        (["docs"], "docs", True),
+        (["docs"], "docs__internal", False),
+        (["do*"], "docs", True),
+        (["docs__search"], "docs", True),
+        (["docs__search"], "other", False),
+        (["a__b__c"], "a__b", True),
+        (["a__b__c"], "a", True),
+        (["a___c"], "a_", True),
+    ],
+)
+def test_a_server_is_there_for_a_key_that_opens_anything_of_it(
+    patterns: list[str] | None, server: str, is_there: bool
+) -> None:
+    caller = replace(ANN, servers=None if patterns is None else frozenset(patterns))
+    assert may_reach_some(caller, server, ()) is is_there
+    assert may_reach_some(caller, server, ("acme",)) is is_there
+    assert not may_reach_some(caller, server, ("other",))

@@ -260,6 +260,12 @@ class MonitoringConfig(Part):
     opentelemetry: OpenTelemetryConfig = OpenTelemetryConfig()
 
 
+class ConsoleConfig(Part):
+    """The pages for people, at `/console/`."""
+
+    enabled: bool = Field(True, description="Whether there is a web console, at `/console/`.")
+
+
 class ProjectsConfig(Part):
     """Which collection belongs to which project."""
 
@@ -410,6 +416,7 @@ class Config(Part):
     circuit_breaker: CircuitBreakerConfig = CircuitBreakerConfig()
     logging: LoggingConfig = LoggingConfig()
     monitoring: MonitoringConfig = MonitoringConfig()
+    console: ConsoleConfig = ConsoleConfig()
     projects: ProjectsConfig = ProjectsConfig()
     reader: ReaderConfig = ReaderConfig()
     convert: ConvertConfig = ConvertConfig()

@@ -291,6 +291,11 @@ class Shelf:
         rows = self._database.execute("SELECT body FROM blocks WHERE page = ? ORDER BY position", (page,))
         return (decoded(row[0]) for row in rows)
 
+    def page_start(self, page: int) -> int | None:
+        """The position of the first block on a page, or on a later one where it is empty; None past the end."""
+        row = self._database.execute("SELECT min(position) FROM blocks WHERE page >= ?", (page,)).fetchone()
+        return None if row[0] is None else int(row[0])
+
     def sections(self) -> list[Section]:
         """The table of contents."""
         return [_section(row) for row in self._database.execute("SELECT * FROM sections ORDER BY position")]

@@ -14,6 +14,7 @@ from typing import Any, Literal, Protocol, runtime_checkable
 
 from refdesk.calls import TenantId, UserId
 from refdesk.documents.shelf import Shelf
+from refdesk.errors import ToolFailure
 
 SHARED = TenantId("")
 """The tenant whose documents everybody can read: what comes with Refdesk itself."""
@@ -206,6 +207,21 @@ class PastSearch:
 
 
 @dataclass(frozen=True, slots=True)
+class TenantInfo:
+    """How much a tenant has here."""
+
+    id: TenantId
+    documents: int
+    collections: int
+    bytes: int
+    """Of its documents, as they came."""
+
+
+class NotToBeRetried(ToolFailure):
+    """A document that has not failed, or that was not brought in from here, is not brought in anew."""
+
+
+@dataclass(frozen=True, slots=True)
 class EngineAnswer:
     """What an engine's own model wrote. Its citation `[1]` means the first of the hits."""
 
@@ -253,6 +269,10 @@ class Engine(Protocol):
         """A document by its id, to be read in parts and closed; or None."""
         ...
 
+    async def info(self, tenant: TenantId, document_id: str) -> DocumentInfo | None:
+        """What is known of a document besides its text, or None; None too before it has come in."""
+        ...
+
     async def window(
         self, tenant: TenantId, document_id: str, chunk_id: str, *, before: int, after: int
     ) -> Sequence[Passage] | None:
@@ -265,6 +285,13 @@ class Engine(Protocol):
 
     async def ingest(self, tenant: TenantId, documents: Sequence[NewDocument]) -> Sequence[DocumentStatus]:
         """Take documents on; once this returns, they are not forgotten. The work goes on in the background."""
+        ...
+
+    async def retry(self, tenant: TenantId, document_id: str) -> DocumentStatus | None:
+        """Have a document that has failed brought in again, as if for the first time; None when there is none.
+
+        Raises NotToBeRetried for one that is under way or in.
+        """
         ...
 
     async def sync_folder(
@@ -330,6 +357,10 @@ class Engine(Protocol):
 
     async def reindex(self, tenant: TenantId) -> None:
         """Make whatever is derived from the tenant's documents anew; till it is done, searches find what they did."""
+        ...
+
+    async def tenants(self) -> Sequence[TenantInfo]:
+        """Whoever has something here, in the order of their ids; what all share is nobody's. For administrators."""
         ...
 
     async def waiting(self) -> Mapping[Status, int]:

@@ -26,6 +26,8 @@ class Access:
 
     hosts: frozenset[str]
     origins: frozenset[str]
+    own_pages: frozenset[str] = frozenset()
+    """The origins among them that are this server's own."""
     any_address: bool = False
     """Whether a Host that is an IP address is let in: no rebound name can be one."""
     _known_hosts: set[bytes] = field(default_factory=set)
@@ -41,9 +43,29 @@ class Access:
             self._known_hosts.add(header)
         return allowed
 
-    def allows_origin(self, header: bytes | None) -> bool:
+    def allows_origin(self, header: bytes | None, host: bytes | None = None) -> bool:
         """Whether a page of this origin may call; requests that come from no page have none."""
-        return header is None or ANY in self.origins or header.decode("latin-1").lower() in self.origins
+        if header is None or ANY in self.origins:
+            return True
+        return header.decode("latin-1").lower() in self.origins or self.is_own_page(header, host)
+
+    def is_configured(self, header: bytes | None) -> bool:
+        """Whether an origin is that of another site that was let in on purpose."""
+        if header is None:
+            return False
+        return ANY in self.origins or header.decode("latin-1").lower() in self.origins - self.own_pages
+
+    def is_own_page(self, origin: bytes, host: bytes | None) -> bool:
+        """Whether an origin is this server itself: by one of its names, or by the one that the request came to.
+
+        `https` is one of them too: before this server may be a proxy that speaks it.
+        """
+        page = origin.decode("latin-1").lower()
+        if page in self.own_pages:
+            return True
+        scheme, _, name = page.partition("://")
+        named = host is not None and name == host.decode("latin-1").lower()
+        return named and scheme in ("http", "https") and self.allows_host(host)
 
     def _allows_new_host(self, header: bytes) -> bool:
         match = _HOST.fullmatch(header.decode("latin-1"))
@@ -68,7 +90,10 @@ def access_rules(settings: ServerConfig, port: int, *, authenticated: bool) -> A
     own_pages = {f"http://{name}:{port}" for name in names}
     configured = {origin.lower().rstrip("/") for origin in settings.allowed_origins}
     return Access(
-        hosts=frozenset(hosts), origins=frozenset(configured | own_pages), any_address=not settings.is_loopback
+        hosts=frozenset(hosts),
+        origins=frozenset(configured | own_pages),
+        own_pages=frozenset(own_pages),
+        any_address=not settings.is_loopback,
     )
 
 

@@ -8,9 +8,9 @@ from typing import Any
 import orjson
 from mcp_types.version import LATEST_MODERN_VERSION
 
-from refdesk.calls import Call
+from refdesk.calls import CONSOLE, Call
 from refdesk.config import ServerConfig
-from refdesk.errors import ProtocolError
+from refdesk.errors import InvalidArguments, Problem, ProtocolError
 from refdesk.inbound.asgi import JSON, Receive, Reject, Send, respond, respond_json
 from refdesk.inbound.envelope import parse
 from refdesk.inbound.internal import PATHS as INTERNAL_PATHS
@@ -22,7 +22,8 @@ from refdesk.inbound.watch import Watches
 from refdesk.inbound.wire import encode, http_status, log_unforeseen, to_wire
 from refdesk.version import __version__
 
-TOOLS = "/api/tools"
+API = "/api/"
+TOOLS = f"{API}tools"
 OPEN_PAGES = frozenset({"/", "/health", "/ready"})
 """What a probe may see without a key."""
 
@@ -61,14 +62,23 @@ class Endpoints:
         try:
             parsed = parse(body, max_depth=self._settings.max_json_depth) if body else {}
         except ProtocolError as error:
-            await _respond_error(send, error)
+            await respond_error(send, error)
             return
         with self._watches.over(receive):
             if path in INTERNAL_PATHS:
                 await respond_json(send, *await self._internal.answer(path, parsed, visitor))
+            elif path.startswith(f"{API}{CONSOLE}"):
+                await self._act(path.removeprefix(API), parsed, visitor, send)
             else:
                 params = {"name": path.removeprefix(f"{TOOLS}/"), "arguments": parsed}
                 await self._answer("tools/call", params, visitor, send)
+
+    async def _act(self, method: str, params: Any, visitor: Visitor, send: Send) -> None:
+        """What the console asks for: its methods are calls as tools are."""
+        if isinstance(params, dict):
+            await self._answer(method, params, visitor, send)
+        else:
+            await respond_error(send, InvalidArguments([Problem("arguments", "must be an object")]))
 
     async def _answer(self, method: str, params: dict[str, Any], visitor: Visitor, send: Send) -> None:
         visitor = in_trace(visitor, {})
@@ -83,7 +93,7 @@ class Endpoints:
         try:
             body = encode((await self._services.handle(call)).result)
         except Exception as error:  # noqa: BLE001 - the last stop before the wire
-            await _respond_error(send, error, visitor.trace_id)
+            await respond_error(send, error, visitor.trace_id)
         else:
             await respond(send, 200, body, JSON)
 
@@ -102,7 +112,8 @@ class Endpoints:
         await respond(send, 200, self._services.metrics.exposition(shared=shared), TEXT)
 
 
-async def _respond_error(send: Send, error: Exception, trace_id: str = "") -> None:
+async def respond_error(send: Send, error: Exception, trace_id: str = "") -> None:
+    """An error outside JSON-RPC, with the HTTP status that says as much."""
     log_unforeseen(error, trace_id)
     retry_after = getattr(error, "retry_after", None)
     headers = () if retry_after is None else ((b"retry-after", b"%d" % max(1, ceil(retry_after))),)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from urllib.parse import parse_qs
 
 import orjson
@@ -39,6 +40,8 @@ from refdesk.inbound.asgi import (
     respond_json,
 )
 from refdesk.inbound.body import BodyReader
+from refdesk.inbound.console import EVENTS, ConsoleDoor
+from refdesk.inbound.console import PAGES as CONSOLE_PAGES
 from refdesk.inbound.endpoints import OPEN_PAGES, PAGES, TOOLS, Endpoints
 from refdesk.inbound.envelope import Notification, Request, id_of, parse, read_message
 from refdesk.inbound.internal import PATHS as INTERNAL_PATHS
@@ -87,6 +90,7 @@ class HttpApp:
         self._uploads = Uploads(services)
         self._watches = Watches()
         self._endpoints = Endpoints(services, settings, self._watches, metrics=metrics)
+        self._console = ConsoleDoor(services, access, self._watches)
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[None]:
@@ -97,6 +101,7 @@ class HttpApp:
     def drain(self) -> None:
         """Finish what is under way, and end what would never end by itself."""
         self._endpoints.draining = True
+        self._console.drain()
         self._sdk.drain()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -126,6 +131,10 @@ class HttpApp:
             await self._post_json(scope, receive, send, headers)
         elif path == UPLOADS and method == "POST":
             await self._post_upload(scope, receive, send, headers)
+        elif self._console.has(path) and method in self._console.methods(path):
+            await self._show_console(scope, receive, send, headers)
+        elif path == "/" and method in ("GET", "HEAD") and self._console.wants_page(headers):
+            await respond(send, 303, b"", (b"location", b"/console/"), (b"vary", b"accept"))
         elif path in PAGES and method in ("GET", "HEAD"):
             visitor = None if path in OPEN_PAGES else await self._visitor(scope, headers)
             await self._endpoints.page(path, visitor, send)
@@ -198,6 +207,7 @@ class HttpApp:
                 listening.close()
 
     async def _post_json(self, scope: Scope, receive: Receive, send: Send, headers: Headers) -> None:
+        self._refuse_other_sites(headers)
         visitor = await self._visitor(scope, headers)
         _check_json(headers)
         if self._resource is not None and scope["path"].startswith(f"{TOOLS}/"):
@@ -208,7 +218,20 @@ class HttpApp:
         finally:
             self.bodies.release(body)
 
+    async def _show_console(self, scope: Scope, receive: Receive, send: Send, headers: Headers) -> None:
+        path = scope["path"]
+        if path.startswith(f"{CONSOLE_PAGES}/") or path == CONSOLE_PAGES:
+            await self._console.page(path, headers, send)
+            return
+        self._console.require_own_page(headers)
+        if path == EVENTS:
+            visitor = await self._visitor(scope, headers)
+            await self._console.stream(visitor, partial(self._identified, visitor.credential), receive, send)
+        else:
+            await self._post_json(scope, receive, send, headers)
+
     async def _post_upload(self, scope: Scope, receive: Receive, send: Send, headers: Headers) -> None:
+        self._refuse_other_sites(headers)
         visitor = await self._visitor(scope, headers)
         try:
             taken = await self._uploads.take(visitor, scope["query_string"], headers, receive)
@@ -221,8 +244,13 @@ class HttpApp:
             _refuse_repeated(scope["headers"])
         if not self._access.allows_host(headers.get(b"host")):
             raise Reject(421, {"detail": "This server does not answer to that Host; see server.allowed_hosts"})
-        if not self._access.allows_origin(headers.get(b"origin")):
+        if not self._access.allows_origin(headers.get(b"origin"), headers.get(b"host")):
             raise Reject(403, {"detail": "Pages of that Origin may not call; see server.allowed_origins"})
+
+    def _refuse_other_sites(self, headers: Headers) -> None:
+        """A page of another site that has not said so: one that says its origin was judged by that."""
+        if headers.get(b"sec-fetch-site") == b"cross-site" and not self._access.is_configured(headers.get(b"origin")):
+            raise Reject(403, {"detail": "Pages of other sites may not call; see server.allowed_origins"}, (CLOSE,))
 
     async def _visitor(self, scope: Scope, headers: Headers) -> Visitor:
         credential = presented_key(headers.get(b"authorization"), headers.get(b"x-api-key"))
@@ -237,6 +265,10 @@ class HttpApp:
         trace_id = parent.trace_id if parent else new_trace_id()
         return Visitor(caller, trace_id, _toolsets(scope["query_string"]), parent, credential or None)
 
+    async def _identified(self, credential: str | None) -> Caller:
+        caller = self._services.identify(credential)
+        return caller if isinstance(caller, Caller) else await caller
+
     async def _nothing_there(self, scope: Scope, headers: Headers) -> Reject:
         path, method = scope["path"], scope["method"]
         if path == MCP:
@@ -246,6 +278,9 @@ class HttpApp:
             return Reject(405, {"detail": detail}, ((b"allow", b"POST, GET, DELETE, OPTIONS"),))
         if path in PAGES or path.startswith(f"{TOOLS}/") or path in POSTED:
             allowed = b"GET, HEAD, OPTIONS" if path in PAGES else b"POST, OPTIONS"
+            return Reject(405, {"detail": f"{method} is not for {path}"}, ((b"allow", allowed),))
+        if self._console.has(path):
+            allowed = ", ".join((*self._console.methods(path), "OPTIONS")).encode()
             return Reject(405, {"detail": f"{method} is not for {path}"}, ((b"allow", allowed),))
         return Reject(404, {"detail": f"There is nothing at {path}; the MCP endpoint is /mcp"})
 

@@ -2,12 +2,50 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import Any, Protocol, runtime_checkable
 
 from refdesk.calls import Caller, Handler, Listener, LogLevel
 from refdesk.documents.conversions import Conversions
 from refdesk.telemetry import Metrics
+
+
+class Asset(Protocol):
+    """A file of the console."""
+
+    @property
+    def body(self) -> bytes: ...
+
+    @property
+    def media_type(self) -> str: ...
+
+    @property
+    def etag(self) -> str: ...
+
+
+class ConsoleWatch(Protocol):
+    """What somebody who looks at the console is told of while they look."""
+
+    async def next(self) -> Sequence[tuple[str, Any]] | None:
+        """What has changed since the last time: names and data, none when it was quiet for a while; None at the end."""
+        ...
+
+
+class ConsolePages(Protocol):
+    """The web console, as the door sees it: its files, and what is told to those who look at it."""
+
+    def find(self, path: str) -> Asset | None:
+        """A file by its path below `/console/`, or the page that shows the view of that name."""
+        ...
+
+    def watched_by(self, caller: Caller) -> AbstractContextManager[ConsoleWatch]:
+        """Tell a caller of changes; raises RateLimited or Overloaded where too many are told already."""
+        ...
+
+    def drain(self) -> None:
+        """End every watch."""
+        ...
 
 
 class Services(Protocol):
@@ -16,6 +54,11 @@ class Services(Protocol):
     handle: Handler
     conversions: Conversions
     metrics: Metrics
+
+    @property
+    def console(self) -> ConsolePages | None:
+        """The web console, unless it is switched off."""
+        ...
 
     @property
     def has_keys(self) -> bool:

@@ -39,14 +39,14 @@ class Authenticate:
     """`identify` turns a credential into a caller at the door; the policy makes sure that no way in has skipped it."""
 
     def __init__(self, keys: Keys, tokens: Tokens | None = None, *, required: bool) -> None:
-        self._keys = keys
+        self.keys = keys
         self._tokens = tokens
         self._required = required
 
     @property
     def has_keys(self) -> bool:
         """Whether callers are told apart here: by keys, or by tokens."""
-        return self._tokens is not None or self._keys.in_use
+        return self._tokens is not None or self.keys.in_use
 
     def describe(self) -> dict[str, Any]:
         """How the issuer of tokens is, where there is one; keys need nobody else."""
@@ -60,7 +60,7 @@ class Authenticate:
         if credential is None:
             return self._nobody()
         fingerprint = digest(credential)
-        caller = self._keys.find(fingerprint)
+        caller = self.keys.find(fingerprint)
         if caller is not None or self._tokens is None:
             return caller or self._stranger()
         if (caller := self._tokens.trusted(fingerprint)) is not None:
@@ -69,7 +69,7 @@ class Authenticate:
 
     def _nobody(self) -> Caller:
         if self._required:
-            raise Unauthenticated(WRONG_KEY if self._keys.in_use else NO_TOKEN)
+            raise Unauthenticated(WRONG_KEY if self.keys.in_use else NO_TOKEN)
         return ANONYMOUS
 
     def _stranger(self) -> Caller:

@@ -185,6 +185,10 @@ class Keys:
             return None
         return known.caller
 
+    def look_again(self) -> None:
+        """The file has just been changed by this process: what it says counts from the next call on."""
+        self._next_look = 0.0
+
     def _look(self) -> None:
         """Take in what has changed in the file, unless it was looked at a moment ago."""
         if self._file is None or self._now() < self._next_look:

@@ -8,12 +8,13 @@ from time import perf_counter
 
 from refdesk.calls import UPLOAD_METHOD, WINDOW_METHOD, Answer, Call, Handler, InputRequired
 from refdesk.errors import MethodNotFound, RefdeskError
+from refdesk.policy.permissions import CONSOLE_RULES
 from refdesk.telemetry import Log, Metrics, Spans, enter_trace, leave_trace
 
 METHODS = frozenset(
     "tools/list tools/call resources/list resources/templates/list resources/read prompts/list prompts/get "
     f"completion/complete {WINDOW_METHOD} {UPLOAD_METHOD}".split()
-)
+).union(CONSOLE_RULES)
 """What can be asked for. A method or tool that somebody has made up must not become a label."""
 
 CHARACTERS_A_TOKEN = 4
@@ -32,6 +33,7 @@ class Observe:
         started = perf_counter()
         token = enter_trace(call.trace_id)
         outcome, characters = "internal_error", 0
+        self._metrics.under_way += 1
         try:
             answer = await proceed(call)
             outcome = "tool_error" if answer.is_error else "ok"
@@ -47,6 +49,7 @@ class Observe:
             outcome = "cancelled"
             raise
         finally:
+            self._metrics.under_way -= 1
             leave_trace(token)
             seconds = perf_counter() - started
             # What nobody can ask for has no label, and what it was asked of may be anything.

@@ -11,6 +11,8 @@ they open together, and a role that is not known here opens nothing, so that a m
 Toolsets narrow all of that: tools, prompts, resources and their completions of other toolsets are not there for the
 caller, in lists as in calls. So do the tenants of a server behind the desk, and the servers that a key opens. What such
 a server says of its tools is a claim: one that does not say that it only reads is not for readers.
+
+What the web console asks for has rules of the same kind (`CONSOLE_RULES`), so that it opens nothing that tools do not.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ from typing import Any, Protocol, TypeVar
 
 from refdesk.calls import (
     ADMIN,
+    CONSOLE,
     READER,
     ROLES,
     SERVICE,
@@ -41,6 +44,32 @@ _EVERY_TOOL = frozenset({WRITER, SERVICE, ADMIN})
 
 _METHOD_TOOLSETS = {WINDOW_METHOD: ("reader",), UPLOAD_METHOD: ("convert", "r2r")}
 """Of what is not one of MCP's methods: the toolsets that have a use for it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """What it takes to do something in the console."""
+
+    toolsets: tuple[str, ...] = ()
+    """One of these has to be open; none means that it is for everybody who is let in."""
+    writes: bool = False
+    administers: bool = False
+
+
+_READS, _WRITES, _ADMINISTERS = Rule(("docs", "r2r")), Rule(("r2r",), writes=True), Rule(administers=True)
+
+CONSOLE_RULES: Mapping[str, Rule] = {
+    f"{CONSOLE}{action}": rule
+    for rule, actions in {
+        Rule(): "me metrics events",
+        _READS: "collections documents document read",
+        _WRITES: "create_collection delete_collection delete_documents retry",
+        Rule(("downstream",)): "servers",
+        _ADMINISTERS: "server_log set_server approve keys make_key revoke_key tenants",
+    }.items()
+    for action in actions.split()
+}
+"""Every method of the console; there is none without a rule."""
 
 _RESOURCE_LISTS = {
     "resources/list": ("resources", "uri"),
@@ -110,6 +139,21 @@ def _opens(pattern: str, server: str, name: str) -> bool:
     return False
 
 
+def may_reach_some(caller: Caller, server: str, tenants: Collection[str]) -> bool:
+    """Whether anything of a server behind the desk can be there for a caller."""
+    if tenants and caller.tenant not in tenants:
+        return False
+    return caller.servers is None or any(_names(pattern, server) for pattern in caller.servers)
+
+
+def _names(pattern: str, server: str) -> bool:
+    """Whether a key's pattern opens a server, or something of it."""
+    if "__" not in pattern:
+        return fnmatchcase(server, pattern)
+    places = (place for place in range(len(pattern)) if pattern.startswith("__", place))
+    return any(fnmatchcase(server, pattern[:place]) for place in places)
+
+
 class Permissions:
     """The policy, and `narrowed` for whoever lists tools by another way."""
 
@@ -119,20 +163,25 @@ class Permissions:
         tools: Mapping[str, Offered],
         resource_toolsets: Mapping[str, str],
         scope_roles: Mapping[str, Sequence[str]],
+        trusts_everybody: Callable[[], bool] = lambda: False,
     ) -> None:
         """`resource_toolsets` says which toolset the resources of a URI scheme belong to, `scope_roles` which roles the
-        scopes of an access token give."""
+        scopes of an access token give, and `trusts_everybody` whether all callers administer at this moment."""
         self._switched_on = frozenset(switched_on)
+        self._trusts_everybody = trusts_everybody
         self._tools = tools
         self._resource_toolsets = resource_toolsets
         self._writing_scopes = [scope for scope, roles in scope_roles.items() if not _EVERY_TOOL.isdisjoint(roles)]
 
     async def __call__(self, call: Call, proceed: Handler) -> Answer:
         caller = call.caller
-        if not caller.roles and caller.toolsets is None:
+        rule = CONSOLE_RULES.get(call.method)
+        if rule is None and not caller.roles and caller.toolsets is None:
             return await proceed(call)
         if caller.roles:
             self._check_roles(call)
+        if rule is not None and (reason := self._why_not(caller, rule)):
+            raise Forbidden(reason)
         if caller.toolsets is not None:
             call = self._within_toolsets(call, caller.toolsets)
         return self._shown(call, await proceed(call))
@@ -158,6 +207,25 @@ class Permissions:
         if not (self._writing_scopes and isinstance(caller, TokenCaller) and self.is_beyond(caller, tool)):
             return ()
         return (*sorted(caller.scopes), self._writing_scopes[0])
+
+    def toolsets(self, caller: Caller) -> frozenset[str]:
+        """The toolsets that are open to a caller."""
+        return self._switched_on if caller.toolsets is None else self._switched_on & caller.toolsets
+
+    def may(self, caller: Caller, method: str) -> bool:
+        """Whether a method of the console is open to a caller that the roles let in at all."""
+        return self._why_not(caller, CONSOLE_RULES[method]) is None
+
+    def _why_not(self, caller: Caller, rule: Rule) -> str | None:
+        """What keeps a caller from something, and what would help; None when nothing does."""
+        if rule.administers and not (may_administer(caller) or self._trusts_everybody()):
+            return f"This takes a key with the role {ADMIN!r}; `refdesk keys make NAME --role {ADMIN}` makes one"
+        if rule.toolsets and self.toolsets(caller).isdisjoint(rule.toolsets):
+            named = " or ".join(map(repr, rule.toolsets))
+            return f"This is of the toolset {named}, which is not open to you; ask for a key that opens it"
+        if rule.writes and may_only_read(caller):
+            return f"This changes what is kept here, and the role {READER!r} only reads; use a key of a {WRITER!r}"
+        return None
 
     def _check_roles(self, call: Call) -> None:
         if _KNOWN.isdisjoint(call.caller.roles):

@@ -79,6 +79,8 @@ class Metrics:
         )
         self._define_policy(registry)
         self._define_dependencies(registry)
+        self.under_way = 0
+        """Calls that this process is answering; a plain number, as every call changes it twice."""
         self._children: dict[tuple[str, str, str], tuple[Callable[[], None], Callable[[float], None]]] = {}
         self._breakers: dict[str, str] = {}
 
@@ -165,6 +167,11 @@ class Metrics:
         self._retries = _Series(self.retries)
         self._token_refreshes = _Series(self.token_refreshes)
         self._queue = _Series(self.queue)
+
+    @property
+    def breakers(self) -> Mapping[str, str]:
+        """The state that each breaker was last heard to be in, by the name of what it stands before."""
+        return self._breakers
 
     def call_finished(self, method: str, tool: str, outcome: str, seconds: float) -> None:
         """Count a call and its time."""

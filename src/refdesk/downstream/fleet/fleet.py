@@ -94,7 +94,8 @@ class Fleet:
         self._counts = counts
         self._started = started
         self._connect = connect
-        self._disabled: dict[str, McpServerConfig] = {}
+        self.disabled: dict[str, McpServerConfig] = {}
+        """The servers that are set and switched off."""
         self._members: dict[str, Member] = {}
         self._servers: dict[str, Connection] = {}
         self._tasks: dict[Connection, asyncio.Task[None]] = {}
@@ -198,7 +199,7 @@ class Fleet:
     def describe(self) -> dict[str, Any]:
         """How every server is, for those who look after them."""
         described: dict[str, Any] = {name: member.describe() for name, member in self._members.items()}
-        return described | {name: {"state": "Stopped", "message": "switched off"} for name in self._disabled}
+        return described | {name: {"state": "Stopped", "message": "switched off"} for name in self.disabled}
 
     # Who is told.
 
@@ -227,7 +228,7 @@ class Fleet:
         """
         async with self._applying:
             before = self._members
-            self._disabled = {name: settings for name, settings in servers.items() if not settings.enabled}
+            self.disabled = {name: settings for name, settings in servers.items() if not settings.enabled}
             wanted = {name: settings for name, settings in servers.items() if settings.enabled}
             members = {name: self._member(name, settings) for name, settings in wanted.items()}
             new = [member for name, member in members.items() if before.get(name) is not member]
@@ -263,9 +264,13 @@ class Fleet:
                 # Before it is read: should it change meanwhile, the next look sees another one.
                 stamp = seen
                 try:
-                    await asyncio.gather(*(member.review() for member in self._members.values()))
+                    await self.review()
                 except Exception:
                     logger.exception("downstream.pins_unwatched")
+
+    async def review(self) -> None:
+        """See which tools wait for approval now."""
+        await asyncio.gather(*(member.review() for member in self._members.values()))
 
     def _use(self, members: dict[str, Member]) -> None:
         self._members = members

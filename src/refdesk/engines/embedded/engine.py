@@ -23,7 +23,7 @@ from refdesk.engines.embedded.searching import Searcher
 from refdesk.engines.embedded.store import TenantStore
 from refdesk.engines.embedded.stores import Stores
 from refdesk.engines.embedded.supervision import Supervision
-from refdesk.engines.keeping import records
+from refdesk.engines.keeping import queue, records
 from refdesk.engines.keeping.history import History
 from refdesk.engines.keeping.intake import Intake
 from refdesk.engines.keeping.rows import added_up
@@ -32,6 +32,7 @@ from refdesk.engines.port import (
     UNDER_WAY,
     CollectionInfo,
     Document,
+    DocumentInfo,
     DocumentStatus,
     FolderSync,
     Hit,
@@ -41,6 +42,7 @@ from refdesk.engines.port import (
     PastSearch,
     Search,
     Status,
+    TenantInfo,
 )
 from refdesk.errors import EngineError
 from refdesk.telemetry import Log, Metrics
@@ -85,6 +87,13 @@ class EmbeddedEngine:
                 return found
         return None
 
+    async def info(self, tenant: TenantId, document_id: str) -> DocumentInfo | None:
+        for store in await self._readable(tenant):
+            found = await store.run(lambda database: reading.info(database, document_id))
+            if found is not None:
+                return found
+        return None
+
     async def window(
         self, tenant: TenantId, document_id: str, chunk_id: str, *, before: int, after: int
     ) -> Sequence[Passage] | None:
@@ -105,6 +114,13 @@ class EmbeddedEngine:
         ids = await store.change(lambda database: records.ask_for(database, documents))
         self._begin(store)
         return await self._statuses(store, ids)
+
+    async def retry(self, tenant: TenantId, document_id: str) -> DocumentStatus | None:
+        store = await self._stores.find(tenant)
+        if store is None or not await store.change(lambda database: queue.retry(database, document_id)):
+            return None
+        self._begin(store)
+        return next(iter(await self._statuses(store, [document_id])), None)
 
     async def sync_folder(
         self,
@@ -209,6 +225,9 @@ class EmbeddedEngine:
             await store.run(records.revision)
         # Not how many documents there are: whoever may ask this may not see all of them.
         return "documents can be found"
+
+    async def tenants(self) -> Sequence[TenantInfo]:
+        return await self._stores.census()
 
     async def waiting(self) -> Mapping[Status, int]:
         return added_up([await store.run(records.waiting) for store in self._stores])

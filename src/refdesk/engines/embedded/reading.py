@@ -11,7 +11,7 @@ from refdesk.documents.export.markdown import to_markdown
 from refdesk.documents.shelf import Shelf
 from refdesk.engines.embedded.contents import shelf_of
 from refdesk.engines.keeping.rows import DOCUMENT_COLUMNS, document_info, named
-from refdesk.engines.port import Document, Passage
+from refdesk.engines.port import Document, DocumentInfo, Passage
 
 _CHUNK = re.compile(r"c(\d{1,9})")
 
@@ -27,6 +27,16 @@ def read(database: sqlite3.Connection, id: str) -> Document | None:
         with shelf_of(row["body"]) as shelf:
             return Document(document_info(row), to_markdown(shelf.document()))
     return None
+
+
+def info(database: sqlite3.Connection, id: str) -> DocumentInfo | None:
+    """What is known of a document that has come in."""
+    rows = database.execute(
+        f"SELECT {DOCUMENT_COLUMNS} FROM documents d JOIN collections c ON c.key = d.collection "
+        "WHERE d.id = ? AND d.indexed_at IS NOT NULL",
+        (id,),
+    )
+    return next(map(document_info, named(rows)), None)
 
 
 def open_shelf(database: sqlite3.Connection, id: str) -> Shelf | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from time import monotonic, monotonic_ns
@@ -13,8 +13,8 @@ from anyio import CapacityLimiter, to_thread
 
 from refdesk.calls import TenantId
 from refdesk.engines.embedded.store import TenantStore
-from refdesk.engines.keeping.folders import DATABASE, folder_of, tenants_in, translated
-from refdesk.engines.port import SHARED
+from refdesk.engines.keeping.folders import DATABASE, census, folder_of, tenants_in, translated
+from refdesk.engines.port import SHARED, TenantInfo
 from refdesk.errors import EngineError
 
 READING_THREADS = 4
@@ -87,6 +87,11 @@ class Stores:
                 self._open[tenant] = store
                 await self._close_some()
         return store
+
+    async def census(self) -> Sequence[TenantInfo]:
+        """How much each tenant has, whether its files are open or not."""
+        with translated(f"cannot read {self._folder}"):
+            return await to_thread.run_sync(census, self._folder)
 
     async def close(self) -> None:
         """Close all of them."""

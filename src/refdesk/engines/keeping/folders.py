@@ -3,17 +3,30 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 import re
 import sqlite3
 from collections.abc import Iterator, Sequence, Set
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 from refdesk.calls import TenantId
+from refdesk.engines.port import TenantInfo
 from refdesk.errors import EngineError
 
 DATABASE = "knowledge.db"
 """The name of the file in a tenant's folder."""
+
+MOST_COUNTED = 10_000
+"""Tenants that are counted when somebody asks how much each has; each takes about a millisecond."""
+
+_COUNTS = """
+SELECT tenant, (SELECT count(*) FROM documents), (SELECT count(*) FROM collections),
+       (SELECT coalesce(sum(size_bytes), 0) FROM documents)
+FROM owner
+"""
+
+logger = logging.getLogger(__name__)
 
 
 def folder_of(tenant: TenantId) -> str:
@@ -40,6 +53,19 @@ def tenants_in(folder: Path, known: Set[Path]) -> Sequence[TenantId]:
         if row is not None:
             found.append(TenantId(row[0]))
     return found
+
+
+def census(folder: Path) -> list[TenantInfo]:
+    """How much each tenant has that has a file in this folder, in the order of their ids; read without opening any of
+    them for good. One that is broken is left out: its tenant is told when it asks."""
+    found = []
+    for path in sorted(folder.glob(f"*/{DATABASE}"))[:MOST_COUNTED]:
+        with closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True, timeout=10)) as database:
+            try:
+                found += [TenantInfo(*row) for row in database.execute(_COUNTS)]
+            except sqlite3.DatabaseError as error:
+                logger.warning("engine.not_counted", extra={"fields": {"path": str(path), "why": str(error)}})
+    return sorted(found, key=lambda info: info.id)
 
 
 @contextmanager

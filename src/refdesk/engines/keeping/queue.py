@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from refdesk.engines.keeping.rows import IS_UNDER_WAY, named, now, transaction
+from refdesk.engines.port import NotToBeRetried
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,3 +70,20 @@ def fail(database: sqlite3.Connection, task: Task, why: str, retry_at: float | N
             "WHERE key = ? AND request = ?",
             ("pending" if retry_at is not None else "failed", why, retry_at or 0, now(), task.key, task.request),
         )
+
+
+def retry(database: sqlite3.Connection, id: str) -> bool:
+    """Put a document that has failed back into the queue, with all its attempts before it; whether it is there."""
+    with transaction(database):
+        row = database.execute("SELECT stage FROM documents WHERE id = ?", (id,)).fetchone()
+        if row is None:
+            return False
+        if row[0] != "failed":
+            how = "is in" if row[0] == "success" else "is on its way in"
+            raise NotToBeRetried(f"{id} {how}; only a document that has failed is tried again.")
+        database.execute(
+            "UPDATE documents SET stage = 'pending', request = request + 1, attempts = 0, retry_at = 0, error = NULL, "
+            "updated_at = ? WHERE id = ?",
+            (now(), id),
+        )
+    return True

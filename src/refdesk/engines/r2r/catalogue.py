@@ -262,6 +262,12 @@ def info(database: Database, key: int) -> DocumentInfo | None:
     return next(map(document_info, rows), None)
 
 
+def is_of_others(database: Database, id: str) -> bool:
+    """Whether a document was seen at R2R and not brought in from here."""
+    row = database.execute("SELECT kind FROM documents WHERE id = ?", (id,)).fetchone()
+    return row is not None and row[0] == REMOTE
+
+
 def matching(database: Database, condition: Condition, slugs: Sequence[str]) -> list[str]:
     """The ids at R2R of the documents that meet a filter, in some collections."""
     marks = ", ".join("?" * len(slugs))

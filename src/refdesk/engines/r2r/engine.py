@@ -19,6 +19,7 @@ from refdesk.config import CircuitBreakerConfig, R2RConfig
 from refdesk.documents.conversions import Conversions
 from refdesk.documents.shelf import Shelf
 from refdesk.engines.background import in_background
+from refdesk.engines.keeping import queue
 from refdesk.engines.keeping import records as rows
 from refdesk.engines.keeping.history import History
 from refdesk.engines.keeping.rows import added_up
@@ -29,16 +30,19 @@ from refdesk.engines.port import (
     UNDER_WAY,
     CollectionInfo,
     Document,
+    DocumentInfo,
     DocumentStatus,
     EngineAnswer,
     FolderSync,
     Hit,
     Listing,
     NewDocument,
+    NotToBeRetried,
     Passage,
     PastSearch,
     Search,
     Status,
+    TenantInfo,
 )
 from refdesk.engines.r2r import catalogue
 from refdesk.engines.r2r.answering import Answerer
@@ -118,6 +122,13 @@ class R2REngine:
         found = await self._library.find(tenant, document_id)
         return await self._library.open(*found) if found else None
 
+    async def info(self, tenant: TenantId, document_id: str) -> DocumentInfo | None:
+        found = await self._library.find(tenant, document_id)
+        if found is None:
+            return None
+        record, known = found
+        return await record.run(lambda database: catalogue.info(database, known.key))
+
     async def window(
         self, tenant: TenantId, document_id: str, chunk_id: str, *, before: int, after: int
     ) -> Sequence[Passage] | None:
@@ -141,6 +152,16 @@ class R2REngine:
         ids = await record.run(lambda database: rows.ask_for(database, given))
         await self._begin(record)
         return await self._statuses(record, ids)
+
+    async def retry(self, tenant: TenantId, document_id: str) -> DocumentStatus | None:
+        if (status := await self.status(tenant, document_id)) is None:
+            return None
+        record = await self._records.make(tenant)
+        if await record.run(lambda database: catalogue.is_of_others(database, status.id)):
+            raise NotToBeRetried(f"{status.id} was brought in by somebody else, who has to try again.")
+        await record.run(lambda database: queue.retry(database, status.id))
+        await self._begin(record)
+        return next(iter(await self._statuses(record, [status.id])), None)
 
     async def sync_folder(
         self,
@@ -249,6 +270,9 @@ class R2REngine:
     async def look(self) -> None:
         """See now what others have changed at R2R, which else is seen at the next look."""
         await self._mirror.look_once()
+
+    async def tenants(self) -> Sequence[TenantInfo]:
+        return await self._records.census()
 
     async def waiting(self) -> Mapping[Status, int]:
         return added_up([await record.run(catalogue.waiting) for record in self._records])

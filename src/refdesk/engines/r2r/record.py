@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import sqlite3
 from asyncio import CancelledError
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
@@ -18,9 +18,9 @@ from anyio import CapacityLimiter, to_thread
 
 from refdesk.calls import TenantId
 from refdesk.engines.keeping.connections import Connections
-from refdesk.engines.keeping.folders import DATABASE, folder_of, tenants_in, translated
+from refdesk.engines.keeping.folders import DATABASE, census, folder_of, tenants_in, translated
 from refdesk.engines.keeping.schema import schema_for
-from refdesk.engines.port import CollectionInfo
+from refdesk.engines.port import CollectionInfo, TenantInfo
 from refdesk.engines.r2r import catalogue
 from refdesk.errors import EngineError
 
@@ -156,6 +156,11 @@ class Records:
             return kept
         await record.reread()
         return record
+
+    async def census(self) -> Sequence[TenantInfo]:
+        """How much each tenant has, as far as it was seen from here."""
+        with translated(f"cannot read {self._folder}"):
+            return await to_thread.run_sync(census, self._folder)
 
     async def close(self) -> None:
         """Close all of them."""

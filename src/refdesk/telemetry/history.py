@@ -1,0 +1,222 @@
+"""What the last half hour was like: samples of the metrics, each what has happened since the one before it.
+
+It covers this process. A server with several workers has as many histories, and whoever looks sees that of the worker
+that answers; `/metrics` adds all of them up.
+"""
+
+from __future__ import annotations
+
+from collections import Counter as Tally
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from mmap import PAGESIZE
+from pathlib import Path
+from typing import Any
+
+from refdesk.telemetry.metrics import BUCKETS, Metrics
+
+INTERVAL_SECONDS = 5.0
+KEPT = 360
+"""Samples: half an hour of them."""
+
+FINE = frozenset({"ok", "input_required", "cancelled"})
+"""Outcomes that are nobody's failure."""
+
+SAVED = ("hit", "stale", "shared")
+"""What the cache says of answers that were not made anew."""
+
+MEGABYTE = 1024 * 1024
+
+Labels = tuple[str, str]
+"""A method and a tool."""
+
+
+@dataclass(frozen=True, slots=True)
+class Calls:
+    """Some calls: how many, how many of them failed, and how many took at most each of `BUCKETS`, or longer."""
+
+    calls: int = 0
+    errors: int = 0
+    buckets: tuple[int, ...] = ()
+
+    def __add__(self, other: Calls) -> Calls:
+        buckets = _each(self.buckets, other.buckets, 1)
+        return Calls(self.calls + other.calls, self.errors + other.errors, buckets)
+
+    def since(self, before: Calls) -> Calls:
+        """Those that came after some that are among them."""
+        buckets = _each(self.buckets, before.buckets, -1)
+        return Calls(self.calls - before.calls, self.errors - before.errors, buckets)
+
+    def milliseconds(self, share: float) -> float | None:
+        """How long this share of the calls took at most, about; None when there are none."""
+        seconds = quantile(share, self.buckets)
+        return None if seconds is None else round(seconds * 1000, 2)
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """What happened in one interval, and how things stood at its end."""
+
+    at: float
+    """Seconds since 1970."""
+    total: Calls
+    tools: Mapping[str, Calls]
+    """Of the tools that were called."""
+    cache_hits: int
+    cache_misses: int
+    in_flight: int
+    queue: int | None
+    """Documents on their way in; None where nobody looked, for whom they would have been counted."""
+    rss_mb: float | None
+    breakers: Mapping[str, str]
+
+    def wire(self) -> dict[str, Any]:
+        """The sample as it is answered, without what is told of single tools."""
+        return {
+            "at": self.at,
+            "calls": self.total.calls,
+            "errors": self.total.errors,
+            "p50_ms": self.total.milliseconds(0.5),
+            "p95_ms": self.total.milliseconds(0.95),
+            "cache_hits": self.cache_hits,
+            "cache_misses": self.cache_misses,
+            "in_flight": self.in_flight,
+            "queue": self.queue,
+            "rss_mb": self.rss_mb,
+            "breakers": dict(self.breakers),
+        }
+
+
+@dataclass(slots=True)
+class _Counted:
+    """The counters as they stand: they only ever rise."""
+
+    calls: dict[Labels, Calls] = field(default_factory=dict)
+    cache: Tally[str] = field(default_factory=Tally)
+
+
+class History:
+    """The samples that are kept, the oldest first."""
+
+    def __init__(self, metrics: Metrics, *, leave_out: str) -> None:
+        """`leave_out` is what methods begin with that do not count: to look at the charts is not what they show."""
+        self._metrics = metrics
+        self._leave_out = leave_out
+        self._samples: deque[Sample] = deque(maxlen=KEPT)
+        self._before = self._counted()
+
+    def take(self, at: float, queue: int | None) -> Sample:
+        """One more sample."""
+        now = self._counted()
+        before, self._before = self._before, now
+        cache = now.cache - before.cache
+        changed = {
+            labels: calls.since(before.calls.get(labels, Calls()))
+            for labels, calls in now.calls.items()
+            if calls != before.calls.get(labels)
+        }
+        sample = Sample(
+            at=round(at, 3),
+            total=added(changed.values()),
+            tools={tool: calls for (_, tool), calls in changed.items() if tool},
+            cache_hits=sum(cache[result] for result in SAVED),
+            cache_misses=cache["miss"],
+            in_flight=self._metrics.under_way,
+            queue=queue,
+            rss_mb=resident_megabytes(),
+            breakers=dict(self._metrics.breakers),
+        )
+        self._samples.append(sample)
+        return sample
+
+    def since(self, at: float | None = None) -> list[Sample]:
+        """The samples that are newer than a moment, or all of them."""
+        return [sample for sample in self._samples if at is None or sample.at > at]
+
+    def tools(self) -> dict[str, Calls]:
+        """All calls of each tool that the samples tell of."""
+        found: dict[str, Calls] = {}
+        for sample in self._samples:
+            for tool, calls in sample.tools.items():
+                found[tool] = found[tool] + calls if tool in found else calls
+        return found
+
+    def latency(self, tools: Iterable[str]) -> dict[str, float | None] | None:
+        """How long calls of some tools took together; None when there were none."""
+        known = self.tools()
+        calls = added(known[name] for name in tools if name in known)
+        if not calls.calls:
+            return None
+        return {"p50_ms": calls.milliseconds(0.5), "p95_ms": calls.milliseconds(0.95)}
+
+    def _counted(self) -> _Counted:
+        counted = _Counted()
+        for labels, value in _values(self._metrics.cache_requests, "_total"):
+            counted.cache[labels["result"]] = int(value)
+        calls: Tally[Labels] = Tally()
+        errors: Tally[Labels] = Tally()
+        for labels, value in _values(self._metrics.calls, "_total"):
+            key = labels["method"], labels["tool"]
+            calls[key] += int(value)
+            errors[key] += 0 if labels["outcome"] in FINE else int(value)
+        heights: dict[Labels, list[int]] = {}
+        for labels, value in _values(self._metrics.call_seconds, "_bucket"):
+            heights.setdefault((labels["method"], labels["tool"]), []).append(int(value))
+        for key, count in calls.items():
+            if not key[0].startswith(self._leave_out):
+                counted.calls[key] = Calls(count, errors[key], _steps(heights.get(key, [])))
+        return counted
+
+
+def added(calls: Iterable[Calls]) -> Calls:
+    """All of them together."""
+    return sum(calls, Calls())
+
+
+def quantile(share: float, buckets: Sequence[int]) -> float | None:
+    """The seconds that this share of some calls took at most, taking them to be spread evenly within each bucket.
+
+    Of calls that took longer than the last of `BUCKETS`, no more is known than that: it is what is answered.
+    """
+    wanted = share * sum(buckets)
+    if not wanted:
+        return None
+    below = 0
+    for count, (lower, upper) in zip(buckets, pairwise((0.0, *BUCKETS)), strict=False):
+        if below + count >= wanted:
+            return lower + (upper - lower) * (wanted - below) / count
+        below += count
+    return BUCKETS[-1]
+
+
+def resident_megabytes() -> float | None:
+    """The memory that this process has; None where the system does not say so in a file."""
+    try:
+        pages = int(Path("/proc/self/statm").read_text("ascii").split()[1])
+    except (OSError, ValueError, IndexError):
+        return None
+    return round(pages * PAGESIZE / MEGABYTE, 1)
+
+
+def _values(metric: Any, suffix: str) -> Iterable[tuple[Mapping[str, str], float]]:
+    """The series of a metric, with their labels."""
+    for family in metric.collect():
+        for sample in family.samples:
+            if sample.name.endswith(suffix):
+                yield sample.labels, sample.value
+
+
+def _steps(heights: Sequence[int]) -> tuple[int, ...]:
+    """How many calls fell into each bucket; a histogram counts those of all smaller ones along."""
+    return tuple(after - before for before, after in pairwise((0, *heights)))
+
+
+def _each(some: Sequence[int], others: Sequence[int], sign: int) -> tuple[int, ...]:
+    if not others:
+        return tuple(some)
+    if not some:
+        return tuple(sign * other for other in others)
+    return tuple(one + sign * other for one, other in zip(some, others, strict=True))

@@ -1,0 +1,98 @@
+"""Keys and tenants in the console, and who administers a desk."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from refdesk.policy.keys import digest
+from tests.conftest import Serve
+from tests.console.asking import act, bearer, bring, refused
+
+pytestmark = pytest.mark.anyio
+
+ADMINISTERS: dict[str, dict[str, Any]] = {
+    "keys": {},
+    "make_key": {"name": "x"},
+    "revoke_key": {"name": "x"},
+    "tenants": {},
+    "server_log": {"name": "x"},
+    "set_server": {"name": "x", "enabled": True},
+    "approve": {"name": "x"},
+}
+KEYS = [
+    {"key": "k-admin", "user": "root", "name": "boss", "roles": ["admin"]},
+    {"key": "k-plain", "user": "ann", "tenant": "acme"},
+    {"key": "k-writer", "user": "wri", "roles": ["writer", "service"]},
+]
+
+
+async def test_only_administrators_administer_where_there_are_keys(serve: Serve) -> None:
+    async with serve(auth__keys=KEYS, embedding__source="none") as server:
+        for action, params in ADMINISTERS.items():
+            for key in ("", "k-plain", "k-writer"):
+                message = await refused(server, action, 403, key=key, **params)
+                assert "takes a key with the role 'admin'; `refdesk keys make NAME --role admin` makes one" in message
+        assert (await act(server, "me", key="k-admin"))["may_administer"] is True
+        assert len((await act(server, "keys", key="k-admin"))["keys"]) == 3
+
+
+async def test_the_first_key_takes_the_administration_from_everybody_at_once(serve: Serve) -> None:
+    async with serve(embedding__source="none") as server:
+        assert (await act(server, "me"))["may_administer"] is True
+        made = await act(server, "make_key", name="boss", roles=["admin"])
+        for action, params in ADMINISTERS.items():
+            await refused(server, action, 403, **params)
+        me = await act(server, "me")
+        assert (me["may_administer"], me["may_write"]) == (False, True)
+        assert (await act(server, "keys", key=made["key"]))["keys"] == [made["entry"]]
+        assert await act(server, "revoke_key", key=made["key"], name="boss") == {"revoked": "boss"}
+        await act(server, "keys", 403)
+        assert (await server.http.post("/api/console/me", json={}, headers=bearer(made["key"]))).status_code == 401
+
+
+@pytest.mark.parametrize(
+    "exposed",
+    [
+        {"server__host": "0.0.0.0", "server__allow_anonymous": True},
+        {"server__allowed_hosts": ["desk.example"]},
+        {"server__allowed_hosts": ["*"]},
+    ],
+)
+async def test_a_desk_that_others_can_reach_is_administered_by_nobody_without_a_key(
+    serve: Serve, exposed: dict[str, Any]
+) -> None:
+    async with serve(**exposed, embedding__source="none") as server:
+        answer = await server.http.post(f"http://127.0.0.1:{server.port}/api/console/keys", json={})
+        assert answer.status_code == 403
+
+
+async def test_keys_are_made_listed_and_revoked(serve: Serve) -> None:
+    async with serve(auth__keys=KEYS, embedding__source="none") as server:
+        asked = {"name": "ci", "tenant": "acme", "roles": ["reader"], "toolsets": ["docs"], "expires": "30d"}
+        made = await act(server, "make_key", key="k-admin", **asked)
+        key = made["key"]
+        assert made["entry"]["expires"] is not None
+        listed = await server.http.post("/api/console/keys", json={}, headers={"authorization": "Bearer k-admin"})
+        assert [each["name"] for each in listed.json()["keys"]] == ["ci", "boss", "", ""]
+        for secret in (key, digest(key).hex(), "k-plain", digest("k-plain").hex()):
+            assert secret not in listed.text
+        assert await act(server, "revoke_key", key="k-admin", name="ci") == {"revoked": "ci"}
+        assert "of the configuration" in await refused(server, "revoke_key", 400, key="k-admin", name="boss")
+        assert "there is no key named 'ci'" in await refused(server, "revoke_key", 400, key="k-admin", name="ci")
+        wrong = await act(server, "make_key", 400, key="k-admin", name="x", roles=["boss"])
+        [problem] = wrong["error"]["data"]["errors"]
+        assert problem["argument"] == "roles"
+        assert "there are reader, writer, service, admin" in problem["rule"]
+
+
+async def test_tenants_are_counted_with_their_keys(serve: Serve) -> None:
+    async with serve(auth__keys=KEYS, embedding__source="none") as server:
+        await bring(server, "# Foxes\n\nThey dig.", "Foxes", key="k-plain")
+        tenants = {each.pop("id"): each for each in (await act(server, "tenants", key="k-admin"))["tenants"]}
+        assert tenants["default"] == {"documents": 0, "collections": 0, "bytes": 0, "keys": 2}
+        acme = tenants["acme"]
+        assert (acme["documents"], acme["collections"], acme["keys"]) == (1, 1, 1)
+        assert acme["bytes"] > 0
+        assert "" not in tenants

@@ -1,0 +1,61 @@
+"""The console's files: found by their exact names, and by nothing else."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from refdesk.console.assets import Assets
+
+
+@pytest.fixture
+def assets(tmp_path: Path) -> Assets:
+    folder = tmp_path / "pages"
+    (folder / "views").mkdir(parents=True)
+    (folder / "index.html").write_text("<!doctype html>")
+    (folder / "app.js").write_text("export {};")
+    (folder / "views" / "search.js").write_text("export {};")
+    (folder / "notes.py").write_text("not for browsers")
+    (tmp_path / "secret.txt").write_text("outside")
+    return Assets(folder)
+
+
+def test_files_have_their_types_and_tags(assets: Assets) -> None:
+    index, script = assets.find("index.html"), assets.find("views/search.js")
+    assert index is not None
+    assert script is not None
+    assert index.media_type == "text/html; charset=utf-8"
+    assert (script.media_type, script.body) == ("text/javascript; charset=utf-8", b"export {};")
+    assert index.etag != script.etag
+    assert script.etag == getattr(assets.find("app.js"), "etag", None)
+    assert script.etag.startswith('"')
+    assert script.etag.endswith('"')
+
+
+@pytest.mark.parametrize("path", ["", "documents", "read", "servers/docs", "a-b_c"])
+def test_the_address_of_a_view_is_answered_with_the_page(assets: Assets, path: str) -> None:
+    assert assets.find(path) is assets.find("index.html")
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "nothing.js", "notes.py", "../secret.txt", "..", ".", "views/../app.js", "..\\secret.txt", "app.js\0",
+        "\0", "/app.js", "//", "views//search.js", "views/", "app.js/", "x y", "é", "APP.JS", "~", "a\nb",
+    ],
+)  # fmt: skip
+def test_nothing_else_is_there(assets: Assets, path: str) -> None:
+    assert assets.find(path) is None
+
+
+def test_files_are_read_once(assets: Assets, tmp_path: Path) -> None:
+    before = assets.find("app.js")
+    (tmp_path / "pages" / "app.js").write_text("changed")
+    assert assets.find("app.js") is before
+
+
+def test_the_package_has_its_pages() -> None:
+    index = Assets().find("")
+    assert index is not None
+    assert b"<!doctype html>" in index.body.lower()

@@ -1,0 +1,144 @@
+"""What the reader page gets of a document: structure and text, and no link that could run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as some
+
+from refdesk.console.blocks import LONGEST_TEXT, MOST_ROWS, MOST_SPANS, Numbered, inlines, is_safe, to_wire
+from refdesk.documents.model import Block, Code, Heading, ListItem, Paragraph, Picture, Span, table_of
+from tests.documents.blocks import EVERY_KIND
+
+
+def wire(*blocks: Block, **more: Any) -> list[dict[str, Any]]:
+    return to_wire(Numbered(0, blocks, **more))
+
+
+def test_each_kind_of_block_has_its_shape() -> None:
+    found = wire(
+        Heading("Owls", 2),
+        Paragraph("They hoot."),
+        Paragraph("Who?", role="quote"),
+        Paragraph("Softly.", role="note"),
+        Code("print(1)", "python"),
+        Picture("An owl"),
+        headings={0: "owls"},
+    )
+    assert found == [
+        {"type": "heading", "level": 2, "id": "owls", "text": [{"text": "Owls"}]},
+        {"type": "paragraph", "inlines": [{"text": "They hoot."}]},
+        {"type": "quote", "blocks": [{"type": "paragraph", "inlines": [{"text": "Who?"}]}]},
+        {"type": "paragraph", "inlines": [{"text": "Softly."}], "role": "note"},
+        {"type": "code", "language": "python", "text": "print(1)"},
+        {"type": "image", "alt": "An owl"},
+    ]
+
+
+def test_a_table_has_its_head_apart_and_no_more_rows_than_can_be_shown() -> None:
+    [small] = wire(table_of([["Bird", "Food"], ["Owl", "Mice"]], caption="Birds"))
+    assert small == {
+        "type": "table",
+        "head": [[{"text": "Bird"}], [{"text": "Food"}]],
+        "rows": [[[{"text": "Owl"}], [{"text": "Mice"}]]],
+        "caption": "Birds",
+    }
+    [long] = wire(table_of([["n"], *([str(n)] for n in range(MOST_ROWS + 7))]))
+    assert (len(long["rows"]), long["omitted"]) == (MOST_ROWS, 7)
+    [headless] = wire(table_of([["a"], ["b"]], header_rows=0))
+    assert (headless["head"], len(headless["rows"])) == ([], 2)
+
+
+def test_items_in_a_row_are_lists_within_lists() -> None:
+    [found, other] = wire(
+        ListItem("a"), ListItem("b", depth=1, ordered=True, number=3), ListItem("c"), ListItem("d", ordered=True)
+    )
+    assert found["ordered"] is False
+    first, second = found["items"]
+    assert first[0] == {"type": "paragraph", "inlines": [{"text": "a"}]}
+    assert (first[1]["ordered"], first[1]["start"]) == (True, 3)
+    assert second == [{"type": "paragraph", "inlines": [{"text": "c"}]}]
+    assert other["ordered"] is True
+
+
+def test_an_item_far_deeper_than_the_one_above_it_is_just_below_it() -> None:
+    [found] = wire(ListItem("a"), *(ListItem(str(depth), depth=depth) for depth in range(5, 40)))
+    assert [item[0]["inlines"][0]["text"] for item in found["items"]] == ["a"]
+
+
+def test_what_was_looked_for_is_marked_also_within_a_list() -> None:
+    found = wire(Paragraph("x"), ListItem("a"), ListItem("b"), hits=frozenset({0, 2}))
+    assert found[0]["hit"] is True
+    assert [item[0].get("hit") for item in found[1]["items"]] == [None, True]
+    assert "hit" not in found[1]
+
+
+def test_spans_may_cross_and_lie_within_one_another() -> None:
+    spans = (Span(0, 6, "strong"), Span(4, 9, "emphasis"), Span(4, 6, "link", "https://example.org"))
+    assert inlines("abcdefghij", spans) == [
+        {"text": "abcd", "strong": True},
+        {"text": "ef", "strong": True, "em": True, "href": "https://example.org"},
+        {"text": "ghi", "em": True},
+        {"text": "j"},
+    ]
+
+
+@given(
+    some.text(max_size=60),
+    some.lists(
+        some.tuples(some.integers(-5, 70), some.integers(-5, 70), some.sampled_from(["code", "strong", "link"]))
+    ),
+)
+def test_whatever_the_spans_are_the_text_is_all_there(text: str, spans: list[tuple[int, int, Any]]) -> None:
+    found = inlines(text, [Span(start, end, kind, "#x") for start, end, kind in spans])
+    assert "".join(inline["text"] for inline in found) == text
+    assert all(inline["text"] for inline in found)
+
+
+@pytest.mark.parametrize(
+    "target",
+    ["https://example.org/a?b=c#d", "HTTP://example.org", "mailto:ann@example.org", "#section", " https://x.y "],
+)
+def test_links_to_pages_mailboxes_and_places_are_kept(target: str) -> None:
+    assert is_safe(target)
+    [inline] = inlines("x", (Span(0, 1, "link", target),))
+    assert inline["href"] == target.strip()
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        "javascript:alert(1)",
+        "JaVaScRiPt:alert(1)",
+        "java\nscript:alert(1)",
+        "\x01javascript:alert(1)",
+        "data:text/html,<script>alert(1)</script>",
+        "vbscript:msgbox",
+        "file:///etc/passwd",
+        "blob:https://x",
+        "//evil.example",
+        "other.html",
+        "https://x.y/ javascript:z",
+        "https:evil",
+        "",
+        "https://x.y/" + "a" * 5000,
+    ],
+)
+def test_other_links_leave_nothing_but_their_text(target: str) -> None:
+    assert inlines("x", (Span(0, 1, "link", target),)) == [{"text": "x"}]
+
+
+def test_what_is_too_long_is_cut_and_says_so() -> None:
+    long = "x" * (LONGEST_TEXT + 5)
+    [paragraph, code] = wire(Paragraph(long), Code(long))
+    assert paragraph["omitted"] == code["omitted"] == 5
+    assert len(paragraph["inlines"][0]["text"]) == len(code["text"]) == LONGEST_TEXT
+    many = tuple(Span(n, n + 1, "strong") for n in range(MOST_SPANS * 3))
+    assert len(inlines(long, many)) <= 2 * MOST_SPANS + 2
+
+
+def test_every_kind_of_block_can_be_written_as_json() -> None:
+    assert orjson.dumps(to_wire(Numbered(0, EVERY_KIND.blocks)))

@@ -1,0 +1,88 @@
+"""The last half hour in samples, each the difference between two looks at the metrics."""
+
+from __future__ import annotations
+
+import pytest
+
+from refdesk.telemetry import Metrics
+from refdesk.telemetry.history import KEPT, Calls, History, quantile, resident_megabytes
+from refdesk.telemetry.metrics import BUCKETS
+
+
+@pytest.fixture
+def metrics() -> Metrics:
+    return Metrics()
+
+
+@pytest.fixture
+def history(metrics: Metrics) -> History:
+    metrics.call_finished("tools/call", "before", "ok", 0.01)
+    return History(metrics, leave_out="console/")
+
+
+def test_a_sample_is_what_has_happened_since_the_one_before(metrics: Metrics, history: History) -> None:
+    for outcome in ("ok", "ok", "tool_error", "cancelled", "Forbidden"):
+        metrics.call_finished("tools/call", "search", outcome, 0.02)
+    metrics.call_finished("tools/list", "", "ok", 0.001)
+    metrics.cache_counted("hit")
+    metrics.cache_counted("stale")
+    metrics.cache_counted("miss")
+    metrics.breaker_changed("r2r", "open")
+    metrics.under_way = 3
+    first = history.take(100.0, 7)
+    assert (first.total.calls, first.total.errors) == (6, 2)
+    assert {tool: (calls.calls, calls.errors) for tool, calls in first.tools.items()} == {"search": (5, 2)}
+    assert (first.cache_hits, first.cache_misses, first.in_flight, first.queue) == (2, 1, 3, 7)
+    assert first.breakers == {"r2r": "open"}
+    metrics.call_finished("tools/call", "search", "ok", 0.02)
+    second = history.take(105.0, None)
+    assert (second.total.calls, second.total.errors, second.cache_hits) == (1, 0, 0)
+    assert history.tools()["search"].calls == 6
+    assert [sample.at for sample in history.since(100.0)] == [105.0]
+
+
+def test_what_the_charts_are_looked_at_with_is_left_out(metrics: Metrics, history: History) -> None:
+    metrics.call_finished("console/metrics", "", "ok", 0.01)
+    assert history.take(1.0, None).total == Calls()
+
+
+def test_quiet_times_have_no_percentiles(history: History) -> None:
+    wire = history.take(1.0, None).wire()
+    assert (wire["calls"], wire["p50_ms"], wire["p95_ms"], wire["queue"]) == (0, None, None, None)
+    assert history.latency(["search"]) is None
+
+
+def test_percentiles_lie_where_the_calls_do(metrics: Metrics, history: History) -> None:
+    for _ in range(90):
+        metrics.call_finished("tools/call", "search", "ok", 0.007)
+    for _ in range(10):
+        metrics.call_finished("tools/call", "search", "ok", 0.7)
+    wire = history.take(1.0, None).wire()
+    assert 5 <= wire["p50_ms"] <= 10
+    assert 500 <= wire["p95_ms"] <= 1000
+    assert history.latency(["search", "nothing"]) == {"p50_ms": wire["p50_ms"], "p95_ms": wire["p95_ms"]}
+
+
+def test_calls_are_taken_to_be_spread_evenly_within_a_bucket() -> None:
+    buckets = [0] * (len(BUCKETS) + 1)
+    assert quantile(0.5, buckets) is None
+    assert quantile(0.5, ()) is None
+    buckets[4] = 10  # from 5 to 10 ms
+    assert quantile(0.5, buckets) == pytest.approx(0.0075)
+    buckets[-1] = 90  # longer than any
+    assert quantile(0.95, buckets) == BUCKETS[-1]
+
+
+def test_only_so_many_samples_are_kept(metrics: Metrics, history: History) -> None:
+    metrics.call_finished("tools/call", "search", "ok", 0.01)
+    for at in range(KEPT + 5):
+        history.take(float(at), None)
+    samples = history.since()
+    assert len(samples) == KEPT
+    assert samples[0].at == 5.0
+    assert history.tools() == {}
+
+
+def test_the_memory_of_this_process_is_some_megabytes() -> None:
+    resident = resident_megabytes()
+    assert resident is None or 5 < resident < 100_000
