@@ -6,7 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from refdesk.engines.embedded.words import MAX_WORD, context_of, index_words, is_common, plain_text, query_words
+from refdesk.engines.embedded.words import (
+    MAX_WORD,
+    context_of,
+    index_words,
+    is_common,
+    plain_text,
+    query_words,
+    words_in,
+)
 
 
 def test_a_plain_word_is_found_in_any_case_number_and_accent() -> None:
@@ -90,6 +98,43 @@ def test_markdown_is_read_as_its_text() -> None:
         "```sql\nSELECT `x`;\n```\n\n| Name | Type |\n| --- | :-: |\n| a_b | int |\n\n- item\n\n![a map](map.png)"
     )
     assert plain_text(markdown) == ("Note\nSee the manual [1] and wiki.\nSELECT x;\nName Type\na_b int\nitem\na map")
+
+
+MARKED = st.lists(
+    st.sampled_from(
+        [
+            "- ",
+            "> ",
+            "# ",
+            "\n",
+            " ",
+            "  ",
+            "**",
+            "`",
+            "|",
+            "```sql",
+            "[",
+            "](",
+            ")",
+            "!",
+            "-j",
+            "a_b",
+            "Rows",
+            "--",
+            "C#",
+        ]
+    ),
+    max_size=30,
+).map("".join)
+
+
+@given(MARKED | st.text(max_size=200))
+def test_the_words_that_are_asked_of_a_passage_are_those_that_it_is_indexed_by(markdown: str) -> None:
+    indexed = index_words(plain_text(markdown))
+    assert words_in(markdown, dict.fromkeys(indexed, 1.0)) == set(indexed)
+    assert words_in(markdown, dict.fromkeys(["row", "a_b", "-j", "sql"], 1.0)) == {"row", "a_b", "-j", "sql"} & {
+        *indexed
+    }
 
 
 def test_text_that_only_looks_like_markdown_stays() -> None:

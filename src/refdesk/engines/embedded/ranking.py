@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -55,8 +56,7 @@ HEADINGS_KEPT = 16_384
 """Headings whose words are remembered: most stand over many passages."""
 
 
-@dataclass(frozen=True, slots=True)
-class Candidate:
+class Candidate(NamedTuple):
     """A chunk that may answer, with what is known of it."""
 
     key: int
@@ -97,8 +97,8 @@ def fuse(lexical: Scores, semantic: Scores, *, weight: float = LEXICAL_WEIGHT) -
     """
     by_words, by_meaning = _relative(lexical), _relative(semantic)
     if np.isnan(by_words).all():
-        return np.nan_to_num(by_meaning, copy=False)
-    said = np.nan_to_num(by_words, copy=False)
+        return np.fmax(by_meaning, 0.0)
+    said = np.fmax(by_words, 0.0)  # of a number and NaN, the number
     return weight * said + (1 - weight) * np.where(np.isnan(by_meaning), said, by_meaning)
 
 
@@ -135,7 +135,7 @@ def _in_order(placed: Iterable[_Placed]) -> list[_Placed]:
     return sorted(placed, key=lambda one: (-one.score, one.candidate.key))
 
 
-def _telling(text: str) -> dict[str, float]:
+def _telling(text: str) -> Mapping[str, float]:
     """The words of a query that say what it is about, or all where none does."""
     asked = words.query_words(text)
     return {word: weight for word, weight in asked.items() if not words.is_common(word)} or asked
@@ -143,10 +143,10 @@ def _telling(text: str) -> dict[str, float]:
 
 def _looked_at(asked: Mapping[str, float], candidates: Sequence[Candidate]) -> Iterator[_Placed]:
     """Each candidate with all that speaks for it and against it."""
-    best, words_asked = _best_sections(candidates), frozenset(asked)
+    best = _best_sections(candidates)
     for one in candidates:
         score = one.fused + SUPPORT_WEIGHT * _support(one.section, best[one.document])
-        score += HEADING_WEIGHT * _share(asked, _in_headings(words_asked, one))
+        score += HEADING_WEIGHT * _share(asked, _in_headings(asked, one))
         score -= LINK_LIST_PENALTY * _is_link_list(one.text)
         yield _Placed(one, score)
 
@@ -174,9 +174,10 @@ def _share(asked: Mapping[str, float], found: Set[str]) -> float:
     return sum([asked[word] for word in found]) / whole if whole else 0.0
 
 
-def _in_headings(asked: Set[str], candidate: Candidate) -> Set[str]:
+def _in_headings(asked: Mapping[str, float], candidate: Candidate) -> set[str]:
     """The words that are asked for and stand in the headings over a passage."""
-    return frozenset().union(*(asked & _words_of(one) for one in words.context_of(candidate.title, candidate.path)))
+    headings = words.context_of(candidate.title, candidate.path)
+    return {word for heading in headings for word in _words_of(heading) if word in asked}
 
 
 @lru_cache(maxsize=HEADINGS_KEPT)
@@ -236,8 +237,10 @@ def _relevance(asked: Mapping[str, float], best: Sequence[_Placed]) -> float:
 
 
 def _relevance_of(asked: Mapping[str, float], candidate: Candidate, has_meaning: bool) -> float:
-    found = asked.keys() & words.index_words(words.plain_text(candidate.text))
-    by_words = _share(asked, found | _in_headings(frozenset(asked), candidate))
+    found = _in_headings(asked, candidate)
+    if len(found) < len(asked):
+        found |= words.words_in(candidate.text, asked)
+    by_words = _share(asked, found)
     if not has_meaning:
         return by_words
     cosine = candidate.nearness or 0.0
