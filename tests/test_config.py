@@ -25,8 +25,8 @@ FREE_FORM = {
 }
 
 UNKNOWN_AT_THE_TOP = (
-    "unknown key; the keys here are answers, auth, cache, circuit_breaker, convert, data_dir, downstream, embedding, "
-    "logging, mcpServers, monitoring, "
+    "unknown key; the keys here are answers, auth, cache, circuit_breaker, console, convert, data_dir, downstream, "
+    "embedding, logging, mcpServers, monitoring, "
     "project, projects, r2r, rate_limits, reader, server, toolsets"
 )
 

@@ -50,6 +50,8 @@ class Caller:
     """The toolsets that its key opens; None means all that are switched on."""
     servers: frozenset[str] | None = None
     """The servers behind the desk, or single tools of theirs (`server__tool`), that its key opens; None means all."""
+    proxied: bool = False
+    """Whether something on the way says that it passes on what others ask, wherever they may be."""
 
 
 ANONYMOUS = Caller()

@@ -17,15 +17,20 @@ import pytest
 
 from refdesk.cli import main
 from refdesk.cli.named import metadata
+from tests import forked
 from tests.processes import REFDESK, Ended, environment, started_server
 from tests.processes import run as run_program
+
+BY_WORDS = {"REFDESK__EMBEDDING__SOURCE": "none"}
+"""A desk that finds by words alone, which is ready sooner."""
 
 
 @pytest.fixture
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., Any]:
     """A command with `--json`, on a desk of its own that finds by words alone; answers what it printed."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("REFDESK__EMBEDDING__SOURCE", "none")
+    for name, value in BY_WORDS.items():
+        monkeypatch.setenv(name, value)
 
     def command(*arguments: str, code: int = 0) -> Any:
         ended = main([*arguments, "--data", str(tmp_path / "data"), "--json"])
@@ -150,7 +155,7 @@ def test_what_cannot_be_looked_at_is_not_removed(run: Callable[..., Any], tmp_pa
 @pytest.mark.anyio
 async def test_a_server_brings_in_what_the_command_queues(tmp_path: Path) -> None:
     folder(tmp_path, tea="# Tea\n\nSteep oolong.")
-    async with started_server(tmp_path) as server:
+    async with started_server(tmp_path, **BY_WORDS) as server:
         done = await refdesk(tmp_path, "add", "handbook", "--json")
         assert json.loads(done.out)["new"] == ["handbook/tea.md"], done.err
         async with httpx2.AsyncClient() as http:
@@ -164,7 +169,8 @@ async def test_a_watched_folder_is_kept_in_step_until_the_command_is_interrupted
     place = folder(tmp_path, tea="# Tea\n\nSteep oolong.")
     process = await asyncio.create_subprocess_exec(
         *REFDESK, "add", "handbook", "--watch", "--json",
-        cwd=tmp_path, env=environment(tmp_path, REFDESK_DATA=str(tmp_path / "data")), stdout=asyncio.subprocess.PIPE,
+        cwd=tmp_path, env=environment(tmp_path, REFDESK_DATA=str(tmp_path / "data"), **BY_WORDS),
+        stdout=asyncio.subprocess.PIPE,
     )  # fmt: skip
     assert process.stdout is not None
     try:
@@ -181,8 +187,8 @@ async def test_a_watched_folder_is_kept_in_step_until_the_command_is_interrupted
 
 
 async def refdesk(folder: Path, *arguments: str) -> Ended:
-    env = environment(folder, REFDESK_DATA=str(folder / "data"))
-    return await run_program(*REFDESK, *arguments, cwd=folder, env=env, seconds=60)
+    env = environment(folder, REFDESK_DATA=str(folder / "data"), **BY_WORDS)
+    return await run_program(*forked.refdesk(), *arguments, cwd=folder, env=env, seconds=60)
 
 
 def test_metadata_are_what_they_look_like() -> None:

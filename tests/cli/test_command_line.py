@@ -24,6 +24,7 @@ from refdesk.cli.reference import exit_codes_page
 from refdesk.cli.setup import clients
 from refdesk.errors import EngineError
 from refdesk.recipes import names
+from tests import forked
 from tests.processes import REFDESK, environment
 
 Captured = pytest.CaptureFixture[str]
@@ -89,7 +90,12 @@ def test_json_after_two_dashes_is_not_ours(capsys: Captured) -> None:
     ("error", "code", "said", "hint"),
     [
         (EngineError("the store is away"), Exit.FAILED, "the store is away", "`refdesk doctor` looks for the cause"),
-        (PermissionError(13, "Permission denied", "/x"), Exit.FAILED, "/x: Permission denied", None),
+        (
+            PermissionError(13, "Permission denied", "/x"),
+            Exit.FAILED,
+            "/x: Permission denied",
+            "`refdesk doctor` looks for the cause",
+        ),
         (ZeroDivisionError("x"), Exit.FAILED, "a fault of Refdesk", "set REFDESK_TRACEBACK=1 to see where"),
     ],
 )
@@ -173,6 +179,48 @@ def test_a_reader_that_leaves_is_no_error(tmp_path: Path) -> None:
     assert process.wait(60) == Exit.READER_LEFT
 
 
+@pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-"])
+def test_an_output_that_the_caller_closed_is_no_fault(closed: str, tmp_path: Path) -> None:
+    line = f"{' '.join(REFDESK)} recipes {closed}"
+    ended = subprocess.run(["/bin/sh", "-c", line], capture_output=True, env=environment(tmp_path), timeout=60)
+    assert (ended.returncode, ended.stderr) == (Exit.DONE, b"")
+
+
+@pytest.mark.parametrize(
+    ("words", "hint"),
+    [
+        (("search", "x", "--collection", "nowhere"), "`refdesk collections` lists the collections"),
+        (("read", "nowhere.pdf"), "`refdesk documents` lists the documents"),
+        (("call", "nothing"), "`refdesk tools` lists the tools"),
+        (("tools", "nothing"), "`refdesk tools` lists the tools"),
+    ],
+)
+def test_what_is_not_there_is_said_with_the_command_that_lists_what_is(
+    words: tuple[str, ...], hint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
+) -> None:
+    monkeypatch.setenv("REFDESK__EMBEDDING__SOURCE", "none")
+    assert main([*words, "--data", str(tmp_path)]) == Exit.FAILED
+    told = capsys.readouterr()
+    first, second = told.err.splitlines()
+    assert first.startswith("refdesk: ")
+    assert second.startswith(f"hint: {hint}")
+    assert told.out == ""
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("search", "x", "--max-results", "0"), "--limit: must be 1 or more"),
+        (("ask", "x", "--max-tokens", "-1"), "--max-tokens: must be 1 or more"),
+        (("servers", "logs", "x", "--lines", "many"), "--lines: 'many' is no whole number"),
+        (("convert", "x", "-o"), "-o: expected one argument"),
+    ],
+)
+def test_a_number_that_means_nothing_is_misuse(words: tuple[str, ...], said: str, capsys: Captured) -> None:
+    assert main(words) == Exit.MISUSED
+    assert f"refdesk: {said}\n" in capsys.readouterr().err
+
+
 def test_ctrl_c_ends_a_command_without_a_traceback(monkeypatch: pytest.MonkeyPatch, capsys: Captured) -> None:
     def interrupted(arguments: Namespace) -> int:
         raise KeyboardInterrupt
@@ -184,7 +232,7 @@ def test_ctrl_c_ends_a_command_without_a_traceback(monkeypatch: pytest.MonkeyPat
 
 def test_a_terminal_is_shown_colours(tmp_path: Path) -> None:
     leader, terminal = pty.openpty()
-    command = [*REFDESK, "doctor", "--only", "python", "--data", str(tmp_path)]
+    command = [*forked.refdesk(), "doctor", "--only", "python", "--data", str(tmp_path)]
     try:
         subprocess.run(command, stdout=terminal, env=environment(tmp_path), timeout=100, check=True)
         shown = os.read(leader, 65536).decode()
@@ -197,7 +245,7 @@ def test_a_terminal_is_shown_colours(tmp_path: Path) -> None:
 def test_a_page_wider_than_the_terminal_is_folded(tmp_path: Path) -> None:
     narrow = environment(tmp_path, COLUMNS="50")
     shown = subprocess.run(
-        [*REFDESK, "add", "--help"], env=narrow, capture_output=True, text=True, timeout=60, check=True
+        [*forked.refdesk(), "add", "--help"], env=narrow, capture_output=True, text=True, timeout=60, check=True
     )
     options = shown.stdout.partition("examples:")[0]
     assert max(map(len, options.splitlines())) <= 50

@@ -12,7 +12,7 @@ import pytest
 
 from refdesk.cli import main
 from refdesk.cli.completion import completions
-from tests.processes import REFDESK
+from tests import forked
 
 
 @pytest.fixture
@@ -93,7 +93,7 @@ def shell(name: str, script: str, desk: Path) -> str:
         pytest.skip(f"{name} is not installed")
     (desk / "bin").mkdir()
     program = desk / "bin" / "refdesk"
-    program.write_text(f'#!/bin/sh\nexec {" ".join(REFDESK)} "$@"\n')
+    program.write_text(f'#!/bin/sh\nexec {" ".join(forked.refdesk())} "$@"\n')
     program.chmod(0o755)
     env = {**os.environ, "PATH": f"{desk / 'bin'}:{os.environ['PATH']}", "HOME": str(desk)}
     ended = subprocess.run([path, "-c", script], cwd=desk, env=env, capture_output=True, text=True, timeout=100)

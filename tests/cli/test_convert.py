@@ -1,4 +1,4 @@
-"""`refdesk convert` and `refdesk read`, as processes."""
+"""`refdesk convert` and `refdesk read`, each in a process of its own."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ import pytest
 from docling_core.types.doc.document import DoclingDocument
 
 from refdesk.cli.progress import ProgressBar
-from tests.processes import REFDESK, environment
+from tests import forked
+from tests.processes import environment
 from tests.real_files import FILES
 
 
@@ -27,7 +28,9 @@ def project(tmp_path: Path) -> Path:
 
 def refdesk(project: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     env = environment(project.parent, REFDESK_DATA=str(project.parent / "data"))
-    return subprocess.run([*REFDESK, *arguments], cwd=project, env=env, capture_output=True, text=True, timeout=60)
+    return subprocess.run(
+        [*forked.refdesk(), *arguments], cwd=project, env=env, capture_output=True, text=True, timeout=60
+    )
 
 
 def answer(project: Path, *arguments: str) -> Any:

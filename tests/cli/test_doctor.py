@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import shutil
 import socket
 import sqlite3
@@ -12,6 +13,7 @@ import sys
 from argparse import Namespace
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from importlib import metadata
 from pathlib import Path
 from threading import Thread
 from typing import Any
@@ -19,10 +21,12 @@ from typing import Any
 import pytest
 
 from refdesk.cli import doctor, main
+from refdesk.cli.checks.installation import EXTRAS
 from refdesk.cli.checks.names import CHECKS
 from refdesk.cli.doctor import ASKING, LOOKING
 from refdesk.version import __version__
-from tests.processes import REFDESK, environment, started_server
+from tests import forked
+from tests.processes import environment, started_server
 from tests.processes import run as run_program
 
 Examine = Callable[..., dict[str, list[tuple[str, str]]]]
@@ -78,6 +82,12 @@ def test_every_check_is_one_that_is_run() -> None:
     assert sorted([*LOOKING, *ASKING]) == sorted(CHECKS)
 
 
+def test_an_extra_is_known_by_a_package_of_its_own() -> None:
+    wanted = [line.replace(" ", "").replace('"', "'") for line in metadata.requires("refdesk") or ()]
+    for extra, package in EXTRAS.items():
+        assert any(re.match(rf"{package}[^\w-].*extra=='{extra}'", line) for line in wanted), extra
+
+
 def test_people_are_told_in_lines(examine: Examine, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["doctor", "--only", "python", "--only", "data"]) == 0
     first, second, last = capsys.readouterr().out.splitlines()
@@ -92,6 +102,20 @@ def test_a_configuration_that_cannot_be_used_stops_no_other_check(examine: Exami
     assert [state for state, _ in found["config"]] == ["fail", "fail", "warn"]
     assert "did you mean server.port?" in found["config"][0][1]
     assert found["data"][0][0] == found["python"][0][0] == "ok"
+
+
+def test_what_is_looked_at_alone_does_not_hide_that_the_configuration_cannot_be_used(
+    examine: Examine, tmp_path: Path
+) -> None:
+    (tmp_path / "refdesk.yaml").write_text("cache: {type: redis, url: redis://127.0.0.1:1}\n")
+    assert list(examine("cache", code=1)) == ["config", "cache"]
+
+
+def test_a_configuration_that_is_not_there_is_not_to_be_edited(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["doctor", "--only", "config", "--config", str(tmp_path / "none.yaml")]) == 1
+    assert "`refdesk init` writes one" in capsys.readouterr().out
 
 
 def test_a_check_that_breaks_or_hangs_is_a_finding(examine: Examine, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -231,7 +255,7 @@ async def test_a_desk_that_runs_is_known_and_not_disturbed(tmp_path: Path) -> No
         port = server.url.rpartition(":")[2]
         env = environment(tmp_path, MCP_SERVER_PORT=port, REFDESK__EMBEDDING__SOURCE="none")
         ended = await run_program(
-            *REFDESK, "doctor", "--data", str(tmp_path / "data"), cwd=tmp_path, env=env, seconds=100
+            *forked.refdesk(), "doctor", "--data", str(tmp_path / "data"), cwd=tmp_path, env=env, seconds=100
         )
         assert f"Refdesk {__version__} runs at {server.url}/mcp" in ended.out
         assert f"at {server.url}/console\n" in ended.out

@@ -182,3 +182,16 @@ async def test_a_running_server_takes_a_key_and_drops_it_without_a_restart(tmp_p
         assert await statuses() == {200}
         await server.stop()
     assert stat.S_IMODE(file.path.stat().st_mode) == 0o600
+
+
+def test_only_what_lets_others_in_needs_the_first_key(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MCP_AUTH_REQUIRED", "true")
+    (tmp_path / "notes.md").write_text("# Notes\n\nA fox.\n")
+    assert main(["convert", "notes.md", "--data", "data"]) == 0
+    assert "A fox." in capsys.readouterr().out
+    for command in ("check", "serve"):
+        assert main([command, "--data", "data"]) == 2
+        assert "a key is required, but there is none" in capsys.readouterr().err

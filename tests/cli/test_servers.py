@@ -18,7 +18,8 @@ import pytest
 from refdesk.cli import main
 from refdesk.downstream.files.servers_file import ServerLog, ServersFile
 from refdesk.downstream.fleet.pins import Pins
-from tests.processes import REFDESK, environment, started_server
+from tests import forked
+from tests.processes import environment, started_server
 from tests.processes import run as run_program
 
 SECRET = "hunter2hunter2"
@@ -134,17 +135,12 @@ def test_a_server_that_cannot_be_used_is_not_switched_on(run: Run, file: Servers
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("add", "b"), "URL: give either an address, or -- and a command"),
-        (("add", "b", "http://h", "--", "x"), "URL: give either an address, or -- and a command"),
         (("add", "b/c", "--", "x"), "NAME: a server's name is 1 to 64 letters"),
         (("add", "b", "ftp://h"), "url: ******** is not a URL such as https://example.com/mcp"),
         (
             ("add", "b", "http://h", "--type", "stdio"),
             "NAME: expected a server of the type stdio, which needs a command",
         ),
-        (("add", "b", "--env", SECRET, "--", "x"), "--env: number 1 is not NAME=VALUE"),
-        (("add", "b", "--env", f"={SECRET}", "--", "x"), "--env: number 1 is not NAME=VALUE"),
-        (("add", "b", "http://h", "--header", SECRET), "--header: number 1 is not NAME=VALUE"),
         (
             ("add", "b", "--env", "K=${NOT_SET_ANYWHERE}", "--", "x"),
             "env.K: environment variable NOT_SET_ANYWHERE is not set",
@@ -157,9 +153,7 @@ def test_a_server_that_cannot_be_used_is_not_switched_on(run: Run, file: Servers
         (("enable", "zzz"), "`refdesk servers` lists them"),
         (("test", "tkaen"), "did you mean 'taken'?"),
         (("logs", "zzz"), "there is no server named 'zzz'"),
-        (("logs", "taken", "--lines", "0"), "--lines: must be 1 or more"),
         (("approve", "zzz"), "no tool of 'zzz' waits for approval"),
-        (("import", "--from", "cursr"), "did you mean cursor?"),
     ],
 )
 def test_what_is_wrong_is_said_in_one_line(run: Run, file: ServersFile, arguments: tuple[str, ...], said: str) -> None:
@@ -180,13 +174,25 @@ def test_what_is_wrong_is_said_in_one_line(run: Run, file: ServersFile, argument
         ("add", "a", "http://h", "extra"),
         ("remove", "a", "b"),
         ("logs", "a", "--lines", "x"),
+        ("logs", "a", "--lines", "0"),
+        ("add", "b"),
+        ("add", "b", "http://h", "--", "x"),
+        ("add", "b", "--env", SECRET, "--", "x"),
+        ("add", "b", "--env", f"={SECRET}", "--", "x"),
+        ("add", "b", "http://h", "--header", SECRET),
+        ("import", "--from", "cursr"),
     ],
 )
 def test_what_cannot_be_parsed_is_refused_with_where_to_read_on(
-    run: Run, arguments: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+    run: Run, file: ServersFile, arguments: tuple[str, ...], capsys: pytest.CaptureFixture[str]
 ) -> None:
+    run("add", "a", "--", "x")
+    capsys.readouterr()
     assert main(["servers", *arguments]) == 2
-    assert re.search(r"^hint: see `refdesk servers( \w+)? --help`$", capsys.readouterr().err, re.MULTILINE)
+    said = capsys.readouterr().err
+    assert re.search(r"^hint: see `refdesk servers( \w+)? --help`$", said, re.MULTILINE)
+    assert SECRET not in said
+    assert list(file.entries()) == ["a"]
 
 
 def test_a_broken_file_is_named_and_not_written_over(run: Run, file: ServersFile) -> None:
@@ -226,7 +232,7 @@ class Ready(BaseHTTPRequestHandler):
     answer: ClassVar[Any] = {}
 
     def do_GET(self) -> None:
-        body = json.dumps(self.answer).encode() if self.path == "/ready" else b"<html>"
+        body = json.dumps(self.answer if self.path == "/ready" else {"service": "Refdesk"}).encode()
         self.send_response(503)
         self.send_header("content-length", str(len(body)))
         self.end_headers()
@@ -428,7 +434,7 @@ async def test_a_desk_that_runs_takes_a_server_and_survives_a_broken_file(tmp_pa
 
         async def command(*words: str) -> Any:
             options = ("--data", str(tmp_path / "data"), "--json")
-            line = (*REFDESK, "servers", words[0], *options, *words[1:])
+            line = (*forked.refdesk(), "servers", words[0], *options, *words[1:])
             ended = await run_program(*line, cwd=tmp_path, env=env, seconds=60)
             assert ended.code == 0, ended.err
             assert SECRET not in ended.out + ended.err

@@ -175,6 +175,54 @@ def test_a_file_that_cannot_be_changed_safely_is_left(run: Run, home: Path) -> N
     assert (home / ".codex" / "config.toml").read_text() == 'mcp_servers = { time = { url = "x" } }\n'
 
 
+def test_what_is_left_to_do_by_hand_is_told_in_the_words_of_the_file(run: Run, home: Path) -> None:
+    (home / ".cursor").mkdir(parents=True)
+    file = home / ".cursor" / "mcp.json"
+    file.write_text('{"mcpServers": []}')
+    told = run("install", "cursor", "--yes", "--json", code=1)
+    by_hand = json.loads(told[: told.rindex("}") + 1].split("\nrefdesk: ")[0])["error"]["detail"].partition("by hand:")[
+        2
+    ]
+    assert json.loads(by_hand) == {"mcpServers": {"refdesk": {"url": URL}}}
+    assert file.read_text() == '{"mcpServers": []}'
+
+
+def test_what_cannot_be_taken_out_is_named(run: Run, home: Path) -> None:
+    (home / ".codex").mkdir(parents=True)
+    (home / ".codex" / "config.toml").write_text('mcp_servers = { refdesk = { url = "x" } }\n')
+    told = run("uninstall", "codex", "--yes", code=1)
+    assert told.rstrip().endswith("Take 'refdesk' out of mcp_servers by hand.")
+
+
+@pytest.mark.parametrize(
+    ("client", "file", "text"),
+    [
+        ("cursor", ".cursor/mcp.json", '{\n\t"mcpServers": {\n\t\t"time": {"url": "x"} // mine\n\t}\n}\n'),
+        ("codex", ".codex/config.toml", '# mine\n[mcp_servers.time]\nurl = "x"\n\n[profiles.a]\nb = 1\n'),
+    ],
+)
+def test_the_line_ends_of_windows_stay(run: Run, home: Path, client: str, file: str, text: str) -> None:
+    path = home / file
+    path.parent.mkdir(parents=True)
+    path.write_bytes(text.replace("\n", "\r\n").encode())
+    run("install", client, "--yes")
+    run("install", client, "--yes", "--stdio")
+    changed = path.read_bytes()
+    assert b"refdesk" in changed
+    assert changed.count(b"\n") == changed.count(b"\r\n") == changed.count(b"\r")
+    run("uninstall", client, "--yes")
+    assert path.read_bytes() == text.replace("\n", "\r\n").encode()
+
+
+def test_a_file_that_is_read_only_is_left(run: Run, home: Path) -> None:
+    home.mkdir()
+    (home / ".claude.json").write_text("{}")
+    (home / ".claude.json").chmod(0o444)
+    assert "is read-only and left as it is" in run("install", "claude-code", "--yes", code=1)
+    assert [file.name for file in home.iterdir()] == [".claude.json"]
+    assert (home / ".claude.json").read_text() == "{}"
+
+
 def test_json_tells_what_changed(run: Run, home: Path) -> None:
     told = json.loads(run("install", "gemini", "--yes", "--json"))
     assert (told["file"], told["changed"], told["backup"]) == (str(home / ".gemini" / "settings.json"), True, None)
@@ -219,7 +267,9 @@ def test_the_template_sets_nothing_and_uncommented_sets_the_defaults(tmp_path: P
 
 
 def test_every_setting_is_in_the_template() -> None:
+    text = template()
+    words = " ".join(re.sub(r"\n *# ", " ", text).split())
     for setting in SETTINGS.values():
         name = setting.key.rpartition(".")[2]
-        assert re.search(rf"^ *(# )?{name}:", template(), re.MULTILINE), setting.key
-        assert setting.description.split("`")[0][:30] in " ".join(re.sub(r"\n *# ", " ", template()).split())
+        assert re.search(rf"^ *(# )?{name}:", text, re.MULTILINE), setting.key
+        assert setting.description.split("`")[0][:30] in words

@@ -96,3 +96,17 @@ async def test_tenants_are_counted_with_their_keys(serve: Serve) -> None:
         assert (acme["documents"], acme["collections"], acme["keys"]) == (1, 1, 1)
         assert acme["bytes"] > 0
         assert "" not in tenants
+
+
+@pytest.mark.parametrize("header", ["Forwarded", "Via", "X-Forwarded-For", "X-Forwarded-Host", "X-Real-IP"])
+async def test_who_comes_through_a_proxy_administers_with_a_key_alone(serve: Serve, header: str) -> None:
+    async with serve(embedding__source="none") as server:
+        passed_on = {header: "203.0.113.9"}
+        for action, params in ADMINISTERS.items():
+            answer = await server.http.post(f"/api/console/{action}", json=params, headers=passed_on)
+            assert answer.status_code == 403, action
+        me = (await server.http.post("/api/console/me", json={}, headers=passed_on)).json()
+        assert (me["may_administer"], me["may_write"]) == (False, True)
+        key = (await act(server, "make_key", name="boss", roles=["admin"]))["key"]
+        answer = await server.http.post("/api/console/keys", json={}, headers=passed_on | bearer(key))
+        assert answer.status_code == 200

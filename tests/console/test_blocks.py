@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
+from refdesk.console import blocks
 from refdesk.console.blocks import LONGEST_TEXT, MOST_ROWS, MOST_SPANS, Numbered, inlines, is_safe, to_wire
 from refdesk.documents.model import Block, Code, Heading, ListItem, Paragraph, Picture, Span, table_of
 from tests.documents.blocks import EVERY_KIND
@@ -120,7 +121,6 @@ def test_links_to_pages_mailboxes_and_places_are_kept(target: str) -> None:
         "file:///etc/passwd",
         "blob:https://x",
         "//evil.example",
-        "other.html",
         "https://x.y/ javascript:z",
         "https:evil",
         "",
@@ -129,6 +129,11 @@ def test_links_to_pages_mailboxes_and_places_are_kept(target: str) -> None:
 )
 def test_other_links_leave_nothing_but_their_text(target: str) -> None:
     assert inlines("x", (Span(0, 1, "link", target),)) == [{"text": "x"}]
+
+
+@pytest.mark.parametrize("target", ["other.html", "../guide/other.md#part", "a%20b.md"])
+def test_a_link_to_a_document_beside_this_one_is_told_apart(target: str) -> None:
+    assert inlines("x", (Span(0, 1, "link", target),)) == [{"text": "x", "beside": target}]
 
 
 def test_what_is_too_long_is_cut_and_says_so() -> None:
@@ -142,3 +147,21 @@ def test_what_is_too_long_is_cut_and_says_so() -> None:
 
 def test_every_kind_of_block_can_be_written_as_json() -> None:
     assert orjson.dumps(to_wire(Numbered(0, EVERY_KIND.blocks)))
+
+
+def test_a_thousand_links_that_all_end_together_are_each_looked_at_a_few_times(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    looked: list[str] = []
+
+    def is_safe(target: str) -> bool:
+        looked.append(target)
+        return True
+
+    monkeypatch.setattr(blocks, "is_safe", is_safe)
+    spans = [Span(n, 2000, "link", f"https://example.org/{n}") for n in range(1000)]
+    found = inlines("x" * 2000, [*spans, Span(500, 1500, "strong"), Span(600, 700, "strong")])
+    assert len(looked) <= 3 * len(spans)
+    assert found[999]["href"] == "https://example.org/999"
+    assert [bool(found[place].get("strong")) for place in (499, 500, 650, 701, 999)] == [False, True, True, True, True]
+    assert "strong" not in found[-1]

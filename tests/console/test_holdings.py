@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from refdesk.console.holdings import status_wire
+from refdesk.engines.port import DocumentStatus
 from tests.conftest import Serve
 from tests.console.asking import act, bearer, bring, refused, until
+from tests.console.events import listening
 from tests.servers import RunningServer
 
 pytestmark = pytest.mark.anyio
@@ -53,7 +58,7 @@ async def test_a_document_is_listed_described_and_read(server: RunningServer) ->
     read = await act(server, "read", key="k-acme", id=id)
     assert [block["type"] for block in read["blocks"]] == ["heading", "paragraph", "heading", "paragraph"]
     links = {part["text"]: part.get("href") for part in read["blocks"][1]["inlines"]}
-    assert (links["here"], links["there"]) == (None, "https://example.org")
+    assert links == {"A fox lives here and ": None, "there": "https://example.org", ".": None}
     search = await server.http.post("/api/tools/r2r_search", json={"query": "berries"}, headers=bearer("k-acme"))
     [hit] = [each for each in search.json()["structuredContent"]["results"] if each["document_id"] == id]
     around = await act(server, "read", key="k-acme", id=id, chunk=hit["chunk_id"])
@@ -153,3 +158,26 @@ async def test_a_document_that_has_failed_is_tried_again_and_no_other(serve: Ser
         assert (again["status"] in ("pending", "converting"), again["attempts"], again["error"]) == (True, 0, None)
         await until(is_in)
         assert "is in; only a document that has failed" in await refused(server, "retry", 422, id=failed["id"])
+
+
+async def test_paths_of_this_machine_are_told_to_nobody(serve: Serve, tmp_path: Path) -> None:
+    (tmp_path / "notes.md").write_text(FOXES)
+    async with (
+        serve(convert__roots=[str(tmp_path)], embedding__source="none") as server,
+        listening(server.http) as events,
+    ):
+        ingest = {"file_path": str(tmp_path / "notes.md")}
+        answer = await server.http.post("/api/tools/r2r_ingest_document", json=ingest)
+        id = answer.json()["structuredContent"]["document_id"]
+        await events.until(lambda events: any(each["id"] == id for each in events.documents()))
+        told = [await act(server, "documents"), await act(server, "document", id=id), events.told]
+        assert str(tmp_path) not in json.dumps(told)
+        manual = await act(server, "document", id="refdesk/index.md")
+        assert (manual["info"]["source"], manual["status"]["source"]) == ("", "")
+
+
+def test_an_address_of_the_web_is_told() -> None:
+    now = datetime.now(UTC)
+    for source, shown in (("https://example.org/a", "https://example.org/a"), ("/etc/hosts", ""), ("doc_abc", "")):
+        status = DocumentStatus("a/b", "a", "B", "success", 1.0, now, now, source=source)
+        assert status_wire(status, ())["source"] == shown

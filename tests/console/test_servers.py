@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import sys
 from collections.abc import Callable
@@ -10,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from refdesk.calls import ANONYMOUS
 from tests.conftest import Serve
 from tests.console.asking import act, bearer, refused, until
 from tests.console.events import listening
@@ -167,3 +169,47 @@ async def test_a_key_sees_the_servers_and_tools_that_it_opens(serve: Serve) -> N
             "k-tool": ({"second": 1}, True),
             "k-other": ({"first": every}, False),
         }
+
+
+async def test_what_is_decided_counts_once_it_is_answered(serve: Serve, own: Callable[..., None]) -> None:
+    own(tools=stdio(hold="new"))
+    async with serve(embedding__source="none") as server:
+        await running(server, "tools")
+        await act(server, "approve", name="tools", tool="echo")
+        answer = await server.http.post("/api/tools/tools__echo", json={"text": "x"})
+        assert answer.status_code == 200, answer.text
+        assert "tools__echo" in server.desk.registry.tools
+        await act(server, "set_server", name="tools", enabled=False)
+        assert "tools__echo" not in server.desk.registry.tools
+
+
+async def test_a_server_is_listed_once_while_it_is_switched(serve: Serve, own: Callable[..., None]) -> None:
+    own(tools=stdio())
+    async with serve(embedding__source="none") as server:
+        await running(server, "tools")
+        assert server.desk.console is not None
+        servers, seen = server.desk.console._servers, set()
+        for enabled in (False, True):
+            switching = asyncio.create_task(act(server, "set_server", name="tools", enabled=enabled))
+            while not switching.done():
+                seen.add(tuple(each["name"] for each in servers.short(ANONYMOUS)))
+                await asyncio.sleep(0)
+            await switching
+        assert seen == {("tools",)}
+
+
+async def test_a_server_that_somebody_takes_away_meanwhile_is_not_there(
+    serve: Serve, own: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own(tools=stdio())
+    async with serve(embedding__source="none") as server:
+        await running(server, "tools")
+        assert server.desk.console is not None
+        servers = server.desk.console._servers
+
+        async def take_in() -> None:
+            await servers._fleet.apply({})
+
+        monkeypatch.setattr(servers._settings, "take_in", take_in)
+        said = await refused(server, "set_server", 400, name="tools", enabled=True)
+        assert said == "name: there is no server named 'tools'"

@@ -86,3 +86,14 @@ def test_only_so_many_samples_are_kept(metrics: Metrics, history: History) -> No
 def test_the_memory_of_this_process_is_some_megabytes() -> None:
     resident = resident_megabytes()
     assert resident is None or 5 < resident < 100_000
+
+
+def test_what_is_told_of_tools_is_that_of_the_samples_that_are_kept(metrics: Metrics, history: History) -> None:
+    for number in range(KEPT + 10):
+        metrics.call_finished("tools/call", "search", "ok", 0.01)
+        if number < 5:
+            metrics.call_finished("tools/call", "early", "ok", 0.01)
+        history.take(float(number), None)
+    assert {tool: calls.calls for tool, calls in history.tools().items()} == {"search": KEPT}
+    assert sum(history.tools()["search"].buckets) == KEPT
+    assert len(history.since()) == KEPT

@@ -32,19 +32,26 @@ COMPLETE = "__complete"
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; answers its exit code."""
     words = list(sys.argv[1:] if argv is None else argv)
+    _prepare_output()
     if not words:
         print(START, end="", file=sys.stderr)
         return Exit.MISUSED
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, TextIOWrapper):
-            # A terminal that cannot show a character shows a mark for it.
-            stream.reconfigure(errors="replace")
     try:
         return _run(words)
     except BrokenPipeError:
         # What could not be written must not be tried again at the end: its reader has left, as `head` does.
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - until the process ends
         return Exit.READER_LEFT
+
+
+def _prepare_output() -> None:
+    # Closed by the caller, as `>&-` does: what nobody can read goes nowhere.
+    sys.stdout = sys.stdout or open(os.devnull, "w")  # noqa: SIM115 - until the process ends
+    sys.stderr = sys.stderr or open(os.devnull, "w")  # noqa: SIM115 - until the process ends
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            # A terminal that cannot show a character shows a mark for it.
+            stream.reconfigure(errors="replace")
 
 
 def _run(words: Sequence[str]) -> int:

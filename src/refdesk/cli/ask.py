@@ -11,12 +11,13 @@ from typing import Any
 
 from refdesk.app import Desk, open_desk
 from refdesk.calls import LOCAL, Answer, Call
+from refdesk.cli.failures import HINTS, say_why
 from refdesk.cli.found import found_in, shown
 from refdesk.cli.parser.words import Misuse
 from refdesk.cli.settings import load_settings
 from refdesk.cli.terminal import Ink, ink_for, printable
 from refdesk.config import Config
-from refdesk.errors import UnknownTool
+from refdesk.errors import ERROR_META, UnknownTool
 
 EVERYTHING = "all"
 """Who types a command means all there is, not the project of some client."""
@@ -119,7 +120,7 @@ def tools(arguments: Namespace) -> int:
     if arguments.tool:
         listing = [tool for tool in listing if tool["name"] == arguments.tool]
         if not listing:
-            raise UnknownTool(f"Unknown tool {arguments.tool!r}; `refdesk tools` lists them")
+            raise UnknownTool(f"Unknown tool {arguments.tool!r}")
     if arguments.json:
         print(json.dumps(listing, indent=2, ensure_ascii=False))
     elif arguments.tool:
@@ -192,6 +193,9 @@ def print_answer(answer: Answer, as_json: bool) -> int:
     """Print what a tool answered; the exit code tells whether it failed."""
     if as_json:
         print(json.dumps(answer.result, indent=2, ensure_ascii=False))
+    elif answer.is_error:
+        error = answer.result.get("_meta", {}).get(ERROR_META, {})
+        say_why(answer.text.splitlines(), HINTS.get(error.get("type"), ""))
     else:
-        print(printable(answer.text), file=sys.stderr if answer.is_error else sys.stdout)
+        print(printable(answer.text))
     return 1 if answer.is_error else 0

@@ -17,7 +17,7 @@ WIDEST = 60
 
 def check(arguments: Namespace) -> int:
     """Print that all is well, or every problem; with `--show`, every setting with its value and source."""
-    config = load_settings(arguments)
+    config = load_settings(arguments, serves=True)
     require_support(config)
     for warning in (*without_effect(config), *combined(config, os.environ).warnings):
         print(f"refdesk: {warning}", file=sys.stderr)

@@ -52,7 +52,11 @@ def doctor(arguments: Namespace) -> int:
     wanted = _wanted(arguments.only)
     if arguments.timeout <= 0:
         raise Misuse("--timeout: must be more than zero")
-    found = asyncio.run(_examine(_situation(arguments), wanted))
+    situation = _situation(arguments)
+    if situation.problems and "config" not in wanted:
+        # What is looked at then are the defaults, and nobody is to take them for the configuration.
+        wanted = ["config", *wanted]
+    found = asyncio.run(_examine(situation, wanted))
     worst = Counter[str](finding.state for findings in found.values() for finding in findings)
     if arguments.json:
         rows = [{"check": name, **asdict(finding)} for name, findings in found.items() for finding in findings]
@@ -78,7 +82,7 @@ def _situation(arguments: Namespace) -> Situation:
     """What there is to look at; by the defaults where the configuration cannot be used."""
     problems: tuple[str, ...] = ()
     try:
-        config = load_settings(arguments)
+        config = load_settings(arguments, serves=True)
     except ConfigError as error:
         config, problems = _defaults(arguments), error.problems
     file = Path(arguments.config) if arguments.config else find(Path.cwd(), os.environ)

@@ -9,6 +9,7 @@ import json
 import os
 import sys
 import traceback
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,6 +21,15 @@ from refdesk.version import __version__
 
 TRACEBACK = "REFDESK_TRACEBACK"
 """The variable that has a fault of Refdesk itself shown with the lines that led to it."""
+
+LOOK = "`refdesk doctor` looks for the cause"
+
+HINTS = {
+    "UnknownTool": "`refdesk tools` lists the tools",
+    "CollectionNotFound": "`refdesk collections` lists the collections",
+    "DocumentNotFound": "`refdesk documents` lists the documents; a file is taken where there is one of this name",
+}
+"""What a person does next, by the kind of error: its own words are for agents, who have tools in place of commands."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,11 +49,16 @@ def tell(error: Exception, *, as_json: bool) -> int:
         hint = {"hint": failure.hint} if failure.hint else {}
         print(json.dumps({"error": {**failure.facts, **hint}}, indent=2, ensure_ascii=False))
         sys.stdout.flush()
-    for line in failure.lines:
-        print(f"refdesk: {printable(line)}", file=sys.stderr)
-    if failure.hint:
-        print(f"hint: {printable(failure.hint)}", file=sys.stderr)
+    say_why(failure.lines, failure.hint)
     return failure.code
+
+
+def say_why(lines: Iterable[str], hint: str) -> None:
+    """Why it failed and what to do, on standard error."""
+    for line in lines:
+        print(f"refdesk: {printable(line)}", file=sys.stderr)
+    if hint:
+        print(f"hint: {printable(hint)}", file=sys.stderr)
 
 
 def _failure(error: Exception) -> Failure:
@@ -57,10 +72,10 @@ def _failure(error: Exception) -> Failure:
             hint = "`refdesk init` writes a configuration to begin with" if is_missing else ""
             return Failure(Exit.MISUSED, error.problems, hint, facts)
         case RefdeskError():
-            hint = "`refdesk doctor` looks for the cause" if isinstance(error, DependencyError) else ""
+            hint = LOOK if isinstance(error, DependencyError) else HINTS.get(type(error).__name__, "")
             return Failure(Exit.FAILED, tuple(error.detail.splitlines()), hint, error.data)
         case OSError():
-            return Failure(Exit.FAILED, (_sentence(error),), "", _facts("OSError", _sentence(error)))
+            return Failure(Exit.FAILED, (_sentence(error),), LOOK, _facts("OSError", _sentence(error)))
     return _unforeseen(error)
 
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 def serve(arguments: Namespace) -> int:
     """Run the server; answers its exit code."""
-    config = load_settings(arguments)
+    config = load_settings(arguments, serves=True)
     require_support(config)
     if arguments.stdio:
         _serve_stdio_and_exit(config)
@@ -102,7 +102,9 @@ async def _serve_http(config: Config, listener: socket.socket, state_key: bytes 
     from refdesk.inbound.serve import serve_http, url_of
 
     with closing(_open_log(config, config.logging.level)) as log:
-        ready = partial(log.events.info, "ready", endpoint=f"{url_of(listener)}/mcp", pid=os.getpid())
+        url = url_of(listener)
+        console = {"console": f"{url}/console/"} if config.console.enabled else {}
+        ready = partial(log.events.info, "ready", endpoint=f"{url}/mcp", **console, pid=os.getpid())
         async with open_desk(config, log=log) as desk:
             await serve_http(desk, config, listener, ready, state_key)
 

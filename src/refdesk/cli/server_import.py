@@ -12,13 +12,14 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from refdesk.cli.parser.words import Misuse
 from refdesk.cli.terminal import print_table, say
 from refdesk.config import Config
 from refdesk.config.server_entries import Entries, key_within, read_entries
 from refdesk.config.variables import map_texts
 from refdesk.downstream.files.client_files import CLIENTS, NO_SERVERS, ClientFile, find_servers, known_files, project_of
 from refdesk.downstream.files.servers_file import ServersFile, is_this_desk
-from refdesk.errors import CannotOpen, ConfigError, InvalidArguments, Problem
+from refdesk.errors import CannotOpen, ConfigError
 from refdesk.problems import nearest_name
 
 OTHER_CHARACTERS = re.compile(r"[^A-Za-z0-9._ -]+")
@@ -107,7 +108,7 @@ def _sources(arguments: Namespace) -> Iterator[ClientFile]:
     if client is not None and client not in CLIENTS:
         nearest = nearest_name(client.lower(), CLIENTS)
         hint = f"did you mean {nearest}?" if nearest else f"there are {', '.join(CLIENTS)}"
-        raise InvalidArguments([Problem("--from", f"{client[:80]!r} is not known; {hint}")])
+        raise Misuse(f"--from: {client[:80]!r} is not known; {hint}")
     if arguments.file:
         yield ClientFile(client or "file", Path(arguments.file))
         return

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import http.client
 import json
 import os
 import re
@@ -10,6 +9,8 @@ from argparse import Namespace
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from refdesk.cli.parser.words import Misuse
+from refdesk.cli.running_desk import running_desk
 from refdesk.cli.settings import load_settings
 from refdesk.cli.terminal import print_table, printable, say
 from refdesk.config import Config, McpServerConfig
@@ -18,11 +19,6 @@ from refdesk.downstream.files.servers_file import ServersFile, is_this_desk, las
 from refdesk.downstream.files.switching import require_own, switch, switched_on, usable
 from refdesk.errors import InvalidArguments, Problem
 from refdesk.problems import nearest_name
-
-READY_SECONDS = 3.0
-"""How long a desk may take to say how it is; one that is busy is not to be taken for one that is not there."""
-
-MOST_ANSWER_BYTES = 16_777_216
 
 HEAD = ("NAME", "TRANSPORT", "STATE", "SOURCE", "WHERE")
 
@@ -92,7 +88,7 @@ def _add(file: ServersFile, config: Config, arguments: Namespace) -> int:
 def _entry(arguments: Namespace) -> dict[str, Any]:
     """What the options say of a server, as the file has it."""
     if bool(arguments.command) == bool(arguments.url):
-        raise InvalidArguments([Problem("URL", "give either an address, or -- and a command")])
+        raise Misuse("URL: give either an address, or -- and a command")
     entry: dict[str, Any] = {"url": arguments.url}
     if arguments.command:
         program, *words = arguments.command
@@ -115,7 +111,7 @@ def _pairs(option: str, given: Iterable[str]) -> dict[str, str]:
         signs = [pair.find(sign) for sign in "=:" if sign in pair] if option == "--header" else [pair.find("=")]
         end = min(signs, default=-1)
         if end < 1:
-            raise InvalidArguments([Problem(option, f"number {number} is not NAME=VALUE")])
+            raise Misuse(f"{option}: number {number} is not NAME=VALUE")
         found[pair[:end].strip()] = pair[end + 1 :].strip()
     return found
 
@@ -189,26 +185,15 @@ def _row(entry: Mapping[str, Any]) -> Sequence[str]:
 
 def _live(config: Config) -> dict[str, Any] | None:
     """How each server is, by the desk that runs at the configured address; None when none does."""
-    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(config.server.host, config.server.host)
-    connection = http.client.HTTPConnection(host, config.server.port, timeout=READY_SECONDS)
-    try:
-        connection.request("GET", "/ready")
-        answer = json.loads(connection.getresponse().read(MOST_ANSWER_BYTES))
-    except (OSError, ValueError, http.client.HTTPException):
+    desk = running_desk(config.own_url)
+    if desk is None or not desk.is_refdesk:
         return None
-    finally:
-        connection.close()
-    checks = answer.get("checks") if isinstance(answer, dict) else None
-    if not isinstance(checks, dict):
-        return None
-    downstream = checks.get("downstream")
+    downstream = desk.checks.get("downstream")
     found = downstream.get("servers") if isinstance(downstream, dict) else None
     return found if isinstance(found, dict) else {}
 
 
 def _logs(file: ServersFile, config: Config, arguments: Namespace) -> int:
-    if arguments.lines < 1:
-        raise InvalidArguments([Problem("--lines", "must be 1 or more")])
     name, server = known_server(file, config, arguments.name)
     lines = last_lines(config.data_path / "downstream", name, arguments.lines)
     if arguments.json:

@@ -19,10 +19,10 @@ _OPTIONS = {
 }
 
 
-def load_settings(arguments: Namespace) -> Config:
-    """The configuration that a command runs with."""
+def load_settings(arguments: Namespace, *, serves: bool = False) -> Config:
+    """The configuration that a command runs with; `serves` means that it is one by which a desk lets others in."""
     path = Path(arguments.config) if arguments.config else find(Path.cwd(), os.environ)
-    return load(path, os.environ, _overrides(arguments))
+    return load(path, os.environ, _overrides(arguments), serves=serves)
 
 
 def _overrides(arguments: Namespace) -> dict[str, Any]:

@@ -40,8 +40,13 @@ def find(cwd: Path, environ: Mapping[str, str]) -> Path | None:
     return cwd / FILE_NAME if (cwd / FILE_NAME).is_file() else None
 
 
-def load(path: Path | None, environ: Mapping[str, str], overrides: Mapping[str, Any] | None = None) -> Config:
-    """The configuration that the layers give together, or a ConfigError that lists all that is wrong with them."""
+def load(
+    path: Path | None, environ: Mapping[str, str], overrides: Mapping[str, Any] | None = None, *, serves: bool = True
+) -> Config:
+    """The configuration that the layers give together, or a ConfigError that lists all that is wrong with them.
+
+    Where nothing `serves`, it need not say who is let in: the first key is made before it can be asked for.
+    """
     layers = chain(
         read_yaml(path, environ) if path else (),
         read_environment(environ),
@@ -54,7 +59,7 @@ def load(path: Path | None, environ: Mapping[str, str], overrides: Mapping[str, 
     unusable = {fault.key for fault in faults} | {key for key, _ in invalid}
     faults += [fault for _, fault in invalid]
     config = _build({key: given for key, given in values.items() if key not in unusable}, path, entries.warnings)
-    faults += broken_rules(config, unusable)
+    faults += broken_rules(config, unusable, serves=serves)
     if faults:
         raise ConfigError(list(dict.fromkeys(map(str, faults))))
     return config

@@ -19,12 +19,14 @@ class Rule:
 
     keys: tuple[str, ...]
     check: Callable[[Config], Iterator[str]]
+    of_the_door: bool = False
+    """Whether it is about who is let in, and so of no concern where nobody else can call."""
 
 
-def broken_rules(config: Config, unusable: Set[str]) -> Iterator[Fault]:
+def broken_rules(config: Config, unusable: Set[str], *, serves: bool) -> Iterator[Fault]:
     """What is wrong between settings, leaving out rules about the unusable ones."""
     for rule in RULES:
-        if unusable.isdisjoint(rule.keys):
+        if unusable.isdisjoint(rule.keys) and (serves or not rule.of_the_door):
             source = config.sources[rule.keys[0]]
             yield from (Fault(source, rule.keys[0], text) for text in rule.check(config))
 
@@ -116,8 +118,10 @@ def _presets_of_servers_exist(config: Config) -> Iterator[str]:
 
 
 RULES = (
-    Rule(("server.host", "auth.required", "server.allow_anonymous"), _strangers_are_let_in_on_purpose),
-    Rule(("auth.required", "auth.keys", "auth.oauth.issuer", "data_dir"), _required_keys_exist),
+    Rule(
+        ("server.host", "auth.required", "server.allow_anonymous"), _strangers_are_let_in_on_purpose, of_the_door=True
+    ),
+    Rule(("auth.required", "auth.keys", "auth.oauth.issuer", "data_dir"), _required_keys_exist, of_the_door=True),
     Rule(("auth.oauth.issuer", "auth.oauth.audience", "server.host", "server.port"), _tokens_have_an_audience),
     Rule(("auth.keys",), _keys_differ),
     Rule(("auth.keys",), _keys_open_toolsets_that_there_are),

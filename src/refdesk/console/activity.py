@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 from refdesk.calls import Call, Caller
@@ -63,26 +63,18 @@ class Activity:
         """The samples that a page has not got yet, and how each tool did in all of them."""
         asked, caller = MetricsParams.of(call), call.caller
         self._asked_at = self._now()
+        servers = self._servers.names(caller)
         tools = {name: calls for name, calls in self._history.tools().items() if self._shows_tool(caller, name)}
         return {
             "interval_seconds": INTERVAL_SECONDS,
-            "samples": [self._shown(sample, caller) for sample in self._history.since(asked.since)],
+            "samples": [_sample_wire(sample, servers) for sample in self._history.since(asked.since)],
             "tools": [_tool_wire(name, calls) for name, calls in sorted(tools.items(), key=_by_calls)],
         }
 
     def last(self, caller: Caller) -> dict[str, Any] | None:
         """The newest sample, as a caller may see it."""
-        samples = self._history.since()
-        return self._shown(samples[-1], caller) if samples else None
-
-    def _shown(self, sample: Sample, caller: Caller) -> dict[str, Any]:
-        breakers = {name: state for name, state in sample.breakers.items() if self._shows(caller, name)}
-        return {**sample.wire(), "breakers": breakers}
-
-    def _shows(self, caller: Caller, breaker: str) -> bool:
-        """Whether a caller may know of what a breaker stands before: of a server, if anything of it is open to them."""
-        kind, _, server = breaker.partition(" ")
-        return kind != "downstream" or self._servers.is_there_for(caller, server)
+        sample = self._history.last
+        return _sample_wire(sample, self._servers.names(caller)) if sample is not None else None
 
     def _is_looked_at(self) -> bool:
         return self.watchers() > 0 or self._now() - self._asked_at < LOOKING_SECONDS
@@ -92,6 +84,17 @@ class Activity:
             return sum((await self._engine.waiting()).values())
         except DependencyError:
             return None  # which readiness tells
+
+
+def _sample_wire(sample: Sample, servers: Collection[str]) -> dict[str, Any]:
+    """A sample without the breakers of servers that are not among these."""
+    breakers = {name: state for name, state in sample.breakers.items() if _is_shown(name, servers)}
+    return {**sample.wire(), "breakers": breakers}
+
+
+def _is_shown(breaker: str, servers: Collection[str]) -> bool:
+    kind, _, server = breaker.partition(" ")
+    return kind != "downstream" or server in servers
 
 
 def _by_calls(item: tuple[str, Calls]) -> tuple[int, str]:

@@ -6,6 +6,7 @@ Whatever a document says stays text. Of its links only those are kept that a bro
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -30,6 +31,9 @@ MOST_SPANS = 2000
 """Of one text that are told apart; no page that people wrote has as many in a paragraph."""
 
 _SAFE_LINK = re.compile(r"(?:https?://|mailto:|#)[^\s\x00-\x1f\x7f]*", re.IGNORECASE)
+_BESIDE = re.compile(r"[^\s\x00-\x1f\x7f:?#/\\][^\s\x00-\x1f\x7f:?\\]*")
+"""A path from the document itself, with neither a scheme nor a host: the page finds out whether it names a document."""
+
 _FLAGS = {"strong": "strong", "emphasis": "em", "code": "code"}
 
 
@@ -133,27 +137,59 @@ def _lists(items: Sequence[tuple[int, ListItem]], hits: Set[int]) -> Iterator[Wi
 def inlines(text: str, spans: Sequence[Span] = ()) -> list[Wire]:
     """A text cut wherever something about it changes; spans may lie within and across one another."""
     text = text[:LONGEST_TEXT]
-    coming = sorted(spans[:MOST_SPANS], key=lambda span: span.start, reverse=True)
-    places = {0, len(text), *(place for span in coming for place in (span.start, span.end))}
+    shown = [span for span in spans[:MOST_SPANS] if _is_shown(span)]
+    if not shown:
+        return [{"text": text}] if text else []
+    beginning = sorted(shown, key=lambda span: span.start, reverse=True)
+    ending = sorted(shown, key=lambda span: span.end, reverse=True)
+    places = {0, len(text), *(place for span in shown for place in (span.start, span.end))}
     inside = sorted(place for place in places if 0 <= place <= len(text))
     found: list[Wire] = []
-    around: list[Span] = []
+    around = _Around()
     for start, end in pairwise(inside):
-        while coming and coming[-1].start <= start:
-            around.append(coming.pop())
-        around = [span for span in around if span.end > start]
-        found.append(_inline(text[start:end], around))
+        while beginning and beginning[-1].start <= start:
+            around.begin(beginning.pop())
+        while ending and ending[-1].end <= start:
+            around.end(ending.pop())
+        found.append({"text": text[start:end], **around.wire()})
     return found
 
 
-def _inline(text: str, spans: Sequence[Span]) -> Wire:
-    wire: Wire = {"text": text}
-    for span in spans:
-        if span.kind != "link":
-            wire[_FLAGS[span.kind]] = True
-        elif is_safe(span.target):
-            wire["href"] = span.target.strip()
-    return wire
+def _is_shown(span: Span) -> bool:
+    return span.start < span.end and (span.kind != "link" or bool(_link(span.target)))
+
+
+def _link(target: str) -> Wire:
+    """Where a link leads, as far as a page may know."""
+    if is_safe(target):
+        return {"href": target.strip()}
+    is_beside = len(target) <= LONGEST_LINK and _BESIDE.fullmatch(target.strip())
+    return {"beside": target.strip()} if is_beside else {}
+
+
+class _Around:
+    """The spans that a place lies in, counted: a document may have thousands of them begin before the first ends."""
+
+    def __init__(self) -> None:
+        self._flags: Counter[str] = Counter()
+        self._links: dict[Span, Wire] = {}
+
+    def begin(self, span: Span) -> None:
+        if span.kind == "link":
+            self._links[span] = _link(span.target)
+        else:
+            self._flags[_FLAGS[span.kind]] += 1
+
+    def end(self, span: Span) -> None:
+        if span.kind == "link":
+            self._links.pop(span, None)
+        else:
+            self._flags[_FLAGS[span.kind]] -= 1
+
+    def wire(self) -> Wire:
+        """What there is to say of the place; of links, the innermost."""
+        flags: Wire = {flag: True for flag, count in self._flags.items() if count}
+        return flags | next(reversed(self._links.values()), {})
 
 
 def is_safe(target: str) -> bool:

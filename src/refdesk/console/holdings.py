@@ -38,7 +38,11 @@ class Holdings:
         return {"collections": [collection_wire(info) for info in await self._engine.collections(call.caller.tenant)]}
 
     async def documents(self, call: Call) -> dict[str, Any]:
-        """Some documents, the last changed first, and how many match in all."""
+        """Some documents, the last changed first, and how many match in all.
+
+        They are the caller's own: what comes with Refdesk is listed only where its collection is asked for by its name,
+        lest somebody with three documents has to look for them among the pages of a manual.
+        """
         asked, tenant = Documents.of(call), call.caller.tenant
         listing = Listing(asked.collection, STATUSES[asked.status], asked.offset, asked.limit, newest_first=True)
         found, total = await self._engine.documents(tenant, listing)
@@ -138,7 +142,7 @@ def status_wire(status: DocumentStatus, shared: Collection[str]) -> dict[str, An
         "size_bytes": status.size_bytes,
         "error": status.error,
         "attempts": status.attempts,
-        "source": status.source,
+        "source": _address(status),
         "updated_at": status.updated_at.isoformat(),
         "shared": status.collection in shared,
     }
@@ -150,7 +154,7 @@ def _info_wire(info: DocumentInfo | DocumentStatus) -> dict[str, Any]:
         "id": info.id,
         "collection": info.collection,
         "title": info.title,
-        "source": info.source,
+        "source": _address(info),
         "size_bytes": info.size_bytes,
         "metadata": dict(info.metadata),
         "version": "",
@@ -160,6 +164,11 @@ def _info_wire(info: DocumentInfo | DocumentStatus) -> dict[str, Any]:
     if isinstance(info, DocumentInfo):
         wire |= {"version": info.version, "indexed_at": info.indexed_at.isoformat(), "media_type": info.media_type}
     return wire
+
+
+def _address(document: DocumentInfo | DocumentStatus) -> str:
+    """Where a document came from, if from the web: paths of this machine are nobody else's business."""
+    return document.source if document.source.startswith(("http://", "https://")) else ""
 
 
 def _no_document(id: str) -> DocumentNotFound:

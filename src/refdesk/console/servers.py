@@ -68,7 +68,8 @@ class Servers:
         """Every server that is there for the caller."""
         Nothing.of(call)
         own = await self._changeable(call.caller)
-        return {"servers": [self._wire(name, call.caller, own) for name in self._names(call.caller)]}
+        known = self._known(call.caller)
+        return {"servers": [self._wire(name, settings, call.caller, own) for name, settings in known.items()]}
 
     async def server_log(self, call: Call) -> dict[str, Any]:
         """The last that a server wrote on standard error; secrets were taken out when it was kept."""
@@ -84,7 +85,7 @@ class Servers:
         with in_our_words():
             await to_thread.run_sync(lambda: self._settings.switch(asked.name, on=asked.enabled))
         await self._settings.take_in()
-        return {"server": self._wire(asked.name, call.caller, await self._changeable(call.caller))}
+        return await self._one(asked.name, call.caller)
 
     async def approve(self, call: Call) -> dict[str, Any]:
         """Trust tools as they are now, or refuse them, as `refdesk servers approve` does; it counts at once."""
@@ -93,16 +94,15 @@ class Servers:
         with in_our_words():
             await to_thread.run_sync(self._decide, asked)
         await self._fleet.review()
-        return {"server": self._wire(asked.name, call.caller, await self._changeable(call.caller))}
+        return await self._one(asked.name, call.caller)
 
     def short(self, caller: Caller) -> list[dict[str, Any]]:
         """How each server is, in a few words and from memory."""
-        return [self._state(name, caller) for name in self._names(caller)]
+        return [self._state(name, settings, caller) for name, settings in self._known(caller).items()]
 
-    def is_there_for(self, caller: Caller, name: str) -> bool:
-        """Whether a caller may know of a server."""
-        settings = self._settings_of(name)
-        return settings is not None and self._reach_some(caller, name, settings.tenants)
+    def names(self, caller: Caller) -> Collection[str]:
+        """The servers that a caller may know of."""
+        return self._known(caller).keys()
 
     def _decide(self, asked: Approve) -> None:
         pins = self._fleet.pins
@@ -111,19 +111,24 @@ class Servers:
             raise InvalidArguments([Problem("sha256", "the tool is another by now; look again")])
         decide(pins, asked.name, asked.tool, shown, reject=asked.reject)
 
-    def _names(self, caller: Caller) -> list[str]:
-        return [name for name in (*self._fleet.servers, *self._fleet.disabled) if self.is_there_for(caller, name)]
+    def _known(self, caller: Caller) -> dict[str, McpServerConfig]:
+        """The servers that a caller may know of, in use or switched off, with their settings."""
+        used = {name: connection.settings for name, connection in self._fleet.servers.items()}
+        every = used | self._fleet.disabled
+        return {name: each for name, each in every.items() if self._reach_some(caller, name, each.tenants)}
 
-    def _settings_of(self, name: str) -> McpServerConfig | None:
-        connection = self._fleet.servers.get(name)
-        return connection.settings if connection is not None else self._fleet.disabled.get(name)
-
-    def _require_known(self, name: str, caller: Caller) -> None:
-        names = self._names(caller)
-        if name not in names:
-            nearest = nearest_name(name, names)
+    def _require_known(self, name: str, caller: Caller) -> McpServerConfig:
+        known = self._known(caller)
+        if name not in known:
+            nearest = nearest_name(name, list(known))
             hint = f"; did you mean {nearest!r}?" if nearest else ""
             raise InvalidArguments([Problem("name", f"there is no server named {shortened(name)!r}{hint}")])
+        return known[name]
+
+    async def _one(self, name: str, caller: Caller) -> dict[str, Any]:
+        """A server after it was changed; somebody else may have taken it away by now."""
+        own = await self._changeable(caller)
+        return {"server": self._wire(name, self._require_known(name, caller), caller, own)}
 
     async def _changeable(self, caller: Caller) -> Collection[str]:
         if not self._rights.may(caller, f"{CONSOLE}set_server"):
@@ -132,9 +137,8 @@ class Servers:
 
     # In the words of the wire.
 
-    def _state(self, name: str, caller: Caller) -> dict[str, Any]:
-        connection, settings = self._fleet.servers.get(name), self._settings_of(name)
-        assert settings is not None
+    def _state(self, name: str, settings: McpServerConfig, caller: Caller) -> dict[str, Any]:
+        connection = self._fleet.servers.get(name)
         held = len(self._held(name, caller, settings))
         if connection is None:
             stopped = {"state": "Stopped", "breaker": "closed", "in_flight": 0, "last_error": None}
@@ -150,12 +154,13 @@ class Servers:
             "last_error": described.get("message"),
         }
 
-    def _wire(self, name: str, caller: Caller, changeable: Collection[str]) -> dict[str, Any]:
-        connection, settings = self._fleet.servers.get(name), self._settings_of(name)
-        assert settings is not None
+    def _wire(
+        self, name: str, settings: McpServerConfig, caller: Caller, changeable: Collection[str]
+    ) -> dict[str, Any]:
+        connection = self._fleet.servers.get(name)
         tools = self._open(self._fleet.tools.values(), name, caller)
         return {
-            **self._state(name, caller),
+            **self._state(name, settings, caller),
             "transport": settings.kind,
             "tools": [_tool_wire(offer) for offer in tools],
             "resources": len(self._open(self._fleet.resources.values(), name, caller)),

@@ -10,10 +10,14 @@ import re
 from dataclasses import dataclass, field
 
 from refdesk.config import ServerConfig
+from refdesk.inbound.asgi import Headers
 
 ANY = "*"
 KNOWN_HOSTS = 256
 """How many spellings that were found good are remembered; clients have one or two, an attacker any number."""
+
+PASSED_ON = frozenset({b"forwarded", b"via", b"x-forwarded-for", b"x-forwarded-host", b"x-real-ip"})
+"""Headers by which proxies and tunnels say that they are one; some name this server as its own Host all the same."""
 
 LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
 
@@ -95,6 +99,11 @@ def access_rules(settings: ServerConfig, port: int, *, authenticated: bool) -> A
         own_pages=frozenset(own_pages),
         any_address=not settings.is_loopback,
     )
+
+
+def is_passed_on(headers: Headers) -> bool:
+    """Whether a request comes by way of a proxy that says so: then it may be anybody's, also on loopback."""
+    return not PASSED_ON.isdisjoint(headers)
 
 
 def presented_key(authorization: bytes | None, api_key: bytes | None) -> str | None:

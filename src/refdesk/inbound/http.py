@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from functools import partial
 from urllib.parse import parse_qs
 
@@ -24,7 +25,7 @@ from refdesk.errors import (
     StorageError,
     Unauthenticated,
 )
-from refdesk.inbound.access import Access, presented_key
+from refdesk.inbound.access import Access, is_passed_on, presented_key
 from refdesk.inbound.asgi import (
     CLOSE,
     JSON,
@@ -209,6 +210,8 @@ class HttpApp:
     async def _post_json(self, scope: Scope, receive: Receive, send: Send, headers: Headers) -> None:
         self._refuse_other_sites(headers)
         visitor = await self._visitor(scope, headers)
+        if self._console.has(scope["path"]) and is_passed_on(headers):
+            visitor = visitor._replace(caller=replace(visitor.caller, proxied=True))
         _check_json(headers)
         if self._resource is not None and scope["path"].startswith(f"{TOOLS}/"):
             self._resource.require_scopes(visitor.caller, scope["path"].removeprefix(f"{TOOLS}/"))

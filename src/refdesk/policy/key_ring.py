@@ -1,4 +1,4 @@
-"""Making, listing and revoking keys while the desk runs, by the rules that `refdesk keys` has."""
+"""Making, listing and revoking keys, for the command line and for the console alike."""
 
 from __future__ import annotations
 
@@ -27,6 +27,13 @@ _UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
 def _now() -> datetime:
     return datetime.now(UTC).replace(microsecond=0)
+
+
+class NotAKey(InvalidArguments):
+    """What is asked for can be no key, whichever others there are."""
+
+    def __init__(self, argument: str, rule: str) -> None:
+        super().__init__([Problem(argument, rule)])
 
 
 class KeyRing:
@@ -60,7 +67,7 @@ class KeyRing:
         servers: Sequence[str] = (),
         expires: str | None = None,
     ) -> tuple[str, dict[str, Any]]:
-        """A new key, which is given this once, and what is known of it."""
+        """A new key, which is given this once, and what is known of it; raises NotAKey for words that mean nothing."""
         name, key, now = _text("name", name), new_key(), self._now()
         if any(name == other.name for other in self._configured):
             rule = f"a key of the configuration is named {name!r}; choose another name"
@@ -118,15 +125,15 @@ def _facts(key: ApiKey | StoredKey) -> dict[str, Any]:
 def _text(argument: str, value: str) -> str:
     """A name that can be kept and shown."""
     if not value.strip():
-        raise InvalidArguments([Problem(argument, "is required")])
+        raise NotAKey(argument, "is required")
     if len(value) > LONGEST_NAME or not value.isprintable():
-        raise InvalidArguments([Problem(argument, f"must be at most {LONGEST_NAME} characters that can be shown")])
+        raise NotAKey(argument, f"must be at most {LONGEST_NAME} characters that can be shown")
     return value.strip()
 
 
 def _few(argument: str, given: Sequence[str]) -> Sequence[str]:
     if len(given) > MOST_OF_A_KEY:
-        raise InvalidArguments([Problem(argument, f"must be at most {MOST_OF_A_KEY}")])
+        raise NotAKey(argument, f"must be at most {MOST_OF_A_KEY}")
     return given
 
 
@@ -138,7 +145,7 @@ def _known(argument: str, given: Iterable[str], known: Sequence[str]) -> tuple[s
             nearest = nearest_name(word, known)
             hint = f"did you mean {nearest!r}? " if nearest else ""
             rule = f"{shortened(word)!r} is not known; {hint}there are {', '.join(known)}"
-            raise InvalidArguments([Problem(argument, rule)])
+            raise NotAKey(argument, rule)
     return words
 
 
@@ -150,7 +157,7 @@ def _moment(text: str, now: datetime) -> datetime:
         moment = moment.astimezone(UTC)
     except (ValueError, OverflowError):
         rule = f"{shortened(text)!r} is neither a length such as 90d or 12h nor a date such as 2027-01-31"
-        raise InvalidArguments([Problem("expires", rule)]) from None
+        raise NotAKey("expires", rule) from None
     if moment <= now:
-        raise InvalidArguments([Problem("expires", f"{moment:%Y-%m-%d %H:%M} UTC has passed")])
+        raise NotAKey("expires", f"{moment:%Y-%m-%d %H:%M} UTC has passed")
     return moment

@@ -218,7 +218,7 @@ class Permissions:
 
     def _why_not(self, caller: Caller, rule: Rule) -> str | None:
         """What keeps a caller from something, and what would help; None when nothing does."""
-        if rule.administers and not (may_administer(caller) or self._trusts_everybody()):
+        if rule.administers and not (may_administer(caller) or self._trusts(caller)):
             return f"This takes a key with the role {ADMIN!r}; `refdesk keys make NAME --role {ADMIN}` makes one"
         if rule.toolsets and self.toolsets(caller).isdisjoint(rule.toolsets):
             named = " or ".join(map(repr, rule.toolsets))
@@ -226,6 +226,10 @@ class Permissions:
         if rule.writes and may_only_read(caller):
             return f"This changes what is kept here, and the role {READER!r} only reads; use a key of a {WRITER!r}"
         return None
+
+    def _trusts(self, caller: Caller) -> bool:
+        """Whether a caller administers without the role: as everybody does, but for those from who knows where."""
+        return not caller.proxied and self._trusts_everybody()
 
     def _check_roles(self, call: Call) -> None:
         if _KNOWN.isdisjoint(call.caller.roles):

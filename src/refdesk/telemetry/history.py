@@ -105,7 +105,8 @@ class History:
         """`leave_out` is what methods begin with that do not count: to look at the charts is not what they show."""
         self._metrics = metrics
         self._leave_out = leave_out
-        self._samples: deque[Sample] = deque(maxlen=KEPT)
+        self._samples: deque[Sample] = deque()
+        self._tools: dict[str, Calls] = {}
         self._before = self._counted()
 
     def take(self, at: float, queue: int | None) -> Sample:
@@ -129,25 +130,36 @@ class History:
             rss_mb=resident_megabytes(),
             breakers=dict(self._metrics.breakers),
         )
-        self._samples.append(sample)
+        self._keep(sample)
         return sample
+
+    def _keep(self, sample: Sample) -> None:
+        """One more, and no longer the oldest; what is told of tools is added up as samples come and go."""
+        self._samples.append(sample)
+        for tool, calls in sample.tools.items():
+            self._tools[tool] = self._tools.get(tool, Calls()) + calls
+        if len(self._samples) > KEPT:
+            for tool, calls in self._samples.popleft().tools.items():
+                self._tools[tool] = self._tools[tool].since(calls)
+                if not self._tools[tool].calls:
+                    del self._tools[tool]
+
+    @property
+    def last(self) -> Sample | None:
+        """The newest sample."""
+        return self._samples[-1] if self._samples else None
 
     def since(self, at: float | None = None) -> list[Sample]:
         """The samples that are newer than a moment, or all of them."""
         return [sample for sample in self._samples if at is None or sample.at > at]
 
-    def tools(self) -> dict[str, Calls]:
+    def tools(self) -> Mapping[str, Calls]:
         """All calls of each tool that the samples tell of."""
-        found: dict[str, Calls] = {}
-        for sample in self._samples:
-            for tool, calls in sample.tools.items():
-                found[tool] = found[tool] + calls if tool in found else calls
-        return found
+        return self._tools
 
     def latency(self, tools: Iterable[str]) -> dict[str, float | None] | None:
         """How long calls of some tools took together; None when there were none."""
-        known = self.tools()
-        calls = added(known[name] for name in tools if name in known)
+        calls = added(self._tools[name] for name in tools if name in self._tools)
         if not calls.calls:
             return None
         return {"p50_ms": calls.milliseconds(0.5), "p95_ms": calls.milliseconds(0.95)}

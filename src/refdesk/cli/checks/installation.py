@@ -6,7 +6,7 @@ import os
 import platform
 import shutil
 from collections.abc import Iterator, Sequence
-from importlib.util import find_spec
+from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 
 from refdesk.cli.checks.finding import Finding, Situation, fail, ok, warn
@@ -14,8 +14,8 @@ from refdesk.config import require_support
 from refdesk.errors import ConfigError
 from refdesk.version import __version__
 
-EXTRAS = {"ocr": "rapidocr", "redis": "redis", "otel": "opentelemetry", "sentry": "sentry_sdk"}
-"""What can be installed besides, and the package by which it is known to be."""
+EXTRAS = {"ocr": "rapidocr", "redis": "redis", "otel": "opentelemetry-sdk", "sentry": "sentry-sdk"}
+"""What can be installed besides, and the package by which it is known to be, which nothing else brings."""
 
 LITTLE_SPACE = 1_073_741_824
 NO_SPACE = 104_857_600
@@ -26,7 +26,7 @@ PAGES = Path(__file__).parents[2] / "console" / "pages"
 
 def python(situation: Situation) -> Sequence[Finding]:
     """What Refdesk runs on."""
-    there = [extra for extra, package in EXTRAS.items() if find_spec(package)]
+    there = [extra for extra, package in EXTRAS.items() if _is_installed(package)]
     missing = [extra for extra in EXTRAS if extra not in there]
     words = f"Refdesk {__version__} on Python {platform.python_version()}"
     extras = f"extras {', '.join(there)}" if there else "no extras"
@@ -34,19 +34,32 @@ def python(situation: Situation) -> Sequence[Finding]:
     return [ok(f"{words} with {extras}{left}")]
 
 
+def _is_installed(package: str) -> bool:
+    try:
+        distribution(package)
+    except PackageNotFoundError:
+        return False
+    return True
+
+
 def config(situation: Situation) -> Sequence[Finding]:
     """Whether a server could start with it."""
     file = situation.config_file
     where = str(file) if file else "no configuration file, which is fine; `refdesk init` writes one"
     if situation.problems:
-        mend = f"edit {file}" if file else "mend the environment variables that it names"
-        told = [fail(problem, mend) for problem in situation.problems]
+        told = [fail(problem, _mend(file)) for problem in situation.problems]
         return [*told, warn("the checks below are of the defaults", "mend the configuration, then look again")]
     try:
         require_support(situation.config)
     except ConfigError as error:
         return [fail(problem, "install what is missing, or switch it off") for problem in error.problems]
     return [ok(where), *(warn(one, "take it out, or correct it") for one in situation.config.warnings)]
+
+
+def _mend(file: Path | None) -> str:
+    if file is None:
+        return "mend the environment variables that it names"
+    return f"edit {file}" if file.exists() else "name one that is there; `refdesk init` writes one to begin with"
 
 
 def data(situation: Situation) -> Sequence[Finding]:
@@ -62,7 +75,7 @@ def _folder(folder: Path) -> Iterator[Finding]:
     if not os.access(there, os.W_OK | os.X_OK):
         yield fail(
             f"{there} cannot be written to",
-            f"give yourself the right to, or name another folder with --data ({folder})",
+            f"give yourself the right to write to {folder}, or name another folder with --data",
         )
         return
     owner = there.stat().st_uid

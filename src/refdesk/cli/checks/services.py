@@ -49,7 +49,7 @@ async def cache(situation: Situation) -> Sequence[Finding]:
     async with open_redis(settings.redis, changed=lambda state, reason: reasons.append(reason)) as link:
         if not link.is_away:
             return [ok(f"Redis answers at {settings.redis.url}")]
-    why = f": {reasons[0]}" if reasons and reasons[0] else ""
+    why = f": {reasons[0].removeprefix('Redis does not answer: ')}" if reasons and reasons[0] else ""
     mend = "start Redis, or correct cache.redis.url; until then each process has a cache of its own"
     return [fail(f"Redis does not answer at {settings.redis.url!s}{why}", mend)]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from refdesk.cli.parser.words import Commands, as_json, collection, command, files, live
+from refdesk.cli.parser.words import Commands, as_json, collection, command, count, files, live
 
 
 def add_to(commands: Commands) -> None:
@@ -21,7 +21,7 @@ def _search(commands: Commands) -> None:
         "--mode", choices=["basic", "advanced"], help="basic: by meaning alone; advanced: by words too (default)"
     )
     search.add_argument(
-        "--limit", "--max-results", dest="limit", type=int, metavar="N", help="how many passages (default 5)"
+        "--limit", "--max-results", dest="limit", type=count, metavar="N", help="how many passages (default 5)"
     )
     as_json(search)
 
@@ -31,7 +31,7 @@ def _ask(commands: Commands) -> None:
     ask.add_argument("question", nargs="+", help="what you want to know")
     collection(ask, "collection to answer from (default all)")
     ask.add_argument("--model", help="model to write the answer, where one is configured")
-    ask.add_argument("--max-tokens", type=int, metavar="N", help="how long the answer may be (default 500)")
+    ask.add_argument("--max-tokens", type=count, metavar="N", help="how long the answer may be (default 500)")
     as_json(ask)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any, TypeAlias
 
-from refdesk.cli.parser.words import OTHER_VERBS, Commands, Parser, as_json, command, files, live, several
+from refdesk.cli.parser.words import OTHER_VERBS, Commands, Parser, as_json, command, count, files, live, several
 
 Actions: TypeAlias = "argparse._SubParsersAction[_ParserBeforeDashes]"
 
@@ -29,7 +29,7 @@ def add_to(commands: Commands) -> None:
     _import(actions)
     logs = _action(actions, "logs", "show what a server wrote on standard error")
     _named(logs)
-    logs.add_argument("--lines", type=int, default=50, metavar="N", help="how many of the last lines (default 50)")
+    logs.add_argument("--lines", type=count, default=50, metavar="N", help="how many of the last lines (default 50)")
     _approve(actions)
 
 

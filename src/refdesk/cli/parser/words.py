@@ -22,6 +22,8 @@ _CHOICE = re.compile(r"argument (?P<argument>\S+): invalid choice: '(?P<word>[^'
 _NUMBER = re.compile(r"argument (?P<option>\S+): invalid (?P<kind>int|float) value: (?P<word>.*)")
 _KINDS = {"int": "whole number", "float": "number"}
 
+_OPTION = re.compile(r"^argument (--?[\w-]+)(?:/\S+)?: |^argument ")
+
 _UNKNOWN = re.compile(r"unrecognized arguments: (?P<words>.*)", re.DOTALL)
 
 
@@ -77,7 +79,8 @@ class Parser(argparse.ArgumentParser):
             return f"{unknown['words']!r} is one argument too many"
         if number := _NUMBER.match(message):
             return f"{number['option'].split('/')[0]}: {number['word']} is no {_KINDS[number['kind']]}"
-        return message.replace("the following arguments are required", "missing").removeprefix("argument ")
+        message = message.replace("the following arguments are required", "missing")
+        return _OPTION.sub(r"\1: ", message)
 
     def _unknown_choice(self, argument: str, word: str) -> str:
         action = next(one for one in self._actions if argument in (one.metavar, one.dest, *_names(one)))
@@ -140,6 +143,17 @@ def as_json(parser: Parser) -> None:
 def several(parser: Parser, option: str, metavar: str, meaning: str) -> argparse.Action:
     """An option that may be given again."""
     return parser.add_argument(option, action="append", default=[], metavar=metavar, help=meaning)
+
+
+def count(word: str) -> int:
+    """How many of something: none would be nothing to ask for."""
+    try:
+        number = int(word)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{word!r} is no whole number") from None
+    if number < 1:
+        raise argparse.ArgumentTypeError("must be 1 or more")
+    return number
 
 
 def live(action: argparse.Action, kind: str) -> argparse.Action:

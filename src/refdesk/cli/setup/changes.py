@@ -5,8 +5,9 @@ from __future__ import annotations
 import difflib
 import os
 import shutil
+import stat
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -53,8 +54,11 @@ class Change:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             if read_text(self.path) != self.before:
                 raise CannotOpen(f"{self.path} has changed meanwhile; look again.")
-            backup = self._kept()
             rights = _rights(self.path, SHARED_RIGHTS if self.is_shared else OWN_RIGHTS)
+            if not rights & stat.S_IWUSR:
+                # It could be replaced all the same; but somebody, or a program that writes it, meant it to stay.
+                raise CannotOpen(f"{self.path} is read-only and left as it is.")
+            backup = self._kept()
             replace_text(self.path, self.after)
             os.chmod(self.path, rights)
         except OSError as error:
@@ -77,6 +81,14 @@ def read_text(path: Path) -> str | None:
         return None
     except ValueError as wrong:
         raise CannotOpen(f"{path} {wrong}.") from None
+
+
+def in_own_line_ends(text: str, edit: Callable[[str], str]) -> str:
+    """The text as the edit makes it, which knows plain line ends alone; a file of Windows keeps its own."""
+    plain = text.replace("\r\n", "\n")
+    if text.count("\n") != text.count("\r\n") or plain == text:
+        return edit(text)
+    return edit(plain).replace("\n", "\r\n")
 
 
 def _rights(path: Path, otherwise: int) -> int:

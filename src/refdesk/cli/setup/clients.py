@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from refdesk.cli.setup import json_text, toml_text
-from refdesk.cli.setup.changes import Change, read_text
+from refdesk.cli.setup.changes import Change, in_own_line_ends, read_text
 from refdesk.cli.setup.json_text import CannotEdit
 from refdesk.downstream.files.client_files import known_files
 from refdesk.errors import CannotOpen
@@ -75,13 +75,26 @@ class Client:
             raise CannotOpen(f"{path} cannot be read: {wrong}.") from None
 
     def _edited(self, path: Path, text: str, name: str, entry: Mapping[str, Any] | None) -> str:
-        place, is_toml = (self.section, name), path.suffix == ".toml"
+        edit = self._with if path.suffix != ".toml" else self._with_in_toml
         try:
-            if entry is None:
-                return (toml_text.without_table if is_toml else json_text.without_member)(text, place)
-            return (toml_text.with_table if is_toml else json_text.with_member)(text, place, entry)
+            return in_own_line_ends(text, lambda plain: edit(plain, (self.section, name), entry))
         except CannotEdit as wrong:
-            raise CannotOpen(f"{path} is left as it is: {wrong}. Put this into it by hand: {entry}") from None
+            raise CannotOpen(f"{path} is left as it is: {wrong}. {self._by_hand(path, name, entry)}") from None
+
+    @staticmethod
+    def _with(text: str, place: Sequence[str], entry: Mapping[str, Any] | None) -> str:
+        return json_text.without_member(text, place) if entry is None else json_text.with_member(text, place, entry)
+
+    @staticmethod
+    def _with_in_toml(text: str, place: Sequence[str], entry: Mapping[str, Any] | None) -> str:
+        return toml_text.without_table(text, place) if entry is None else toml_text.with_table(text, place, entry)
+
+    def _by_hand(self, path: Path, name: str, entry: Mapping[str, Any] | None) -> str:
+        """What is left to the person, as the file would have it."""
+        if entry is None:
+            return f"Take {name!r} out of {self.section} by hand."
+        written = self._with_in_toml if path.suffix == ".toml" else self._with
+        return "\n".join(["Put this into it by hand:", *written("", (self.section, name), entry).splitlines()])
 
 
 def _claude_code(desk: Desk) -> dict[str, Any]:

@@ -228,7 +228,6 @@ class Fleet:
         """
         async with self._applying:
             before = self._members
-            self.disabled = {name: settings for name, settings in servers.items() if not settings.enabled}
             wanted = {name: settings for name, settings in servers.items() if settings.enabled}
             members = {name: self._member(name, settings) for name, settings in wanted.items()}
             new = [member for name, member in members.items() if before.get(name) is not member]
@@ -236,11 +235,14 @@ class Fleet:
             await self._adjust(members, wanted)
             gone = [member for name, member in before.items() if members.get(name) is not member]
             ending = [self._tasks[member.connection] for member in gone if member.connection in self._tasks]
+            # In one step: a server is in use or switched off, and at no moment neither or both.
+            self.disabled = {name: settings for name, settings in servers.items() if not settings.enabled}
             self._use(members)
             for member in gone:
                 self._stop(member)
             for member in new:
                 self._start(member, before.get(member.connection.name))
+            self._tell_now()
             await _ended(ending)
 
     async def close(self) -> None:
@@ -271,6 +273,7 @@ class Fleet:
     async def review(self) -> None:
         """See which tools wait for approval now."""
         await asyncio.gather(*(member.review() for member in self._members.values()))
+        self._tell_now()
 
     def _use(self, members: dict[str, Member]) -> None:
         self._members = members
@@ -358,6 +361,12 @@ class Fleet:
             self._counts.tools_held(len(self.held))
         if self._telling is None:
             self._telling = asyncio.get_running_loop().call_later(COALESCE_SECONDS, self._tell)
+
+    def _tell_now(self) -> None:
+        """Tell at once of what somebody has changed on purpose: they look at what came of it."""
+        later = self._telling
+        self._tell()
+        self._telling = later  # for what the servers say in the next moment
 
     def _tell(self) -> None:
         before, self._told, self._telling = self._told, self._catalogue, None
