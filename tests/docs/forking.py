@@ -1,7 +1,8 @@
 """Refdesk's commands and small Python programs, run in forks of one process that has imported everything already.
 
 A command costs most of a second of imports before it does anything, and the pages have more than a hundred of them.
-What runs in a fork is `refdesk.cli.main`, as `refdesk` does, with the caller's files, folder and environment.
+What runs in a fork is `refdesk.cli.main`, as `refdesk` does, with the caller's files, folder and environment; only the
+addresses of well-known documentation are those of a site on loopback.
 
     python -m tests.docs.forking SOCKET
 """
@@ -12,6 +13,7 @@ import array
 import json
 import os
 import pkgutil
+import runpy
 import signal
 import socket
 import sys
@@ -24,17 +26,22 @@ from typing import Any
 
 import refdesk.app
 import refdesk.cli
+from tests.docs.sites import turn_recipes
 
 CLIENT = """\
-import array, json, os, socket, sys
+import array, json, os, signal, socket, sys
 link = socket.socket(socket.AF_UNIX)
 link.connect(os.environ["REFDESK_FORKS"])
 wanted = json.dumps({"argv": sys.argv[1:], "cwd": os.getcwd(), "env": dict(os.environ)}).encode()
 link.sendmsg([len(wanted).to_bytes(4, "big")], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [0, 1, 2]))])
 link.sendall(wanted)
+fork = int.from_bytes(link.recv(4), "big")
+for number in (signal.SIGINT, signal.SIGTERM):
+    signal.signal(number, lambda number, frame: os.kill(fork, number))
 sys.exit((link.recv(1) or bytes([139]))[0])
 """
-"""What stands in the place of `refdesk`: passes files, folder, environment and arguments on, and waits for the end."""
+"""What stands in the place of `refdesk`: passes files, folder, environment, arguments and signals on, and waits for the
+end."""
 
 
 def main(path: str) -> None:
@@ -63,7 +70,9 @@ def _bury(number: int, frame: FrameType | None) -> None:
 def _serve(link: socket.socket) -> int:
     """In the fork: become the command, and tell its exit code."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    code = _run(_take(link))
+    wanted = _take(link)
+    link.sendall(os.getpid().to_bytes(4, "big"))
+    code = _run(wanted)
     for stream in (sys.stdout, sys.stderr):
         stream.flush()
     link.sendall(bytes([code]))
@@ -77,7 +86,8 @@ def _take(link: socket.socket) -> dict[str, Any]:
     for number, file in enumerate(files):
         os.dup2(file, number)
         os.close(file)
-    sys.stdin, sys.stdout, sys.stderr = (open(n, mode, closefd=False) for n, mode in enumerate("rww"))  # noqa: SIM115
+    sys.stdin, sys.stdout = (open(number, mode, closefd=False) for number, mode in enumerate("rw"))  # noqa: SIM115
+    sys.stderr = open(2, "w", buffering=1, closefd=False)  # noqa: SIM115 - by lines, as Python's own is
     wanted = bytearray()
     while len(wanted) < int.from_bytes(size, "big"):
         wanted += link.recv(65_536)
@@ -91,11 +101,13 @@ def _run(wanted: dict[str, Any]) -> int:
     os.environ.clear()
     os.environ.update(wanted["env"])
     program, *arguments = wanted["argv"]
-    sys.argv = [program, *arguments]
+    sys.argv = [program, *arguments] if program == "refdesk" else arguments
     try:
         if program == "refdesk":
+            turn_recipes(wanted["env"])
             return refdesk.cli.main(arguments)
-        exec(compile(Path(arguments[0]).read_text("utf-8"), arguments[0], "exec"), {"__name__": "__main__"})
+        sys.path.insert(0, str(Path(arguments[0]).resolve().parent))
+        runpy.run_path(arguments[0], run_name="__main__")
     except SystemExit as ended:
         return ended.code if isinstance(ended.code, int) else 0 if ended.code is None else 1
     except BaseException:  # noqa: BLE001 - the end of a program: it is told on standard error, as Python would

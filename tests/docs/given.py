@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import shutil
 from pathlib import Path
 
 from tests.docs.blocks import ROOT
+from tests.docs.sites import manual_pages
+from tests.recipes.sites import tar_of
 
 FILES = ROOT / "tests" / "files"
 
@@ -37,7 +40,12 @@ CONVERT = (
 
 BEFORE = {
     "docs/how-to/choose-an-embedding-model.md": "printf 'embedding:\\n  source: none\\n' >refdesk.yaml",
+    "docs/how-to/index-a-repository.md": "git -C ~/code/shop -c init.defaultBranch=main init --quiet\n"
+    "git -C ~/code/shop add .\n"
+    "git -C ~/code/shop -c user.name=a -c user.email=a@example.com commit --quiet --message Release\n"
+    "git -C ~/code/shop tag v2.0",
     "docs/how-to/measure-search-quality.md": ADD,
+    "docs/how-to/migrate.md": "export CONTEXT7_API_KEY=given\nclaude mcp add docs -- true >/dev/null",
     "docs/how-to/put-servers-behind-it.md": "export TRACKER_TOKEN=given\n"
     ".venv/bin/refdesk servers add notes -- python notes_server.py >/dev/null",
     "docs/how-to/read-a-long-document.md": CONVERT,
@@ -88,9 +96,19 @@ def furnish(folder: Path, home: Path) -> None:
     _write(home / "code/shop/.gitignore", "docs/build/\n")
     _write(home / "code/shop/docs/testing.md", "# Testing\n\n## Run the tests\n\nRun `make test`.\n")
     _write(home / "code/shop/docs/build/html/index.html", "<h1>Shop API</h1><p>Call <code>pay()</code> to pay.</p>")
-    for name in ("benchmarks", "deploy", "examples"):
+    _release(folder, home)
+    for name in ("benchmarks", "deploy", "examples", "plugins", ".claude-plugin"):
         if (ROOT / name).is_dir():
             (folder / name).symlink_to(ROOT / name)
+
+
+def _release(folder: Path, home: Path) -> None:
+    """What a page's first lines would have brought: a package's manual, an archive of pages, a tag of the shop."""
+    for path, text in manual_pages("15.10").items():
+        _write(folder / "manual/usr/share/doc/postgresql-doc-15/html" / path, text)
+        _write(home / "system/usr/share/doc/postgresql-doc-15/html" / path, text)
+    archive = tar_of({"library-2.4-docs/index.md": "# Library 2.4\n\nCall `open()` first.\n"})
+    (folder / "library-2.4-docs.tar.gz").write_bytes(gzip.compress(archive))
 
 
 def _write(path: Path, text: str) -> None:

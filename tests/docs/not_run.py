@@ -49,6 +49,7 @@ SCRIPTS = {
     "test": LONG,
     "test-r2r": LONG,
     "conformance": LONG,
+    "demo": LONG,
     "build": PACKAGES,
     "sbom": PACKAGES,
     "docs": LONG,

@@ -81,7 +81,7 @@ async def test_a_command_that_fails_is_noted_and_one_that_cannot_be_run_is_not_r
     text = ".venv/bin/refdesk read nothing.pdf\nrefdesk --version\ndocker ps\nfalse\n"
     block = Block(page="page.md", line=1, language="sh", title="", remark="", text=text, heading="")
     async with forks(tmp_path) as path:
-        place = Workplace(tmp_path / "refdesk", path)
+        place = Workplace(tmp_path / "refdesk", path, tmp_path)
         place.prepare()
         outcome = await place.run([block])
     assert outcome.not_run == [["docker", "ps"]]

@@ -15,11 +15,14 @@ import yaml
 
 from refdesk.config import load
 from tests.docs.blocks import OUTPUT, ROOT, Block, blocks_of, pages
+from tests.docs.checkout import fresh_checkout
 from tests.docs.given import BEFORE, DESKS, furnish
 from tests.docs.not_run import REASONS, check, options_of_inline, why
 from tests.docs.shown import difference
-from tests.docs.tally import TALLY
+from tests.docs.sites import running_site
+from tests.docs.tally import ONLY_CHECKED, TALLY
 from tests.docs.workplace import Outcome, Workplace, forks
+from tests.documents.web import Web
 
 pytestmark = pytest.mark.anyio
 
@@ -40,9 +43,30 @@ async def forking(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Pat
         yield path
 
 
+@pytest.fixture(scope="module")
+async def site() -> AsyncIterator[Web]:
+    """What stands for the Internet."""
+    async with running_site() as web:
+        yield web
+
+
+@pytest.fixture(scope="module")
+async def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path | None:
+    """A copy of the repository, set up by its own script, where packages can be had."""
+    return await fresh_checkout(tmp_path_factory.mktemp("checkout"))
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where it is noted which commands have been run on another page."""
+    return tmp_path_factory.mktemp("shared")
+
+
 @pytest.mark.parametrize("page", COMMANDS)
-async def test_the_commands_of_a_page_work(page: str, forking: Path, tmp_path: Path) -> None:
-    place = Workplace(tmp_path / "refdesk", forking)
+async def test_the_commands_of_a_page_work(
+    page: str, forking: Path, shared: Path, site: Web, checkout: Path | None, tmp_path: Path
+) -> None:
+    place = Workplace(tmp_path / "refdesk", forking, shared, site.port, checkout)
     place.prepare()
     furnish(place.folder, place.home)
     blocks = blocks_of(page)
@@ -50,8 +74,8 @@ async def test_the_commands_of_a_page_work(page: str, forking: Path, tmp_path: P
     commands = [block for block in blocks if (block.is_shell or block.language == "python") and not block.title]
     kept_back = [block for block in commands if block.reason("not run")]
     assert {block.reason("not run") for block in kept_back} <= REASONS
-    if kept_back:
-        _hold_to_checks(await place.run(kept_back, only_check=True))
+    for block in kept_back:
+        _hold_to_checks(await place.run([block], only_check=True), block.reason("not run"))
     await _run_and_compare(place, blocks, [block for block in commands if block not in kept_back])
 
 
@@ -67,7 +91,8 @@ async def _run_and_compare(place: Workplace, blocks: Sequence[Block], wanted: Se
     else:
         outcome = await place.run(wanted, before=before)
     _hold_to_checks(outcome)
-    TALLY["run"] += len(outcome.run) - len(outcome.not_run)
+    TALLY["referred"] += len(outcome.referred)
+    TALLY["run"] += len(outcome.run) - len(outcome.not_run) - len(outcome.referred)
     assert outcome.failed == [], outcome.errors
     printed = dict(zip([block.line for block in wanted], outcome.printed, strict=True))
     for above, block in pairwise(blocks):
@@ -77,11 +102,12 @@ async def _run_and_compare(place: Workplace, blocks: Sequence[Block], wanted: Se
             assert difference(block.text, text) is None, f"{block.place} is not what was printed:\n{text}"
 
 
-def _hold_to_checks(outcome: Outcome) -> None:
-    """What stand-ins took the place of has a reason, and is right as far as can be told."""
+def _hold_to_checks(outcome: Outcome, reason: str = "") -> None:
+    """What stand-ins took the place of has a reason, its block's or its own, and is right as far as one can tell."""
     for words in outcome.not_run:
-        assert why(words) in REASONS
-        TALLY[why(words)] += 1
+        assert (reason or why(words)) in REASONS
+        TALLY[reason or why(words)] += 1
+        ONLY_CHECKED.append(f"{reason or why(words)}: {' '.join(words)}")
         assert check(words) is None, words
 
 

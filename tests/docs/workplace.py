@@ -16,15 +16,18 @@ from pathlib import Path
 
 from platformdirs import user_cache_path
 
+from tests.clients.npm import CACHE
+from tests.docs import forking, standins
 from tests.docs.blocks import ROOT, Block
-from tests.docs.forking import CLIENT
+from tests.docs.checkout import for_packages
 from tests.docs.given import SUBSTITUTES
-from tests.docs.not_run import PROGRAMS, SCRIPTS
+from tests.docs.not_run import INTERNET, PACKAGES, PROGRAMS, SCRIPTS
+from tests.docs.sites import ADDRESSES
+from tests.docs.standins import END_OF_RECORD, STAND_IN
 
 SECONDS = 100.0
 """How long the commands of a page may take together: one that hangs is to fail here, not in pytest's own bound."""
 
-END_OF_RECORD = "\x1e"
 MARK = "\x1d"
 
 PROLOGUE = f"""\
@@ -34,49 +37,6 @@ trap 'printf "exit status %s: %s{END_OF_RECORD}" "$?" "$BASH_COMMAND" >>"$DESK_F
 trap 'printf "%s{END_OF_RECORD}" "$BASH_COMMAND" >>"$DESK_RUN"' DEBUG
 """
 """Writes down every command that the shell runs, and every one that fails."""
-
-STAND_IN = f"""\
-#!/bin/bash
-{{ printf '%s\\0' "$DESK_PREFIX$(basename "$0")" "$@"; printf '{END_OF_RECORD}'; }} >>"$DESK_NOT_RUN"
-"""
-"""In the place of a program that cannot be run here: writes down how it was called, and succeeds."""
-
-REFDESK = """\
-#!/bin/bash
-stand_in() { {here}/stand-in/refdesk "$@"; exit; }
-[ -n "$DESK_ONLY_CHECK" ] && stand_in "$@"
-[ "$1" = serve ] && stand_in "$@"
-case "$1 $* " in
-  *" --yes "*|*" --dry-run "*) ;;
-  "install "*|"uninstall "*) set -- "$@" --yes ;;  # a reader says yes; nobody is here to be asked
-esac
-for word in "$@"; do
-  case "$1 $word" in
-    *" --watch") stand_in "$@" ;;
-    *http://127.0.0.1*|*http://localhost*) ;;
-    add*http://*|add*https://*|read*https://*|convert*https://*|convert*http://*) stand_in "$@" ;;
-  esac
-done
-exec {python} -I -S {here}/client.py refdesk "$@"
-"""
-
-PYTHON = """\
-#!/bin/bash
-case "$1" in benchmarks/*|-m) exec {here}/stand-in/python "$@" ;; esac
-exec {python} "$@"
-"""
-
-CURL = """\
-#!/bin/bash
-[ -n "$DESK_ONLY_CHECK" ] && exec {here}/stand-in/curl "$@"
-for word in "$@"; do
-  case "$word" in
-    http://127.0.0.1*|http://localhost*|\\'http*) ;;
-    http://*|https://*) exec {here}/stand-in/curl "$@" ;;
-  esac
-done
-exec {curl} --max-time 30 "$@"
-"""
 
 
 @dataclass
@@ -88,6 +48,7 @@ class Outcome:
     run: list[str]
     failed: list[str]
     not_run: list[list[str]]
+    referred: list[str]
 
 
 @dataclass
@@ -96,6 +57,9 @@ class Workplace:
 
     folder: Path
     forks: Path
+    shared: Path
+    site: int = 0
+    checkout: Path | None = None
     port: int = 0
 
     @property
@@ -108,25 +72,49 @@ class Workplace:
 
     def prepare(self) -> None:
         """Make the folder, the home, and what stands in the place of programs."""
-        for folder in (self.home, self.here / "stand-in", self.here / "bin", self.folder / ".venv/bin"):
+        for folder in (self.home, self.here / "stand-in/scripts", self.here / "bin", self.folder / ".venv/bin"):
             folder.mkdir(parents=True)
-        (self.here / "client.py").write_text(CLIENT, "utf-8")
+        (self.here / "client.py").write_text(forking.CLIENT, "utf-8")
+        (self.here / "attending.py").symlink_to(Path(__file__).with_name("attending.py"))
         for name in [*PROGRAMS, "refdesk", "curl", "python"]:
             _script(self.here / "stand-in" / name, STAND_IN)
-        names = {"here": str(self.here), "python": sys.executable, "curl": shutil.which("curl") or "curl"}
-        self._put("refdesk", REFDESK, names)
-        self._put("python", PYTHON, names)
-        _script(self.here / "bin/curl", _filled(CURL, names))
-        for name in PROGRAMS:
-            (self.here / "bin" / name).symlink_to(self.here / "stand-in" / name)
-        (self.folder / "scripts").mkdir()
+        for name in ("refdesk", "python"):
+            self._put(self.folder / ".venv/bin" / name, getattr(standins, name.upper()))
+        for name in [*PROGRAMS, "refdesk", "curl", "python"]:
+            self._put(self.here / "bin" / name, self._program(name))
         for name in SCRIPTS:
-            _script(self.folder / "scripts" / name, STAND_IN.replace("$DESK_PREFIX", "scripts/"))
+            _script(self.here / "stand-in/scripts" / name, STAND_IN.replace("$DESK_PREFIX", "scripts/"))
+            self._put(self.folder / "scripts" / name, self._script(name))
 
-    def _put(self, name: str, text: str, names: dict[str, str]) -> None:
-        """A program that is there by its name and as `.venv/bin/NAME`."""
-        for path in (self.here / "bin" / name, self.folder / ".venv/bin" / name):
-            _script(path, _filled(text, names))
+    def _program(self, name: str) -> str:
+        """The text of what is called by a name: the program itself, where it can be had, or its stand-in."""
+        if name in standins.clients():
+            return standins.CLIENT
+        if name in ("uv", "uvx") and self.checkout is None:
+            return STAND_IN
+        if PROGRAMS.get(name) == INTERNET and (found := shutil.which(name)):
+            return f'#!/bin/bash\nexec {found} "$@"\n'
+        return str(getattr(standins, name.upper(), STAND_IN))
+
+    def _script(self, name: str) -> str:
+        """The text of a script of the repository; all but scripts/serve need a fresh checkout, or have a stand-in."""
+        if name == "serve":
+            return (ROOT / "scripts/serve").read_text("utf-8")
+        if self.checkout is not None and SCRIPTS[name] == PACKAGES:
+            return standins.SCRIPT
+        return f'#!/bin/bash\nexec {self.here}/stand-in/scripts/{name} "$@"\n'
+
+    def _put(self, path: Path, text: str) -> None:
+        """A program, with all that its text has places for."""
+        names = standins.names() | {
+            "here": str(self.here), "python": sys.executable, "folder": str(self.folder), "name": path.name,
+            "checkout": str(self.checkout), "program": str(standins.clients().get(path.name)),
+            "uv": str(shutil.which("uv") or CACHE / "uv/bin/uv"),
+        }  # fmt: skip
+        path.parent.mkdir(exist_ok=True)
+        for name, value in names.items():
+            text = text.replace("{" + name + "}", value)
+        _script(path, text)
 
     def environment(self, **more: str) -> dict[str, str]:
         """What a reader's shell would have, and where the machinery writes."""
@@ -138,21 +126,27 @@ class Workplace:
             "XDG_DATA_HOME": str(self.home / "data"),
             "REFDESK__EMBEDDING__WORKERS": "1",  # documents are few, and a worker costs a second to start
             "REFDESK__CONVERT__WORKERS": "1",
+            "REFDESK__CONVERT__ALLOW_NETWORKS": "127.0.0.0/8",  # the site that stands for the Internet is there
             "REFDESK_FORKS": str(self.forks),
+            "DESK_SITE": str(self.site),
+            "DESK_SYSTEM": str(self.home / "system"),
+            "DESK_SHARED": str(self.shared),
+            "DESK_REFERRED": str(self.here / "referred"),
             "DESK_RUN": str(self.here / "run"),
             "DESK_FAILED": str(self.here / "failed"),
             "DESK_NOT_RUN": str(self.here / "not-run"),
+            **for_packages(),
             **more,
         }
 
     async def run(self, blocks: Sequence[Block], *, before: str = "", only_check: bool = False) -> Outcome:
         """Run shell and Python blocks one after another in one shell, as a reader who types them in."""
         script = self.here / "page.sh"
-        before = before.replace("127.0.0.1:8001", f"127.0.0.1:{self.port}")
+        before = self._here(before)
         script.write_text(
             f"{before}\n{PROLOGUE}" + "".join(self._lines_of(number, block) for number, block in enumerate(blocks))
         )
-        for name in ("run", "failed", "not-run"):
+        for name in ("run", "failed", "not-run", "referred"):
             (self.here / name).write_bytes(b"")
         more = {"DESK_ONLY_CHECK": "1", "PATH": f"{self.here / 'bin'}:/usr/bin:/bin"} if only_check else {}
         process = await asyncio.create_subprocess_exec(
@@ -170,7 +164,7 @@ class Workplace:
 
     def _lines_of(self, number: int, block: Block) -> str:
         """A block as lines of the script, after a mark that sets its output apart."""
-        text = block.text.replace("127.0.0.1:8001", f"127.0.0.1:{self.port}")
+        text = self._here(block.text)
         for theirs, ours in SUBSTITUTES.items():
             text = text.replace(theirs, ours)
         if block.language == "python":
@@ -180,6 +174,13 @@ class Workplace:
         elif block.language == "console":
             text = re.sub(r"^\$ ", "", text, flags=re.MULTILINE)
         return f"printf '{MARK}'\n{text}\n"
+
+    def _here(self, text: str) -> str:
+        """With the addresses of this desk and this site."""
+        text = text.replace("127.0.0.1:8001", f"127.0.0.1:{self.port}")
+        for address in ADDRESSES:
+            text = re.sub(re.escape(address) + r"(?!/mcp)", f"http://127.0.0.1:{self.site}", text)
+        return text.replace("site/docs.example.com", f"site/127.0.0.1:{self.site}")
 
     def _outcome(self, out: str, err: str) -> Outcome:
         run, failed, not_run = (self._records(name) for name in ("run", "failed", "not-run"))
@@ -191,6 +192,7 @@ class Workplace:
             run=[command for command in run if MARK not in command],
             failed=failed,
             not_run=[record.strip("\0").split("\0") for record in not_run],
+            referred=self._records("referred"),
         )
 
     def _records(self, name: str) -> list[str]:
@@ -204,33 +206,25 @@ class Workplace:
         process = await asyncio.create_subprocess_exec(
             *client, cwd=self.folder, env=self.environment(REFDESK__LOGGING__FORMAT="json", **settings), stderr=log
         )
-        pid = None
         try:
-            self.port, pid = await self._ready(process)
+            self.port = await self._ready(process)
             yield
         finally:
-            if pid is not None:
-                os.kill(pid, signal.SIGTERM)
+            if process.returncode is None:
+                process.terminate()
             async with asyncio.timeout(30):
                 await process.wait()
             log.close()
 
-    async def _ready(self, process: asyncio.subprocess.Process) -> tuple[int, int]:
-        """Wait for the line that says so; its port and process."""
+    async def _ready(self, process: asyncio.subprocess.Process) -> int:
+        """Wait for the line that says so; its port."""
         async with asyncio.timeout(30):
             while True:
                 written = (self.folder / "refdesk.log").read_text("utf-8")
                 for line in re.findall(r'^\{.*"event":"ready".*\}$', written, re.MULTILINE):
-                    entry = json.loads(line)
-                    return int(re.findall(r":(\d+)/mcp", entry["endpoint"])[0]), int(entry["pid"])
+                    return int(re.findall(r":(\d+)/mcp", json.loads(line)["endpoint"])[0])
                 assert process.returncode is None, f"the desk has ended: {written}"
                 await asyncio.sleep(0.05)
-
-
-def _filled(text: str, names: dict[str, str]) -> str:
-    for name, value in names.items():
-        text = text.replace("{" + name + "}", value)
-    return text
 
 
 def _script(path: Path, text: str) -> None:
