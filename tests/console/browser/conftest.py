@@ -21,7 +21,9 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe  # type: ignore[import-untyped]
 from playwright.sync_api import Browser, ConsoleMessage, Dialog, Error, Page, Request, expect, sync_playwright
 
-from tests.console.browser.desks import HANDBOOK, DeskProcess, desk_process
+from tests.console.browser.desks import HANDBOOK, DeskProcess, Keyed, desk_process, keyed_desk
+
+HERE = Path(__file__).parent
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 """What the browser is called, where it is on the path."""
@@ -67,17 +69,31 @@ class Findings:
             self.problems.append(f"request: {request.url}")
 
 
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put the tests with a browser together, after all others, so that they need one browser and one desk."""
+    items.sort(key=lambda item: item.path.is_relative_to(HERE))
+
+
 @pytest.fixture(scope="session")
 def desk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DeskProcess]:
-    """A desk with its manual and a handbook of a team; tests leave the handbook as it is."""
+    """A desk with its manual and a handbook of a team. Tests leave both as they are; what they add goes elsewhere."""
     with desk_process(tmp_path_factory.mktemp("desk")) as desk:
         desk.add("Deploy handbook", HANDBOOK, "handbook", team="release")
         yield desk
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
+def keyed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Keyed]:
+    """A desk that wants a key, with a document of the default tenant."""
+    with keyed_desk(tmp_path_factory.mktemp("keyed")) as keyed:
+        keyed.desk.add("House rules", "Shut the door.", "rules")
+        yield keyed
+
+
+@pytest.fixture(scope="package")
 def browser() -> Iterator[Browser]:
-    """Chromium. Of a module and no wider: while it is open no other test can run a loop of its own."""
+    """Chromium. Of this folder and no wider: while it is open no other test can run a loop of its own."""
     path = next(filter(None, map(shutil.which, NAMES)), None)
     with sync_playwright() as playwright:
         try:

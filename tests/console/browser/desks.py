@@ -9,9 +9,13 @@ import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO, Any
 
+from platformdirs import user_cache_path
+
+from refdesk.policy.keys import KeyFile, StoredKey, digest, new_key
 from tests.processes import REFDESK, environment
 
 HANDBOOK = """# Deploy handbook
@@ -41,6 +45,9 @@ Only the release captain rotates the keys.
 | Minutes for a rollback | 2 |
 """
 """Small enough to read whole, with every kind of block that the reader draws."""
+
+PEOPLE = {"olga": ("default", "admin"), "rita": ("default", "reader"), "wim": ("builds", "writer")}
+"""Who has a key of a desk that wants one: tenant and role."""
 
 
 @dataclass
@@ -87,14 +94,17 @@ class DeskProcess:
 
 
 @contextmanager
-def desk_process(folder: Path, *arguments: str, key: str = "", port: int = 0, **more: str) -> Iterator[DeskProcess]:
+def desk_process(
+    folder: Path, *, key: str = "", port: int = 0, model: bool = True, **more: str
+) -> Iterator[DeskProcess]:
     """Start one on a free port; killed at the end if it does not stop by itself.
 
-    All that a test run starts share one cache beside their folders, so that the manual is indexed once.
+    Without a model it has nothing to embed, and so more time for what is looked at. All share the cache of whoever
+    runs the tests, so that the manual is indexed once for all.
     """
-    more = {"XDG_CACHE_HOME": str(folder.parent / "cache")} | more
+    more = {"XDG_CACHE_HOME": str(user_cache_path())} | ({} if model else {"REFDESK__EMBEDDING__SOURCE": "none"}) | more
     process = subprocess.Popen(
-        [*REFDESK, "serve", "--port", str(port), "--data", str(folder / "data"), *arguments],
+        [*REFDESK, "serve", "--port", str(port), "--data", str(folder / "data")],
         env=environment(folder, **more), cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
     )  # fmt: skip
     assert process.stderr is not None
@@ -109,6 +119,34 @@ def desk_process(folder: Path, *arguments: str, key: str = "", port: int = 0, **
         stop(process)
         reading.join(10)
         process.stderr.close()
+
+
+@dataclass
+class Keyed:
+    """A desk that wants a key, and everybody's."""
+
+    desk: DeskProcess
+    keys: dict[str, str]
+
+
+@contextmanager
+def keyed_desk(folder: Path) -> Iterator[Keyed]:
+    """Start one that lets in the PEOPLE; it is itself called by an administrator."""
+    (folder / "data").mkdir()
+    keys = {name: _key(folder / "data", name, tenant, role) for name, (tenant, role) in PEOPLE.items()}
+    with desk_process(folder, key=keys["olga"], REFDESK__AUTH__REQUIRED="true", model=False) as desk:
+        yield Keyed(desk, keys)
+
+
+def _key(data: Path, name: str, tenant: str, role: str) -> str:
+    """A key in the desk's own file, as `refdesk keys make` puts it there."""
+    key = new_key()
+    KeyFile(data / "keys.json").add(
+        StoredKey(
+            name=name, sha256=digest(key).hex(), user=name, tenant=tenant, roles=(role,), created=datetime.now(UTC)
+        )
+    )
+    return key
 
 
 def stop(process: subprocess.Popen[bytes]) -> None:

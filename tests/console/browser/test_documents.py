@@ -7,60 +7,30 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Locator, Page, Route, expect
+from playwright.sync_api import Browser, Page, Route, expect
 
 from tests.console.browser.conftest import assert_accessible, looked_at, shoot
-from tests.console.browser.desks import DeskProcess, desk_process
-from tests.console.browser.operating import LOOKS, NO_MODEL, assert_fits
-
-DROP = """(view, files) => {
-    const data = new DataTransfer();
-    for (const [name, text] of files) data.items.add(new File([text], name));
-    for (const type of ["dragenter", "dragover", "drop"])
-        view.dispatchEvent(new DragEvent(type, {bubbles: true, cancelable: true, dataTransfer: data}));
-}"""
-"""What a browser does when somebody lets files go above the page."""
+from tests.console.browser.desks import DeskProcess
+from tests.console.browser.operating import LOOKS, assert_fits, drop, row, upload
 
 BINARY = "\0\1\2\3"
 """No kind of document."""
 
 LONG = "\n\n".join(
-    f"## Part {number}\n\nPump {number} of the plant is looked after on day {number}." for number in range(400)
+    f"## Part {number}\n\nPump {number} of the plant is looked after on day {number}." for number in range(250)
 )
 """Enough passages that embedding them can be watched."""
 
 
-@pytest.fixture(scope="module")
-def own_desk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DeskProcess]:
-    """A desk that these tests may change."""
-    with desk_process(tmp_path_factory.mktemp("documents")) as desk:
-        yield desk
-
-
 @pytest.fixture
-def documents(browser: Browser, own_desk: DeskProcess) -> Iterator[Page]:
+def documents(browser: Browser, desk: DeskProcess) -> Iterator[Page]:
     """The view, at a desk with one collection."""
-    own_desk.post("/api/console/create_collection", {"name": "plant"})
-    with looked_at(browser, own_desk.url, color_scheme="light") as (page, findings):
-        page.goto(f"{own_desk.url}/console/documents?collection=plant")
+    desk.post("/api/console/create_collection", {"name": "plant"})
+    with looked_at(browser, desk.url, color_scheme="light") as (page, findings):
+        page.goto(f"{desk.url}/console/documents?collection=plant")
         expect(page.get_by_role("heading", name="plant")).to_be_visible()
         yield page
     assert findings.unexpected() == []
-
-
-def drop(page: Page, *files: tuple[str, str]) -> None:
-    """Let files go above the view."""
-    page.locator(".documents-view").evaluate(DROP, files)
-
-
-def upload(page: Page, name: str) -> Locator:
-    """The line of a file on its way."""
-    return page.get_by_role("region", name="Files on their way").get_by_role("listitem").filter(has_text=name)
-
-
-def row(page: Page, text: str) -> Locator:
-    """The row of a document."""
-    return page.get_by_role("row").filter(has_text=text)
 
 
 def test_dropped_files_are_sent_converted_and_ready_in_the_table(documents: Page) -> None:
@@ -77,6 +47,7 @@ def test_files_and_a_folder_can_be_chosen(documents: Page, tmp_path: Path) -> No
     for name in ("north/README.md", "south/README.md", ".git/config"):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(f"# {name}\n\nRead me.")
+    expect(documents.get_by_text("up to 100 MB each")).to_be_visible()
     documents.get_by_label("Folder to add").set_input_files(folder)
     # Two files of the same name do not take each other's place, and what is hidden stays at home.
     expect(upload(documents, "north-README.md")).to_contain_text("Ready", timeout=30_000)
@@ -116,22 +87,42 @@ def test_a_file_that_cannot_be_converted_says_why_and_the_others_go_on(documents
     expect(failed).to_have_count(0)
 
 
-def test_a_file_that_is_too_large_is_not_even_sent(browser: Browser, own_desk: DeskProcess) -> None:
-    with looked_at(browser, own_desk.url) as (page, _):
+def test_a_file_that_is_too_large_is_not_even_sent(browser: Browser, desk: DeskProcess) -> None:
+    with looked_at(browser, desk.url) as (page, _):
         # The desk's own limit would take 100 MB; the page goes by what it is told.
         page.route("**/api/console/me", _with_a_small_limit)
-        page.goto(f"{own_desk.url}/console/documents?collection=plant")
+        page.goto(f"{desk.url}/console/documents?collection=plant")
         expect(page.get_by_text("up to 1.0 kB each")).to_be_visible()
         sent: list[str] = []
         page.on("request", lambda request: sent.append(request.url) if "/api/uploads" in request.url else None)
-        drop(page, ("large.txt", "x" * 2000))
+        drop(page, ("large.txt", "x" * 2048))
         expect(upload(page, "large.txt")).to_contain_text("It has 2.0 kB; the desk takes files of up to 1.0 kB.")
         assert sent == []
 
 
-def test_a_name_that_is_taken_is_asked_about(documents: Page, own_desk: DeskProcess) -> None:
-    own_desk.post("/api/console/create_collection", {"name": "clashes"})
-    documents.goto(f"{own_desk.url}/console/documents?collection=clashes")
+def test_a_long_list_is_turned_page_by_page_and_read_from_its_top(page: Page, desk: DeskProcess) -> None:
+    for number in range(51):
+        desk.tool("r2r_ingest_document", title=f"Note {number}", text="A note.", collection_id="notes")
+    page.set_viewport_size({"width": 1120, "height": 700})
+    page.goto(f"{desk.url}/console/documents?collection=notes")
+    page.get_by_role("button", name="Next").click()
+    expect(page.locator(".pages")).to_contain_text("51–51 of 51")
+    heading = page.get_by_role("heading", name="notes")
+    expect(heading).to_be_focused()
+    expect(heading).to_be_in_viewport()
+    assert page.locator(".table-frame").evaluate("frame => frame.scrollWidth <= frame.clientWidth")
+
+
+def test_the_manual_is_listed_and_cannot_be_deleted(page: Page, desk: DeskProcess) -> None:
+    page.goto(f"{desk.url}/console/documents?collection=refdesk")
+    expect(page.get_by_role("row").filter(has_text="Require API keys")).to_contain_text("shared")
+    expect(page.get_by_role("button", name="Delete")).to_have_count(0)
+    expect(page.get_by_role("row").get_by_role("checkbox")).to_have_count(0)
+
+
+def test_a_name_that_is_taken_is_asked_about(documents: Page, desk: DeskProcess) -> None:
+    desk.post("/api/console/create_collection", {"name": "clashes"})
+    documents.goto(f"{desk.url}/console/documents?collection=clashes")
     expect(documents.get_by_role("heading", name="clashes")).to_be_visible()
     drop(documents, ("rules.md", "# Rules\n\nThe first."), ("rules.md", "# Rules\n\nThe second."))
     asked = upload(documents, "rules.md is already in this collection.")
@@ -143,27 +134,9 @@ def test_a_name_that_is_taken_is_asked_about(documents: Page, own_desk: DeskProc
     drop(documents, ("rules.md", "# Rules\n\nThe third."))
     upload(documents, "already in this collection").get_by_role("button", name="Replace rules.md").click()
     expect(upload(documents, "rules.md").filter(has_text="Ready")).to_be_visible(timeout=30_000)
-    found = own_desk.post("/api/console/documents", {"collection": "clashes"})
+    found = desk.post("/api/console/documents", {"collection": "clashes"})
     assert sorted(document["id"] for document in found["documents"]) == ["clashes/rules-2.md", "clashes/rules.md"]
-    assert "The third." in str(own_desk.post("/api/console/read", {"id": "clashes/rules.md"}))
-
-
-def test_the_first_files_of_an_empty_desk_wait_while_it_is_away(browser: Browser, tmp_path: Path) -> None:
-    with (
-        desk_process(tmp_path, REFDESK__EMBEDDING__SOURCE=NO_MODEL) as first,
-        looked_at(browser, first.url) as (page, _),
-    ):
-        port = int(first.url.rpartition(":")[2])
-        page.goto(f"{first.url}/console/documents")
-        expect(page.get_by_label("to", exact=True)).to_contain_text("documents (new)")
-        first.process.kill()
-        first.process.wait()
-        drop(page, ("one.md", "# One\n\nText."), ("two.md", "# Two\n\nText."))
-        expect(page.get_by_text("2 files wait and go on by themselves when it is back")).to_be_visible()
-        with desk_process(tmp_path, port=port, REFDESK__EMBEDDING__SOURCE=NO_MODEL):
-            expect(upload(page, "one.md")).to_contain_text("Ready", timeout=60_000)
-            expect(upload(page, "two.md")).to_contain_text("Ready", timeout=60_000)
-            expect(row(page, "documents/two.md")).to_be_visible()
+    assert "The third." in str(desk.post("/api/console/read", {"id": "clashes/rules.md"}))
 
 
 def test_a_web_page_that_may_not_be_fetched_fails_with_its_reason_and_can_be_retried(documents: Page) -> None:
@@ -213,13 +186,15 @@ def test_a_collection_is_made_and_deleted_only_when_its_name_is_typed(documents:
 
 
 @pytest.mark.parametrize(("theme", "width"), LOOKS)
-def test_the_view_is_accessible_and_fits(browser: Browser, own_desk: DeskProcess, theme: str, width: int) -> None:
+def test_the_view_is_accessible_and_fits(browser: Browser, desk: DeskProcess, theme: str, width: int) -> None:
     viewport = {"width": width, "height": 900}
-    with looked_at(browser, own_desk.url, color_scheme=theme, viewport=viewport) as (page, findings):
-        page.goto(f"{own_desk.url}/console/documents")
-        expect(page.get_by_role("row").nth(1)).to_be_visible()
+    with looked_at(browser, desk.url, color_scheme=theme, viewport=viewport) as (page, findings):
+        desk.post("/api/console/create_collection", {"name": "looks", "description": "How it looks."})
+        page.goto(f"{desk.url}/console/documents?collection=looks")
+        expect(page.get_by_text("How it looks.")).to_be_visible()
         drop(page, ("photo.bin", BINARY), (f"fine-{theme}-{width}.md", "# Fine\n\nText."))
         expect(upload(page, f"fine-{theme}-{width}.md")).to_contain_text("Ready", timeout=30_000)
+        expect(page.get_by_role("row").nth(1)).to_be_visible()
         assert_accessible(page)
         assert_fits(page)
         shoot(page, f"documents-{theme}-{width}")
@@ -227,4 +202,4 @@ def test_the_view_is_accessible_and_fits(browser: Browser, own_desk: DeskProcess
 
 
 def _with_a_small_limit(route: Route) -> None:
-    route.fulfill(json={**route.fetch().json(), "max_upload_bytes": 1000})
+    route.fulfill(json={**route.fetch().json(), "max_upload_bytes": 1024})

@@ -68,7 +68,7 @@ FOUND = f"""() => [
 @pytest.fixture(scope="module")
 def zoo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DeskProcess]:
     """A desk with nothing but such documents, brought in in each way that there is."""
-    with desk_process(tmp_path_factory.mktemp("zoo")) as desk:
+    with desk_process(tmp_path_factory.mktemp("zoo"), model=False) as desk:
         metadata = {"<img src=x onerror=alert(1)>": MARKUP, "link": "javascript:alert(1)", "version": MARKUP[:90]}
         desk.add(f"{MARKUP[:200]} zebra", TEXT, COLLECTION, **metadata)
         desk.add(f"zebra {RIGHT_TO_LEFT}", TEXT, COLLECTION)

@@ -8,7 +8,6 @@ from playwright.sync_api import Browser, Locator, Page, expect
 
 from tests.console.browser.conftest import assert_accessible, looked_at, shoot
 from tests.console.browser.desks import desk_process
-from tests.console.browser.operating import NO_MODEL
 
 REFUSED = "status of 401"
 """What the browser itself reports of a key that is refused."""
@@ -16,7 +15,7 @@ REFUSED = "status of 401"
 
 def test_keys_are_made_used_and_revoked(browser: Browser, tmp_path: Path) -> None:
     with (
-        desk_process(tmp_path, REFDESK__EMBEDDING__SOURCE=NO_MODEL) as desk,
+        desk_process(tmp_path, model=False) as desk,
         looked_at(browser, desk.url) as (page, findings),
         looked_at(browser, desk.url) as (other, others_findings),
     ):

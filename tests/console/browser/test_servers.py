@@ -13,7 +13,7 @@ from playwright.sync_api import Browser, Locator, Page, expect
 from refdesk.downstream.files.servers_file import ServersFile
 from tests.console.browser.conftest import assert_accessible, looked_at, shoot
 from tests.console.browser.desks import DeskProcess, desk_process
-from tests.console.browser.operating import LOOKS, NO_MODEL, assert_fits
+from tests.console.browser.operating import LOOKS, assert_fits
 from tests.downstream.connecting import BAD_STDIO
 
 FICKLE = """
@@ -65,7 +65,7 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
             "fickle": {"command": sys.executable, "args": [str(program), str(description)]},
         }
     )
-    with desk_process(folder, REFDESK__EMBEDDING__SOURCE=NO_MODEL) as desk:
+    with desk_process(folder, model=False) as desk:
         yield Fleet(desk, description)
 
 
@@ -118,7 +118,7 @@ def test_a_definition_that_changed_waits_is_shown_and_approved(servers: Page, fl
     # Trusted is what was listed first.
     expect(fickle).to_contain_text("1 tool", timeout=30_000)
     fickle.get_by_role("switch").press("Space")
-    expect(fickle).to_contain_text("Switched off", timeout=30_000)
+    expect(servers.get_by_text("fickle is switched off.")).to_be_visible(timeout=30_000)
     fleet.description.write_text(DISHONEST)
     fickle.get_by_role("switch").press("Space")
     expect(fickle.get_by_role("heading", name="1 tool definition waits for approval")).to_be_visible(timeout=30_000)

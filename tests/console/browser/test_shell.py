@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import re
-import socket
 import urllib.request
 from pathlib import Path
 
-import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from tests.console.browser.conftest import assert_accessible, looked_at, shoot
-from tests.console.browser.desks import DeskProcess, desk_process
+from tests.console.browser.desks import DeskProcess, Keyed, desk_process
+from tests.console.browser.operating import drop, row, upload
+
+PAGES = Path(__file__).parents[3] / "src/refdesk/console/pages"
 
 VIEWS = {
     "": "Search",
@@ -31,14 +32,18 @@ def heading(page: Page) -> str:
     return titles.inner_text()
 
 
-@pytest.mark.parametrize(("view", "title"), VIEWS.items())
-def test_every_view_has_its_address_its_title_and_its_place_in_the_navigation(
-    page: Page, desk: DeskProcess, view: str, title: str
-) -> None:
-    page.goto(f"{desk.url}/console/{view}")
-    expect(page).to_have_title(f"{title} · Refdesk")
-    assert heading(page).startswith(title)
-    expect(page.get_by_role("navigation", name="Views").locator("[aria-current=page]")).to_have_text(title)
+def test_every_view_has_its_address_its_title_and_its_place_in_the_navigation(page: Page, desk: DeskProcess) -> None:
+    for view, title in VIEWS.items():
+        page.goto(f"{desk.url}/console/{view}")
+        expect(page).to_have_title(f"{title} · Refdesk")
+        assert heading(page).startswith(title)
+        expect(page.get_by_role("navigation", name="Views").locator("[aria-current=page]")).to_have_text(title)
+
+
+def test_the_console_is_where_the_desk_says_when_it_starts(page: Page, desk: DeskProcess) -> None:
+    [said] = [entry["console"] for entry in desk.log if entry["event"] == "ready"]
+    page.goto(said)
+    expect(page).to_have_title("Search · Refdesk")
 
 
 def test_links_change_the_view_without_loading_the_page_anew(page: Page, desk: DeskProcess) -> None:
@@ -134,13 +139,10 @@ def test_on_a_narrow_screen_the_navigation_is_a_menu_and_nothing_is_wider_than_t
     assert findings.unexpected() == []
 
 
-def test_a_desk_that_wants_a_key_asks_for_it_and_forgets_it_on_signing_out(browser: Browser, tmp_path: Path) -> None:
-    with (
-        desk_process(tmp_path, MCP_AUTH_REQUIRED="true", MCP_API_KEY="the-right-key") as desk,
-        looked_at(browser, desk.url, color_scheme="light") as (page, findings),
-    ):
+def test_a_desk_that_wants_a_key_asks_for_it_and_forgets_it_on_signing_out(browser: Browser, keyed: Keyed) -> None:
+    with looked_at(browser, keyed.desk.url, color_scheme="light") as (page, findings):
         findings.expected = ["401"]
-        page.goto(f"{desk.url}/console/")
+        page.goto(f"{keyed.desk.url}/console/")
         asked = page.get_by_role("dialog", name="This desk asks for a key")
         expect(asked).to_contain_text("refdesk keys make")
         assert_accessible(page)
@@ -148,41 +150,63 @@ def test_a_desk_that_wants_a_key_asks_for_it_and_forgets_it_on_signing_out(brows
         asked.get_by_label("API key").fill("a-wrong-key")
         asked.get_by_role("button", name="Sign in").click()
         expect(asked.get_by_role("alert")).not_to_be_empty()
-        asked.get_by_label("API key").fill("the-right-key")
+        asked.get_by_label("API key").fill(keyed.keys["rita"])
         page.keyboard.press("Enter")
-        expect(page.locator(".caller")).to_contain_text("api-key")
+        expect(page.locator(".caller")).to_contain_text("rita")
         expect(page.locator(".caller")).to_contain_text("tenant default")
-        assert page.evaluate("JSON.stringify({...localStorage})").count("right") == 0
+        assert keyed.keys["rita"] not in page.evaluate("JSON.stringify({...localStorage})")
         assert page.context.cookies() == []
         page.get_by_role("button", name="Sign out").click()
         expect(asked).to_be_visible()
-        assert page.evaluate("JSON.stringify({...sessionStorage})").count("right") == 0
+        assert keyed.keys["rita"] not in page.evaluate("JSON.stringify({...sessionStorage})")
     assert findings.unexpected() == []
 
 
-def free_port() -> int:
-    """One that nobody listens on, for a desk that comes back where it was."""
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        port: int = taken.getsockname()[1]
-    return port
-
-
-def test_a_desk_that_goes_away_is_said_to_be_and_is_found_again(browser: Browser, tmp_path: Path) -> None:
-    port = free_port()
-    with looked_at(browser, f"http://127.0.0.1:{port}", color_scheme="light") as (page, findings):
+def test_a_desk_that_goes_away_is_said_to_be_and_all_goes_on_when_it_is_back(browser: Browser, tmp_path: Path) -> None:
+    with (
+        desk_process(tmp_path, model=False) as desk,
+        looked_at(browser, desk.url, color_scheme="light") as (search, findings),
+        looked_at(browser, desk.url) as (documents, _),
+    ):
         findings.expected = ["ERR_", "Failed to fetch"]
-        with desk_process(tmp_path, port=port) as desk:
-            page.goto(f"{desk.url}/console/")
-            expect(page.get_by_role("heading", name="Try a question")).to_be_visible()
-        page.get_by_role("searchbox", name="Query").fill("how do I require a key")
-        page.keyboard.press("Enter")
-        expect(page.locator(".banner")).to_contain_text("does not answer")
-        shoot(page, "shell-away")
-        with desk_process(tmp_path, port=port):
-            expect(page.locator(".banner")).to_have_count(0, timeout=30_000)
-            expect(page.locator(".result").first).to_be_visible(timeout=30_000)
-    assert findings.unexpected() == []
+        search.goto(f"{desk.url}/console/")
+        expect(search.get_by_role("heading", name="Try a question")).to_be_visible()
+        documents.goto(f"{desk.url}/console/documents")
+        expect(documents.get_by_label("to", exact=True)).to_contain_text("documents (new)")
+        desk.process.kill()
+        desk.process.wait()
+        search.get_by_role("searchbox", name="Query").fill("how do I require a key")
+        search.keyboard.press("Enter")
+        expect(search.locator(".banner")).to_contain_text("does not answer")
+        shoot(search, "shell-away")
+        drop(documents, ("one.md", "# One\n\nText."), ("two.md", "# Two\n\nText."))
+        expect(documents.get_by_text("2 files wait and go on by themselves when it is back")).to_be_visible()
+        with desk_process(tmp_path, port=int(desk.url.rpartition(":")[2]), model=False):
+            expect(search.locator(".banner")).to_have_count(0, timeout=30_000)
+            expect(search.locator(".result").first).to_be_visible(timeout=30_000)
+            expect(upload(documents, "one.md")).to_contain_text("Ready", timeout=60_000)
+            expect(upload(documents, "two.md")).to_contain_text("Ready", timeout=60_000)
+            expect(row(documents, "documents/two.md")).to_be_visible()
+        assert findings.unexpected() == []
+
+
+def test_all_that_the_first_script_needs_is_asked_for_at_once() -> None:
+    index = (PAGES / "index.html").read_text()
+    preloaded = re.findall(r'<link rel="modulepreload" href="\./([^"]+)"', index)
+    assert sorted(preloaded) == sorted(imported("app.js") - {"app.js"})
+
+
+def imported(name: str) -> set[str]:
+    """A module, and all that it imports before anything of it runs."""
+    found, coming = set[str](), [PAGES / name]
+    while coming:
+        path = coming.pop()
+        module = str(path.relative_to(PAGES))
+        if module not in found:
+            found.add(module)
+            named = re.findall(r'^(?:import|export)\b[^"(]*"(\.[^"]+)"', path.read_text(), re.MULTILINE)
+            coming += [(path.parent / each).resolve() for each in named]
+    return found
 
 
 def test_the_pages_come_with_a_policy_that_lets_nothing_else_run(desk: DeskProcess) -> None:
@@ -196,8 +220,7 @@ def test_the_pages_come_with_a_policy_that_lets_nothing_else_run(desk: DeskProce
 
 
 def test_no_script_of_the_console_makes_html_out_of_text() -> None:
-    pages = Path(__file__).parents[3] / "src/refdesk/console/pages"
-    scripts = list(pages.rglob("*.js"))
+    scripts = list(PAGES.rglob("*.js"))
     assert len(scripts) > 20
     for word in (
         ".innerHTML",

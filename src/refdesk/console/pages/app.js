@@ -6,7 +6,7 @@ import {showAway} from "./away.js";
 import {h, replace} from "./dom.js";
 import {listenToKeys} from "./keyboard.js";
 import {askForKey} from "./keydialog.js";
-import {announce, confirm, emptyState, errorBox, spinner, toast} from "./widgets.js";
+import {announce, confirm, emptyState, errorBox, pageHeader, spinner, toast} from "./widgets.js";
 import {path, Router, routeOf} from "./router.js";
 import {drawHeader} from "./shell.js";
 
@@ -28,6 +28,10 @@ start();
 async function start() {
   drawHeader(header, frame());
   replace(main, spinner("Opening the desk"));
+  // Meanwhile, so that the view is there as soon as it is known who looks; what fails is told when it is shown.
+  routeOf(new URL(location.href))
+    ?.load()
+    .catch(() => {});
   try {
     me = await action("me");
   } catch (error) {
@@ -132,7 +136,7 @@ function whenBack() {
 
 function nothingHere() {
   const link = h("a", {class: "button", href: path("search")}, "Search the documents");
-  return h("div", h("h1", "There is no such page"), emptyState({title: "The address leads nowhere", actions: link}));
+  return h("div", pageHeader("There is no such page"), emptyState({title: "The address leads nowhere", actions: link}));
 }
 
 /** @param {any} error */
@@ -140,7 +144,7 @@ function broken(error) {
   console.error(error);
   return h(
     "div",
-    h("h1", "Something went wrong"),
+    pageHeader("Something went wrong"),
     errorBox(error, () => router.reload()),
   );
 }

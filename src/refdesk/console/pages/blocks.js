@@ -5,11 +5,14 @@
  * A block is one of {type: "heading", level, id, text: inlines} {type: "paragraph", inlines} {type: "list", ordered,
  * items: [blocks]} {type: "code", language, text} {type: "table", head, rows} {type: "quote", blocks} {type: "image",
  * alt} {type: "rule"}; `hit: true` marks what a search has found; `omitted` says how much is left out. An inline is
- * {text, strong, em, code, href}. `write(text, isCode)` turns a text into children, to mark words or citations;
- * `writeHit` does so within hits; `anchor(id)` is the address of a section of the same document. `top` is the level
- * on the page of the highest heading, so that a view keeps its one h1; no level is left out between two headings,
- * whatever the document does. `levels`, a list, carries the levels on from one part of a document to the next.
- * Without `top`, as for a passage out of its place, headings are bold lines.
+ * {text, strong, em, code, href, beside}; `beside` is the path of another document, as this one writes it: the text is
+ * then a span with data-beside, for reader/beside.js to make a link of.
+ *
+ * `write(text, isCode)` turns a text into children, to mark words or citations; `writeHit` does so within hits;
+ * `anchor(id)` is the address of a section of the same document. `top` is the level on the page of the highest heading,
+ * so that a view keeps its one h1; no level is left out between two headings, whatever the document does. `levels`, a
+ * list, carries the levels on from one part of a document to the next. Without `top`, as for a passage out of its
+ * place, headings are bold lines.
  */
 
 import {h} from "./dom.js";
@@ -37,6 +40,7 @@ export function drawBlocks(blocks, options = {}) {
 function drawBlock(block, options) {
   if (block.hit && options.writeHit) options = {...options, write: options.writeHit};
   const element = DRAWN[block.type]?.(block, options) ?? null;
+  if (element && block.type !== "code") element.setAttribute("dir", "auto");
   if (element && block.hit) element.classList.add("hit");
   return element;
 }
@@ -107,7 +111,7 @@ function table(block, options) {
   const rows = (block.rows ?? []).map((/** @type {any[]} */ row) =>
     h(
       "tr",
-      row.map((cell) => h("td", drawInlines(cell, options))),
+      row.map((cell) => h("td", {dir: "auto"}, drawInlines(cell, options))),
     ),
   );
   const caption = block.caption && h("caption", block.caption);
@@ -127,13 +131,14 @@ function drawInline(inline, options) {
   if (inline.code) made = h("code", made);
   if (inline.strong) made = h("strong", made);
   if (inline.em) made = h("em", made);
+  if (inline.beside) return h("span", {data: {beside: inline.beside}}, made);
   return inline.href ? link(inline.href, made, options) : made;
 }
 
 /** @param {string} href @param {Child} label @param {Options} options a path of another site means nothing here */
 function link(href, label, options) {
   if (href.startsWith("#") && options.anchor) return h("a", {href: options.anchor(href.slice(1))}, label);
-  if (!/^(https?:\/\/|mailto:)/i.test(href)) return h("span", {class: "dead-link", title: href}, label);
+  if (!/^(https?:\/\/|mailto:)/i.test(href)) return label;
   return h("a", {href, target: "_blank", rel: "noopener noreferrer nofollow"}, label);
 }
 

@@ -1,10 +1,16 @@
 // @ts-check
-/** A choice of collection that fills itself in: `collectionSelect(context, value, onChange)`. */
+/**
+ * `collectionSelect(context, value, onChange)` is a choice of collection that fills itself in;
+ * `documentIds(collection)` are the documents of one.
+ */
 
 import {action, isAbort} from "./api.js";
 import {h, replace} from "./dom.js";
 import {number} from "./format.js";
 import {select} from "./widgets.js";
+
+/** Documents that are asked for at once. */
+const LISTED = 500;
 
 /** @param {any} context @param {string} value @param {() => void} onChange */
 export function collectionSelect(context, value, onChange) {
@@ -41,4 +47,19 @@ async function fill(control, context, value) {
     if (!isAbort(error))
       context.toast(`The collections could not be listed: ${/** @type {Error} */ (error).message}`, "bad");
   }
+}
+
+/**
+ * @param {string} collection
+ * @param {{signal?: AbortSignal, most?: number}} [options] about how many are enough
+ * @returns {Promise<Set<string>>} the ids of its documents, without those that failed
+ */
+export async function documentIds(collection, {signal, most = Infinity} = {}) {
+  const ids = new Set();
+  for (let offset = 0, total = 1; offset < Math.min(total, most); offset += LISTED) {
+    const found = await action("documents", {collection, offset, limit: LISTED}, {signal});
+    total = found.total;
+    for (const document of found.documents) if (document.status !== "failed") ids.add(document.id);
+  }
+  return ids;
 }

@@ -30,10 +30,10 @@ export function plural(count, one, many = `${one}s`) {
   return `${number(count)} ${count === 1 ? one : many}`;
 }
 
-/** @param {number} size */
+/** @param {number} size in steps of 1024, as the settings of the desk count a megabyte */
 export function bytes(size) {
   let step = 0;
-  while (size >= 1000 && step < SIZES.length - 1) ((size /= 1000), (step += 1));
+  while (size >= 1024 && step < SIZES.length - 1) ((size /= 1024), (step += 1));
   return `${step === 0 || size >= 100 ? Math.round(size) : size.toFixed(1)} ${SIZES[step]}`;
 }
 

@@ -48,8 +48,8 @@ export function linePath(points) {
     const isFirst = (points[index - 1]?.[1] ?? null) === null;
     const isLast = (points[index + 1]?.[1] ?? null) === null;
     path += `${isFirst ? "M" : "L"}${x.toFixed(1)} ${y.toFixed(1)}`;
-    // A value between two gaps would be a line of no length.
-    if (isFirst && isLast) path += "h3";
+    // A value between two gaps would be a line of no length: it is a small diamond.
+    if (isFirst && isLast) path += "m-2 0l2-2 2 2-2 2z";
   });
   return path;
 }

@@ -6,7 +6,7 @@ import {pageHeader} from "../widgets.js";
 import {AddPanel} from "./documents/adding.js";
 import {CollectionList} from "./documents/collections.js";
 import {uploads} from "./documents/queue.js";
-import {DocumentTable} from "./documents/table.js";
+import {DocumentTable, EVERYTHING} from "./documents/table.js";
 import {UploadList} from "./documents/uploads.js";
 
 export const title = "Documents";
@@ -14,17 +14,14 @@ export const title = "Documents";
 /** @param {any} context */
 export function view(context) {
   uploads.ownedBy(`${context.me.tenant}/${context.me.user}`);
-  const documents = new DocumentTable(context);
   const collections = new CollectionList(context, () => showChosen());
+  const documents = new DocumentTable(context, collections.about);
   const adding = context.me.may_write ? new AddPanel(context, collections) : null;
   collections.choose(context.params.collection ?? "");
 
   const showChosen = () => {
     adding?.draw();
-    replace(
-      documents.heading,
-      collections.current?.name || (collections.chosen ? collections.chosen : "All documents"),
-    );
+    replace(documents.heading, collections.current?.name || collections.chosen || EVERYTHING);
   };
   const page = h(
     "div",
@@ -34,14 +31,7 @@ export function view(context) {
       "div",
       {class: "documents-layout"},
       collections.element,
-      h(
-        "div",
-        {class: "documents-main"},
-        adding?.element,
-        new UploadList(context.signal).element,
-        collections.about,
-        documents.element,
-      ),
+      h("div", {class: "documents-main"}, adding?.element, new UploadList(context.signal).element, documents.element),
     ),
     adding?.cover,
   );

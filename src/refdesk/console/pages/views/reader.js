@@ -8,6 +8,7 @@ import {path} from "../router.js";
 import {button, copyButton, emptyState, errorBox, pageHeader, spinner} from "../widgets.js";
 import {marker} from "../words.js";
 import {aboutDocument} from "./reader/about.js";
+import {Beside} from "./reader/beside.js";
 import {findInDocument} from "./reader/find.js";
 import {Outline, watchSections} from "./reader/outline.js";
 
@@ -64,12 +65,13 @@ class Reader {
     this.after = h("div", {class: "reader-more"});
     this.steps = h("nav", {class: "reader-steps", "aria-label": "Sections before and after"});
     this.outline = new Outline(about, this.id, (section) => this.go({section}));
-    const name = about.info.title || this.id;
-    document.title = `${name} · Refdesk`;
+    this.beside = new Beside(about.info, context.signal);
+    this.name = about.info.title || this.id;
+    document.title = `${this.name} · Refdesk`;
     this.element = h(
       "div",
       {class: "reader"},
-      pageHeader(h("bdi", name), h("bdi", {class: "mono"}, this.id), this.cite()),
+      pageHeader(h("bdi", this.name), h("bdi", {class: "mono"}, this.id), this.cite()),
       h(
         "div",
         {class: "reader-columns"},
@@ -83,7 +85,7 @@ class Reader {
         ),
       ),
     );
-    this.watch = watchSections(this.text, context.signal, (section) => this.arriveAt(section));
+    this.watch = watchSections(this.element, context.signal, (section) => this.arriveAt(section));
     this.load();
   }
 
@@ -131,7 +133,18 @@ class Reader {
   draw(part, levels = []) {
     if (part.blocks.length === 0) return h("p", {class: "faint"}, "There is no text here.");
     const anchor = (/** @type {string} */ section) => path("read", {id: this.id, section});
-    return drawBlocks(part.blocks, {top: 2, levels, anchor, writeHit: this.place.q ? marker(this.place.q) : undefined});
+    const writeHit = this.place.q ? marker(this.place.q) : undefined;
+    return drawBlocks(this.withoutTitle(part), {top: 2, levels, anchor, writeHit});
+  }
+
+  /** @param {any} part whose first heading is left out where it is the title, which stands above the text already */
+  withoutTitle({blocks: [first, ...rest], previous}) {
+    const isTitle = !previous && first.id && first.type === "heading" && plain(first) === this.name.trim();
+    if (!isTitle) return [first, ...rest];
+    const heading = this.element.querySelector("h1");
+    heading.id = `section-${first.id}`;
+    heading.dataset.section = first.id;
+    return rest;
   }
 
   /** @param {any} first @param {any} last the parts whose ends are those of what is shown */
@@ -140,6 +153,7 @@ class Reader {
     const after = () => this.more("after", last.next, first);
     replace(this.before, first.previous && button("More before", before, {kind: "small", icon: "up"}));
     replace(this.after, last.next && button("More after", after, {kind: "small", icon: "down"}));
+    this.beside.connect(this.text);
   }
 
   /**
@@ -212,6 +226,14 @@ class Reader {
       );
     replace(this.steps, step(previous, "Previous section", "previous"), step(next, "Next section", "next"));
   }
+}
+
+/** @param {any} heading */
+function plain(heading) {
+  return heading.text
+    .map((/** @type {any} */ inline) => inline.text)
+    .join("")
+    .trim();
 }
 
 /** @param {Record<string, string>} params */

@@ -5,7 +5,7 @@ import {isAbort, tool} from "../api.js";
 import {callPanel} from "../call.js";
 import {h, replace} from "../dom.js";
 import {milliseconds, number, plural} from "../format.js";
-import {announce, errorBox, pageHeader} from "../widgets.js";
+import {announce, errorBox, pageHeader, spinner} from "../widgets.js";
 import {searchForm} from "./search/form.js";
 import {firstSteps} from "./search/first.js";
 import {listenInResults, resultList} from "./search/results.js";
@@ -65,6 +65,7 @@ class Search {
     this.context.signal.addEventListener("abort", () => running.abort(), {once: true});
     const args = argumentsOf(state);
     this.found.setAttribute("aria-busy", "true");
+    if (!this.found.querySelector(".results")) replace(this.found, spinner("Searching"));
     try {
       const began = performance.now();
       const answer = await tool(TOOL, args, {signal: running.signal});

@@ -6,6 +6,7 @@ import {h, replace} from "../../dom.js";
 import {number, plural, time} from "../../format.js";
 import {path} from "../../router.js";
 import {badge, button, dialog, errorBox, field} from "../../widgets.js";
+import {EVERYTHING} from "./table.js";
 
 /** Milliseconds in which several changes lead to one look at the list. */
 const GATHER_MS = 700;
@@ -84,7 +85,7 @@ export class CollectionList {
         ),
       );
     const total = this.open.reduce((sum, one) => sum + one.documents, 0);
-    const everything = {id: "", name: "All collections", documents: total};
+    const everything = {id: "", name: EVERYTHING, documents: total};
     replace(
       this.list,
       [everything, ...this.all].map((one) => this.#entry(one)),

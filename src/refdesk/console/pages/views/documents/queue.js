@@ -8,6 +8,7 @@
  */
 
 import {ApiError, action, events, reachable, tool, upload} from "../../api.js";
+import {documentIds} from "../../collections.js";
 import {bytes} from "../../format.js";
 import {numbered} from "./names.js";
 
@@ -22,9 +23,6 @@ const AWAY_MS = 2000;
 
 /** How often a file that breaks off is sent again by itself, when the desk is there. */
 const TRIES = 3;
-
-/** Documents that are asked for at once, to see which names are taken. */
-const LISTED = 500;
 
 /** Seconds before a desk that is too busy is asked again, where it does not say. */
 const BUSY_SECONDS = 2;
@@ -318,17 +316,6 @@ export const uploads = new UploadQueue();
 addEventListener("beforeunload", (event) => {
   if (uploads.isSending) event.preventDefault();
 });
-
-/** @param {string} collection @returns {Promise<Set<string>>} of its documents, but for those that never came in */
-async function documentIds(collection) {
-  const ids = new Set();
-  for (let offset = 0, total = 1; offset < total; offset += LISTED) {
-    const found = await action("documents", {collection, offset, limit: LISTED});
-    total = found.total;
-    for (const document of found.documents) if (document.status !== "failed") ids.add(document.id);
-  }
-  return ids;
-}
 
 /** @param {Item} item @param {any} document */
 function settle(item, document) {

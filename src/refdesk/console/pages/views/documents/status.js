@@ -30,7 +30,7 @@ export function passagesDone(document) {
   return `${number(document.embedded)} of ${number(document.chunks)} passages`;
 }
 
-/** @param {any} document the badge, a bar while it is under way, and why it failed */
+/** @param {any} document the badge, and a bar while it is under way */
 export function statusCell(document) {
   const [, kind] = STATUSES[document.status] ?? ["", "plain"];
   return h(
@@ -39,6 +39,5 @@ export function statusCell(document) {
     badge(statusWord(document), kind),
     isUnderWay(document) && meter(document.progress, `${statusWord(document)}, ${percent(document.progress)}`),
     h("span", {class: "faint"}, passagesDone(document)),
-    document.status === "failed" && h("p", {class: "document-error"}, document.error || "It failed."),
   );
 }

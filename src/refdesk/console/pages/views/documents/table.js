@@ -8,6 +8,9 @@ import {path} from "../../router.js";
 import {announce, badge, button, emptyState, errorBox, select, spinner, table} from "../../widgets.js";
 import {statusCell} from "./status.js";
 
+/** What is listed where no collection is chosen: all but the manual, which comes with the desk. */
+export const EVERYTHING = "Your documents";
+
 /** Documents on a page. */
 const PAGE = 50;
 
@@ -35,19 +38,20 @@ export class DocumentTable {
   #planned;
   #latest = 0;
 
-  /** @param {any} context of the view */
-  constructor(context) {
+  /** @param {any} context of the view @param {Element} about what stands between the heading and the table */
+  constructor(context, about) {
     this.#context = context;
     const filter = FILTERS.some(([name]) => name === context.params.status) ? context.params.status : "all";
     this.filter = select(FILTERS, filter, {"aria-label": "Show", on: {change: () => this.#refilter()}});
     this.bar = h("div", {class: "selection-bar", hidden: true});
     this.body = h("div", spinner());
     this.pages = h("nav", {class: "pages", "aria-label": "Pages of documents"});
-    this.heading = h("h2", "All documents");
+    this.heading = h("h2", {tabindex: "-1"}, EVERYTHING);
     this.element = h(
       "section",
       {class: "document-list", "aria-label": "Documents"},
       h("div", {class: "section-head"}, this.heading, this.filter),
+      about,
       this.bar,
       this.body,
       this.pages,
@@ -59,7 +63,7 @@ export class DocumentTable {
     this.collection = collection;
     this.#offset = 0;
     this.#selected.clear();
-    replace(this.heading, name || "All documents");
+    replace(this.heading, name || EVERYTHING);
     return this.load();
   }
 
@@ -138,7 +142,11 @@ export class DocumentTable {
     const may = this.#context.me.may_write;
     const columns = [
       {title: "Title", className: "cell-title", cell: (/** @type {any} */ one) => this.#titleCell(one)},
-      {title: "Status", className: "cell-status", cell: statusCell},
+      {
+        title: "Status",
+        className: "cell-status",
+        cell: (/** @type {any} */ one) => [statusCell(one), this.#again(one)],
+      },
       {
         title: "Passages",
         className: "numeric",
@@ -172,9 +180,14 @@ export class DocumentTable {
     const isReadable = document.chunks > 0;
     return h(
       "div",
-      isReadable ? h("a", {href: path("read", {id: document.id})}, words) : h("span", words),
-      document.shared && badge("shared"),
-      h("p", {class: "document-id"}, document.id),
+      h(
+        "p",
+        {class: "document-title"},
+        isReadable ? h("a", {href: path("read", {id: document.id})}, h("bdi", words)) : h("bdi", words),
+        document.shared && badge("shared"),
+      ),
+      document.title !== document.id && h("p", {class: "document-id", title: document.id}, document.id),
+      document.status === "failed" && h("p", {class: "document-error"}, document.error || "It failed."),
     );
   }
 
@@ -196,22 +209,19 @@ export class DocumentTable {
   }
 
   /** @param {any} document */
+  #again(document) {
+    if (document.status !== "failed" || document.shared || !this.#context.me.may_write) return null;
+    return button("Retry", () => this.#retry(document), {kind: "small", icon: "retry", ...named("Retry", document)});
+  }
+
+  /** @param {any} document */
   #actionsCell(document) {
     if (document.shared) return null;
-    const named = (/** @type {string} */ verb) => ({
-      attributes: {"aria-label": `${verb} ${document.title || document.id}`, title: verb},
+    return button(h("span", {class: "row-word"}, "Delete"), () => this.#remove([document.id]), {
+      kind: "small quiet",
+      icon: "bin",
+      ...named("Delete", document),
     });
-    return h(
-      "div",
-      {class: "row-actions"},
-      document.status === "failed" &&
-        button("Retry", () => this.#retry(document), {kind: "small", icon: "retry", ...named("Retry")}),
-      button(h("span", {class: "row-word"}, "Delete"), () => this.#remove([document.id]), {
-        kind: "small quiet",
-        icon: "bin",
-        ...named("Delete"),
-      }),
-    );
   }
 
   /** @param {number} at @param {any} document */
@@ -231,9 +241,11 @@ export class DocumentTable {
   #drawPages() {
     if (this.#total <= PAGE) return void replace(this.pages);
     const last = Math.min(this.#total, this.#offset + this.#documents.length);
-    const turn = (/** @type {number} */ step) => {
+    const turn = async (/** @type {number} */ step) => {
       this.#offset += step;
-      return this.load();
+      await this.load();
+      // The button that was pressed is gone, and it was below all that is now to be read.
+      this.heading.focus();
     };
     replace(
       this.pages,
@@ -289,7 +301,10 @@ export class DocumentTable {
   async #remove(ids) {
     const only = this.#documents.find((document) => document.id === ids[0]);
     const what = ids.length === 1 ? `Delete “${only?.title || ids[0]}”?` : `Delete ${plural(ids.length, "document")}?`;
-    const detail = "It goes from the index for good, with its text. The original, where there is one, is not touched.";
+    const detail =
+      ids.length === 1
+        ? "It goes from the index for good, with its text. The original, where there is one, is not touched."
+        : "They go from the index for good, with their texts. The originals, where there are any, are not touched.";
     if (!(await this.#context.confirm(what, {detail, yes: "Delete", danger: true}))) return;
     try {
       const answer = await action("delete_documents", {ids});
@@ -300,6 +315,11 @@ export class DocumentTable {
     }
     await this.load();
   }
+}
+
+/** @param {string} verb @param {any} document */
+function named(verb, document) {
+  return {attributes: {"aria-label": `${verb} ${document.title || document.id}`, title: verb}};
 }
 
 /** @param {any} document only ends are told: not every step of every document */

@@ -197,6 +197,6 @@ export function showKey({key, entry}) {
 
 /** @param {string} key */
 function setUpLine(key) {
-  const url = new URL("../../../mcp", import.meta.url.replace("/views/keys/", "/views/"));
+  const url = new URL("../../../mcp", import.meta.url);
   return `claude mcp add --transport http refdesk ${url} --header "Authorization: Bearer ${key}"`;
 }

@@ -2,16 +2,22 @@
 /** Search within the open document. */
 
 import {isAbort, tool} from "../../api.js";
-import {h, replace} from "../../dom.js";
+import {h, newId, replace} from "../../dom.js";
 import {plural, shorten} from "../../format.js";
-import {announce, button, errorBox, field} from "../../widgets.js";
+import {announce, button, errorBox} from "../../widgets.js";
 import {marker} from "../../words.js";
 
 const LONGEST = 160;
 
 /** @param {any} context @param {string} id @param {(chunk: string, query: string) => void} go */
 export function findInDocument(context, id, go) {
-  const input = h("input", {class: "input", type: "search", maxlength: "1000", autocomplete: "off"});
+  const input = h("input", {
+    id: newId("find"),
+    class: "input",
+    type: "search",
+    maxlength: "1000",
+    autocomplete: "off",
+  });
   const found = h("div");
   const submit = async (/** @type {Event} */ event) => {
     event.preventDefault();
@@ -24,14 +30,18 @@ export function findInDocument(context, id, go) {
       if (!isAbort(error)) replace(found, errorBox(error));
     }
   };
-  const line = field("Find in this document", h("div", {class: "find-line"}));
-  input.id = line.querySelector(".find-line").id;
-  line.querySelector(".find-line").removeAttribute("id");
-  line.querySelector(".find-line").append(
-    input,
-    button("Find", () => {}, {type: "submit"}),
+  const find = button("Find", () => {}, {type: "submit"});
+  return h(
+    "form",
+    {class: "find", role: "search", "aria-label": "In this document", on: {submit}},
+    h(
+      "div",
+      {class: "field"},
+      h("label", {for: input.id}, "Find in this document"),
+      h("div", {class: "find-line"}, input, find),
+    ),
+    found,
   );
-  return h("form", {class: "find", role: "search", "aria-label": "In this document", on: {submit}}, line, found);
 }
 
 /** @param {string} id @param {string} chunk the tool names chunks within the document */

@@ -49,8 +49,7 @@ class FilterEditor {
       icon: "plus",
     });
     const other = button(this.raw ? "Edit as rows" : "Edit as JSON", () => this.turn(), {kind: "small quiet"});
-    const hint =
-      "All conditions have to hold. A name that is not offered is one of the metadata, as metadata.team is.";
+    const hint = "All conditions have to hold. A name that is not offered is one of the metadata, as metadata.team is.";
     replace(
       this.body,
       this.known,

@@ -75,7 +75,8 @@ function hint(context, own) {
 async function showPast(place, context, ask) {
   try {
     const past = JSON.parse(await resource(HISTORY, {signal: context.signal}));
-    const seen = new Map(past.toReversed().map((/** @type {any} */ one) => [one.query, one]));
+    const own = past.filter((/** @type {any} */ {query}) => !EXAMPLES.includes(query));
+    const seen = new Map(own.toReversed().map((/** @type {any} */ one) => [one.query, one]));
     const newest = [...seen.values()].toSorted((one, other) => (one.at < other.at ? 1 : -1)).slice(0, MOST_PAST);
     if (newest.length > 0)
       replace(

@@ -11,6 +11,9 @@ import {path} from "../../router.js";
 import {emptyState, meter} from "../../widgets.js";
 import {marker} from "../../words.js";
 
+/** Between the headings that a passage stands under. */
+const MARK = " › ";
+
 /** @param {any[]} results @param {string} query */
 export function resultList(results, query) {
   if (results.length === 0) return nothing();
@@ -62,10 +65,14 @@ function result(hit, rank, query, write) {
 
 /** @param {any} hit */
 function headingPath({metadata, document_id: id}) {
-  const names = (metadata.path ?? [metadata.title, metadata.section].filter(Boolean).join(" › ") ?? "") || id;
-  return String(names)
-    .split(" › ")
-    .flatMap((name, at) => [at > 0 && h("span", {class: "path-mark"}, " › "), h("bdi", name)]);
+  const names = (metadata.path || [metadata.title, metadata.section].filter(Boolean).join(MARK) || id).split(MARK);
+  // The first heading of a document is often its title once more.
+  return names
+    .filter((/** @type {string} */ name, /** @type {number} */ at) => name !== names[at - 1])
+    .flatMap((/** @type {string} */ name, /** @type {number} */ at) => [
+      at > 0 && h("span", {class: "path-mark"}, MARK),
+      h("bdi", name),
+    ]);
 }
 
 /** @param {number} value */
