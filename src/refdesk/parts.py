@@ -30,7 +30,7 @@ from refdesk.downstream.connection.connection import Connection
 from refdesk.downstream.files.server_log import ServerLog
 from refdesk.downstream.files.servers_file import combined, watched_files
 from refdesk.downstream.files.switching import OwnServers
-from refdesk.downstream.files.watching import watch_servers
+from refdesk.downstream.files.watching import FollowedServers
 from refdesk.downstream.fleet.fleet import Fleet, open_fleet
 from refdesk.engines.background import in_background
 from refdesk.engines.embedded.embedding import embed_at_once, open_embedder
@@ -247,7 +247,7 @@ def _is_shown(parts: Parts, caller: Caller, name: str) -> bool:
 async def _following_the_files(config: Config, fleet: Fleet, log: Log, *, servers: bool) -> AsyncIterator[OwnServers]:
     """The servers as they are set, and from now on as the files that say so change."""
     if not servers:
-        yield OwnServers(config, os.environ, None)
+        yield OwnServers(config, os.environ, _nothing_to_take_in)
         return
     found = combined(config, os.environ)
     for warning in found.warnings:
@@ -259,14 +259,19 @@ async def _following_the_files(config: Config, fleet: Fleet, log: Log, *, server
         await fleet.apply(servers)
 
     await apply(found.servers)
-    following = asyncio.create_task(
-        watch_servers(watched_files(config), lambda: combined(config, os.environ).servers, apply, known=found.servers)
+    followed = FollowedServers(
+        watched_files(config), lambda: combined(config, os.environ).servers, apply, known=found.servers
     )
+    following = asyncio.create_task(followed.follow())
     try:
-        yield OwnServers(config, os.environ, apply)
+        yield OwnServers(config, os.environ, followed.take_in)
     finally:
         following.cancel()
         await asyncio.wait([following])
+
+
+async def _nothing_to_take_in() -> None:
+    """Of a desk that was opened without servers."""
 
 
 def _open_search(parts: Parts) -> AbstractAsyncContextManager[ToolSearch]:

@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import pytest
@@ -22,9 +23,9 @@ from refdesk.downstream.files.servers_file import (
     ServersFile,
     combined,
     last_lines,
-    watch_servers,
     watched_files,
 )
+from refdesk.downstream.files.watching import FollowedServers
 from refdesk.downstream.fleet.fleet import open_fleet
 from refdesk.errors import ConfigError, StorageError
 from refdesk.telemetry import secrets_of
@@ -82,7 +83,7 @@ async def watched(tmp_path: Path, yaml: str) -> AsyncIterator[Desk]:
     desk.file.add({"kept": {"command": "x"}})
     known = desk.load()
     watching = asyncio.create_task(
-        watch_servers(watched_files(desk.config), desk.load, desk.apply, known=known, sleep=soon)
+        FollowedServers(watched_files(desk.config), desk.load, desk.apply, known).follow(soon)
     )
     try:
         yield desk
@@ -182,7 +183,7 @@ async def test_without_anything_known_what_the_files_say_is_applied_at_once(tmp_
         applied.set()
 
     servers = {"a": McpServerConfig(command="x")}
-    watching = asyncio.create_task(watch_servers([tmp_path / "none"], lambda: servers, apply))
+    watching = asyncio.create_task(FollowedServers([tmp_path / "none"], lambda: servers, apply).follow())
     async with asyncio.timeout(20):
         await applied.wait()
     watching.cancel()
@@ -195,10 +196,29 @@ async def test_a_change_between_reading_and_watching_is_not_missed(tmp_path: Pat
     desk = Desk(load(path, {}, {"data_dir": str(tmp_path / "data")}))
     known = desk.load()
     path.write_text("mcpServers: {b: {command: x}}\n")
-    watching = asyncio.create_task(watch_servers([path], desk.load, desk.apply, known=known, sleep=soon))
+    watching = asyncio.create_task(FollowedServers([path], desk.load, desk.apply, known).follow(soon))
     await until(lambda: desk.applied == [["b"]])
     watching.cancel()
     await asyncio.wait([watching])
+
+
+async def test_of_two_who_take_in_at_once_the_one_that_looked_last_is_used_last(tmp_path: Path) -> None:
+    files = iter([{"old": McpServerConfig(command="x")}, {"new": McpServerConfig(command="x")}])
+    looked, applied = Event(), []
+
+    def load() -> Mapping[str, McpServerConfig]:
+        found = next(files)
+        if "old" in found:
+            looked.wait(0.2)  # whoever looks next must not overtake
+        looked.set()
+        return found
+
+    async def apply(servers: Mapping[str, McpServerConfig]) -> None:
+        applied.append(list(servers))
+
+    followed = FollowedServers([tmp_path / "none"], load, apply, {})
+    await asyncio.gather(followed.take_in(), followed.take_in())
+    assert applied == [["old"], ["new"]]
 
 
 async def test_the_first_reading_may_fail_as_well(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -211,7 +231,7 @@ async def test_the_first_reading_may_fail_as_well(tmp_path: Path, caplog: pytest
     async def apply(servers: Mapping[str, McpServerConfig]) -> None:
         raise AssertionError(servers)
 
-    watching = asyncio.create_task(watch_servers([tmp_path / "none"], fail, apply, sleep=soon))
+    watching = asyncio.create_task(FollowedServers([tmp_path / "none"], fail, apply).follow(soon))
     async with asyncio.timeout(20):
         await desk_is_told.wait()
     await until(lambda: bool(caplog.records))
@@ -234,7 +254,7 @@ async def test_what_could_not_be_applied_is_told_and_tried_again(
     def now() -> Mapping[str, McpServerConfig]:
         return ServersFile(path).read({}).servers
 
-    watching = asyncio.create_task(watch_servers([path], now, apply, known={}, sleep=soon))
+    watching = asyncio.create_task(FollowedServers([path], now, apply, {}).follow(soon))
     ServersFile(path).add({"a": {"command": "x"}})
     await until(lambda: tries == 1)
     ServersFile(path).add({"b": {"command": "x"}})
@@ -259,7 +279,7 @@ async def test_a_server_that_is_added_while_the_desk_runs_is_there_soon_and_gone
     program += "runpy.run_module('tests.downstream.servers.talkative', run_name='__main__')"
     entry = {"command": sys.executable, "args": ["-c", program], "cwd": str(ROOT), "env": {"A_KEY": SECRET}}
     async with open_fleet(config.downstream, folder, now(), connect=connect) as fleet:
-        watching = asyncio.create_task(watch_servers(watched_files(config), now, fleet.apply, known=now(), sleep=soon))
+        watching = asyncio.create_task(FollowedServers(watched_files(config), now, fleet.apply, now()).follow(soon))
         file.add({"talkative": entry})
         await until(lambda: "talkative__echo" in fleet.tools)
         pid = fleet.describe()["talkative"]["pid"]

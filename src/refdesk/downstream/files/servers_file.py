@@ -20,7 +20,6 @@ from refdesk.config.server_entries import NAME, NAME_RULE, read_entries
 from refdesk.config.wording import Fault
 from refdesk.downstream.files.client_files import CLIENTS, NO_SERVERS, ClientFile, find_servers, known_files
 from refdesk.downstream.files.server_log import ServerLog, last_lines
-from refdesk.downstream.files.watching import watch_servers
 from refdesk.errors import ConfigError, InvalidArguments, Problem, StorageError
 from refdesk.problems import nearest_name
 
@@ -35,7 +34,6 @@ __all__ = [
     "known_files",
     "last_lines",
     "read_servers",
-    "watch_servers",
     "watched_files",
 ]
 

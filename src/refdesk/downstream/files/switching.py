@@ -6,14 +6,12 @@ from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from anyio import to_thread
-
 from refdesk.config import Config, McpServerConfig
 from refdesk.config.server_entries import key_within, read_entries
-from refdesk.downstream.files.servers_file import ServersFile, combined
+from refdesk.downstream.files.servers_file import ServersFile
 from refdesk.errors import InvalidArguments, Problem
 
-Apply: TypeAlias = Callable[[Mapping[str, McpServerConfig]], Awaitable[None]]
+TakeIn: TypeAlias = Callable[[], Awaitable[None]]
 
 
 def switch(file: ServersFile, config: Config, environ: Mapping[str, str], name: str, *, on: bool) -> None:
@@ -49,12 +47,12 @@ def switched_on(name: str, entry: Mapping[str, Any], environ: Mapping[str, str])
 class OwnServers:
     """The servers of the desk's own file, for a desk that runs: what is changed counts once it is taken in."""
 
-    def __init__(self, config: Config, environ: Mapping[str, str], apply: Apply | None) -> None:
-        """`apply` has servers used; None for a desk that was opened without any."""
+    def __init__(self, config: Config, environ: Mapping[str, str], take_in: TakeIn) -> None:
+        """`take_in` has servers used as they are written down, without waiting for somebody to look at the files."""
         self._file = ServersFile(config.servers_path)
         self._config = config
         self._environ = environ
-        self._apply = apply
+        self._take_in = take_in
 
     def own(self) -> frozenset[str]:
         """The names of those that can be changed here; waits for the disk."""
@@ -65,7 +63,5 @@ class OwnServers:
         switch(self._file, self._config, self._environ, name, on=on)
 
     async def take_in(self) -> None:
-        """Use the servers as they are written down, without waiting for somebody to look at the files."""
-        if self._apply is not None:
-            found = await to_thread.run_sync(combined, self._config, self._environ)
-            await self._apply(found.servers)
+        """Have what is written down count now."""
+        await self._take_in()

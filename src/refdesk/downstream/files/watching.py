@@ -31,29 +31,72 @@ Stamps: TypeAlias = tuple[tuple[int, int, int] | None, ...]
 """What tells one state of the files from another."""
 
 
-async def watch_servers(
-    paths: Sequence[Path],
-    load: Callable[[], Mapping[str, McpServerConfig]],
-    apply: Callable[[Mapping[str, McpServerConfig]], Awaitable[None]],
-    *,
-    known: Mapping[str, McpServerConfig] | None = None,
-    sleep: Callable[[float], Awaitable[None]] = anyio.sleep,
-) -> None:
-    """Load and apply whenever the files have changed and come to rest; `known` is what has been applied before.
+class FollowedServers:
+    """The servers that files name: used as they are written down, whoever says that it is time to look."""
 
-    Without it, what the files say is applied at once. Runs until it is cancelled.
-    """
-    watch = _Watch(paths, load, apply, known)
-    if known is None:
-        await watch.take_in()
-    # The first look finds what has changed since the caller read the files.
-    before: Stamps | None = None
-    while True:
-        seen = await watch.look()
-        if seen != before:
-            before = await _settled(seen, watch.look, sleep)
-            await watch.take_in()
-        await sleep(LOOK_SECONDS)
+    def __init__(
+        self,
+        paths: Sequence[Path],
+        load: Callable[[], Mapping[str, McpServerConfig]],
+        apply: Callable[[Mapping[str, McpServerConfig]], Awaitable[None]],
+        known: Mapping[str, McpServerConfig] | None = None,
+    ) -> None:
+        """`known` is what has been applied before; without it, `follow` applies at once what the files say."""
+        self._paths = paths
+        self._load = load
+        self._apply = apply
+        self._known = known
+        self._complaint = ""
+        self._turn = anyio.Lock()
+
+    async def take_in(self) -> None:
+        """Use what the files say now; raises what stands in the way.
+
+        One at a time, from the look to the use: else an earlier look could be used last, and stay.
+        """
+        async with self._turn:
+            servers = await anyio.to_thread.run_sync(self._load, abandon_on_cancel=True)
+            if self._complaint:
+                self._complaint = ""
+                logger.warning("downstream.config_mended", extra={"fields": {"servers": len(servers)}})
+            if servers != self._known:
+                # What could not be applied is tried again at the next change, whatever that is.
+                self._known = None
+                await self._apply(dict(servers))
+                self._known = servers
+
+    async def follow(self, sleep: Callable[[float], Awaitable[None]] = anyio.sleep) -> None:
+        """Take in whatever changes, once the files have come to rest; runs until it is cancelled."""
+        if self._known is None:
+            await self._heed()
+        # The first look finds what has changed since the caller read the files.
+        before: Stamps | None = None
+        while True:
+            seen = await self._look()
+            if seen != before:
+                before = await _settled(seen, self._look, sleep)
+                await self._heed()
+            await sleep(LOOK_SECONDS)
+
+    async def _look(self) -> Stamps:
+        return await anyio.to_thread.run_sync(_stamps, self._paths, abandon_on_cancel=True)
+
+    async def _heed(self) -> None:
+        try:
+            await self.take_in()
+        except ConfigError as error:
+            self._complain(error)
+        except RefdeskError as error:
+            logger.error("downstream.config_not_applied", extra={"fields": {"problem": error.detail}})
+
+    def _complain(self, error: ConfigError) -> None:
+        """One line, however much is wrong, and only when it is something else than before."""
+        first, *more = error.problems
+        complaint = f"{first} (and {len(more)} more)" if more else first
+        if complaint != self._complaint:
+            self._complaint = complaint
+            fields = {"problem": complaint, "effect": "the servers are as they were"}
+            logger.error("downstream.config_broken", extra={"fields": fields})
 
 
 async def _settled(
@@ -66,55 +109,6 @@ async def _settled(
         if seen == before:
             break
     return seen
-
-
-class _Watch:
-    def __init__(
-        self,
-        paths: Sequence[Path],
-        load: Callable[[], Mapping[str, McpServerConfig]],
-        apply: Callable[[Mapping[str, McpServerConfig]], Awaitable[None]],
-        known: Mapping[str, McpServerConfig] | None,
-    ) -> None:
-        self._paths = paths
-        self._load = load
-        self._apply = apply
-        self._known = known
-        self._complaint = ""
-
-    async def look(self) -> Stamps:
-        return await anyio.to_thread.run_sync(_stamps, self._paths, abandon_on_cancel=True)
-
-    async def take_in(self) -> None:
-        try:
-            servers = await anyio.to_thread.run_sync(self._load, abandon_on_cancel=True)
-        except ConfigError as error:
-            self._complain(error)
-            return
-        if self._complaint:
-            self._complaint = ""
-            logger.warning("downstream.config_mended", extra={"fields": {"servers": len(servers)}})
-        if servers != self._known:
-            await self._use(dict(servers))
-
-    async def _use(self, servers: Mapping[str, McpServerConfig]) -> None:
-        """What could not be applied is tried again at the next change, whatever that is."""
-        try:
-            await self._apply(servers)
-        except RefdeskError as error:
-            self._known = None
-            logger.error("downstream.config_not_applied", extra={"fields": {"problem": error.detail}})
-        else:
-            self._known = servers
-
-    def _complain(self, error: ConfigError) -> None:
-        """One line, however much is wrong, and only when it is something else than before."""
-        first, *more = error.problems
-        complaint = f"{first} (and {len(more)} more)" if more else first
-        if complaint != self._complaint:
-            self._complaint = complaint
-            fields = {"problem": complaint, "effect": "the servers are as they were"}
-            logger.error("downstream.config_broken", extra={"fields": fields})
 
 
 def _stamps(paths: Sequence[Path]) -> Stamps:
