@@ -18,6 +18,13 @@ import httpx2
 
 REFDESK = [sys.executable, "-m", "refdesk"]
 
+BY_WORDS = {"REFDESK__EMBEDDING__SOURCE": "none"}
+"""For a desk that finds by words alone. With a new data folder, any other spends some fifteen seconds of processor time
+on vectors of its manual, beside whatever a test looks at."""
+
+PATIENCE_SECONDS = 60.0
+"""For a server to be ready or to end on a machine that is busy with other tests; alone it takes a second or two."""
+
 
 def environment(home: Path, **more: str) -> dict[str, str]:
     """Only what a program needs, in a home of its own."""
@@ -51,7 +58,7 @@ class Server:
     async def stop(self) -> None:
         """Tell it to stop; it has to, in time and in order."""
         self.process.send_signal(signal.SIGTERM)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             assert await self.process.wait() == 0
 
     def complaints(self) -> list[dict[str, Any]]:
@@ -68,17 +75,20 @@ class Server:
 
 @asynccontextmanager
 async def started_server(folder: Path, *arguments: str, **more: str) -> AsyncIterator[Server]:
-    """`refdesk serve` on a free port, with more arguments and environment; killed at the end if it still runs."""
+    """`refdesk serve` on a free port, with more arguments and environment; killed at the end if it still runs.
+
+    It finds by words alone, unless the environment says otherwise.
+    """
     process = await asyncio.create_subprocess_exec(
         *REFDESK, "serve", "--port", "0", "--data", str(folder / "data"), *arguments,
-        env=environment(folder, **more), cwd=folder, stderr=asyncio.subprocess.PIPE,
+        env=environment(folder, **{**BY_WORDS, **more}), cwd=folder, stderr=asyncio.subprocess.PIPE,
     )  # fmt: skip
     assert process.stderr is not None
     server, ready = Server(process), asyncio.Event()
     # Read all the time: a server whose log nobody takes in would stop to write it.
     reading = asyncio.create_task(_read_log(process.stderr, server, ready))
     try:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             await ready.wait()
         assert server.url, "the server ended before it was ready"
         yield server

@@ -374,7 +374,7 @@ REQUIREMENTS = {
             "downstream/transports/test_chatter.py::test_a_line_is_logged_with_the_command_and_kept",
             "downstream/transports/test_chatter.py::test_what_a_real_server_prints_is_heard_without_its_secrets",
             "downstream/test_session.py::test_lists_and_their_answers_are_traced",
-            "downstream/connection/test_connection_processes.py::test_two_hundred_short_sessions_leave_nothing_behind",
+            "downstream/connection/test_connection_processes.py::test_a_hundred_short_sessions_leave_nothing_behind",
             "downstream/connection/test_connection_processes.py::test_many_crashes_leave_nothing_behind",
             "downstream/transports/test_stdio_ending.py::test_what_will_not_end_is_killed_with_all_it_has_started",
             "downstream/transports/test_stdio_ending.py::"

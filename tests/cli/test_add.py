@@ -18,11 +18,8 @@ import pytest
 from refdesk.cli import main
 from refdesk.cli.named import metadata
 from tests import forked
-from tests.processes import REFDESK, Ended, environment, started_server
+from tests.processes import BY_WORDS, REFDESK, Ended, environment, started_server
 from tests.processes import run as run_program
-
-BY_WORDS = {"REFDESK__EMBEDDING__SOURCE": "none"}
-"""A desk that finds by words alone, which is ready sooner."""
 
 
 @pytest.fixture
@@ -155,7 +152,7 @@ def test_what_cannot_be_looked_at_is_not_removed(run: Callable[..., Any], tmp_pa
 @pytest.mark.anyio
 async def test_a_server_brings_in_what_the_command_queues(tmp_path: Path) -> None:
     folder(tmp_path, tea="# Tea\n\nSteep oolong.")
-    async with started_server(tmp_path, **BY_WORDS) as server:
+    async with started_server(tmp_path) as server:
         done = await refdesk(tmp_path, "add", "handbook", "--json")
         assert json.loads(done.out)["new"] == ["handbook/tea.md"], done.err
         async with httpx2.AsyncClient() as http:

@@ -41,7 +41,6 @@ class Node:
 async def node() -> Node:
     packages = Packages(HERE / "node", CACHE / "clients")
     try:
-        await packages.install()
         return Node(await suitable_node(packages), packages)
     except Unavailable as why:
         pytest.skip(f"the JavaScript clients cannot be had: {why}")

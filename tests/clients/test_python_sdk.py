@@ -9,7 +9,7 @@ import pytest
 from mcp import Client, StdioServerParameters
 from mcp_types import PromptReference, ResourceTemplateReference, TextContent, TextResourceContents
 
-from tests.processes import REFDESK, Server, environment
+from tests.processes import BY_WORDS, REFDESK, Server, environment
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
@@ -37,7 +37,7 @@ def over_stdio(folder: Path) -> StdioServerParameters:
     return StdioServerParameters(
         command=program,
         args=[*arguments, "serve", "--stdio", "--data", str(folder / "data")],
-        env=environment(folder),
+        env=environment(folder, **BY_WORDS),
         cwd=folder,
     )
 

@@ -16,6 +16,7 @@ from pathlib import Path
 import httpx2
 import pytest
 
+from tests import forked
 from tests.processes import REFDESK, environment, started_server
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
@@ -29,9 +30,10 @@ SEARCH = {
 
 
 def run(tmp_path: Path, *arguments: str, **more: str) -> subprocess.CompletedProcess[str]:
-    command = [*REFDESK, *arguments]
+    """A command that ends by itself; what starts no processes of its own runs in a fork."""
+    program = REFDESK if arguments[0] == "serve" else forked.refdesk()
     return subprocess.run(
-        command,
+        [*program, *arguments],
         env=environment(tmp_path, REFDESK_DATA=str(tmp_path / "data"), **more),
         cwd=tmp_path,
         capture_output=True,
@@ -42,7 +44,8 @@ def run(tmp_path: Path, *arguments: str, **more: str) -> subprocess.CompletedPro
 
 
 async def test_it_answers_and_ends_with_zero_when_told_to_stop(tmp_path: Path) -> None:
-    async with started_server(tmp_path) as server, httpx2.AsyncClient(verify=False) as http:
+    as_it_comes = {"REFDESK__EMBEDDING__SOURCE": "builtin"}
+    async with started_server(tmp_path, **as_it_comes) as server, httpx2.AsyncClient(verify=False, timeout=30) as http:
         answer = await http.post(f"{server.url}/mcp", json=SEARCH)
         assert answer.json()["result"]["content"]
         await server.stop()
@@ -52,9 +55,9 @@ async def test_several_workers_share_the_port_and_add_up_their_metrics(tmp_path:
     async with started_server(tmp_path, "--workers", "2") as server:
         for _ in range(12):
             # A connection each, so that both workers get some.
-            async with httpx2.AsyncClient(verify=False) as http:
+            async with httpx2.AsyncClient(verify=False, timeout=30) as http:
                 assert (await http.post(f"{server.url}/mcp", json=SEARCH)).status_code == 200
-        async with httpx2.AsyncClient(verify=False) as http:
+        async with httpx2.AsyncClient(verify=False, timeout=30) as http:
             metrics = (await http.get(f"{server.url}/metrics")).text
         counts = re.findall(r"refdesk_calls_total\{.*search_documentation.*\} ([0-9.]+)", metrics)
         assert sum(map(float, counts)) == 12
@@ -66,7 +69,7 @@ async def test_a_worker_that_dies_is_replaced(tmp_path: Path) -> None:
         (victim, *_) = workers_of(server.process.pid)
         os.kill(victim, signal.SIGKILL)
         await until(lambda: len(pids := workers_of(server.process.pid)) == 2 and victim not in pids)
-        async with httpx2.AsyncClient(verify=False) as http:
+        async with httpx2.AsyncClient(verify=False, timeout=30) as http:
             assert (await http.post(f"{server.url}/mcp", json=SEARCH)).status_code == 200
         await server.stop()
 

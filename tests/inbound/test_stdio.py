@@ -42,9 +42,12 @@ class Session:
             self.stdin.write(line + b"\n")
 
     async def receive(self) -> dict[str, Any]:
+        """The next answer; what the server tells unasked, such as that its lists have changed, comes at any time."""
         async with asyncio.timeout(20):
-            message: dict[str, Any] = json.loads(await self.stdout.readline())
-        return message
+            while "method" in (message := json.loads(await self.stdout.readline())):
+                continue
+        answer: dict[str, Any] = message
+        return answer
 
 
 @asynccontextmanager
@@ -64,6 +67,13 @@ async def session(tmp_path: Path) -> AsyncIterator[Session]:
         await process.communicate()
 
 
+@pytest.fixture(scope="module")
+async def opened(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Session]:
+    """One process for all tests that leave it as it was."""
+    async with session(tmp_path_factory.mktemp("shared")) as shared:
+        yield shared
+
+
 @pytest.mark.parametrize(
     ("line", "code"),
     [
@@ -78,27 +88,25 @@ async def session(tmp_path: Path) -> AsyncIterator[Session]:
         (b'{"jsonrpc":"2.0","id":1,"method":"ping","params":{"x":"' + b"y" * 4_300_000 + b'"}}', -32600),
     ],
 )
-async def test_a_bad_line_is_answered_and_costs_only_itself(tmp_path: Path, line: bytes, code: int) -> None:
-    async with session(tmp_path) as opened:
-        opened.send(line, b"", b"   ", ECHO)
-        refused = await opened.receive()
-        assert refused["error"]["code"] == code
-        assert set(refused["error"]["data"]) >= {"type", "detail", "retryable"}
-        assert (await opened.receive())["result"]["structuredContent"]["echoed"] == "hi"
+async def test_a_bad_line_is_answered_and_costs_only_itself(opened: Session, line: bytes, code: int) -> None:
+    opened.send(line, b"", b"   ", ECHO)
+    refused = await opened.receive()
+    assert refused["error"]["code"] == code
+    assert set(refused["error"]["data"]) >= {"type", "detail", "retryable"}
+    assert (await opened.receive())["result"]["structuredContent"]["echoed"] == "hi"
 
 
-async def test_a_second_call_of_an_id_in_flight_is_refused_and_a_cancelled_id_is_free_again(tmp_path: Path) -> None:
+async def test_a_second_call_of_an_id_in_flight_is_refused_and_a_cancelled_id_is_free_again(opened: Session) -> None:
     hang = {"jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": {"name": "hang", "arguments": {}}}
     cancel = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 7}}
-    async with session(tmp_path) as opened:
-        opened.send(hang, {"jsonrpc": "2.0", "id": 7, "method": "ping"})
-        refused = await opened.receive()
-        assert (refused["id"], refused["error"]["code"]) == (7, -32600)
-        opened.send(cancel, {"jsonrpc": "2.0", "id": 8, "method": "ping"})
-        while (answer := await opened.receive())["id"] != 8:
-            assert answer["id"] == 7
-        opened.send({"jsonrpc": "2.0", "id": 7, "method": "ping"})
-        assert (await opened.receive())["result"] == {}
+    opened.send(hang, {"jsonrpc": "2.0", "id": 7, "method": "ping"})
+    refused = await opened.receive()
+    assert (refused["id"], refused["error"]["code"]) == (7, -32600)
+    opened.send(cancel, {"jsonrpc": "2.0", "id": 8, "method": "ping"})
+    while (answer := await opened.receive())["id"] != 8:
+        assert answer["id"] == 7
+    opened.send({"jsonrpc": "2.0", "id": 7, "method": "ping"})
+    assert (await opened.receive())["result"] == {}
 
 
 async def test_answers_under_way_go_out_before_the_end_and_nothing_else_does(tmp_path: Path) -> None:
@@ -150,18 +158,16 @@ async def ends_at(process: asyncio.subprocess.Process, which: signal.Signals) ->
         await process.communicate()
 
 
-async def test_what_a_tool_prints_does_not_reach_the_protocol(tmp_path: Path) -> None:
-    async with session(tmp_path) as opened:
-        opened.send({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "chatter", "arguments": {}}})
-        assert (await opened.receive())["result"]["content"][0]["text"] == "printed"
+async def test_what_a_tool_prints_does_not_reach_the_protocol(opened: Session) -> None:
+    opened.send({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "chatter", "arguments": {}}})
+    assert (await opened.receive())["result"]["content"][0]["text"] == "printed"
 
 
 @pytest.mark.parametrize("request_id", [[1], {}, None, 1.5])
-async def test_cancelling_nothing_that_could_be_an_id_is_ignored(tmp_path: Path, request_id: Any) -> None:
+async def test_cancelling_nothing_that_could_be_an_id_is_ignored(opened: Session, request_id: Any) -> None:
     cancel = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": request_id}}
-    async with session(tmp_path) as opened:
-        opened.send(cancel, ECHO)
-        assert (await opened.receive())["result"]["structuredContent"]["echoed"] == "hi"
+    opened.send(cancel, ECHO)
+    assert (await opened.receive())["result"]["structuredContent"]["echoed"] == "hi"
 
 
 async def test_a_client_that_reads_nothing_can_still_stop_it(tmp_path: Path) -> None:

@@ -1,0 +1,49 @@
+"""`refdesk` in forks of one process, for tests of what commands do rather than of how their process starts.
+
+A process that is new spends more than a second on imports; a fork of one that has them takes some hundredths.
+"""
+
+from __future__ import annotations
+
+import atexit
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from functools import cache
+from pathlib import Path
+
+from tests.docs.forking import CLIENT
+
+ROOT = Path(__file__).parents[1]
+
+START_SECONDS = 60.0
+"""For the imports, on a busy machine; alone they take a second."""
+
+
+def refdesk() -> list[str]:
+    """What takes the place of `processes.REFDESK`, with the same files, folder, environment and exit code."""
+    return [sys.executable, "-I", "-S", str(_forks() / "client.py"), "refdesk"]
+
+
+@cache
+def _forks() -> Path:
+    """The folder of the process that forks; it is started when first asked for, and ends with the tests."""
+    folder = Path(tempfile.mkdtemp())
+    link = folder / "forks"
+    (folder / "client.py").write_text(f"import os\nos.environ['REFDESK_FORKS'] = {str(link)!r}\n{CLIENT}")
+    process = subprocess.Popen([sys.executable, "-m", "tests.docs.forking", link], cwd=ROOT)
+    atexit.register(_end, process, folder)
+    until = time.monotonic() + START_SECONDS
+    while not link.exists():
+        if process.poll() is not None or time.monotonic() > until:
+            raise RuntimeError("the process that forks does not start")
+        time.sleep(0.02)
+    return folder
+
+
+def _end(process: subprocess.Popen[bytes], folder: Path) -> None:
+    process.kill()
+    process.wait()
+    shutil.rmtree(folder)
