@@ -133,12 +133,13 @@ def test_what_turns_out_wrong_only_at_the_start_ends_with_the_same_code_on_every
     assert "Traceback" not in ended.stderr
 
 
-def test_a_data_folder_that_cannot_be_used_is_one_clear_line(tmp_path: Path) -> None:
+def test_a_data_folder_that_cannot_be_used_is_one_clear_line_and_a_hint(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("not a folder")
     ended = run(tmp_path, "search", "x", "--data", str(tmp_path / "file" / "data"))
     assert ended.returncode == 1
-    assert ended.stderr.count("\n") == 1
-    assert "Traceback" not in ended.stderr
+    cause, hint = ended.stderr.splitlines()
+    assert cause.endswith("Not a directory")
+    assert hint == "hint: `refdesk doctor` looks for the cause"
 
 
 def test_secrets_do_not_appear_in_what_check_shows(tmp_path: Path) -> None:
