@@ -136,6 +136,12 @@ PROGRAMS = {
 TESTS = Path(__file__).parents[1]
 
 
+async def install_what_npx_starts() -> None:
+    """As other tests do; raises `Unavailable` where it cannot be had."""
+    for manifest, name in (("clients/node", "clients"), ("downstream/node", "servers")):
+        await Packages(TESTS / manifest, CACHE / name).install()
+
+
 def clients() -> dict[str, Path]:
     """The clients that are installed for other tests."""
     found = {name: Packages(TESTS / "clients" / name, CACHE / f"clients-{name}") for name in PROGRAMS}

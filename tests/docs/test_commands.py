@@ -14,12 +14,14 @@ import pytest
 import yaml
 
 from refdesk.config import load
+from tests.clients.npm import Unavailable
 from tests.docs.blocks import OUTPUT, ROOT, Block, blocks_of, pages
 from tests.docs.checkout import fresh_checkout
 from tests.docs.given import BEFORE, DESKS, furnish
 from tests.docs.not_run import REASONS, check, options_of_inline, why
 from tests.docs.shown import difference
 from tests.docs.sites import running_site
+from tests.docs.standins import install_what_npx_starts
 from tests.docs.tally import ONLY_CHECKED, TALLY
 from tests.docs.workplace import Outcome, Workplace, forks
 from tests.documents.web import Web
@@ -28,6 +30,9 @@ pytestmark = pytest.mark.anyio
 
 ELSEWHERE = {"docs/how-to/use-the-client.md": "tests/docs/test_client_page.py"}
 """Pages whose blocks have a test of their own, which holds them to more."""
+
+SERVED_BY_NPX = {"docs/how-to/put-servers-behind-it.md"}
+"""Pages whose commands start a server by npx; other commands with it are checked where it cannot be had."""
 
 NOT_COMPARED = {"is from another set-up", "is an excerpt of a longer run", "is what goes wrong"}
 """Why a shown output is not held against what the block above it printed."""
@@ -57,6 +62,16 @@ async def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path | None:
 
 
 @pytest.fixture(scope="module")
+async def npx() -> str:
+    """Why what npx starts cannot be had; empty when it is there."""
+    try:
+        await install_what_npx_starts()
+    except Unavailable as why:
+        return str(why)
+    return ""
+
+
+@pytest.fixture(scope="module")
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Where it is noted which commands have been run on another page."""
     return tmp_path_factory.mktemp("shared")
@@ -64,8 +79,10 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("page", COMMANDS)
 async def test_the_commands_of_a_page_work(
-    page: str, forking: Path, shared: Path, site: Web, checkout: Path | None, tmp_path: Path
+    page: str, forking: Path, shared: Path, site: Web, checkout: Path | None, npx: str, tmp_path: Path
 ) -> None:
+    if npx and page in SERVED_BY_NPX:
+        pytest.skip(f"what npx starts cannot be had: {npx}")
     place = Workplace(tmp_path / "refdesk", forking, shared, site.port, checkout)
     place.prepare()
     furnish(place.folder, place.home)

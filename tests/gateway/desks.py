@@ -217,7 +217,8 @@ def serving_in(folder: Path) -> Serve:
     """As the fixture `serve`, for desks that several tests share."""
 
     def serve(**overrides: Any) -> AbstractAsyncContextManager[RunningServer]:
-        return running_server(load(None, {}, {"data_dir": str(folder), "server.port": 0, **overrides}))
+        alone = {"data_dir": str(folder), "server.port": 0, "embedding.source": "none"}
+        return running_server(load(None, {}, alone | overrides))
 
     return serve
 
