@@ -14,7 +14,6 @@ from refdesk.app import Desk, open_desk
 from refdesk.config import Config, load
 from tests.servers import RunningServer, running_server
 
-
 # How long an example takes says more of the machine than of what is tested.
 examples.register_profile("refdesk", deadline=None)
 examples.load_profile("refdesk")
