@@ -1,6 +1,6 @@
 # /// script
 # requires-python = ">=3.11"
-# dependencies = ["langchain>=1", "langchain-mcp-adapters>=0.3"]
+# dependencies = ["langchain>=1,<2", "langchain-mcp-adapters>=0.3,<0.4"]
 # ///
 """LangChain: an agent with the tools of a desk.
 

@@ -1,6 +1,6 @@
 # /// script
 # requires-python = ">=3.11"
-# dependencies = ["llama-index-core>=0.14.25", "llama-index-tools-mcp>=0.6"]
+# dependencies = ["llama-index-core>=0.14.25,<0.15", "llama-index-tools-mcp>=0.6,<0.7"]
 # ///
 """LlamaIndex: an agent with the tools of a desk.
 

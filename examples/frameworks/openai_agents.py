@@ -1,6 +1,6 @@
 # /// script
 # requires-python = ">=3.11"
-# dependencies = ["openai-agents>=0.24"]
+# dependencies = ["openai-agents>=0.24,<0.25"]
 # ///
 """OpenAI Agents SDK: an agent with a desk as its MCP server.
 

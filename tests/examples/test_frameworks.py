@@ -14,13 +14,15 @@ from tests.processes import Server, environment, run
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow, pytest.mark.timeout(240)]
 
+ROOT = Path(__file__).parents[2]
+
 MAKING_SECONDS = 90
 """For an environment: a few seconds where the packages are known, and more than this is not worth the wait."""
 
 
 @pytest.fixture
 def uv() -> str:
-    found = shutil.which("uv")
+    found = shutil.which("uv", path=f"{os.environ['PATH']}:{ROOT / '.cache/uv/bin'}")  # where scripts/setup puts it
     if found is None:
         pytest.skip("uv is not installed, which makes the environments of these examples")
     return found
