@@ -136,7 +136,7 @@ class Gateway:
 
     async def during(self, tool: str, **arguments: Any) -> tuple[Any, int]:
         """How such a call is answered, and how many calls of the server `good` were answered meanwhile: all of them
-        rightly."""
+        rightly. One alone may have been held up until the end."""
         asking = asyncio.create_task(self.call(tool, **arguments))
         answered = 0
         while not asking.done():

