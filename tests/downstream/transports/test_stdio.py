@@ -193,7 +193,7 @@ async def test_a_flood_of_notifications_lets_other_calls_through(monkeypatch: py
         meanwhile = await _calls_during(flood, other)
         assert await flood == "done"
         assert len(conversation.owner.noticed_methods) == 100_000
-        assert meanwhile > 5
+        assert meanwhile > 1
         assert breaks > 0
 
 
@@ -202,7 +202,7 @@ async def test_a_flood_on_stderr_lets_other_calls_through() -> None:
         flood = asyncio.create_task(conversation.call("stderrflood", count=50_000))
         meanwhile = await _calls_during(flood, conversation)
         assert await flood == "done"
-        assert meanwhile > 5
+        assert meanwhile > 1
         assert len(conversation.transport.stderr_lines) == 200
 
 
