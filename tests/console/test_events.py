@@ -112,8 +112,9 @@ async def test_nobody_asks_the_engine_while_nobody_looks(serve: Serve, monkeypat
         async with listening(server.http) as events:
             await events.until(lambda events: events.of("documents"))
             await activity.take()
+            # How many there are is another matter: the manual may be on its way in.
             await events.until(
-                lambda events: events.of("metrics")[-1:] and events.of("metrics")[-1]["sample"]["queue"] == 0
+                lambda events: events.of("metrics")[-1:] and events.of("metrics")[-1]["sample"]["queue"] is not None
             )
         assert {"documents", "waiting"} <= set(asked)
 
