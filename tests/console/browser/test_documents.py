@@ -136,7 +136,12 @@ def test_a_name_that_is_taken_is_asked_about(documents: Page, desk: DeskProcess)
     expect(upload(documents, "rules.md").filter(has_text="Ready")).to_be_visible(timeout=30_000)
     found = desk.post("/api/console/documents", {"collection": "clashes"})
     assert sorted(document["id"] for document in found["documents"]) == ["clashes/rules-2.md", "clashes/rules.md"]
-    assert "The third." in str(desk.post("/api/console/read", {"id": "clashes/rules.md"}))
+    # The page may still show that the one before is ready.
+    for _ in range(150):
+        if "The third." in (read := str(desk.post("/api/console/read", {"id": "clashes/rules.md"}))):
+            break
+        documents.wait_for_timeout(200)
+    assert "The third." in read
 
 
 def test_a_web_page_that_may_not_be_fetched_fails_with_its_reason_and_can_be_retried(documents: Page) -> None:
