@@ -10,7 +10,8 @@ ARG PYTHON_IMAGE=docker.io/library/python:3.13-slim-trixie
 FROM ${PYTHON_IMAGE} AS build
 ARG UV_VERSION=0.13.7
 ARG EXTRAS="redis otel sentry"
-ENV UV_COMPILE_BYTECODE=1 \
+ENV UV_CACHE_DIR=/var/cache/uv \
+    UV_COMPILE_BYTECODE=1 \
     UV_LINK_MODE=copy \
     UV_NO_PROGRESS=1 \
     UV_PROJECT_ENVIRONMENT=/opt/refdesk \
@@ -20,14 +21,14 @@ WORKDIR /build
 
 # The packages of the lock file first: they change more seldom than we do, and keep their layer.
 COPY pyproject.toml uv.lock ./
-RUN --mount=type=cache,target=/root/.cache/uv \
+RUN --mount=type=cache,target=/var/cache/uv \
     for extra in ${EXTRAS}; do set -- "$@" --extra "${extra}"; done; \
     uv sync --frozen --no-dev --no-install-project "$@"
 
 COPY README.md LICENSE ./
 COPY docs ./docs
 COPY src ./src
-RUN --mount=type=cache,target=/root/.cache/uv \
+RUN --mount=type=cache,target=/var/cache/uv \
     for extra in ${EXTRAS}; do set -- "$@" --extra "${extra}"; done; \
     uv sync --frozen --no-dev --no-editable "$@"
 
