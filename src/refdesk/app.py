@@ -12,21 +12,18 @@ from typing import Any
 from refdesk.calls import LOCAL, Answer, Call, Caller, Handler, Policy
 from refdesk.config import Config, load, require_support
 from refdesk.console.console import Console
-from refdesk.documents.conversions import MAX_FILE_BYTES
 from refdesk.errors import DependencyError
 from refdesk.inbound.access import LOOPBACK_NAMES
 from refdesk.parts import Parts, offer_console, offer_servers, offer_tools, open_parts
 from refdesk.policy.authenticate import Authenticate, open_authentication
 from refdesk.policy.chain import chain
 from refdesk.policy.deadline import Deadline
-from refdesk.policy.key_ring import KeyRing
-from refdesk.policy.keys import FILE_NAME, KeyFile
+from refdesk.policy.keys import FILE_NAME
 from refdesk.policy.observe import Observe, Record
 from refdesk.policy.rate_limit import RateLimit, is_limited
 from refdesk.resilience.limits import MAX_BUCKETS
 from refdesk.telemetry import Log, Spans, open_reports, open_spans, secrets_of
 from refdesk.tools.gateway import Gateway
-from refdesk.version import __version__
 
 
 @asynccontextmanager
@@ -52,9 +49,7 @@ async def open_desk(
         parts = await open_parts(config, log, stack, servers=servers, trusts_everybody=trusts_everybody)
         await offer_tools(parts, stack)
         gateway = await offer_servers(parts, stack)
-        keys = KeyRing(KeyFile(config.data_path / FILE_NAME), config.auth.keys, authenticate.keys.look_again)
-        about = partial(_about, parts, authenticate)
-        console = await offer_console(parts, keys, about, stack) if config.console.enabled else None
+        console = await offer_console(parts, authenticate, stack) if config.console.enabled else None
         policies = _policies(parts, authenticate, spans, gateway)
         yield Desk(parts, chain(policies, parts.catalogue), authenticate, gateway, console)
 
@@ -65,22 +60,6 @@ def _trusts_everybody(config: Config, authenticate: Authenticate) -> bool:
     is_private = server.is_loopback and LOOPBACK_NAMES.issuperset(server.allowed_hosts)
     has_keys = authenticate.has_keys or (config.data_path / FILE_NAME).exists()
     return is_private and not config.auth.required and not has_keys
-
-
-def _about(parts: Parts, authenticate: Authenticate) -> dict[str, Any]:
-    """What the console says of the desk to whoever is let in."""
-    config, is_remote = parts.config, parts.config.r2r.api_url is not None
-    writer = config.answers.model if config.answers.api_url is not None else "r2r" if is_remote else None
-    return {
-        "auth_required": config.auth.required,
-        "has_keys": authenticate.has_keys,
-        "version": __version__,
-        "engine": "r2r" if is_remote else "embedded",
-        "embedding": parts.embedder.name if parts.embedder is not None and not is_remote else None,
-        "answers": writer,
-        "max_upload_bytes": MAX_FILE_BYTES,
-        "project": config.project,
-    }
 
 
 def _policies(parts: Parts, authenticate: Authenticate, spans: Spans | None, gateway: Gateway) -> Sequence[Policy]:

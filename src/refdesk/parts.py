@@ -25,7 +25,7 @@ from refdesk.console.console import Console
 from refdesk.console.feed import Feed
 from refdesk.console.holdings import Holdings
 from refdesk.console.servers import Servers
-from refdesk.documents.conversions import Conversions, open_conversions
+from refdesk.documents.conversions import MAX_FILE_BYTES, Conversions, open_conversions
 from refdesk.downstream.connection.connection import Connection
 from refdesk.downstream.files.server_log import ServerLog
 from refdesk.downstream.files.servers_file import combined, watched_files
@@ -38,8 +38,10 @@ from refdesk.engines.embedded.embedding.port import Embedder
 from refdesk.engines.embedded.engine import open_embedded
 from refdesk.engines.port import LACKS_SHARED, Engine
 from refdesk.manual import bring_in_manual, manual_index_folder
+from refdesk.policy.authenticate import Authenticate
 from refdesk.policy.chain import chain
 from refdesk.policy.key_ring import KeyRing
+from refdesk.policy.keys import FILE_NAME, KeyFile
 from refdesk.policy.permissions import Permissions, may_reach, may_reach_some
 from refdesk.resilience.dependency import Dependency
 from refdesk.resilience.limits import MAX_BUCKETS_OF_ONE, Limits, MemoryLimits
@@ -67,6 +69,7 @@ from refdesk.tools.shelves import Shelves
 from refdesk.tools.sources import OpenFolders, Sources, default_roots
 from refdesk.tools.tool_search import ToolSearch, open_tool_search
 from refdesk.tools.windows import LocalWindows, open_windows
+from refdesk.version import __version__
 
 RESOURCE_TOOLSETS = {"techdoc": "docs", "r2r": "r2r", "document": "convert", "refdesk": "downstream"}
 """Whose resources are under which URI scheme."""
@@ -222,11 +225,11 @@ async def offer_servers(parts: Parts, stack: AsyncExitStack) -> Gateway:
     )
 
 
-async def offer_console(
-    parts: Parts, keys: KeyRing, about: Callable[[], Mapping[str, Any]], stack: AsyncExitStack
-) -> Console:
+async def offer_console(parts: Parts, authenticate: Authenticate, stack: AsyncExitStack) -> Console:
     """The web console, and the samples that its charts show."""
-    engine, rights = parts.engine, parts.permissions
+    config, engine, rights = parts.config, parts.engine, parts.permissions
+    keys = KeyRing(KeyFile(config.data_path / FILE_NAME), config.auth.keys, authenticate.keys.look_again)
+    about = partial(_about, parts, authenticate)
     history = History(parts.metrics, leave_out=CONSOLE)
     servers = Servers(parts.fleet, parts.own_servers, rights, may_reach, may_reach_some, history)
     activity = Activity(history, engine, servers, partial(_is_shown, parts))
@@ -235,6 +238,22 @@ async def offer_console(
     console.register(parts.registry.add_method)
     await stack.enter_async_context(in_background(activity.run()))
     return console
+
+
+def _about(parts: Parts, authenticate: Authenticate) -> dict[str, Any]:
+    """What the console says of the desk to whoever is let in."""
+    config, is_remote = parts.config, parts.config.r2r.api_url is not None
+    writer = config.answers.model if config.answers.api_url is not None else "r2r" if is_remote else None
+    return {
+        "auth_required": config.auth.required,
+        "has_keys": authenticate.has_keys,
+        "version": __version__,
+        "engine": "r2r" if is_remote else "embedded",
+        "embedding": parts.embedder.name if parts.embedder is not None and not is_remote else None,
+        "answers": writer,
+        "max_upload_bytes": MAX_FILE_BYTES,
+        "project": config.project,
+    }
 
 
 def _is_shown(parts: Parts, caller: Caller, name: str) -> bool:
