@@ -1,7 +1,7 @@
 """What a search costs, from ten thousand chunks of documentation to two hundred thousand, beside what others take.
 
 Refdesk's own modes, its tools over HTTP, plain SQLite FTS5, numpy over all vectors, and another documentation server
-search the same chunks with the same questions in one run. The first 10,000 chunks have real vectors, all others have
+search the same chunks with the same questions in one run. The first 5,000 chunks have real vectors, all others have
 likenesses of these: what is found by meaning there is of no use, what it costs is the same.
 """
 

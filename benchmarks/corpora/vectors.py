@@ -23,7 +23,7 @@ HASH_BYTES = 16
 
 
 class PreparedVectors:
-    """The vectors of texts by their hashes, kept in a file."""
+    """The vectors of texts by their hashes, kept in a file; those that another model made are not taken."""
 
     def __init__(self, path: Path, embedder: Embedder) -> None:
         self._path = path
@@ -32,6 +32,8 @@ class PreparedVectors:
         self._known = np.empty((0, embedder.dimensions), np.float32)
         if path.exists():
             with np.load(path) as kept:
+                if str(kept.get("model")) != embedder.name:
+                    return
                 self._known = kept["vectors"].astype(np.float32)
                 self._places = {row.tobytes(): place for place, row in enumerate(kept["hashes"])}
 
@@ -56,7 +58,7 @@ class PreparedVectors:
         self._places |= {hash: start + place for place, hash in enumerate(hashes)}
         self._known = np.concatenate([self._known, vectors])
         rows = np.frombuffer(b"".join(self._places), np.uint8).reshape(-1, HASH_BYTES)
-        np.savez(self._path, hashes=rows, vectors=self._known.astype(np.float16))
+        np.savez(self._path, model=self._embedder.name, hashes=rows, vectors=self._known.astype(np.float16))
 
     def _vector(self, hash: bytes) -> NDArray[np.float32]:
         place = self._places.get(hash)
