@@ -32,16 +32,16 @@ class Clusters:
     """Where each cluster ends in `rows`."""
     rows: Numbers
     """The numbers of all rows, those of one cluster after those of another, in order."""
-    codes: Words
-    """The beginning of each one's code, in the same order: to gather them from all over would take as long as to look
-    at every row."""
+    beginnings: Words
+    """Of each one's code, in the same order: to gather them from all over would take as long as to look at every row.
+    """
 
     @classmethod
-    def of(cls, centres: Float32s, nearest: Numbers, codes: Words) -> Clusters:
+    def of(cls, centres: Float32s, nearest: Numbers, beginnings: Words) -> Clusters:
         """By the number of the centre that each row is nearest to."""
         ends = np.cumsum(np.bincount(nearest, minlength=len(centres)))
         rows = np.argsort(nearest, kind="stable")
-        return cls(centres, ends, rows, codes[:COARSE_WORDS, rows])
+        return cls(centres, ends, rows, beginnings[:, rows])
 
     def near(self, query: Float32s, wanted: int) -> list[slice]:
         """Where the rows of the clusters nearest to a query are, as many clusters as have this many together."""

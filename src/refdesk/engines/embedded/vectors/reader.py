@@ -86,6 +86,7 @@ class Vectors:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
+        self._manifest = str(folder / MANIFEST)
         self._lock = Lock()
         self._state = State()
         self.refresh()
@@ -147,7 +148,7 @@ class Vectors:
 
     def _identity(self) -> tuple[int, int] | None:
         try:
-            found = os.stat(self._folder / MANIFEST)
+            found = os.stat(self._manifest)
         except FileNotFoundError:
             return None
         return found.st_dev, found.st_ino

@@ -26,10 +26,10 @@ BLOCK_ROWS = 8192
 COARSE_ROWS = 1536
 """About how many rows the first sieve lets through, at least."""
 
-FINE_ROWS = 200
+FINE_ROWS = 160
 """About how many rows the second sieve lets through, at least: more find hardly more."""
 
-FINE_SPARE = 5
+FINE_SPARE = 4
 """How many rows the second sieve lets through for each that is asked for, when many are."""
 
 COARSE_SPARE = 6
@@ -79,26 +79,38 @@ class Selection:
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """Rows of a segment that came through a sieve."""
+    """Rows of a segment that came through the first sieve."""
 
     segment: Segment
     code: Words
     """The query's, with the mean of this segment taken off."""
-    numbers: Numbers | None
-    """Of the rows; None when they are all of the segment's."""
+    rows: Numbers
     counts: Counts
-    """In how many signs, of those looked at so far, each row differs from the query."""
+    """In how many signs of its code's beginning each row differs from the query."""
 
-    @property
-    def rows(self) -> Numbers:
-        """The numbers of the rows."""
-        return np.arange(self.segment.count) if self.numbers is None else self.numbers
+
+@dataclass(frozen=True, slots=True)
+class _Swept:
+    """Rows of a segment whose codes' beginnings were looked at."""
+
+    segment: Segment
+    code: Words
+    counts: Bytes
+    places: Sequence[slice] = ()
+    """Where they lie in the clusters, one stretch after another; none when they are all of the segment's, in order."""
 
     def within(self, reach: int, most: int) -> _Found:
         """Those whose count is in reach, the nearest when they are too many."""
         kept = _within(self.counts, reach, most)
-        rows = kept if self.numbers is None else self.numbers[kept]
-        return _Found(self.segment, self.code, rows, self.counts[kept])
+        return _Found(self.segment, self.code, self._rows(kept), self.counts[kept])
+
+    def _rows(self, kept: Numbers) -> Numbers:
+        if not self.places:
+            return kept
+        starts, stops = np.array([(place.start, place.stop) for place in self.places]).T
+        ends = np.cumsum(stops - starts)
+        shifts: Numbers = (stops - ends)[np.searchsorted(ends, kept, side="right")]
+        return self.segment.clusters.rows.take(kept + shifts)
 
 
 def nearest(selections: Sequence[Selection], query: Float32s, limit: int) -> tuple[Numbers, Float32s]:
@@ -107,38 +119,38 @@ def nearest(selections: Sequence[Selection], query: Float32s, limit: int) -> tup
     if sum(selection.count for selection in selections) <= EXACT_ROWS:
         return _best([(selection.segment, selection.rows) for selection in selections], query, limit)
     wanted = max(FINE_ROWS, limit * FINE_SPARE)
-    found = _fine(_coarse(selections, query, max(COARSE_ROWS, COARSE_SPARE * wanted)), wanted)
-    return _best([(part.segment, part.rows) for part in found], query, limit)
+    found = _coarse(selections, query, max(COARSE_ROWS, COARSE_SPARE * wanted))
+    return _best(_fine(found, wanted), query, limit)
 
 
 def _coarse(selections: Sequence[Selection], query: Float32s, wanted: int) -> list[_Found]:
-    found = [_scanned(selection, query) for selection in selections]
-    counts = np.concatenate([part.counts for part in found])
-    step = min(max(1, len(counts) // SAMPLE_ROWS), LONGEST_STEP)
-    reach = min(_reach(counts[::step], wanted / step), BARRED - 1)
-    return [part.within(reach, MOST * wanted) for part in found]
+    swept = [_swept(selection, query) for selection in selections]
+    step = min(max(1, sum(len(part.counts) for part in swept) // SAMPLE_ROWS), LONGEST_STEP)
+    sample = np.concatenate([part.counts[::step] for part in swept])
+    reach = min(_reach(sample, wanted / step), BARRED - 1)
+    return [part.within(reach, MOST * wanted) for part in swept]
 
 
-def _scanned(selection: Selection, query: Float32s) -> _Found:
+def _swept(selection: Selection, query: Float32s) -> _Swept:
     """All rows that are looked at; in how many signs the beginning of each one's code differs from the query's."""
     segment, barred = selection.segment, selection.barred
     code = encoded(query[None, :], segment.mean)[0]
     looked_at = max(LEAST_SCANNED, int(segment.count * SCANNED_SHARE))
     if looked_at >= segment.count or selection.count < WIDE_SHARE * segment.count:
-        places = [block for block in blocks(segment.count, BLOCK_ROWS) if barred is None or not barred[block].min()]
+        open_ = [block for block in blocks(segment.count, BLOCK_ROWS) if barred is None or not barred[block].min()]
         counts = np.full(segment.count, BARRED, np.uint8)
-        _count(segment.codes, code, [(place, counts[place]) for place in places])
-        rows = None
-    else:
-        places = _blocks_of(segment.clusters.near(query, looked_at))
-        rows = np.concatenate([segment.clusters.rows[place] for place in places])
-        counts = np.empty(len(rows), np.uint8)
-        ends = list(accumulate(place.stop - place.start for place in places))
-        into = [counts[start:end] for start, end in pairwise([0, *ends])]
-        _count(segment.clusters.codes, code, zip(places, into, strict=True))
+        _count(segment.beginnings, code, [(block, counts[block]) for block in open_])
+        if barred is not None:
+            np.bitwise_or(counts, barred, out=counts)
+        return _Swept(segment, code, counts)
+    places = _blocks_of(segment.clusters.near(query, looked_at))
+    ends = [0, *accumulate(place.stop - place.start for place in places)]
+    counts = np.empty(ends[-1], np.uint8)
+    _count(segment.clusters.beginnings, code, zip(places, [counts[a:b] for a, b in pairwise(ends)], strict=True))
     if barred is not None:
-        np.bitwise_or(counts, barred if rows is None else barred.take(rows), out=counts)
-    return _Found(segment, code, rows, counts)
+        rows = np.concatenate([segment.clusters.rows[place] for place in places])
+        np.bitwise_or(counts, barred.take(rows), out=counts)
+    return _Swept(segment, code, counts, places)
 
 
 def _blocks_of(places: Sequence[slice]) -> list[slice]:
@@ -149,26 +161,28 @@ def _blocks_of(places: Sequence[slice]) -> list[slice]:
     ]
 
 
-def _count(codes: Words, code: Words, places: Iterable[tuple[slice, Bytes]]) -> None:
-    """Put into the array beside each place in how many signs the beginning of the codes there differs from this one."""
-    codes, code = codes[:COARSE_WORDS], code[:COARSE_WORDS, None]
-    words, counts = np.empty((len(codes), BLOCK_ROWS), np.uint64), np.empty((len(codes), BLOCK_ROWS), np.uint8)
+def _count(beginnings: Words, code: Words, places: Iterable[tuple[slice, Bytes]]) -> None:
+    """Put into the array beside each place in how many signs the beginnings of codes there differ from this code's."""
+    code, shape = code[:COARSE_WORDS, None], (len(beginnings), BLOCK_ROWS)
+    words, counts = np.empty(shape, np.uint64), np.empty(shape, np.uint8)
     for place, total in places:
-        differing = np.bitwise_xor(codes[:, place], code, out=words[:, : len(total)])
+        differing = np.bitwise_xor(beginnings[:, place], code, out=words[:, : len(total)])
         np.add.reduce(np.bitwise_count(differing, out=counts[:, : len(total)]), axis=0, out=total)
 
 
-def _fine(found: Sequence[_Found], wanted: int) -> list[_Found]:
-    whole = [_counted_whole(part) for part in found]
-    reach = _reach(np.concatenate([part.counts for part in whole]), wanted)
-    return [part.within(reach, MOST * wanted) for part in whole]
+def _fine(found: Sequence[_Found], wanted: int) -> list[tuple[Segment, Numbers]]:
+    counts = [_whole_counts(part) for part in found]
+    reach = _reach(np.concatenate(counts), wanted)
+    return [
+        (part.segment, part.rows[_within(whole, reach, MOST * wanted)])
+        for part, whole in zip(found, counts, strict=True)
+    ]
 
 
-def _counted_whole(found: _Found) -> _Found:
-    counts = found.counts.astype(np.uint16)
-    for words, word in zip(found.segment.codes[COARSE_WORDS:], found.code[COARSE_WORDS:], strict=True):
-        counts += np.bitwise_count(words.take(found.rows) ^ word)
-    return _Found(found.segment, found.code, found.rows, counts)
+def _whole_counts(found: _Found) -> Counts:
+    differing = found.segment.rests.take(found.rows, axis=0) ^ found.code[COARSE_WORDS:]
+    counts: Counts = found.counts + np.add.reduce(np.bitwise_count(differing), axis=1, dtype=np.uint16)
+    return counts
 
 
 def _reach(counts: Counts, wanted: float) -> int:

@@ -1,7 +1,8 @@
 """A segment: one file of rows that never changes, read through a memory map.
 
     header · mean · documents, collections, starts of the runs · keys · scales
-    centres, ends, rows and codes of the clusters · codes, word by word · 8-bit vectors
+    centres, ends, rows and beginnings of the clusters · beginnings of the codes, word by word · their rests, row by row
+    8-bit vectors
 
 Everything but codes and vectors is under a checksum that is verified on opening: a wrong bit in a vector
 costs a little accuracy, a wrong number of a row would send a search astray.
@@ -34,7 +35,7 @@ from refdesk.engines.embedded.vectors.clusters import (
 )
 from refdesk.engines.embedded.vectors.codes import cosines, encoded, restored, words_per_code
 
-MAGIC = b"RDVEC002"
+MAGIC = b"RDVEC003"
 _HEADER = struct.Struct("<8sQQII")
 
 ALIGNMENT = 64
@@ -75,6 +76,10 @@ class Layout:
         """The size of the file in bytes; the vectors are its end."""
         return self.sections["vectors"][0] + self.rows * self.dimensions
 
+    @property
+    def _first_words(self) -> int:
+        return min(COARSE_WORDS, words_per_code(self.dimensions))
+
     def _shapes(self) -> list[tuple[str, str, tuple[int, ...]]]:
         return [
             ("mean", "<f4", (self.dimensions,)),
@@ -86,8 +91,9 @@ class Layout:
             ("centres", "<f4", (self.clusters, self.dimensions)),
             ("ends", "<i8", (self.clusters,)),
             ("clustered", "<i8", (self.rows,)),
-            ("clustered_codes", "<u8", (min(COARSE_WORDS, words_per_code(self.dimensions)), self.rows)),
-            ("codes", "<u8", (words_per_code(self.dimensions), self.rows)),
+            ("clustered_beginnings", "<u8", (self._first_words, self.rows)),
+            ("beginnings", "<u8", (self._first_words, self.rows)),
+            ("rests", "<u8", (self.rows, words_per_code(self.dimensions) - self._first_words)),
             ("vectors", "|i1", (self.rows, self.dimensions)),
         ]
 
@@ -106,8 +112,12 @@ class Segment:
             for name, (offset, kind, shape) in layout.sections.items()
         }
         self.mean: Float32s = parts.pop("mean")
-        self.codes: Words = parts.pop("codes")
-        self.clusters = Clusters(*(parts.pop(name) for name in ("centres", "ends", "clustered", "clustered_codes")))
+        self.beginnings: Words = parts.pop("beginnings")
+        """Of the codes, an array for each word: all rows are swept over, a word at a time."""
+        self.rests: Words = parts.pop("rests")
+        """A row for each code: a few are looked up, which may be anywhere."""
+        names = ("centres", "ends", "clustered", "clustered_beginnings")
+        self.clusters = Clusters(*(parts.pop(name) for name in names))
         self.table = Table(**parts)
         if checksum != _checksum(self._columns):
             raise IndexDamaged(f"{path} is not what was written")
@@ -240,7 +250,7 @@ def _write_table(file: BinaryIO, layout: Layout, order: _Order, mean: Float32s, 
     names = ("documents", "collections", "starts", "keys", "scales")
     columns: dict[str, NDArray[Any]] = {"mean": mean, **{name: getattr(order, name) for name in names}}
     columns |= {"centres": clusters.centres, "ends": clusters.ends, "clustered": clusters.rows}
-    for name, values in {**columns, "clustered_codes": clusters.codes}.items():
+    for name, values in {**columns, "clustered_beginnings": clusters.beginnings}.items():
         file.seek(layout.sections[name][0])
         file.write(values.tobytes())
     file.seek(0)
@@ -257,7 +267,7 @@ def _checksum(columns: Iterable[NDArray[Any]]) -> int:
 def _write_vectors(file: BinaryIO, layout: Layout, order: _Order, mean: Float32s, centres: Float32s) -> Clusters:
     """Write the vectors and their codes; answers the clusters that they are in."""
     sections = layout.sections
-    codes_at, vectors_at = sections["codes"][0], sections["vectors"][0]
+    vectors_at = sections["vectors"][0]
     nearest = np.zeros(layout.rows, np.int64)
     codes = np.empty((words_per_code(layout.dimensions), layout.rows), np.uint64)
     for block in blocks(layout.rows, ROWS_AT_A_TIME):
@@ -267,9 +277,11 @@ def _write_vectors(file: BinaryIO, layout: Layout, order: _Order, mean: Float32s
         codes[:, block] = encoded(exact, mean).T
         file.seek(vectors_at + block.start * layout.dimensions)
         file.write(vectors.tobytes())
-    file.seek(codes_at)
-    file.write(codes.tobytes())
-    return Clusters.of(centres, nearest, codes)
+    beginnings, rests = codes[:COARSE_WORDS], codes[COARSE_WORDS:].T
+    for name, values in (("beginnings", beginnings), ("rests", rests)):
+        file.seek(sections[name][0])
+        file.write(values.tobytes())
+    return Clusters.of(centres, nearest, beginnings)
 
 
 def _mapped(path: Path) -> mmap.mmap:
