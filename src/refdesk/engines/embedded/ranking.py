@@ -7,7 +7,7 @@ whose neighbours differ by less than such sets can tell apart.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
@@ -114,7 +114,7 @@ def best_of(keys: NDArray[np.int64], scores: Scores, count: int) -> NDArray[np.i
 
 def rank(query: str, candidates: Sequence[Candidate], limit: int) -> list[Ranked]:
     """The best passages, one of each section and none twice."""
-    asked = _telling(query)
+    asked = _Asked(query)
     placed = _in_order(_looked_at(asked, candidates))
     placed = _in_order(_spread_over_documents(_one_of_each_section(placed)))
     best = _without_copies(placed, limit)
@@ -123,6 +123,26 @@ def rank(query: str, candidates: Sequence[Candidate], limit: int) -> list[Ranked
     relevance = _relevance(asked, best)
     highest = max(best[0].score, 1e-9)
     return [Ranked(one.candidate.key, relevance * max(one.score, 0.0) / highest) for one in best]
+
+
+class _Asked:
+    """The words of a query that say what it is about, or all where none does, and what each counts."""
+
+    def __init__(self, query: str) -> None:
+        asked = words.query_words(query)
+        self.weights = {word: weight for word, weight in asked.items() if not words.is_common(word)} or asked
+        self._whole = sum(self.weights.values())
+
+    def share(self, found: Set[str]) -> float:
+        """How much of it was found."""
+        return sum([self.weights[word] for word in found]) / self._whole if found else 0.0
+
+    def in_headings(self, candidate: Candidate) -> set[str]:
+        """The words that stand in the headings over a passage."""
+        found = set[str]()
+        for heading in words.context_of(candidate.title, candidate.path):
+            found |= self.weights.keys() & _words_of(heading)
+        return found
 
 
 def _relative(found: Scores) -> Scores:
@@ -135,24 +155,20 @@ def _in_order(placed: Iterable[_Placed]) -> list[_Placed]:
     return sorted(placed, key=lambda one: (-one.score, one.candidate.key))
 
 
-def _telling(text: str) -> Mapping[str, float]:
-    """The words of a query that say what it is about, or all where none does."""
-    asked = words.query_words(text)
-    return {word: weight for word, weight in asked.items() if not words.is_common(word)} or asked
-
-
-def _looked_at(asked: Mapping[str, float], candidates: Sequence[Candidate]) -> Iterator[_Placed]:
+def _looked_at(asked: _Asked, candidates: Sequence[Candidate]) -> Iterator[_Placed]:
     """Each candidate with all that speaks for it and against it."""
     best = _best_sections(candidates)
     for one in candidates:
-        score = one.fused + SUPPORT_WEIGHT * _support(one.section, best[one.document])
-        score += HEADING_WEIGHT * _share(asked, _in_headings(asked, one))
-        score -= LINK_LIST_PENALTY * _is_link_list(one.text)
+        score = one.fused + HEADING_WEIGHT * asked.share(asked.in_headings(one))
+        if one.document in best:
+            score += SUPPORT_WEIGHT * _support(one.section, best[one.document])
+        if _is_link_list(one.text):
+            score -= LINK_LIST_PENALTY
         yield _Placed(one, score)
 
 
 def _best_sections(candidates: Sequence[Candidate]) -> dict[int, list[tuple[float, str]]]:
-    """Of each document its best sections, by the best passage of each, and one more than are counted."""
+    """Of each document that has several its best sections, by the best passage of each: one more than are counted."""
     found: dict[int, dict[str, float]] = {}
     for one in candidates:
         sections = found.setdefault(one.document, {})
@@ -160,24 +176,13 @@ def _best_sections(candidates: Sequence[Candidate]) -> dict[int, list[tuple[floa
     return {
         document: sorted(((score, section) for section, score in sections.items()), reverse=True)[: SUPPORTERS + 1]
         for document, sections in found.items()
+        if len(sections) > 1
     }
 
 
 def _support(section: str, best: Sequence[tuple[float, str]]) -> float:
     """The mean of the document's best other sections; those that it does not have count 0."""
     return sum([score for score, other in best if other != section][:SUPPORTERS]) / SUPPORTERS
-
-
-def _share(asked: Mapping[str, float], found: Set[str]) -> float:
-    """How much of what is asked for was found."""
-    whole = sum(asked.values())
-    return sum([asked[word] for word in found]) / whole if whole else 0.0
-
-
-def _in_headings(asked: Mapping[str, float], candidate: Candidate) -> set[str]:
-    """The words that are asked for and stand in the headings over a passage."""
-    headings = words.context_of(candidate.title, candidate.path)
-    return {word for heading in headings for word in _words_of(heading) if word in asked}
 
 
 @lru_cache(maxsize=HEADINGS_KEPT)
@@ -230,17 +235,17 @@ def _is_copy(text: str, other: str) -> bool:
     return len(one & two) >= COPY_SHARE * len(one | two)
 
 
-def _relevance(asked: Mapping[str, float], best: Sequence[_Placed]) -> float:
+def _relevance(asked: _Asked, best: Sequence[_Placed]) -> float:
     """How sure it is that there is an answer among the first few, from 0 to 1."""
     has_meaning = any(one.candidate.nearness is not None for one in best)
     return max(_relevance_of(asked, one.candidate, has_meaning) for one in best[:2])
 
 
-def _relevance_of(asked: Mapping[str, float], candidate: Candidate, has_meaning: bool) -> float:
-    found = _in_headings(asked, candidate)
-    if len(found) < len(asked):
-        found |= words.words_in(candidate.text, asked)
-    by_words = _share(asked, found)
+def _relevance_of(asked: _Asked, candidate: Candidate, has_meaning: bool) -> float:
+    found = asked.in_headings(candidate)
+    if len(found) < len(asked.weights):
+        found |= words.words_in(candidate.text, asked.weights)
+    by_words = asked.share(found)
     if not has_meaning:
         return by_words
     cosine = candidate.nearness or 0.0

@@ -97,12 +97,14 @@ def _blank(match: re.Match[str]) -> str:
 
 
 def link_lengths(markdown: str) -> tuple[int, int]:
-    """Characters of text that stand in links, and those that are only marks and addresses of links."""
-    inside = whole = 0
-    for link in _LINK.finditer(markdown):
-        inside += len(link[1])
-        whole += len(link[0])
-    return inside, whole - inside
+    """Characters of text that stand in links, and those that are only marks and addresses of links; roughly, as a link
+    with brackets in its text or its address counts for less."""
+    pieces = markdown.split("](")
+    inside = marks = 0
+    for before, after in pairwise(pieces):
+        inside += len(before) - before.rfind("[") - 1
+        marks += after.find(")") + len("[]()")
+    return inside, marks
 
 
 def context_of(title: str, path: Sequence[str]) -> tuple[str, ...]:
