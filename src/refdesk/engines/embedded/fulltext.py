@@ -7,9 +7,11 @@ of its own that no search can find: whatever moment the process dies at, the ind
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import islice
 from pathlib import Path
 from threading import Lock
@@ -51,6 +53,9 @@ MANY_DOCUMENTS = 2_000
 
 SIFTED = 4
 """As many times the wanted hits are sifted then: enough when the filter lets a quarter of them through."""
+
+WORDS_KEPT = 8192
+"""Words of queries that are remembered, with how frequent they are: most questions have some that others had."""
 
 _ANALYSER = f"refdesk-words-{words.VERSION}"
 _MARK_ROLE = "mark"
@@ -101,36 +106,53 @@ def _checked(folder: Path) -> Iterator[None]:
         raise
 
 
+class _Commit:
+    """What the index held at some moment."""
+
+    def __init__(self, searcher: Searcher) -> None:
+        self.searcher = searcher
+        self.mark = _mark_of(searcher)
+        self.entries = max(searcher.num_docs - 1, 0)
+        self._counts: dict[str, int] = {}
+
+    def count(self, word: str) -> int:
+        """The entries whose text has a word."""
+        found = self._counts.get(word)
+        if found is None:
+            found = self._counts[word] = self.searcher.doc_freq("body", word)
+            if len(self._counts) > WORDS_KEPT:
+                self._counts.clear()
+        return found
+
+
 class FullText:
     """The index, to be searched; any number of them may be open in any number of processes."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._meta = folder / "meta.json"
+        self._meta = str(folder / "meta.json")
         self._index: Index | None = None
-        self._searcher: Searcher | None = None
+        self._commit: _Commit | None = None
         self._seen: tuple[int, int] | None = None
         self._opening = Lock()
-        self._mark = 0
         self.refresh()
 
     @property
     def mark(self) -> int:
         """The last change that the open commit holds; 0 where there is none."""
-        return self._mark
+        return self._commit.mark if self._commit else 0
 
     @property
     def count(self) -> int:
         """The number of entries that can be found."""
-        return max(self._searcher.num_docs - 1, 0) if self._searcher else 0
+        return self._commit.entries if self._commit else 0
 
     def refresh(self) -> None:
         """Take the newest commit; costs one look at a file when there is no newer one."""
         try:
-            status = self._meta.stat()
+            status = os.stat(self._meta)
         except FileNotFoundError:
-            self._index = self._searcher = self._seen = None
-            self._mark = 0
+            self._index = self._commit = self._seen = None
             return
         seen = (status.st_ino, status.st_mtime_ns)
         if seen == self._seen:
@@ -146,8 +168,7 @@ class FullText:
             self._index = _opened(self._folder)
             self._index.config_reader(reload_policy="manual")
         self._index.reload()
-        self._searcher = self._index.searcher()
-        self._mark = _mark_of(self._searcher)
+        self._commit = _Commit(self._index.searcher())
 
     def search(
         self,
@@ -158,12 +179,12 @@ class FullText:
         documents: Sequence[int] | None = None,
     ) -> tuple[Keys, Scores]:
         """The keys of the chunks that hold words of the query, best first, and their scores."""
-        # One searcher for the whole search: another thread may open a newer commit meanwhile, with other addresses.
-        asked, searcher = words.query_words(query), self._searcher
-        if searcher is None or not asked or limit < 1:
+        # One commit for the whole search: another thread may open a newer one meanwhile, with other addresses.
+        asked, commit = words.query_words(query), self._commit
+        if commit is None or not asked or limit < 1:
             return np.empty(0, np.int64), np.empty(0)
         with _checked(self._folder):
-            words_asked = _words_asked(searcher, asked)
+            searcher, words_asked = commit.searcher, _words_asked(commit, asked)
             wanted = list(_filter("collection", collections))
             if documents is not None and len(documents) > MANY_DOCUMENTS:
                 found = _sifted(searcher, _query(words_asked, wanted), limit, frozenset(documents))
@@ -268,17 +289,17 @@ class _Words:
     heading: Mapping[str, float]
 
 
-def _words_asked(searcher: Searcher, asked: Mapping[str, float]) -> _Words:
+def _words_asked(commit: _Commit, asked: Mapping[str, float]) -> _Words:
     telling = {word: weight for word, weight in asked.items() if not words.is_common(word)} or asked
     body = dict(islice(telling.items(), MAX_QUERY_WORDS))
-    return _Words(_without_frequent(searcher, body), asked if len(asked) <= SHORT_QUERY else {})
+    return _Words(_without_frequent(commit, body), asked if len(asked) <= SHORT_QUERY else {})
 
 
-def _without_frequent(searcher: Searcher, body: Mapping[str, float]) -> Mapping[str, float]:
-    most = max(FREQUENT, int(FREQUENT_SHARE * searcher.num_docs))
-    if searcher.num_docs <= most or len(body) <= OTHER_WORDS:
+def _without_frequent(commit: _Commit, body: Mapping[str, float]) -> Mapping[str, float]:
+    most = max(FREQUENT, int(FREQUENT_SHARE * commit.entries))
+    if commit.entries <= most or len(body) <= OTHER_WORDS:
         return body
-    counts = {word: searcher.doc_freq("body", word) for word in body}
+    counts = {word: commit.count(word) for word in body}
     rare = [word for word, count in counts.items() if 0 < count <= most]
     return {word: weight for word, weight in body.items() if counts[word] <= most or len(rare) < OTHER_WORDS}
 
@@ -292,6 +313,7 @@ def _query(asked: _Words, filters: Sequence[Query]) -> Query:
     return Query.boolean_query([(Occur.Must, Query.boolean_query(parts)), *((Occur.Must, one) for one in filters)])
 
 
+@lru_cache(maxsize=WORDS_KEPT)
 def _term(field: str, word: str, weight: float) -> Query:
     return Query.boost_query(Query.term_query(SCHEMA, field, word, "freq"), weight)
 
