@@ -26,22 +26,22 @@ from refdesk.engines.port import DocumentInfo, Hit, Search
 from refdesk.errors import DependencyError, EngineError
 from refdesk.resilience.shortfalls import fell_short
 
-WORDED = 120
-"""Candidates by words; with 200, the results on the development sets hardly differ."""
+WORDED, NEAR = 60, 40
+"""Candidates by words and by meaning; twice as many hardly change the results on the development sets."""
 
-NEAR = 60
-"""Candidates by meaning; how near the others are is looked up."""
-
-SURROUNDED = 80
+SURROUNDED = 50
 """Of the fused candidates: those for which the chunks beside them are looked at as well."""
 
 SURROUNDINGS = 0.4
 """How much of a chunk's nearness is that of the chunks beside it in its document: an answer seldom stands alone."""
 
-LOOKED_AT = 30
-"""Of those: the ones whose text is read to rank them; with a limit above that, as many as are wanted."""
+LOOKED_AT = 24
+"""Of those: the ones whose text is read to rank them."""
 
-SHARED_LEAST = 0.5
+USUAL_LIMIT = 15
+"""For so many results these are enough; for more, there are more of each in proportion."""
+
+SHARED_LEAST = 0.7
 """What comes with Refdesk is looked into further only where its words speak for it, at least this much as those of the
 tenant's own documents: to most questions about these it has nothing to say."""
 
@@ -58,6 +58,10 @@ class Asked:
     vector: NDArray[np.float32] | None = None
     model: str = ""
     """The one that made the vector; an index of another model's vectors is no use to it."""
+
+    def enough(self, usual: int) -> int:
+        """How many candidates are to be had, where so many are usual."""
+        return -(-usual * max(self.search.limit, USUAL_LIMIT) // USUAL_LIMIT)
 
     @property
     def weight(self) -> float:
@@ -195,13 +199,15 @@ class _Place:
         index.refresh()
         if asked.search.mode == "semantic":
             return _NOTHING
-        keys, scores = index.search(asked.search.query, WORDED, **where)
+        keys, scores = index.search(asked.search.query, asked.enough(WORDED), **where)
         return keys, scores * (log(self.most + 2) / log(index.count + 2))
 
     def _by_meaning(self, asked: Asked, where: Mapping[str, Any]) -> tuple[Keys, NDArray[np.float32]]:
         index = self.store.vectors
         index.refresh()
-        return index.search(asked.vector, NEAR, **where) if asked.vector is not None and self.knows(asked) else _NOTHING
+        if asked.vector is None or not self.knows(asked):
+            return _NOTHING
+        return index.search(asked.vector, asked.enough(NEAR), **where)
 
     def knows(self, asked: Asked) -> bool:
         """Whether what is here was embedded by the model that embedded the query."""
@@ -298,11 +304,11 @@ def _find(places: Sequence[_Place], asked: Asked) -> list[Hit]:
     search = asked.search
     places, found = _found_in(places, asked)
     if asked.vector is not None:
-        found, _ = found.best(asked, max(SURROUNDED, 4 * search.limit))
+        found, _ = found.best(asked, asked.enough(SURROUNDED))
         for place in places:
             if place.knows(asked):
                 place.surround(found, asked.vector)
-    found, fused = found.best(asked, max(LOOKED_AT, 2 * search.limit))
+    found, fused = found.best(asked, asked.enough(LOOKED_AT))
     chunks = {chunk.key: chunk for place in places for chunk in place.chunks(found.keys)}
     scored = zip(found.keys.tolist(), fused.tolist(), found.semantic.tolist(), strict=True)
     candidates = [chunks[key].candidate(score, near) for key, score, near in scored if key in chunks]
