@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 import sqlite3
+from itertools import starmap
 
 import orjson
 
 from refdesk.documents.export.markdown import to_markdown
 from refdesk.documents.shelf import Shelf
 from refdesk.engines.embedded.contents import shelf_of
-from refdesk.engines.keeping.rows import DOCUMENT_COLUMNS, document_info, named
+from refdesk.engines.keeping.rows import INFO_COLUMNS, document_info
 from refdesk.engines.port import Document, DocumentInfo, Passage
 
 _CHUNK = re.compile(r"c(\d{1,9})")
@@ -19,24 +20,24 @@ _CHUNK = re.compile(r"c(\d{1,9})")
 def read(database: sqlite3.Connection, id: str) -> Document | None:
     """A document with its text."""
     rows = database.execute(
-        f"SELECT {DOCUMENT_COLUMNS}, body FROM documents d JOIN collections c ON c.key = d.collection "
+        f"SELECT body, {INFO_COLUMNS} FROM documents d JOIN collections c ON c.key = d.collection "
         "JOIN contents ON document = d.key WHERE d.id = ?",
         (id,),
     )
-    for row in named(rows):
-        with shelf_of(row["body"]) as shelf:
-            return Document(document_info(row), to_markdown(shelf.document()))
+    for body, *row in rows:
+        with shelf_of(body) as shelf:
+            return Document(document_info(*row), to_markdown(shelf.document()))
     return None
 
 
 def info(database: sqlite3.Connection, id: str) -> DocumentInfo | None:
     """What is known of a document that has come in."""
     rows = database.execute(
-        f"SELECT {DOCUMENT_COLUMNS} FROM documents d JOIN collections c ON c.key = d.collection "
+        f"SELECT {INFO_COLUMNS} FROM documents d JOIN collections c ON c.key = d.collection "
         "WHERE d.id = ? AND d.indexed_at IS NOT NULL",
         (id,),
     )
-    return next(map(document_info, named(rows)), None)
+    return next(starmap(document_info, rows), None)
 
 
 def open_shelf(database: sqlite3.Connection, id: str) -> Shelf | None:

@@ -21,8 +21,8 @@ from refdesk.engines.embedded.embedding.port import Embedder
 from refdesk.engines.embedded.ranking import Candidate
 from refdesk.engines.embedded.store import TenantStore
 from refdesk.engines.keeping.filters import Condition, compile_filter
-from refdesk.engines.keeping.rows import DOCUMENT_COLUMNS, document_info, named
-from refdesk.engines.port import DocumentInfo, Hit, Search
+from refdesk.engines.keeping.rows import INFO_COLUMNS, document_info
+from refdesk.engines.port import Hit, Search
 from refdesk.errors import DependencyError, EngineError
 from refdesk.resilience.shortfalls import fell_short
 
@@ -236,32 +236,22 @@ class _Place:
         """What the record says of chunks; of one that is gone meanwhile, nothing."""
         own = self.own(keys).tolist()
         rows = self.database.execute(
-            "SELECT k.key * ? + ?, k.document, k.section, k.path, k.text, k.ordinal, k.anchors, k.page, d.title, "
-            "d.version FROM chunks k JOIN documents d ON d.key = k.document "
-            f"WHERE k.key IN ({', '.join('?' * len(own))})",
-            (self.count, self.number, *own),
+            "SELECT k.key * ? + ?, k.document * ? + ?, k.section, k.path, k.text, k.ordinal, k.anchors, k.page, "
+            f"{INFO_COLUMNS} FROM chunks k JOIN documents d ON d.key = k.document "
+            f"JOIN collections c ON c.key = d.collection WHERE k.key IN ({', '.join('?' * len(own))})",
+            (self.count, self.number, self.count, self.number, *own),
         )
-        return (_Chunk(self, *row) for row in rows)
-
-    def documents(self, keys: Sequence[int]) -> dict[int, DocumentInfo]:
-        """The documents, as they are told to whoever asked."""
-        rows = self.database.execute(
-            f"SELECT {DOCUMENT_COLUMNS} FROM documents d JOIN collections c ON c.key = d.collection "
-            f"WHERE d.key IN ({', '.join('?' * len(keys))})",
-            keys,
-        )
-        return {row["key"]: document_info(row) for row in named(rows)}
+        for key, document, section, path, text, ordinal, anchors, page, *info in rows:
+            yield _Chunk(key, document, section, path, text, ordinal, anchors, page, info)
 
 
 _NOTHING: tuple[Any, Any] = np.empty(0, np.int64), np.empty(0)
 
 
 class _Chunk(NamedTuple):
-    """A chunk's row."""
+    """A chunk's row; keys are told apart from those of other stores."""
 
-    place: _Place
     key: int
-    """Told apart from those of other stores."""
     document: int
     section: str
     path: str
@@ -269,23 +259,25 @@ class _Chunk(NamedTuple):
     ordinal: int
     anchors: str
     page: int | None
-    title: str
-    version: str
+    info: Sequence[Any]
+    """Of its document, as `document_info` takes it."""
 
     def candidate(self, fused: float, nearness: float) -> Candidate:
+        _, _, title, version, *_ = self.info
         return Candidate(
             self.key,
             fused,
             None if isnan(nearness) else nearness,
-            self.document * self.place.count + self.place.number,
+            self.document,
             self.section,
             tuple(orjson.loads(self.path)),
-            self.title,
+            title,
             self.text,
-            self.version,
+            version,
         )
 
-    def hit(self, document: DocumentInfo, score: float) -> Hit:
+    def hit(self, score: float) -> Hit:
+        document = document_info(*self.info)
         anchors = tuple(orjson.loads(self.anchors))
         return Hit(
             document=document,
@@ -312,8 +304,7 @@ def _find(places: Sequence[_Place], asked: Asked) -> list[Hit]:
     chunks = {chunk.key: chunk for place in places for chunk in place.chunks(found.keys)}
     scored = zip(found.keys.tolist(), fused.tolist(), found.semantic.tolist(), strict=True)
     candidates = [chunks[key].candidate(score, near) for key, score, near in scored if key in chunks]
-    ranked = {one.key: one.score for one in ranking.rank(search.query, candidates, search.limit)}
-    return list(_hits([chunks[key] for key in ranked], ranked))
+    return [chunks[one.key].hit(one.score) for one in ranking.rank(search.query, candidates, search.limit)]
 
 
 def _found_in(places: Sequence[_Place], asked: Asked) -> tuple[list[_Place], _Found]:
@@ -325,16 +316,3 @@ def _found_in(places: Sequence[_Place], asked: Asked) -> tuple[list[_Place], _Fo
         if len(part.keys):
             parts.append((place, part))
     return [place for place, _ in parts], _Found.joined([part for _, part in parts])
-
-
-def _hits(chunks: Sequence[_Chunk], scores: Mapping[int, float]) -> Iterator[Hit]:
-    """The chunks with their documents; one whose document is gone meanwhile is none."""
-    places = {chunk.place.number: chunk.place for chunk in chunks}
-    documents = {
-        number: place.documents([chunk.document for chunk in chunks if chunk.place is place])
-        for number, place in places.items()
-    }
-    for chunk in chunks:
-        document = documents[chunk.place.number].get(chunk.document)
-        if document is not None:
-            yield chunk.hit(document, scores[chunk.key])

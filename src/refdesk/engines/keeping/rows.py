@@ -34,6 +34,12 @@ DOCUMENT_COLUMNS = (
     "d.key, d.id, d.title, d.source, d.media_type, d.size_bytes, d.metadata, d.version, d.digest, d.stage, d.chunks, "
     "d.embedded, d.error, d.attempts, d.created_at, d.updated_at, d.indexed_at, c.id AS collection"
 )
+INFO_COLUMNS = (
+    "d.id, c.id AS collection, d.title, d.version, d.digest, d.indexed_at, d.source, d.media_type, d.size_bytes, "
+    "d.metadata"
+)
+"""Those that `document_info` makes something of, in its order."""
+
 SHORT_DIGEST = 12
 
 
@@ -77,18 +83,29 @@ def digest_of(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-def document_info(row: Mapping[str, Any]) -> DocumentInfo:
+def document_info(
+    id: str,
+    collection: str,
+    title: str,
+    version: str,
+    digest: str,
+    indexed_at: str,
+    source: str,
+    media_type: str,
+    size_bytes: int,
+    metadata: str,
+) -> DocumentInfo:
     """A document that is indexed."""
     return DocumentInfo(
-        id=row["id"],
-        collection=row["collection"],
-        title=row["title"],
-        version=row["version"] or row["digest"][:SHORT_DIGEST],
-        indexed_at=moment(row["indexed_at"]),
-        source=row["source"],
-        media_type=row["media_type"],
-        size_bytes=row["size_bytes"],
-        metadata=orjson.loads(row["metadata"]),
+        id=id,
+        collection=collection,
+        title=title,
+        version=version or digest[:SHORT_DIGEST],
+        indexed_at=moment(indexed_at),
+        source=source,
+        media_type=media_type,
+        size_bytes=size_bytes,
+        metadata=orjson.loads(metadata),
     )
 
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import starmap
 from typing import Any
 
 from refdesk.documents.model import slug_of
 from refdesk.engines.keeping import records
 from refdesk.engines.keeping.filters import Condition
 from refdesk.engines.keeping.rows import (
-    DOCUMENT_COLUMNS,
+    INFO_COLUMNS,
     collection_info,
     document_info,
     json_text,
@@ -252,14 +253,12 @@ def id_for(database: Database, id: str) -> str:
 
 def info(database: Database, key: int) -> DocumentInfo | None:
     """What is known of a document besides its text."""
-    rows = named(
-        database.execute(
-            f"SELECT {DOCUMENT_COLUMNS} FROM documents d JOIN collections c ON c.key = d.collection "
-            "WHERE d.key = ? AND d.indexed_at IS NOT NULL",
-            (key,),
-        )
+    rows = database.execute(
+        f"SELECT {INFO_COLUMNS} FROM documents d JOIN collections c ON c.key = d.collection "
+        "WHERE d.key = ? AND d.indexed_at IS NOT NULL",
+        (key,),
     )
-    return next(map(document_info, rows), None)
+    return next(starmap(document_info, rows), None)
 
 
 def is_of_others(database: Database, id: str) -> bool:

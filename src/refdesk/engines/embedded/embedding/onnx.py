@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import platform
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -127,6 +128,14 @@ class OnnxModel:
         return self._loaded
 
 
+_INPUTS: Mapping[str, Callable[[Any], Any]] = {
+    "input_ids": lambda ids: ids,
+    "attention_mask": lambda ids: ids * 0 + 1,
+    "token_type_ids": lambda ids: ids * 0,
+}
+"""What a model may ask for, made from the numbers of one text's tokens."""
+
+
 class _Loaded:
     """The session of a model and its vocabulary."""
 
@@ -137,7 +146,7 @@ class _Loaded:
         shape = self._session.get_outputs()[0].shape
         self.stated_dimensions: int = shape[-1] if shape and isinstance(shape[-1], int) else 0
         self._room = folder.max_tokens - 2
-        if unknown := self._inputs - {"input_ids", "attention_mask", "token_type_ids"}:
+        if unknown := self._inputs - _INPUTS.keys():
             raise EngineError(f"embedding.model_path: the model asks for {', '.join(sorted(unknown))}, unknown here")
         try:
             self._pieces = tokens.WordPieces(folder.vocabulary.read_text("utf-8").splitlines())
@@ -151,12 +160,10 @@ class _Loaded:
         import numpy as np
 
         ids = np.array([[self._first, *self._pieces.ids(text, self._room), self._last]], np.int64)
-        values = {"input_ids": ids, "attention_mask": np.ones_like(ids), "token_type_ids": np.zeros_like(ids)}
-        given = {name: values[name] for name in self._inputs}
-        (output,) = self._session.run([self._output], given)
+        (output,) = self._session.run([self._output], {name: _INPUTS[name](ids) for name in self._inputs})
         # Some models answer for every token; the mean of those speaks for the text.
         vector: Vector = output[0].mean(axis=0) if output.ndim == 3 else output[0]
-        return vector / np.float32(np.linalg.norm(vector) or 1)
+        return vector / np.float32(math.sqrt(vector.dot(vector)) or 1)
 
 
 CPU_FACTS = Path("/proc/cpuinfo")

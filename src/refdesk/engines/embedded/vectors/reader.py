@@ -138,7 +138,7 @@ class Vectors:
 
     def _of_each(self, keys: Numbers, value: Callable[[Segment, Numbers], Float32s]) -> Float32s:
         values = np.full(len(keys), np.nan, np.float32)
-        order = np.argsort(keys)  # to look them up is faster in the order that they lie in
+        order = keys.argsort()  # to look them up is faster in the order that they lie in
         keys = keys[order]
         for view in self._state.views:
             rows, are_here = view.segment.rows(keys)

@@ -23,13 +23,13 @@ Counts = NDArray[np.unsignedinteger]
 BLOCK_ROWS = 8192
 """The beginnings of so many codes are 192 KiB, which stays in a core's own cache while it is worked on."""
 
-COARSE_ROWS = 1536
+COARSE_ROWS = 1024
 """About how many rows the first sieve lets through, at least."""
 
-FINE_ROWS = 160
+FINE_ROWS = 200
 """About how many rows the second sieve lets through, at least: more find hardly more."""
 
-FINE_SPARE = 4
+FINE_SPARE = 5
 """How many rows the second sieve lets through for each that is asked for, when many are."""
 
 COARSE_SPARE = 6
@@ -47,7 +47,7 @@ WIDE_SHARE = 0.5
 EXACT_ROWS = 1024
 """So few rows are scored without a sieve."""
 
-SAMPLE_ROWS = 16_384
+SAMPLE_ROWS = 4096
 """From how many counts the first sieve learns where to cut; a histogram of all would cost as much as the scan."""
 
 LONGEST_STEP = 64
@@ -108,8 +108,8 @@ class _Swept:
         if not self.places:
             return kept
         starts, stops = np.array([(place.start, place.stop) for place in self.places]).T
-        ends = np.cumsum(stops - starts)
-        shifts: Numbers = (stops - ends)[np.searchsorted(ends, kept, side="right")]
+        ends = (stops - starts).cumsum()
+        shifts: Numbers = (stops - ends)[ends.searchsorted(kept, side="right")]
         return self.segment.clusters.rows.take(kept + shifts)
 
 
@@ -187,14 +187,14 @@ def _whole_counts(found: _Found) -> Counts:
 
 def _reach(counts: Counts, wanted: float) -> int:
     """The count up to which there are as many rows as wanted, or all that there are."""
-    return int(np.searchsorted(np.cumsum(np.bincount(counts)), wanted))
+    return int(np.bincount(counts).cumsum().searchsorted(wanted))
 
 
 def _within(counts: Counts, reach: int, most: int) -> Numbers:
     """The places of the counts that are in reach, of the lowest when they are too many."""
-    places = np.flatnonzero(counts <= reach)
+    (places,) = (counts <= reach).nonzero()
     if len(places) > most:
-        places = np.sort(places[np.argsort(counts[places], kind="stable")[:most]])
+        places = np.sort(places[counts[places].argsort(kind="stable")[:most]])
     return places
 
 

@@ -135,7 +135,7 @@ class Segment:
 
     def rows(self, wanted: Numbers) -> tuple[Numbers, Flags]:
         """The rows of those keys that are here, and which of the keys these are."""
-        places = np.minimum(np.searchsorted(self._sorted_keys, wanted), self.count - 1)
+        places = np.minimum(self._sorted_keys.searchsorted(wanted), self.count - 1)
         is_here: Flags = self._sorted_keys[places] == wanted
         return self._by_key[places[is_here]], is_here
 
@@ -148,9 +148,10 @@ class Segment:
 
         Only those of its own document count.
         """
-        runs = np.searchsorted(self.table.starts, rows, side="right")
-        before = np.flatnonzero(rows > self.table.starts[runs - 1])
-        after = np.flatnonzero(rows + 1 < self.table.starts[runs])
+        starts = self.table.starts
+        runs = starts.searchsorted(rows, side="right")
+        (before,) = (rows > starts[runs - 1]).nonzero()
+        (after,) = (rows + 1 < starts[runs]).nonzero()
         near = self.cosines(np.concatenate([rows[before] - 1, rows[after] + 1]), query)
         total, count = np.zeros(len(rows), np.float32), np.zeros(len(rows), np.float32)
         for places, values in ((before, near[: len(before)]), (after, near[len(before) :])):
