@@ -16,8 +16,6 @@ from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 
-from anyio import CapacityLimiter
-
 from corpora.documents import CACHE, Packed, packed_documents
 from corpora.vectors import PreparedVectors
 from refdesk.calls import LOCAL
@@ -26,6 +24,7 @@ from refdesk.engines.embedded import contents, meaning
 from refdesk.engines.embedded.embedding.port import Embedder
 from refdesk.engines.embedded.indexes import Indexes
 from refdesk.engines.embedded.store import SCHEMA_VERSION, TenantStore
+from refdesk.engines.embedded.threads import Threads
 from refdesk.engines.keeping import queue, records
 from refdesk.engines.keeping.folders import folder_of
 from refdesk.engines.port import NewDocument, ShelfSource
@@ -98,7 +97,7 @@ async def _make_record(data: Path, documents: Iterator[Packed], embedder: Embedd
 @contextmanager
 def _open(data: Path) -> Iterator[sqlite3.Connection]:
     """The record of a store that nobody else has open; not worth an fsync, since it can be made again."""
-    store = TenantStore(tenant_folder(data), TENANT, CapacityLimiter(1))
+    store = TenantStore(tenant_folder(data), TENANT, Threads(1))
     store.prepare()
     try:
         with store.reading() as database:

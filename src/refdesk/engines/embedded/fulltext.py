@@ -45,8 +45,8 @@ FREQUENT, FREQUENT_SHARE = 20_000, 0.1
 """A word in so many chunks, and in this share of all, is left out of a query that has others: of a large index it takes
 the most time, and says the least about which chunk is meant."""
 
-OTHER_WORDS = 3
-"""So many others there must be for that."""
+OTHER_WORDS: Mapping[str, int] = {"body": 3, "heading": 2}
+"""So many others there must be for that, by the field that they are looked up in."""
 
 MANY_DOCUMENTS = 2_000
 """A filter of more documents than this is tried on the hits first: to look each of them up takes 1.6 µs."""
@@ -113,13 +113,13 @@ class _Commit:
         self.searcher = searcher
         self.mark = _mark_of(searcher)
         self.entries = max(searcher.num_docs - 1, 0)
-        self._counts: dict[str, int] = {}
+        self._counts: dict[tuple[str, str], int] = {}
 
-    def count(self, word: str) -> int:
-        """The entries whose text has a word."""
-        found = self._counts.get(word)
+    def count(self, field: str, word: str) -> int:
+        """The entries that have a word in this field."""
+        found = self._counts.get((field, word))
         if found is None:
-            found = self._counts[word] = self.searcher.doc_freq("body", word)
+            found = self._counts[field, word] = self.searcher.doc_freq(field, word)
             if len(self._counts) > WORDS_KEPT:
                 self._counts.clear()
         return found
@@ -292,16 +292,17 @@ class _Words:
 def _words_asked(commit: _Commit, asked: Mapping[str, float]) -> _Words:
     telling = {word: weight for word, weight in asked.items() if not words.is_common(word)} or asked
     body = dict(islice(telling.items(), MAX_QUERY_WORDS))
-    return _Words(_without_frequent(commit, body), asked if len(asked) <= SHORT_QUERY else {})
+    heading = asked if len(asked) <= SHORT_QUERY else {}
+    return _Words(_without_frequent(commit, "body", body), _without_frequent(commit, "heading", heading))
 
 
-def _without_frequent(commit: _Commit, body: Mapping[str, float]) -> Mapping[str, float]:
-    most = max(FREQUENT, int(FREQUENT_SHARE * commit.entries))
-    if commit.entries <= most or len(body) <= OTHER_WORDS:
-        return body
-    counts = {word: commit.count(word) for word in body}
+def _without_frequent(commit: _Commit, field: str, asked: Mapping[str, float]) -> Mapping[str, float]:
+    most, others = max(FREQUENT, int(FREQUENT_SHARE * commit.entries)), OTHER_WORDS[field]
+    if commit.entries <= most or len(asked) <= others:
+        return asked
+    counts = {word: commit.count(field, word) for word in asked}
     rare = [word for word, count in counts.items() if 0 < count <= most]
-    return {word: weight for word, weight in body.items() if counts[word] <= most or len(rare) < OTHER_WORDS}
+    return {word: weight for word, weight in asked.items() if counts[word] <= most or len(rare) < others}
 
 
 def _query(asked: _Words, filters: Sequence[Query]) -> Query:

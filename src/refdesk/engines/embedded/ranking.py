@@ -52,6 +52,9 @@ COPY_SHARE = 0.9
 LEAST_COSINE, MOST_COSINE = 0.15, 0.6
 """Below the first a passage has nothing to do with the query, from the second on all; of the model we carry."""
 
+SURE_OF = 2
+"""The first passages, of which one has to be near what was asked for the answer to be sure."""
+
 HEADINGS_KEPT = 16_384
 """Headings whose words are remembered: most stand over many passages."""
 
@@ -237,17 +240,23 @@ def _is_copy(text: str, other: str) -> bool:
 
 def _relevance(asked: _Asked, best: Sequence[_Placed]) -> float:
     """How sure it is that there is an answer among the first few, from 0 to 1."""
-    has_meaning = any(one.candidate.nearness is not None for one in best)
-    return max(_relevance_of(asked, one.candidate, has_meaning) for one in best[:2])
+    if all(one.candidate.nearness is None for one in best):
+        return max(_by_words(asked, one.candidate) for one in best[:SURE_OF])
+    most = 0.0
+    for one in best[:SURE_OF]:
+        by_meaning = _by_meaning(one.candidate)
+        if 1 + by_meaning > 2 * most:  # else no words could make it more, and to find them takes long
+            most = max(most, (_by_words(asked, one.candidate) + by_meaning) / 2)
+    return most
 
 
-def _relevance_of(asked: _Asked, candidate: Candidate, has_meaning: bool) -> float:
+def _by_words(asked: _Asked, candidate: Candidate) -> float:
     found = asked.in_headings(candidate)
     if len(found) < len(asked.weights):
         found |= words.words_in(candidate.text, asked.weights)
-    by_words = asked.share(found)
-    if not has_meaning:
-        return by_words
+    return asked.share(found)
+
+
+def _by_meaning(candidate: Candidate) -> float:
     cosine = candidate.nearness or 0.0
-    by_meaning = min(max((cosine - LEAST_COSINE) / (MOST_COSINE - LEAST_COSINE), 0.0), 1.0)
-    return (by_words + by_meaning) / 2
+    return min(max((cosine - LEAST_COSINE) / (MOST_COSINE - LEAST_COSINE), 0.0), 1.0)

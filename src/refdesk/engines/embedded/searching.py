@@ -35,11 +35,12 @@ SURROUNDED = 50
 SURROUNDINGS = 0.4
 """How much of a chunk's nearness is that of the chunks beside it in its document: an answer seldom stands alone."""
 
-LOOKED_AT = 24
-"""Of those: the ones whose text is read to rank them."""
-
 USUAL_LIMIT = 15
 """For so many results these are enough; for more, there are more of each in proportion."""
+
+LOOKED_AT = 24
+"""Of those: the ones whose text is read to rank them; twice as many as are wanted where these are more, as of several
+in one section only one is kept."""
 
 SHARED_LEAST = 0.7
 """What comes with Refdesk is looked into further only where its words speak for it, at least this much as those of the
@@ -300,7 +301,7 @@ def _find(places: Sequence[_Place], asked: Asked) -> list[Hit]:
         for place in places:
             if place.knows(asked):
                 place.surround(found, asked.vector)
-    found, fused = found.best(asked, asked.enough(LOOKED_AT))
+    found, fused = found.best(asked, max(LOOKED_AT, 2 * search.limit))
     chunks = {chunk.key: chunk for place in places for chunk in place.chunks(found.keys)}
     scored = zip(found.keys.tolist(), fused.tolist(), found.semantic.tolist(), strict=True)
     candidates = [chunks[key].candidate(score, near) for key, score, near in scored if key in chunks]

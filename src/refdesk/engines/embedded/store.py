@@ -23,11 +23,12 @@ from pathlib import Path
 from time import monotonic
 from typing import TypeVar
 
-from anyio import CapacityLimiter, to_thread
+from anyio import CancelScope, CapacityLimiter, to_thread
 
 from refdesk.calls import TenantId
 from refdesk.engines.embedded.damage import IndexDamaged
 from refdesk.engines.embedded.fulltext import FullText
+from refdesk.engines.embedded.threads import Threads
 from refdesk.engines.embedded.vectors import Vectors
 from refdesk.engines.embedded.vectors.manifest import MANIFEST
 from refdesk.engines.keeping import records
@@ -79,7 +80,7 @@ class Filtered:
 class TenantStore:
     """A tenant's documents; made on the disk by `prepare`."""
 
-    def __init__(self, folder: Path, tenant: TenantId, limiter: CapacityLimiter) -> None:
+    def __init__(self, folder: Path, tenant: TenantId, threads: Threads) -> None:
         self.folder = folder
         self.tenant = tenant
         self.fulltext = self._opened(FullText, folder / "fulltext")
@@ -96,7 +97,7 @@ class TenantStore:
         self._commits = (f"{folder}/fulltext/meta.json", f"{folder}/vectors/{MANIFEST}")
         """The files that every commit of an index replaces."""
         self._seen = 0
-        self._limiter = limiter
+        self._threads = threads
         self._connections = Connections(folder / DATABASE)
 
     @property
@@ -106,7 +107,7 @@ class TenantStore:
         return self._seen, *map(_glance, self._commits)
 
     async def run(self, work: Callable[[sqlite3.Connection], T], limiter: CapacityLimiter | None = None) -> T:
-        """Work with the record, in a thread."""
+        """Work with the record, in a thread of those for questions; with a limiter, in one of the others."""
         call = object()
 
         def run() -> T:
@@ -115,7 +116,9 @@ class TenantStore:
 
         self.busy += 1
         try:
-            return await to_thread.run_sync(run, limiter=limiter or self._limiter)
+            if limiter is None:
+                return await self._threads.run(run)
+            return await to_thread.run_sync(run, limiter=limiter)
         except CancelledError:
             # A cancelled task leaves its thread behind; nobody waits for what it would find.
             self._connections.interrupt(call)
@@ -130,11 +133,13 @@ class TenantStore:
             yield database
 
     async def change(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        """Work that changes the record."""
-        try:
-            return await self.run(work)
-        finally:
-            await self.refresh()
+        """Work that changes the record; whoever runs out of time waits for it all the same."""
+        with CancelScope(shield=True):
+            try:
+                changed = await self.run(work)
+            finally:
+                await self.refresh()
+        return changed
 
     async def refresh(self) -> None:
         """See what this or another process has changed."""

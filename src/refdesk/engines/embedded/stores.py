@@ -9,10 +9,11 @@ from pathlib import Path
 from time import monotonic, monotonic_ns
 
 import anyio
-from anyio import CapacityLimiter, to_thread
+from anyio import to_thread
 
 from refdesk.calls import TenantId
 from refdesk.engines.embedded.store import TenantStore
+from refdesk.engines.embedded.threads import Threads
 from refdesk.engines.keeping.folders import DATABASE, census, folder_of, tenants_in, translated
 from refdesk.engines.port import SHARED, TenantInfo
 from refdesk.errors import EngineError
@@ -35,7 +36,7 @@ class Stores:
         self._shared = shared
         self._open: OrderedDict[TenantId, TenantStore] = OrderedDict()
         self._opening = anyio.Lock()
-        self._limiter = CapacityLimiter(READING_THREADS)
+        self._threads = Threads(READING_THREADS)
 
     def __iter__(self) -> Iterator[TenantStore]:
         return iter(list(self._open.values()))
@@ -81,7 +82,7 @@ class Stores:
             store = self._open.get(tenant)
             if store is None:
                 with translated(f"cannot use {self._path(tenant)}"):
-                    store = await to_thread.run_sync(TenantStore, self._path(tenant), tenant, self._limiter)
+                    store = await to_thread.run_sync(TenantStore, self._path(tenant), tenant, self._threads)
                 await to_thread.run_sync(store.prepare)
                 await store.refresh()
                 self._open[tenant] = store
@@ -98,6 +99,7 @@ class Stores:
         while self._open:
             _, store = self._open.popitem()
             await to_thread.run_sync(store.close)
+        self._threads.close()
 
     async def _close_some(self) -> None:
         since = monotonic() - IDLE_SECONDS
