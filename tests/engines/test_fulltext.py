@@ -133,6 +133,24 @@ def test_of_a_large_index_a_word_that_is_everywhere_is_looked_up_only_where_othe
     assert len(keys(index, "file apple pear nowhere", 100)) == 40
 
 
+def test_of_a_large_index_a_heading_that_is_everywhere_counts_only_where_others_are_few(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with writing(tmp_path) as writer:
+        for number in range(1, 41):
+            rare = ("Apple", "Pear") if number == 7 else (f"W{number}",)
+            writer.replace(number, [entry(number, "text", document=number, title=" ".join(("Details", *rare)))])
+        writer.commit(1)
+    index = FullText(tmp_path)
+    commit = index._commit
+    assert commit is not None
+    asked = {"detail": 1.0, "appl": 1.0, "pear": 1.0}
+    assert fulltext._words_asked(commit, asked).heading == asked
+    monkeypatch.setattr(fulltext, "FREQUENT", 10)
+    assert fulltext._words_asked(commit, asked).heading.keys() == {"appl", "pear"}
+    assert fulltext._words_asked(commit, {"detail": 1.0, "appl": 1.0, "nowher": 1.0}).heading.keys() >= {"detail"}
+
+
 def test_threads_that_find_a_new_commit_at_once_all_find_what_is_in_it(tmp_path: Path) -> None:
     with writing(tmp_path) as writer:
         writer.commit(1)

@@ -1,0 +1,99 @@
+"""The threads that searches run in."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextvars import ContextVar
+from threading import Event, Semaphore, current_thread, get_ident
+from threading import enumerate as running_threads
+
+import pytest
+
+from refdesk.engines.embedded.threads import Threads
+from refdesk.errors import EngineError
+
+pytestmark = pytest.mark.anyio
+
+colour: ContextVar[str] = ContextVar("colour")
+
+
+@pytest.fixture
+def threads() -> Iterator[Threads]:
+    made = Threads(2)
+    yield made
+    made.close()
+
+
+async def test_what_is_found_or_raised_in_a_thread_reaches_whoever_waits(threads: Threads) -> None:
+    assert await threads.run(lambda: 6 * 7) == 42
+    assert await threads.run(get_ident) != get_ident()
+    with pytest.raises(ZeroDivisionError):
+        await threads.run(lambda: 1 / 0)
+
+
+async def test_the_work_sees_the_callers_context(threads: Threads) -> None:
+    colour.set("green")
+    assert await threads.run(colour.get) == "green"
+
+
+async def test_no_more_calls_are_under_way_than_there_are_threads(threads: Threads) -> None:
+    release, begun = Event(), Semaphore(0)
+
+    def work() -> bool:
+        begun.release()
+        return release.wait(10)
+
+    calls = [asyncio.create_task(threads.run(work)) for _ in range(5)]
+    for _ in range(2):
+        assert await asyncio.to_thread(begun.acquire, timeout=10)
+    assert not await asyncio.to_thread(begun.acquire, timeout=0.05)
+    release.set()
+    assert all(await asyncio.gather(*calls))
+
+
+async def test_the_thread_that_was_busy_last_is_busy_first(threads: Threads) -> None:
+    release = Event()
+    both = [asyncio.create_task(threads.run(lambda: (release.wait(10), get_ident())[1])) for _ in range(2)]
+    await asyncio.sleep(0)
+    release.set()
+    assert len(set(await asyncio.gather(*both))) == 2
+    assert len({await threads.run(get_ident) for _ in range(20)}) == 1
+
+
+async def test_a_call_that_is_cancelled_while_it_waits_never_begins(threads: Threads) -> None:
+    release, begun = Event(), list[str]()
+    busy = [asyncio.create_task(threads.run(lambda: release.wait(10))) for _ in range(2)]
+    await asyncio.sleep(0)
+    waiting = asyncio.create_task(threads.run(lambda: begun.append("cancelled")))
+    after = asyncio.create_task(threads.run(lambda: begun.append("after")))
+    await asyncio.sleep(0)
+    waiting.cancel()
+    release.set()
+    await asyncio.gather(*busy, after)
+    assert begun == ["after"]
+
+
+async def test_a_call_that_is_cancelled_in_its_thread_leaves_the_thread_to_others(threads: Threads) -> None:
+    release = Event()
+    call = asyncio.create_task(threads.run(lambda: release.wait(10)))
+    await asyncio.sleep(0)
+    call.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await call
+    release.set()
+    assert await asyncio.gather(*(threads.run(lambda: 1) for _ in range(4))) == [1, 1, 1, 1]
+
+
+async def test_closed_threads_end_what_is_under_way_and_take_no_more() -> None:
+    threads, release = Threads(2), Event()
+    call = asyncio.create_task(threads.run(lambda: (release.wait(10), current_thread())[1]))
+    idle = await threads.run(current_thread)
+    threads.close()
+    release.set()
+    used = await call
+    with pytest.raises(EngineError, match="closed"):
+        await threads.run(get_ident)
+    for thread in (idle, used):
+        await asyncio.to_thread(thread.join, 10)
+        assert thread not in running_threads()
