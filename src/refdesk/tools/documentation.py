@@ -133,13 +133,20 @@ class Documentation:
         return marked(given)
 
     async def _searched(self, arguments: SearchDocumentation, call: Call) -> dict[str, Any]:
-        own, federated = await asyncio.gather(self._own_hits(arguments, call), self._others_hits(arguments, call))
+        own, federated = await self._all_hits(arguments, call)
         hits = fused(own, federated, arguments.max_results) if federated.sources else own
         if not hits:
             sets = ", ".join(self.doc_type_choices(call))
             nothing = f"Nothing matches {arguments.query!r}. Documentation sets: {sets}."
             return _with_sources(tool_answer([text_content(nothing)]), federated)
         return _with_sources(_search_answer(hits, arguments.max_tokens or DEFAULT_TOKENS), federated)
+
+    async def _all_hits(self, arguments: SearchDocumentation, call: Call) -> tuple[list[Hit], Federated]:
+        if self._federation is None or not self._federation.sources(call):
+            return await self._own_hits(arguments, call), Federated()
+        return await asyncio.gather(
+            self._own_hits(arguments, call), self._others_hits(self._federation, arguments, call)
+        )
 
     async def _own_hits(self, arguments: SearchDocumentation, call: Call) -> list[Hit]:
         tenant = call.caller.tenant
@@ -149,13 +156,13 @@ class Documentation:
         wanted = Search(arguments.query, limit=arguments.max_results, collections=collections)
         return await found(self._engine, tenant, wanted)
 
-    async def _others_hits(self, arguments: SearchDocumentation, call: Call) -> Federated:
+    async def _others_hits(self, federation: Federation, arguments: SearchDocumentation, call: Call) -> Federated:
         """What other servers find, unless a set of our own is asked for."""
         own = (entry.id for entry in self._engine.sets(call.caller.tenant))
-        if self._federation is None or arguments.doc_type in own:
+        if arguments.doc_type in own:
             return Federated()
         only = None if arguments.doc_type == ALL else arguments.doc_type
-        return await self._federation.ask(arguments.query, call, only)
+        return await federation.ask(arguments.query, call, only)
 
     async def get(self, arguments: GetDocument, call: Call) -> dict[str, Any]:
         tenant = call.caller.tenant
