@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 
+from anyio import CapacityLimiter
+
 from corpora.documents import CACHE, Packed, packed_documents
 from corpora.vectors import PreparedVectors
 from refdesk.calls import LOCAL
@@ -97,7 +99,7 @@ async def _make_record(data: Path, documents: Iterator[Packed], embedder: Embedd
 @contextmanager
 def _open(data: Path) -> Iterator[sqlite3.Connection]:
     """The record of a store that nobody else has open; not worth an fsync, since it can be made again."""
-    store = TenantStore(tenant_folder(data), TENANT, Threads(1))
+    store = TenantStore(tenant_folder(data), TENANT, CapacityLimiter(1), Threads(1))
     store.prepare()
     try:
         with store.reading() as database:

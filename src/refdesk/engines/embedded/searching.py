@@ -85,11 +85,11 @@ class Searcher:
             return []
         embedder = None if search.mode == "fulltext" else self._embedder
         if embedder is None:
-            return await wanted[0].run(partial(_find_in_all, wanted, Asked(search, condition)))
+            return await wanted[0].search(partial(_find_in_all, wanted, Asked(search, condition)))
         if isinstance(embedder, LocalEmbedder):
-            return await wanted[0].run(partial(_embed_and_find, wanted, Asked(search, condition), embedder))
+            return await wanted[0].search(partial(_embed_and_find, wanted, Asked(search, condition), embedder))
         asked = Asked(search, condition, await _vector(embedder, search), embedder.name)
-        return await wanted[0].run(partial(_find_in_all, wanted, asked))
+        return await wanted[0].search(partial(_find_in_all, wanted, asked))
 
 
 async def _vector(embedder: Embedder, search: Search) -> NDArray[np.float32] | None:

@@ -17,13 +17,14 @@ import sqlite3
 import threading
 from asyncio import CancelledError
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from time import monotonic
 from typing import TypeVar
 
-from anyio import CancelScope, CapacityLimiter, to_thread
+from anyio import CapacityLimiter, to_thread
 
 from refdesk.calls import TenantId
 from refdesk.engines.embedded.damage import IndexDamaged
@@ -80,7 +81,7 @@ class Filtered:
 class TenantStore:
     """A tenant's documents; made on the disk by `prepare`."""
 
-    def __init__(self, folder: Path, tenant: TenantId, threads: Threads) -> None:
+    def __init__(self, folder: Path, tenant: TenantId, limiter: CapacityLimiter, threads: Threads) -> None:
         self.folder = folder
         self.tenant = tenant
         self.fulltext = self._opened(FullText, folder / "fulltext")
@@ -97,6 +98,7 @@ class TenantStore:
         self._commits = (f"{folder}/fulltext/meta.json", f"{folder}/vectors/{MANIFEST}")
         """The files that every commit of an index replaces."""
         self._seen = 0
+        self._limiter = limiter
         self._threads = threads
         self._connections = Connections(folder / DATABASE)
 
@@ -107,7 +109,16 @@ class TenantStore:
         return self._seen, *map(_glance, self._commits)
 
     async def run(self, work: Callable[[sqlite3.Connection], T], limiter: CapacityLimiter | None = None) -> T:
-        """Work with the record, in a thread of those for questions; with a limiter, in one of the others."""
+        """Work with the record, in a thread."""
+        return await self._called(work, partial(to_thread.run_sync, limiter=limiter or self._limiter))
+
+    async def search(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        """The same for a search, in the threads for those."""
+        return await self._called(work, self._threads.run)
+
+    async def _called(
+        self, work: Callable[[sqlite3.Connection], T], in_thread: Callable[[Callable[[], T]], Awaitable[T]]
+    ) -> T:
         call = object()
 
         def run() -> T:
@@ -116,9 +127,7 @@ class TenantStore:
 
         self.busy += 1
         try:
-            if limiter is None:
-                return await self._threads.run(run)
-            return await to_thread.run_sync(run, limiter=limiter)
+            return await in_thread(run)
         except CancelledError:
             # A cancelled task leaves its thread behind; nobody waits for what it would find.
             self._connections.interrupt(call)
@@ -133,13 +142,11 @@ class TenantStore:
             yield database
 
     async def change(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        """Work that changes the record; whoever runs out of time waits for it all the same."""
-        with CancelScope(shield=True):
-            try:
-                changed = await self.run(work)
-            finally:
-                await self.refresh()
-        return changed
+        """Work that changes the record."""
+        try:
+            return await self.run(work)
+        finally:
+            await self.refresh()
 
     async def refresh(self) -> None:
         """See what this or another process has changed."""

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from collections import OrderedDict
 from collections.abc import Hashable, Iterator, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from time import monotonic, monotonic_ns
 
 import anyio
-from anyio import to_thread
+from anyio import CapacityLimiter, to_thread
 
 from refdesk.calls import TenantId
 from refdesk.engines.embedded.store import TenantStore
@@ -19,7 +21,11 @@ from refdesk.engines.port import SHARED, TenantInfo
 from refdesk.errors import EngineError
 
 READING_THREADS = 4
-"""More would only wait for each other: a search is a few milliseconds of CPU."""
+"""For all but searches, which have their own; more would only wait for each other."""
+
+FEWEST_SEARCHING, MOST_SEARCHING = 2, 4
+"""Threads that search, within these as many as there are cores: with more, each search takes longer and none is done
+sooner, since most of it is work."""
 
 MAX_OPEN_STORES = 128
 """Tenants whose files are open at a time; beyond it, those are closed that nobody has asked lately."""
@@ -36,7 +42,8 @@ class Stores:
         self._shared = shared
         self._open: OrderedDict[TenantId, TenantStore] = OrderedDict()
         self._opening = anyio.Lock()
-        self._threads = Threads(READING_THREADS)
+        self._limiter = CapacityLimiter(READING_THREADS)
+        self._searching = Threads(min(max(_cores(), FEWEST_SEARCHING), MOST_SEARCHING))
 
     def __iter__(self) -> Iterator[TenantStore]:
         return iter(list(self._open.values()))
@@ -82,7 +89,8 @@ class Stores:
             store = self._open.get(tenant)
             if store is None:
                 with translated(f"cannot use {self._path(tenant)}"):
-                    store = await to_thread.run_sync(TenantStore, self._path(tenant), tenant, self._threads)
+                    made = partial(TenantStore, self._path(tenant), tenant, self._limiter, self._searching)
+                    store = await to_thread.run_sync(made)
                 await to_thread.run_sync(store.prepare)
                 await store.refresh()
                 self._open[tenant] = store
@@ -99,7 +107,7 @@ class Stores:
         while self._open:
             _, store = self._open.popitem()
             await to_thread.run_sync(store.close)
-        self._threads.close()
+        self._searching.close()
 
     async def _close_some(self) -> None:
         since = monotonic() - IDLE_SECONDS
@@ -109,3 +117,8 @@ class Stores:
 
     def _path(self, tenant: TenantId) -> Path:
         return self._shared if tenant == SHARED else self._folder / folder_of(tenant)
+
+
+def _cores() -> int:
+    """Those that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
