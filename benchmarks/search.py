@@ -162,12 +162,12 @@ async def _row(
         modes={mode: Times(**times) for mode, times in warm["modes"].items()},
         at_once=Times(**warm["at_once"]),
         memory=Memory(**warm["memory"]),
-        cold=_cold(built, asked),
         http=_over_http(built, questions, options.rounds),
         fts5=built_fts5,
         fts5_all_words=search_fts5(fts5, asked, all_words=True),
         fts5_telling_words=search_fts5(fts5, asked, all_words=False),
         numpy=search_numpy(record, vectors),
+        cold=_cold(built, asked),  # last: it makes the kernel forget what the others have read
         qmd=_qmd(built, asked, skipped) if built.chunks < 2 * SIZES[0] else None,
     )
     fts5.unlink()

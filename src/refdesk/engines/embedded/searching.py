@@ -29,7 +29,7 @@ from refdesk.resilience.shortfalls import fell_short
 WORDED, NEAR = 60, 40
 """Candidates by words and by meaning; twice as many hardly change the results on the development sets."""
 
-SURROUNDED = 50
+SURROUNDED = 40
 """Of the fused candidates: those for which the chunks beside them are looked at as well."""
 
 SURROUNDINGS = 0.4
@@ -38,7 +38,7 @@ SURROUNDINGS = 0.4
 USUAL_LIMIT = 15
 """For so many results these are enough; for more, there are more of each in proportion."""
 
-LOOKED_AT = 24
+LOOKED_AT = 20
 """Of those: the ones whose text is read to rank them; twice as many as are wanted where these are more, as of several
 in one section only one is kept."""
 
