@@ -232,7 +232,8 @@ def _searches(asked: Sequence[str]) -> list[Message]:
 
 
 def _word_searches(asked: Sequence[str]) -> list[Message]:
-    by_words = {"collection_id": "all", "limit": LIMIT, "search_mode": "custom", "settings": {"mode": "fulltext"}}
+    by_words: dict[str, Any] = {"search_mode": "custom", "settings": {"mode": "fulltext"}}
+    by_words |= {"collection_id": "all", "limit": LIMIT}
     return [tool_call("r2r_search", query=question, **by_words) for question in asked]
 
 
@@ -364,8 +365,8 @@ def _judge(rows: Sequence[Row]) -> None:
     print_verdict(f"hybrid search, wall p50, {chunks}", most.hybrid.wall_p50, WALL_TARGET_MS, at_most=True, unit=" ms")
     ratio = most.fts5_all_words.cpu_mean / most.hybrid.cpu_mean
     print_verdict(f"FTS5 OR / hybrid, mean CPU, {chunks}", ratio, RATIO_TARGET, at_most=False)
-    for name, times in (("hybrid", least.http.one), ("words", least.http.words)):
-        peer = least.qmd.times.cpu_mean / times.cpu_mean if least.qmd else None
+    for name, ours in (("hybrid", least.http.one), ("words", least.http.words)):
+        peer = least.qmd.times.cpu_mean / ours.cpu_mean if least.qmd else None
         what = f"qmd, words alone / {name} over HTTP, mean CPU, {least.built.chunks} chunks"
         print_verdict(what, peer, RATIO_TARGET, at_most=False)
     print_verdict(f"RSS, {chunks}", most.http.memory.rss, RSS_TARGET_MIB, at_most=True, unit=" MiB")
