@@ -430,10 +430,13 @@ async def test_nothing_outside_the_open_folders_is_brought_in(
 
 
 async def test_a_converted_document_is_brought_in_by_its_handle(desk: Desk, bob: Caller) -> None:
-    content = base64.b64encode(b"# Vault\n\nThe vault opens with a green key.\n").decode()
+    text = b"# Vault\n\nThe vault opens with a green key.\n"
+    content = base64.b64encode(text).decode()
     converted = await ask(desk, "convert_docx", bob, content_base64=content, file_name="vault.md")
     taken = await ask(desk, "r2r_ingest_document", bob, file_path=converted["handle"], run_async=False)
     assert taken["document_id"] == "default/vault.md"
+    (listed,) = (await ask(desk, "r2r_list_documents", bob))["documents"]
+    assert listed["size_bytes"] == len(text)
     assert await found(desk, bob, "green key", collection_id="default") == ["default/vault.md"]
     told = await failure(desk, "r2r_ingest_document", somebody("eve"), file_path=converted["handle"])
     assert "no converted document" in told
@@ -441,11 +444,13 @@ async def test_a_converted_document_is_brought_in_by_its_handle(desk: Desk, bob:
 
 async def test_an_upload_is_brought_in_by_its_uri(desk: Desk, bob: Caller) -> None:
     async with desk.conversions.uploading() as file:
-        file.write(b"# Vault\n\nThe vault opens with a green key.\n")
+        size = file.write(b"# Vault\n\nThe vault opens with a green key.\n")
         uri = await desk.conversions.keep_upload(bob.tenant, file, "vault.md")
     taken = await ask(desk, "r2r_ingest_document", bob, file_path=uri, run_async=False)
     assert (taken["document_id"], taken["status"]) == ("default/vault.md", "success")
     assert "no upload" in await failure(desk, "r2r_ingest_document", somebody("eve"), file_path=uri)
+    (listed,) = (await ask(desk, "r2r_list_documents", bob))["documents"]
+    assert listed["size_bytes"] == size
 
 
 @pytest.mark.parametrize(

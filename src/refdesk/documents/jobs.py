@@ -29,7 +29,7 @@ def run(job: dict[str, Any], source: int | None, output: int | None, progress: P
 def _convert(job: dict[str, Any], source: int, output: int, progress: Progress) -> dict[str, Any]:
     """A file to a packed document."""
     document, format = _converted(job, source, progress)
-    _write(output, pack(document, format))
+    _write(output, pack(document, format, size=os.fstat(source).st_size))
     return {}
 
 

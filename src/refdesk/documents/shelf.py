@@ -96,17 +96,22 @@ class About:
     preview: str
     """The beginning of the text, as Markdown."""
 
+    size: int = 0
+    """Bytes of the file that it was converted from; 0 where nobody said."""
+
     @property
     def shown_page_kind(self) -> PageKind:
         """What its pages are called."""
         return "page" if self.page_kind == "estimated" else self.page_kind
 
 
-def pack(document: Document, format: str = "", pieces: Sequence[Chunk] | None = None) -> bytes:
-    """The document as the bytes of a database; with these pieces as its chunks, where it was cut up before."""
+def pack(document: Document, format: str = "", pieces: Sequence[Chunk] | None = None, *, size: int = 0) -> bytes:
+    """The document as the bytes of a database; with these pieces as its chunks, where it was cut up before. `size` is
+    that of the file that it was made from."""
     with closing(sqlite3.connect(":memory:")) as database:
         database.deserialize(_empty())
-        _fill(database, document, format, pieces)
+        about = _fill(database, document, format, pieces)
+        database.execute("INSERT INTO about VALUES (?)", (orjson.dumps(replace(about, size=size)),))
         database.commit()
         return database.serialize()
 
@@ -120,7 +125,8 @@ def _empty() -> bytes:
         return database.serialize()
 
 
-def _fill(database: sqlite3.Connection, document: Document, format: str, pieces: Sequence[Chunk] | None) -> None:
+def _fill(database: sqlite3.Connection, document: Document, format: str, pieces: Sequence[Chunk] | None) -> About:
+    """Put everything in but what is known of it, which is answered."""
     paged = document.blocks if document.pages else tuple(_dealt_into_pages(document.blocks))
     pages = list(_page_numbers(paged))
     database.executemany(
@@ -141,8 +147,7 @@ def _fill(database: sqlite3.Connection, document: Document, format: str, pieces:
         "INSERT INTO words (rowid, path, text) VALUES (?, ?, ?)",
         ((n, " ".join(c.path), c.text) for n, c in enumerate(pieces, 1)),
     )
-    about = _about(document, format, max(pages, default=0), found, pieces)
-    database.execute("INSERT INTO about VALUES (?)", (orjson.dumps(about),))
+    return _about(document, format, max(pages, default=0), found, pieces)
 
 
 def _dealt_into_pages(blocks: Iterable[Block]) -> Iterator[Block]:

@@ -17,6 +17,7 @@ from refdesk.documents.conversions import Conversions, File, Progress, fetched_f
 from refdesk.documents.file_names import clean_name
 from refdesk.documents.files import OpenedFile, Roots
 from refdesk.documents.scratch import scratch_file
+from refdesk.documents.shelf import Shelf
 from refdesk.engines.keeping.queue import Arrived, Task
 from refdesk.engines.keeping.rows import digest_of
 from refdesk.engines.keeping.sources import path_of, stamp_from
@@ -94,7 +95,8 @@ class Intake:
         if packed is None:
             raise CannotOpen(f"The converted document {task.source} has expired. Convert it again.")
         digest = digest_of(packed)
-        return Arrived(None if digest == task.digest else packed, digest, "", len(packed))
+        size = await to_thread.run_sync(_original_size, packed)
+        return Arrived(None if digest == task.digest else packed, digest, "", size)
 
     async def _text(self, task: Task, progress: Progress, is_own: bool) -> Arrived:
         body = task.given or b""
@@ -117,6 +119,12 @@ def _readable(task: Task) -> Iterator[None]:
         if error.errno in NO_ROOM:
             raise EngineError(f"there is no room to convert {task.id}: {error.strerror}") from error
         raise CannotOpen(f"{task.source or task.id} cannot be read: {error.strerror or error}.") from error
+
+
+def _original_size(packed: bytes) -> int:
+    """Of the file that a document was converted from; of one that does not tell, its own."""
+    with Shelf.of(packed) as shelf:
+        return shelf.about.size or len(packed)
 
 
 def _write(file: IO[bytes], body: bytes) -> None:
