@@ -26,7 +26,7 @@ from refdesk.engines.embedded import contents, meaning
 from refdesk.engines.embedded.embedding.port import Embedder
 from refdesk.engines.embedded.indexes import Indexes
 from refdesk.engines.embedded.store import SCHEMA_VERSION, TenantStore
-from refdesk.engines.embedded.threads import Threads
+from refdesk.engines.embedded.threads import SearchThreads
 from refdesk.engines.keeping import queue, records
 from refdesk.engines.keeping.folders import folder_of
 from refdesk.engines.port import NewDocument, ShelfSource
@@ -99,7 +99,7 @@ async def _make_record(data: Path, documents: Iterator[Packed], embedder: Embedd
 @contextmanager
 def _open(data: Path) -> Iterator[sqlite3.Connection]:
     """The record of a store that nobody else has open; not worth an fsync, since it can be made again."""
-    store = TenantStore(tenant_folder(data), TENANT, CapacityLimiter(1), Threads(1))
+    store = TenantStore(tenant_folder(data), TENANT, CapacityLimiter(1), SearchThreads(1))
     store.prepare()
     try:
         with store.reading() as database:

@@ -10,7 +10,7 @@ from threading import enumerate as running_threads
 
 import pytest
 
-from refdesk.engines.embedded.threads import Threads
+from refdesk.engines.embedded.threads import SearchThreads
 from refdesk.errors import EngineError
 
 pytestmark = pytest.mark.anyio
@@ -19,25 +19,25 @@ colour: ContextVar[str] = ContextVar("colour")
 
 
 @pytest.fixture
-def threads() -> Iterator[Threads]:
-    made = Threads(2)
+def threads() -> Iterator[SearchThreads]:
+    made = SearchThreads(2)
     yield made
     made.close()
 
 
-async def test_what_is_found_or_raised_in_a_thread_reaches_whoever_waits(threads: Threads) -> None:
+async def test_what_is_found_or_raised_in_a_thread_reaches_whoever_waits(threads: SearchThreads) -> None:
     assert await threads.run(lambda: 6 * 7) == 42
     assert await threads.run(get_ident) != get_ident()
     with pytest.raises(ZeroDivisionError):
         await threads.run(lambda: 1 / 0)
 
 
-async def test_the_work_sees_the_callers_context(threads: Threads) -> None:
+async def test_the_work_sees_the_callers_context(threads: SearchThreads) -> None:
     colour.set("green")
     assert await threads.run(colour.get) == "green"
 
 
-async def test_no_more_calls_are_under_way_than_there_are_threads(threads: Threads) -> None:
+async def test_no_more_calls_are_under_way_than_there_are_threads(threads: SearchThreads) -> None:
     release, begun = Event(), Semaphore(0)
 
     def work() -> bool:
@@ -52,7 +52,7 @@ async def test_no_more_calls_are_under_way_than_there_are_threads(threads: Threa
     assert all(await asyncio.gather(*calls))
 
 
-async def test_the_thread_that_was_busy_last_is_busy_first(threads: Threads) -> None:
+async def test_the_thread_that_was_busy_last_is_busy_first(threads: SearchThreads) -> None:
     release = Event()
     both = [asyncio.create_task(threads.run(lambda: (release.wait(10), get_ident())[1])) for _ in range(2)]
     await asyncio.sleep(0)
@@ -61,7 +61,7 @@ async def test_the_thread_that_was_busy_last_is_busy_first(threads: Threads) -> 
     assert len({await threads.run(get_ident) for _ in range(20)}) == 1
 
 
-async def test_a_call_that_is_cancelled_while_it_waits_never_begins(threads: Threads) -> None:
+async def test_a_call_that_is_cancelled_while_it_waits_never_begins(threads: SearchThreads) -> None:
     release, begun = Event(), list[str]()
     busy = [asyncio.create_task(threads.run(lambda: release.wait(10))) for _ in range(2)]
     await asyncio.sleep(0)
@@ -74,7 +74,7 @@ async def test_a_call_that_is_cancelled_while_it_waits_never_begins(threads: Thr
     assert begun == ["after"]
 
 
-async def test_a_call_that_is_cancelled_in_its_thread_leaves_the_thread_to_others(threads: Threads) -> None:
+async def test_a_call_that_is_cancelled_in_its_thread_leaves_the_thread_to_others(threads: SearchThreads) -> None:
     release = Event()
     call = asyncio.create_task(threads.run(lambda: release.wait(10)))
     await asyncio.sleep(0)
@@ -86,7 +86,7 @@ async def test_a_call_that_is_cancelled_in_its_thread_leaves_the_thread_to_other
 
 
 async def test_closed_threads_end_what_is_under_way_and_take_no_more() -> None:
-    threads, release = Threads(2), Event()
+    threads, release = SearchThreads(2), Event()
     call = asyncio.create_task(threads.run(lambda: (release.wait(10), current_thread())[1]))
     idle = await threads.run(current_thread)
     threads.close()

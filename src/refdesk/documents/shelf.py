@@ -95,7 +95,6 @@ class About:
     """The beginning of the table of contents."""
     preview: str
     """The beginning of the text, as Markdown."""
-
     size: int = 0
     """Bytes of the file that it was converted from; 0 where nobody said."""
 
@@ -110,8 +109,7 @@ def pack(document: Document, format: str = "", pieces: Sequence[Chunk] | None = 
     that of the file that it was made from."""
     with closing(sqlite3.connect(":memory:")) as database:
         database.deserialize(_empty())
-        about = _fill(database, document, format, pieces)
-        database.execute("INSERT INTO about VALUES (?)", (orjson.dumps(replace(about, size=size)),))
+        _fill(database, document, format, pieces, size)
         database.commit()
         return database.serialize()
 
@@ -125,8 +123,9 @@ def _empty() -> bytes:
         return database.serialize()
 
 
-def _fill(database: sqlite3.Connection, document: Document, format: str, pieces: Sequence[Chunk] | None) -> About:
-    """Put everything in but what is known of it, which is answered."""
+def _fill(
+    database: sqlite3.Connection, document: Document, format: str, pieces: Sequence[Chunk] | None, size: int
+) -> None:
     paged = document.blocks if document.pages else tuple(_dealt_into_pages(document.blocks))
     pages = list(_page_numbers(paged))
     database.executemany(
@@ -147,7 +146,8 @@ def _fill(database: sqlite3.Connection, document: Document, format: str, pieces:
         "INSERT INTO words (rowid, path, text) VALUES (?, ?, ?)",
         ((n, " ".join(c.path), c.text) for n, c in enumerate(pieces, 1)),
     )
-    return _about(document, format, max(pages, default=0), found, pieces)
+    about = replace(_about(document, format, max(pages, default=0), found, pieces), size=size)
+    database.execute("INSERT INTO about VALUES (?)", (orjson.dumps(about),))
 
 
 def _dealt_into_pages(blocks: Iterable[Block]) -> Iterator[Block]:

@@ -29,7 +29,7 @@ from anyio import CapacityLimiter, to_thread
 from refdesk.calls import TenantId
 from refdesk.engines.embedded.damage import IndexDamaged
 from refdesk.engines.embedded.fulltext import FullText
-from refdesk.engines.embedded.threads import Threads
+from refdesk.engines.embedded.threads import SearchThreads
 from refdesk.engines.embedded.vectors import Vectors
 from refdesk.engines.embedded.vectors.manifest import MANIFEST
 from refdesk.engines.keeping import records
@@ -81,7 +81,7 @@ class Filtered:
 class TenantStore:
     """A tenant's documents; made on the disk by `prepare`."""
 
-    def __init__(self, folder: Path, tenant: TenantId, limiter: CapacityLimiter, threads: Threads) -> None:
+    def __init__(self, folder: Path, tenant: TenantId, limiter: CapacityLimiter, searching: SearchThreads) -> None:
         self.folder = folder
         self.tenant = tenant
         self.fulltext = self._opened(FullText, folder / "fulltext")
@@ -99,7 +99,7 @@ class TenantStore:
         """The files that every commit of an index replaces."""
         self._seen = 0
         self._limiter = limiter
-        self._threads = threads
+        self._searching = searching
         self._connections = Connections(folder / DATABASE)
 
     @property
@@ -113,8 +113,8 @@ class TenantStore:
         return await self._called(work, partial(to_thread.run_sync, limiter=limiter or self._limiter))
 
     async def search(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        """The same for a search, in the threads for those."""
-        return await self._called(work, self._threads.run)
+        """Search, in one of the threads that do nothing else."""
+        return await self._called(work, self._searching.run)
 
     async def _called(
         self, work: Callable[[sqlite3.Connection], T], in_thread: Callable[[Callable[[], T]], Awaitable[T]]

@@ -15,7 +15,7 @@ from anyio import CapacityLimiter, to_thread
 
 from refdesk.calls import TenantId
 from refdesk.engines.embedded.store import TenantStore
-from refdesk.engines.embedded.threads import Threads
+from refdesk.engines.embedded.threads import SearchThreads
 from refdesk.engines.keeping.folders import DATABASE, census, folder_of, tenants_in, translated
 from refdesk.engines.port import SHARED, TenantInfo
 from refdesk.errors import EngineError
@@ -43,7 +43,7 @@ class Stores:
         self._open: OrderedDict[TenantId, TenantStore] = OrderedDict()
         self._opening = anyio.Lock()
         self._limiter = CapacityLimiter(READING_THREADS)
-        self._searching = Threads(min(max(_cores(), FEWEST_SEARCHING), MOST_SEARCHING))
+        self._searching = SearchThreads(min(max(_cores(), FEWEST_SEARCHING), MOST_SEARCHING))
 
     def __iter__(self) -> Iterator[TenantStore]:
         return iter(list(self._open.values()))

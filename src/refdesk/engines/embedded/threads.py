@@ -1,4 +1,4 @@
-"""Threads for calls that wait for files: the one that was busy last is the first to be busy again.
+"""The threads that searches run in: the one that was busy last is the first to be busy again.
 
 A search takes some milliseconds, and a twentieth of them went into the guards and counters of anyio's threads, as much
 again into memory that a thread finds cold when others had their turn since its last (Python's own pool lets them take
@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class _Call:
-    """What is to be done, and who waits for it."""
+    """A search, and who waits for it."""
 
     work: Callable[[], Any]
     context: Context
@@ -32,8 +32,8 @@ class _Call:
     done: Future[Any]
 
 
-class Threads:
-    """So many calls at a time, others wait. Everything but the work itself happens in the event loop."""
+class SearchThreads:
+    """So many searches at a time, others wait. Everything but the work itself happens in the event loop."""
 
     def __init__(self, count: int) -> None:
         self._left = count
@@ -82,7 +82,7 @@ class _Worker(Thread):
     """One thread. It keeps no process alive: a disk that hangs is no reason not to end."""
 
     def __init__(self, ended: Callable[[_Worker, _Call, Any, BaseException | None], None]) -> None:
-        super().__init__(name="refdesk-files", daemon=True)
+        super().__init__(name="refdesk-search", daemon=True)
         self.calls: SimpleQueue[_Call | None] = SimpleQueue()
         self._ended = ended
         self.start()
