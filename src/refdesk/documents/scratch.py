@@ -36,9 +36,17 @@ async def scratch_file() -> AsyncIterator[IO[bytes]]:
 class _TemporaryFile:
     """`tempfile.TemporaryFile`, but made only when it is entered."""
 
+    _file: IO[bytes] | None = None
+
     def __enter__(self) -> IO[bytes]:
         self._file = tempfile.TemporaryFile()
         return self._file
 
     def __exit__(self, *_: object) -> None:
+        assert self._file is not None
         self._file.close()
+
+    def __del__(self) -> None:
+        """Whoever is cancelled as a whole while the file is being made never comes to leave it."""
+        if self._file is not None:
+            self._file.close()
