@@ -1,20 +1,24 @@
-"""Fixtures that any test may use: a desk on a folder of its own, and a real server around it."""
+"""Fixtures that any test may use: a desk on a folder of its own, and a real server around it.
+
+They import the application themselves: a test of one small module should not wait for all others to be imported.
+"""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import settings as examples
 
-from refdesk.app import Desk, open_desk
-from refdesk.config import Config, load
-from tests.servers import RunningServer, running_server
+if TYPE_CHECKING:
+    from refdesk.app import Desk
+    from refdesk.config import Config
+    from tests.servers import RunningServer
 
-# How long an example takes says more of the machine than of what is tested.
+# An example's duration says more about the machine than about what is tested.
 examples.register_profile("refdesk", deadline=None)
 examples.load_profile("refdesk")
 
@@ -29,6 +33,8 @@ def anyio_backend() -> tuple[str, dict[str, Any]]:
 def settings(tmp_path: Path) -> Callable[..., Config]:
     """A configuration in a folder of its own; keyword arguments are settings with `__` for the dot."""
 
+    from refdesk.config import load
+
     def make(**overrides: Any) -> Config:
         given = {"data_dir": str(tmp_path / "data"), "server.port": 0}
         return load(None, {}, given | {name.replace("__", "."): value for name, value in overrides.items()})
@@ -39,16 +45,20 @@ def settings(tmp_path: Path) -> Callable[..., Config]:
 @pytest.fixture
 async def desk(settings: Callable[..., Config]) -> AsyncIterator[Desk]:
     """An open desk with default settings."""
+    from refdesk.app import open_desk
+
     async with open_desk(settings()) as desk:
         yield desk
 
 
-Serve = Callable[..., AbstractAsyncContextManager[RunningServer]]
+Serve = Callable[..., AbstractAsyncContextManager["RunningServer"]]
 
 
 @pytest.fixture
 def serve(settings: Callable[..., Config]) -> Serve:
     """Start a real server on a free port of loopback: `async with serve(server__workers=1) as server`."""
+
+    from tests.servers import running_server
 
     def start(**overrides: Any) -> AbstractAsyncContextManager[RunningServer]:
         return running_server(settings(**overrides))
