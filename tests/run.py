@@ -64,11 +64,12 @@ class Job:
 
 @dataclass
 class Result:
-    """What a job came to."""
+    """The outcome of a job."""
 
     name: str
     seconds: float
     is_ok: bool
+    output: str
     passed: int = 0
     failed: list[str] = field(default_factory=list)
     skipped: Counter[str] = field(default_factory=Counter)
@@ -89,7 +90,7 @@ def list_jobs(folder: Path, *, quick: bool = False) -> list[Job]:
 
 
 async def run_job(job: Job, slots: asyncio.Semaphore) -> Result:
-    """Run a job when a slot is free, and print its output once it has ended."""
+    """Run a job when a slot is free."""
     async with slots:
         begin = time.monotonic()
         with tempfile.TemporaryFile() as output:
@@ -102,8 +103,8 @@ async def run_job(job: Job, slots: asyncio.Semaphore) -> Result:
                 with suppress(ProcessLookupError):
                     os.killpg(process.pid, signal.SIGKILL)  # what the job itself has left running, too
             output.seek(0)
-            print(f"\n== {job.name}\n{output.read().decode(errors='replace').rstrip()}", flush=True)
-        result = Result(job.name, time.monotonic() - begin, is_ok=code == 0)
+            said = output.read().decode(errors="replace").rstrip()
+        result = Result(job.name, time.monotonic() - begin, is_ok=code == 0, output=said)
         if job.report is not None:
             read_report(job.report, result)
         return result
@@ -145,12 +146,18 @@ def format_table(results: Sequence[Result], seconds: float) -> str:
 
 
 async def run_jobs(jobs: Sequence[Job]) -> int:
-    """Run jobs, as many at once as there are cores, and print the table; return the exit code."""
+    """Run jobs, as many at once as there are cores; print each one's output as it ends, then the table.
+
+    Return the exit code.
+    """
     begin = time.monotonic()
     # With more jobs than cores, tests of restarts and floods would compete for them and take longer than they gain.
     slots = asyncio.Semaphore(os.cpu_count() or 1)
     async with asyncio.TaskGroup() as tasks:
         running = [tasks.create_task(run_job(job, slots)) for job in jobs]
+        for count, ended in enumerate(asyncio.as_completed(running), start=1):
+            result = await ended
+            print(f"\n== {result.name} ({count} of {len(jobs)})\n{result.output}", flush=True)
     results = [task.result() for task in running]
     print(f"\n{format_table(results, time.monotonic() - begin)}")
     return 0 if all(result.is_ok and not result.failed for result in results) else 1
