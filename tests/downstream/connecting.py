@@ -13,6 +13,7 @@ from typing import Any
 from refdesk.config.servers import McpServerConfig
 from refdesk.downstream.connection.connection import Connection
 from refdesk.downstream.transports.port import Message
+from tests.waiting import PATIENCE_SECONDS
 
 BAD_STDIO = Path(__file__).parent / "servers" / "bad_stdio.py"
 
@@ -21,7 +22,7 @@ LOOPED = McpServerConfig(command="loopback")
 
 def bad_stdio(*modes: str, **more: Any) -> McpServerConfig:
     """What is set for the server that does everything wrong."""
-    return McpServerConfig(command=sys.executable, args=(str(BAD_STDIO), ",".join(modes)), **more)
+    return McpServerConfig(command=sys.executable, args=("-I", "-S", str(BAD_STDIO), ",".join(modes)), **more)
 
 
 class Watcher:
@@ -42,7 +43,7 @@ class Watcher:
 
     async def until(self, is_so: Callable[[], bool]) -> None:
         """Wait for something that is true after a status or a notification."""
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             while not is_so():
                 self._moved.clear()
                 await self._moved.wait()
@@ -63,7 +64,7 @@ async def connected(settings: McpServerConfig = LOOPED, **more: Any) -> AsyncIte
             await running
     left = asyncio.all_tasks() - before
     if left:
-        await asyncio.wait(left, timeout=10)
+        await asyncio.wait(left, timeout=PATIENCE_SECONDS)
     assert not asyncio.all_tasks() - before
     assert connection.status.state == "Stopped"
 
@@ -81,10 +82,3 @@ def is_alive(pid: int) -> bool:
     except ProcessLookupError:
         return False
     return True
-
-
-async def eventually(is_so: Callable[[], bool]) -> None:
-    """For what nobody tells of, such as the death of a process."""
-    async with asyncio.timeout(20):
-        while not is_so():  # noqa: ASYNC110  there is no event
-            await asyncio.sleep(0.001)

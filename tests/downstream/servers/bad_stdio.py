@@ -12,7 +12,7 @@ Modes, which hold from the start:
   garbagefirst prints a banner, a broken line and an invalid byte before its first message
   ignoreterm   neither the end of its input nor SIGTERM makes it end
   fork         has a child that neither SIGTERM nor the end of its input ends; it holds stdout and stderr open
-  slowexit     ends half a second after its input has
+  slowexit=0.5 ends so many seconds after its input has; SIGTERM makes it end with status 1
   wrongversion answers `initialize` with a revision that nobody knows
 Tools, each a fault; what is in brackets is an argument with its default:
   echo[text]   none: gives the text back.      sleep[seconds=1]  answers later, unless it is cancelled
@@ -20,7 +20,8 @@ Tools, each a fault; what is in brackets is an argument with its default:
   forked       the process id of the child that `fork` has started, now or at the start
   hang         never answers                   crash[status=1]   exits at once, with a last word on stderr
   half         half an answer, then exits      closeout          closes its stdout and lives on
-  deaf         stops to read its input         drip[seconds=.1]  one byte of the answer at a time
+  deaf         stops to read its input         drip[seconds=.1]  one byte of the answer at a time; with null for the
+               seconds, the last one after the notification `notifications/enough`
   garbage      lines that are no JSON, no object, or empty, then the answer
   utf8bad      a line with an invalid byte, then the answer
   bignonl[bytes=200 MB]  one line without an end       big[bytes=10 MB]  a valid answer of that size
@@ -31,7 +32,8 @@ Tools, each a fault; what is in brackets is an argument with its default:
   dup          the answer twice                late              answers only once it has been cancelled
   batch        the answer in a list, beside a notification and a number
   crlf         the answer with CR LF, after empty lines
-  notifyflood[count=100,000]  stderrflood[count=50,000]  then the answer
+  notifyflood[count=100,000]  stderrflood[count=50,000]  then the answer; a count of 0 is without end
+               and its answer, after the notification `notifications/enough`, is how many there were
   stderrodd    odd stderr: control characters, invalid bytes, one line of 100 kB, one without an end; then the answer
   secret       the value of the variable API_KEY, and a token, on stderr; then the answer
   ignoreterm   as the mode, from now on        toolerror  rpcerror  an error of the tool; of the protocol
@@ -50,14 +52,16 @@ from collections.abc import Callable
 from typing import Any
 
 MODES = set((sys.argv[1] if len(sys.argv) > 1 else "").split(",")) - {""}
+EXIT_SECONDS = next((float(mode.removeprefix("slowexit=")) for mode in MODES if mode.startswith("slowexit=")), 0.0)
 VERSIONS = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")
 STUBBORN = (
-    "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('up', flush=True); time.sleep(120)"
+    "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('up', flush=True)\nwhile True: signal.pause()"
 )
 
 _writing = threading.Lock()
 _cancelled: dict[Any, threading.Event] = {}
 _heard: list[str] = []
+_enough = threading.Event()
 _forked: list[subprocess.Popen[bytes]] = []
 
 
@@ -147,13 +151,18 @@ def closeout(id: Any, given: dict[str, Any]) -> None:
 
 def deaf(id: Any, given: dict[str, Any]) -> None:
     done(id)
-    time.sleep(10**6)
+    while True:
+        signal.pause()
 
 
 def drip(id: Any, given: dict[str, Any]) -> None:
+    seconds = given.get("seconds", 0.1)
     for byte in answer_line(id, "drop by drop"):
+        if seconds is not None:
+            time.sleep(float(seconds))
+        elif byte == ord("\n"):
+            _enough.wait()
         put(bytes([byte]))
-        time.sleep(float(given.get("seconds", 0.1)))
 
 
 def garbage(id: Any, given: dict[str, Any]) -> None:
@@ -212,7 +221,7 @@ def dup(id: Any, given: dict[str, Any]) -> None:
 
 
 def late(id: Any, given: dict[str, Any]) -> None:
-    _cancelled[id].wait(60)
+    _cancelled[id].wait()
     send(answer(id, text_result("late")))
 
 
@@ -228,15 +237,29 @@ def crlf(id: Any, given: dict[str, Any]) -> None:
 def notifyflood(id: Any, given: dict[str, Any]) -> None:
     params = {"level": "info", "data": "flood " * 10}
     notice = json.dumps({"jsonrpc": "2.0", "method": "notifications/message", "params": params}).encode() + b"\n"
+    if given.get("count") == 0:
+        flood_until_enough(id, lambda _: put(notice))
+        return
     for _ in range(int(given.get("count", 100_000)) // 100):
         put(notice * 100)
     done(id)
 
 
 def stderrflood(id: Any, given: dict[str, Any]) -> None:
+    if given.get("count") == 0:
+        flood_until_enough(id, lambda number: say(f"flood line {number}"))
+        return
     for number in range(int(given.get("count", 50_000))):
         say(f"flood line {number}")
     done(id)
+
+
+def flood_until_enough(id: Any, put_one: Callable[[int], None]) -> None:
+    number = 0
+    while not _enough.is_set():
+        put_one(number)
+        number += 1
+    send(answer(id, text_result(str(number))))
 
 
 def stderrodd(id: Any, given: dict[str, Any]) -> None:
@@ -327,6 +350,8 @@ def take(message: dict[str, Any]) -> None:
     if method is None:
         return
     _heard.append(method)
+    if method == "notifications/enough":
+        _enough.set()
     if method == "notifications/cancelled":
         event = _cancelled.get(params.get("requestId"))
         if event is not None:
@@ -349,7 +374,7 @@ def main() -> None:
     if "exit" in MODES:
         say("boom: this server always crashes at start; api_key=sk-SECRET123")
         sys.exit(3)
-    signal.signal(signal.SIGTERM, lambda *_: None if "ignoreterm" in MODES else os._exit(0))
+    signal.signal(signal.SIGTERM, lambda *_: None if "ignoreterm" in MODES else os._exit(1 if EXIT_SECONDS else 0))
     if "fork" in MODES:
         fork()
     if "garbagefirst" in MODES:
@@ -358,9 +383,8 @@ def main() -> None:
         if line.strip():
             take(json.loads(line))
     while "ignoreterm" in MODES:
-        time.sleep(1)
-    if "slowexit" in MODES:
-        time.sleep(0.5)
+        signal.pause()
+    time.sleep(EXIT_SECONDS)
     os._exit(0)
 
 

@@ -14,12 +14,18 @@ from typing import Any
 from refdesk.config.servers import McpServerConfig
 from refdesk.downstream.peer import Peer
 from refdesk.downstream.transports.port import Message
+from refdesk.downstream.transports.process import EndTimeouts
 from refdesk.downstream.transports.stdio import StdioTransport, open_stdio
 from refdesk.errors import RefdeskError
+from tests.waiting import PATIENCE_SECONDS, eventually
 
 BAD_SERVER = Path(__file__).parent.parent / "servers" / "bad_stdio.py"
-PATIENCE = 20
-"""Seconds that anything may take before it is held to hang."""
+
+PATIENT = EndTimeouts(input_end=PATIENCE_SECONDS, term=PATIENCE_SECONDS, kill=PATIENCE_SECONDS)
+"""For servers that end by themselves or by SIGTERM, on however busy a machine."""
+
+BRISK = EndTimeouts(input_end=0.1, term=0.1, kill=PATIENCE_SECONDS)
+"""For servers that only SIGKILL ends."""
 
 
 @dataclass
@@ -58,31 +64,44 @@ class Talk:
 
     async def result(self, tool: str, **arguments: Any) -> Message:
         """The whole result of a call."""
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             return await self.peer.request("tools/call", {"name": tool, "arguments": arguments})
 
     async def loss(self) -> RefdeskError:
         """Why the connection is over, once it is."""
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             await self.owner.is_lost.wait()
         return self.owner.losses[0]
 
 
 def bad(modes: str = "", **settings: Any) -> McpServerConfig:
     """The settings of a bad server."""
-    return McpServerConfig(command=sys.executable, args=("-I", str(BAD_SERVER), modes), **settings)
+    return McpServerConfig(command=sys.executable, args=("-I", "-S", str(BAD_SERVER), modes), **settings)
 
 
 @asynccontextmanager
-async def talk(settings: McpServerConfig, *, greet: bool = True) -> AsyncIterator[Talk]:
+async def talk(
+    settings: McpServerConfig,
+    *,
+    greet: bool = True,
+    end_timeouts: EndTimeouts = PATIENT,
+    last_words_seconds: float = PATIENCE_SECONDS,
+) -> AsyncIterator[Talk]:
     """A connection to a server, greeted; whoever leaves this has nothing left of it."""
     owner, heard = Owner(), list[str]()
     peer = Peer("bad", owner)
-    async with open_stdio("bad", settings, peer, heard_stderr=heard.append) as transport:
+    async with open_stdio(
+        "bad",
+        settings,
+        peer,
+        heard_stderr=heard.append,
+        end_timeouts=end_timeouts,
+        last_words_seconds=last_words_seconds,
+    ) as transport:
         peer.talk_through(transport)
         try:
             if greet:
-                async with asyncio.timeout(PATIENCE):
+                async with asyncio.timeout(PATIENCE_SECONDS):
                     await peer.request("initialize", {"protocolVersion": "2025-11-25", "capabilities": {}})
             yield Talk(peer, transport, owner, heard)
         finally:
@@ -98,13 +117,9 @@ def is_running(pid: int) -> bool:
     return state not in "ZX"
 
 
-async def is_gone(pid: int, seconds: float = PATIENCE) -> bool:
-    """Whether a process is gone before long."""
-    for _ in range(int(seconds / 0.02)):
-        if not is_running(pid):
-            return True
-        await asyncio.sleep(0.02)
-    return False
+async def wait_gone(*pids: int) -> None:
+    """Wait until none of these processes is running."""
+    await eventually(lambda: not any(map(is_running, pids)))
 
 
 def descriptors() -> int:

@@ -10,13 +10,14 @@ from pathlib import Path
 from types import MappingProxyType
 
 import pytest
+from anyio import wait_all_tasks_blocked
 
 from refdesk.config.servers import McpServerConfig
 from refdesk.downstream.peer import Peer
-from refdesk.downstream.transports import stdio
-from refdesk.downstream.transports.stdio import open_stdio
+from refdesk.downstream.transports.stdio import MAX_LINES_A_TURN, _Output, open_stdio
 from refdesk.errors import InvalidCall, ServerAway, ServerGone, ServerRefused, ServerTalksNonsense
-from tests.downstream.transports.stdio_rig import PATIENCE, Owner, Talk, bad, talk
+from tests.downstream.transports.stdio_rig import Owner, bad, talk
+from tests.waiting import PATIENCE_SECONDS, eventually
 
 pytestmark = pytest.mark.anyio
 
@@ -61,7 +62,7 @@ async def test_arguments_reach_the_program_as_they_are() -> None:
     owner = Owner()
     arguments = ("-c", script, "$(id); `id` && | > \" '")
     async with open_stdio("argv", McpServerConfig(command=sys.executable, args=arguments), Peer("argv", owner)):
-        await asyncio.wait_for(owner.has_noticed.wait(), PATIENCE)
+        await asyncio.wait_for(owner.has_noticed.wait(), PATIENCE_SECONDS)
     assert owner.noticed_methods == [arguments[2]]
 
 
@@ -117,7 +118,7 @@ async def test_an_answer_after_cancelling_is_ignored() -> None:
         await conversation.call("echo")  # the server has got the call before it by now
         call.cancel()
         await asyncio.wait([call])
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             while conversation.peer.garbage == 0:
                 assert await conversation.call("echo", text="meanwhile") == "meanwhile"
         assert "notifications/cancelled" in json.loads(await conversation.call("heard"))
@@ -131,10 +132,12 @@ async def test_errors_of_the_server_keep_their_code_and_data() -> None:
 
 
 async def test_an_answer_that_comes_by_the_byte_holds_nobody_up() -> None:
-    async with talk(bad()) as conversation:
-        dripping = asyncio.create_task(conversation.call("drip", seconds=0.005))
-        assert await conversation.call("heard")
+    async with talk(bad()) as other, talk(bad()) as conversation:
+        dripping = asyncio.create_task(conversation.call("drip", seconds=None))
+        await eventually(lambda: conversation.transport._stdout._held.endswith(b"}"))
+        assert await other.call("echo", text="meanwhile") == "meanwhile"
         assert not dripping.done()
+        await conversation.peer.notify("notifications/enough")
         assert await dripping == "drop by drop"
 
 
@@ -178,31 +181,49 @@ async def test_a_line_in_many_pieces_is_put_together_in_linear_time() -> None:
         assert conversation.owner.noticed_methods == ["notifications/x"]
 
 
-async def test_a_flood_of_notifications_lets_other_calls_through(monkeypatch: pytest.MonkeyPatch) -> None:
-    breaks = 0
-    take_a_break = stdio._Output._have_a_break
-
-    def counted(output: stdio._Output) -> None:
-        nonlocal breaks
-        breaks += 1
-        take_a_break(output)
-
-    monkeypatch.setattr(stdio._Output, "_have_a_break", counted)
+async def test_a_flood_of_notifications_lets_other_calls_through() -> None:
     async with talk(bad()) as other, talk(bad()) as conversation:
-        flood = asyncio.create_task(conversation.call("notifyflood", count=100_000))
-        meanwhile = await _calls_during(flood, other)
-        assert await flood == "done"
-        assert len(conversation.owner.noticed_methods) == 100_000
-        assert meanwhile > 1
-        assert breaks > 0
+        flood = asyncio.create_task(conversation.call("notifyflood", count=0))
+        await conversation.owner.has_noticed.wait()
+        for _ in range(20):
+            assert await other.call("echo", text="meanwhile") == "meanwhile"
+            assert await conversation.call("echo", text="among it") == "among it"
+        assert not flood.done()
+        await conversation.peer.notify("notifications/enough")
+        count = int(await flood)
+        assert len(conversation.owner.noticed_methods) == count
+
+
+async def test_many_lines_at_once_are_followed_by_a_turn_for_others() -> None:
+    pauses: list[str] = []
+
+    class Reading(asyncio.ReadTransport):
+        def is_closing(self) -> bool:
+            return False
+
+        def pause_reading(self) -> None:
+            pauses.append("paused")
+
+        def resume_reading(self) -> None:
+            pauses.append("resumed")
+
+    output = _Output(Peer("it", Owner()), 1000, bytes.decode, pytest.fail, lambda: None)
+    output.connection_made(Reading())
+    output.data_received(b"{}\n" * (MAX_LINES_A_TURN + 1))
+    assert pauses == ["paused"]
+    await wait_all_tasks_blocked()
+    assert pauses == ["paused", "resumed"]
 
 
 async def test_a_flood_on_stderr_lets_other_calls_through() -> None:
     async with talk(bad()) as conversation:
-        flood = asyncio.create_task(conversation.call("stderrflood", count=50_000))
-        meanwhile = await _calls_during(flood, conversation)
-        assert await flood == "done"
-        assert meanwhile > 1
+        flood = asyncio.create_task(conversation.call("stderrflood", count=0))
+        await eventually(lambda: len(conversation.transport.stderr_lines) == 200)
+        for _ in range(20):
+            assert await conversation.call("echo", text="meanwhile") == "meanwhile"
+        assert not flood.done()
+        await conversation.peer.notify("notifications/enough")
+        assert int(await flood) >= 200
         assert len(conversation.transport.stderr_lines) == 200
 
 
@@ -211,7 +232,7 @@ async def test_a_server_that_stops_to_read_holds_up_only_who_writes_to_it() -> N
         await conversation.call("deaf")
         large = "x" * 200_000
         calls = [asyncio.create_task(conversation.result("echo", text=large)) for _ in range(50)]
-        await asyncio.sleep(0.1)
+        await wait_all_tasks_blocked()
         held = conversation.transport._stdin._transport
         assert held is not None
         assert held.get_write_buffer_size() < 3 * 200_000
@@ -238,14 +259,6 @@ async def test_a_server_that_cannot_be_started_says_what_to_do(settings: dict[st
         async with open_stdio("away", config, Peer("away", owner)):
             raise AssertionError("it was started")
     assert "sesame" not in caught.value.detail
-
-
-async def _calls_during(task: asyncio.Task[str], conversation: Talk) -> int:
-    count = 0
-    while not task.done():
-        assert await conversation.call("echo", text="meanwhile") == "meanwhile"
-        count += 1
-    return count
 
 
 def _peak_bytes() -> int:

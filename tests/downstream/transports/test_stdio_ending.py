@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import resource
 import signal
@@ -12,14 +13,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from anyio.lowlevel import checkpoint
 
 from refdesk.config.servers import McpServerConfig
 from refdesk.downstream.peer import Peer
-from refdesk.downstream.transports import process
+from refdesk.downstream.transports.process import EndTimeouts, ServerProcess
 from refdesk.downstream.transports.stdio import open_stdio
 from refdesk.errors import ServerAway, ServerGone, ServerTalksNonsense
-from tests.downstream.transports.stdio_rig import PATIENCE, Owner, bad, descriptors, is_gone, talk
+from tests.downstream.transports.stdio_rig import BRISK, PATIENT, Owner, bad, descriptors, talk, wait_gone
 from tests.processes import children
+from tests.waiting import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.anyio
 
@@ -52,8 +55,8 @@ async def test_what_a_server_says_right_before_it_ends_is_heard() -> None:
     for _ in range(20):
         owner = Owner()
         config = McpServerConfig(command=sys.executable, args=("-I", "-S", "-c", script))
-        async with open_stdio("last", config, Peer("last", owner)):
-            await asyncio.wait_for(owner.is_lost.wait(), PATIENCE)
+        async with open_stdio("last", config, Peer("last", owner), last_words_seconds=PATIENCE_SECONDS):
+            await asyncio.wait_for(owner.is_lost.wait(), PATIENCE_SECONDS)
         assert owner.noticed_methods == ["notifications/last"]
         assert owner.losses[0].detail == "The server 'last' ended with exit status 7; it last said: why"
 
@@ -74,11 +77,11 @@ async def test_a_server_that_is_killed_is_said_to_be() -> None:
 
 
 async def test_a_server_that_closes_its_output_is_lost_although_it_lives() -> None:
-    async with talk(bad()) as conversation:
+    async with talk(bad(), last_words_seconds=0.1) as conversation:
         with pytest.raises(ServerGone, match="has closed its output"):
             await conversation.call("closeout")
         pid = conversation.transport.pid
-    assert await is_gone(pid)
+    await wait_gone(pid)
 
 
 async def test_leaving_tells_whoever_waits_and_ends_the_server_by_its_input() -> None:
@@ -92,20 +95,20 @@ async def test_leaving_tells_whoever_waits_and_ends_the_server_by_its_input() ->
 
 
 async def test_a_server_may_take_a_moment_to_end() -> None:
-    async with talk(bad("slowexit")) as conversation:
+    """SIGTERM would be seen in its exit status."""
+    async with talk(bad("slowexit=0.1")) as conversation:
         pass
     assert conversation.transport._process.status == 0
 
 
 @pytest.mark.parametrize("modes", ["ignoreterm", "fork", "ignoreterm,fork"])
-async def test_what_will_not_end_is_killed_with_all_it_has_started(modes: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(process, "INPUT_END_SECONDS", 0.2)
-    monkeypatch.setattr(process, "TERM_SECONDS", 0.2)
+async def test_what_will_not_end_is_killed_with_all_it_has_started(modes: str) -> None:
     before, files = children(), descriptors()
-    async with talk(bad(modes)) as conversation:
+    ignores_term = "ignoreterm" in modes
+    async with talk(bad(modes), end_timeouts=BRISK if ignores_term else PATIENT) as conversation:
         pids = [int(await conversation.call("pid")), int(await conversation.call("forked"))]
-    assert [await is_gone(pid) for pid in pids] == [True, True]
-    assert conversation.transport._process.status == (-signal.SIGKILL if "ignoreterm" in modes else 0)
+    await wait_gone(*pids)
+    assert conversation.transport._process.status == (-signal.SIGKILL if ignores_term else 0)
     assert (children(), descriptors()) == (before, files)
 
 
@@ -114,7 +117,7 @@ async def test_what_a_crashed_server_has_started_goes_with_it() -> None:
         child = int(await conversation.call("forked"))
         with pytest.raises(ServerGone):
             await conversation.call("crash")
-        assert await is_gone(child)
+        await wait_gone(child)
 
 
 async def test_a_server_that_sends_too_much_is_killed_with_all_it_has_started() -> None:
@@ -122,34 +125,32 @@ async def test_a_server_that_sends_too_much_is_killed_with_all_it_has_started() 
         pids = [conversation.transport.pid, int(await conversation.call("forked"))]
         with pytest.raises(ServerTalksNonsense):
             await conversation.call("big")
-        assert [await is_gone(pid) for pid in pids] == [True, True]
+        await wait_gone(*pids)
 
 
 async def test_the_longest_ending_takes_less_than_three_seconds() -> None:
     """Of the bounds, not of this machine: what it adds to them is the kernel's."""
-    bounds = process.INPUT_END_SECONDS + process.TERM_SECONDS + process.KILL_SECONDS
-    assert bounds <= 2.5
+    bounds = EndTimeouts()
+    assert bounds.input_end + bounds.term + bounds.kill <= 2.5
 
 
-async def test_an_owner_that_is_cancelled_again_and_again_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(process, "INPUT_END_SECONDS", 0.3)
-    monkeypatch.setattr(process, "TERM_SECONDS", 0.3)
+async def test_an_owner_that_is_cancelled_again_and_again_leaves_nothing() -> None:
     before, files, pids = children(), descriptors(), list[int]()
     is_open = asyncio.Event()
 
     async def own() -> None:
-        async with talk(bad("ignoreterm,fork")) as conversation:
+        async with talk(bad("ignoreterm,fork"), end_timeouts=BRISK) as conversation:
             pids.extend([conversation.transport.pid, int(await conversation.call("forked"))])
             is_open.set()
             await asyncio.Event().wait()
 
     owner = asyncio.create_task(own())
-    await asyncio.wait_for(is_open.wait(), PATIENCE)
+    await asyncio.wait_for(is_open.wait(), PATIENCE_SECONDS)
     while not owner.done():
         owner.cancel()
-        await asyncio.sleep(0.05)
+        await asyncio.wait([owner], timeout=0.01)
     assert owner.cancelled()
-    assert [await is_gone(pid) for pid in pids] == [True, True]
+    await wait_gone(*pids)
     assert (children(), descriptors()) == (before, files)
 
 
@@ -163,7 +164,7 @@ async def test_an_owner_that_is_cancelled_while_it_starts_leaves_nothing(turns: 
 
     owner = asyncio.create_task(own())
     for _ in range(turns):
-        await asyncio.sleep(0)
+        await checkpoint()
     owner.cancel()
     await asyncio.wait([owner])
     assert (children(), descriptors()) == (before, files)
@@ -179,7 +180,7 @@ async def test_two_hundred_connections_leave_no_process_and_no_descriptor() -> N
     async def once(number: int) -> None:
         command = "cat" if number % 2 else "false"
         async with open_stdio("short", McpServerConfig(command=command), Peer("short", Owner())):
-            await asyncio.sleep(0)
+            await checkpoint()
 
     before, files, tasks = children(), descriptors(), len(asyncio.all_tasks())
     for number in range(200):
@@ -208,16 +209,25 @@ async def test_without_room_for_more_descriptors_a_server_is_away_and_nothing_is
 
 
 async def test_where_the_system_does_not_tell_of_an_end_it_is_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(process, "_open_pidfd", lambda pid: None)
+    monkeypatch.delattr(os, "pidfd_open")
     async with talk(bad()) as conversation:
         with pytest.raises(ServerGone, match="exit status 9"):
             await conversation.call("crash", status=9)
 
 
-async def test_a_server_is_started_although_there_is_no_guard(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(process, "GUARD", ("/no/such/shell",))
-    async with talk(bad()) as conversation:
-        assert await conversation.call("echo", text="unguarded") == "unguarded"
+async def test_a_server_is_started_although_there_is_no_guard(caplog: pytest.LogCaptureFixture) -> None:
+    before, files, ended = children(), descriptors(), asyncio.Event()
+    process = ServerProcess.start("cat", ["cat"], {}, None, ended.set, timeouts=PATIENT, guard=("/no/such/shell",))
+    with process.pipes.stdin, process.pipes.stdout, process.pipes.stderr:
+        process.pipes.stdin.write(b"unguarded")
+        assert await asyncio.to_thread(process.pipes.stdout.read, 100) == b"unguarded"
+        process.pipes.stdin.close()
+        await process.end()
+    assert (process.status, ended.is_set()) == (0, True)
+    assert [(record.message, record.levelno) for record in caplog.records] == [
+        ("downstream.unguarded", logging.WARNING)
+    ]
+    assert (children(), descriptors()) == (before, files)
 
 
 OWNER = """
@@ -226,7 +236,7 @@ from tests.downstream.transports.stdio_rig import bad, talk
 async def main():
     async with talk(bad("ignoreterm,fork")) as one, talk(bad("ignoreterm")) as two:
         print(one.transport.pid, await one.call("forked"), two.transport.pid, flush=True)
-        await asyncio.sleep(60)
+        await asyncio.Event().wait()
 if sys.argv[1] == "uvloop":
     import uvloop
     uvloop.run(main())
@@ -242,12 +252,12 @@ async def test_when_we_are_killed_the_servers_are_gone_with_all_they_have_starte
         sys.executable, "-c", OWNER, loop, stdout=subprocess.PIPE, cwd=Path(__file__).parents[3], env=_environment()
     )
     assert gateway.stdout is not None
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         pids = [int(pid) for pid in (await gateway.stdout.readline()).split()]
     assert len(pids) == 3
     gateway.kill()
     await gateway.wait()
-    assert [await is_gone(pid, seconds=10) for pid in pids] == [True, True, True]
+    await wait_gone(*pids)
 
 
 def _environment() -> dict[str, Any]:

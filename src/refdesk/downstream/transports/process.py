@@ -15,22 +15,15 @@ import os
 import signal
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from io import FileIO
 from pathlib import Path
-from typing import IO
+from typing import NamedTuple
 
 from refdesk.errors import ServerAway
 
 logger = logging.getLogger(__name__)
-
-INPUT_END_SECONDS = 1.0
-"""For a server to end by itself once its input has ended, as the protocol asks of it; most take a tenth of that."""
-
-TERM_SECONDS = 1.0
-"""For a server that was told to end, to do so. One that hangs does not, and whoever waits for us waits for it too."""
-
-KILL_SECONDS = 0.5
-"""For the kernel to take a killed process away. It is at once, unless a disk or a network drive has hold of it."""
 
 LOOK_SECONDS = 0.05
 """Between two looks at whether a process has ended, where the system does not tell."""
@@ -47,6 +40,29 @@ GUARD = ("/bin/sh", "-c", 'read -r _; kill -s KILL -- "-$1"', "refdesk-guard")
 """Nothing is ever written to it: it reads until we are gone. On an orderly way out it is killed before that."""
 
 
+@dataclass(frozen=True, slots=True)
+class EndTimeouts:
+    """Time limits of the steps that end a server's process, in seconds."""
+
+    input_end: float = 1.0
+    """For a server to exit once its input has ended, as the protocol requires; most take a tenth of that."""
+    term: float = 1.0
+    """For a server to exit after SIGTERM. One that hangs doesn't, and closing the connection waits for it."""
+    kill: float = 0.5
+    """For the kernel to remove a killed process: immediate, unless it's blocked on a disk or a network drive."""
+
+
+END_TIMEOUTS = EndTimeouts()
+
+
+class Pipes(NamedTuple):
+    """Our ends of the pipes to a process."""
+
+    stdin: FileIO
+    stdout: FileIO
+    stderr: FileIO
+
+
 def environment_for(given: Mapping[str, str], ours: Mapping[str, str]) -> dict[str, str]:
     """What a server's process sees: a little of our own environment, and what is set for it."""
     passed_on = {
@@ -60,12 +76,22 @@ def environment_for(given: Mapping[str, str], ours: Mapping[str, str]) -> dict[s
 class ServerProcess:
     """A process that leads a group; `ended` is called when it is over, and the rest of its group with it."""
 
-    def __init__(self, popen: subprocess.Popen[bytes], ended: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        popen: subprocess.Popen[bytes],
+        pipes: Pipes,
+        ended: Callable[[], None],
+        timeouts: EndTimeouts,
+        guard: Sequence[str],
+    ) -> None:
+        self.pipes = pipes
+        """Whoever takes them closes them."""
         self._popen = popen
         self._ended = ended
+        self._timeouts = timeouts
         self._loop = asyncio.get_running_loop()
         self._gone = asyncio.Event()
-        self._guard = _start_guard(popen.pid)
+        self._guard = _start_guard(guard, popen.pid)
         self._pidfd = _open_pidfd(popen.pid)
         if self._pidfd is None:
             self._loop.call_soon(self._look)
@@ -74,26 +100,38 @@ class ServerProcess:
 
     @classmethod
     def start(
-        cls, name: str, argv: Sequence[str], env: Mapping[str, str], cwd: Path | None, ended: Callable[[], None]
+        cls,
+        name: str,
+        argv: Sequence[str],
+        env: Mapping[str, str],
+        cwd: Path | None,
+        ended: Callable[[], None],
+        *,
+        timeouts: EndTimeouts = END_TIMEOUTS,
+        guard: Sequence[str] = GUARD,
     ) -> ServerProcess:
         """Start it; raises ServerAway with what to do about it when that cannot be done.
 
         This takes a millisecond, whatever our own size: the process shares our memory until it runs its own program.
         """
-        try:
-            popen = subprocess.Popen(
-                argv,
-                env=env,
-                cwd=cwd,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                bufsize=0,
-                start_new_session=True,
-            )
-        except (OSError, ValueError) as error:
-            raise ServerAway(f"The server {name!r} cannot be started: {_reason(error, argv[0], cwd)}") from error
-        return cls(popen, ended)
+        with ExitStack() as ours, ExitStack() as theirs:
+            try:
+                their_stdin, our_stdin = _open_pipe(reader=theirs, writer=ours)
+                our_stdout, their_stdout = _open_pipe(reader=ours, writer=theirs)
+                our_stderr, their_stderr = _open_pipe(reader=ours, writer=theirs)
+                popen = subprocess.Popen(
+                    argv,
+                    env=env,
+                    cwd=cwd,
+                    stdin=their_stdin,
+                    stdout=their_stdout,
+                    stderr=their_stderr,
+                    start_new_session=True,
+                )
+            except (OSError, ValueError) as error:
+                raise ServerAway(f"The server {name!r} cannot be started: {_reason(error, argv[0], cwd)}") from error
+            ours.pop_all()
+        return cls(popen, Pipes(our_stdin, our_stdout, our_stderr), ended, timeouts, guard)
 
     @property
     def pid(self) -> int:
@@ -105,23 +143,15 @@ class ServerProcess:
         """The exit status, the negative number of a signal, or None while it runs."""
         return self._popen.returncode
 
-    @property
-    def pipes(self) -> tuple[IO[bytes], IO[bytes], IO[bytes]]:
-        """Our ends of its input, output and error output; whoever takes them closes them."""
-        stdin, stdout, stderr = self._popen.stdin, self._popen.stdout, self._popen.stderr
-        assert stdin is not None
-        assert stdout is not None
-        assert stderr is not None
-        return stdin, stdout, stderr
-
     def kill(self) -> None:
         """Kill it, and whatever it has started."""
         self._signal(signal.SIGKILL)
 
     async def end(self) -> None:
-        """See to its end, its input being closed already: wait, tell it, kill it. Takes no more than 2.5 seconds."""
-        await self._wait(INPUT_END_SECONDS)
-        for number, seconds in ((signal.SIGTERM, TERM_SECONDS), (signal.SIGKILL, KILL_SECONDS)):
+        """See to its end, its input being closed already: wait, tell it, kill it, each within its time limit."""
+        timeouts = self._timeouts
+        await self._wait(timeouts.input_end)
+        for number, seconds in ((signal.SIGTERM, timeouts.term), (signal.SIGKILL, timeouts.kill)):
             if self.status is None:
                 self._signal(number)
                 await self._wait(seconds)
@@ -141,7 +171,8 @@ class ServerProcess:
                 self._loop.call_later(LOOK_SECONDS, self._look)
             return
         self._signal(signal.SIGKILL)
-        _dismiss(self._guard)
+        if self._guard is not None:
+            self._guard.dismiss()
         if self._pidfd is not None:
             self._loop.remove_reader(self._pidfd)
             os.close(self._pidfd)
@@ -162,31 +193,49 @@ def _open_pidfd(pid: int) -> int | None:
         return None
 
 
-def _start_guard(group: int) -> subprocess.Popen[bytes] | None:
-    try:
-        return subprocess.Popen(
-            [*GUARD, str(group)],
-            env={},
-            cwd="/",
-            stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-        )
-    except OSError as error:
-        # A server is of more use than its guard; the end of its input still tells it that we are gone.
-        logger.warning("downstream.unguarded", extra={"fields": {"pid": group, "reason": error.strerror}})
-        return None
+@dataclass(frozen=True, slots=True)
+class _Guard:
+    """A running guard, and the pipe whose end tells it that we are gone."""
+
+    popen: subprocess.Popen[bytes]
+    pipe: FileIO
+
+    def dismiss(self) -> None:
+        # Killed before its pipe is closed, or it would do what it is there for.
+        self.popen.kill()
+        self.popen.wait()
+        self.pipe.close()
 
 
-def _dismiss(guard: subprocess.Popen[bytes] | None) -> None:
-    if guard is None:
-        return
-    # Killed before its pipe is closed, or it would do what it is there for.
-    guard.kill()
-    guard.wait()
-    if guard.stdin is not None:
-        guard.stdin.close()
+def _start_guard(command: Sequence[str], group: int) -> _Guard | None:
+    with ExitStack() as ours, ExitStack() as theirs:
+        try:
+            their_stdin, our_stdin = _open_pipe(reader=theirs, writer=ours)
+            popen = subprocess.Popen(
+                [*command, str(group)],
+                env={},
+                cwd="/",
+                stdin=their_stdin,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,
+            )
+        except OSError as error:
+            # A server is of more use than its guard; the end of its input still tells it that we are gone.
+            logger.warning("downstream.unguarded", extra={"fields": {"pid": group, "reason": error.strerror}})
+            return None
+        ours.pop_all()
+    return _Guard(popen, our_stdin)
+
+
+def _open_pipe(*, reader: ExitStack, writer: ExitStack) -> tuple[FileIO, FileIO]:
+    """Return the read and the write end of a new pipe, each to be closed by its stack.
+
+    `subprocess.PIPE` would do, but without descriptors for all of its pipes, `Popen` of Python 3.11.2 leaves those
+    open that it has made already.
+    """
+    read_end, write_end = os.pipe()
+    return reader.enter_context(FileIO(read_end, "rb")), writer.enter_context(FileIO(write_end, "wb"))
 
 
 def _reason(error: OSError | ValueError, command: str, cwd: Path | None) -> str:

@@ -18,12 +18,13 @@ import orjson
 from refdesk.config.servers import McpServerConfig
 from refdesk.downstream.transports.chatter import Chatter
 from refdesk.downstream.transports.port import Inbox, Message, NotTaken
-from refdesk.downstream.transports.process import ServerProcess, environment_for
+from refdesk.downstream.transports.process import END_TIMEOUTS, EndTimeouts, ServerProcess, environment_for
 from refdesk.errors import InvalidCall, RefdeskError, ServerAway, ServerGone, ServerTalksNonsense
 from refdesk.telemetry.secrets import secrets_of
 
-LAST_WORDS_SECONDS = 0.1
-"""From the first sign that a server is at its end to telling so: for what it has said before, and its exit status."""
+LAST_WORDS_SECONDS = 1.0
+"""From the first sign that a server is at its end to telling so: for what it has said before, and its exit status. All
+of it is there within a millisecond, unless the machine is busy or the server has only closed its output."""
 
 MAX_BATCH = 1000
 """Messages in one line; revisions that know batches know none of that size."""
@@ -50,13 +51,19 @@ MAX_QUOTE_CHARACTERS = 300
 
 @asynccontextmanager
 async def open_stdio(
-    name: str, settings: McpServerConfig, inbox: Inbox, *, heard_stderr: Callable[[str], None] | None = None
+    name: str,
+    settings: McpServerConfig,
+    inbox: Inbox,
+    *,
+    heard_stderr: Callable[[str], None] | None = None,
+    end_timeouts: EndTimeouts = END_TIMEOUTS,
+    last_words_seconds: float = LAST_WORDS_SECONDS,
 ) -> AsyncIterator[StdioTransport]:
     """Start the server's process; it is gone, with whatever it has started, within three seconds of leaving.
 
     `heard_stderr` is called with every line of its error output that is kept, secrets masked.
     """
-    transport = StdioTransport(name, settings, inbox, heard_stderr)
+    transport = StdioTransport(name, settings, inbox, heard_stderr, end_timeouts, last_words_seconds)
     try:
         await _to_the_end(transport.connect())
         yield transport
@@ -68,9 +75,16 @@ class StdioTransport:
     """A running server: its process, and the three pipes to it."""
 
     def __init__(
-        self, name: str, settings: McpServerConfig, inbox: Inbox, heard_stderr: Callable[[str], None] | None = None
+        self,
+        name: str,
+        settings: McpServerConfig,
+        inbox: Inbox,
+        heard_stderr: Callable[[str], None] | None,
+        end_timeouts: EndTimeouts,
+        last_words_seconds: float,
     ) -> None:
         self.name = name
+        self._last_words_seconds = last_words_seconds
         self._inbox = inbox
         self._error: RefdeskError | None = None
         self._last_words: asyncio.TimerHandle | None = None
@@ -82,7 +96,8 @@ class StdioTransport:
         self._stderr = Chatter(name, command, secrets_of(settings), heard_stderr, self._is_ending)
         max_bytes, shown = settings.max_message_bytes, self._stderr.clean
         self._stdout = _Output(inbox, max_bytes, shown, self._overflow, self._is_ending)
-        self._process = ServerProcess.start(name, [command, *settings.args], env, settings.cwd, self._is_ending)
+        argv = [command, *settings.args]
+        self._process = ServerProcess.start(name, argv, env, settings.cwd, self._is_ending, timeouts=end_timeouts)
         self._unclaimed = list(self._process.pipes)
 
     @property
@@ -146,7 +161,7 @@ class StdioTransport:
         if self._error is None and has_spoken:
             self._lose_by_itself()
         elif self._error is None and self._last_words is None:
-            self._last_words = self._loop.call_later(LAST_WORDS_SECONDS, self._lose_by_itself)
+            self._last_words = self._loop.call_later(self._last_words_seconds, self._lose_by_itself)
 
     def _lose_by_itself(self) -> None:
         self._lose(ServerGone(_obituary(self.name, self._process.status, self.stderr_lines)))
