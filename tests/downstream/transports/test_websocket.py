@@ -5,29 +5,35 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import shutil
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
 from http import HTTPStatus
+from ipaddress import ip_address
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
 from websockets import Headers, Response, ServerConnection, serve
 from websockets.exceptions import ConnectionClosed
 
 from refdesk.config.servers import McpServerConfig
-from refdesk.downstream.transports.port import Transport
-from refdesk.downstream.transports.websocket import open_websocket
+from refdesk.downstream.transports.websocket import TIMEOUTS, Timeouts, WebSocketTransport, open_websocket
 from refdesk.errors import InvalidCall, ServerAway, ServerGone, ServerTalksNonsense
 from tests.downstream.contract import Belongings, Box
-from tests.processes import run
+from tests.waiting import PATIENCE_SECONDS, eventually
 
 pytestmark = pytest.mark.anyio
 
 SECRET = "tell-nobody"
+BRISK = Timeouts(close=0.2)
+"""For servers that do not answer the closing handshake."""
+
 Handler = Callable[[ServerConnection], Awaitable[None]]
 
 
@@ -54,15 +60,10 @@ async def served(handler: Handler, **options: Any) -> AsyncIterator[str]:
 
 
 @asynccontextmanager
-async def opened(url: str, box: Box, **more: Any) -> AsyncIterator[Transport]:
-    async with open_websocket("chat", McpServerConfig(type="websocket", url=url, **more), box) as transport:
+async def opened(url: str, box: Box, timeouts: Timeouts = TIMEOUTS, **more: Any) -> AsyncIterator[WebSocketTransport]:
+    settings = McpServerConfig(type="websocket", url=url, **more)
+    async with open_websocket("chat", settings, box, timeouts=timeouts) as transport:
         yield transport
-
-
-@pytest.fixture
-def brisk(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Goodbyes are short, for tests in which nobody says them."""
-    monkeypatch.setattr("refdesk.downstream.transports.websocket.CLOSE_SECONDS", 0.2)
 
 
 async def wait_closed(socket: ServerConnection) -> None:
@@ -187,7 +188,6 @@ async def test_a_connection_that_breaks_is_lost_at_once() -> None:
     assert [loss.detail for loss in box.losses] == ["The server 'chat' hung up: WebSocket code 1006"]
 
 
-@pytest.mark.usefixtures("brisk")
 @pytest.mark.parametrize(
     ("octets", "words"),
     [
@@ -207,7 +207,7 @@ async def test_a_server_that_breaks_the_rules_is_hung_up_on(octets: bytes, words
     box = Box()
     async with served(break_rules) as url:
         before = Belongings.now()
-        async with opened(url, box, max_message_bytes=2048):
+        async with opened(url, box, BRISK, max_message_bytes=2048):
             await box.holds(losses=1)
         [loss] = box.losses
         assert type(loss) is ServerTalksNonsense
@@ -215,7 +215,6 @@ async def test_a_server_that_breaks_the_rules_is_hung_up_on(octets: bytes, words
     await before.are_all()
 
 
-@pytest.mark.usefixtures("brisk")
 async def test_a_server_that_never_hangs_up_after_its_goodbye_is_lost_all_the_same() -> None:
     async def linger(socket: ServerConnection) -> None:
         socket.transport.write(b"\x88\x02\x03\xe8")
@@ -223,12 +222,11 @@ async def test_a_server_that_never_hangs_up_after_its_goodbye_is_lost_all_the_sa
         await asyncio.Event().wait()
 
     box = Box()
-    async with served(linger) as url, opened(url, box):
+    async with served(linger) as url, opened(url, box, BRISK):
         await box.holds(losses=1)
     assert "1000" in box.losses[0].detail
 
 
-@pytest.mark.usefixtures("brisk")
 async def test_closing_does_not_wait_for_a_server_that_takes_nothing() -> None:
     async def take_nothing(socket: ServerConnection) -> None:
         socket.transport.pause_reading()
@@ -237,10 +235,10 @@ async def test_closing_does_not_wait_for_a_server_that_takes_nothing() -> None:
     box = Box()
     async with served(take_nothing) as url:
         before = Belongings.now()
-        async with asyncio.timeout(20), opened(url, box) as transport:
+        async with asyncio.timeout(PATIENCE_SECONDS), opened(url, box, BRISK) as transport:
             sending = asyncio.create_task(transport.send({"text": "x" * 2**25}))
-            done, _ = await asyncio.wait([sending], timeout=0.1)
-            assert not done
+            await eventually(transport._socket.transport.get_write_buffer_size)
+            assert not sending.done()
         assert [type(loss) for loss in box.losses] == [ServerGone]
         with pytest.raises(ServerGone):
             await sending
@@ -262,7 +260,7 @@ async def test_a_message_that_is_given_up_while_it_is_sent_leaves_the_connection
     box = Box()
     async with served(take_late, max_size=None) as url, opened(url, box) as transport:
         sending = asyncio.create_task(transport.send({"text": "x" * 2**25}))
-        await asyncio.wait([sending], timeout=0.1)
+        await eventually(transport._socket.transport.get_write_buffer_size)
         sending.cancel()
         await asyncio.wait([sending])
         is_given_up.set()
@@ -335,19 +333,13 @@ async def test_a_server_that_says_nothing_is_away_when_its_time_is_up() -> None:
     await before.are_all()
 
 
-@pytest.mark.usefixtures("brisk")
-async def test_a_server_that_no_longer_answers_pings_is_lost(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setattr("refdesk.downstream.transports.websocket.PING_SECONDS", 0.05)
-    monkeypatch.setattr("refdesk.downstream.transports.websocket.PONG_SECONDS", 0.1)
-
+async def test_a_server_that_no_longer_answers_pings_is_lost(caplog: pytest.LogCaptureFixture) -> None:
     async def fall_silent(socket: ServerConnection) -> None:
         socket.transport.pause_reading()
         await asyncio.Event().wait()
 
     box = Box()
-    async with served(fall_silent) as url, opened(url, box):
+    async with served(fall_silent) as url, opened(url, box, Timeouts(ping=0.05, pong=0.1, close=0.2)):
         await box.holds(losses=1)
     assert box.losses[0].detail == "The server 'chat' no longer answers"
     assert [record for record in caplog.records if record.levelno >= logging.WARNING] == []
@@ -380,21 +372,36 @@ async def test_a_hundred_connections_leave_nothing_behind() -> None:
         await before.are_all()
 
 
-async def test_over_tls_only_who_is_trusted_is_talked_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    if (program := shutil.which("openssl")) is None:
-        pytest.skip("needs openssl to make a certificate")
-    key, certificate = tmp_path / "key.pem", tmp_path / "certificate.pem"
-    request = f"req -x509 -nodes -newkey rsa:2048 -subj /CN=chat -addext subjectAltName=IP:127.0.0.1 -keyout {key.name}"
-    await run(program, *request.split(), "-out", certificate, cwd=tmp_path, env={}, seconds=60)
+async def test_over_tls_only_who_is_trusted_is_talked_to(tmp_path: Path) -> None:
+    pem = tmp_path / "chat.pem"
+    pem.write_bytes(self_signed())
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(certificate, key)
+    context.load_cert_chain(pem)
     async with served(say_hello, ssl=context) as url:
         address, box = url.replace("ws:", "wss:"), Box()
         with pytest.raises(ServerAway, match="certificate"):
             async with opened(address, box):
                 pytest.fail("it was trusted")
-        trusting = ssl.create_default_context(cafile=str(certificate))
-        monkeypatch.setattr("refdesk.downstream.transports.websocket._trust", lambda: trusting)
-        async with opened(address, box):
+        settings = McpServerConfig(type="websocket", url=address)
+        trusting = ssl.create_default_context(cafile=str(pem))
+        async with open_websocket("chat", settings, box, trust=lambda: trusting):
             await box.holds(messages=1)
     assert len(box.losses) == 1
+
+
+def self_signed() -> bytes:
+    """A key and its certificate for 127.0.0.1, as PEM."""
+    key, now = ec.generate_private_key(ec.SECP256R1()), datetime.now(UTC)
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "chat")])
+    address = x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))])
+    certificate = (
+        x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
+        .not_valid_before(now - timedelta(days=1))
+        .not_valid_after(now + timedelta(days=1))
+        .add_extension(address, critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    private = key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+    return private + certificate.public_bytes(serialization.Encoding.PEM)

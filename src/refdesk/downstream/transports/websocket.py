@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import ssl
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
 from functools import cache
 
 from websockets import ClientConnection, connect
@@ -16,20 +17,11 @@ from websockets.typing import Subprotocol
 
 from refdesk.config.servers import McpServerConfig
 from refdesk.downstream.transports.messages import deliver, written
-from refdesk.downstream.transports.port import Inbox, Message, Transport
+from refdesk.downstream.transports.port import Inbox, Message
 from refdesk.errors import RefdeskError, ServerAway, ServerGone, ServerTalksNonsense
 from refdesk.version import __version__
 
 SUBPROTOCOL = Subprotocol("mcp")
-
-PING_SECONDS = 20
-"""How often a connection is tried, so that one that nobody holds any more is found out, and no proxy drops it."""
-
-PONG_SECONDS = 60
-"""How long the answer may take: a server that computes instead of listening is slow, not gone."""
-
-CLOSE_SECONDS = 2
-"""How long a server may take to say goodbye."""
 
 MAX_WAITING = 16
 """The frames taken from the network before the reader has seen them; it never keeps them waiting for long."""
@@ -38,10 +30,41 @@ _wire = logging.getLogger(f"{__name__}.wire")
 _wire.setLevel(logging.WARNING)  # what the library says below that holds the headers, and with them credentials
 
 
+@dataclass(frozen=True, slots=True)
+class Timeouts:
+    """Intervals and time limits of a connection, in seconds."""
+
+    ping: float = 20
+    """Between two pings, which detect a lost connection and keep proxies from dropping an idle one."""
+    pong: float = 60
+    """For the answer to a ping: a server that computes instead of listening is slow, not gone."""
+    close: float = 2
+    """For a server to answer the closing handshake."""
+
+
+TIMEOUTS = Timeouts()
+
+
+@cache
+def _trust_system() -> ssl.SSLContext:
+    """Made once: loading the certificates takes longer than connecting does."""
+    return ssl.create_default_context()
+
+
 @asynccontextmanager
-async def open_websocket(name: str, settings: McpServerConfig, inbox: Inbox) -> AsyncIterator[Transport]:
-    """Connect; what the server sends goes to the inbox until it is closed, from whichever side."""
-    socket = await _connected(name, settings)
+async def open_websocket(
+    name: str,
+    settings: McpServerConfig,
+    inbox: Inbox,
+    *,
+    timeouts: Timeouts = TIMEOUTS,
+    trust: Callable[[], ssl.SSLContext] = _trust_system,
+) -> AsyncIterator[WebSocketTransport]:
+    """Connect; what the server sends goes to the inbox until it is closed, from whichever side.
+
+    `trust` returns the TLS context for a `wss:` address.
+    """
+    socket = await _connected(name, settings, timeouts, trust)
     transport = WebSocketTransport(name, socket, inbox, settings.max_message_bytes)
     reading = asyncio.create_task(transport.read(), name=f"downstream {name} websocket")
     try:
@@ -133,7 +156,7 @@ class _Socket(ClientConnection):
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
         if self._hanging_up is None and self.protocol.close_expected():
-            self._hanging_up = self.loop.call_later(CLOSE_SECONDS, self.transport.abort)
+            self._hanging_up = self.loop.call_later(self.close_timeout or 0, self.transport.abort)
             if self.protocol.parser_exc is not None:
                 self.transport.close()
 
@@ -150,9 +173,11 @@ class _Straight(connect):
         return exc
 
 
-async def _connected(name: str, settings: McpServerConfig) -> ClientConnection:
+async def _connected(
+    name: str, settings: McpServerConfig, timeouts: Timeouts, trust: Callable[[], ssl.SSLContext]
+) -> ClientConnection:
     try:
-        return await _straight(settings)
+        return await _straight(settings, timeouts, trust)
     except TimeoutError:
         reason = f"no answer within {settings.connect_timeout_seconds:g} s"
     except InvalidStatus as error:
@@ -168,22 +193,22 @@ async def _connected(name: str, settings: McpServerConfig) -> ClientConnection:
     raise ServerAway(f"The server {name!r} cannot be connected to: {reason}")
 
 
-def _straight(settings: McpServerConfig) -> _Straight:
+def _straight(settings: McpServerConfig, timeouts: Timeouts, trust: Callable[[], ssl.SSLContext]) -> _Straight:
     """A connection yet to be awaited."""
     url = _address(settings)
     return _Straight(
         url,
         create_connection=_Socket,
-        ssl=_trust() if url.startswith("wss:") else None,
+        ssl=trust() if url.startswith("wss:") else None,
         subprotocols=[SUBPROTOCOL],
         additional_headers={key: value.get_secret_value() for key, value in settings.headers.items()},
         user_agent_header=f"refdesk/{__version__}",
         compression=None,
         proxy=None,
         open_timeout=settings.connect_timeout_seconds,
-        close_timeout=CLOSE_SECONDS,
-        ping_interval=PING_SECONDS,
-        ping_timeout=PONG_SECONDS,
+        close_timeout=timeouts.close,
+        ping_interval=timeouts.ping,
+        ping_timeout=timeouts.pong,
         max_size=settings.max_message_bytes,
         max_queue=MAX_WAITING,
         logger=_wire,
@@ -196,17 +221,11 @@ def _address(settings: McpServerConfig) -> str:
     return f"ws{url[4:]}" if url.startswith(("http://", "https://")) else url
 
 
-@cache
-def _trust() -> ssl.SSLContext:
-    """Made once: loading the certificates takes longer than connecting does."""
-    return ssl.create_default_context()
-
-
 async def _close(socket: ClientConnection) -> None:
     """Say goodbye; a server that does not answer it, or takes nothing any more, is hung up on."""
     try:
         with suppress(TimeoutError):
-            async with asyncio.timeout(CLOSE_SECONDS):
+            async with asyncio.timeout(socket.close_timeout):
                 await socket.close()
     finally:
         socket.transport.abort()
