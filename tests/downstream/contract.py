@@ -16,11 +16,10 @@ from refdesk.downstream.transports import open_transport
 from refdesk.downstream.transports.port import Message, Transport
 from refdesk.errors import RefdeskError
 from tests.processes import children
+from tests.waiting import PATIENCE_SECONDS, eventually
 
 VERSION = "2025-11-25"
 CAPABILITIES = {"sampling": {}, "elicitation": {"form": {}, "url": {}}, "roots": {"listChanged": False}}
-PATIENCE = 20
-"""Seconds that anything may take before it is held to hang."""
 
 
 class Owner:
@@ -53,7 +52,7 @@ class Owner:
 
     async def _change(self) -> None:
         self._changed.clear()
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             await self._changed.wait()
 
 
@@ -91,12 +90,12 @@ class Caller:
 
     async def is_spoken_to(self) -> None:
         """Wait to be told or asked anything."""
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             await self.spoken_to.wait()
 
     async def is_hushed(self) -> None:
         """Wait for a question to be taken back."""
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             await self.hushed.wait()
 
 
@@ -113,7 +112,7 @@ class Conversation:
         params: Message = {"name": tool, "arguments": arguments}
         if caller is not None:
             params["_meta"] = {"progressToken": "mine"}
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             return await self.peer.request("tools/call", params, voice=caller)
 
     async def begin(self, count: int) -> list[asyncio.Task[Message]]:
@@ -147,7 +146,7 @@ async def conversation(settings: McpServerConfig, owner: Owner | None = None) ->
 async def _greeted(peer: Peer, transport: Transport) -> Message:
     info = {"name": "contract", "version": "1"}
     params = {"protocolVersion": VERSION, "capabilities": CAPABILITIES, "clientInfo": info}
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         greeting = await peer.request("initialize", params)
         transport.speaks(greeting["protocolVersion"])
         await peer.notify("notifications/initialized")
@@ -181,7 +180,7 @@ class Box:
 
     async def holds(self, *, messages: int = 0, losses: int = 0) -> None:
         """Wait for so many of each."""
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             while len(self.messages) < messages or len(self.losses) < losses:
                 self._news.clear()
                 await self._news.wait()
@@ -202,12 +201,16 @@ class Belongings:
 
     async def are_all(self) -> None:
         """Wait until there is nothing that was not there before; what is left is named if that never comes."""
-        for _ in range(100 * PATIENCE):
-            left = Belongings.now().beside(self)
-            if not left:
-                return
-            await asyncio.sleep(0.01)
-        raise AssertionError(f"left behind: {left}")
+        left: list[str] = []
+
+        def is_nothing_left() -> bool:
+            left[:] = Belongings.now().beside(self)
+            return not left
+
+        try:
+            await eventually(is_nothing_left)
+        except TimeoutError:
+            raise AssertionError(f"left behind: {left}") from None
 
     def beside(self, before: Belongings) -> list[str]:
         """What is here and was not before."""

@@ -15,13 +15,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 from uuid import uuid4
 
 from tests.downstream.servers import bad_http_faults as _faults  # noqa: F401 - which fills FAULTS
 from tests.downstream.servers.raw_http import FAULTS, HangUp, Request, as_json
+from tests.waiting import PATIENCE_SECONDS
 
 __all__ = ["FAULTS", "BadHttp", "Request", "bad_http"]
 
@@ -29,8 +30,10 @@ __all__ = ["FAULTS", "BadHttp", "Request", "bad_http"]
 class BadHttp:
     """A running server, and what it has seen."""
 
-    def __init__(self) -> None:
+    def __init__(self, drip_seconds: float) -> None:
         self.port = 0
+        self.drip_seconds = drip_seconds
+        """Between two pieces of what comes in drips."""
         self.seen: list[Request] = []
         self.sessions: set[str] = set()
         self.connections = 0
@@ -42,6 +45,14 @@ class BadHttp:
         self.hangs_at_the_end = False
         self.happened: set[str] = set()
         self._tasks: set[asyncio.Task[None]] = set()
+        self._moved = asyncio.Event()
+
+    async def until(self, condition: Callable[[], object]) -> None:
+        """Wait for something that is true after a request, or after the end of a connection."""
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            while not condition():
+                self._moved.clear()
+                await self._moved.wait()
 
     def url(self, path: str = "mcp") -> str:
         return f"http://127.0.0.1:{self.port}/{path}"
@@ -72,6 +83,7 @@ class BadHttp:
 
     def connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """In a task of our own: asyncio complains about those of its own that are cancelled."""
+        assert isinstance(reader, _Reader)
         task = asyncio.ensure_future(self._converse(reader, writer))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -82,12 +94,13 @@ class BadHttp:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    async def _converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _converse(self, reader: _Reader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1
         self.connections_made += 1
         try:
             while (request := await _read_request(reader, writer)) is not None:
                 self.seen.append(request)
+                self._moved.set()
                 await self._serve_watched(request, reader)
         except HangUp:
             pass
@@ -95,12 +108,13 @@ class BadHttp:
             self.left.set()  # the last is what uvloop says of a socket that was closed meanwhile
         finally:
             self.connections -= 1
+            self._moved.set()
             writer.close()
 
-    async def _serve_watched(self, request: Request, reader: asyncio.StreamReader) -> None:
+    async def _serve_watched(self, request: Request, reader: _Reader) -> None:
         """Serve it, but stop when the client is gone: it sends nothing more before it has its answer."""
         serving = asyncio.ensure_future(self._serve(request))
-        watching = asyncio.ensure_future(_gone(reader))
+        watching = asyncio.ensure_future(reader.ended.wait())
         try:
             await asyncio.wait((serving, watching), return_when=asyncio.FIRST_COMPLETED)
             if serving.done():
@@ -230,10 +244,20 @@ class BadHttp:
             )
 
 
-async def _gone(reader: asyncio.StreamReader) -> None:
-    """When the client has closed its side. Nothing is taken from it: `at_eof` is only true when nothing is left."""
-    while not (reader.at_eof() or reader.exception()):  # noqa: ASYNC110 - the reader has no event for it
-        await asyncio.sleep(0.02)
+class _Reader(asyncio.StreamReader):
+    """A reader that tells when the client has closed its side, although nothing is read from it."""
+
+    def __init__(self) -> None:
+        super().__init__(limit=1 << 20)
+        self.ended = asyncio.Event()
+
+    def feed_eof(self) -> None:
+        super().feed_eof()
+        self.ended.set()
+
+    def set_exception(self, exc: Exception) -> None:
+        super().set_exception(exc)
+        self.ended.set()
 
 
 async def _read_request(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> Request | None:
@@ -249,10 +273,12 @@ async def _read_request(reader: asyncio.StreamReader, writer: asyncio.StreamWrit
 
 
 @asynccontextmanager
-async def bad_http(port: int = 0) -> AsyncIterator[BadHttp]:
+async def bad_http(port: int = 0, *, drip_seconds: float = 0.01) -> AsyncIterator[BadHttp]:
     """Run it in this loop, on a free port unless told."""
-    bad = BadHttp()
-    server = await asyncio.start_server(bad.connected, "127.0.0.1", port, limit=1 << 20)
+    bad = BadHttp(drip_seconds)
+    server = await asyncio.get_running_loop().create_server(
+        lambda: asyncio.StreamReaderProtocol(_Reader(), bad.connected), "127.0.0.1", port
+    )
     bad.port = server.sockets[0].getsockname()[1]
     try:
         yield bad

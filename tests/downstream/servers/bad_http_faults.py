@@ -38,17 +38,16 @@ async def fault_slowhead(server: BadHttp, request: Request) -> None:
     await request.write(b"HTTP/1.1 200 OK\r\n")
     while True:
         await request.write(b"X-Drip: 1\r\n")
-        await asyncio.sleep(0.1)
+        await asyncio.sleep(server.drip_seconds)
 
 
 @fault
 async def fault_drip(server: BadHttp, request: Request) -> None:
-    """A byte every 100 milliseconds."""
-    body = as_json(request.answer("x" * 1000))
-    await request.head(200, content_type=JSON, content_length=str(len(body)))
-    for byte in body:
-        await request.write(bytes((byte,)))
-        await asyncio.sleep(0.1)
+    """A byte at a time, and never the last one."""
+    await request.head(200, content_type=JSON, content_length=str(1 << 40))
+    while True:
+        await request.write(b" ")
+        await asyncio.sleep(server.drip_seconds)
 
 
 @fault
@@ -66,7 +65,7 @@ async def fault_sseforever(server: BadHttp, request: Request) -> None:
     while True:
         note = {"level": "info", "data": "still here"}
         await request.event({"jsonrpc": "2.0", "method": "notifications/message", "params": note})
-        await asyncio.sleep(0.01)
+        await asyncio.sleep(server.drip_seconds)
 
 
 @fault
@@ -74,7 +73,7 @@ async def fault_comments(server: BadHttp, request: Request) -> None:
     await request.begin_events()
     while True:
         await request.chunk(b": still here\n\n" * 1000)
-        await asyncio.sleep(0.001)
+        await asyncio.sleep(server.drip_seconds)
 
 
 @fault
@@ -94,7 +93,6 @@ async def fault_reset(server: BadHttp, request: Request) -> None:
 async def fault_resetmid(server: BadHttp, request: Request) -> None:
     await request.head(200, content_type=JSON, content_length="1000")
     await request.write(b'{"jsonrpc":')
-    await asyncio.sleep(0.05)
     _reset(request)
 
 

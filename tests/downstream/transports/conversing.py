@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
+
+import pytest
 
 from refdesk.config import McpServerConfig
 from refdesk.downstream.peer import Peer
 from refdesk.downstream.session import Session, greet
 from refdesk.downstream.transports.port import Inbox, Message, Transport
 from refdesk.errors import RefdeskError
+from tests.downstream.servers.bad_http import BadHttp
+from tests.waiting import PATIENCE_SECONDS
 
 Opener = Callable[[str, McpServerConfig, Inbox], AbstractAsyncContextManager[Transport]]
-
-LONG_ENOUGH = 20.0
-"""For what is sure to happen, on however busy a machine."""
 
 
 @dataclass
@@ -69,7 +70,7 @@ class Conversation:
         if voice is not None:
             params["_meta"] = {"progressToken": 1}
         ask = self.peer.request if self.session is None else self.session.request
-        async with asyncio.timeout(LONG_ENOUGH):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             return await ask("tools/call", params, voice=voice)
 
     async def says(self, tool: str, voice: Caller | None = None, **arguments: Any) -> str:
@@ -78,8 +79,18 @@ class Conversation:
 
     async def is_alive(self) -> bool:
         """Whether a good request still has its answer."""
-        async with asyncio.timeout(LONG_ENOUGH):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             return "protocolVersion" in await self.peer.request("initialize", {"protocolVersion": "2025-11-25"})
+
+
+async def call_off(call: Coroutine[Any, Any, Message], server: BadHttp) -> None:
+    """Cancel a call once the server has got it."""
+    before = len(server.posted("tools/call"))
+    calling = asyncio.create_task(call)
+    await server.until(lambda: len(server.posted("tools/call")) > before)
+    calling.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await calling
 
 
 @asynccontextmanager

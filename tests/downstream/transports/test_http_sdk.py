@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
@@ -18,7 +18,8 @@ from starlette.applications import Starlette
 from refdesk.downstream.transports.sse import open_sse
 from refdesk.downstream.transports.streamable import open_streamable
 from refdesk.errors import ServerRefused
-from tests.downstream.transports.conversing import LONG_ENOUGH, Caller, conversing
+from tests.downstream.transports.conversing import Caller, conversing
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.anyio
 
@@ -144,24 +145,14 @@ async def test_a_server_can_ask_the_caller_and_say_what_has_changed() -> None:
         caller = Caller()
         assert await conversation.says("ask", caller) == "Hello Ada"
         assert caller.asked == ["elicitation/create"]
-        await _until(lambda: _is_told_of_a_change(conversation.call, conversation.host.is_told))
+
+        async def is_told_of_a_change() -> bool:
+            # The stream for it is opened behind our back: the first change may be too early to be told.
+            await conversation.call("grow")
+            return conversation.host.is_told.is_set()
+
+        await eventually(is_told_of_a_change)
         assert set(conversation.host.noted) == {"notifications/tools/list_changed"}
-
-
-async def _is_told_of_a_change(call: Callable[[str], Awaitable[Any]], told: asyncio.Event) -> bool:
-    """The stream for it is opened behind our back: the first change may be too early to be told."""
-    await call("grow")
-    try:
-        await asyncio.wait_for(told.wait(), 0.2)
-    except TimeoutError:
-        return False
-    return True
-
-
-async def _until(holds: Callable[[], Awaitable[bool]]) -> None:
-    async with asyncio.timeout(LONG_ENOUGH):
-        while not await holds():
-            pass
 
 
 async def test_a_stream_that_the_server_closes_meanwhile_is_taken_up_again() -> None:

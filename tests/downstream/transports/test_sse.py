@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import AsyncIterator
 
 import pytest
 
 from refdesk.downstream.transports.sse import open_sse
 from refdesk.errors import RefdeskError, ServerAway, ServerGone, ServerRefused
+from tests.downstream.contract import Belongings
 from tests.downstream.servers.bad_http import BadHttp, bad_http
-from tests.downstream.transports.conversing import LONG_ENOUGH, conversing
+from tests.downstream.transports.conversing import call_off, conversing
+from tests.waiting import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.anyio
 
@@ -26,7 +27,7 @@ async def test_a_message_is_posted_to_where_the_stream_says_and_answered_on_the_
     async with conversing(open_sse, server.url("sse"), headers={"X-Key": "k"}) as conversation:
         assert await conversation.says("echo", text="hello") == "hello"
         await server.say({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"})
-        await asyncio.wait_for(conversation.host.is_told.wait(), LONG_ENOUGH)
+        await asyncio.wait_for(conversation.host.is_told.wait(), PATIENCE_SECONDS)
         assert conversation.host.lost == []
     stream, *posts = server.seen
     assert (stream.method, stream.target) == ("GET", "/sse")
@@ -69,13 +70,13 @@ async def test_messages_go_nowhere_but_to_the_server_itself(server: BadHttp, pla
     ],
 )
 async def test_a_stream_that_is_none_is_told_when_it_is_opened(server: BadHttp, fault: str, words: str) -> None:
-    url = server.url(f"sse/{fault}")
+    seconds = 0.3 if "0.3 seconds" in words else PATIENCE_SECONDS
     with pytest.raises(ServerAway, match=words):
-        async with conversing(open_sse, url, connect_timeout_seconds=0.3, max_message_bytes=50_000):
+        async with conversing(
+            open_sse, server.url(f"sse/{fault}"), connect_timeout_seconds=seconds, max_message_bytes=50_000
+        ):
             pass
-    async with asyncio.timeout(LONG_ENOUGH):
-        while server.connections:  # noqa: ASYNC110 - a server has no event for it
-            await asyncio.sleep(0.02)
+    await server.until(lambda: not server.connections)
 
 
 async def test_whoever_waits_is_told_when_the_stream_ends(server: BadHttp) -> None:
@@ -110,29 +111,19 @@ async def test_a_server_that_no_longer_knows_us_is_gone(server: BadHttp) -> None
 
 async def test_a_call_that_is_given_up_leaves_the_stream_open(server: BadHttp) -> None:
     async with conversing(open_sse, server.url("sse/silent")) as conversation:
-        with pytest.raises(TimeoutError):
-            async with asyncio.timeout(0.1):
-                await conversation.call("any")
+        await call_off(conversation.call("any"), server)
         assert await conversation.is_alive()
-        async with asyncio.timeout(LONG_ENOUGH):
-            while not server.posted("notifications/cancelled"):  # noqa: ASYNC110 - it is sent behind our back
-                await asyncio.sleep(0.01)
+        await server.until(lambda: server.posted("notifications/cancelled"))
 
 
 async def test_a_hundred_rounds_leave_nothing_behind(server: BadHttp) -> None:
-    async def left() -> tuple[int, int]:
-        async with asyncio.timeout(LONG_ENOUGH):
-            while server.connections:  # noqa: ASYNC110 - a server has no event for it
-                await asyncio.sleep(0.02)
-        await asyncio.sleep(0.05)
-        return len(os.listdir("/proc/self/fd")), len(asyncio.all_tasks())
-
     async def once(path: str) -> None:
-        async with conversing(open_sse, server.url(path), connect_timeout_seconds=5) as conversation:
+        async with conversing(open_sse, server.url(path)) as conversation:
             await conversation.call("any")
 
     await once("sse")
-    before = await left()
+    await server.until(lambda: not server.connections)
+    before = Belongings.now()
     for path in ("sse", "sse/cut", "sse/foreign", "sse/e500") * 25:
         await asyncio.gather(once(path), return_exceptions=True)
-    assert await left() == before
+    await before.are_all()

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import socket
 from collections.abc import AsyncIterator
+from functools import partial
 
 import pytest
 
-from refdesk.downstream.transports.streamable import open_streamable
+from refdesk.downstream.transports.streamable import StreamableHttp, open_streamable
 from refdesk.errors import ServerAway, ServerGone
+from tests.downstream.contract import Belongings
 from tests.downstream.servers.bad_http import BadHttp, Request, bad_http
-from tests.downstream.transports.conversing import LONG_ENOUGH, Caller, conversing
+from tests.downstream.transports.conversing import Caller, call_off, conversing
+from tests.waiting import PATIENCE_SECONDS, eventually
 
 pytestmark = pytest.mark.anyio
 
@@ -29,7 +31,7 @@ async def server() -> AsyncIterator[BadHttp]:
 async def test_the_session_and_the_version_are_sent_from_the_handshake_on_until_the_end(server: BadHttp) -> None:
     async with conversing(open_streamable, server.url()) as conversation:
         assert await conversation.says("echo", text="hello") == "hello"
-        await asyncio.wait_for(server.stream_opened.wait(), LONG_ENOUGH)
+        await asyncio.wait_for(server.stream_opened.wait(), PATIENCE_SECONDS)
         (session,) = server.sessions
     first, *others = server.seen
     assert not OF_SESSIONS & first.headers.keys()
@@ -74,20 +76,19 @@ async def test_what_belongs_to_no_call_comes_on_a_stream_that_is_opened_again_wh
     changed = {"jsonrpc": "2.0", "method": "notifications/tools/list_changed"}
     async with conversing(open_streamable, server.url()) as conversation:
         for last_id in ("one", "two"):
-            await asyncio.wait_for(server.stream_opened.wait(), LONG_ENOUGH)
+            await asyncio.wait_for(server.stream_opened.wait(), PATIENCE_SECONDS)
             await server.say(changed, last_id)
-            await asyncio.wait_for(conversation.host.is_told.wait(), LONG_ENOUGH)
+            await asyncio.wait_for(conversation.host.is_told.wait(), PATIENCE_SECONDS)
             conversation.host.is_told.clear()
             await server.cut_streams()
-        await asyncio.wait_for(server.stream_opened.wait(), LONG_ENOUGH)
+        await asyncio.wait_for(server.stream_opened.wait(), PATIENCE_SECONDS)
     assert conversation.host.noted == ["notifications/tools/list_changed"] * 2
     assert [get.headers.get("last-event-id") for get in _gets(server)] == [None, "one", "two"]
 
 
 async def test_a_server_without_such_a_stream_is_asked_for_it_once(server: BadHttp) -> None:
     async with conversing(open_streamable, server.url("get405")) as conversation:
-        while not _gets(server):  # noqa: ASYNC110 - it is opened behind our back
-            await asyncio.sleep(0.01)
+        await server.until(lambda: _gets(server))
         assert await conversation.is_alive()
     assert len(_gets(server)) == 1
     assert [str(error) for error in conversation.host.lost] == ["The session with the server 'bad' is over"]
@@ -112,7 +113,7 @@ async def test_an_answer_may_come_among_other_messages(server: BadHttp) -> None:
 async def test_an_answer_is_had_although_its_stream_is_never_closed(server: BadHttp) -> None:
     async with conversing(open_streamable, server.url()) as conversation:
         assert await conversation.says("sseopen") == "and now?"
-        await asyncio.wait_for(server.left.wait(), LONG_ENOUGH)
+        await asyncio.wait_for(server.left.wait(), PATIENCE_SECONDS)
 
 
 async def test_an_answer_is_taken_up_where_its_stream_broke_off(server: BadHttp) -> None:
@@ -146,21 +147,18 @@ async def test_a_session_that_the_server_forgot_is_over_for_all(server: BadHttp)
 
 async def test_a_session_that_the_server_forgot_is_noticed_without_a_call(server: BadHttp) -> None:
     async with conversing(open_streamable, server.url()) as conversation:
-        await asyncio.wait_for(server.stream_opened.wait(), LONG_ENOUGH)
+        await asyncio.wait_for(server.stream_opened.wait(), PATIENCE_SECONDS)
         server.sessions.clear()
         await server.cut_streams()
-        await asyncio.wait_for(conversation.host.is_lost.wait(), LONG_ENOUGH)
+        await asyncio.wait_for(conversation.host.is_lost.wait(), PATIENCE_SECONDS)
 
 
 async def test_a_call_that_is_given_up_is_called_off(server: BadHttp) -> None:
     async with conversing(open_streamable, server.url()) as conversation:
-        with pytest.raises(TimeoutError):
-            async with asyncio.timeout(0.2):
-                await conversation.call("hangsse")
-        await asyncio.wait_for(server.left.wait(), LONG_ENOUGH)
+        await call_off(conversation.call("hangsse"), server)
+        await asyncio.wait_for(server.left.wait(), PATIENCE_SECONDS)
         assert await conversation.says("echo", text="next") == "next"
-        while not server.posted("notifications/cancelled"):  # noqa: ASYNC110 - it is sent behind our back
-            await asyncio.sleep(0.01)
+        await server.until(lambda: server.posted("notifications/cancelled"))
         (call,) = [request for request in server.posted("tools/call") if b"hangsse" in request.body]
         (cancelled,) = server.posted("notifications/cancelled")
         assert cancelled.message["params"]["requestId"] == call.message["id"]
@@ -169,10 +167,9 @@ async def test_a_call_that_is_given_up_is_called_off(server: BadHttp) -> None:
 async def test_in_the_newest_revision_closing_the_stream_calls_it_off_and_there_is_no_session(server: BadHttp) -> None:
     async with conversing(open_streamable, server.url("hangsse"), greeted=False) as conversation:
         conversation.transport.speaks("2026-07-28")
-        with pytest.raises(TimeoutError):
-            async with asyncio.timeout(0.2):
-                await conversation.peer.request("tools/call", {"name": "any"}, headers={"Mcp-Method": "tools/call"})
-        await asyncio.wait_for(server.left.wait(), LONG_ENOUGH)
+        headers = {"Mcp-Method": "tools/call"}
+        await call_off(conversation.peer.request("tools/call", {"name": "any"}, headers=headers), server)
+        await asyncio.wait_for(server.left.wait(), PATIENCE_SECONDS)
         await conversation.peer.close()
     (call,) = server.seen
     assert call.headers.keys() == OURS | {"mcp-protocol-version", "mcp-method"}
@@ -183,11 +180,10 @@ async def test_a_long_request_says_much_before_it_ends(server: BadHttp) -> None:
         conversation.transport.speaks("2026-07-28")
         caller = Caller()
         listening = asyncio.create_task(conversation.peer.request("subscriptions/listen", {}, voice=caller))
-        while len(caller.told) < 5:  # noqa: ASYNC110 - a caller has no event
-            await asyncio.sleep(0.01)
+        await eventually(lambda: len(caller.told) >= 5)
         listening.cancel()
         await asyncio.wait((listening,))
-        await asyncio.wait_for(server.left.wait(), LONG_ENOUGH)
+        await asyncio.wait_for(server.left.wait(), PATIENCE_SECONDS)
 
 
 async def test_connections_are_used_again(server: BadHttp) -> None:
@@ -204,21 +200,23 @@ async def test_connections_are_used_again(server: BadHttp) -> None:
 async def test_calls_fail_at_once_when_the_transport_is_closed(server: BadHttp, fault: str) -> None:
     async with conversing(open_streamable, server.url()) as conversation:
         calls = [asyncio.create_task(conversation.call(fault)) for _ in range(3)]
-        while len(server.posted("tools/call")) < 3:  # noqa: ASYNC110 - they are sent behind our back
-            await asyncio.sleep(0.01)
-        await asyncio.sleep(0.05)
-    async with asyncio.timeout(LONG_ENOUGH):
+        await server.until(lambda: len(server.posted("tools/call")) == 3)
+        if fault in ("hanghdr", "hangsse"):
+            assert isinstance(conversation.transport, StreamableHttp)
+            reading = conversation.transport._endpoint._reading
+            await eventually(lambda: len(reading) >= 3)
+    async with asyncio.timeout(PATIENCE_SECONDS):
         results = await asyncio.gather(*calls, return_exceptions=True)
     assert [type(result) for result in results] == [ServerGone] * 3
     with pytest.raises(ServerGone):
         await conversation.transport.send({"jsonrpc": "2.0", "id": "x", "method": "ping"})
 
 
-async def test_the_farewell_waits_for_no_server_that_hangs(server: BadHttp, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("refdesk.downstream.transports.streamable.FAREWELL_SECONDS", 0.1)
+async def test_the_farewell_waits_for_no_server_that_hangs(server: BadHttp) -> None:
     server.hangs_at_the_end = True
-    async with asyncio.timeout(LONG_ENOUGH):
-        async with conversing(open_streamable, server.url()) as conversation:
+    open_briskly = partial(open_streamable, farewell_seconds=0.1)
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        async with conversing(open_briskly, server.url()) as conversation:
             await conversation.call("echo")
     assert [type(error) for error in conversation.host.lost] == [ServerGone]
 
@@ -250,24 +248,16 @@ async def test_a_server_that_takes_no_connection_is_away_in_time() -> None:
 async def test_two_hundred_rounds_leave_nothing_behind(server: BadHttp) -> None:
     faults = ("echo", "progress", "reset", "e500", "sseopen", "badchunk", "html", "ssebroken")
     await _round(server, "echo")
-    before = await _left(server)
+    await server.until(lambda: not server.connections)
+    before = Belongings.now()
     for round in range(200):
         await _round(server, faults[round % len(faults)])
-    assert await _left(server) == before
+    await before.are_all()
 
 
 async def _round(server: BadHttp, tool: str) -> None:
     async with conversing(open_streamable, server.url()) as conversation:
         await asyncio.gather(conversation.call(tool), return_exceptions=True)
-
-
-async def _left(server: BadHttp) -> tuple[int, int]:
-    """Descriptors and tasks, once the server has seen the ends of all connections."""
-    async with asyncio.timeout(LONG_ENOUGH):
-        while server.connections:  # noqa: ASYNC110 - a server has no event for it
-            await asyncio.sleep(0.02)
-    await asyncio.sleep(0.05)
-    return len(os.listdir("/proc/self/fd")), len(asyncio.all_tasks())
 
 
 def _gets(server: BadHttp) -> list[Request]:

@@ -49,10 +49,12 @@ LONGEST_PAUSE_SECONDS = 30.0
 
 
 @asynccontextmanager
-async def open_streamable(name: str, settings: McpServerConfig, inbox: Inbox) -> AsyncIterator[StreamableHttp]:
+async def open_streamable(
+    name: str, settings: McpServerConfig, inbox: Inbox, *, farewell_seconds: float = FAREWELL_SECONDS
+) -> AsyncIterator[StreamableHttp]:
     """The way to a server over Streamable HTTP. Nothing is sent before the first message."""
     async with Endpoint(name, settings) as endpoint:
-        transport = StreamableHttp(endpoint, inbox)
+        transport = StreamableHttp(endpoint, inbox, farewell_seconds)
         try:
             yield transport
         finally:
@@ -62,8 +64,9 @@ async def open_streamable(name: str, settings: McpServerConfig, inbox: Inbox) ->
 class StreamableHttp:
     """A `Transport`."""
 
-    def __init__(self, endpoint: Endpoint, inbox: Inbox) -> None:
+    def __init__(self, endpoint: Endpoint, inbox: Inbox, farewell_seconds: float) -> None:
         self._endpoint = endpoint
+        self._farewell_seconds = farewell_seconds
         self._inbox = inbox
         self._has_session = False
         self._version = ""
@@ -237,7 +240,7 @@ class StreamableHttp:
 
     async def _say_farewell(self) -> None:
         try:
-            async with asyncio.timeout(FAREWELL_SECONDS):
+            async with asyncio.timeout(self._farewell_seconds):
                 response = await self._endpoint.ask("DELETE")
                 response.close()
         except (RefdeskError, TimeoutError) as error:
