@@ -11,6 +11,7 @@ import pytest
 from refdesk.downstream.peer import MAX_UNREAD, Peer
 from refdesk.downstream.transports.port import Message
 from refdesk.errors import RefdeskError
+from tests.waiting import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.anyio
 
@@ -29,10 +30,19 @@ class Pipe:
     def __init__(self) -> None:
         self.is_read = asyncio.Event()
         self.sent: list[Message] = []
+        self._moved = asyncio.Event()
 
     async def send(self, message: Message, headers: Mapping[str, str] | None = None) -> None:
         await self.is_read.wait()
         self.sent.append(message)
+        self._moved.set()
+
+    async def has_sent(self, count: int) -> None:
+        """Wait for so many messages."""
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            while len(self.sent) < count:
+                self._moved.clear()
+                await self._moved.wait()
 
     def speaks(self, version: str) -> None: ...
 
@@ -49,12 +59,6 @@ class Unwell:
         raise TypeError("Recursion limit reached")
 
 
-async def until_sent(pipe: Pipe, count: int) -> None:
-    async with asyncio.timeout(10):
-        while len(pipe.sent) < count:  # noqa: ASYNC110 - what is waited for tells nobody
-            await asyncio.sleep(0)
-
-
 async def test_a_server_that_asks_on_and_reads_nothing_is_owed_no_more_than_so_many_answers() -> None:
     pipe, peer = Pipe(), Peer("it", Nobody())
     peer.talk_through(pipe)
@@ -63,9 +67,9 @@ async def test_a_server_that_asks_on_and_reads_nothing_is_owed_no_more_than_so_m
     assert len(peer._tasks) == MAX_UNREAD
     assert peer.garbage == 2 * MAX_UNREAD
     pipe.is_read.set()
-    await until_sent(pipe, MAX_UNREAD)
+    await pipe.has_sent(MAX_UNREAD)
     peer.received({"jsonrpc": "2.0", "id": "late", "method": "ping"})
-    await until_sent(pipe, MAX_UNREAD + 1)
+    await pipe.has_sent(MAX_UNREAD + 1)
     assert pipe.sent[-1] == {"jsonrpc": "2.0", "id": "late", "result": {}}
     await peer.close()
 
@@ -75,10 +79,10 @@ async def test_what_cannot_be_told_or_asked_costs_the_call_nothing_and_the_serve
     pipe.is_read.set()
     peer.talk_through(pipe)
     asking = asyncio.create_task(peer.request("tools/call", {"name": "x"}, voice=Unwell()))
-    await until_sent(pipe, 1)
+    await pipe.has_sent(1)
     peer.received({"jsonrpc": "2.0", "method": "notifications/message", "params": {"data": "deep"}})
     peer.received({"jsonrpc": "2.0", "id": "q", "method": "elicitation/create", "params": {}})
-    await until_sent(pipe, 2)
+    await pipe.has_sent(2)
     assert pipe.sent[1]["error"]["message"] == "This elicitation/create cannot be passed on"
     peer.received({"jsonrpc": "2.0", "id": pipe.sent[0]["id"], "result": {"content": []}})
     assert await asking == {"content": []}
@@ -91,13 +95,13 @@ async def test_what_is_asked_while_nobody_calls_is_about_no_call() -> None:
     pipe.is_read.set()
     peer.talk_through(pipe)
     listing = asyncio.create_task(peer.request("tools/list"))
-    await until_sent(pipe, 1)
+    await pipe.has_sent(1)
     peer.received({"jsonrpc": "2.0", "id": "q", "method": "roots/list"})
-    await until_sent(pipe, 2)
+    await pipe.has_sent(2)
     assert pipe.sent[1] == {"jsonrpc": "2.0", "id": "q", "result": {"roots": []}}
     assert not _asks_anyone(peer)
     calling = asyncio.create_task(peer.request("tools/call", {"name": "x"}, voice=Unwell()))
-    await until_sent(pipe, 3)
+    await pipe.has_sent(3)
     peer.received({"jsonrpc": "2.0", "id": "r", "method": "roots/list"})
     assert _asks_anyone(peer)
     for task in (listing, calling):

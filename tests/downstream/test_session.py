@@ -18,6 +18,7 @@ from refdesk.downstream.session import Greeting, Session, greet
 from refdesk.downstream.transports.port import Message
 from refdesk.errors import RefdeskError, ServerRefused, ServerTalksNonsense
 from tests.downstream.loopback import Loopback
+from tests.waiting import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.anyio
 
@@ -33,11 +34,13 @@ class Nobody:
 
 
 @asynccontextmanager
-async def greeted(server: Loopback, wanted: str | None = None) -> AsyncIterator[Session]:
+async def greeted(
+    server: Loopback, wanted: str | None = None, probe_seconds: float = PATIENCE_SECONDS
+) -> AsyncIterator[Session]:
     peer = Peer("it", Nobody())
     async with server.open("it", McpServerConfig(command="it"), peer) as transport:
         peer.talk_through(transport)
-        yield await greet(peer, transport, wanted)
+        yield await greet(peer, transport, wanted, probe_seconds=probe_seconds)
     await peer.close()
 
 
@@ -92,11 +95,10 @@ async def test_when_the_newest_revision_is_wanted_and_not_spoken_the_handshake_i
     ]
 
 
-async def test_a_server_that_says_nothing_to_a_probe_is_greeted_by_handshake(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sessions, "PROBE_SECONDS", 0.01)
+async def test_a_server_that_says_nothing_to_a_probe_is_greeted_by_handshake() -> None:
     server = Loopback()
     server.hangs.add("server/discover")
-    async with greeted(server, NEW) as session:
+    async with greeted(server, NEW, probe_seconds=0.01) as session:
         assert session.greeting.version == OLD
 
 
@@ -152,7 +154,7 @@ async def test_a_hostile_server_cannot_keep_us_greeting() -> None:
         return {"result": {"protocolVersion": NEW, "capabilities": {}, "supportedVersions": [OLD]}}
 
     server.answers["initialize"] = server.answers["server/discover"] = modern
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         async with greeted(server):
             assert len(server.received) < 5
 

@@ -199,13 +199,16 @@ async def greet(
     wanted: str | None,
     mirrored: dict[str, Mirrored] | None = None,
     terms: Terms = TERMS,
+    *,
+    probe_seconds: float = PROBE_SECONDS,
 ) -> Session:
     """A session in the revision that is wanted, or in one that the server speaks; then a warning is logged.
 
-    `mirrored` is what an earlier session with the same server learned of its tools.
+    `mirrored` is what an earlier session with the same server learned of its tools. `probe_seconds` is the time limit
+    of the probe for a revision without a handshake.
     """
     if wanted in MODERN_VERSIONS:
-        greeting = await _probe(peer, terms) or await _shake_hands(peer, NEWEST_HANDSHAKE, terms)
+        greeting = await _probe(peer, terms, probe_seconds) or await _shake_hands(peer, NEWEST_HANDSHAKE, terms)
     else:
         greeting = await _shake_hands(peer, wanted or NEWEST_HANDSHAKE, terms)
     if wanted is not None and greeting.version != wanted:
@@ -233,9 +236,9 @@ async def _shake_hands(peer: Peer, version: str, terms: Terms) -> Greeting:
     return await _discover(peer, terms) or greeting if greeting.is_modern else greeting
 
 
-async def _probe(peer: Peer, terms: Terms) -> Greeting | None:
+async def _probe(peer: Peer, terms: Terms, seconds: float) -> Greeting | None:
     try:
-        async with asyncio.timeout(PROBE_SECONDS):
+        async with asyncio.timeout(seconds):
             return await _discover(peer, terms)
     except TimeoutError:
         return None
