@@ -7,6 +7,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
+from anyio.lowlevel import checkpoint
+
 from refdesk.config.servers import McpServerConfig
 from refdesk.downstream.transports.port import Inbox, Message
 from refdesk.errors import RefdeskError, ServerAway, ServerGone
@@ -98,7 +100,7 @@ class _Way:
             raise ServerGone("The connection is closed")
         self._server.received.append(message)
         self._server.headers.append(headers)
-        await asyncio.sleep(0)
+        await checkpoint()
         if "id" in message and "method" in message:
             await self._server.answer(message, self._inbox)
 
@@ -119,7 +121,7 @@ class Clock:
 
     async def pause(self, seconds: float) -> None:
         """Let that time pass at once, unless the clock is stopped."""
-        await asyncio.sleep(0)
+        await checkpoint()
         if self.stopped:
             await asyncio.Event().wait()
         self.pauses.append(seconds)

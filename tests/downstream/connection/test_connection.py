@@ -9,13 +9,16 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
+from anyio import wait_all_tasks_blocked
+from anyio.lowlevel import checkpoint
 
 from refdesk.config.servers import McpServerConfig
 from refdesk.downstream.connection.connection import Connection
 from refdesk.downstream.transports.port import Message, NotTaken
 from refdesk.errors import BreakerOpen, Overloaded, ServerAway, ServerGone, ServerRefused, ServerTooSlow
-from tests.downstream.connecting import LOOPED, connected, eventually
+from tests.downstream.connecting import LOOPED, connected
 from tests.downstream.loopback import Clock, Loopback
+from tests.waiting import PATIENCE_SECONDS, eventually
 
 pytestmark = pytest.mark.anyio
 
@@ -71,7 +74,7 @@ async def test_calls_wait_for_a_server_that_is_starting() -> None:
     server.answers["initialize"] = slowly
     async with connected(open_transport=server.open) as (connection, _):
         calls = [asyncio.create_task(connection.request("x/y", {"n": n})) for n in range(10)]
-        await asyncio.sleep(0.01)
+        await wait_all_tasks_blocked()
         begin.set()
         assert [(await each)["echo"]["n"] for each in calls] == list(range(10))
 
@@ -106,7 +109,7 @@ async def test_whoever_is_in_flight_fails_at_once_when_the_server_dies_and_the_n
         await connection.request("x/y")
         server.hangs.add("x/z")
         hanging = asyncio.create_task(connection.request("x/z"))
-        await asyncio.sleep(0.01)
+        await wait_all_tasks_blocked()
         server.die()
         with pytest.raises(ServerGone, match="The server ended"):
             await hanging
@@ -219,9 +222,9 @@ async def test_the_breaker_opens_on_a_hanging_server_and_one_trial_closes_it() -
             return {"result": {}}
 
         server.answers["x/slow"] = slowly
-        it.call_seconds = 10
+        it.call_seconds = PATIENCE_SECONDS
         trial = asyncio.create_task(it.request("x/slow"))
-        await asyncio.sleep(0.01)
+        await wait_all_tasks_blocked()
         assert state_of(it) == "half_open"
         with pytest.raises(BreakerOpen):
             await it.request("x/y")
@@ -309,10 +312,11 @@ async def test_time_outs_can_be_changed_while_it_runs() -> None:
 async def test_the_server_is_told_when_a_call_is_called_off_or_overdue() -> None:
     server = Loopback()
     server.hangs.add("x/z")
-    async with connected(settings(call_timeout_seconds=0.02), open_transport=server.open) as (connection, _):
+    async with connected(open_transport=server.open) as (connection, _):
+        await connection.request("x/y")
         with pytest.raises(ServerTooSlow):
-            await connection.request("x/z")
-        given_up = asyncio.create_task(connection.request("x/z", seconds=10))
+            await connection.request("x/z", seconds=0.02)
+        given_up = asyncio.create_task(connection.request("x/z"))
         await eventually(lambda: server.methods.count("x/z") >= 2)
         given_up.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -367,11 +371,11 @@ async def test_a_session_that_was_waited_for_is_closed_when_idle_and_stays_so() 
     ):
         await watcher.until(lambda: connection.status.state == "Starting")
         waiting = asyncio.create_task(connection.request("x/y"))
-        await asyncio.sleep(0.01)
+        await wait_all_tasks_blocked()
         begin.set()
         await waiting
         await watcher.until(lambda: connection.status.state == "Stopped")
-        await asyncio.sleep(0.01)
+        await wait_all_tasks_blocked()
         assert (connection.status.state, server.opened) == ("Stopped", 1)
 
 
@@ -406,7 +410,7 @@ async def test_a_restart_opens_another_session_and_ends_what_was_in_flight() -> 
     async with connected(open_transport=server.open) as (connection, watcher):
         await connection.request("x/y")
         hanging = asyncio.create_task(connection.request("x/z"))
-        await asyncio.sleep(0.01)
+        await wait_all_tasks_blocked()
         await connection.restart()
         with pytest.raises(ServerGone):
             await hanging
@@ -431,7 +435,7 @@ async def test_callers_who_wait_are_told_when_the_connection_is_given_up() -> No
     async with connected(open_transport=server.open) as (connection, watcher):
         waiting = asyncio.create_task(connection.request("x/y"))
         await watcher.until(lambda: connection.status.state == "Starting")
-        await asyncio.sleep(0.01)
+        await wait_all_tasks_blocked()
     with pytest.raises(ServerAway):
         await waiting
 
@@ -481,12 +485,14 @@ async def test_a_call_that_may_have_been_done_is_not_repeated() -> None:
 
 async def test_a_server_that_hangs_for_good_is_found_out_and_restarted() -> None:
     server = Loopback()
-    async with connected(settings(call_timeout_seconds=0.05), open_transport=server.open) as (connection, watcher):
+    async with connected(open_transport=server.open) as (connection, watcher):
         await connection.request("x/y")
-        connection.connect_seconds = 0.05
+        connection.connect_seconds = 0.05  # which a ping has, too
         server.hangs |= {"x/y", "ping"}
         with pytest.raises(ServerTooSlow):
-            await connection.request("x/y")
+            await connection.request("x/y", seconds=0.05)
+        await eventually(lambda: "ping" in server.methods)
+        connection.connect_seconds = PATIENCE_SECONDS
         await watcher.until(lambda: watcher.states[2:] == ["Starting", "Running"])
         server.hangs.clear()
         assert await connection.request("x/y") == {"echo": None}
@@ -495,9 +501,10 @@ async def test_a_server_that_hangs_for_good_is_found_out_and_restarted() -> None
 async def test_a_server_that_is_only_slow_is_let_live() -> None:
     server = Loopback()
     server.hangs.add("x/z")
-    async with connected(settings(call_timeout_seconds=0.02), open_transport=server.open) as (connection, _):
+    async with connected(open_transport=server.open) as (connection, _):
+        await connection.request("x/y")
         with pytest.raises(ServerTooSlow):
-            await connection.request("x/z")
+            await connection.request("x/z", seconds=0.02)
         await eventually(lambda: "ping" in server.methods)
         await connection.request("x/y")
         assert server.opened == 1
@@ -617,7 +624,7 @@ async def test_short_sessions_at_a_time_are_bounded() -> None:
     async def count(message: Message) -> Message:
         nonlocal most
         most = max(most, server.opened - server.closed)
-        await asyncio.sleep(0)
+        await checkpoint()
         return {"result": {}}
 
     server.answers["x/y"] = count
@@ -645,6 +652,6 @@ async def test_whoever_uses_a_short_session_is_told_when_the_connection_is_given
     async with connected(settings(session="short"), open_transport=server.open) as (connection, watcher):
         waiting = asyncio.create_task(connection.request("x/y"))
         await watcher.until(lambda: connection.status.state == "Starting")
-        await asyncio.sleep(0)
+        await wait_all_tasks_blocked()
     with pytest.raises(ServerAway):
         await waiting

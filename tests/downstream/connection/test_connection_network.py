@@ -10,6 +10,7 @@ import pytest
 from refdesk.config.servers import McpServerConfig
 from refdesk.errors import RefdeskError, ServerAway, ServerRefused
 from tests.downstream.connecting import call, connected
+from tests.downstream.loopback import Clock
 from tests.downstream.servers import KINDS, Era, Kind, official, running_talkative, talkative
 from tests.downstream.servers.bad_http import BadHttp, bad_http
 
@@ -67,8 +68,14 @@ async def test_a_server_that_asks_to_wait_is_not_given_up() -> None:
 
 async def test_a_server_that_goes_and_comes_back_is_met_again_by_itself() -> None:
     async with running_talkative() as running:
-        port, given = running.port, running.settings("http", connect_timeout_seconds=2)
-        async with connected(given, pause=_soon) as (connection, watcher):
+        port, clock, is_back = running.port, Clock(), asyncio.Event()
+
+        async def pause(seconds: float) -> None:
+            await is_back.wait()
+            await clock.pause(seconds)
+
+        given = running.settings("http", idle_seconds=0)
+        async with connected(given, now=clock.now, pause=pause) as (connection, watcher):
             assert await call(connection, "echo", text="before")
             running.process.kill()
             await running.process.wait()
@@ -76,14 +83,10 @@ async def test_a_server_that_goes_and_comes_back_is_met_again_by_itself() -> Non
                 await call(connection, "echo", text="nobody")
             await watcher.until(lambda: connection.status.state == "Error")
             async with running_talkative(port=port):
+                is_back.set()
                 await watcher.until(lambda: connection.status.state == "Running")
                 assert await call(connection, "echo", text="after")
                 assert connection.dependency.state == "closed"
-
-
-async def _soon(seconds: float) -> None:
-    """What would be a minute for people."""
-    await asyncio.sleep(min(seconds, 0.05))
 
 
 @pytest.mark.parametrize(

@@ -7,12 +7,14 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
+from anyio import wait_all_tasks_blocked
 
 from refdesk.downstream.connection import leases
 from refdesk.downstream.connection.connection import Connection
 from refdesk.errors import ServerGone
-from tests.downstream.connecting import call, connected, eventually
+from tests.downstream.connecting import call, connected
 from tests.downstream.servers import talkative
+from tests.waiting import PATIENCE_SECONDS, eventually
 
 pytestmark = pytest.mark.anyio
 
@@ -30,7 +32,7 @@ class Person:
     async def ask(self, id: str, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
         self.asked += 1
         if self._everybody is not None:
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(PATIENCE_SECONDS):
                 await self._everybody.wait()
         return {"action": "accept", "content": {"name": self.key}}
 
@@ -94,7 +96,7 @@ async def test_a_client_that_waits_for_his_turn_can_be_called_off() -> None:
         await eventually(lambda: everybody.n_waiting == leases.MOST_SESSIONS)
         late = asyncio.create_task(name_by(connection, Person("late")))
         later = asyncio.create_task(name_by(connection, Person("later")))
-        await asyncio.sleep(0.01)
+        await wait_all_tasks_blocked()
         late.cancel()
         await everybody.wait()
         assert await asyncio.gather(*answers) == [person.key for person in people]
@@ -117,9 +119,11 @@ async def test_all_sessions_are_replaced_when_they_die() -> None:
         assert await call(connection, "echo", text="x")
 
 
-async def test_a_session_that_nobody_needs_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(leases, "SPARE_SECONDS", 0.05)
-    async with talkative("stdio", era="legacy") as settings, connected(settings) as (connection, _):
+async def test_a_session_that_nobody_needs_is_closed() -> None:
+    async with (
+        talkative("stdio", era="legacy") as settings,
+        connected(settings, spare_seconds=0.05) as (connection, _),
+    ):
         await name_by(connection, Person("first"))
         everybody = asyncio.Barrier(2)
         await asyncio.gather(*(name_by(connection, Person(name, everybody)) for name in ("Ann", "Ben")))

@@ -17,6 +17,7 @@ from typing import Any, Protocol, TypeVar
 
 from refdesk.config.servers import McpServerConfig
 from refdesk.downstream.connection.kept import KeptSession
+from refdesk.downstream.connection.leases import SPARE_SECONDS
 from refdesk.downstream.connection.link import AlsoLost, Link, OpenTransport, Owner
 from refdesk.downstream.connection.short import ShortSessions
 from refdesk.downstream.connection.standing import STANDING_METHODS, Standing
@@ -74,6 +75,7 @@ class Connection:
         heard_stderr: Callable[[str], None] | None = None,
         open_transport: OpenTransport | None = None,
         terms: Terms = TERMS,
+        spare_seconds: float = SPARE_SECONDS,
     ) -> None:
         self.name = name
         self.settings = settings
@@ -102,7 +104,7 @@ class Connection:
         self._sessions: KeptSession | ShortSessions = (
             ShortSessions(self)
             if settings.session == "short"
-            else KeptSession(self, self._standing, now=now, pause=pause, chance=chance)
+            else KeptSession(self, self._standing, now=now, pause=pause, chance=chance, spare_seconds=spare_seconds)
         )
 
     async def run(self) -> None:

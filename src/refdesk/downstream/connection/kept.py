@@ -40,6 +40,7 @@ class KeptSession:
         now: Callable[[], float],
         pause: Pause,
         chance: Callable[[], float],
+        spare_seconds: float,
     ) -> None:
         self.link: Link | None = None
         self.restarts = -1
@@ -50,7 +51,7 @@ class KeptSession:
         self._chance = chance
         self._restarts = Restarts(door.settings.connect_tries)
         self._links: set[Link] = set()
-        self._leases = Leases(door, now)
+        self._leases = Leases(door, now, spare_seconds)
         self._asks_anyone = False
         """Whether the server asks clients something and does not say which; what it once did it may do again."""
         self._waiting: set[asyncio.Future[Link]] = set()

@@ -34,9 +34,10 @@ class _Lease:
 class Leases:
     """Who has which session; an owner of all of them but the first."""
 
-    def __init__(self, door: Door, now: Callable[[], float]) -> None:
+    def __init__(self, door: Door, now: Callable[[], float], spare_seconds: float) -> None:
         self._door = door
         self._now = now
+        self._spare_seconds = spare_seconds
         self._leases: dict[Link, _Lease] = {}
         self._spare: set[Link] = set()
         self._waiting: deque[asyncio.Future[None]] = deque()
@@ -97,7 +98,7 @@ class Leases:
         if lease is not None:
             lease.calls -= 1
             if not lease.calls and link in self._spare:
-                asyncio.get_running_loop().call_later(SPARE_SECONDS, self._end_unused, link, self._now())
+                asyncio.get_running_loop().call_later(self._spare_seconds, self._end_unused, link, self._now())
         if lease is None or not lease.calls:
             self._call_next()
 
