@@ -15,8 +15,7 @@ from refdesk.downstream.connection.connection import Connection
 from refdesk.downstream.fleet.fleet import Fleet, open_fleet
 from refdesk.downstream.transports.port import Inbox, Message, Transport
 from refdesk.errors import ServerAway, ServerGone
-
-WAIT_SECONDS = 20.0
+from tests.waiting import PATIENCE_SECONDS
 
 
 def tool(name: str, description: str = "A tool", **more: Any) -> Message:
@@ -139,7 +138,7 @@ class Watch:
         self._moved.set()
 
     async def until(self, condition: Callable[[], object]) -> None:
-        async with asyncio.timeout(WAIT_SECONDS):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             while not condition():
                 self._moved.clear()
                 await self._moved.wait()

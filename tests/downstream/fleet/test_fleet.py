@@ -18,7 +18,8 @@ from refdesk.downstream.fleet.fleet import open_fleet
 from refdesk.downstream.fleet.pins import Pins
 from refdesk.downstream.transports.port import Message
 from refdesk.errors import ConfigError, RefdeskError, ServerAway
-from tests.downstream.scripted import WAIT_SECONDS, Scripted, Watch, fleet_of, reached, tool
+from tests.downstream.scripted import Scripted, Watch, fleet_of, reached, tool
+from tests.waiting import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.anyio
 
@@ -109,7 +110,7 @@ async def test_a_change_is_told_once_and_only_of_the_list_that_is_another(tmp_pa
     async with fleet_of(tmp_path, {"s": server}) as (fleet, _):
         changes: asyncio.Queue[str] = asyncio.Queue()
         fleet.listen(changes.put_nowait)
-        async with asyncio.timeout(WAIT_SECONDS):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             assert {await changes.get(), await changes.get()} == {"tools", "prompts"}
             tools = fleet.tools
             server.say("notifications/prompts/list_changed")
@@ -123,14 +124,16 @@ async def test_a_change_is_told_once_and_only_of_the_list_that_is_another(tmp_pa
 
 async def test_a_list_that_fails_leaves_what_was_known_and_is_told(tmp_path: Path) -> None:
     server = Scripted(tool("a"), resources=[LOOK])
-    async with fleet_of(tmp_path, {"s": server}, s=reached(capabilities_timeout_seconds=0.1)) as (fleet, watch):
+    async with fleet_of(tmp_path, {"s": server}) as (fleet, watch):
         await watch.until(lambda: fleet.tools and fleet.resources)
+        fleet.servers["s"].capabilities_seconds = 0.1
         server.silent.add("tools/list")
         server.offer()
         await watch.until(lambda: "partial" in fleet.describe()["s"])
         assert fleet.describe()["s"]["partial"] == {"tools": "The server 's' did not answer within 0.1 s"}
         assert fleet.tools["s__a"].is_stale
         assert not fleet.resources["x://one"].is_stale
+        fleet.servers["s"].capabilities_seconds = PATIENCE_SECONDS
         server.silent.clear()
         server.offer(tool("b"))
         await watch.until(lambda: list(fleet.tools) == ["s__b"])
@@ -221,14 +224,13 @@ async def test_without_a_time_to_live_lists_are_asked_for_each_time(tmp_path: Pa
             assert list(fleet.tools) == [f"s__{name}"]
 
 
-async def test_a_server_that_hangs_delays_no_list_for_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("refdesk.downstream.fleet.fleet.FRESHEN_SECONDS", 0.05)
+async def test_a_server_that_hangs_delays_no_list_for_long(tmp_path: Path) -> None:
     server = Scripted(tool("a"))
     async with fleet_of(tmp_path, {"s": server}, DownstreamConfig(tool_cache_ttl_seconds=0)) as (fleet, watch):
         await watch.until(lambda: fleet.tools)
         server.silent.add("tools/list")
-        async with asyncio.timeout(WAIT_SECONDS):
-            await fleet.freshen()
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            await fleet.freshen(seconds=0.05)
         assert list(fleet.tools) == ["s__a"]
 
 
@@ -354,7 +356,7 @@ async def test_other_tenants_are_another_list_for_them(tmp_path: Path) -> None:
         changed = asyncio.Event()
         fleet.listen(lambda name: changed.set())
         await fleet.apply({"s": reached(tenants=("one",))})
-        async with asyncio.timeout(WAIT_SECONDS):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             await changed.wait()
 
 

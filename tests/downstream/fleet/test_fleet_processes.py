@@ -3,31 +3,37 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from refdesk.config import DownstreamConfig
 from refdesk.config.servers import McpServerConfig
+from refdesk.downstream.connection.connection import Connection
 from refdesk.downstream.fleet.fleet import Fleet, open_fleet
 from refdesk.downstream.fleet.pins import Pins
 from refdesk.downstream.session import MAX_ENTRIES
+from refdesk.downstream.transports.stdio import open_stdio
 from tests.downstream.connecting import bad_stdio, call
 from tests.downstream.contract import Belongings
 from tests.downstream.scripted import Watch
 from tests.downstream.servers import running_talkative, talkative
+from tests.downstream.transports.stdio_rig import BRISK
 
 pytestmark = pytest.mark.anyio
 
 
 @asynccontextmanager
-async def fleet_of(folder: Path, **servers: McpServerConfig) -> AsyncIterator[tuple[Fleet, Watch]]:
+async def fleet_of(
+    folder: Path, connect: Callable[..., Connection] = Connection, /, **servers: McpServerConfig
+) -> AsyncIterator[tuple[Fleet, Watch]]:
     # With its first pipe to a process, the loop itself opens a file that it keeps.
     await (await asyncio.create_subprocess_exec("true", stdout=asyncio.subprocess.PIPE)).communicate()
     watch, before = Watch(), Belongings.now()
-    async with open_fleet(DownstreamConfig(), folder, servers, counts=watch) as fleet:
+    async with open_fleet(DownstreamConfig(), folder, servers, counts=watch, connect=connect) as fleet:
         yield fleet, watch
     await before.are_all()
 
@@ -38,7 +44,7 @@ def servers_with_tools(fleet: Fleet) -> set[str]:
 
 async def test_ten_servers_of_which_one_hangs_and_one_crashes_are_eight_good_ones(tmp_path: Path) -> None:
     good = {f"good{number}": bad_stdio() for number in range(8)}
-    servers = {"hangs": bad_stdio("hang"), "crashes": bad_stdio("exit"), **good}
+    servers = {"hangs": bad_stdio("hang", connect_timeout_seconds=300), "crashes": bad_stdio("exit"), **good}
     async with fleet_of(tmp_path, **servers) as (fleet, watch):
         # Opening has waited for nobody: no server has had the time to answer.
         assert fleet.tools == {}
@@ -119,7 +125,9 @@ async def test_a_start_while_a_server_is_down_offers_what_it_had(tmp_path: Path)
 
 
 async def test_a_server_that_is_removed_leaves_no_process(tmp_path: Path) -> None:
-    async with fleet_of(tmp_path, stubborn=bad_stdio("ignoreterm", "fork"), good=bad_stdio()) as (fleet, watch):
+    connect = partial(Connection, open_transport=partial(open_stdio, end_timeouts=BRISK))
+    servers = {"stubborn": bad_stdio("ignoreterm", "fork"), "good": bad_stdio()}
+    async with fleet_of(tmp_path, connect, **servers) as (fleet, watch):
         await watch.until(lambda: servers_with_tools(fleet) == {"stubborn", "good"})
         before = fleet.describe()["good"]["pid"]
         await fleet.apply({"good": bad_stdio()})

@@ -38,7 +38,7 @@ LOOK_SECONDS = 0.5
 """How long an approval may go unseen; to look costs a system call."""
 
 FRESHEN_SECONDS = 2.0
-"""How long a list waits for servers whose lists are asked for each time; then it is what was last known of them."""
+"""How long a list waits for servers whose lists are asked for each time."""
 
 CLOSE_SECONDS = 15.0
 """How long ending all servers may take. Each bounds the steps of its own end; this is for what nobody foresaw."""
@@ -175,8 +175,11 @@ class Fleet:
         connections = [connection for connection in self.servers.values() if is_open(connection)]
         return await self._found.scan(uri, connections, call)
 
-    async def freshen(self) -> None:
-        """Have lists that are too old asked for again: in the background, unless they are to be asked for each time."""
+    async def freshen(self, seconds: float = FRESHEN_SECONDS) -> None:
+        """Have lists that are too old asked for again: in the background, unless they are to be asked for each time.
+
+        `seconds` is the time limit for those; after it, a list stays as it was last known.
+        """
         waits = []
         for member in self._members.values():
             ttl = self._ttl(member.connection.settings)
@@ -188,7 +191,7 @@ class Fleet:
                 else:
                     waits.append(asyncio.ensure_future(kept.be_asked()))
         if waits:
-            _, late = await asyncio.wait(waits, timeout=FRESHEN_SECONDS)
+            _, late = await asyncio.wait(waits, timeout=seconds)
             for wait in late:
                 wait.cancel()
 
