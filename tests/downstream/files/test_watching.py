@@ -1,4 +1,4 @@
-"""Files that say which servers there are, followed while the desk runs: real files, shorter pauses."""
+"""Files that say which servers there are, followed while the desk runs: real files, pauses that tests end."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ from threading import Event
 from typing import Any
 
 import pytest
+from anyio import wait_all_tasks_blocked
+from anyio.lowlevel import checkpoint
 
 from refdesk.config import Config, McpServerConfig, load
 from refdesk.downstream.connection.connection import Connection
@@ -25,10 +27,11 @@ from refdesk.downstream.files.servers_file import (
     last_lines,
     watched_files,
 )
-from refdesk.downstream.files.watching import FollowedServers
+from refdesk.downstream.files.watching import MOST_WAITS, FollowedServers
 from refdesk.downstream.fleet.fleet import open_fleet
 from refdesk.errors import ConfigError, StorageError
 from refdesk.telemetry import secrets_of
+from tests.waiting import PATIENCE_SECONDS, eventually
 
 pytestmark = pytest.mark.anyio
 
@@ -36,14 +39,30 @@ SECRET = "hunter2hunter2"
 ROOT = Path(__file__).parents[3]
 
 
-async def soon(seconds: float) -> None:
-    await asyncio.sleep(seconds / 50)
+class Pauses:
+    """Pauses between looks at the files: they end while a test waits for something, and only then.
 
+    So nothing is looked at while a test writes.
+    """
 
-async def until(is_so: Callable[[], bool]) -> None:
-    async with asyncio.timeout(20):
-        while not is_so():  # noqa: ASYNC110 - files tell nobody that they were read
-            await asyncio.sleep(0.005)
+    def __init__(self) -> None:
+        self._is_waited_for = asyncio.Event()
+        self._has_begun = asyncio.Event()
+
+    async def sleep(self, seconds: float) -> None:
+        """One of them, as `FollowedServers` makes it."""
+        self._has_begun.set()
+        await self._is_waited_for.wait()
+        self._has_begun.clear()
+        await checkpoint()
+
+    async def until(self, is_so: Callable[[], bool]) -> None:
+        """Wait for what comes of looking, and then for the next pause."""
+        self._is_waited_for.set()
+        await eventually(is_so)
+        self._is_waited_for.clear()
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            await self._has_begun.wait()
 
 
 def has_more(records: list[logging.LogRecord], than: int) -> bool:
@@ -58,6 +77,8 @@ class Desk:
         self.file = ServersFile(config.servers_path)
         self.applied: list[list[str]] = []
         self.loads = 0
+        self.pauses = Pauses()
+        self.until = self.pauses.until
 
     def load(self) -> Mapping[str, McpServerConfig]:
         try:
@@ -71,8 +92,9 @@ class Desk:
     async def looked_again(self) -> None:
         """Until changes up to now have been read."""
         before = self.loads
-        os.utime(self.config.servers_path)
-        await until(lambda: self.loads > before)
+        stamp = self.config.servers_path.stat()
+        os.utime(self.config.servers_path, ns=(stamp.st_atime_ns, stamp.st_mtime_ns + 1))
+        await self.until(lambda: self.loads > before)
 
 
 @asynccontextmanager
@@ -83,7 +105,7 @@ async def watched(tmp_path: Path, yaml: str) -> AsyncIterator[Desk]:
     desk.file.add({"kept": {"command": "x"}})
     known = desk.load()
     watching = asyncio.create_task(
-        FollowedServers(watched_files(desk.config), desk.load, desk.apply, known).follow(soon)
+        FollowedServers(watched_files(desk.config), desk.load, desk.apply, known).follow(desk.pauses.sleep)
     )
     try:
         yield desk
@@ -96,13 +118,13 @@ async def watched(tmp_path: Path, yaml: str) -> AsyncIterator[Desk]:
 async def test_a_change_of_either_file_is_applied(tmp_path: Path) -> None:
     async with watched(tmp_path, "mcpServers: {a: {command: x}}\n") as desk:
         desk.file.add({"new": {"command": "x"}})
-        await until(lambda: desk.applied == [["a", "kept", "new"]])
+        await desk.until(lambda: desk.applied == [["a", "kept", "new"]])
         (tmp_path / "refdesk.yaml").write_text("mcpServers: {b: {command: '${SET}'}}\n")
-        await until(lambda: desk.applied[-1] == ["b", "kept", "new"])
+        await desk.until(lambda: desk.applied[-1] == ["b", "kept", "new"])
         desk.file.enable("new", on=False)
-        await until(lambda: len(desk.applied) == 3)
+        await desk.until(lambda: len(desk.applied) == 3)
         desk.file.remove("new")
-        await until(lambda: desk.applied[-1] == ["b", "kept"])
+        await desk.until(lambda: desk.applied[-1] == ["b", "kept"])
 
 
 async def test_what_says_the_same_in_other_words_is_not_applied(tmp_path: Path) -> None:
@@ -129,7 +151,7 @@ async def test_a_broken_file_changes_nothing_and_says_so_once(
 ) -> None:
     async with watched(tmp_path, "mcpServers: {a: {command: x}}\n") as desk:
         (tmp_path / "refdesk.yaml").write_text(broken)
-        await until(lambda: bool(caplog.records))
+        await desk.until(lambda: bool(caplog.records))
         for _ in range(3):
             await desk.looked_again()
         (told,) = [record for record in caplog.records if record.levelno == logging.ERROR]
@@ -139,7 +161,7 @@ async def test_a_broken_file_changes_nothing_and_says_so_once(
         assert fields["problem"].count("\n") == 0
         assert desk.applied == []
         (tmp_path / "refdesk.yaml").write_text("mcpServers: {a: {command: y}}\n")
-        await until(lambda: desk.applied == [["a", "kept"]])
+        await desk.until(lambda: desk.applied == [["a", "kept"]])
         assert [record.message for record in caplog.records][1:] == ["downstream.config_mended"]
 
 
@@ -149,30 +171,37 @@ async def test_a_broken_file_of_the_desk_changes_nothing_either(
     async with watched(tmp_path, "mcpServers: {a: {command: x}}\n") as desk:
         for text in ("", "{", '{"mcpServers": {"kept": {"command": 5}}}'):
             desk.file.path.write_text(text)
-            await until(partial(has_more, caplog.records, len(caplog.records)))
+            await desk.until(partial(has_more, caplog.records, len(caplog.records)))
             assert "servers.json" in caplog.records[-1].__dict__["fields"]["problem"]
         assert desk.applied == []
         desk.file.path.unlink()
-        await until(lambda: desk.applied == [["a"]])
+        await desk.until(lambda: desk.applied == [["a"]])
 
 
 async def test_a_file_that_is_being_written_is_waited_for(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     whole = json.dumps({"mcpServers": {f"s{n}": {"command": "x"} for n in range(50)}})
-    states: list[str] = []
+    path, states = tmp_path / "servers.json", [whole[:length] for length in range(10, len(whole), 100)]
+    assert len(states) < MOST_WAITS
+    path.write_text(states.pop(0))
+    states.append(whole)
+    applied: list[list[str]] = []
 
-    async with watched(tmp_path, "project: p\n") as desk:
-        desk.file.path.write_text(whole[:10])
+    async def apply(servers: Mapping[str, McpServerConfig]) -> None:
+        applied.append(list(servers))
 
-        def write_more() -> bool:
-            states.append(whole[: 10 + 20 * len(states)])
-            desk.file.path.write_text(states[-1])
-            return len(states[-1]) >= len(whole)
-
+    async def write_more(seconds: float) -> None:
         # Each look finds it longer than the one before.
-        await until(write_more)
-        await until(lambda: bool(desk.applied))
-        assert len(desk.applied) == 1
-        assert len(desk.applied[0]) == 50
+        if states:
+            path.write_text(states.pop(0))
+        await checkpoint()
+
+    followed = FollowedServers([path], lambda: ServersFile(path).read({}).servers, apply, {})
+    watching = asyncio.create_task(followed.follow(write_more))
+    await eventually(lambda: applied)
+    watching.cancel()
+    await asyncio.wait([watching])
+    assert [len(servers) for servers in applied] == [50]
+    assert caplog.records == []
 
 
 async def test_without_anything_known_what_the_files_say_is_applied_at_once(tmp_path: Path) -> None:
@@ -184,7 +213,7 @@ async def test_without_anything_known_what_the_files_say_is_applied_at_once(tmp_
 
     servers = {"a": McpServerConfig(command="x")}
     watching = asyncio.create_task(FollowedServers([tmp_path / "none"], lambda: servers, apply).follow())
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         await applied.wait()
     watching.cancel()
     await asyncio.wait([watching])
@@ -196,45 +225,44 @@ async def test_a_change_between_reading_and_watching_is_not_missed(tmp_path: Pat
     desk = Desk(load(path, {}, {"data_dir": str(tmp_path / "data")}))
     known = desk.load()
     path.write_text("mcpServers: {b: {command: x}}\n")
-    watching = asyncio.create_task(FollowedServers([path], desk.load, desk.apply, known).follow(soon))
-    await until(lambda: desk.applied == [["b"]])
+    watching = asyncio.create_task(FollowedServers([path], desk.load, desk.apply, known).follow(desk.pauses.sleep))
+    await desk.until(lambda: desk.applied == [["b"]])
     watching.cancel()
     await asyncio.wait([watching])
 
 
 async def test_of_two_who_take_in_at_once_the_one_that_looked_last_is_used_last(tmp_path: Path) -> None:
-    files = iter([{"old": McpServerConfig(command="x")}, {"new": McpServerConfig(command="x")}])
-    looked, applied = Event(), []
+    names, looked, may_go_on, applied = ["old", "new"], Event(), Event(), []
 
     def load() -> Mapping[str, McpServerConfig]:
-        found = next(files)
-        if "old" in found:
-            looked.wait(0.2)  # whoever looks next must not overtake
+        found = {names.pop(0): McpServerConfig(command="x")}
         looked.set()
+        may_go_on.wait(PATIENCE_SECONDS)
         return found
 
     async def apply(servers: Mapping[str, McpServerConfig]) -> None:
         applied.append(list(servers))
 
     followed = FollowedServers([tmp_path / "none"], load, apply, {})
-    await asyncio.gather(followed.take_in(), followed.take_in())
+    first = asyncio.create_task(followed.take_in())
+    await asyncio.to_thread(looked.wait, PATIENCE_SECONDS)
+    second = asyncio.create_task(followed.take_in())
+    await wait_all_tasks_blocked()
+    assert names == ["new"], "the second looks before the first is done"
+    may_go_on.set()
+    await asyncio.gather(first, second)
     assert applied == [["old"], ["new"]]
 
 
 async def test_the_first_reading_may_fail_as_well(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    desk_is_told = asyncio.Event()
-
     def fail() -> Mapping[str, McpServerConfig]:
-        desk_is_told.set()
         raise ConfigError(["x: y: z"])
 
     async def apply(servers: Mapping[str, McpServerConfig]) -> None:
         raise AssertionError(servers)
 
-    watching = asyncio.create_task(FollowedServers([tmp_path / "none"], fail, apply).follow(soon))
-    async with asyncio.timeout(20):
-        await desk_is_told.wait()
-    await until(lambda: bool(caplog.records))
+    watching = asyncio.create_task(FollowedServers([tmp_path / "none"], fail, apply).follow())
+    await eventually(lambda: bool(caplog.records))
     watching.cancel()
     await asyncio.wait([watching])
     assert [record.__dict__["fields"]["problem"] for record in caplog.records] == ["x: y: z"]
@@ -254,11 +282,12 @@ async def test_what_could_not_be_applied_is_told_and_tried_again(
     def now() -> Mapping[str, McpServerConfig]:
         return ServersFile(path).read({}).servers
 
-    watching = asyncio.create_task(FollowedServers([path], now, apply, {}).follow(soon))
+    pauses = Pauses()
+    watching = asyncio.create_task(FollowedServers([path], now, apply, {}).follow(pauses.sleep))
     ServersFile(path).add({"a": {"command": "x"}})
-    await until(lambda: tries == 1)
+    await pauses.until(lambda: tries == 1)
     ServersFile(path).add({"b": {"command": "x"}})
-    await until(lambda: tries == 2)
+    await pauses.until(lambda: tries == 2)
     watching.cancel()
     await asyncio.wait([watching])
     assert [record.__dict__["fields"]["problem"] for record in caplog.records] == ["the disk is full"]
@@ -279,7 +308,9 @@ async def test_a_server_that_is_added_while_the_desk_runs_is_there_soon_and_gone
     program += "runpy.run_module('tests.downstream.servers.talkative', run_name='__main__')"
     entry = {"command": sys.executable, "args": ["-c", program], "cwd": str(ROOT), "env": {"A_KEY": SECRET}}
     async with open_fleet(config.downstream, folder, now(), connect=connect) as fleet:
-        watching = asyncio.create_task(FollowedServers(watched_files(config), now, fleet.apply, now()).follow(soon))
+        followed, pauses = FollowedServers(watched_files(config), now, fleet.apply, now()), Pauses()
+        until = pauses.until
+        watching = asyncio.create_task(followed.follow(pauses.sleep))
         file.add({"talkative": entry})
         await until(lambda: "talkative__echo" in fleet.tools)
         pid = fleet.describe()["talkative"]["pid"]
