@@ -22,8 +22,9 @@ from refdesk.errors import (
     ServerRefused,
     ServerTalksNonsense,
 )
-from tests.downstream.contract import PATIENCE, Belongings, Caller, Conversation, Owner, conversation
+from tests.downstream.contract import Belongings, Caller, Conversation, Owner, conversation
 from tests.downstream.servers import KINDS, Kind, Running, official, running_talkative, talkative
+from tests.waiting import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.anyio
 
@@ -163,7 +164,7 @@ async def test_the_server_hears_that_a_call_is_called_off(way: Way) -> None:
         [calling] = await talk.begin(1)
         calling.cancel()
         await asyncio.wait([calling])
-        waited = await talk.call("was_cancelled", at_least=len(ended) + 1, wait_ms=PATIENCE * 1000)
+        waited = await talk.call("was_cancelled", at_least=len(ended) + 1, wait_ms=PATIENCE_SECONDS * 1000)
         assert waited["structuredContent"]["cancelled"][len(ended) :] == ["told: The caller no longer waits for it"]
         assert await talk.text_of("echo", text="and on") == "and on"
 
@@ -290,7 +291,7 @@ async def test_an_owner_who_is_cancelled_leaves_nothing_behind(way: Way) -> None
             pass
         before = Belongings.now()
         task = asyncio.create_task(own(settings))
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             await is_open.wait()
             task.cancel()
             await asyncio.wait([task])
@@ -327,7 +328,7 @@ async def test_a_server_that_says_nothing_can_be_given_up(kind: Kind) -> None:
         url = f"{scheme}://127.0.0.1:{server.sockets[0].getsockname()[1]}/"
         before = Belongings.now()
         task = asyncio.create_task(_talk_once(McpServerConfig(type=kind, url=url)))
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             await arrived.wait()
             task.cancel()
             await asyncio.wait([task])

@@ -20,8 +20,9 @@ from refdesk.downstream.client.mapping import map_error
 from refdesk.errors import CannotConvert, CannotOpen, ServerRefused, UnknownTool
 from tests.clients.npm import CACHE, Packages, Unavailable, suitable_node
 from tests.conftest import Serve
-from tests.downstream.connecting import eventually
-from tests.processes import REFDESK, children
+from tests.processes import BY_WORDS, REFDESK, children
+from tests.programs import find_program
+from tests.waiting import PATIENCE_SECONDS, eventually
 
 pytestmark = pytest.mark.anyio
 
@@ -96,11 +97,15 @@ async def test_a_desk_that_is_started_by_a_command_opens_files_beneath_the_roots
     (documents / "note.md").write_text("# A note\n\nOf two lines.\n", "utf-8")
     before = children()
     command = [*REFDESK, "serve", "--stdio", "--data", str(tmp_path / "data")]
-    async with refdesk.connect(command, cwd=home, env={"HOME": str(home)}, on_roots=[documents]) as client:
+    async with refdesk.connect(command, cwd=home, env={"HOME": str(home), **BY_WORDS}, on_roots=[documents]) as client:
         document = await client.convert(documents / "note.md", send="path")
         assert (await client.export(document, "markdown")).strip() == "# A note\n\nOf two lines."
-        found = await client.call("search_documentation", {"query": "How do I start the server?"})
-        assert "scripts/serve" in found.text
+
+        async def is_found() -> bool:
+            found = await client.call("search_documentation", {"query": "How do I start the server?"})
+            return "scripts/serve" in found.text
+
+        await eventually(is_found)
     await eventually(lambda: children() <= before)
 
 
@@ -139,11 +144,13 @@ RECORDING = HERE / "servers" / "recording.py"
 async def everything() -> list[str]:
     """The command that starts it, without the way to it."""
     packages = Packages(HERE / "node", CACHE / "servers")
+    if not packages.are_installed():
+        find_program("npm")
     try:
         await packages.install()
         node = await suitable_node(Packages(HERE.parent / "clients" / "node", CACHE / "clients"))
     except Unavailable as why:
-        pytest.skip(f"the official server cannot be had: {why}")
+        pytest.skip(str(why))
     script = packages.modules / "@modelcontextprotocol" / "server-everything" / "dist" / "index.js"
     return [str(node), str(script)]
 
@@ -161,7 +168,7 @@ async def served(command: list[str], way: str) -> AsyncIterator[str | list[str]]
     )
     try:
         assert process.stderr is not None
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             while str(port).encode() not in (line := await process.stderr.readline()):
                 assert line, "the server ended before its port was open"
         yield f"http://127.0.0.1:{port}/{'sse' if way == 'sse' else 'mcp'}"

@@ -6,6 +6,7 @@ import asyncio
 from typing import Any
 
 import pytest
+from anyio import wait_all_tasks_blocked
 
 from refdesk.downstream.client.known_tools import KnownTools
 from refdesk.errors import ServerAway, ServerRefused
@@ -58,7 +59,7 @@ async def test_a_change_during_the_answer_has_them_asked_for_once_more() -> None
     tools = KnownTools(server.tools, 300, Clock())
     server.gate.clear()
     asking = asyncio.create_task(tools.all())
-    await asyncio.sleep(0)
+    await wait_all_tasks_blocked()
     server.names.append("b")
     tools.outdate()
     server.gate.set()
@@ -84,7 +85,7 @@ async def test_whoever_gives_up_waiting_does_not_take_the_answer_from_others() -
     tools = KnownTools(server.tools, 300, Clock())
     server.gate.clear()
     first, second = asyncio.create_task(tools.all()), asyncio.create_task(tools.all())
-    await asyncio.sleep(0)
+    await wait_all_tasks_blocked()
     first.cancel()
     server.gate.set()
     assert set(await second) == {"a"}

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from tests.waiting import PATIENCE_SECONDS
+
 if TYPE_CHECKING:
     from refdesk.config.servers import McpServerConfig
 
@@ -74,7 +76,7 @@ async def _started(*arguments: str) -> AsyncIterator[Running]:
     process = await asyncio.create_subprocess_exec(sys.executable, *arguments, cwd=ROOT, stdout=asyncio.subprocess.PIPE)
     try:
         assert process.stdout is not None
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             line = await process.stdout.readline()
         assert line, "the server ended before its port was open"
         yield Running(process, int(line))
