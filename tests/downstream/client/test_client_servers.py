@@ -66,6 +66,7 @@ async def test_the_errors_of_a_desk_are_mapped_for_what_they_are(serve: Serve) -
             assert (app.code, app.original_code) == (code, caught.value.code), tool
 
 
+@pytest.mark.slow
 async def test_a_desk_converts_what_it_is_sent_and_exports_all_of_it(serve: Serve, tmp_path: Path) -> None:
     file = tmp_path / "long.md"
     file.write_text("# Title\n\n" + "\n\n".join(f"Paragraph number {number}." for number in range(30_000)), "utf-8")
@@ -90,6 +91,7 @@ async def test_a_desk_converts_what_it_is_sent_and_exports_all_of_it(serve: Serv
         assert (app.code, app.retryable) == ("E302", False), "a broken file stays broken"
 
 
+@pytest.mark.slow
 async def test_a_desk_that_is_started_by_a_command_opens_files_beneath_the_roots(tmp_path: Path) -> None:
     home, documents = tmp_path / "home", tmp_path / "documents"
     home.mkdir()
@@ -112,6 +114,7 @@ async def test_a_desk_that_is_started_by_a_command_opens_files_beneath_the_roots
 # docling-mcp.
 
 
+@pytest.mark.slow
 async def test_docling_converts_and_exports_by_its_own_tools(tmp_path: Path) -> None:
     file = tmp_path / "note.md"
     file.write_text("# A note\n", "utf-8")
@@ -177,6 +180,7 @@ async def served(command: list[str], way: str) -> AsyncIterator[str | list[str]]
         await process.communicate()
 
 
+@pytest.mark.slow
 @pytest.mark.node
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("way", ["stdio", "sse", "streamableHttp"])

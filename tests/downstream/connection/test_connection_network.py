@@ -66,6 +66,7 @@ async def test_a_server_that_asks_to_wait_is_not_given_up() -> None:
         assert watcher.states == ["Starting", "Running"]
 
 
+@pytest.mark.slow
 async def test_a_server_that_goes_and_comes_back_is_met_again_by_itself() -> None:
     async with running_talkative() as running:
         port, clock, is_back = running.port, Clock(), asyncio.Event()

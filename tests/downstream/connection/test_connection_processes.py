@@ -178,6 +178,7 @@ async def test_secrets_are_nowhere_to_be_seen(caplog: pytest.LogCaptureFixture) 
         assert not any(secret in text for text in shown)
 
 
+@pytest.mark.slow
 async def test_a_hundred_short_sessions_leave_nothing_behind() -> None:
     before = children()
     async with connected(bad_stdio(session="short")) as (connection, _):

@@ -329,6 +329,7 @@ def test_a_place_that_cannot_be_written_is_told(tmp_path: Path) -> None:
         ServersFile(tmp_path / "data" / "servers.json").add({"a": X})
 
 
+@pytest.mark.slow
 def test_processes_that_write_at_once_lose_nothing(file: ServersFile) -> None:
     program = (
         "import sys; from pathlib import Path; from refdesk.downstream.files.servers_file import ServersFile\n"

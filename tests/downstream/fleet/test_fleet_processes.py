@@ -23,7 +23,7 @@ from tests.downstream.scripted import Watch
 from tests.downstream.servers import running_talkative, talkative
 from tests.downstream.transports.stdio_rig import BRISK
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
 
 @asynccontextmanager

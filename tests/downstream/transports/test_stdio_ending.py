@@ -176,6 +176,7 @@ async def test_an_error_in_the_owner_comes_through() -> None:
             _ = 1 / 0
 
 
+@pytest.mark.slow
 async def test_two_hundred_connections_leave_no_process_and_no_descriptor() -> None:
     async def once(number: int) -> None:
         command = "cat" if number % 2 else "false"
@@ -246,6 +247,7 @@ else:
 """A gateway with two servers that nothing but SIGKILL ends, one of them with a child like that."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("loop", ["uvloop", "asyncio"])
 async def test_when_we_are_killed_the_servers_are_gone_with_all_they_have_started(loop: str) -> None:
     gateway = await asyncio.create_subprocess_exec(

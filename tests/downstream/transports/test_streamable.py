@@ -245,6 +245,7 @@ async def test_a_server_that_takes_no_connection_is_away_in_time() -> None:
             one.close()
 
 
+@pytest.mark.slow
 async def test_two_hundred_rounds_leave_nothing_behind(server: BadHttp) -> None:
     faults = ("echo", "progress", "reset", "e500", "sseopen", "badchunk", "html", "ssebroken")
     await _round(server, "echo")
