@@ -14,9 +14,10 @@ from refdesk.config import McpServerConfig
 from refdesk.downstream.peer import Peer
 from refdesk.downstream.session import Session, greet
 from refdesk.downstream.transports.port import Inbox, Message, Transport
+from refdesk.downstream.transports.streamable import StreamableHttp
 from refdesk.errors import RefdeskError
 from tests.downstream.servers.bad_http import BadHttp
-from tests.waiting import PATIENCE_SECONDS
+from tests.waiting import PATIENCE_SECONDS, eventually
 
 Opener = Callable[[str, McpServerConfig, Inbox], AbstractAsyncContextManager[Transport]]
 
@@ -77,17 +78,26 @@ class Conversation:
         """The text that a tool answers."""
         return str((await self.call(tool, voice, **arguments))["content"][0]["text"])
 
+    def is_reading(self, answers: int = 1) -> bool:
+        """Whether the bodies of so many answers over Streamable HTTP are being read."""
+        assert isinstance(self.transport, StreamableHttp)
+        reading = [response.method for response in self.transport._endpoint._reading]
+        return reading.count("POST") >= answers
+
     async def is_alive(self) -> bool:
         """Whether a good request still has its answer."""
         async with asyncio.timeout(PATIENCE_SECONDS):
             return "protocolVersion" in await self.peer.request("initialize", {"protocolVersion": "2025-11-25"})
 
 
-async def call_off(call: Coroutine[Any, Any, Message], server: BadHttp) -> None:
-    """Cancel a call once the server has got it."""
+async def call_off(
+    call: Coroutine[Any, Any, Message], server: BadHttp, is_answering: Callable[[], bool] = lambda: True
+) -> None:
+    """Cancel a call once the server has got it and, where that is to be waited for, has begun to answer."""
     before = len(server.posted("tools/call"))
     calling = asyncio.create_task(call)
     await server.until(lambda: len(server.posted("tools/call")) > before)
+    await eventually(is_answering)
     calling.cancel()
     with pytest.raises(asyncio.CancelledError):
         await calling

@@ -9,7 +9,7 @@ from functools import partial
 
 import pytest
 
-from refdesk.downstream.transports.streamable import StreamableHttp, open_streamable
+from refdesk.downstream.transports.streamable import open_streamable
 from refdesk.errors import ServerAway, ServerGone
 from tests.downstream.contract import Belongings
 from tests.downstream.servers.bad_http import BadHttp, Request, bad_http
@@ -155,7 +155,7 @@ async def test_a_session_that_the_server_forgot_is_noticed_without_a_call(server
 
 async def test_a_call_that_is_given_up_is_called_off(server: BadHttp) -> None:
     async with conversing(open_streamable, server.url()) as conversation:
-        await call_off(conversation.call("hangsse"), server)
+        await call_off(conversation.call("hangsse"), server, conversation.is_reading)
         await asyncio.wait_for(server.left.wait(), PATIENCE_SECONDS)
         assert await conversation.says("echo", text="next") == "next"
         await server.until(lambda: server.posted("notifications/cancelled"))
@@ -168,7 +168,8 @@ async def test_in_the_newest_revision_closing_the_stream_calls_it_off_and_there_
     async with conversing(open_streamable, server.url("hangsse"), greeted=False) as conversation:
         conversation.transport.speaks("2026-07-28")
         headers = {"Mcp-Method": "tools/call"}
-        await call_off(conversation.peer.request("tools/call", {"name": "any"}, headers=headers), server)
+        request = conversation.peer.request("tools/call", {"name": "any"}, headers=headers)
+        await call_off(request, server, conversation.is_reading)
         await asyncio.wait_for(server.left.wait(), PATIENCE_SECONDS)
         await conversation.peer.close()
     (call,) = server.seen
@@ -202,9 +203,7 @@ async def test_calls_fail_at_once_when_the_transport_is_closed(server: BadHttp, 
         calls = [asyncio.create_task(conversation.call(fault)) for _ in range(3)]
         await server.until(lambda: len(server.posted("tools/call")) == 3)
         if fault in ("hanghdr", "hangsse"):
-            assert isinstance(conversation.transport, StreamableHttp)
-            reading = conversation.transport._endpoint._reading
-            await eventually(lambda: len(reading) >= 3)
+            await eventually(lambda: conversation.is_reading(answers=3))
     async with asyncio.timeout(PATIENCE_SECONDS):
         results = await asyncio.gather(*calls, return_exceptions=True)
     assert [type(result) for result in results] == [ServerGone] * 3
