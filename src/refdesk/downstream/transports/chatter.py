@@ -54,6 +54,8 @@ class Chatter(asyncio.Protocol):
         secrets: Iterable[str],
         heard: Callable[[str], None] | None,
         over: Callable[[], None],
+        *,
+        now: Callable[[], float] = time.monotonic,
     ) -> None:
         self.lines: deque[str] = deque(maxlen=KEPT_LINES)
         self.is_over = False
@@ -61,6 +63,7 @@ class Chatter(asyncio.Protocol):
         self._prefix = f"[STDERR][{_visible(command)[:200]}]"
         self._heard = heard
         self._over = over
+        self._now = now
         self._held = bytearray()
         self._secrets, self._longest = _pattern_of(secrets)
         self._transport: asyncio.BaseTransport | None = None
@@ -123,7 +126,7 @@ class Chatter(asyncio.Protocol):
             self._left_out += 1
 
     def _has_turn(self) -> bool:
-        now = time.monotonic()
+        now = self._now()
         if now - self._second >= 1:
             self._tell_left_out()
             self._second, self._logged = now, 0
