@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from refdesk.app import Desk
+from refdesk.app import Desk, open_desk
 from refdesk.calls import ANONYMOUS, LOCAL, WINDOW_METHOD, Call, Caller, TenantId, UserId
+from refdesk.config import load
 from refdesk.errors import Forbidden, InvalidArguments, UnknownPrompt, UnknownResource, UnknownTool
 from refdesk.policy.permissions import CONSOLE_RULES, Permissions, TokenCaller, may_administer, may_reach_some
 
@@ -18,6 +20,14 @@ ANN = Caller(user=UserId("ann"), tenant=TenantId("acme"), authenticated=True)
 READER = replace(ANN, roles=frozenset({"reader"}))
 DOCS = replace(ANN, toolsets=frozenset({"docs"}))
 INGEST: dict[str, Any] = {"name": "r2r_ingest_document", "arguments": {"text": "x", "title": "y"}}
+
+
+@pytest.fixture(scope="module")
+async def desk(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Desk]:
+    """One desk for all tests here: none changes what another sees."""
+    given = {"data_dir": str(tmp_path_factory.mktemp("data")), "embedding.source": "none"}
+    async with open_desk(load(None, {}, given)) as desk:
+        yield desk
 
 
 async def ask(desk: Desk, caller: Caller, method: str, toolsets: set[str] | None = None, **params: Any) -> Any:

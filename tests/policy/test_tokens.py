@@ -7,7 +7,7 @@ import time
 from base64 import urlsafe_b64encode
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import jwt
@@ -38,6 +38,7 @@ from refdesk.policy.tokens import (
     Tokens,
 )
 from tests.issuers import KEYS, METADATA, OPENID, AuthorizationServer, SigningKey, authorization_server, forged
+from tests.waiting import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.anyio
 
@@ -49,17 +50,21 @@ class Time:
     """Clocks that go on when told to: the one that never jumps, and the one on the wall."""
 
     steady: float = 1000.0
-    wall: float = 0.0
+    wall: float = field(default_factory=time.time)
 
     def now(self) -> float:
         return self.steady
 
     def clock(self) -> float:
-        return time.time() + self.wall
+        return self.wall
 
     def pass_(self, seconds: float) -> None:
         self.steady += seconds
         self.wall += seconds
+
+    def after(self, seconds: float) -> int:
+        """Return the time on the wall so many seconds from now, as tokens state it."""
+        return int(self.wall + seconds)
 
 
 @dataclass
@@ -84,11 +89,19 @@ async def issuer() -> AsyncIterator[AuthorizationServer]:
 
 
 @asynccontextmanager
-async def door_to(server: AuthorizationServer, /, **settings: Any) -> AsyncIterator[Door]:
+async def door_to(
+    server: AuthorizationServer,
+    /,
+    *,
+    fetch_seconds: float = PATIENCE_SECONDS,
+    max_trusted: int = MAX_TRUSTED,
+    **settings: Any,
+) -> AsyncIterator[Door]:
     config = OAuthConfig(**{"issuer": server.url} | settings)
     passing = Time()
-    async with open_issuer(config, now=passing.now) as keys:
-        yield Door(Tokens(config, AUDIENCE, keys, now=passing.now, clock=passing.clock), passing)
+    async with open_issuer(config, fetch_seconds=fetch_seconds, now=passing.now) as keys:
+        tokens = Tokens(config, AUDIENCE, keys, max_trusted=max_trusted, now=passing.now, clock=passing.clock)
+        yield Door(tokens, passing)
 
 
 @pytest.fixture
@@ -108,7 +121,7 @@ async def test_a_token_of_the_issuer_is_its_user(issuer: AuthorizationServer, do
 async def test_a_token_that_was_found_good_is_not_checked_again_for_a_while(
     issuer: AuthorizationServer, door: Door
 ) -> None:
-    token = issuer.token(exp=int(time.time()) + 86_400)
+    token = issuer.token(exp=door.time.after(86_400))
     await door.caller(token)
     await issuer.stop()
     assert door.trusts(token)
@@ -118,7 +131,7 @@ async def test_a_token_that_was_found_good_is_not_checked_again_for_a_while(
 
 
 async def test_trust_ends_with_the_token_however_the_clocks_go(issuer: AuthorizationServer, door: Door) -> None:
-    token = issuer.token(exp=int(time.time()) + 60)
+    token = issuer.token(exp=door.time.after(60))
     await door.caller(token)
     door.time.pass_(60 + LEEWAY_SECONDS - 5)
     assert door.trusts(token)
@@ -173,7 +186,7 @@ async def test_a_signed_token_with_wrong_claims_is_refused(
 
 
 async def test_small_differences_between_clocks_do_not_matter(issuer: AuthorizationServer, door: Door) -> None:
-    now = int(time.time())
+    now = door.time.after(0)
     token = issuer.token(nbf=now + LEEWAY_SECONDS - 5, iat=now + LEEWAY_SECONDS - 5, exp=now - LEEWAY_SECONDS + 5)
     assert (await door.caller(token)).user == "ann"
 
@@ -246,7 +259,7 @@ async def test_a_token_without_a_key_id_is_taken_where_there_is_one_key_only(iss
 
 
 async def test_scopes_give_roles_and_claims_name_user_and_tenant(issuer: AuthorizationServer) -> None:
-    settings = {
+    settings: dict[str, Any] = {
         "required_scopes": ["desk"],
         "scope_roles": {"desk:read": ["reader"], "desk:write": ["writer", "admin"]},
         "user_claim": "email",
@@ -313,7 +326,7 @@ async def test_what_a_withdrawn_key_has_signed_is_not_trusted_any_longer(
 
 
 async def test_keys_in_use_are_fetched_anew_in_the_background(issuer: AuthorizationServer, door: Door) -> None:
-    old = issuer.token(exp=int(time.time()) + 86_400)
+    old = issuer.token(exp=door.time.after(86_400))
     await door.caller(old)
     issuer.keys = [SigningKey.make("two")]
     door.time.pass_(REFRESH_SECONDS + 1)
@@ -321,7 +334,7 @@ async def test_keys_in_use_are_fetched_anew_in_the_background(issuer: Authorizat
     assert (await door.caller(old)).user == "ann", "who comes first does not wait"
     assert door.trusts(old)
     issuer.held.set()
-    assert await door.caller(issuer.token(exp=int(time.time()) + 86_400)), "who has a new key waits for it"
+    assert await door.caller(issuer.token(exp=door.time.after(86_400))), "who has a new key waits for it"
     assert not door.trusts(old)
     assert issuer.asked[KEYS] == 2
 
@@ -329,7 +342,7 @@ async def test_keys_in_use_are_fetched_anew_in_the_background(issuer: Authorizat
 async def test_after_a_long_silence_the_first_call_waits_for_the_keys_of_today(
     issuer: AuthorizationServer, door: Door
 ) -> None:
-    far = int(time.time()) + 86_400
+    far = door.time.after(86_400)
     old = issuer.token(exp=far)
     await door.caller(old)
     issuer.keys = [SigningKey.make("two")]
@@ -357,7 +370,7 @@ async def test_while_the_issuer_is_down_known_keys_go_on_working(issuer: Authori
     await door.caller(issuer.token())
     await issuer.stop()
     door.time.pass_(REFRESH_SECONDS * 10)
-    far = int(time.time()) + 86_400
+    far = door.time.after(86_400)
     for number in range(3):
         assert (await door.caller(issuer.token(sub=f"{number}", exp=far))).user == f"{number}"
     unknown = issuer.token(SigningKey.make("two"), exp=far)
@@ -371,7 +384,7 @@ async def test_while_the_issuer_is_down_known_keys_go_on_working(issuer: Authori
 async def test_an_issuer_that_was_down_for_long_is_noticed_when_it_is_back(
     issuer: AuthorizationServer, door: Door
 ) -> None:
-    far = int(time.time()) + 86_400
+    far = door.time.after(86_400)
     await door.caller(issuer.token(exp=far))
     await issuer.stop()
     door.time.pass_(STALE_SECONDS * 2)
@@ -381,7 +394,7 @@ async def test_an_issuer_that_was_down_for_long_is_noticed_when_it_is_back(
     issuer.hold()
     door.time.pass_(TRUST_SECONDS)
     assert (await door.caller(issuer.token(sub="bob", exp=far))).user == "bob", "nobody waits for it"
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         await issuer.arrived.wait()
     issuer.held.set()
 
@@ -403,14 +416,12 @@ async def test_an_issuer_that_was_down_is_asked_again_after_a_pause(issuer: Auth
     assert door.tokens.issuer.describe() == {"state": "ok"}
 
 
-async def test_a_slow_issuer_holds_nobody_for_long(
-    issuer: AuthorizationServer, door: Door, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_slow_issuer_holds_nobody_for_long(issuer: AuthorizationServer) -> None:
     assert FETCH_SECONDS <= 5
-    monkeypatch.setattr("refdesk.policy.issuer.FETCH_SECONDS", 0.05)
     issuer.hold()
-    with pytest.raises(IssuerAway, match="does not answer"):
-        await door.caller(issuer.token())
+    async with door_to(issuer, fetch_seconds=0.05) as door:
+        with pytest.raises(IssuerAway, match="does not answer"):
+            await door.caller(issuer.token())
 
 
 async def test_one_who_leaves_does_not_stop_the_others_fetch(issuer: AuthorizationServer, door: Door) -> None:
@@ -493,15 +504,13 @@ async def test_a_slash_at_the_end_of_the_issuers_name_does_not_matter(issuer: Au
         assert await door.caller(issuer.token(iss=f"{issuer.url}/"))
 
 
-async def test_no_more_tokens_are_remembered_than_there_is_room_for(
-    issuer: AuthorizationServer, door: Door, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_no_more_tokens_are_remembered_than_there_is_room_for(issuer: AuthorizationServer) -> None:
     assert MAX_TRUSTED <= 10_000
-    monkeypatch.setattr("refdesk.policy.tokens.MAX_TRUSTED", 3)
     tokens = [issuer.token(sub=f"{number}") for number in range(5)]
-    for token in tokens:
-        await door.caller(token)
-    assert [door.trusts(token) for token in tokens] == [False, False, True, True, True]
+    async with door_to(issuer, max_trusted=3) as door:
+        for token in tokens:
+            await door.caller(token)
+        assert [door.trusts(token) for token in tokens] == [False, False, True, True, True]
 
 
 async def test_keys_of_ours_and_passwords_do_not_look_like_tokens(door: Door) -> None:

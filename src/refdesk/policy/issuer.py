@@ -58,6 +58,7 @@ class Issuer:
         settings: OAuthConfig,
         client: httpx2.AsyncClient,
         *,
+        fetch_seconds: float = FETCH_SECONDS,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
         assert settings.issuer is not None
@@ -65,6 +66,7 @@ class Issuer:
         self._configured_url = settings.jwks_url.get_secret_value() if settings.jwks_url else None
         self._found_url: str | None = None
         self._client = client
+        self._fetch_seconds = fetch_seconds
         self._now = now
         self._jwks: list[Any] = []
         self._keys: dict[str | None, PyJWK] = {}
@@ -115,7 +117,7 @@ class Issuer:
 
     async def _fetch(self) -> None:
         try:
-            async with asyncio.timeout(FETCH_SECONDS):
+            async with asyncio.timeout(self._fetch_seconds):
                 self._take(await self._get(await self._keys_url()))
         except (httpx2.HTTPError, httpx2.InvalidURL, OSError, _Unusable) as error:
             self._failed(error)
@@ -192,12 +194,14 @@ class Issuer:
 
 
 @asynccontextmanager
-async def open_issuer(settings: OAuthConfig, *, now: Callable[[], float] = time.monotonic) -> AsyncIterator[Issuer]:
+async def open_issuer(
+    settings: OAuthConfig, *, fetch_seconds: float = FETCH_SECONDS, now: Callable[[], float] = time.monotonic
+) -> AsyncIterator[Issuer]:
     """The issuer that is set. It is asked when the first token comes, so that a desk starts whether it is up or not."""
     # Reading the system's certificates takes a while.
     trust = await to_thread.run_sync(httpx2.create_ssl_context)
-    async with httpx2.AsyncClient(verify=trust, timeout=FETCH_SECONDS, follow_redirects=False) as client:
-        issuer = Issuer(settings, client, now=now)
+    async with httpx2.AsyncClient(verify=trust, timeout=fetch_seconds, follow_redirects=False) as client:
+        issuer = Issuer(settings, client, fetch_seconds=fetch_seconds, now=now)
         try:
             yield issuer
         finally:

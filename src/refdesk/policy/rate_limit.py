@@ -6,6 +6,7 @@ done for it, and takes nothing from the other limits: one caller's flood does no
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
@@ -50,11 +51,17 @@ class RateLimit:
     """The policy; it stands behind authentication."""
 
     def __init__(
-        self, settings: RateLimitConfig, limits: Limits, refused: Callable[[str], None] = lambda kind: None
+        self,
+        settings: RateLimitConfig,
+        limits: Limits,
+        refused: Callable[[str], None] = lambda kind: None,
+        *,
+        now: Callable[[], float] = time.monotonic,
     ) -> None:
         """`refused` is told of every refusal whether it was for `calls`, `tokens` or the `total`."""
         self._limits = limits
         self._refused = refused
+        self._now = now
         self._calls = Limit(settings.calls) if settings.calls else None
         self._tokens = Limit(settings.tokens) if settings.tokens else None
         self._of_all = (Charge(ALL_CALLERS, Limit(settings.total_calls)),) if settings.total_calls else ()
@@ -67,7 +74,7 @@ class RateLimit:
             raise RateLimited(_sentence(refusal), retry_after=refusal.retry_after)
         if tokens is None:
             return await proceed(call)
-        async with Metered(self._limits, tokens) as metered:
+        async with Metered(self._limits, tokens, self._now) as metered:
             answer = await proceed(call)
             metered.spent = returned_tokens(answer)
         return answer

@@ -72,6 +72,7 @@ class Tokens:
         audience: str,
         issuer: Issuer,
         *,
+        max_trusted: int = MAX_TRUSTED,
         now: Callable[[], float] = time.monotonic,
         clock: Callable[[], float] = time.time,
     ) -> None:
@@ -82,6 +83,7 @@ class Tokens:
         self._issuer_names = (name, f"{name}/")
         self.issuer = issuer
         self._audience = audience
+        self._max_trusted = max_trusted
         self._now = now
         self._clock = clock
         self._trusted: dict[bytes, _Trusted] = {}
@@ -110,7 +112,7 @@ class Tokens:
 
     def _trust(self, digest: bytes, found: _Trusted) -> None:
         self._trusted.pop(digest, None)
-        while len(self._trusted) >= MAX_TRUSTED:
+        while len(self._trusted) >= self._max_trusted:
             del self._trusted[next(iter(self._trusted))]
         self._trusted[digest] = found
 
