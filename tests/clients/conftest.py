@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -43,4 +44,17 @@ async def node() -> Node:
     try:
         return Node(await suitable_node(packages), packages)
     except Unavailable as why:
-        pytest.skip(f"the JavaScript clients cannot be had: {why}")
+        pytest.skip(str(why))
+
+
+async def installed_client(name: str, size: str) -> Packages:
+    """Return the packages of a large client; skip the test unless they are installed or asked for."""
+    packages = Packages(HERE / name, CACHE / f"clients-{name}")
+    switch = f"REFDESK_TEST_{name.upper()}"
+    if not packages.are_installed() and os.environ.get(switch) != "1":
+        pytest.skip(f"{name} is not installed ({size}; {switch}=1 installs it)")
+    try:
+        await packages.install()
+    except Unavailable as why:
+        pytest.skip(str(why))
+    return packages

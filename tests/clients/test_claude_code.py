@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from tests.clients.conftest import HERE, Node
-from tests.clients.npm import CACHE, Packages, Unavailable
+from tests.clients.conftest import Node, installed_client
 from tests.clients.stub_model import Say, Use, stub_model
 from tests.processes import Ended, Server, environment, run
 
@@ -33,7 +31,7 @@ class ClaudeCode:
         """Run it to its end; it has to succeed."""
         quiet = {"CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1", "DISABLE_AUTOUPDATER": "1"}
         env = environment(self.home, ANTHROPIC_BASE_URL=model, ANTHROPIC_API_KEY="stub", **quiet)
-        ended = await run(self.node, self.program, *arguments, cwd=self.home, env=env, seconds=60)
+        ended = await run(self.node, self.program, *arguments, cwd=self.home, env=env, seconds=120)
         assert ended.code == 0, f"{ended.out}\n{ended.err}"
         return ended
 
@@ -41,13 +39,7 @@ class ClaudeCode:
 @pytest.fixture(scope="session")
 async def launcher() -> Path:
     """The program that starts it where npm ran no install scripts."""
-    packages = Packages(HERE / "claude", CACHE / "clients-claude")
-    if not packages.are_installed() and os.environ.get("REFDESK_TEST_CLAUDE") != "1":
-        pytest.skip("Claude Code is 350 MB large and not installed yet; REFDESK_TEST_CLAUDE=1 installs it")
-    try:
-        await packages.install()
-    except Unavailable as why:
-        pytest.skip(f"Claude Code cannot be had: {why}")
+    packages = await installed_client("claude", "350 MB")
     return packages.modules / "@anthropic-ai" / "claude-code" / "cli-wrapper.cjs"
 
 

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from tests.clients.conftest import HERE, Node
-from tests.clients.npm import CACHE, Packages, Unavailable
+from tests.clients.conftest import Node, installed_client
 from tests.processes import REFDESK, Ended, Server, environment, run
 
 pytestmark = [pytest.mark.anyio, pytest.mark.node, pytest.mark.timeout(300)]
@@ -54,20 +52,13 @@ def home(node: Node, tmp_path: Path) -> Home:
     return Home(tmp_path, node.program)
 
 
-async def program(name: str, size: str, switch: str, *path: str) -> Path:
+async def program(name: str, size: str, *path: str) -> Path:
     """A client from npm, where it is installed or may be."""
-    packages = Packages(HERE / name, CACHE / f"clients-{name}")
-    if not packages.are_installed() and os.environ.get(switch) != "1":
-        pytest.skip(f"{name} is {size} large and not installed yet; {switch}=1 installs it")
-    try:
-        await packages.install()
-    except Unavailable as why:
-        pytest.skip(f"{name} cannot be had: {why}")
-    return packages.modules.joinpath(*path)
+    return (await installed_client(name, size)).modules.joinpath(*path)
 
 
 async def claude_code() -> Path:
-    return await program("claude", "350 MB", "REFDESK_TEST_CLAUDE", "@anthropic-ai", "claude-code", "cli-wrapper.cjs")
+    return await program("claude", "350 MB", "@anthropic-ai", "claude-code", "cli-wrapper.cjs")
 
 
 async def test_claude_code_is_connected_over_http(home: Home, server: Server) -> None:
@@ -92,14 +83,14 @@ async def test_claude_code_starts_the_desk_itself(home: Home) -> None:
 
 
 async def test_codex_has_it_with_the_variable_of_its_key(home: Home, server: Server) -> None:
-    codex = await program("codex", "440 MB", "REFDESK_TEST_CODEX", "@openai", "codex", "bin", "codex.js")
+    codex = await program("codex", "440 MB", "@openai", "codex", "bin", "codex.js")
     await home.refdesk("install", "codex", "--url", server.url, "--key-env", "DESK_KEY", "--yes")
     line = await home.listed(codex, DESK_KEY="any")
     assert [f"{server.url}/mcp", "DESK_KEY", "enabled"] == line.split()[1:4]
 
 
 async def test_gemini_cli_is_connected(home: Home, server: Server) -> None:
-    gemini = await program("gemini", "100 MB", "REFDESK_TEST_GEMINI", "@google", "gemini-cli", "bundle", "gemini.js")
+    gemini = await program("gemini", "100 MB", "@google", "gemini-cli", "bundle", "gemini.js")
     await home.refdesk("install", "gemini", "--url", server.url, "--yes")
     trusted = home.folder / ".gemini" / "trustedFolders.json"
     trusted.write_text(json.dumps({str(home.folder): "TRUST_FOLDER"}))

@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
-import subprocess
+import os
 from pathlib import Path
 
 import pytest
+
+from tests.clients.npm import CACHE, FAILED, Unavailable, reachable_npm
+from tests.processes import run
 
 ROOT = Path(__file__).parents[2]
 CANNOT_INSTALL = 3
 
 
+@pytest.mark.anyio
 @pytest.mark.node
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_every_scored_scenario_of_both_revisions_passes() -> None:
-    run = subprocess.run([ROOT / "scripts" / "conformance"], cwd=ROOT, capture_output=True, text=True, check=False)
-    if run.returncode == CANNOT_INSTALL:
-        pytest.skip(f"the conformance suite cannot be installed: {run.stderr.strip().splitlines()[-1]}")
-    assert run.returncode == 0, f"{run.stdout}\n{run.stderr}"
+async def test_every_scored_scenario_of_both_revisions_passes() -> None:
+    if not (CACHE / "conformance" / "installed").exists():
+        try:
+            await reachable_npm("@modelcontextprotocol/conformance")
+        except Unavailable as why:
+            pytest.skip(str(why))
+    ended = await run(ROOT / "scripts" / "conformance", cwd=ROOT, env=os.environ, seconds=590)
+    if ended.code == CANNOT_INSTALL:
+        pytest.skip(FAILED)
+    assert ended.code == 0, f"{ended.out}\n{ended.err}"
