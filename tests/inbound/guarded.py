@@ -1,4 +1,4 @@
-"""What the guarded protocol is tried on: an application that can be held up, raw clients, a server without polling."""
+"""A server with the guarded protocol: an application that can be held up, raw clients, a clock that tests move."""
 
 from __future__ import annotations
 
@@ -15,11 +15,52 @@ import anyio
 import uvicorn
 
 from refdesk.inbound.guard import Limits, guarded_protocol
+from tests.waiting import PATIENCE_SECONDS
 
-# Long enough for a busy machine; no test passes by waiting this long.
-PATIENCE_SECONDS = 20.0
 # Between two drips: well below every timeout here, so a timeout counted per read would never fire.
-DRIP_SECONDS = 0.05
+DRIP_SECONDS = 1.0
+
+
+@dataclass(eq=False)
+class ManualTimer:
+    """A callback that is due at a time."""
+
+    at: float
+    callback: Callable[[], None]
+    waiting: list[ManualTimer]
+
+    def cancel(self) -> None:
+        """Never call it."""
+        if self in self.waiting:
+            self.waiting.remove(self)
+
+
+@dataclass
+class ManualClock:
+    """A clock that stands still until a test moves it."""
+
+    now: float = 1000.0
+    waiting: list[ManualTimer] = field(default_factory=list)
+
+    def time(self) -> float:
+        """Return the current time in seconds."""
+        return self.now
+
+    def call_later(self, delay: float, callback: Callable[[], None], /) -> ManualTimer:
+        """Call a function after so many seconds."""
+        timer = ManualTimer(self.now + delay, callback, self.waiting)
+        self.waiting.append(timer)
+        return timer
+
+    def advance(self, seconds: float) -> None:
+        """Move the time on, and call what is due on the way, each at its time."""
+        end = self.now + seconds
+        while due := [timer for timer in self.waiting if timer.at <= end]:
+            timer = min(due, key=lambda one: one.at)
+            self.waiting.remove(timer)
+            self.now = timer.at
+            timer.callback()
+        self.now = end
 
 
 @dataclass
@@ -116,28 +157,111 @@ class Answer:
         return detail
 
 
+class Peer:
+    """The server's end of a connection: how much it has read."""
+
+    def __init__(self, protocol: Any) -> None:
+        self.protocol = protocol
+        self.read_bytes = 0
+        self.is_lost = False
+        self._changed = asyncio.Event()
+
+    @property
+    def is_reading_paused(self) -> bool:
+        return bool(self.protocol.flow.read_paused)
+
+    @property
+    def is_writing_paused(self) -> bool:
+        return bool(self.protocol.flow.write_paused)
+
+    @property
+    def is_closing(self) -> bool:
+        return bool(self.protocol.transport.is_closing())
+
+    def note(self, read_bytes: int = 0, *, is_lost: bool = False) -> None:
+        self.read_bytes += read_bytes
+        self.is_lost |= is_lost
+        self._changed.set()
+
+    async def has_read(self, total_bytes: int) -> None:
+        """Return when the server has read so much in all, or lost the connection."""
+        while self.read_bytes < total_bytes and not self.is_lost:
+            self._changed.clear()
+            await self._changed.wait()
+
+
+class Peers:
+    """The server's ends of all connections, by the addresses of the clients."""
+
+    def __init__(self) -> None:
+        self._found: dict[Any, asyncio.Future[Peer]] = {}
+
+    def made(self, protocol: Any, address: Any) -> Peer:
+        peer = Peer(protocol)
+        self._future(address).set_result(peer)
+        return peer
+
+    async def of(self, address: Any) -> Peer:
+        """The server's end of a client's connection, once the server has accepted it."""
+        peer = await self._future(address)
+        del self._found[address]  # another client may get the same port
+        return peer
+
+    def _future(self, address: Any) -> asyncio.Future[Peer]:
+        return self._found.setdefault(address, asyncio.get_running_loop().create_future())
+
+
+def watched(protocol: Any, peers: Peers) -> Any:
+    """The protocol class, which tells `peers` of its connections."""
+
+    class Watched(protocol):  # type: ignore[misc]  # a class that is made at run time
+        def connection_made(self, transport: Any) -> None:
+            super().connection_made(transport)
+            self.peer = peers.made(self, transport.get_extra_info("peername"))
+
+        def data_received(self, data: bytes) -> None:
+            super().data_received(data)
+            self.peer.note(len(data))
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            super().connection_lost(exc)
+            self.peer.note(is_lost=True)
+
+    return Watched
+
+
 class Client:
     """A bare socket, and what has been read from it."""
 
-    def __init__(self, sock: socket.socket) -> None:
+    def __init__(self, sock: socket.socket, peer: Peer, clock: ManualClock) -> None:
         self.sock = sock
+        self.peer = peer
+        self.clock = clock
+        self.sent_bytes = 0
         self.received = b""
 
-    async def send(self, data: bytes) -> None:
+    async def push(self, data: bytes) -> None:
+        """Send without waiting for the server to read it."""
+        self.sent_bytes += len(data)
         await asyncio.get_running_loop().sock_sendall(self.sock, data)
 
-    async def drip(self, data: bytes) -> None:
-        """One byte at a time until the server has had enough."""
-        with suppress(ConnectionError):
-            for byte in cycle(data):
-                await self.send(bytes([byte]))
-                await asyncio.sleep(DRIP_SECONDS)
+    async def send(self, data: bytes) -> None:
+        """Send, and return when the server has read it."""
+        await self.push(data)
+        await self.peer.has_read(self.sent_bytes)
+
+    async def drip(self, data: bytes, seconds: float) -> None:
+        """One byte at a time for so long; the first at once."""
+        bytes_ = cycle(data)
+        for _ in range(round(seconds / DRIP_SECONDS)):
+            await self.send(bytes([next(bytes_)]))
+            self.clock.advance(DRIP_SECONDS)
 
     async def flood(self, data: bytes) -> None:
-        """As much as the server takes, without end."""
+        """As much as the server takes, until it ends the connection."""
         with suppress(ConnectionError):
             while True:
-                await self.send(data)
+                await self.push(data)
 
     async def read(self) -> bytes:
         try:
@@ -192,6 +316,13 @@ class Guarded:
     server: Server
     address: tuple[str, int]
     serving: asyncio.Task[None]
+    clock: ManualClock
+    peers: Peers
+
+    @property
+    def connections(self) -> int:
+        """How many connections the server has."""
+        return len(self.server.server_state.connections)
 
     @asynccontextmanager
     async def client(self, receive_buffer: int | None = None) -> AsyncIterator[Client]:
@@ -200,7 +331,7 @@ class Guarded:
             if receive_buffer is not None:
                 sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
             await asyncio.get_running_loop().sock_connect(sock, self.address)
-            yield Client(sock)
+            yield Client(sock, await self.peers.of(sock.getsockname()), self.clock)
 
     async def stop(self) -> None:
         self.server.told_to_stop.set()
@@ -221,8 +352,8 @@ async def open_guarded(
     limits: Limits, send_buffer: int | None = None, websocket: type[asyncio.Protocol] | None = None
 ) -> AsyncIterator[Guarded]:
     """A running server; everything inside must be over in `PATIENCE_SECONDS`, its stopping included."""
-    app = App()
-    protocol = guarded_protocol(limits)
+    app, clock, peers = App(), ManualClock(), Peers()
+    protocol = watched(guarded_protocol(limits, clock), peers)
     config = uvicorn.Config(app, http=protocol, ws=websocket or "none", lifespan="off", log_config=None)
     server = Server(config)
     with socket.socket() as listener, anyio.fail_after(PATIENCE_SECONDS):
@@ -232,7 +363,7 @@ async def open_guarded(
         # Clients may connect from here on; the server takes them up when it runs.
         listener.listen(1024)
         serving = asyncio.create_task(server.serve(sockets=[listener]))
-        desk = Guarded(app, server, listener.getsockname(), serving)
+        desk = Guarded(app, server, listener.getsockname(), serving, clock, peers)
         try:
             yield desk
             app.release.set()

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
 from math import inf
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol
 
 import httptools
 from uvicorn._types import ASGI3Application
@@ -49,9 +49,32 @@ class Limits:
     max_connections: int = 2048
 
 
-def guarded_protocol(limits: Limits) -> type[HttpToolsProtocol]:
-    """The protocol class for `uvicorn.Config(http=...)` that holds its clients to `limits`."""
-    return type("GuardedProtocol", (_Guarded,), {"limits": limits})
+class Timer(Protocol):
+    """A callback that is due later."""
+
+    def cancel(self) -> None:
+        """Never call it."""
+        ...
+
+
+class Clock(Protocol):
+    """The part of an event loop that timeouts depend on."""
+
+    def time(self) -> float:
+        """Return the current time in seconds."""
+        ...
+
+    def call_later(self, delay: float, callback: Callable[[], None], /) -> Timer:
+        """Call a function after so many seconds."""
+        ...
+
+
+def guarded_protocol(limits: Limits, clock: Clock | None = None) -> type[HttpToolsProtocol]:
+    """The protocol class for `uvicorn.Config(http=...)` that holds its clients to `limits`.
+
+    The clock is by default that of the event loop.
+    """
+    return type("GuardedProtocol", (_Guarded,), {"limits": limits, "clock": clock})
 
 
 class _Guarded(HttpToolsProtocol):
@@ -61,6 +84,7 @@ class _Guarded(HttpToolsProtocol):
     """
 
     limits: ClassVar[Limits]
+    clock: ClassVar[Clock | None]
 
     def __init__(
         self,
@@ -71,6 +95,7 @@ class _Guarded(HttpToolsProtocol):
     ) -> None:
         super().__init__(config, server_state, app_state, _loop)
         limits = self.limits
+        self._clock: Clock = self.clock or self.loop
         self.timeout_keep_alive = limits.idle_timeout_seconds  # type: ignore[assignment]  # timers take floats
         self._longest_nap = min(
             limits.header_timeout_seconds,
@@ -84,7 +109,7 @@ class _Guarded(HttpToolsProtocol):
         # Bytes fed to the parser since it last gave back a whole head or a piece of body.
         self._unclaimed_bytes = 0
         self._running: RequestResponseCycle | None = None
-        self._timer: asyncio.TimerHandle | None = None
+        self._timer: Timer | None = None
 
     # Connection
 
@@ -108,7 +133,7 @@ class _Guarded(HttpToolsProtocol):
         self._unset_keepalive_if_required()
 
     def pause_writing(self) -> None:
-        self._write_deadline = self.loop.time() + self.limits.write_timeout_seconds
+        self._write_deadline = self._clock.time() + self.limits.write_timeout_seconds
         super().pause_writing()
 
     def resume_writing(self) -> None:
@@ -166,7 +191,7 @@ class _Guarded(HttpToolsProtocol):
         HttpToolsProtocol.on_message_complete(self)
         if self.cycle is not None and self.cycle.response_complete:
             # Answered before its body was whole: uvicorn's keep-alive timer ended with the last read.
-            self._read_deadline = self.loop.time() + self.limits.idle_timeout_seconds
+            self._read_deadline = self._clock.time() + self.limits.idle_timeout_seconds
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
         self._running = cycle
@@ -181,7 +206,7 @@ class _Guarded(HttpToolsProtocol):
         if self.pipeline:
             self._start_asgi_task(*self.pipeline.pop())
         elif self._phase == _IDLE:
-            self._read_deadline = self.loop.time() + self.limits.idle_timeout_seconds
+            self._read_deadline = self._clock.time() + self.limits.idle_timeout_seconds
 
     def _unsupported_upgrade_warning(self) -> None:
         super()._unsupported_upgrade_warning()
@@ -199,11 +224,11 @@ class _Guarded(HttpToolsProtocol):
     def _start_clock(self) -> None:
         limits = self.limits
         seconds = limits.header_timeout_seconds if self._phase == _HEAD else limits.body_timeout_seconds
-        self._read_deadline = self.loop.time() + seconds
+        self._read_deadline = self._clock.time() + seconds
 
     def _nap(self, seconds: float) -> None:
         self._cancel_timer()
-        self._timer = self.loop.call_later(max(seconds, _SHORTEST_NAP_SECONDS), self._look)
+        self._timer = self._clock.call_later(max(seconds, _SHORTEST_NAP_SECONDS), self._look)
 
     def _cancel_timer(self) -> None:
         if self._timer is not None:
@@ -211,7 +236,7 @@ class _Guarded(HttpToolsProtocol):
             self._timer = None
 
     def _look(self) -> None:
-        now = self.loop.time()
+        now = self._clock.time()
         if self.transport.is_closing():
             # A closing transport waits until its buffer has been read, however long that takes.
             self._read_deadline = inf
@@ -269,7 +294,7 @@ class _Guarded(HttpToolsProtocol):
         # The client's own end is noticed only while reading.
         self.flow.resume_reading()
         self.transport.write_eof()
-        self._read_deadline = self.loop.time() + _LINGER_SECONDS
+        self._read_deadline = self._clock.time() + _LINGER_SECONDS
         self._nap(_LINGER_SECONDS)
 
     def _answer(self, status: int, detail: str) -> bytes:

@@ -16,7 +16,7 @@ from refdesk.config import Config, ServerConfig
 from refdesk.errors import ConfigError
 from refdesk.inbound.access import access_rules
 from refdesk.inbound.audience import Audience
-from refdesk.inbound.guard import Limits, guarded_protocol
+from refdesk.inbound.guard import Clock, Limits, guarded_protocol
 from refdesk.inbound.http import HttpApp
 from refdesk.inbound.mcp import SdkServer
 from refdesk.inbound.oauth import ProtectedResource
@@ -77,7 +77,9 @@ async def serve_http(
 class HttpServer(uvicorn.Server):
     """uvicorn with our protocol, which drains before it closes and ends with exit code 0 when it was asked to."""
 
-    def __init__(self, app: HttpApp, settings: ServerConfig, when_ready: Callable[[], None]) -> None:
+    def __init__(
+        self, app: HttpApp, settings: ServerConfig, when_ready: Callable[[], None], *, clock: Clock | None = None
+    ) -> None:
         self._app = app
         self._when_ready = when_ready
         # It would end every event stream at the signal, calls under way included; `shutdown` below tells them apart.
@@ -92,7 +94,7 @@ class HttpServer(uvicorn.Server):
         super().__init__(
             uvicorn.Config(
                 app,
-                http=guarded_protocol(limits),
+                http=guarded_protocol(limits, clock),
                 ws="none",
                 lifespan="off",
                 log_config=None,
