@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from refdesk.config import TOOLSETS, load, require_support, support, without_effect
+from refdesk.config import TOOLSETS, load, require_support, without_effect
 from refdesk.errors import ConfigError
 
 
@@ -44,10 +44,9 @@ def test_a_desk_without_any_toolset_is_refused() -> None:
     ],
 )
 def test_an_extra_that_is_needed_and_missing_is_named_with_the_line_that_installs_it(
-    settings: dict[str, object], package: str, extra: str, monkeypatch: pytest.MonkeyPatch
+    settings: dict[str, object], package: str, extra: str
 ) -> None:
     config = load(None, {}, settings)
     require_support(config)
-    monkeypatch.setattr(support, "_is_installed", lambda name: name != package)
     with pytest.raises(ConfigError, match=re.escape(f"pip install 'refdesk[{extra}]'")):
-        require_support(config)
+        require_support(config, is_installed=lambda name: name != package)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import pty
@@ -221,12 +222,15 @@ def test_a_number_that_means_nothing_is_misuse(words: tuple[str, ...], said: str
     assert f"refdesk: {said}\n" in capsys.readouterr().err
 
 
-def test_ctrl_c_ends_a_command_without_a_traceback(monkeypatch: pytest.MonkeyPatch, capsys: Captured) -> None:
-    def interrupted(arguments: Namespace) -> int:
-        raise KeyboardInterrupt
+def test_ctrl_c_ends_a_command_without_a_traceback(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
+) -> None:
+    class Interrupted(io.BytesIO):
+        def read(self, size: int | None = -1) -> bytes:
+            raise KeyboardInterrupt
 
-    monkeypatch.setattr("refdesk.cli.check.check", interrupted)
-    assert main(["check"]) == Exit.INTERRUPTED
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(Interrupted()))
+    assert main(["add", "-", "--title", "Notes", "--data", str(tmp_path)]) == Exit.INTERRUPTED
     assert capsys.readouterr() == ("", "")
 
 

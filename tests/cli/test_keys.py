@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import stat
 from collections.abc import Callable
@@ -15,9 +14,10 @@ import pytest
 
 from refdesk.calls import Caller
 from refdesk.cli import main
-from refdesk.policy.keys import LOOK_SECONDS, KeyFile, Keys, digest
+from refdesk.policy.keys import KeyFile, Keys, digest
 from tests.processes import REFDESK, environment, started_server
 from tests.processes import run as run_program
+from tests.waiting import eventually
 
 Run = Callable[..., Any]
 
@@ -173,13 +173,14 @@ async def test_a_running_server_takes_a_key_and_drops_it_without_a_restart(tmp_p
             """Over connections of their own, so that both processes are asked."""
             return {(await http.get("/api/tools", headers=headers)).status_code for _ in range(12)}
 
+        async def has_statuses(wanted: set[int]) -> bool:
+            return await statuses() == wanted
+
         assert await statuses() == {200}
         first = file.remove("first")
-        await asyncio.sleep(LOOK_SECONDS)
-        assert await statuses() == {401}
+        await eventually(lambda: has_statuses({401}))
         file.add(first)
-        await asyncio.sleep(LOOK_SECONDS)
-        assert await statuses() == {200}
+        await eventually(lambda: has_statuses({200}))
         await server.stop()
     assert stat.S_IMODE(file.path.stat().st_mode) == 0o600
 

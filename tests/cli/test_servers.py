@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import re
 import sys
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
@@ -21,6 +20,7 @@ from refdesk.downstream.fleet.pins import Pins
 from tests import forked
 from tests.processes import environment, started_server
 from tests.processes import run as run_program
+from tests.waiting import eventually
 
 SECRET = "hunter2hunter2"
 ROOT = Path(__file__).parents[2]
@@ -444,23 +444,18 @@ async def test_a_desk_that_runs_takes_a_server_and_survives_a_broken_file(tmp_pa
             (found,) = (await command("list"))["servers"]
             return str((found["live"] or {}).get("state"))
 
-        async def until(wanted: Callable[[], Awaitable[bool]]) -> None:
-            async with asyncio.timeout(60):
-                while not await wanted():  # noqa: ASYNC110 - another process tells when it is asked
-                    await asyncio.sleep(0.2)
-
         async def is_running() -> bool:
             return await state() == "Running"
 
-        async def is_told() -> bool:
+        def is_told() -> bool:
             return any(line["event"] == "downstream.config_broken" for line in server.log)
 
         await command("add", "talkative", "--env", f"A_KEY={SECRET}", *TALKATIVE)
-        await until(is_running)
+        await eventually(is_running)
         file = tmp_path / "data" / "servers.json"
         whole = file.read_text()
         file.write_text(whole[:-20])
-        await until(is_told)
+        await eventually(is_told)
         file.write_text(whole)
         assert await state() == "Running"
         (told,) = [line for line in server.log if line["event"] == "downstream.config_broken"]

@@ -24,7 +24,10 @@ from refdesk.config import Config, find, load
 from refdesk.errors import ConfigError
 from refdesk.problems import nearest_name
 
-LOOKING: Mapping[str, Callable[[Situation], Sequence[Finding]]] = {
+Looking = Mapping[str, Callable[[Situation], Sequence[Finding]]]
+Asking = Mapping[str, Callable[[Situation], Awaitable[Sequence[Finding]]]]
+
+LOOKING: Looking = {
     "python": installation.python,
     "config": installation.config,
     "data": installation.data,
@@ -37,7 +40,7 @@ LOOKING: Mapping[str, Callable[[Situation], Sequence[Finding]]] = {
 }
 """Checks that look at this machine; each is run in a thread."""
 
-ASKING: Mapping[str, Callable[[Situation], Awaitable[Sequence[Finding]]]] = {
+ASKING: Asking = {
     "embedding": services.embedding,
     "cache": services.cache,
     "r2r": services.r2r,
@@ -56,7 +59,7 @@ def doctor(arguments: Namespace) -> int:
     if situation.problems and "config" not in wanted:
         # What is looked at then are the defaults, and nobody is to take them for the configuration.
         wanted = ["config", *wanted]
-    found = asyncio.run(_examine(situation, wanted))
+    found = asyncio.run(examine(situation, wanted))
     worst = Counter[str](finding.state for findings in found.values() for finding in findings)
     if arguments.json:
         rows = [{"check": name, **asdict(finding)} for name, findings in found.items() for finding in findings]
@@ -96,18 +99,20 @@ def _defaults(arguments: Namespace) -> Config:
     return load(None, {}, {"data_dir": data} if data else {})
 
 
-async def _examine(situation: Situation, wanted: Sequence[str]) -> dict[str, Sequence[Finding]]:
-    """All checks at once; what goes wrong in one is told as what it found."""
-    found = await asyncio.gather(*(_run(name, situation) for name in wanted))
+async def examine(
+    situation: Situation, wanted: Sequence[str], *, looking: Looking = LOOKING, asking: Asking = ASKING
+) -> dict[str, Sequence[Finding]]:
+    """Run all checks at once; what goes wrong in one is told as what it found."""
+    found = await asyncio.gather(*(_run(name, situation, looking, asking) for name in wanted))
     return dict(zip(wanted, found, strict=True))
 
 
-async def _run(name: str, situation: Situation) -> Sequence[Finding]:
+async def _run(name: str, situation: Situation, looking: Looking, asking: Asking) -> Sequence[Finding]:
     try:
         async with asyncio.timeout(situation.seconds):
-            if name in ASKING:
-                return await ASKING[name](situation)
-            return await asyncio.to_thread(LOOKING[name], situation)
+            if name in asking:
+                return await asking[name](situation)
+            return await asyncio.to_thread(looking[name], situation)
     except TimeoutError:
         return [fail(f"did not end within {situation.seconds:g} seconds", "give it longer with --timeout")]
     except Exception as error:  # noqa: BLE001 - whatever it is, it is what this check has found
