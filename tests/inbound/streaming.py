@@ -14,6 +14,7 @@ import httpx2
 from refdesk.calls import Call
 from refdesk.tools.registry import Tool
 from tests.servers import NoArguments, RunningServer
+from tests.waiting import PATIENCE_SECONDS
 
 ACCEPT = "application/json, text/event-stream"
 REVISIONS = ["2025-06-18", "2025-11-25"]
@@ -78,7 +79,7 @@ class RawStream:
 
     async def next(self) -> Any:
         """The next message; fails at the end of the stream."""
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             async for line in self.lines:
                 if line.startswith("data: "):
                     return json.loads(line.removeprefix("data: "))
@@ -86,7 +87,7 @@ class RawStream:
 
     async def rest(self) -> list[Any]:
         """All that still comes."""
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             return [json.loads(line.removeprefix("data: ")) async for line in self.lines if line.startswith("data: ")]
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
-from collections.abc import AsyncIterator
 from typing import Any
 
 import httpx2
@@ -26,12 +25,6 @@ BROWSER = "text/html,application/xhtml+xml,application/xml;q=0.9,image/avif,imag
 FOREIGN = "https://evil.example"
 
 
-@pytest.fixture
-async def server(serve: Serve) -> AsyncIterator[RunningServer]:
-    async with serve(embedding__source="none") as server:
-        yield server
-
-
 async def act(server: RunningServer, action: str, status: int = 200, /, key: str = "", **params: Any) -> Any:
     headers = {"authorization": f"Bearer {key}"} if key else {}
     answer = await server.http.post(f"/api/console/{action}", json=params, headers=headers)
@@ -43,7 +36,7 @@ async def raw(server: RunningServer, path: bytes) -> bytes:
     """The answer to a path exactly as it is given, which clients would tidy up."""
 
     def ask() -> bytes:
-        with socket.create_connection(("127.0.0.1", server.port), timeout=10) as connection:
+        with socket.create_connection(("127.0.0.1", server.port), timeout=60) as connection:
             connection.sendall(b"GET %b HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n" % path)
             return b"".join(iter(lambda: connection.recv(65536), b""))
 
@@ -130,7 +123,7 @@ async def test_no_path_leads_out_of_the_pages(server: RunningServer, path: bytes
 
 
 async def test_a_console_that_is_switched_off_is_nowhere(serve: Serve) -> None:
-    async with serve(console__enabled=False, embedding__source="none") as server:
+    async with serve(console__enabled=False) as server:
         assert (await server.http.get("/", headers={"accept": BROWSER})).json()["service"] == "Refdesk"
         for path in ("/console", "/console/", "/console/index.html", "/api/console/events"):
             assert (await server.http.get(path)).status_code == 404
@@ -176,7 +169,7 @@ async def test_the_consoles_own_page_may_call(server: RunningServer, name: str, 
 
 
 async def test_a_page_behind_a_proxy_may_call_by_the_name_that_is_allowed(serve: Serve) -> None:
-    more = {"server__allowed_hosts": ["desk.example"], "embedding__source": "none"}
+    more = {"server__allowed_hosts": ["desk.example"]}
     async with serve(**more) as server:
         for host, origin, status in (
             ("desk.example", "https://desk.example", 200),
@@ -190,7 +183,7 @@ async def test_a_page_behind_a_proxy_may_call_by_the_name_that_is_allowed(serve:
 
 
 async def test_an_origin_that_is_allowed_calls_tools_and_never_the_console(serve: Serve) -> None:
-    async with serve(server__allowed_origins=[FOREIGN], embedding__source="none") as server:
+    async with serve(server__allowed_origins=[FOREIGN]) as server:
         headers = {"origin": FOREIGN, "sec-fetch-site": "cross-site"}
         assert (await server.http.post("/api/tools/whoami", json={}, headers=headers)).status_code == 200
         assert (await server.http.post("/api/console/me", json={}, headers=headers)).status_code == 403
@@ -241,7 +234,7 @@ async def test_an_open_desk_on_this_machine_says_so(server: RunningServer) -> No
 
 async def test_a_page_without_a_key_is_shown_and_told_that_it_needs_one(serve: Serve) -> None:
     keys = [{"key": "k-reader", "user": "ann", "roles": ["reader"]}]
-    async with serve(auth__required=True, auth__keys=keys, embedding__source="none") as server:
+    async with serve(auth__required=True, auth__keys=keys) as server:
         assert (await server.http.get("/console/")).status_code == 200
         for answer in (
             await server.http.post("/api/console/me", json={}),
@@ -255,7 +248,7 @@ async def test_a_page_without_a_key_is_shown_and_told_that_it_needs_one(serve: S
 
 
 async def test_calls_of_the_console_are_counted_and_limited_as_all_others(serve: Serve) -> None:
-    async with serve(rate_limits__calls=3, embedding__source="none") as server:
+    async with serve(rate_limits__calls=3) as server:
         for _ in range(3):
             await act(server, "collections")
         refused: httpx2.Response = await server.http.post("/api/console/collections", json={})

@@ -4,21 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 
 from tests.conftest import Serve
 from tests.servers import RunningServer
+from tests.waiting import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture
-async def server(serve: Serve) -> AsyncIterator[RunningServer]:
-    async with serve() as server:
-        yield server
 
 
 def request(method: str, params: Any = None, id: Any = 1) -> dict[str, Any]:
@@ -168,7 +162,7 @@ async def test_a_body_over_the_limit_is_refused_before_it_is_read(server: Runnin
     reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
     head = f"POST /mcp HTTP/1.1\r\nHost: localhost:{server.port}\r\nContent-Type: application/json\r\n"
     writer.write(f"{head}Content-Length: {100 * 1024 * 1024}\r\n\r\n".encode() + b"x" * 1000)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         answer = await reader.read(4096)
     assert b" 413 " in answer
     writer.close()
@@ -180,7 +174,7 @@ async def test_a_body_that_grows_over_the_limit_is_cut_off(server: RunningServer
     head = f"POST /mcp HTTP/1.1\r\nHost: localhost:{server.port}\r\nContent-Type: application/json\r\n"
     writer.write(f"{head}Transfer-Encoding: chunked\r\n\r\n".encode())
     answer = b""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         try:
             for _ in range(100):
                 writer.write(b"100000\r\n" + b"x" * 0x100000 + b"\r\n")
@@ -226,7 +220,7 @@ async def test_two_host_headers_or_none_are_refused(server: RunningServer) -> No
     for hosts in ("Host: localhost\r\nHost: evil\r\n", ""):
         reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
         writer.write(f"GET /health HTTP/1.1\r\n{hosts}\r\n".encode())
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             status = (await reader.readline()).split()[1]
         assert status in (b"400", b"421")
         writer.close()
@@ -243,7 +237,7 @@ async def test_a_configured_origin_may_call_and_may_ask_first(serve: Serve) -> N
 
 async def test_a_client_that_leaves_stops_the_work_behind_it(server: RunningServer) -> None:
     call = asyncio.create_task(server.call("tools/call", {"name": "hang", "arguments": {}}))
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         await server.probe.started.wait()
         call.cancel()
         await server.probe.cancelled.wait()
@@ -267,13 +261,13 @@ async def test_two_calls_of_one_id_in_a_session_cannot_be_in_flight(server: Runn
     await server.post({"jsonrpc": "2.0", "method": "notifications/initialized"}, **session)
     hang = request("tools/call", {"name": "hang", "arguments": {}}, id=7)
     first = asyncio.create_task(server.post(hang, **session))
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         await server.probe.started.wait()
         second = await server.post(request("ping", id=7), **session)
     assert second.status_code == 400
     assert second.json()["error"]["code"] == -32600
     await server.post({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 7}}, **session)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         await first
         again = await server.post(request("ping", id=7), **session)
     assert again.status_code == 200
@@ -318,14 +312,15 @@ async def test_the_pages_tell_how_the_server_is(server: RunningServer) -> None:
     assert ready.json()["checks"]["engine"]["state"] == "ok"
 
 
-async def test_every_call_is_counted_and_no_made_up_name_becomes_a_label(server: RunningServer) -> None:
-    await server.post(ECHO)
-    await server.call("tools/call", {"name": "made-up-name", "arguments": {}})
-    await server.http.post("/mcp?toolsets=nope", json=request("tools/call", {"name": "made-up-2"}))
-    await server.call("tools/call", {"uri": "made-up-3"})
-    await server.call("tools/call", {"name": "", "uri": "made-up-4"})
-    await server.call("made-up-method")
-    metrics = (await server.http.get("/metrics")).text
+async def test_every_call_is_counted_and_no_made_up_name_becomes_a_label(serve: Serve) -> None:
+    async with serve() as server:
+        await server.post(ECHO)
+        await server.call("tools/call", {"name": "made-up-name", "arguments": {}})
+        await server.http.post("/mcp?toolsets=nope", json=request("tools/call", {"name": "made-up-2"}))
+        await server.call("tools/call", {"uri": "made-up-3"})
+        await server.call("tools/call", {"name": "", "uri": "made-up-4"})
+        await server.call("made-up-method")
+        metrics = (await server.http.get("/metrics")).text
     assert 'refdesk_calls_total{method="tools/call",outcome="ok",tool="echo"} 1.0' in metrics
     assert 'outcome="UnknownTool"' in metrics
     assert "made-up" not in metrics

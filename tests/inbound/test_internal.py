@@ -22,16 +22,14 @@ EXECUTE = "/internal/mcp/execute"
 WINDOW = "/internal/retrieval/chunks/window"
 
 
-@pytest.fixture
-def project(tmp_path: Path) -> Path:
-    folder = tmp_path / "project"
-    shutil.copytree(FILES, folder)
-    return folder
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return Path(shutil.copytree(FILES, tmp_path_factory.mktemp("project") / "files"))
 
 
-@pytest.fixture
-async def server(serve: Serve, project: Path) -> AsyncIterator[RunningServer]:
-    async with serve(convert__roots=[str(project)]) as server:
+@pytest.fixture(scope="module")
+async def shared_server(serve_all: Serve, project: Path) -> AsyncIterator[RunningServer]:
+    async with serve_all(convert__roots=[str(project)], reader__rate_limit_calls=100_000) as server:
         yield server
 
 
@@ -160,10 +158,11 @@ async def test_chunk_windows_are_served_to_other_services(server: RunningServer)
 async def test_one_desk_asks_another_process_for_its_windows(serve: Serve, project: Path) -> None:
     arguments: dict[str, Any] = {"anchor_chunk_id": "c1", "radius": 1}
     async with started_server(project, REFDESK__CONVERT__ROOTS=str(project)) as other:
-        async with httpx2.AsyncClient(base_url=other.url) as http:
+        async with httpx2.AsyncClient(base_url=other.url, timeout=60) as http:
             body = {"tool_name": "convert_docx", "arguments": {"file_path": "office/guide.docx"}, "user": USER}
             arguments["doc_id"] = (await http.post(EXECUTE, json=body)).json()["result"]["handle"]
-        async with serve(reader__retrieval_window_url=f"{other.url}{WINDOW}") as server:
+        remote = {"reader__retrieval_window_url": f"{other.url}{WINDOW}", "reader__retrieval_timeout_seconds": 60}
+        async with serve(**remote) as server:
             window = (await execute(server, "read_chunk_window", arguments=arguments))["result"]
             assert window["chunks"][0]["chunk_id"] == "c1"
             unknown = await execute(server, "read_chunk_window", 404, arguments={**arguments, "doc_id": "nothing"})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -11,9 +12,10 @@ from typing import Any
 import pytest
 
 from refdesk.errors import ConfigError
-from refdesk.policy.keys import FILE_NAME, LOOK_SECONDS, KeyFile, StoredKey, digest, new_key
+from refdesk.policy.keys import FILE_NAME, KeyFile, StoredKey, digest, new_key
 from tests.conftest import Serve
 from tests.servers import RunningServer
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.anyio
 
@@ -29,16 +31,21 @@ KEYS: dict[str, Any] = {
 }
 
 
+@pytest.fixture(scope="module")
+async def keyed(serve_all: Serve) -> AsyncIterator[RunningServer]:
+    async with serve_all(**KEYS) as server:
+        yield server
+
+
 async def who(server: RunningServer, **headers: str) -> str:
     text: str = (await server.post(WHOAMI, **headers)).json()["result"]["content"][0]["text"]
     return text
 
 
-async def test_a_key_says_who_calls(serve: Serve) -> None:
-    async with serve(**KEYS) as server:
-        assert await who(server, authorization=f"Bearer {KEY}") == "acme/ann"
-        assert await who(server, authorization=f"bearer  {OTHER}") == "beta/bob"
-        assert await who(server, x_api_key=OTHER) == "beta/bob"
+async def test_a_key_says_who_calls(keyed: RunningServer) -> None:
+    assert await who(keyed, authorization=f"Bearer {KEY}") == "acme/ann"
+    assert await who(keyed, authorization=f"bearer  {OTHER}") == "beta/bob"
+    assert await who(keyed, x_api_key=OTHER) == "beta/bob"
 
 
 @pytest.mark.parametrize(
@@ -56,54 +63,48 @@ async def test_a_key_says_who_calls(serve: Serve) -> None:
         {"x-api-key": "wrong"},
     ],
 )
-async def test_without_a_valid_key_nothing_is_answered(serve: Serve, headers: dict[str, str]) -> None:
-    async with serve(**KEYS) as server:
-        posted = await server.http.post("/mcp", json=WHOAMI, headers=headers)
-        for answer in (
-            posted,
-            await server.http.post("/api/tools/whoami", json={}, headers=headers),
-            await server.http.get("/api/tools", headers=headers),
-            await server.http.get("/metrics", headers=headers),
-            await server.http.get("/mcp", headers=headers | {"mcp-session-id": "x"}),
-        ):
-            assert answer.status_code == 401
-            assert answer.json() == {"detail": "Invalid API key"}
-            assert answer.headers["www-authenticate"].startswith("Bearer")
-
-
-async def test_a_key_in_the_address_does_not_count(serve: Serve) -> None:
-    async with serve(**KEYS) as server:
-        assert (await server.http.post(f"/mcp?api_key={KEY}&key={KEY}", json=WHOAMI)).status_code == 401
-
-
-async def test_a_refused_caller_cannot_send_a_large_body_first(serve: Serve) -> None:
-    async with serve(**KEYS) as server:
-        answer = await server.http.post("/mcp", content=b"x" * 3_000_000, headers={"content-type": "application/json"})
+async def test_without_a_valid_key_nothing_is_answered(keyed: RunningServer, headers: dict[str, str]) -> None:
+    posted = await keyed.http.post("/mcp", json=WHOAMI, headers=headers)
+    for answer in (
+        posted,
+        await keyed.http.post("/api/tools/whoami", json={}, headers=headers),
+        await keyed.http.get("/api/tools", headers=headers),
+        await keyed.http.get("/metrics", headers=headers),
+        await keyed.http.get("/mcp", headers=headers | {"mcp-session-id": "x"}),
+    ):
         assert answer.status_code == 401
-        assert server.app.bodies.in_flight == 0
+        assert answer.json() == {"detail": "Invalid API key"}
+        assert answer.headers["www-authenticate"].startswith("Bearer")
 
 
-async def test_probes_need_no_key(serve: Serve) -> None:
-    async with serve(**KEYS) as server:
-        for path in ("/health", "/ready", "/"):
-            assert (await server.http.get(path)).status_code == 200
+async def test_a_key_in_the_address_does_not_count(keyed: RunningServer) -> None:
+    assert (await keyed.http.post(f"/mcp?api_key={KEY}&key={KEY}", json=WHOAMI)).status_code == 401
 
 
-async def test_a_session_belongs_to_the_key_that_opened_it(serve: Serve) -> None:
+async def test_a_refused_caller_cannot_send_a_large_body_first(keyed: RunningServer) -> None:
+    answer = await keyed.http.post("/mcp", content=b"x" * 3_000_000, headers={"content-type": "application/json"})
+    assert answer.status_code == 401
+    assert keyed.app.bodies.in_flight == 0
+
+
+async def test_probes_need_no_key(keyed: RunningServer) -> None:
+    for path in ("/health", "/ready", "/"):
+        assert (await keyed.http.get(path)).status_code == 200
+
+
+async def test_a_session_belongs_to_the_key_that_opened_it(keyed: RunningServer) -> None:
     accept = "application/json, text/event-stream"
     params = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
     initialize = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params}
-    async with serve(**KEYS) as server:
-        opened = await server.post(initialize, accept=accept, authorization=f"Bearer {KEY}")
-        session = {"mcp_session_id": opened.headers["mcp-session-id"], "accept": accept}
-        ping = {"jsonrpc": "2.0", "id": 2, "method": "ping"}
-        assert (await server.post(ping, **session, authorization=f"Bearer {KEY}")).status_code == 200
-        assert (await server.post(ping, **session, authorization=f"Bearer {OTHER}")).status_code == 404
+    opened = await keyed.post(initialize, accept=accept, authorization=f"Bearer {KEY}")
+    session = {"mcp_session_id": opened.headers["mcp-session-id"], "accept": accept}
+    ping = {"jsonrpc": "2.0", "id": 2, "method": "ping"}
+    assert (await keyed.post(ping, **session, authorization=f"Bearer {KEY}")).status_code == 200
+    assert (await keyed.post(ping, **session, authorization=f"Bearer {OTHER}")).status_code == 404
 
 
-async def test_keys_are_not_needed_on_loopback_by_default(serve: Serve) -> None:
-    async with serve() as server:
-        assert await who(server) == "default/anonymous"
+async def test_keys_are_not_needed_on_loopback_by_default(server: RunningServer) -> None:
+    assert await who(server) == "default/anonymous"
 
 
 def test_an_open_bind_without_keys_is_refused(settings: Any) -> None:
@@ -165,23 +166,28 @@ LIMITED: dict[str, Any] = {
 INGEST = {"text": "x", "title": "y"}
 
 
-async def test_roles_and_toolsets_hold_on_every_way_in(serve: Serve) -> None:
+@pytest.fixture(scope="module")
+async def limited(serve_all: Serve) -> AsyncIterator[RunningServer]:
+    async with serve_all(**LIMITED) as server:
+        yield server
+
+
+async def test_roles_and_toolsets_hold_on_every_way_in(limited: RunningServer) -> None:
     ingest = {
         "jsonrpc": "2.0",
         "id": 1,
         "method": "tools/call",
         "params": {"name": "r2r_ingest_document", "arguments": INGEST},
     }
-    async with serve(**LIMITED) as server:
-        for key, code, status in (("reader-key", -32002, 403), ("docs-key", -32602, 404), ("strange-key", -32002, 403)):
-            for accept in ("application/json", ACCEPT):
-                answer = await server.post(ingest, x_api_key=key, accept=accept)
-                assert str(code) in answer.text, answer.text
-            rest = await server.http.post("/api/tools/r2r_ingest_document", json=INGEST, headers={"x-api-key": key})
-            assert rest.status_code == status
-        listed = (await server.http.get("/api/tools", headers={"x-api-key": "docs-key"})).json()["tools"]
-        assert {tool["name"] for tool in listed} >= {"search_documentation", "echo"}
-        assert not any(tool["name"].startswith("r2r_") for tool in listed)
+    for key, code, status in (("reader-key", -32002, 403), ("docs-key", -32602, 404), ("strange-key", -32002, 403)):
+        for accept in ("application/json", ACCEPT):
+            answer = await limited.post(ingest, x_api_key=key, accept=accept)
+            assert str(code) in answer.text, answer.text
+        rest = await limited.http.post("/api/tools/r2r_ingest_document", json=INGEST, headers={"x-api-key": key})
+        assert rest.status_code == status
+    listed = (await limited.http.get("/api/tools", headers={"x-api-key": "docs-key"})).json()["tools"]
+    assert {tool["name"] for tool in listed} >= {"search_documentation", "echo"}
+    assert not any(tool["name"].startswith("r2r_") for tool in listed)
 
 
 EXECUTE = "/internal/mcp/execute"
@@ -201,12 +207,11 @@ EXECUTE = "/internal/mcp/execute"
     ],
 )
 async def test_nobody_gains_anything_by_acting_for_somebody(
-    serve: Serve, key: str, user: dict[str, Any], status: int
+    limited: RunningServer, key: str, user: dict[str, Any], status: int
 ) -> None:
-    async with serve(**LIMITED) as server:
-        body = {"tool_name": "r2r_ingest_document", "arguments": INGEST, "user": user}
-        answer = await server.http.post(EXECUTE, json=body, headers={"x-api-key": key})
-        assert answer.status_code == status, answer.text
+    body = {"tool_name": "r2r_ingest_document", "arguments": INGEST, "user": user}
+    answer = await limited.http.post(EXECUTE, json=body, headers={"x-api-key": key})
+    assert answer.status_code == status, answer.text
 
 
 async def test_a_service_may_name_roles_of_which_those_that_are_known_count(serve: Serve) -> None:
@@ -224,11 +229,16 @@ async def test_a_key_made_while_the_server_runs_is_known_to_it(serve: Serve, tmp
         assert (await server.http.post(EXECUTE, json=body)).status_code == 200, "nobody is told apart yet"
         key = new_key()
         stored = StoredKey(name="new", sha256=digest(key).hex(), user="new", tenant="beta", created=datetime.now(UTC))
+
+        async def is_known() -> bool:
+            return await who(server, x_api_key=key) == "beta/new"
+
+        async def is_refused() -> bool:
+            return (await server.post(WHOAMI, x_api_key=key)).status_code == 401
+
         KeyFile(tmp_path / "data" / FILE_NAME).add(stored)
-        await asyncio.sleep(LOOK_SECONDS)
-        assert await who(server, x_api_key=key) == "beta/new"
+        await eventually(is_known)
         assert (await server.http.post(EXECUTE, json=body)).status_code == 403
         KeyFile(tmp_path / "data" / FILE_NAME).remove("new")
-        await asyncio.sleep(LOOK_SECONDS)
-        assert (await server.post(WHOAMI, x_api_key=key)).status_code == 401
+        await eventually(is_refused)
         assert (await server.http.post(EXECUTE, json=body)).status_code == 403, "the last key gone, the door stays shut"

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
 from typing import Any
 
 import httpx2
 import pytest
 
-from tests.conftest import Serve
 from tests.servers import RunningServer
 
 pytestmark = pytest.mark.anyio
@@ -44,12 +42,6 @@ REQUESTS: dict[str, tuple[str, dict[str, Any]]] = {
     "a completion": ("completion/complete", {"ref": REF, "argument": DOC_TYPE}),
     "a bad cursor": ("tools/list", {"cursor": "x"}),
 }  # fmt: skip
-
-
-@pytest.fixture
-async def server(serve: Serve) -> AsyncIterator[RunningServer]:
-    async with serve() as server:
-        yield server
 
 
 TRACE = "00-" + "a" * 32 + "-" + "1" * 16 + "-01"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import re
@@ -10,7 +9,6 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import httpx2
@@ -18,6 +16,7 @@ import pytest
 
 from tests import forked
 from tests.processes import REFDESK, environment, started_server
+from tests.waiting import eventually
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
@@ -68,7 +67,7 @@ async def test_a_worker_that_dies_is_replaced(tmp_path: Path) -> None:
     async with started_server(tmp_path, "--workers", "2") as server:
         (victim, *_) = workers_of(server.process.pid)
         os.kill(victim, signal.SIGKILL)
-        await until(lambda: len(pids := workers_of(server.process.pid)) == 2 and victim not in pids)
+        await eventually(lambda: len(pids := workers_of(server.process.pid)) == 2 and victim not in pids)
         async with httpx2.AsyncClient(verify=False, timeout=30) as http:
             assert (await http.post(f"{server.url}/mcp", json=SEARCH)).status_code == 200
         await server.stop()
@@ -78,7 +77,7 @@ async def test_workers_do_not_outlive_a_parent_that_was_killed(tmp_path: Path) -
     async with started_server(tmp_path, "--workers", "2") as server:
         workers = workers_of(server.process.pid)
         server.process.kill()
-        await until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in workers))
+        await eventually(lambda: not any(Path(f"/proc/{pid}").exists() for pid in workers))
 
 
 def workers_of(pid: int) -> list[int]:
@@ -86,12 +85,6 @@ def workers_of(pid: int) -> list[int]:
     if not children.exists():
         pytest.skip("needs /proc to find the workers")
     return [int(child) for child in children.read_text().split()]
-
-
-async def until(happened: Callable[[], bool]) -> None:
-    async with asyncio.timeout(20):
-        while not happened():  # noqa: ASYNC110 - another process's doing, of which no event tells
-            await asyncio.sleep(0.05)
 
 
 def test_a_port_in_use_is_one_clear_line(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import os
 import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 import httpx2
@@ -17,13 +18,14 @@ from mcp import Client
 from mcp.client.context import ClientRequestContext
 from mcp.client.streamable_http import streamable_http_client
 from mcp.server.subscriptions import PromptsListChanged, ToolsListChanged
-from mcp.shared.exceptions import MCPError
 
-from refdesk.calls import Caller, ListChanged, ResourceUpdated, TenantId
+from refdesk.calls import Caller, Event, ListChanged, ResourceUpdated, TenantId
 from refdesk.inbound.audience import LONGEST_URI, MAX_SUBSCRIPTIONS
 from refdesk.tools.registry import Tool
 from tests.conftest import Serve
+from tests.inbound.streaming import open_session
 from tests.servers import NoArguments, RunningServer, whoami
+from tests.waiting import PATIENCE_SECONDS, eventually
 
 pytestmark = pytest.mark.anyio
 
@@ -35,12 +37,6 @@ OPENING = {
     "method": "initialize",
     "params": {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}},
 }
-
-
-@pytest.fixture
-async def server(serve: Serve) -> AsyncIterator[RunningServer]:
-    async with serve() as server:
-        yield server
 
 
 async def name_is_ann(context: ClientRequestContext, params: types.ElicitRequestParams) -> types.ElicitResult:
@@ -126,14 +122,19 @@ async def test_open_sessions_hear_that_a_list_changed(server: RunningServer) -> 
             (ListChanged("tools"), "notifications/tools/list_changed"),
             (ResourceUpdated(uri), "notifications/resources/updated"),
         ):
-            async with asyncio.timeout(10):
-                while heard.empty():
-                    server.desk.registry.publish(event)
-                    await asyncio.sleep(0.05)
+            await eventually(partial(is_heard, server, heard, event))
+            async with asyncio.timeout(PATIENCE_SECONDS):
                 while await heard.get() != method:
                     continue
                 while not heard.empty():
                     heard.get_nowait()
+
+
+def is_heard(server: RunningServer, heard: asyncio.Queue[str], *events: Event) -> bool:
+    """Publish events once more, and return whether any has been heard."""
+    for event in events:
+        server.desk.registry.publish(event)
+    return not heard.empty()
 
 
 async def test_nobody_hears_of_a_resource_that_is_not_open_to_them(server: RunningServer) -> None:
@@ -152,26 +153,22 @@ async def test_nobody_hears_of_a_resource_that_is_not_open_to_them(server: Runni
         uri = "notes://all"
         subscribe = types.SubscribeRequest(params=types.SubscribeRequestParams(uri=uri))
         await client.session.send_request(subscribe, types.EmptyResult)
-        async with asyncio.timeout(10):
-            while heard.empty():
-                server.desk.registry.publish(ResourceUpdated(uri, is_open_to=is_open))
-                server.desk.registry.publish(ListChanged("tools"))
-                await asyncio.sleep(0.05)
+        events = ResourceUpdated(uri, is_open_to=is_open), ListChanged("tools")
+        await eventually(lambda: is_heard(server, heard, *events))
         assert asked[0] == "anonymous"
         assert {heard.get_nowait() for _ in range(heard.qsize())} == {"notifications/tools/list_changed"}
 
 
 async def test_a_client_cannot_have_anything_of_any_length_kept_for_it(server: RunningServer) -> None:
-    async with Client(f"{server.url}/mcp", mode="legacy") as client:
-        uris = ["x://" + "x" * LONGEST_URI, *(f"x://{number}" for number in range(MAX_SUBSCRIPTIONS + 1))]
-        refused = []
-        for uri in uris:
-            try:
-                await client.session.send_request(
-                    types.SubscribeRequest(params=types.SubscribeRequestParams(uri=uri)), types.EmptyResult
-                )
-            except MCPError as error:
-                refused.append((uri, error.error.code))
+    session = await open_session(server)
+    uris = ["x://" + "x" * LONGEST_URI, *(f"x://{number}" for number in range(MAX_SUBSCRIPTIONS + 1))]
+    refused = []
+    for uri in uris:
+        subscribe = {"jsonrpc": "2.0", "id": 2, "method": "resources/subscribe", "params": {"uri": uri}}
+        lines = (await session.post(subscribe)).text.splitlines()
+        (answer,) = (json.loads(line.removeprefix("data: ")) for line in lines if line.startswith("data: {"))
+        if "error" in answer:
+            refused.append((uri, answer["error"]["code"]))
     assert refused == [(uris[0], types.INVALID_PARAMS), (uris[-1], types.INVALID_PARAMS)]
 
 
@@ -181,7 +178,7 @@ async def test_listeners_of_the_newest_revision_hear_it_too(server: RunningServe
         client.listen(tools_list_changed=True) as events,
     ):
         server.desk.registry.add_tool(_late_tool())
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             async for event in events:
                 assert isinstance(event, ToolsListChanged)
                 break
@@ -195,25 +192,17 @@ TENANTS = {
 }
 
 
+CHANGES = ListChanged("tools", TenantId("acme")), ListChanged("prompts", TenantId("beta"))
+"""Of the other tenant first, so that who hears of the second has not been told of it."""
+
+
 @asynccontextmanager
 async def client_of_beta(server: RunningServer, **how: Any) -> AsyncIterator[Client]:
-    """While it is connected, something of the other tenant changes again and again, and then something of its own."""
-
-    async def change() -> None:
-        while True:
-            server.desk.registry.publish(ListChanged("tools", TenantId("acme")))
-            server.desk.registry.publish(ListChanged("prompts", TenantId("beta")))
-            await asyncio.sleep(0.05)
-
     async with (
-        httpx2.AsyncClient(headers={"x-api-key": "key-of-beta"}) as http,
+        httpx2.AsyncClient(headers={"x-api-key": "key-of-beta"}, timeout=PATIENCE_SECONDS) as http,
         Client(streamable_http_client(f"{server.url}/mcp", http_client=http), **how) as client,
     ):
-        changing = asyncio.create_task(change())
-        try:
-            yield client
-        finally:
-            changing.cancel()
+        yield client
 
 
 async def test_a_session_does_not_hear_what_other_tenants_do(serve: Serve) -> None:
@@ -223,7 +212,10 @@ async def test_a_session_does_not_hear_what_other_tenants_do(serve: Serve) -> No
         heard.put_nowait(message.method)
 
     async with serve(**TENANTS) as server, client_of_beta(server, mode="legacy", message_handler=on_message):
-        async with asyncio.timeout(10):
+        await eventually(lambda: is_heard(server, heard, *CHANGES))
+        for event in CHANGES:
+            server.desk.registry.publish(event)
+        async with asyncio.timeout(PATIENCE_SECONDS):
             assert [await heard.get() for _ in range(2)] == ["notifications/prompts/list_changed"] * 2
 
 
@@ -232,8 +224,10 @@ async def test_a_listener_of_the_newest_revision_does_not_hear_it_either(serve: 
         serve(**TENANTS) as server,
         client_of_beta(server, mode="2026-07-28") as client,
         client.listen(tools_list_changed=True, prompts_list_changed=True) as events,
-        asyncio.timeout(10),
+        asyncio.timeout(PATIENCE_SECONDS),
     ):
+        for event in CHANGES:
+            server.desk.registry.publish(event)
         assert isinstance(await anext(aiter(events)), PromptsListChanged)
 
 
@@ -245,7 +239,7 @@ def _late_tool() -> Any:
 async def test_a_cancelled_call_stops_the_work_behind_it(server: RunningServer, mode: Any) -> None:
     async with Client(f"{server.url}/mcp", mode=mode) as client:
         call = asyncio.create_task(client.call_tool("hang", {}))
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             await server.probe.started.wait()
             call.cancel()
             await server.probe.cancelled.wait()
@@ -253,7 +247,7 @@ async def test_a_cancelled_call_stops_the_work_behind_it(server: RunningServer, 
 
 async def test_a_stop_lets_calls_finish_and_ends_streams_at_once(serve: Serve) -> None:
     """A call with a bare answer, and one whose answer is an event stream; a signal as an operator sends it."""
-    async with serve(server__shutdown_grace_seconds=15) as server:
+    async with serve(server__shutdown_grace_seconds=PATIENCE_SECONDS) as server:
         begun: asyncio.Queue[None] = asyncio.Queue()
         release = asyncio.Event()
 
@@ -269,7 +263,7 @@ async def test_a_stop_lets_calls_finish_and_ends_streams_at_once(serve: Serve) -
         async with server.http.stream("GET", "/mcp", headers=headers) as stream:
             assert stream.status_code == 200
             calls = [asyncio.create_task(server.post(_call(name), accept=ACCEPT)) for name in ("slow", "slow_talker")]
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(PATIENCE_SECONDS):
                 await begun.get()
                 await begun.get()
                 os.kill(os.getpid(), signal.SIGTERM)
@@ -284,7 +278,7 @@ async def test_a_stop_lets_calls_finish_and_ends_streams_at_once(serve: Serve) -
 async def test_a_call_that_outlasts_the_grace_period_is_told_so(serve: Serve) -> None:
     async with serve(server__shutdown_grace_seconds=0) as server:
         call = asyncio.create_task(server.post(_call("hang")))
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             await server.probe.started.wait()
             os.kill(os.getpid(), signal.SIGTERM)
             answer = await call
@@ -305,7 +299,7 @@ async def test_a_stream_that_outlasts_the_grace_period_is_only_cut(
 
         server.desk.registry.add_tool(Tool("never", "Never", "Never ends.", "docs", NoArguments, never, talks=True))
         call = asyncio.create_task(server.post(_call("never"), accept=ACCEPT))
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             await server.probe.started.wait()
             os.kill(os.getpid(), signal.SIGTERM)
             with pytest.raises(httpx2.RemoteProtocolError):

@@ -5,14 +5,18 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import select
 import signal
 import sys
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests.processes import BY_WORDS, REFDESK, environment
+from tests.waiting import PATIENCE_SECONDS, eventually
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
@@ -43,7 +47,7 @@ class Session:
 
     async def receive(self) -> dict[str, Any]:
         """The next answer; what the server tells unasked, such as that its lists have changed, comes at any time."""
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             while "method" in (message := json.loads(await self.stdout.readline())):
                 continue
         answer: dict[str, Any] = message
@@ -113,7 +117,7 @@ async def test_answers_under_way_go_out_before_the_end_and_nothing_else_does(tmp
     async with session(tmp_path) as opened:
         opened.send(*({**ECHO, "id": number} for number in range(20)))
         opened.stdin.close()
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             output = await opened.stdout.read()
             assert await opened.process.wait() == 0
         answers = [json.loads(line) for line in output.splitlines()]
@@ -122,35 +126,21 @@ async def test_answers_under_way_go_out_before_the_end_and_nothing_else_does(tmp
 
 @pytest.mark.parametrize("which", [signal.SIGINT, signal.SIGTERM])
 async def test_a_signal_ends_it_at_once_though_nobody_closed_its_input(tmp_path: Path, which: signal.Signals) -> None:
-    command = [sys.executable, "-m", "refdesk", "serve", "--stdio", "--data", str(tmp_path)]
     process = await asyncio.create_subprocess_exec(
-        *command, cwd=tmp_path, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE
-    )
+        *REFDESK, "serve", "--stdio", "--data", str(tmp_path), cwd=tmp_path, env=environment(tmp_path, **BY_WORDS),
+        stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
+    )  # fmt: skip
     opened = Session(process)
     opened.send(INITIALIZE)
     assert (await opened.receive())["id"] == "init"
     await ends_at(process, which)
 
 
-async def until_it_minds(process: asyncio.subprocess.Process, which: signal.Signals) -> None:
-    """Wait until the process does something of its own about a signal; before, the signal would simply end it."""
-    if sys.platform != "linux":
-        return
-    async with asyncio.timeout(60):
-        while not caught_signals(process.pid) & 1 << (which - 1):  # noqa: ASYNC110  no event tells of it
-            await asyncio.sleep(0.05)
-
-
-def caught_signals(pid: int) -> int:
-    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-    return int(next(line for line in lines if line.startswith("SigCgt:")).split()[1], 16)
-
-
 async def ends_at(process: asyncio.subprocess.Process, which: signal.Signals) -> None:
     """A signal has to end it, in order and in time."""
     process.send_signal(which)
     try:
-        async with asyncio.timeout(15):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             assert await process.wait() == 0
     finally:
         if process.returncode is None:
@@ -171,16 +161,32 @@ async def test_cancelling_nothing_that_could_be_an_id_is_ignored(opened: Session
 
 
 async def test_a_client_that_reads_nothing_can_still_stop_it(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "refdesk", "serve", "--stdio", "--data", str(tmp_path)]
-    environment = {**os.environ, "MCP_LOG_LEVEL": "info"}
-    process = await asyncio.create_subprocess_exec(
-        *command, cwd=tmp_path, env=environment,
-        stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE, limit=2,
-    )  # fmt: skip
-    opened = Session(process)
     search = {"name": "search_documentation", "arguments": {"query": "server", "max_results": 20}}
-    opened.send(INITIALIZE, INITIALIZED)
-    opened.send(*({"jsonrpc": "2.0", "id": n, "method": "tools/call", "params": search} for n in range(300)))
-    await until_it_minds(process, signal.SIGTERM)
-    await asyncio.sleep(2)  # long enough for its pipes to be full; no event tells of that
-    await ends_at(process, signal.SIGTERM)
+    calls = ({"jsonrpc": "2.0", "id": n, "method": "tools/call", "params": search} for n in range(300))
+    lines = b"".join(json.dumps(message).encode() + b"\n" for message in (INITIALIZE, INITIALIZED, *calls))
+    command = [*REFDESK, "serve", "--stdio", "--data", str(tmp_path)]
+    with unread_pipe() as output, unread_pipe() as errors:
+        process = await asyncio.create_subprocess_exec(
+            *command, cwd=tmp_path, env=environment(tmp_path, MCP_LOG_LEVEL="info", **BY_WORDS),
+            stdin=asyncio.subprocess.PIPE, stdout=output, stderr=errors,
+        )  # fmt: skip
+        assert process.stdin is not None
+        process.stdin.write(lines)
+        await eventually(lambda: is_full(output))
+        await ends_at(process, signal.SIGTERM)
+
+
+@contextmanager
+def unread_pipe() -> Iterator[int]:
+    """The end to write to of a pipe that is open and that nobody reads."""
+    reader, writer = os.pipe()
+    try:
+        yield writer
+    finally:
+        os.close(reader)
+        os.close(writer)
+
+
+def is_full(pipe: int) -> bool:
+    """Whether nothing more can be written to a pipe for now."""
+    return not select.select([], [pipe], [], 0)[1]

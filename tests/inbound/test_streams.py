@@ -5,28 +5,36 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from typing import Any
 
+import anyio
 import pytest
+from anyio.lowlevel import checkpoint
 
+from refdesk.app import Desk, open_desk
 from refdesk.calls import Call
+from refdesk.config import Config
 from refdesk.errors import ClientCannot, EngineError
+from refdesk.inbound.serve import HttpServer, bind, open_http
 from refdesk.inbound.streams import MAX_WAITING_BYTES, EventStream
+from refdesk.tools.registry import Tool
 from tests.conftest import Serve
+from tests.inbound.guarded import ManualClock
 from tests.inbound.streaming import META, ask_name, calling, newest_headers, offer, open_session, streaming, text_of
-from tests.servers import RunningServer
+from tests.servers import NoArguments, RunningServer
+from tests.waiting import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.anyio
 
 
 @pytest.fixture
-async def server(serve: Serve) -> AsyncIterator[RunningServer]:
-    async with serve() as server:
-        offer(server, "steps", take_steps)
-        offer(server, "chat", chat)
-        offer(server, "ask", ask_name)
-        yield server
+def server(server: RunningServer) -> RunningServer:
+    offer(server, "steps", take_steps)
+    offer(server, "chat", chat)
+    offer(server, "ask", ask_name)
+    return server
 
 
 async def take_steps(call: Call) -> str:
@@ -151,7 +159,7 @@ async def test_a_call_that_is_called_off_ends_its_stream_without_an_answer(serve
         params = {"requestId": 5, "reason": "enough"}
         await session.post({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params})
         assert await stream.rest() == []
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         await stopped.wait()
     assert (await session.post(calling("whoami"))).status_code == 200, "the id is free again"
 
@@ -172,7 +180,7 @@ async def test_a_client_that_leaves_its_stream_stops_the_work(server: RunningSer
     headers = newest_headers("work") if newest else (await open_session(server)).headers
     async with streaming(server.http, calling("work", progressToken=1, **(META if newest else {})), headers) as stream:
         await stream.next()
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         await stopped.wait()
 
 
@@ -192,30 +200,50 @@ async def test_a_stream_that_outlasts_the_grace_period_is_told_so(serve: Serve) 
             assert await stream.rest() == []
 
 
-async def test_a_client_that_does_not_read_costs_little_and_not_for_long(serve: Serve) -> None:
+@asynccontextmanager
+async def serving_by(clock: ManualClock, config: Config) -> AsyncIterator[tuple[Desk, int]]:
+    """A server whose timeouts depend on a clock that the test moves."""
+    listener = bind(config.server)
+    port: int = listener.getsockname()[1]
+    async with open_desk(config) as desk, open_http(desk, config, port) as app:
+        ready = asyncio.Event()
+        server = HttpServer(app, config.server, ready.set, clock=clock)
+        running = asyncio.create_task(server.serve(sockets=[listener]))
+        try:
+            await ready.wait()
+            yield desk, port
+        finally:
+            server.should_exit = True
+            await running
+
+
+async def test_a_client_that_does_not_read_costs_little_and_not_for_long(settings: Callable[..., Config]) -> None:
     done, stopped = asyncio.Event(), asyncio.Event()
 
-    async def flood(call: Call) -> str:
+    async def flood(arguments: NoArguments, call: Call) -> str:
         try:
             for number in range(2000):  # 200 MB, which no socket's buffer holds
                 await call.client.progress(number, message="x" * 100_000)
-                await asyncio.sleep(0)
+                await checkpoint()
             done.set()
             while True:
                 await call.client.log("info", "x" * 100_000)
         finally:
             stopped.set()
 
-    async with serve(server__write_timeout_seconds=0.5) as server:
-        offer(server, "flood", flood)
-        _, writer = await asyncio.open_connection("127.0.0.1", server.port, limit=1024)
+    clock = ManualClock()
+    async with serving_by(clock, settings()) as (desk, port):
+        desk.registry.add_tool(Tool("flood", "Flood", "Tells much.", "docs", NoArguments, flood))
+        _, writer = await asyncio.open_connection("127.0.0.1", port, limit=1024)
         body = b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"flood","_meta":{"progressToken":1}}}'
         head = (
             "POST /mcp HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\naccept: text/event-stream\r\n"
         )
         writer.write(head.encode() + b"content-length: %d\r\n\r\n" % len(body) + body)
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             await done.wait()
+            assert not stopped.is_set()
+            clock.advance(settings().server.write_timeout_seconds)
             await stopped.wait()
         writer.close()
 
@@ -235,10 +263,10 @@ async def test_only_so_much_waits_for_a_client_that_does_not_read() -> None:
         offered += 1
     assert offered == MAX_WAITING_BYTES // 1000 + 1
     waiting = asyncio.create_task(stream.wait_for_room())
-    await asyncio.sleep(0)
+    await anyio.wait_all_tasks_blocked()
     assert not waiting.done()
     reads.set()
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         await waiting
         await stream.end(b"last")
     assert b"".join(sent) == b"x" * 1000 * offered + b"event: message\r\ndata: last\r\n\r\n"
@@ -256,7 +284,7 @@ async def test_a_long_silence_is_broken_by_a_comment_that_is_no_event() -> None:
             pinged.set()
 
     stream = EventStream(send, (), ping_seconds=0.01)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         await pinged.wait()
         await stream.end(b"{}")
     assert sent[-1].endswith(b"event: message\r\ndata: {}\r\n\r\n")
@@ -288,26 +316,25 @@ async def test_who_has_news_after_the_answer_disturbs_nobody(server: RunningServ
 # Who is there
 
 
-async def test_a_call_knows_what_its_caller_presented_and_does_not_show_it(serve: Serve) -> None:
+async def test_a_call_knows_what_its_caller_presented_and_does_not_show_it(server: RunningServer) -> None:
     async def present(call: Call) -> str:
         assert call.credential is not None
         assert call.credential not in repr(call)
         return call.credential
 
-    async with serve() as server:
-        offer(server, "present", present)
-        bearer = {"authorization": "Bearer token-of-ann"}
-        session = await open_session(server, **bearer)
-        answers = [
-            (await session.post(calling("present"))).json(),
-            (await server.http.post("/mcp", json=calling("present"), headers=bearer)).json(),
-        ]
-        assert [text_of(answer) for answer in answers] == ["token-of-ann"] * 2
-        rest = await server.http.post("/api/tools/present", json={}, headers=bearer)
-        assert rest.json()["content"][0]["text"] == "token-of-ann"
-        by_sdk = {**newest_headers("present"), **bearer, "mcp-param-none": "1"}
-        answer = await server.http.post("/mcp", json=calling("present", **META), headers=by_sdk)
-        assert text_of(answer.json()) == "token-of-ann"
+    offer(server, "present", present)
+    bearer = {"authorization": "Bearer token-of-ann"}
+    session = await open_session(server, **bearer)
+    answers = [
+        (await session.post(calling("present"))).json(),
+        (await server.http.post("/mcp", json=calling("present"), headers=bearer)).json(),
+    ]
+    assert [text_of(answer) for answer in answers] == ["token-of-ann"] * 2
+    rest = await server.http.post("/api/tools/present", json={}, headers=bearer)
+    assert rest.json()["content"][0]["text"] == "token-of-ann"
+    by_sdk = {**newest_headers("present"), **bearer, "mcp-param-none": "1"}
+    answer = await server.http.post("/mcp", json=calling("present", **META), headers=by_sdk)
+    assert text_of(answer.json()) == "token-of-ann"
 
 
 async def test_calls_of_one_session_have_one_key_on_either_lane(server: RunningServer) -> None:

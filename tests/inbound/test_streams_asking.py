@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -26,15 +25,15 @@ from tests.inbound.streaming import (
     text_of,
 )
 from tests.servers import RunningServer
+from tests.waiting import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.anyio
 
 
 @pytest.fixture
-async def server(serve: Serve) -> AsyncIterator[RunningServer]:
-    async with serve() as server:
-        offer(server, "ask", ask_name)
-        yield server
+def server(server: RunningServer) -> RunningServer:
+    offer(server, "ask", ask_name)
+    return server
 
 
 # Asking in a session
@@ -123,12 +122,14 @@ async def test_an_answer_that_is_none_is_told_to_the_tool(server: RunningServer,
 
 
 async def test_a_question_is_withdrawn_when_nobody_waits_for_it_any_more(server: RunningServer) -> None:
+    asked = asyncio.Event()
+
     async def leave(call: Call) -> str:
         """One question is given up while the call goes on, another as it ends."""
         first, second = (
             asyncio.create_task(call.client.ask(name, "elicitation/create", ELICIT)) for name in ("first", "second")
         )
-        await asyncio.sleep(0)
+        await asked.wait()
         first.cancel()
         await asyncio.wait([first])
         second.cancel()
@@ -138,6 +139,7 @@ async def test_a_question_is_withdrawn_when_nobody_waits_for_it_any_more(server:
     session = await open_session(server)
     async with session.stream(calling("leave")) as stream:
         first, second = await stream.next(), await stream.next()
+        asked.set()
         withdrawn = [await stream.next() for _ in range(2)]
         assert [note["method"] for note in withdrawn] == ["notifications/cancelled"] * 2
         assert [note["params"]["requestId"] for note in withdrawn] == [first["id"], second["id"]]
@@ -149,22 +151,24 @@ async def test_a_question_is_withdrawn_when_nobody_waits_for_it_any_more(server:
 async def test_a_question_that_outlasts_its_call_can_be_answered_and_withdrawn(server: RunningServer) -> None:
     """A server behind the desk may have asked about another call of the same client."""
     asking: list[asyncio.Task[Any]] = []
+    asked = asyncio.Event()
 
     async def leave(call: Call) -> str:
         asking.extend(
             asyncio.create_task(call.client.ask(name, "elicitation/create", ELICIT)) for name in ("first", "second")
         )
-        await asyncio.sleep(0)
+        await asked.wait()
         return "left"
 
     offer(server, "leave", leave)
     session = await open_session(server)
     async with session.http.stream("GET", "/mcp", headers=session.headers) as listening:
         async with session.stream(calling("leave")) as stream:
-            first, second, last = [await stream.next() for _ in range(3)]
-            assert text_of(last) == "left"
+            first, second = await stream.next(), await stream.next()
+            asked.set()
+            assert text_of(await stream.next()) == "left"
         await session.reply(first["id"], result=ANN)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             assert await asking[0] == ANN
         asking[1].cancel()
         note = await RawStream(listening).next()

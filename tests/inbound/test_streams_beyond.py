@@ -18,6 +18,7 @@ from refdesk.config import Config
 from refdesk.errors import UnknownResource
 from refdesk.inbound.mcp import INSTRUCTIONS, MAX_INSTRUCTIONS
 from refdesk.inbound.serve import HttpServer, bind, open_http, url_of
+from tests.waiting import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.anyio
 
@@ -55,7 +56,7 @@ class DeskWithMore:
         return self.words
 
     async def hears(self, *said: tuple[str, str]) -> None:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             assert [await self.heard.get() for _ in said] == list(said)
         assert self.heard.empty()
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import mcp_types as types
@@ -13,9 +13,9 @@ from mcp.client.context import ClientRequestContext
 
 from refdesk.calls import Call
 from refdesk.tools.registry import Prompt
-from tests.conftest import Serve
 from tests.inbound.streaming import ELICIT, SAMPLE, ask_name, offer
 from tests.servers import RunningServer
+from tests.waiting import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.anyio
 
@@ -23,13 +23,12 @@ MODES = ["legacy", "2026-07-28"]
 
 
 @pytest.fixture
-async def server(serve: Serve) -> AsyncIterator[RunningServer]:
-    async with serve() as server:
-        offer(server, "ask", ask_name)
-        offer(server, "steps", report)
-        offer(server, "sample", sample)
-        offer(server, "roots", roots)
-        yield server
+def server(server: RunningServer) -> RunningServer:
+    offer(server, "ask", ask_name)
+    offer(server, "steps", report)
+    offer(server, "sample", sample)
+    offer(server, "roots", roots)
+    return server
 
 
 async def report(call: Call) -> str:
@@ -123,7 +122,7 @@ async def test_a_client_that_gives_up_on_a_stream_stops_the_work(server: Running
     offer(server, "work", work)
     async with Client(f"{server.url}/mcp", mode=mode) as client:
         call = asyncio.create_task(client.call_tool("work", {}, progress_callback=on_progress))
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             await told.wait()
             call.cancel()
             await stopped.wait()
@@ -150,7 +149,7 @@ async def test_clients_that_count_alike_are_told_apart(server: RunningServer, mo
         return
 
     offer(server, "meet", meet_and_ask)
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         assert await asyncio.gather(*map(one, names)) == [f"Hello {name}" for name in names]
 
 

@@ -11,16 +11,11 @@ from refdesk.documents.conversions import MAX_FILE_BYTES
 from tests.conftest import Serve
 from tests.real_files import OFFICE
 from tests.servers import RunningServer
+from tests.waiting import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.anyio
 
 BYTES = {"content-type": "application/octet-stream"}
-
-
-@pytest.fixture
-async def server(serve: Serve) -> AsyncIterator[RunningServer]:
-    async with serve() as server:
-        yield server
 
 
 async def test_an_upload_is_converted_by_its_uri(server: RunningServer) -> None:
@@ -45,7 +40,7 @@ async def test_a_file_over_the_bound_is_refused_before_it_is_sent(server: Runnin
     reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
     head = f"POST /api/uploads HTTP/1.1\r\nHost: localhost\r\nContent-Length: {MAX_FILE_BYTES + 1}\r\n\r\n"
     writer.write(head.encode())
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         answer = await reader.read()
     writer.close()
     assert answer.startswith(b"HTTP/1.1 413 ")
@@ -58,9 +53,8 @@ async def test_a_form_is_not_a_file(server: RunningServer) -> None:
     assert (await server.http.get("/api/uploads")).status_code == 405
 
 
-async def test_an_upload_needs_a_key_where_keys_are_needed(serve: Serve) -> None:
-    async with serve(auth__required=True, auth__keys=[{"key": "k", "user": "u", "tenant": "t"}]) as server:
-        assert (await server.http.post("/api/uploads", content=b"x", headers=BYTES)).status_code == 401
+async def test_an_upload_needs_a_key_where_keys_are_needed(keyed: RunningServer) -> None:
+    assert (await keyed.http.post("/api/uploads", content=b"x", headers=BYTES)).status_code == 401
 
 
 KEYS = [
@@ -72,14 +66,19 @@ KEYS = [
 ]
 
 
+@pytest.fixture(scope="module")
+async def keyed(serve_all: Serve) -> AsyncIterator[RunningServer]:
+    async with serve_all(auth__required=True, auth__keys=KEYS) as server:
+        yield server
+
+
 @pytest.mark.parametrize(
     ("key", "status"),
     [("plain-key", 201), ("reader-key", 201), ("convert-key", 201), ("docs-key", 403), ("strange-key", 403)],
 )
-async def test_an_upload_needs_a_key_that_has_a_use_for_it(serve: Serve, key: str, status: int) -> None:
-    async with serve(auth__required=True, auth__keys=KEYS) as server:
-        taken = await server.http.post("/api/uploads", content=b"x", headers=BYTES | {"x-api-key": key})
-        assert taken.status_code == status, taken.text
+async def test_an_upload_needs_a_key_that_has_a_use_for_it(keyed: RunningServer, key: str, status: int) -> None:
+    taken = await keyed.http.post("/api/uploads", content=b"x", headers=BYTES | {"x-api-key": key})
+    assert taken.status_code == status, taken.text
 
 
 async def test_uploads_are_calls_like_others_to_a_rate_limit_and_the_metrics(serve: Serve) -> None:
