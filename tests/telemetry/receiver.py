@@ -10,6 +10,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from queue import Queue
 from threading import Event, Thread
 
+from tests.waiting import PATIENCE_SECONDS
+
 
 @dataclass(frozen=True)
 class Posted:
@@ -30,8 +32,8 @@ class Receiver:
     open: Event = field(default_factory=Event)
 
     def next(self) -> Posted:
-        """The next request, within a few seconds."""
-        return self.posted.get(timeout=10)
+        """Wait for the next request and return it."""
+        return self.posted.get(timeout=PATIENCE_SECONDS)
 
 
 @contextmanager
@@ -46,7 +48,7 @@ def receiving() -> Iterator[Receiver]:
             if self.headers.get("content-encoding") == "gzip":
                 body = gzip.decompress(body)
             receiver.posted.put(Posted(self.path, dict(self.headers), body))
-            receiver.open.wait(10)
+            receiver.open.wait()
             self.send_response(receiver.status)
             self.send_header("content-length", "0")
             self.end_headers()

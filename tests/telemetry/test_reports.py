@@ -15,6 +15,7 @@ from refdesk.config import SentryConfig
 from refdesk.errors import ConfigError, EngineError
 from refdesk.telemetry import Log, open_reports
 from tests.telemetry.receiver import Receiver, receiving
+from tests.waiting import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.anyio
 
@@ -50,7 +51,7 @@ async def test_an_unforeseen_error_is_reported_with_its_place_and_nothing_else(
     sentry: Receiver, tmp_path: Path
 ) -> None:
     secret = "the-argument"
-    async with open_reports(reporting_to(sentry)) as report:
+    async with open_reports(reporting_to(sentry), closing_seconds=PATIENCE_SECONDS) as report:
         with closing(Log("info", "json", tmp_path / "log")) as log:
             log.report_to(report)
             try:
@@ -78,7 +79,7 @@ async def test_an_unforeseen_error_is_reported_with_its_place_and_nothing_else(
 
 
 async def test_errors_that_were_foreseen_are_not_reported(sentry: Receiver, tmp_path: Path) -> None:
-    async with open_reports(reporting_to(sentry)) as report:
+    async with open_reports(reporting_to(sentry), closing_seconds=PATIENCE_SECONDS) as report:
         with closing(Log("info", "json", tmp_path / "log")) as log:
             log.report_to(report)
             log.events.error("down", exc_info=EngineError("down"))
@@ -86,7 +87,7 @@ async def test_errors_that_were_foreseen_are_not_reported(sentry: Receiver, tmp_
 
 
 async def test_the_causes_of_an_error_are_reported_without_their_words(sentry: Receiver) -> None:
-    async with open_reports(reporting_to(sentry)) as report:
+    async with open_reports(reporting_to(sentry), closing_seconds=PATIENCE_SECONDS) as report:
         assert report is not None
         try:
             try:
@@ -108,7 +109,7 @@ async def test_an_error_that_cannot_even_be_described_does_no_harm(sentry: Recei
 
         __repr__ = __str__
 
-    async with open_reports(reporting_to(sentry)) as report:
+    async with open_reports(reporting_to(sentry), closing_seconds=PATIENCE_SECONDS) as report:
         assert report is not None
         report(Odd(), "")
         report(RuntimeError(), "")

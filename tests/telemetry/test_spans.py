@@ -30,6 +30,7 @@ from refdesk.telemetry import (
     read_trace,
 )
 from tests.telemetry.receiver import Receiver, receiving
+from tests.waiting import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.anyio
 
@@ -64,7 +65,7 @@ def attributes(span: Span) -> dict[str, str]:
 
 async def record(collector: Receiver, handler: Handler, call: Call = SEARCH) -> dict[str, Span]:
     """The spans of one call, whatever becomes of it."""
-    async with open_spans(sending_to(collector)) as spans:
+    async with open_spans(sending_to(collector), closing_seconds=PATIENCE_SECONDS) as spans:
         assert spans is not None
         with suppress(RefdeskError, InputRequired, RuntimeError, asyncio.CancelledError):
             await chain([Record(spans)], handler)(call)
@@ -132,7 +133,7 @@ async def test_a_call_is_below_its_callers_span(collector: Receiver) -> None:
 
 
 async def test_a_caller_that_is_not_sampled_is_not_recorded_and_stays_so(collector: Receiver) -> None:
-    async with open_spans(sending_to(collector)) as spans:
+    async with open_spans(sending_to(collector), closing_seconds=PATIENCE_SECONDS) as spans:
         assert spans is not None
 
         async def asks(call: Call) -> Answer:
@@ -242,11 +243,15 @@ async def test_a_request_at_the_door_is_a_span_below_its_callers(
     meta = {"traceparent": f"00-{TRACE_ID}-{SPAN_ID}-01"}
     params = {"name": "search_documentation", "arguments": {"query": "the argument"}, "_meta": meta}
     asked = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
-    async with open_spans(sending_to(collector)) as spans, open_desk(settings()) as desk:
+    config = settings(embedding__source="none")
+    async with (
+        open_spans(sending_to(collector), closing_seconds=PATIENCE_SECONDS) as spans,
+        open_desk(config) as desk,
+    ):
         assert spans is not None
         desk.handle = chain([Record(spans)], desk.handle)
         async with (
-            open_http(desk, settings(), 80) as app,
+            open_http(desk, config, 80) as app,
             httpx2.AsyncClient(transport=httpx2.ASGITransport(app), base_url="http://127.0.0.1") as http,
         ):
             # The transport calls the application in this very task, which is also that of the tests after it.

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +12,11 @@ import anyio
 import pytest
 
 from refdesk.calls import Call
+from refdesk.config import load
 from refdesk.telemetry import current_trace_id, outgoing_headers
 from refdesk.tools.registry import Tool
-from tests.processes import REFDESK, environment
-from tests.servers import NoArguments, RunningServer
+from tests.processes import BY_WORDS, REFDESK, environment
+from tests.servers import NoArguments, RunningServer, running_server
 
 pytestmark = pytest.mark.anyio
 
@@ -33,9 +33,10 @@ async def where(arguments: NoArguments, call: Call) -> str:
     return json.dumps([call.trace_id, current_trace_id(), outgoing_headers()])
 
 
-@pytest.fixture
-async def server(serve: Callable[..., AbstractAsyncContextManager[RunningServer]]) -> AsyncIterator[RunningServer]:
-    async with serve() as server:
+@pytest.fixture(scope="module")
+async def server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[RunningServer]:
+    given = {"data_dir": str(tmp_path_factory.mktemp("data")), "server.port": 0, "embedding.source": "none"}
+    async with running_server(load(None, {}, given)) as server:
         server.desk.registry.add_tool(Tool("where", "Where", "Tells its trace.", "docs", NoArguments, where))
         server.desk.registry.add_tool(
             Tool("where_by_sdk", "Where", "The same, by the SDK.", "docs", NoArguments, where, talks=True)
@@ -127,7 +128,7 @@ async def test_a_client_on_standard_input_names_its_trace_in_meta(tmp_path: Path
     ended = await anyio.run_process(
         [*REFDESK, "serve", "--stdio", "--data", str(tmp_path / "data")],
         input="".join(json.dumps(line) + "\n" for line in lines).encode(),
-        env=environment(tmp_path, REFDESK__LOGGING__LEVEL="info"),
+        env=environment(tmp_path, REFDESK__LOGGING__LEVEL="info", **BY_WORDS),
         cwd=tmp_path,
     )
     calls = [entry for entry in map(json.loads, ended.stderr.splitlines()) if entry["event"] == "call"]
