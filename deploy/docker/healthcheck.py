@@ -10,9 +10,9 @@ SECONDS = 4
 """Less than the five after which the container's own clock would end the check without a word."""
 
 
-def complaint(port: int) -> str | None:
+def complaint(port: int, *, seconds: float = SECONDS) -> str | None:
     """What is wrong with the desk on this port of loopback; None while it answers."""
-    connection = HTTPConnection("127.0.0.1", port, timeout=SECONDS)
+    connection = HTTPConnection("127.0.0.1", port, timeout=seconds)
     try:
         connection.request("GET", "/health")
         status = connection.getresponse().status
