@@ -12,8 +12,19 @@ from pathlib import Path
 import pytest
 
 from tests.clients.npm import Unavailable
-from tests.packaging.programs import install_programs, run_uv
-from tests.processes import Ended, Server, environment, run
+from tests.packaging.programs import INSTALL_SECONDS, ROOT, install_programs, run_uv
+from tests.processes import PATIENCE_SECONDS, Ended, Server, environment, run
+
+INSTALLING = {"programs", "wheel", "installed"}
+"""Fixtures that install packages: the first test that uses one waits for it."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Allow the tests that may have to install packages the time for it."""
+    for item in items:
+        is_ours = item.path.is_relative_to(ROOT / "tests" / "packaging")
+        if is_ours and not INSTALLING.isdisjoint(getattr(item, "fixturenames", ())):
+            item.add_marker(pytest.mark.timeout(2 * INSTALL_SECONDS))
 
 
 @pytest.fixture(scope="session")
@@ -22,7 +33,7 @@ async def programs() -> Path:
     try:
         return await install_programs()
     except Unavailable as why:
-        pytest.skip(f"the programs that check packaging cannot be had: {why}")
+        pytest.skip(str(why))
 
 
 @pytest.fixture(scope="session")
@@ -32,7 +43,7 @@ async def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     try:
         await run_uv("build", "--quiet", "--wheel", "--python", sys.executable, "--out-dir", folder)
     except Unavailable as why:
-        pytest.skip(f"the wheel cannot be built: {why}")
+        pytest.skip(str(why))
     (built,) = folder.glob("*.whl")
     return built
 
@@ -59,7 +70,7 @@ class Installation:
         assert process.stderr is not None
         server = Server(process)
         try:
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(PATIENCE_SECONDS):
                 while not server.url:
                     server.note(await process.stderr.readline())
             yield server
@@ -78,5 +89,5 @@ async def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> In
         await run_uv("venv", "--quiet", "--python", sys.executable, folder / "venv")
         await run_uv("pip", "install", "--quiet", "--python", folder / "venv" / "bin" / "python", wheel)
     except Unavailable as why:
-        pytest.skip(f"the wheel cannot be installed: {why}")
+        pytest.skip(str(why))
     return Installation(folder / "venv" / "bin", folder)

@@ -20,7 +20,7 @@ from typing import Any
 
 from tests.clients.npm import Unavailable
 from tests.packaging.programs import ROOT
-from tests.processes import Ended, run
+from tests.processes import PATIENCE_SECONDS, Ended, run
 
 BASE = "docker.io/library/python:3.13-slim-trixie"
 TAG = "localhost/refdesk:test"
@@ -90,7 +90,7 @@ class Container:
     async def stop(self, how: signal.Signals = signal.SIGTERM) -> int:
         """Tell its first process to stop, as an engine does; answers the exit code. With it, all others end."""
         os.kill(self.inner("tini"), how)
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             return await self.process.wait()
 
 
@@ -102,7 +102,7 @@ async def serving(image: Image, volume: Path, **settings: str) -> AsyncIterator[
     assert process.stderr is not None
     container = Container(process)
     try:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             while not container.url:
                 entry = json.loads(await process.stderr.readline())
                 container.url = entry.get("endpoint", "").removesuffix("/mcp").replace("0.0.0.0", "127.0.0.1")

@@ -20,7 +20,11 @@ PACKAGES = (
     "podman-compose==1.6.0",
     "twine==7.0.0",
 )
-_INSTALL_SECONDS = 240
+NO_UV = "uv is not installed; scripts/setup installs it"
+FAILED = "uv cannot build or install packages (its output is in .cache/packaging.log)"
+INSTALL_SECONDS = 240
+"""Time limit of one run of uv, which may have to download packages."""
+
 # What a company's proxy and its certificates need; nothing else of our surroundings reaches a program.
 _NETWORK = (
     "SSL_CERT_FILE",
@@ -37,7 +41,7 @@ def uv() -> Path:
     """The uv that scripts/setup uses, too."""
     found = shutil.which("uv") or CACHE / "uv" / "bin" / "uv"
     if not Path(found).exists():
-        raise Unavailable("uv is not installed; scripts/setup installs it")
+        raise Unavailable(NO_UV)
     return Path(found)
 
 
@@ -47,12 +51,19 @@ async def run_uv(*arguments: str | Path, **more: str) -> Ended:
     settings = {"UV_SYSTEM_CERTS": "true", "UV_NO_PROGRESS": "1", **passed_on, **more}
     env = environment(Path.home(), **settings)
     try:
-        ended = await run(uv(), *arguments, cwd=ROOT, env=env, seconds=_INSTALL_SECONDS)
+        ended = await run(uv(), *arguments, cwd=ROOT, env=env, seconds=INSTALL_SECONDS)
     except TimeoutError:
-        raise Unavailable(f"uv did not end within {_INSTALL_SECONDS} seconds") from None
+        raise _failed(f"uv {arguments[0]} did not end within {INSTALL_SECONDS} seconds") from None
     if ended.code != 0:
-        raise Unavailable(f"uv {arguments[0]} failed with code {ended.code}: {ended.err.strip()[-400:]}")
+        raise _failed(f"uv {arguments[0]} failed with code {ended.code}: {ended.err}")
     return ended
+
+
+def _failed(output: str) -> Unavailable:
+    """Keep what uv said, and return the reason for skipping, which is the same for all tests."""
+    CACHE.mkdir(exist_ok=True)
+    (CACHE / "packaging.log").write_text(output)
+    return Unavailable(FAILED)
 
 
 async def install_programs() -> Path:

@@ -52,11 +52,11 @@ class Claude:
 async def claude(tmp_path: Path) -> Claude:
     packages = Packages(CLIENTS / "claude", CACHE / "clients-claude")
     if not packages.are_installed():
-        pytest.skip("Claude Code is not installed yet; REFDESK_TEST_CLAUDE=1 scripts/test tests/clients installs it")
+        pytest.skip("claude is not installed (350 MB; REFDESK_TEST_CLAUDE=1 installs it)")
     try:
         node = await suitable_node(Packages(CLIENTS / "node", CACHE / "clients"))
     except Unavailable as why:
-        pytest.skip(f"Claude Code cannot run: {why}")
+        pytest.skip(str(why))
     return Claude(node, packages.modules / "@anthropic-ai" / "claude-code" / "cli-wrapper.cjs", home=tmp_path)
 
 
