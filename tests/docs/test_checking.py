@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from tests.docs.blocks import Block
-from tests.docs.not_run import INTERNET, PROGRAMS, REASONS, SCRIPTS, check, options_of_inline, why
+from tests.docs.given import furnish, leave_behind
+from tests.docs.not_run import INTERNET, MISSING, PROGRAMS, REASONS, SCRIPTS, check, options_of_inline, why
 from tests.docs.shown import difference
 from tests.docs.workplace import Workplace, forks
 
@@ -88,3 +89,17 @@ async def test_a_command_that_fails_is_noted_and_one_that_cannot_be_run_is_not_r
     assert outcome.printed[0].startswith("refdesk 0")
     assert [failure.partition(": ")[2] for failure in outcome.failed] == [".venv/bin/refdesk read nothing.pdf", "false"]
     assert len(outcome.run) == 4
+
+
+@pytest.mark.anyio
+async def test_commands_after_a_missing_program_find_its_files(tmp_path: Path) -> None:
+    text = "unzip -q a.zip\nwget https://docs.example.com/\ncat scifact/corpus.jsonl site/docs.example.com/*\n"
+    block = Block(page="page.md", line=1, language="sh", title="", remark="", text=text, heading="")
+    place = Workplace(tmp_path / "refdesk", tmp_path, tmp_path, site=1, find=lambda name: None)
+    place.prepare()
+    furnish(place.folder, place.home)
+    leave_behind(place.folder, place.home, 1, find=place.find)
+    outcome = await place.run([block])
+    assert outcome.not_run == [["unzip", "-q", "a.zip"], ["wget", "http://127.0.0.1:1/"]]
+    assert {why(words) for words in outcome.not_run} == {MISSING}
+    assert outcome.failed == []

@@ -17,7 +17,7 @@ from refdesk.config import load
 from tests.clients.npm import Unavailable
 from tests.docs.blocks import OUTPUT, ROOT, Block, blocks_of, pages
 from tests.docs.checkout import fresh_checkout
-from tests.docs.given import BEFORE, DESKS, furnish
+from tests.docs.given import BEFORE, DESKS, furnish, leave_behind
 from tests.docs.not_run import REASONS, check, options_of_inline, why
 from tests.docs.shown import difference
 from tests.docs.sites import running_site
@@ -25,6 +25,7 @@ from tests.docs.standins import install_what_npx_starts
 from tests.docs.tally import ONLY_CHECKED, TALLY
 from tests.docs.workplace import Outcome, Workplace, forks
 from tests.documents.web import Web
+from tests.programs import find_program
 
 pytestmark = pytest.mark.anyio
 
@@ -63,7 +64,7 @@ async def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path | None:
 
 @pytest.fixture(scope="module")
 async def npx() -> str:
-    """Why what npx starts cannot be had; empty when it is there."""
+    """The reason why what npx starts is missing; empty when it is there."""
     try:
         await install_what_npx_starts()
     except Unavailable as why:
@@ -77,16 +78,20 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("shared")
 
 
+@pytest.mark.timeout(300)  # the first page waits for the checkout to be set up
 @pytest.mark.parametrize("page", COMMANDS)
 async def test_the_commands_of_a_page_work(
     page: str, forking: Path, shared: Path, site: Web, checkout: Path | None, npx: str, tmp_path: Path
 ) -> None:
     if npx and page in SERVED_BY_NPX:
-        pytest.skip(f"what npx starts cannot be had: {npx}")
+        pytest.skip(npx)
     place = Workplace(tmp_path / "refdesk", forking, shared, site.port, checkout)
     place.prepare()
     furnish(place.folder, place.home)
+    leave_behind(place.folder, place.home, site.port)
     blocks = blocks_of(page)
+    if any("curl" in block.text for block in blocks) or "curl" in BEFORE.get(page, ""):
+        find_program("curl")
     _write_titled(blocks, place.folder)
     commands = [block for block in blocks if (block.is_shell or block.language == "python") and not block.title]
     kept_back = [block for block in commands if block.reason("not run")]

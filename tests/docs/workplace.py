@@ -9,7 +9,7 @@ import re
 import shutil
 import signal
 import sys
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,9 +21,10 @@ from tests.docs import forking, standins
 from tests.docs.blocks import ROOT, Block
 from tests.docs.checkout import for_packages
 from tests.docs.given import SUBSTITUTES
-from tests.docs.not_run import INTERNET, PACKAGES, PROGRAMS, SCRIPTS
+from tests.docs.not_run import OPTIONAL, PACKAGES, PROGRAMS, SCRIPTS
 from tests.docs.sites import ADDRESSES
 from tests.docs.standins import END_OF_RECORD, STAND_IN
+from tests.waiting import PATIENCE_SECONDS, eventually
 
 SECONDS = 100.0
 """How long the commands of a page may take together: one that hangs is to fail here, not in pytest's own bound."""
@@ -61,6 +62,7 @@ class Workplace:
     site: int = 0
     checkout: Path | None = None
     port: int = 0
+    find: Callable[[str], str | None] = shutil.which
 
     @property
     def home(self) -> Path:
@@ -92,8 +94,8 @@ class Workplace:
             return standins.CLIENT
         if name in ("uv", "uvx") and self.checkout is None:
             return STAND_IN
-        if PROGRAMS.get(name) == INTERNET and (found := shutil.which(name)):
-            return f'#!/bin/bash\nexec {found} "$@"\n'
+        if name in OPTIONAL and self.find(name):
+            return standins.REAL
         return str(getattr(standins, name.upper(), STAND_IN))
 
     def _script(self, name: str) -> str:
@@ -108,7 +110,7 @@ class Workplace:
         """A program, with all that its text has places for."""
         names = standins.names() | {
             "here": str(self.here), "python": sys.executable, "folder": str(self.folder), "name": path.name,
-            "checkout": str(self.checkout), "program": str(standins.clients().get(path.name)),
+            "checkout": str(self.checkout), "program": str(standins.clients().get(path.name) or self.find(path.name)),
             "uv": str(shutil.which("uv") or CACHE / "uv/bin/uv"),
         }  # fmt: skip
         path.parent.mkdir(exist_ok=True)
@@ -212,19 +214,23 @@ class Workplace:
         finally:
             if process.returncode is None:
                 process.terminate()
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(PATIENCE_SECONDS):
                 await process.wait()
             log.close()
 
     async def _ready(self, process: asyncio.subprocess.Process) -> int:
         """Wait for the line that says so; its port."""
-        async with asyncio.timeout(30):
-            while True:
-                written = (self.folder / "refdesk.log").read_text("utf-8")
-                for line in re.findall(r'^\{.*"event":"ready".*\}$', written, re.MULTILINE):
-                    return int(re.findall(r":(\d+)/mcp", json.loads(line)["endpoint"])[0])
-                assert process.returncode is None, f"the desk has ended: {written}"
-                await asyncio.sleep(0.05)
+        ports: list[int] = []
+
+        def is_ready() -> bool:
+            written = (self.folder / "refdesk.log").read_text("utf-8")
+            ready = re.findall(r'^\{.*"event":"ready".*\}$', written, re.MULTILINE)
+            ports.extend(int(re.findall(r":(\d+)/mcp", json.loads(line)["endpoint"])[0]) for line in ready)
+            assert ports or process.returncode is None, f"the desk has ended: {written}"
+            return bool(ports)
+
+        await eventually(is_ready)
+        return ports[0]
 
 
 def _script(path: Path, text: str) -> None:
@@ -238,10 +244,8 @@ async def forks(folder: Path) -> AsyncIterator[Path]:
     path = folder / "forks"
     process = await asyncio.create_subprocess_exec(sys.executable, "-m", "tests.docs.forking", str(path), cwd=ROOT)
     try:
-        async with asyncio.timeout(60):
-            while not path.exists():
-                assert process.returncode is None, "it has ended"
-                await asyncio.sleep(0.05)
+        await eventually(lambda: path.exists() or process.returncode is not None)
+        assert process.returncode is None, "it has ended"
         yield path
     finally:
         with suppress(ProcessLookupError):
