@@ -25,7 +25,7 @@ def r2r() -> Iterator[Lab]:
         try:
             opened = stack.enter_context(lab())
         except Unavailable as why:
-            pytest.skip(f"there is no R2R: {why}")
+            pytest.skip(str(why))
         yield opened
 
 

@@ -9,18 +9,22 @@ import anyio
 import pytest
 from pydantic import SecretStr
 
+from refdesk.config import R2RConfig
 from refdesk.engines.port import Search
 from refdesk.engines.r2r.engine import R2REngine
 from refdesk.errors import RefdeskError
 from tests.contracts.engine import ACME, FOXES, bring, found
-from tests.engines.desks import until
 from tests.r2r.conftest import OpenEngine
 from tests.r2r.lab import Account, Lab
 from tests.r2r.lab.proxy import LOGIN, REFRESH, SEARCH, Fault, Proxy
+from tests.waiting import eventually
 
 pytestmark = [pytest.mark.anyio, pytest.mark.r2r, pytest.mark.timeout(240)]
 
 CALLERS = 100
+
+CONNECTIONS = R2RConfig().max_connections
+"""Requests that an engine sends to R2R at a time."""
 
 
 @pytest.fixture
@@ -70,8 +74,15 @@ async def test_a_hundred_callers_whose_token_is_taken_back_make_one_refresh(
     before = way.count(REFRESH)
     r2r.revoke_access(way.tokens[-1]["access_token"])
     asked = way.count(SEARCH)
-    with way.fault(Fault(REFRESH, delay_seconds=0.2)):
-        counts = await search_at_once(engine, CALLERS)
+    counts: list[int] = []
+
+    async def search() -> None:
+        counts.extend(await search_at_once(engine, CALLERS))
+
+    async with anyio.create_task_group() as tasks:
+        with way.fault(Fault(SEARCH, hangs=True)):  # nobody is refused before as many ask as can
+            tasks.start_soon(search)
+            await eventually(lambda: way.count(SEARCH) - asked == CONNECTIONS)
     assert len(counts) == CALLERS
     assert min(counts) > 0
     assert (way.count(LOGIN), way.count(REFRESH) - before) == (1, 1)
@@ -120,12 +131,9 @@ async def test_no_credential_is_ever_written_to_the_log(
 ) -> None:
     file = tmp_path / "log"
 
-    async def is_logged() -> bool:
-        return file.exists() and file.stat().st_size > 0
-
     async with open_engine(way.url, log_file=file) as engine:
         with way.fault(Fault("/v3/collections", status=503)):  # which are looked at in the background
-            await until(is_logged)
+            await eventually(lambda: file.exists() and file.stat().st_size > 0)
         await bring(engine, "Foxes", FOXES)
         r2r.revoke_access(way.tokens[-1]["access_token"])
         r2r.use_up(way.tokens[-1]["refresh_token"])

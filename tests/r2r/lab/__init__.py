@@ -57,12 +57,11 @@ class Provider:
         self._http = httpx2.Client(base_url=f"http://127.0.0.1:{port}", timeout=10, verify=False, trust_env=False)
         command: list[str | Path] = [sys.executable, "-I", Path(__file__).with_name("provider.py"), str(port)]
         self._program = Program(command, folder / "provider.log")
-        self._program.wait_until(self._answers, 20)
+        self._program.wait_until(self._answers)
 
-    def fail(self, *, embeddings: int = 0, chat: int = 0, delay_seconds: float = 0.0) -> None:
-        """Have requests of these kinds answered with these statuses from now on, and every one delayed."""
-        settings = {"embeddings": embeddings, "chat": chat, "delay_seconds": delay_seconds}
-        self._http.post("/control", json=settings).raise_for_status()
+    def fail(self, *, embeddings: int = 0, chat: int = 0) -> None:
+        """Have requests of these kinds answered with these statuses from now on."""
+        self._http.post("/control", json={"embeddings": embeddings, "chat": chat}).raise_for_status()
 
     def heal(self) -> None:
         """Have everything work again."""

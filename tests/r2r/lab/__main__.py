@@ -29,5 +29,5 @@ if __name__ == "__main__":
     try:
         main(sys.argv[1] if len(sys.argv) > 1 else "up")
     except Unavailable as why:
-        _say(str(why))
+        _say(why.detail)
         sys.exit(3)

@@ -48,7 +48,7 @@ class Postgres:
         settings = [part for name, value in SETTINGS.items() for part in ("-c", f"{name}={value}")]
         command: list[str | Path] = [programs / "postgres", "-D", self._folder, "-p", str(self.port), *settings]
         self._program = Program(command, self._log, user=self._account, ended_by=signal.SIGINT)
-        self._program.wait_until(self._answers, 30)
+        self._program.wait_until(self._answers)
 
     def stop(self) -> None:
         """Close every connection and end."""
@@ -59,7 +59,7 @@ class Postgres:
             self._run("postgres", "--version")
         except PermissionError:
             raise Unavailable(
-                f"Postgres does not run as root, and nobody else may read {self._programs}; "
+                "Postgres does not run as root, and nobody else may read the checkout; "
                 "use another account, or keep the checkout where everybody may read it"
             ) from None
 

@@ -7,10 +7,11 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+
+from tests.waiting import PATIENCE_SECONDS, eventually_sync
 
 TETHER = Path(__file__).with_name("tether.py")
 
@@ -39,15 +40,18 @@ class Program:
                 env=environment, cwd=log.parent, start_new_session=True,
             )  # fmt: skip
 
-    def wait_until(self, is_up: Callable[[], bool], seconds: float) -> None:
-        """Wait until it does its work."""
-        end = time.monotonic() + seconds
-        while not is_up():
+    def wait_until(self, is_up: Callable[[], bool], seconds: float = PATIENCE_SECONDS) -> None:
+        """Wait until the program is up; raise `LabFailure` if it ends or takes longer than `seconds`."""
+
+        def is_running_and_up() -> bool:
             if self._process.poll() is not None:
                 raise LabFailure(f"it ended with {self._process.returncode}: {self.tail()}")
-            if time.monotonic() > end:
-                raise LabFailure(f"it was not ready within {seconds:.0f} seconds: {self.tail()}")
-            time.sleep(0.05)
+            return is_up()
+
+        try:
+            eventually_sync(is_running_and_up, seconds)
+        except TimeoutError:
+            raise LabFailure(f"it was not ready within {seconds:.0f} seconds: {self.tail()}") from None
 
     def stop(self) -> None:
         """End it in order."""

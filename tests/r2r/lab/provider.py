@@ -1,7 +1,7 @@
 """An OpenAI-compatible provider of models that are none: `provider.py PORT`. The same question has the same answer.
 
 Texts with words in common have vectors that are near each other, and a question about sources is answered with the
-sentence that has most of its words, and with that source's number. `POST /control` makes it fail or be slow.
+sentence that has most of its words, and with that source's number. `POST /control` makes it fail.
 A program of its own that needs no package.
 """
 
@@ -13,7 +13,6 @@ import math
 import re
 import struct
 import sys
-import time
 from collections import Counter
 from collections.abc import Iterator
 from hashlib import blake2b
@@ -75,12 +74,10 @@ class Models:
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
         self.failing: dict[str, int] = {}
-        self.delay_seconds = 0.0
 
     def control(self, body: dict[str, Any]) -> dict[str, Any]:
         """Be told how to behave from now on; what is not named works."""
         self.failing = {kind: int(body[kind]) for kind in ("embeddings", "chat") if body.get(kind)}
-        self.delay_seconds = float(body.get("delay_seconds", 0))
         return {}
 
     def embeddings(self, body: dict[str, Any]) -> dict[str, Any]:
@@ -113,7 +110,6 @@ class Models:
 
     def _begin(self, kind: str) -> None:
         self.counts[kind] += 1
-        time.sleep(self.delay_seconds)
         if kind in self.failing:
             raise Failing(self.failing[kind])
 

@@ -1,4 +1,4 @@
-"""Between Refdesk and R2R, in the test's own loop: counts what goes by, and fails, or is slow, when it is told to."""
+"""Between Refdesk and R2R, in the test's own loop: counts what goes by, and fails, or hangs, when it is told to."""
 
 from __future__ import annotations
 
@@ -37,7 +37,6 @@ class Fault:
     """Whether the connection breaks off."""
     hangs: bool = False
     """Whether no answer comes for as long as the fault lasts."""
-    delay_seconds: float = 0.0
     times: int | None = None
     """How often it happens; None is always."""
 
@@ -110,7 +109,6 @@ class Proxy:
     async def _answer(self, request: Request) -> bytes:
         for fault, lasting in list(self._faults.items()):
             if request.path.startswith(fault.path) and lasting.happens(fault.times):
-                await asyncio.sleep(fault.delay_seconds)
                 if fault.hangs:
                     await lasting.over.wait()
                 if fault.is_reset:

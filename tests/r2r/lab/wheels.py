@@ -35,8 +35,15 @@ PATIENT_SECONDS = 1200.0
 """For somebody who has asked for it."""
 
 
+FAILED = "R2R is not installed; scripts/test-r2r installs it (600 MB)"
+
+
 class Unavailable(Exception):
-    """The lab cannot be had here; the text is the reason, for whoever reads why its tests were skipped."""
+    """The lab cannot run here; the text is the reason for skipping its tests, and the same for the same cause."""
+
+    def __init__(self, reason: str, detail: str = "") -> None:
+        super().__init__(reason)
+        self.detail = detail or reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +89,7 @@ def installed(*, seconds: float = INSTALL_SECONDS) -> Programs:
 def _make(folder: Path, seconds: float) -> None:
     uv = shutil.which("uv") or str(CACHE.parent / "uv" / "bin" / "uv")
     if not Path(uv).exists():
-        raise Unavailable("uv is not installed; scripts/setup brings it along")
+        raise Unavailable("uv is not installed; scripts/setup installs it")
     end = time.monotonic() + seconds
     install = ["pip", "install", "--python", str(folder / "bin" / "python")]
     for arguments in (["venv", "--clear", "--python", PYTHON, str(folder)], install + AS_RELEASED, install + DATABASE):
@@ -103,10 +110,9 @@ def _run(command: list[str], end: float) -> None:
             timeout=end - time.monotonic(),
         )
     except subprocess.TimeoutExpired:
-        raise Unavailable("R2R could not be installed in time; scripts/test-r2r takes the time it needs") from None
+        raise Unavailable(FAILED, "R2R could not be installed in time") from None
     if ended.returncode != 0:
-        reason = " ".join(ended.stderr.split())[:400]
-        raise Unavailable(f"R2R could not be installed (uv ended with {ended.returncode}): {reason}")
+        raise Unavailable(FAILED, f"R2R could not be installed (uv ended with {ended.returncode}): {ended.stderr}")
 
 
 @contextmanager
