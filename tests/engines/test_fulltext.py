@@ -14,9 +14,8 @@ from pathlib import Path
 import pytest
 from tantivy import Index, SchemaBuilder
 
-from refdesk.engines.embedded import fulltext
 from refdesk.engines.embedded.damage import IndexDamaged
-from refdesk.engines.embedded.fulltext import Entry, FullText, FullTextWriter
+from refdesk.engines.embedded.fulltext import FREQUENT, Entry, FullText, FullTextWriter, _words_asked
 
 PASSAGES = (
     ("Connections", ("Settings",), "max_connections sets how many clients may be connected at once."),
@@ -104,37 +103,33 @@ def test_a_filter_lets_through_what_it_names_and_changes_no_score(folder: Path) 
 
 
 @pytest.mark.parametrize("let_through", [1, 3, 40])
-def test_a_filter_of_many_documents_finds_the_same_as_one_of_few(
-    tmp_path: Path, let_through: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_filter_of_many_documents_finds_the_same_as_one_of_few(tmp_path: Path, let_through: int) -> None:
     with writing(tmp_path) as writer:
         for document in range(1, 121):
             writer.replace(document, [entry(document, "word " * (document % 7 + 1), document=document)])
         writer.commit(1)
-    index, wanted = FullText(tmp_path), [document for document in range(1, 121) if document % let_through == 0]
-    looked_up = scored(index, "word", 5, documents=wanted)
-    monkeypatch.setattr(fulltext, "MANY_DOCUMENTS", 1)
-    assert scored(index, "word", 5, documents=wanted) == looked_up
+    wanted = [document for document in range(1, 121) if document % let_through == 0]
+    looked_up = scored(FullText(tmp_path), "word", 5, documents=wanted)
+    assert scored(FullText(tmp_path, many_documents=1), "word", 5, documents=wanted) == looked_up
     assert len(looked_up) == min(5, len(wanted))
 
 
 def test_of_a_large_index_a_word_that_is_everywhere_is_looked_up_only_where_others_are_few(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
     with writing(tmp_path) as writer:
         for number in range(1, 41):
             rare = "apple pear quince" if number == 7 else f"w{number}"
             writer.replace(number, [entry(number, f"file {rare}", document=number)])
         writer.commit(1)
-    index = FullText(tmp_path)
-    assert len(keys(index, "file apple pear quince", 100)) == 40
-    monkeypatch.setattr(fulltext, "FREQUENT", 10)
-    assert keys(index, "file apple pear quince", 100) == [7]
-    assert len(keys(index, "file apple pear nowhere", 100)) == 40
+    assert len(keys(FullText(tmp_path), "file apple pear quince", 100)) == 40
+    large = FullText(tmp_path, frequent=10)
+    assert keys(large, "file apple pear quince", 100) == [7]
+    assert len(keys(large, "file apple pear nowhere", 100)) == 40
 
 
 def test_of_a_large_index_a_heading_that_is_everywhere_counts_only_where_others_are_few(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
     with writing(tmp_path) as writer:
         for number in range(1, 41):
@@ -145,10 +140,9 @@ def test_of_a_large_index_a_heading_that_is_everywhere_counts_only_where_others_
     commit = index._commit
     assert commit is not None
     asked = {"detail": 1.0, "appl": 1.0, "pear": 1.0}
-    assert fulltext._words_asked(commit, asked).heading == asked
-    monkeypatch.setattr(fulltext, "FREQUENT", 10)
-    assert fulltext._words_asked(commit, asked).heading.keys() == {"appl", "pear"}
-    assert fulltext._words_asked(commit, {"detail": 1.0, "appl": 1.0, "nowher": 1.0}).heading.keys() >= {"detail"}
+    assert _words_asked(commit, asked, FREQUENT).heading == asked
+    assert _words_asked(commit, asked, 10).heading.keys() == {"appl", "pear"}
+    assert _words_asked(commit, {"detail": 1.0, "appl": 1.0, "nowher": 1.0}, 10).heading.keys() >= {"detail"}
 
 
 def test_threads_that_find_a_new_commit_at_once_all_find_what_is_in_it(tmp_path: Path) -> None:

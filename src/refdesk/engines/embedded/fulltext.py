@@ -128,8 +128,10 @@ class _Commit:
 class FullText:
     """The index, to be searched; any number of them may be open in any number of processes."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, frequent: int = FREQUENT, many_documents: int = MANY_DOCUMENTS) -> None:
         self._folder = folder
+        self._frequent = frequent
+        self._many_documents = many_documents
         self._meta = str(folder / "meta.json")
         self._index: Index | None = None
         self._commit: _Commit | None = None
@@ -184,9 +186,9 @@ class FullText:
         if commit is None or not asked or limit < 1:
             return np.empty(0, np.int64), np.empty(0)
         with _checked(self._folder):
-            searcher, words_asked = commit.searcher, _words_asked(commit, asked)
+            searcher, words_asked = commit.searcher, _words_asked(commit, asked, self._frequent)
             wanted = list(_filter("collection", collections))
-            if documents is not None and len(documents) > MANY_DOCUMENTS:
+            if documents is not None and len(documents) > self._many_documents:
                 found = _sifted(searcher, _query(words_asked, wanted), limit, frozenset(documents))
                 if found is not None:
                     return found
@@ -289,15 +291,17 @@ class _Words:
     heading: Mapping[str, float]
 
 
-def _words_asked(commit: _Commit, asked: Mapping[str, float]) -> _Words:
+def _words_asked(commit: _Commit, asked: Mapping[str, float], frequent: int) -> _Words:
     telling = {word: weight for word, weight in asked.items() if not words.is_common(word)} or asked
     body = dict(islice(telling.items(), MAX_QUERY_WORDS))
     heading = asked if len(asked) <= SHORT_QUERY else {}
-    return _Words(_without_frequent(commit, "body", body), _without_frequent(commit, "heading", heading))
+    return _Words(
+        _without_frequent(commit, "body", body, frequent), _without_frequent(commit, "heading", heading, frequent)
+    )
 
 
-def _without_frequent(commit: _Commit, field: str, asked: Mapping[str, float]) -> Mapping[str, float]:
-    most, others = max(FREQUENT, int(FREQUENT_SHARE * commit.entries)), OTHER_WORDS[field]
+def _without_frequent(commit: _Commit, field: str, asked: Mapping[str, float], frequent: int) -> Mapping[str, float]:
+    most, others = max(frequent, int(FREQUENT_SHARE * commit.entries)), OTHER_WORDS[field]
     if commit.entries <= most or len(asked) <= others:
         return asked
     counts = {word: commit.count(field, word) for word in asked}
