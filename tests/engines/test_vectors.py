@@ -22,8 +22,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from numpy.typing import NDArray
 
 from refdesk.engines.embedded.damage import IndexDamaged
-from refdesk.engines.embedded.vectors import Float32s, Row, Vectors, VectorWriter, clusters, scan
+from refdesk.engines.embedded.vectors import Float32s, Row, Vectors, VectorWriter
 from refdesk.engines.embedded.vectors.merging import LARGEST_ROWS, SMALL_ROWS, Size, to_merge
+from refdesk.engines.embedded.vectors.scan import LEAST_SCANNED
 
 MODEL = "a-model"
 
@@ -148,25 +149,22 @@ def test_a_chunk_that_is_all_of_its_document_has_none_beside_it(tmp_path: Path) 
     assert np.isnan(Vectors(tmp_path / "none").cosines(vectors[5], np.array([5]))).all()
 
 
-def test_a_large_index_is_searched_in_part_and_nearly_all_of_the_nearest_are_found(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(clusters, "ROWS_A_CLUSTER", 500)
-    monkeypatch.setattr(scan, "LEAST_SCANNED", 1000)
-    vectors, queries = np.split(clustered(16_050), [16_000])
-    writer = build(tmp_path, [rows(vectors)])
-    for document in range(0, 1600, 10):
+def test_a_large_index_is_searched_in_part_and_nearly_all_of_the_nearest_are_found(tmp_path: Path) -> None:
+    count, dimensions = 3 * LEAST_SCANNED, 192
+    vectors, queries = np.split(clustered(count + 30, dimensions), [count])
+    writer = build(tmp_path, [rows(vectors, per_document=100)], dimensions)
+    for document in range(0, count // 100, 10):
         writer.remove(document)
     writer.commit(2)
-    alive = [key for key in range(16_000) if key // 10 % 10]
+    alive = [key for key in range(count) if key // 100 % 10]
     index, found, looked_at = Vectors(tmp_path), 0, 0
     for query in queries:
-        places = index._state.views[0].segment.clusters.near(query, 4000)
+        places = index._state.views[0].segment.clusters.near(query, LEAST_SCANNED)
         looked_at = max(looked_at, sum(place.stop - place.start for place in places))
         hits = keys(index.search(query, 10))
         assert set(hits) <= set(alive)
         found += len(set(hits) & set(exact(vectors, query, 10, alive)))
-    assert looked_at < 8000
+    assert looked_at < 0.5 * count
     assert found >= 0.9 * 10 * len(queries)
 
 
