@@ -20,6 +20,7 @@ from refdesk.engines.embedded.embedding.port import Vectors
 from refdesk.errors import EngineError
 from tests.engines.embedding.test_onnx import TINY
 from tests.processes import children
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.anyio
 
@@ -52,8 +53,7 @@ async def test_a_worker_that_dies_is_told_and_another_takes_its_place() -> None:
         os.kill(worker, signal.SIGSTOP)  # so that it cannot be done before it is killed
 
         async def kill_it_at_work() -> None:
-            while not sandbox.state()["busy"]:
-                await anyio.lowlevel.checkpoint()
+            await eventually(lambda: sandbox.state()["busy"])
             os.kill(worker, signal.SIGKILL)
 
         tasks.start_soon(kill_it_at_work)

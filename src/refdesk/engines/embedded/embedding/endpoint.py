@@ -57,6 +57,7 @@ async def open_endpoint(
     model: str,
     timeout_seconds: float,
     *,
+    query_seconds: float = QUERY_SECONDS,
     pause: Pause = anyio.sleep,
     now: Callable[[], float] = time.monotonic,
 ) -> AsyncIterator[EndpointEmbedder]:
@@ -64,26 +65,35 @@ async def open_endpoint(
     headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {key}"} if key else {})
     dependency = Dependency("embedding", BREAKER, concurrency=CONCURRENCY, pause=pause, now=now)
     async with httpx2.AsyncClient(timeout=timeout_seconds, headers=headers, follow_redirects=False) as client:
-        yield EndpointEmbedder(client, f"{url.rstrip('/')}/embeddings", model, timeout_seconds, dependency)
+        yield EndpointEmbedder(
+            client, f"{url.rstrip('/')}/embeddings", model, timeout_seconds, dependency, query_seconds
+        )
 
 
 class EndpointEmbedder:
     """Asks the service for vectors, some texts at a time; made by `open_endpoint`."""
 
     def __init__(
-        self, client: httpx2.AsyncClient, url: str, model: str, timeout_seconds: float, dependency: Dependency
+        self,
+        client: httpx2.AsyncClient,
+        url: str,
+        model: str,
+        timeout_seconds: float,
+        dependency: Dependency,
+        query_seconds: float,
     ) -> None:
         self._client = client
         self._url = url
         self._model = model
         self._seconds = timeout_seconds
+        self._query_seconds = min(timeout_seconds, query_seconds)
         self.dependency = dependency
         self.name = f"endpoint:{model}"
         self.dimensions = 0
 
     async def embed_query(self, text: str) -> Vector:
         try:
-            vectors = await self._embed([text], min(self._seconds, QUERY_SECONDS), QUERY_PAUSE_SECONDS)
+            vectors = await self._embed([text], self._query_seconds, QUERY_PAUSE_SECONDS)
         except EngineError:
             fell_short()
             raise
