@@ -13,8 +13,11 @@ from pydantic import SecretStr
 from refdesk.config import CircuitBreakerConfig, ConvertConfig, R2RConfig
 from refdesk.documents.conversions import Conversions, open_conversions
 from refdesk.engines.r2r.engine import R2REngine, open_r2r
+from refdesk.engines.r2r.writing import Pauses
 from refdesk.telemetry import Log, Metrics
 from tests.engines.r2r.scripted import EMAIL, PASSWORD, ScriptedR2R, scripted_r2r
+
+SHORT_PAUSES = Pauses(look=0.01, poll=0.01, first_retry=0.01, away=0.01)
 
 OpenEngine = Callable[..., AbstractAsyncContextManager[R2REngine]]
 
@@ -42,7 +45,9 @@ def open_engine(r2r: ScriptedR2R, tmp_path: Path, conversions: Conversions) -> O
     """Open an engine: `async with open_engine("folder", failure_threshold=2) as engine`."""
 
     @asynccontextmanager
-    async def opened(folder: str = "r2r", metrics: Metrics | None = None, **breaker: Any) -> AsyncIterator[R2REngine]:
+    async def opened(
+        folder: str = "r2r", metrics: Metrics | None = None, pauses: Pauses = SHORT_PAUSES, **breaker: Any
+    ) -> AsyncIterator[R2REngine]:
         settings = R2RConfig(api_url=r2r.url, email=EMAIL, password=SecretStr(PASSWORD))
         with closing(Log("debug", "json", tmp_path / "log")) as log:
             async with open_r2r(
@@ -52,6 +57,7 @@ def open_engine(r2r: ScriptedR2R, tmp_path: Path, conversions: Conversions) -> O
                 conversions,
                 log=log,
                 metrics=metrics or Metrics(),
+                pauses=pauses,
             ) as engine:
                 yield engine
 

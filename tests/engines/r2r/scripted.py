@@ -37,6 +37,8 @@ class Fault:
     """Whether the connection is closed without an answer."""
     after: bool = False
     """Whether it happens only once the request has been served."""
+    stalls: bool = False
+    """Whether the documents that are there then stay unfinished, as when R2R is restarted while it embeds them."""
     gate: asyncio.Event | None = None
     """What is waited for first."""
     raw: bytes | None = None
@@ -95,7 +97,7 @@ class ScriptedR2R:
 
     async def asked(self, path: str, times: int) -> None:
         """Wait until there were so many requests whose path begins so."""
-        with anyio.fail_after(20):
+        with anyio.fail_after(60):
             while self.count(path) < times:
                 await self._news.wait()
 
@@ -358,6 +360,9 @@ async def _answered(r2r: ScriptedR2R, seen: Seen, writer: asyncio.StreamWriter) 
     if fault.gate is not None:
         await fault.gate.wait()
     served = r2r.respond(seen) if fault.after or not (fault.status or fault.drops or fault.raw) else None
+    if fault.stalls:
+        for document in r2r.documents.values():
+            document["ingestion_status"] = "embedding"
     if fault.drops:
         return False
     if fault.raw is not None:

@@ -6,6 +6,7 @@ import asyncio
 import math
 from contextlib import suppress
 
+import anyio
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -50,7 +51,7 @@ class Issuer:
         return await self._given(refused=token not in self.spendable, spent=token)
 
     async def _given(self, *, refused: bool, spent: str = "") -> TokenPair:
-        await asyncio.sleep(0)  # as any request, it lets others come between
+        await anyio.lowlevel.checkpoint()  # as any request, it lets others come between
         if self.gate is not None:
             await self.gate.wait()
         if self.is_down:
@@ -194,9 +195,9 @@ async def test_a_caller_who_leaves_does_not_take_the_token_from_the_others() -> 
     issuer.gate = asyncio.Event()
     tokens = Tokens(issuer, now=Clock())
     first, second = (asyncio.create_task(tokens.token()) for _ in range(2))
-    await asyncio.sleep(0)
+    await anyio.wait_all_tasks_blocked()
     first.cancel()
-    await asyncio.sleep(0)
+    await anyio.wait_all_tasks_blocked()
     issuer.gate.set()
     assert await second == issuer.access
     assert issuer.logins == 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -13,23 +13,16 @@ import anyio
 import pytest
 
 from refdesk.engines.port import Document, Engine, FileSource, Listing, NewDocument, Search, TextSource
-from refdesk.engines.r2r import writing
 from refdesk.engines.r2r.engine import R2REngine
 from refdesk.errors import RefdeskError
 from tests.contracts.engine import ACME, FOXES, bring, finished, found
-from tests.engines.r2r.conftest import OpenEngine
+from tests.engines.r2r.conftest import SHORT_PAUSES, OpenEngine
 from tests.engines.r2r.scripted import ScriptedR2R
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.anyio
 
 INGEST = "/v3/documents"
-
-
-@pytest.fixture(autouse=True)
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Pauses are as short as they can be: how long they are is not what is tried here."""
-    for name in ("LOOK_SECONDS", "POLL_SECONDS", "AWAY_SECONDS", "FIRST_RETRY_SECONDS"):
-        monkeypatch.setattr(writing, name, 0.01)
 
 
 async def asked_for(engine: Engine, text: str = FOXES, **given: Any) -> str:
@@ -37,12 +30,6 @@ async def asked_for(engine: Engine, text: str = FOXES, **given: Any) -> str:
     [status] = await engine.ingest(ACME, [NewDocument(TextSource("Foxes", text, "foxes"), "animals", **given)])
     assert status.status in ("pending", "converting", "embedding")
     return status.id
-
-
-async def until(holds: Callable[[], Any]) -> None:
-    with anyio.fail_after(20):
-        while not holds():  # noqa: ASYNC110  what is waited for happens in a task of the engine's
-            await anyio.sleep(0.01)
 
 
 async def test_a_document_is_sent_with_both_collection_fields_and_labels_of_our_own(
@@ -91,11 +78,12 @@ async def test_a_password_that_is_wrong_for_a_while_fails_no_document(r2r: Scrip
     with r2r.fault("/v3/users/login", status=401, body={"message": "Incorrect email or password"}):
         id = await asked_for_text(engine)
         await r2r.asked("/v3/users/login", 2)
-        with anyio.fail_after(20):
-            while not (status := (await engine.wait(ACME, [id], seconds=5))[0]).error:
-                pass
-        assert status.status == "pending"
-        assert "r2r.password" in (status.error or "")
+
+        async def is_postponed() -> bool:
+            status = await engine.status(ACME, id)
+            return status is not None and status.status == "pending" and "r2r.password" in (status.error or "")
+
+        await eventually(is_postponed)
     [done] = await finished(engine, [id])
     assert done.status == "success"
 
@@ -114,7 +102,7 @@ async def test_what_was_under_way_when_the_process_ended_is_done_by_the_next_one
             id = await asked_for(engine)
             await r2r.asked(INGEST, 1)
         gate.set()
-        await until(lambda: r2r.documents)
+        await eventually(lambda: r2r.documents)
     async with open_engine() as engine:
         [done] = await finished(engine, [id])
         assert done.status == "success"
@@ -122,18 +110,13 @@ async def test_what_was_under_way_when_the_process_ended_is_done_by_the_next_one
         assert len({hit.document.id for hit in await found(engine, "fox")}) == 1
 
 
-async def test_what_r2r_began_and_forgot_is_sent_anew(
-    r2r: ScriptedR2R, engine: R2REngine, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(writing, "STALLED_SECONDS", 0.05)
-    with r2r.fault(INGEST, drops=True, after=True, times=1):
-        id = await asked_for(engine)
-        await until(lambda: r2r.documents)
-    [document] = r2r.documents.values()
-    document["ingestion_status"] = "embedding"
-    [done] = await finished(engine, [id])
-    assert done.status == "success"
-    assert [each["ingestion_status"] for each in r2r.documents.values()] == ["success"]
+async def test_what_r2r_began_and_forgot_is_sent_anew(r2r: ScriptedR2R, open_engine: OpenEngine) -> None:
+    async with open_engine(pauses=replace(SHORT_PAUSES, stalled=0.05)) as engine:
+        with r2r.fault(INGEST, drops=True, after=True, stalls=True, times=1):
+            id = await asked_for(engine)
+            [done] = await finished(engine, [id])
+        assert done.status == "success"
+        assert [each["ingestion_status"] for each in r2r.documents.values()] == ["success"]
 
 
 async def test_a_failure_that_r2r_tells_of_fails_the_document_with_its_cause_and_no_other(
@@ -186,7 +169,7 @@ async def test_an_old_state_that_cannot_be_removed_is_not_found_and_removed_late
         assert done.status == "success"
         assert old in r2r.documents
         assert not await found(engine, "berries")
-    await until(lambda: old not in r2r.documents)
+    await eventually(lambda: old not in r2r.documents)
 
 
 async def test_labels_that_change_are_sent_though_the_text_is_the_same(r2r: ScriptedR2R, engine: R2REngine) -> None:
@@ -208,7 +191,7 @@ async def test_a_document_that_is_deleted_while_it_is_on_its_way_does_not_come_i
         await r2r.asked(INGEST, 1)
         assert await engine.delete(ACME, id)
         gate.set()
-        await until(lambda: r2r.count(INGEST, "DELETE"))
+        await eventually(lambda: r2r.count(INGEST, "DELETE"))
     assert r2r.documents == {}
     assert await engine.status(ACME, id) is None
 

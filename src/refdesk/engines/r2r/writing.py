@@ -11,6 +11,7 @@ import fcntl
 import os
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -40,32 +41,36 @@ from refdesk.errors import (
 )
 from refdesk.telemetry import Log, Metrics
 
-LOOK_SECONDS = 2.0
-"""Between two looks for work that another process has queued or left behind."""
-
-POLL_SECONDS = 0.5
-"""Between two looks at a document that R2R is at."""
-
-STALLED_SECONDS = 60.0
-"""After which a document that nobody here has sent, and on which nothing moves, is sent anew: R2R was restarted."""
-
 MOST_ATTEMPTS = 4
 """On what may be better later, such as a page on the web."""
 
 MOST_SENDINGS = 2
 """Of what R2R fails on: it has asked its models several times by then, and taken its time over it."""
 
-FIRST_RETRY_SECONDS = 2.0
-"""Before the second attempt; each further one waits three times as long."""
-
-AWAY_SECONDS = 5.0
-"""Before a document is sent to R2R again that could not be reached."""
-
 PLACED_LOOKS = 5
 """At whether a document is in its collection: R2R calls it done a moment before it puts it there."""
 
 UNSENT = (BreakerOpen, R2RMisconfigured, R2RUnreachable, Refused)
 """What says nothing about the document: it waits."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pauses:
+    """The intervals between the writer's attempts, in seconds."""
+
+    look: float = 2.0
+    """Between two looks for work that another process has queued or left behind."""
+    poll: float = 0.5
+    """Between two looks at a document that R2R is at."""
+    stalled: float = 60.0
+    """After which a document that nobody here has sent, and on which nothing moves, is sent anew: R2R was restarted."""
+    first_retry: float = 2.0
+    """Before the second attempt; each further one waits three times as long."""
+    away: float = 5.0
+    """Before a document is sent to R2R again that could not be reached."""
+
+
+PAUSES = Pauses()
 
 
 class Writer:
@@ -83,6 +88,7 @@ class Writer:
         metrics: Metrics,
         at_once: int = 2,
         closed: Sequence[Path] = (),
+        pauses: Pauses = PAUSES,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._client = client
@@ -93,6 +99,7 @@ class Writer:
         self._log = log
         self._metrics = metrics
         self._at_once = at_once
+        self._pauses = pauses
         self._clock = clock
         self._taken: set[tuple[TenantId, int]] = set()
         self._removals = asyncio.Lock()
@@ -117,14 +124,14 @@ class Writer:
         while True:
             lock = await to_thread.run_sync(_lock, self._lock)
             if lock is None:
-                await anyio.sleep(LOOK_SECONDS)
+                await anyio.sleep(self._pauses.look)
                 continue
             try:
                 await self._work()
             except* Exception as failures:  # noqa: BLE001  the loop that supervises is the place for it
                 # Nobody foresaw it. What was under way is taken up again.
                 self._log.events.error("engine.stopped", detail=f"an unforeseen failure: {failures.exceptions[0]!r}")
-                await anyio.sleep(AWAY_SECONDS)
+                await anyio.sleep(self._pauses.away)
             finally:
                 os.close(lock)
 
@@ -143,7 +150,7 @@ class Writer:
                     await self._records.prepare()
                 except DependencyError as error:
                     self._log.events.error("engine.stopped", detail=error.detail)
-                with anyio.move_on_after(LOOK_SECONDS):
+                with anyio.move_on_after(self._pauses.look):
                     await self._news.wait()
 
     async def _start(self, tasks: asyncio.TaskGroup, record: Record) -> None:
@@ -167,7 +174,7 @@ class Writer:
             # The disk, not R2R: nothing can be noted, and the queue still has it.
             self._log.events.error("engine.stopped", tenant=record.tenant, detail=error.detail)
             self._stranded.add(record.tenant)
-            await anyio.sleep(AWAY_SECONDS)
+            await anyio.sleep(self._pauses.away)
         finally:
             self._taken.discard((record.tenant, task.key))
             record.converting.pop(task.key, None)
@@ -238,7 +245,7 @@ class Writer:
 
     async def _taken_in(self, sent: Sent) -> RemoteDocument | None:
         is_new = await self._client.ingest(sent)
-        return await self._settled(sent.id, self._ingest_seconds if is_new else STALLED_SECONDS)
+        return await self._settled(sent.id, self._ingest_seconds if is_new else self._pauses.stalled)
 
     async def _settled(self, id: str, patience: float) -> RemoteDocument | None:
         """The document once R2R is done with it; None when it is gone, or nothing has moved for so long."""
@@ -251,7 +258,7 @@ class Writer:
                 last, since = found.status, time.monotonic()
             elif time.monotonic() - since > patience:
                 return None
-            await anyio.sleep(POLL_SECONDS)
+            await anyio.sleep(self._pauses.poll)
 
     async def _place(self, sent: Sent, found: RemoteDocument) -> None:
         """See to it that a document and its chunks are in their collection, and in no other."""
@@ -259,7 +266,7 @@ class Writer:
             if sent.collection in found.collections and await self._is_found_in(sent):
                 break
             await self._client.assign(sent.collection, sent.id)
-            await anyio.sleep(POLL_SECONDS)
+            await anyio.sleep(self._pauses.poll)
             found = await self._client.document(sent.id) or found
         else:
             raise EngineError("R2R did not put the document into its collection.")
@@ -283,7 +290,7 @@ class Writer:
                         await record.run(partial(catalogue.is_gone, uuid=uuid))
             except RefdeskError as error:
                 self._log.events.warning("r2r.not_removed", document=uuid, detail=error.detail)
-                self._sweep_at = self._clock() + AWAY_SECONDS
+                self._sweep_at = self._clock() + self._pauses.away
                 return
 
     async def _remove(self, uuid: str, collection: str) -> None:
@@ -296,7 +303,7 @@ class Writer:
             await self._client.delete_document(uuid)
 
     async def _postpone(self, record: Record, task: Task, error: RefdeskError) -> None:
-        at = self._clock() + max(error.retry_after or 0.0, AWAY_SECONDS)
+        at = self._clock() + max(error.retry_after or 0.0, self._pauses.away)
         await record.run(lambda database: intake.postpone(database, task, error.detail, at))
         self._metrics.documents.labels("postponed").inc()
 
@@ -307,7 +314,7 @@ class Writer:
     def _retry_at(self, attempts: int, most: int) -> float | None:
         if attempts + 1 >= most:
             return None
-        return self._clock() + FIRST_RETRY_SECONDS * float(3**attempts)
+        return self._clock() + self._pauses.first_retry * float(3**attempts)
 
 
 def _lock(path: Path) -> int | None:
