@@ -5,17 +5,37 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from contextvars import ContextVar
-from threading import Event, Semaphore, current_thread, get_ident
+from threading import Event, Semaphore, Thread, current_thread, get_ident
 from threading import enumerate as running_threads
 
+import anyio
 import pytest
 
 from refdesk.engines.embedded.threads import SearchThreads
 from refdesk.errors import EngineError
+from tests.waiting import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.anyio
 
 colour: ContextVar[str] = ContextVar("colour")
+
+
+class Work:
+    """Work that lasts until it is released; returns the thread that it was done in."""
+
+    def __init__(self) -> None:
+        self.release = Event()
+        self._begun = Semaphore(0)
+
+    def __call__(self) -> Thread:
+        self._begun.release()
+        assert self.release.wait(PATIENCE_SECONDS)
+        return current_thread()
+
+    async def has_begun(self, times: int) -> None:
+        """Wait until it was begun so many times."""
+        for _ in range(times):
+            assert await asyncio.to_thread(self._begun.acquire, timeout=PATIENCE_SECONDS)
 
 
 @pytest.fixture
@@ -38,62 +58,57 @@ async def test_the_work_sees_the_callers_context(threads: SearchThreads) -> None
 
 
 async def test_no_more_calls_are_under_way_than_there_are_threads(threads: SearchThreads) -> None:
-    release, begun = Event(), Semaphore(0)
-
-    def work() -> bool:
-        begun.release()
-        return release.wait(10)
-
+    work = Work()
     calls = [asyncio.create_task(threads.run(work)) for _ in range(5)]
-    for _ in range(2):
-        assert await asyncio.to_thread(begun.acquire, timeout=10)
-    assert not await asyncio.to_thread(begun.acquire, timeout=0.05)
-    release.set()
-    assert all(await asyncio.gather(*calls))
+    await work.has_begun(2)
+    await anyio.wait_all_tasks_blocked()
+    work.release.set()
+    assert len(set(await asyncio.gather(*calls))) == 2
 
 
 async def test_the_thread_that_was_busy_last_is_busy_first(threads: SearchThreads) -> None:
-    release = Event()
-    both = [asyncio.create_task(threads.run(lambda: (release.wait(10), get_ident())[1])) for _ in range(2)]
-    await asyncio.sleep(0)
-    release.set()
+    work = Work()
+    both = [asyncio.create_task(threads.run(work)) for _ in range(2)]
+    await work.has_begun(2)
+    work.release.set()
     assert len(set(await asyncio.gather(*both))) == 2
     assert len({await threads.run(get_ident) for _ in range(20)}) == 1
 
 
 async def test_a_call_that_is_cancelled_while_it_waits_never_begins(threads: SearchThreads) -> None:
-    release, begun = Event(), list[str]()
-    busy = [asyncio.create_task(threads.run(lambda: release.wait(10))) for _ in range(2)]
-    await asyncio.sleep(0)
+    work, begun = Work(), list[str]()
+    busy = [asyncio.create_task(threads.run(work)) for _ in range(2)]
+    await work.has_begun(2)
     waiting = asyncio.create_task(threads.run(lambda: begun.append("cancelled")))
     after = asyncio.create_task(threads.run(lambda: begun.append("after")))
-    await asyncio.sleep(0)
+    await anyio.wait_all_tasks_blocked()
     waiting.cancel()
-    release.set()
+    work.release.set()
     await asyncio.gather(*busy, after)
     assert begun == ["after"]
 
 
 async def test_a_call_that_is_cancelled_in_its_thread_leaves_the_thread_to_others(threads: SearchThreads) -> None:
-    release = Event()
-    call = asyncio.create_task(threads.run(lambda: release.wait(10)))
-    await asyncio.sleep(0)
+    work = Work()
+    call = asyncio.create_task(threads.run(work))
+    await work.has_begun(1)
     call.cancel()
     with pytest.raises(asyncio.CancelledError):
         await call
-    release.set()
+    work.release.set()
     assert await asyncio.gather(*(threads.run(lambda: 1) for _ in range(4))) == [1, 1, 1, 1]
 
 
 async def test_closed_threads_end_what_is_under_way_and_take_no_more() -> None:
-    threads, release = SearchThreads(2), Event()
-    call = asyncio.create_task(threads.run(lambda: (release.wait(10), current_thread())[1]))
+    threads, work = SearchThreads(2), Work()
+    call = asyncio.create_task(threads.run(work))
+    await work.has_begun(1)
     idle = await threads.run(current_thread)
     threads.close()
-    release.set()
+    work.release.set()
     used = await call
     with pytest.raises(EngineError, match="closed"):
         await threads.run(get_ident)
     for thread in (idle, used):
-        await asyncio.to_thread(thread.join, 10)
+        await asyncio.to_thread(thread.join, PATIENCE_SECONDS)
         assert thread not in running_threads()
