@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
+import anyio
 import pytest
 
 from refdesk.answers.chat import REASONING_TOKENS, Chat, open_chat
@@ -182,7 +183,7 @@ async def test_an_endpoint_that_drips_is_given_up_when_its_time_is_over() -> Non
         while True:
             writer.write(b": wait\n")
             await writer.drain()
-            await asyncio.sleep(0.005)
+            await anyio.lowlevel.checkpoint()  # the client reads in the same loop
 
     assert "longer than" in str(await failing(dripping, timeout_seconds=0.1))
 
