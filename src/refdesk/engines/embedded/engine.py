@@ -19,6 +19,7 @@ from refdesk.documents.shelf import Shelf
 from refdesk.engines.background import in_background
 from refdesk.engines.embedded import reading
 from refdesk.engines.embedded.embedding.port import Embedder
+from refdesk.engines.embedded.pauses import PAUSES, Pauses
 from refdesk.engines.embedded.searching import Searcher
 from refdesk.engines.embedded.store import TenantStore
 from refdesk.engines.embedded.stores import Stores
@@ -273,6 +274,7 @@ async def open_embedded(
     metrics: Metrics,
     readers: int = 2,
     closed: Sequence[Path] = (),
+    pauses: Pauses = PAUSES,
 ) -> AsyncIterator[EmbeddedEngine]:
     """The engine on the files in a folder, which is made when it is missing.
 
@@ -281,7 +283,7 @@ async def open_embedded(
     """
     stores = Stores(folder, shared)
     history = History(stores)
-    supervision = Supervision(stores, Intake(conversions, closed), embedder, readers, log, metrics)
+    supervision = Supervision(stores, Intake(conversions, closed), embedder, readers, log, metrics, pauses)
     try:
         await stores.prepare()
         await stores.make(SHARED)

@@ -21,7 +21,6 @@ BATCH_TEXTS = 256
 
 BATCH_DOCUMENTS = 64
 
-FIRST_RETRY_SECONDS = 2.0
 LONGEST_RETRY_SECONDS = 300.0
 """Between two attempts to have a model's answer."""
 
@@ -117,12 +116,15 @@ def _count(database: sqlite3.Connection, document: int) -> None:
         database.execute("INSERT OR REPLACE INTO changes (document, kind) VALUES (?, 'vectors')", (document,))
 
 
-def postpone(database: sqlite3.Connection, batch: Batch, why: str, at: float) -> None:
-    """Note that the model could not be had, and when it is asked again: ever later, but without end."""
+def postpone(database: sqlite3.Connection, batch: Batch, why: str, at: float, first_retry: float) -> None:
+    """Note that the model could not be had, and when it is asked again: ever later, but without end.
+
+    `first_retry` is the pause before the second attempt, in seconds.
+    """
     with transaction(database):
         for key in batch.documents:
             row = database.execute("SELECT attempts FROM documents WHERE key = ?", (key,)).fetchone()
-            wait = min(FIRST_RETRY_SECONDS * 3 ** min(row[0], 10), LONGEST_RETRY_SECONDS) if row else 0
+            wait = min(first_retry * 3 ** min(row[0], 10), LONGEST_RETRY_SECONDS) if row else 0
             database.execute(
                 "UPDATE documents SET error = ?, attempts = attempts + 1, retry_at = ?, updated_at = ? "
                 "WHERE key = ? AND stage = 'embedding'",

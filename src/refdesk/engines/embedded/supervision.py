@@ -11,6 +11,7 @@ from anyio.abc import TaskGroup
 from refdesk.calls import TenantId
 from refdesk.engines.embedded import meaning
 from refdesk.engines.embedded.embedding.port import Embedder
+from refdesk.engines.embedded.pauses import Pauses
 from refdesk.engines.embedded.store import TenantStore
 from refdesk.engines.embedded.stores import Stores
 from refdesk.engines.embedded.writing import Writer
@@ -20,12 +21,6 @@ from refdesk.errors import DependencyError
 from refdesk.telemetry import Log, Metrics
 
 E = TypeVar("E", bound=Exception)
-
-LOOK_SECONDS = 2.0
-"""Between two looks for work that another process has queued or left behind."""
-
-TROUBLE_SECONDS = 5.0
-"""Before work is taken up again that a full disk or the like has stopped."""
 
 MAX_WRITERS = 4
 """Tenants whose documents are brought in at a time; each takes some tens of megabytes."""
@@ -42,6 +37,7 @@ class Supervision:
         readers: int,
         log: Log,
         metrics: Metrics,
+        pauses: Pauses,
     ) -> None:
         self._stores = stores
         self._intake = intake
@@ -49,6 +45,7 @@ class Supervision:
         self._readers = readers
         self._log = log
         self._metrics = metrics
+        self._pauses = pauses
         self._writers: dict[TenantId, Writer] = {}
         self._news = anyio.Event()
         self._turns = anyio.Semaphore(MAX_WRITERS)
@@ -77,7 +74,7 @@ class Supervision:
                 self._news = anyio.Event()
                 for store in self._stores:
                     await self._look_after(tasks, store)
-                with anyio.move_on_after(LOOK_SECONDS):
+                with anyio.move_on_after(self._pauses.look):
                     await self._news.wait()
                 await self._stores.open_new()
 
@@ -117,7 +114,13 @@ class Supervision:
 
     def _start(self, tasks: TaskGroup, store: TenantStore) -> None:
         writer = Writer(
-            store, self._intake, self._embedder, self._readers, self._metrics, lambda: self._told(store.tenant)
+            store,
+            self._intake,
+            self._embedder,
+            self._readers,
+            self._metrics,
+            lambda: self._told(store.tenant),
+            self._pauses,
         )
         self._writers[store.tenant] = writer
         tasks.start_soon(self._write, store, writer)
@@ -131,11 +134,11 @@ class Supervision:
             store.trouble = None
         except* DependencyError as failures:
             self._tell_trouble(store, _first(failures).detail)
-            await anyio.sleep(TROUBLE_SECONDS)
+            await anyio.sleep(self._pauses.trouble)
         except* Exception as failures:  # noqa: BLE001  the loop that supervises is the place for it
             # Nobody foresaw it. The other tenants' work goes on, and this one's is tried again.
             self._tell_trouble(store, f"an unforeseen failure: {_first(failures)!r}")
-            await anyio.sleep(TROUBLE_SECONDS)
+            await anyio.sleep(self._pauses.trouble)
         finally:
             store.busy -= 1
             del self._writers[store.tenant]

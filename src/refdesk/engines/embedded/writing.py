@@ -20,6 +20,7 @@ from refdesk.documents.shelf import Shelf
 from refdesk.engines.embedded import contents, meaning
 from refdesk.engines.embedded.embedding.port import Embedder
 from refdesk.engines.embedded.indexes import Indexes
+from refdesk.engines.embedded.pauses import PAUSES, Pauses
 from refdesk.engines.embedded.store import TenantStore
 from refdesk.engines.keeping import queue, records
 from refdesk.engines.keeping.folders import translated
@@ -30,9 +31,6 @@ from refdesk.telemetry import Metrics
 
 MOST_ATTEMPTS = 4
 """On what may be better later, such as a page on the web."""
-
-FIRST_RETRY_SECONDS = 2.0
-"""Before the second attempt; each further one waits three times as long."""
 
 INDEX_PAUSE = 4.0
 """Times as long as writing the indexes took, before they are written again while documents are being read."""
@@ -58,6 +56,7 @@ class Writer:
         readers: int,
         metrics: Metrics,
         told: Callable[[], None],
+        pauses: Pauses = PAUSES,
     ) -> None:
         """`told` is called whenever there is something new to find."""
         self._store = store
@@ -66,6 +65,7 @@ class Writer:
         self._readers = readers
         self._metrics = metrics
         self._told = told
+        self._pauses = pauses
         self._index_thread = CapacityLimiter(1)
         """The indexes are for one thread at a time."""
         self._threads = CapacityLimiter(readers + 1)
@@ -211,7 +211,7 @@ class Writer:
             vectors = await self._embedder.embed_passages(batch.texts) if batch.texts else NO_VECTORS
         except DependencyError as error:
             why = f"The text is found by its words, not yet by its meaning: {error.detail}"
-            await self._record(lambda database: meaning.postpone(database, batch, why, at))
+            await self._record(lambda database: meaning.postpone(database, batch, why, at, self._pauses.first_retry))
             return True
         await self._record(lambda database: meaning.keep_vectors(database, batch, vectors))
         self._embedded_at = self._clock()
@@ -233,7 +233,7 @@ class Writer:
     def _retry_at(self, attempts: int) -> float | None:
         if attempts + 1 >= MOST_ATTEMPTS:
             return None
-        return self._clock() + FIRST_RETRY_SECONDS * float(3**attempts)
+        return self._clock() + self._pauses.first_retry * float(3**attempts)
 
     async def _record(self, work: Callable[[sqlite3.Connection], T]) -> T:
         return await self._store.run(work, self._threads)
