@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import sqlite3
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, closing
 from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
 
-import anyio
 import numpy as np
 import tantivy
 
@@ -19,8 +18,11 @@ from refdesk.documents.conversions import Conversions, open_conversions
 from refdesk.engines.embedded.embedding.port import Embedder, Vector, Vectors
 from refdesk.engines.embedded.engine import EmbeddedEngine, open_embedded
 from refdesk.engines.embedded.fulltext import FullText
+from refdesk.engines.embedded.pauses import Pauses
 from refdesk.engines.embedded.vectors.reader import open_state
 from refdesk.telemetry import Log, Metrics
+
+SHORT_PAUSES = Pauses(look=0.05, trouble=0.05, first_retry=0.05)
 
 ACME_FOLDER = "n-acme"
 """Where the tenant `acme` has its files, beneath `tenants`."""
@@ -56,7 +58,13 @@ async def engine_on(
     """The engine whose files are in `data`."""
     with closing(Log("error")) as log:
         async with open_embedded(
-            data / "tenants", data / "shared", embedder or WordSums(), conversions, log=log, metrics=Metrics()
+            data / "tenants",
+            data / "shared",
+            embedder or WordSums(),
+            conversions,
+            log=log,
+            metrics=Metrics(),
+            pauses=SHORT_PAUSES,
         ) as engine:
             yield engine
 
@@ -113,13 +121,6 @@ class OnDisk:
         assert self.in_fulltext == self.chunks
         assert self.in_vectors == self.chunks
         assert all(len(self.texts[id]) == count for id, (_, count) in self.documents.items())
-
-
-async def until(holds: Callable[[], Awaitable[bool]], seconds: float = 60) -> None:
-    """Wait until something holds that nobody announces, such as what another process does."""
-    with anyio.fail_after(seconds):
-        while not await holds():  # noqa: ASYNC110 - there is no event to wait for
-            await anyio.sleep(0.02)
 
 
 def is_in_step(data: Path, tenant: str = ACME_FOLDER) -> bool:

@@ -3,6 +3,7 @@
     python -m tests.engines.ingesting <folder> <seed> [<where to die>]
 
 Before each step it writes to `<folder>/journal` what it is about to do, and after the acknowledgement that it is done.
+For each line of the journal it writes a line to its standard output.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ from refdesk.calls import TenantId
 from refdesk.engines.embedded.engine import EmbeddedEngine
 from refdesk.engines.embedded.fulltext import FullTextWriter
 from refdesk.engines.port import UNDER_WAY, FileSource, Listing, NewDocument, TextSource
-from tests.engines.desks import lone_engine_on, until
+from tests.engines.desks import lone_engine_on
+from tests.waiting import eventually
 
 ACME = TenantId("acme")
 COLLECTIONS = ("birds", "fish")
@@ -112,7 +114,7 @@ class Ingesting:
             await self._engine.create_collection(ACME, collection, description=unique_word(self._count))
             await self._random.choice(steps)(collection)
             self._count += 1
-            await until(self._has_room)
+            await eventually(self._has_room)
 
     async def _has_room(self) -> bool:
         return (await self._engine.documents(ACME, Listing(statuses=UNDER_WAY)))[1] <= MOST_UNDER_WAY
@@ -170,6 +172,8 @@ class Ingesting:
 
     def _note(self, what: str, expected: dict[str, str | None]) -> None:
         os.write(self._journal, orjson.dumps([what, expected]) + b"\n")
+        sys.stdout.write("noted\n")
+        sys.stdout.flush()
 
 
 def _write(path: Path, text: str) -> None:
@@ -184,8 +188,6 @@ async def main(folder: Path, seed: int, place: str | None) -> None:
     if place is not None:
         die_at(place, random.randrange(4))
     async with lone_engine_on(folder) as engine:
-        sys.stdout.write("ready\n")
-        sys.stdout.flush()
         await Ingesting(engine, folder, random, seed).run()
 
 

@@ -22,18 +22,14 @@ class ModelEndpoint:
     async def answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Serve one connection to its end."""
         try:
-            while head := await self._head(reader):
+            while head := await reader.readuntil(b"\r\n\r\n"):
                 status, body = await self._respond(await reader.readexactly(_length(head)))
                 writer.write(f"HTTP/1.1 {status}\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body)
                 await writer.drain()
+        except (asyncio.IncompleteReadError, ConnectionError):
+            pass  # the client left, as it may
         finally:
             writer.close()
-
-    async def _head(self, reader: asyncio.StreamReader) -> bytes:
-        try:
-            return await reader.readuntil(b"\r\n\r\n")
-        except (asyncio.IncompleteReadError, ConnectionError):
-            return b""
 
     async def _respond(self, body: bytes) -> tuple[str, bytes]:
         if self.is_away:

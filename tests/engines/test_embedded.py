@@ -19,7 +19,8 @@ from refdesk.engines.embedded.engine import EmbeddedEngine
 from refdesk.engines.port import NewDocument, PastSearch, TextSource
 from refdesk.telemetry import Metrics
 from tests.contracts.engine import ACME, ANN, FOXES, OTHER, EngineContract, bring, finished, found
-from tests.engines.desks import ACME_FOLDER, OnDisk, WordSums, engine_on, until
+from tests.engines.desks import ACME_FOLDER, OnDisk, WordSums, engine_on
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.anyio
 
@@ -111,7 +112,7 @@ async def test_indexes_that_are_made_anew_hold_what_they_held(tmp_path: Path, co
             assert [hit.document.id for hit in await found(engine, "fox", mode="fulltext")] == ["animals/foxes"]
             return not await anyio.Path(order).exists()
 
-        await until(is_done)
+        await eventually(is_done)
     OnDisk.read(tmp_path).require_agreement()
 
 
@@ -143,6 +144,6 @@ async def test_another_model_embeds_everything_anew(tmp_path: Path, conversions:
         async def is_found() -> bool:
             return bool(await found(engine, "quick fox den", mode="semantic"))
 
-        await until(is_found)
+        await eventually(is_found)
         assert (await finished(engine, ["animals/foxes"]))[0].status == "success"
     OnDisk.read(tmp_path).require_agreement()

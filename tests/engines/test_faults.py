@@ -6,36 +6,46 @@ import os
 import shutil
 import sqlite3
 import subprocess
-import time
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from time import monotonic
+from typing import TypeVar
 
 import anyio
 import pytest
-from anyio import to_thread
+from anyio import CapacityLimiter, to_thread
 
 from refdesk.calls import TenantId
-from refdesk.config import ConvertConfig, EmbeddingConfig
+from refdesk.config import ConvertConfig
 from refdesk.documents.conversions import Conversions, File, Progress, open_conversions
 from refdesk.engines.embedded.damage import IndexDamaged
-from refdesk.engines.embedded.embedding import open_embedder
+from refdesk.engines.embedded.embedding.endpoint import open_endpoint
 from refdesk.engines.embedded.engine import EmbeddedEngine
-from refdesk.engines.keeping import queue
+from refdesk.engines.embedded.store import TenantStore
+from refdesk.engines.embedded.threads import SearchThreads
+from refdesk.engines.embedded.writing import Writer
+from refdesk.engines.keeping import records
+from refdesk.engines.keeping.intake import Intake
+from refdesk.engines.keeping.queue import Task
 from refdesk.engines.keeping.records import HISTORY_KEPT
 from refdesk.engines.port import DocumentStatus, FileSource, NewDocument, PastSearch, TextSource
 from refdesk.errors import EngineError
 from refdesk.telemetry import Metrics
 from tests.contracts.engine import ACME, ANN, bring, finished, found
-from tests.engines.desks import ACME_FOLDER, OnDisk, engine_on, is_in_step, until
+from tests.engines.desks import ACME_FOLDER, OnDisk, engine_on, is_in_step
 from tests.engines.model_endpoint import model_endpoint
+from tests.programs import find_program
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.anyio
 
 MEGABYTE = 1024 * 1024
 IS_ROOT = os.geteuid() == 0
+
+T = TypeVar("T")
 
 
 @pytest.fixture(scope="module")
@@ -118,24 +128,33 @@ async def test_each_file_that_cannot_be_read_says_why_and_the_others_come_in(
         assert [hit.document.id for hit in await found(engine, "zebra", mode="fulltext")] == ["files/good.md"]
 
 
+class CountingStore(TenantStore):
+    """Counts how often each document is found by a reader that looks for work."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder, ACME, CapacityLimiter(4), SearchThreads(1))
+        self.found: Counter[str] = Counter()
+
+    async def run(self, work: Callable[[sqlite3.Connection], T], limiter: CapacityLimiter | None = None) -> T:
+        result = await super().run(work, limiter)
+        if isinstance(result, list):
+            self.found.update(task.id for task in result if isinstance(task, Task))
+        return result
+
+
 async def test_a_file_that_failed_while_another_reader_looked_for_work_is_not_read_again(
-    tmp_path: Path, conversions: Conversions, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, conversions: Conversions
 ) -> None:
-    look, looked = queue.next_tasks, 0
-
-    def answer_late(database: sqlite3.Connection, *arguments: Any) -> list[queue.Task]:
-        nonlocal looked
-        looked += 1
-        tasks = look(database, *arguments)
-        if looked % 2:
-            time.sleep(0.02)  # the other readers take and finish what was found here
-        return tasks
-
-    monkeypatch.setattr(queue, "next_tasks", answer_late)
     names = [f"missing-{number}.md" for number in range(30)]
-    async with engine_on(tmp_path / "data", conversions) as engine:
-        failures = await taken_on(engine, tmp_path, *names)
+    given = [NewDocument(FileSource(tmp_path / name, name), "files") for name in names]
+    with closing(CountingStore(tmp_path / "data")) as store:
+        store.prepare()
+        await store.run(lambda database: records.create_collection(database, "files", "", ""))
+        ids = await store.run(lambda database: records.ask_for(database, given))
+        assert await Writer(store, Intake(conversions), None, 4, Metrics(), lambda: None).run()
+        failures = await store.run(lambda database: records.statuses(database, ids, {}))
     assert [(failure.status, failure.attempts) for failure in failures] == [("failed", 1)] * len(names)
+    assert store.found == dict.fromkeys(ids, 1)
 
 
 @pytest.mark.skipif(IS_ROOT, reason="root may read every file")
@@ -217,10 +236,12 @@ def small_disk(folder: Path, megabytes: int) -> Iterator[Path]:
     """A file system of its own, where the machine lets us have one."""
     folder.mkdir()
     mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", f"size={megabytes}m", "refdesk-test", folder], capture_output=True, text=True
+        [find_program("mount"), "-t", "tmpfs", "-o", f"size={megabytes}m", "refdesk-test", folder],
+        capture_output=True,
+        text=True,
     )
     if mounted.returncode:
-        pytest.skip(f"no file system can be mounted here: {mounted.stderr.strip()}")
+        pytest.skip("only root may mount a file system")
     try:
         yield folder
     finally:
@@ -235,14 +256,18 @@ def fill(path: Path) -> None:
 
 
 async def until_in_trouble(engine: EmbeddedEngine) -> str:
-    """What the engine says is wrong."""
-    with anyio.fail_after(60):
-        while True:
-            try:
-                await engine.check()
-            except EngineError as error:
-                return error.detail
-            await anyio.sleep(0.05)
+    """Wait until the engine says that something is wrong; returns what."""
+    trouble: list[str] = []
+
+    async def is_in_trouble() -> bool:
+        try:
+            await engine.check()
+        except EngineError as error:
+            trouble.append(error.detail)
+        return bool(trouble)
+
+    await eventually(is_in_trouble)
+    return trouble[0]
 
 
 async def test_a_full_disk_is_told_and_nothing_is_lost_when_there_is_room_again(
@@ -262,7 +287,7 @@ async def test_a_full_disk_is_told_and_nothing_is_lost_when_there_is_room_again(
             for number in range(HISTORY_KEPT):
                 await engine.remember(ACME, ANN, PastSearch(f"search {number}", "animals", 1, datetime.now(UTC)))
             ballast.unlink()
-            await until(lambda: is_remembered(engine, f"search {HISTORY_KEPT - 1}"))
+            await eventually(lambda: is_remembered(engine, f"search {HISTORY_KEPT - 1}"))
             statuses = await finished(engine, acknowledged)
             assert [status.status for status in statuses] == ["success"] * len(acknowledged)
             done = await bring(engine, "Hounds", "# Hounds\n\nhound")
@@ -286,12 +311,14 @@ async def test_a_disk_that_fills_up_while_documents_are_indexed_is_told_and_wait
             source = TextSource("Foxes", "# Foxes\n\n" + "\n\n".join(f"fox number {n}" for n in range(2000)))
             [asked] = await engine.ingest(ACME, [NewDocument(source, "animals")])
             assert "disk" in await until_in_trouble(engine)
-            ballast.unlink()
-            source = TextSource("Hounds", "# Hounds\n\nhound")
-            # The disk fills up once more for each; an operator makes room again.
-            while (status := await engine.status(ACME, asked.id)) is None or status.status != "success":
+
+            async def is_indexed() -> bool:
+                # The disk fills up once more for each attempt; an operator makes room again.
                 ballast.unlink(missing_ok=True)
-                await anyio.sleep(0.05)
+                status = await engine.status(ACME, asked.id)
+                return status is not None and status.status == "success"
+
+            await eventually(is_indexed)
             assert await found(engine, "fox", mode="fulltext")
 
 
@@ -357,6 +384,7 @@ DAMAGE: list[tuple[str, Callable[[Path], object]]] = [
 ]
 
 
+@pytest.mark.slow
 async def test_indexes_that_are_damaged_are_made_anew_when_they_are_opened(
     tmp_path: Path, conversions: Conversions
 ) -> None:
@@ -386,7 +414,7 @@ async def test_indexes_that_are_damaged_are_made_anew_when_they_are_opened(
 
 async def in_step(data: Path, tenant: str) -> None:
     """Wait until the indexes are whole again."""
-    await until(lambda: to_thread.run_sync(_is_whole, data, tenant))
+    await eventually(lambda: to_thread.run_sync(_is_whole, data, tenant))
 
 
 def _is_whole(data: Path, tenant: str) -> bool:
@@ -427,10 +455,16 @@ async def test_a_record_that_is_no_database_is_refused_with_its_path(tmp_path: P
 async def test_while_the_model_is_away_words_find_and_vectors_follow_when_it_is_back(
     tmp_path: Path, conversions: Conversions
 ) -> None:
+    def now() -> float:
+        """A clock on which the circuit breaker's time-out is over soon."""
+        return 100 * monotonic()
+
     async with model_endpoint() as endpoint:
         endpoint.is_away = True
-        settings = EmbeddingConfig.model_validate({"source": "endpoint", "api_url": endpoint.url, "api_model": "tiny"})
-        async with open_embedder(settings) as embedder, engine_on(tmp_path / "data", conversions, embedder) as engine:
+        async with (
+            open_endpoint(endpoint.url, None, "tiny", 60, now=now) as embedder,
+            engine_on(tmp_path / "data", conversions, embedder) as engine,
+        ):
             await engine.create_collection(ACME, "animals")
             [asked] = await engine.ingest(ACME, [NewDocument(TextSource("Foxes", "# Foxes\n\nfox"), "animals")])
             status = await with_an_error(engine, asked.id)

@@ -145,6 +145,7 @@ def test_of_a_large_index_a_heading_that_is_everywhere_counts_only_where_others_
     assert _words_asked(commit, {"detail": 1.0, "appl": 1.0, "nowher": 1.0}, 10).heading.keys() >= {"detail"}
 
 
+@pytest.mark.slow
 def test_threads_that_find_a_new_commit_at_once_all_find_what_is_in_it(tmp_path: Path) -> None:
     with writing(tmp_path) as writer:
         writer.commit(1)
@@ -213,6 +214,7 @@ def test_what_was_not_committed_is_not_there_when_the_writer_opens_again(folder:
     assert FullText(folder).mark == 8
 
 
+@pytest.mark.slow
 def test_many_small_commits_leave_few_segments(tmp_path: Path) -> None:
     with writing(tmp_path) as writer:
         for number in range(1, 25):
@@ -237,6 +239,7 @@ for mark in range(writer.mark + 1, writer.mark + 10_000):
 """
 
 
+@pytest.mark.slow
 def test_killed_at_any_moment_it_opens_with_its_last_commit(tmp_path: Path) -> None:
     acknowledged = 0
     for round in range(1, 4):

@@ -16,7 +16,8 @@ from refdesk.documents.conversions import Conversions, open_conversions
 from refdesk.engines.port import Listing, NewDocument, TextSource
 from refdesk.telemetry import Metrics
 from tests.contracts.engine import ACME, bring, finished, found
-from tests.engines.desks import OnDisk, engine_on, until
+from tests.engines.desks import OnDisk, engine_on
+from tests.waiting import eventually
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
@@ -58,11 +59,11 @@ async def test_what_another_process_adds_is_found_without_opening_anew(
             return reader.sets(ACME)[0].documents == 4
 
         async with adding(tmp_path, "hound", 3) as process:
-            await until(all_found)
+            await eventually(all_found)
             async with asyncio.timeout(60):
                 assert await process.wait() == 0
         assert len(await found(reader, "hound", mode="fulltext")) == 3
-        await until(all_counted)
+        await eventually(all_counted)
         assert reader.revision(ACME) != before
 
 

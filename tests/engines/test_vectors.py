@@ -149,6 +149,7 @@ def test_a_chunk_that_is_all_of_its_document_has_none_beside_it(tmp_path: Path) 
     assert np.isnan(Vectors(tmp_path / "none").cosines(vectors[5], np.array([5]))).all()
 
 
+@pytest.mark.slow
 def test_a_large_index_is_searched_in_part_and_nearly_all_of_the_nearest_are_found(tmp_path: Path) -> None:
     count, dimensions = 3 * LEAST_SCANNED, 192
     vectors, queries = np.split(clustered(count + 30, dimensions), [count])
@@ -319,6 +320,7 @@ for mark in range(writer.mark + 1, 10**6):
 """
 
 
+@pytest.mark.slow
 def test_a_killed_writer_loses_nothing_that_it_said_was_committed(tmp_path: Path) -> None:
     for kill in range(2):
         child = subprocess.Popen(
