@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import gzip
-import shutil
 import socket
 import ssl
-import subprocess
 import zlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager
@@ -34,12 +32,13 @@ from refdesk.documents.fetch import (
 )
 from refdesk.documents.robots import Robots
 from refdesk.errors import CannotFetch
+from tests.certificates import write_certificate
 from tests.documents.web import Web, answer, redirect, running_web
 
 pytestmark = pytest.mark.anyio
 
 LOOPBACK = parse_networks(["127.0.0.1/32"])
-OPEN = FetchRules(allow=LOOPBACK, respect_robots=False, seconds=20)
+OPEN = FetchRules(allow=LOOPBACK, respect_robots=False, seconds=60)
 
 
 @pytest.fixture
@@ -286,7 +285,7 @@ def connections(listener: socket.socket) -> int:
 
 def reaching(listener: socket.socket) -> FetchRules:
     """Rules under which only the address can be what is wrong."""
-    return FetchRules(ports=(listener.getsockname()[1],), seconds=20)
+    return FetchRules(ports=(listener.getsockname()[1],), seconds=60)
 
 
 def test_the_listener_would_see_a_connection(listeners: socket.socket) -> None:
@@ -480,18 +479,8 @@ async def test_a_redirect_that_leads_nowhere_is_refused(web: Web) -> None:
 @pytest.fixture(scope="session")
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A key and a certificate for docs.example, both in one file."""
-    program = shutil.which("openssl")
-    if program is None:
-        pytest.skip("needs openssl to make a certificate")
     file = tmp_path_factory.mktemp("tls") / "docs.pem"
-    key = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-keyout", str(file)]
-    made = subprocess.run(
-        [program, "req", "-x509", "-subj", "/CN=docs.example", "-addext", "subjectAltName=DNS:docs.example", *key],
-        capture_output=True,
-        check=True,
-    )
-    with file.open("ab") as both:
-        both.write(made.stdout)
+    write_certificate(file, "docs.example")
     return file
 
 
@@ -545,18 +534,21 @@ async def test_a_server_without_tls_is_told_so(certificate: Path) -> None:
 
 
 async def test_a_server_that_hangs_while_tls_is_agreed_on_is_left_at_the_deadline(certificate: Path) -> None:
-    left = asyncio.Event()
+    came, left = asyncio.Event(), asyncio.Event()
 
     async def hear_out(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        came.set()
         await reader.read()
         writer.close()
         left.set()
 
     async with await asyncio.start_server(hear_out, "127.0.0.1", 0) as server:
-        web = Web(port=server.sockets[0].getsockname()[1])
-        with pytest.raises(CannotFetch, match="took longer"):
-            await over_tls(web, certificate, "docs.example", replace(OPEN, seconds=0.3))
-        with anyio.fail_after(5):
+        web, seconds = Web(port=server.sockets[0].getsockname()[1]), 0.3
+        while not came.is_set():  # a busy machine may take longer than that to connect
+            with pytest.raises(CannotFetch, match="took longer"):
+                await over_tls(web, certificate, "docs.example", replace(OPEN, seconds=seconds))
+            seconds *= 4
+        with anyio.fail_after(60):
             await left.wait()
 
 
@@ -608,8 +600,8 @@ async def test_a_body_without_a_length_is_cut_at_the_bound(web: Web) -> None:
 @pytest.mark.parametrize("coding", ["gzip", "deflate"])
 async def test_a_bomb_is_cut_at_the_bound_and_not_unpacked(web: Web, coding: str) -> None:
     packed = zlib.compressobj(9, zlib.DEFLATED, 31 if coding == "gzip" else 15)
-    bomb = b"".join(packed.compress(bytes(1 << 20)) for _ in range(300)) + packed.flush()
-    assert len(bomb) < 400_000
+    bomb = b"".join(packed.compress(bytes(1 << 20)) for _ in range(60)) + packed.flush()
+    assert len(bomb) < 80_000
     web.pages["/"] = answer(bomb, content_encoding=coding)
     rules = replace(OPEN, max_bytes=1_000_000)
     assert "larger than 1000000 bytes" in await refusal(web.url("/"), rules)
@@ -643,7 +635,7 @@ async def test_a_server_that_never_comes_to_an_end_is_given_up_at_the_deadline(
     web: Web, dripping: Callable[[asyncio.StreamWriter], Awaitable[None]]
 ) -> None:
     web.pages["/"] = dripping
-    with anyio.fail_after(10):
+    with anyio.fail_after(60):
         assert "took longer than 0.3 seconds" in await refusal(web.url("/"), replace(OPEN, seconds=0.3))
 
 
