@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from refdesk.documents.convert.pdf import conversion, convert
+from refdesk.documents.convert.pdf import convert
 from refdesk.documents.convert.source import PageRange, Source
 from refdesk.documents.model import Code, Heading, ListItem, Paragraph, Picture, Table
 from refdesk.errors import CannotConvert
@@ -71,7 +71,7 @@ def test_pictures_of_text_are_named_as_such() -> None:
         objects=[IMAGE],
         page=f"/Resources << {FONTS} /XObject << /Im 10 0 R >> >>",
     )
-    document = converted(data)
+    document = convert(Source(data, "made.pdf"), recognition_seconds=0)
     assert [page.scanned for page in document.pages] == [True, True, True]
     assert [warning for warning in document.warnings if warning.startswith("Pages 1–3 are pictures ")]
 
@@ -162,9 +162,8 @@ def test_a_page_of_too_many_shapes_is_cut_with_a_warning() -> None:
     assert texts(data) == ["Words are read all the same."]
 
 
-def test_a_file_of_too_many_pages_is_cut_with_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(conversion, "MAX_PAGES", 2)
-    document = converted(pdf([lines("A page.")] * 5))
+def test_a_file_of_too_many_pages_is_cut_with_a_warning() -> None:
+    document = convert(Source(pdf([lines("A page.")] * 5), "made.pdf"), max_pages=2)
     assert [page.number for page in document.pages] == [1, 2]
     assert document.total_pages == 5
     assert document.warnings == (

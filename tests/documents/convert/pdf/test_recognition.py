@@ -181,6 +181,7 @@ def test_when_recognition_fails_the_other_pages_are_converted(monkeypatch: pytes
 
 @needs_extra
 @pytest.mark.slow
+@pytest.mark.timeout(600)
 @pytest.mark.anyio
 async def test_a_scan_is_recognised_behind_all_walls_and_within_the_memory_of_a_worker(tmp_path: Path) -> None:
     scan, output = tmp_path / "scan.pdf", tmp_path / "scan.md"
@@ -188,7 +189,7 @@ async def test_a_scan_is_recognised_behind_all_walls_and_within_the_memory_of_a_
     job = {"do": "convert_and_export", "to": "markdown", "name": "scan.pdf"}
     with scan.open("rb") as source, output.open("wb") as sink:
         async with open_sandbox(Limits(workers=1)) as sandbox:
-            facts = await sandbox.run(job, source=source.fileno(), output=sink.fileno(), seconds=100)
+            facts = await sandbox.run(job, source=source.fileno(), output=sink.fileno(), seconds=600)
     assert facts["warnings"] == ["Page 1 is a picture of text; its text was recognised and may hold errors."]
     assert "The keeper lights the lantern at dusk." in output.read_text()
 

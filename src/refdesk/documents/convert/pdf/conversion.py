@@ -35,24 +35,30 @@ BATCH = 32
 """Pages read before they are put together; also how often progress is told."""
 
 
-def convert(source: Source) -> Document:
-    """The document with its structure."""
+def convert(source: Source, *, max_pages: int = MAX_PAGES, recognition_seconds: float | None = None) -> Document:
+    """The document with its structure.
+
+    `recognition_seconds` bounds the recognition of scanned pages; None means a share of what this process may compute.
+    """
     with open_pdf(source.data, source.name) as document:
-        return _Conversion(document, source).run()
+        return _Conversion(document, source, max_pages, recognition_seconds).run()
 
 
 class _Conversion:
     """The conversion of one open document."""
 
-    def __init__(self, document: Any, source: Source) -> None:
+    def __init__(self, document: Any, source: Source, max_pages: int, recognition_seconds: float | None) -> None:
         self._document = document
         self._source = source
         self._total = len(document)
-        self._first, self._last = _wanted(source, self._total)
+        self._max_pages = max_pages
+        self._first, self._last = _wanted(source, self._total, max_pages)
         self._warnings: list[str] = []
         self._pages: list[Page] = []
         self._cut: list[int] = []
-        self._recognition = Recognition(document, range(self._first, self._last + 1), self._tell_recognising)
+        self._recognition = Recognition(
+            document, range(self._first, self._last + 1), self._tell_recognising, seconds=recognition_seconds
+        )
 
     def run(self) -> Document:
         """Read, put together, describe."""
@@ -99,7 +105,7 @@ class _Conversion:
     def _told_losses(self) -> Iterator[str]:
         if self._source.pages is None and self._last + 1 < self._total:
             yield (
-                f"Only the first {MAX_PAGES:,} of {self._total:,} pages were converted; "
+                f"Only the first {self._max_pages:,} of {self._total:,} pages were converted; "
                 "ask for the others by their page numbers."
             )
         yield from self._recognition.told()
@@ -107,18 +113,18 @@ class _Conversion:
             yield f"{pages_are(self._cut)} too full or damaged; part of the content was left out."
 
 
-def _wanted(source: Source, total: int) -> tuple[int, int]:
+def _wanted(source: Source, total: int, most: int) -> tuple[int, int]:
     """The first and last page to convert, counted from 0."""
     if total < 1:
         raise CannotConvert(f"{source.name} has no pages; give another copy.")
     if source.pages is None:
-        return 0, min(total, MAX_PAGES) - 1
+        return 0, min(total, most) - 1
     first, last = source.pages.first, min(source.pages.last, total)
     if not 1 <= first <= last:
         raise CannotConvert(
             f"{source.name} has pages 1 to {total}; pages {first} to {source.pages.last} are not among them."
         )
-    return first - 1, min(last, first - 1 + MAX_PAGES) - 1
+    return first - 1, min(last, first - 1 + most) - 1
 
 
 def _batches(first: int, last: int) -> Iterator[range]:
