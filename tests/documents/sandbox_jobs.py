@@ -8,7 +8,6 @@ import resource
 import signal
 import socket
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -86,7 +85,7 @@ def _loop(job: dict[str, Any]) -> None:
 
 
 def _sleep(job: dict[str, Any]) -> None:
-    time.sleep(60)
+    signal.pause()
 
 
 def _eat_memory(job: dict[str, Any]) -> None:
@@ -165,7 +164,7 @@ def _leave_child(job: dict[str, Any]) -> dict[str, Any]:
     except OSError as error:
         return {"refused": error.errno}
     if not child:
-        time.sleep(60)
+        signal.pause()
         os._exit(0)
     return {"child": child}
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 import signal
 import socket
 import sys
-from collections.abc import AsyncIterator
-from functools import partial
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,15 +17,17 @@ import anyio
 import pytest
 
 from refdesk.documents.sandbox import MAX_WAITING, Limits, Sandbox, open_sandbox
+from refdesk.documents.worker import PROGRESS_SECONDS
 from refdesk.errors import CannotConvert, Overloaded
 from tests.processes import children
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.anyio
 
 JOBS = "tests.documents.sandbox_jobs:run"
 MEGABYTE = 1_048_576
-PATIENCE = 10.0
-"""For what happens in an instant, on a machine that may be busy."""
+PATIENCE = 60.0
+"""Time limit of what happens in an instant, on a machine that may be busy."""
 
 only_linux = pytest.mark.skipif(sys.platform != "linux", reason="processes are looked up under /proc")
 
@@ -59,15 +62,11 @@ def of_the_sandbox(caplog: pytest.LogCaptureFixture) -> list[logging.LogRecord]:
 
 
 async def until_busy(sandbox: Sandbox, *, busy: int = 1, waiting: int = 0) -> None:
-    with anyio.fail_after(PATIENCE):
-        while sandbox.state()["busy"] < busy or sandbox.state()["waiting"] < waiting:  # noqa: ASYNC110
-            await anyio.sleep(0.005)
+    await eventually(lambda: sandbox.state()["busy"] >= busy and sandbox.state()["waiting"] >= waiting)
 
 
 async def until_gone(pid: int) -> None:
-    with anyio.fail_after(PATIENCE):
-        while is_running(pid):  # noqa: ASYNC110 - no process of ours, so nothing tells us
-            await anyio.sleep(0.01)
+    await eventually(lambda: not is_running(pid))
 
 
 def is_running(pid: int) -> bool:
@@ -78,8 +77,13 @@ def is_running(pid: int) -> bool:
     return state not in "ZX"
 
 
-def open_files() -> int:
-    return len(list(Path("/proc/self/fd").iterdir()))
+def open_files() -> set[tuple[str, str]]:
+    """The number of each open file, and what it leads to."""
+    found = set()
+    for entry in os.listdir("/proc/self/fd"):
+        with suppress(FileNotFoundError):  # the folder's own, which is closed by now
+            found.add((entry, os.readlink(f"/proc/self/fd/{entry}")))
+    return found
 
 
 @on_both_loops
@@ -106,9 +110,7 @@ async def test_a_worker_is_replaced_after_so_many_jobs() -> None:
 async def test_an_idle_worker_is_let_go() -> None:
     async with open_sandbox(Limits(idle_seconds=0.1), jobs=JOBS) as sandbox:
         await do(sandbox, "echo", text="hello")
-        with anyio.fail_after(PATIENCE):
-            while sandbox.state()["workers"]:  # noqa: ASYNC110 - time passes by itself
-                await anyio.sleep(0.02)
+        await eventually(lambda: not sandbox.state()["workers"])
         assert await do(sandbox, "echo", text="hello") == {"echo": "hello"}
         assert sandbox.state()["replaced"] == 0
 
@@ -120,10 +122,10 @@ async def test_progress_arrives_and_no_more_often_than_anybody_looks(sandbox: Sa
     async def note(done: float, total: float, message: str) -> None:
         seen.append((done, total, message))
 
-    job = {"do": "report", "steps": 2000}
+    job, began = {"do": "report", "steps": 2000}, anyio.current_time()
     assert await sandbox.run(job, source=None, output=None, seconds=PATIENCE, progress=note) == {"steps": 2000}
     assert seen[0] == (0.0, 2000.0, "step 0")
-    assert len(seen) < 200
+    assert len(seen) <= 1 + (anyio.current_time() - began) / (PROGRESS_SECONDS / 2)
 
 
 async def test_an_error_in_the_progress_callback_reaches_the_caller(sandbox: Sandbox) -> None:
@@ -176,7 +178,7 @@ async def test_each_fault_has_its_sentence_and_costs_only_its_worker(sandbox: Sa
 @pytest.mark.parametrize(
     ("number", "said"),
     [
-        (signal.SIGXCPU, "computed for longer than 10 s"),
+        (signal.SIGXCPU, f"computed for longer than {PATIENCE:g} s"),
         (signal.SIGXFSZ, "larger than is allowed"),
         (signal.SIGKILL, "needs more memory"),
         (signal.SIGBUS, "crashed on it (SIGBUS)"),
@@ -364,20 +366,53 @@ async def test_many_jobs_share_few_workers_each_with_its_own_answer(sandbox: San
     assert sandbox.state() == {"workers": 2, "busy": 0, "waiting": 0, "replaced": 0}
 
 
-async def test_jobs_have_their_turn_in_the_order_they_came_and_waiting_costs_no_time() -> None:
+class LeapingLoop(asyncio.SelectorEventLoop):
+    """An event loop whose clock can be put forward."""
+
+    ahead = 0.0
+
+    def time(self) -> float:
+        return super().time() + self.ahead
+
+
+@pytest.mark.parametrize("anyio_backend", [("asyncio", {"loop_factory": LeapingLoop})], ids=["leaping"])
+async def test_jobs_have_their_turn_in_the_order_they_came_and_waiting_costs_no_time(tmp_path: Path) -> None:
     finished: list[int] = []
 
     async def ask(sandbox: Sandbox, number: int) -> None:
-        await do(sandbox, "echo", text="", seconds=0.5)
+        await do(sandbox, "echo", text="")
         finished.append(number)
 
-    async with open_sandbox(Limits(workers=1), jobs=JOBS) as sandbox, anyio.create_task_group() as tasks:
-        tasks.start_soon(partial(complaint, sandbox, "loop", seconds=1))
-        await until_busy(sandbox)
-        for number in range(5):
-            tasks.start_soon(ask, sandbox, number)
-        await until_busy(sandbox, waiting=5)
+    async def copy(sandbox: Sandbox, source: int) -> None:
+        with (tmp_path / "out").open("wb") as output:
+            await sandbox.run({"do": "copy"}, source=source, output=output.fileno(), seconds=1000 * PATIENCE)
+
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, LeapingLoop)
+    with pipe() as (source, sink):
+        async with open_sandbox(Limits(workers=1), jobs=JOBS) as sandbox, anyio.create_task_group() as tasks:
+            await do(sandbox, "echo", text="to have a worker ready")
+            tasks.start_soon(copy, sandbox, source)
+            await until_busy(sandbox)
+            for number in range(5):
+                tasks.start_soon(ask, sandbox, number)
+            await until_busy(sandbox, waiting=5)
+            loop.ahead += 100 * PATIENCE
+            await anyio.wait_all_tasks_blocked()
+            assert finished == []
+            os.write(sink, b"go on")
     assert finished == [0, 1, 2, 3, 4]
+
+
+@contextmanager
+def pipe() -> Iterator[tuple[int, int]]:
+    """A pipe's two ends: for reading, and for writing."""
+    ends = os.pipe()
+    try:
+        yield ends
+    finally:
+        for end in ends:
+            os.close(end)
 
 
 async def test_a_full_queue_refuses_at_once() -> None:
@@ -403,13 +438,14 @@ async def test_a_worker_that_cannot_start_is_told_of_and_logged(caplog: pytest.L
 @on_both_loops
 @only_linux
 async def test_a_closed_sandbox_leaves_no_process_and_no_open_file() -> None:
-    before = children(), open_files()
+    processes, files = children(), open_files()
     async with open_sandbox(Limits(memory_bytes=300 * MEGABYTE), jobs=JOBS) as sandbox:
         for what in ("abort", "garbage", "refuse", "eat_memory"):
             await complaint(sandbox, what)
         await complaint(sandbox, "loop", seconds=0.2)
-        assert len(children()) > len(before[0])
-    assert (children(), open_files()) == before
+        assert children() - processes
+    assert children() <= processes
+    assert open_files() <= files
 
 
 @on_both_loops
@@ -429,7 +465,7 @@ async def test_closing_ends_jobs_that_still_run_and_refuses_those_that_wait() ->
         tasks.start_soon(ask, sandbox)
         await until_busy(sandbox, waiting=1)
     assert len(errors) == 2
-    assert children() == before
+    assert children() <= before
 
 
 SERVER = """
