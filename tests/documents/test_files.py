@@ -293,16 +293,17 @@ def swapping(place: Path, inside: Path, outside: Path) -> Iterator[None]:
 
 def test_a_file_swapped_for_a_link_in_thousands_of_races_never_leads_outside(root: Path, tmp_path: Path) -> None:
     seen: set[bytes] = set()
-    refused = 0
+    opened = refused = 0
     roots = Roots([root])
     with swapping(root / "place.md", root / "readme.md", tmp_path / "outside" / "secret.md"):
-        for _ in range(5000):
+        # On a busy machine the other process may not have its turn for a while.
+        while opened + refused < 5000 or not opened or not refused:
             try:
                 seen.add(content(roots.open("place.md")))
+                opened += 1
             except CannotOpen:
                 refused += 1
     assert seen == {b"# Read me"}
-    assert refused, "the swaps have to happen while files are opened"
 
 
 @pytest.mark.parametrize(("place", "asked"), [("readme.md", "readme.md"), ("guides", "guides/secret.md")])

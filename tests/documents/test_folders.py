@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 from pathlib import Path
 
@@ -12,6 +11,7 @@ import pytest
 from refdesk.documents.folders import FoundFile, LeftOut, walk
 from refdesk.documents.ignoring import MAX_RULE, rules_of
 from refdesk.errors import CannotOpen
+from tests.programs import needs
 
 
 def write(folder: Path, *names: str) -> None:
@@ -101,15 +101,15 @@ PATHS = [
 ]  # fmt: skip
 
 
-@pytest.mark.skipif(shutil.which("git") is None, reason="git is what the rules are compared with")
+@needs("git")
 def test_git_ignores_the_same_files(tmp_path: Path) -> None:
     write(tmp_path, *PATHS)
-    subprocess.run(["git", "init", "-q", tmp_path], check=True, timeout=20)
+    subprocess.run(["git", "init", "-q", tmp_path], check=True, timeout=60)
     command = ["git", "-C", str(tmp_path), "ls-files", "-z", "--others", "--exclude-per-directory=.gitignore"]
     cases = [[one] for one in PATTERNS] + [[one, other] for one in PATTERNS[::4] for other in PATTERNS[1::5]]
     for lines in cases:
         rules(tmp_path, ".gitignore", *lines)
-        listed = subprocess.run(command, check=True, capture_output=True, text=True, timeout=20).stdout
+        listed = subprocess.run(command, check=True, capture_output=True, text=True, timeout=60).stdout
         expected = {path for path in listed.split("\0") if path.endswith(".md")}
         assert set(found(tmp_path)) == expected, lines
 

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from refdesk.documents.scratch import scratch_file
+from tests.waiting import PATIENCE_SECONDS, eventually
 
 pytestmark = pytest.mark.anyio
 
@@ -24,7 +25,7 @@ async def test_a_file_that_is_made_for_somebody_who_is_cancelled_meanwhile_is_cl
 
     def slowly() -> Any:
         begun.set()
-        release.wait(10)
+        release.wait(PATIENCE_SECONDS)
         made.append(make())
         return made[0]
 
@@ -34,15 +35,17 @@ async def test_a_file_that_is_made_for_somebody_who_is_cancelled_meanwhile_is_cl
 
     monkeypatch.setattr(tempfile, "TemporaryFile", slowly)
     using = asyncio.create_task(use())
-    assert await asyncio.to_thread(begun.wait, 10)
+    assert await asyncio.to_thread(begun.wait, PATIENCE_SECONDS)
     using.cancel()
     with pytest.raises(asyncio.CancelledError):
         await using
     del using
     release.set()
+
+    def is_closed() -> bool:
+        gc.collect()
+        return bool(made and made[0].closed)
+
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        async with asyncio.timeout(10):
-            while not (made and made[0].closed):
-                gc.collect()
-                await asyncio.sleep(0.01)
+        await eventually(is_closed)

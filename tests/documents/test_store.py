@@ -21,7 +21,7 @@ PACKED = pack(EVERY_KIND)
 
 @pytest.fixture
 def store(tmp_path: Path) -> Store:
-    return Store(tmp_path / "converted", Bounds(documents=3, bytes=10_000_000, seconds=100))
+    return Store(tmp_path / "converted", Bounds(documents=3, bytes=10_000_000, seconds=10_000))
 
 
 def put(store: Store, number: int, tenant: TenantId = ANN, content: bytes = PACKED) -> str:
@@ -84,7 +84,7 @@ def test_one_tenant_cannot_push_out_another(store: Store) -> None:
 
 
 def test_the_oldest_goes_when_they_take_too_much_room(tmp_path: Path) -> None:
-    store = Store(tmp_path / "converted", Bounds(documents=100, bytes=int(len(PACKED) * 2.5), seconds=100))
+    store = Store(tmp_path / "converted", Bounds(documents=100, bytes=int(len(PACKED) * 2.5), seconds=10_000))
     handles = [put(store, number) for number in range(2)]
     age(tmp_path, handles[0], 50)
     put(store, 2)
@@ -93,7 +93,7 @@ def test_the_oldest_goes_when_they_take_too_much_room(tmp_path: Path) -> None:
 
 def test_a_document_expires(store: Store, tmp_path: Path) -> None:
     handle = put(store, 1)
-    age(tmp_path, handle, 101)
+    age(tmp_path, handle, 10_001)
     assert not is_there(store, handle)
     put(store, 2)
     assert len(files(tmp_path)) == 1
