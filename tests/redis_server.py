@@ -2,28 +2,27 @@
 
 from __future__ import annotations
 
-import asyncio
-import shutil
+import os
+import random
 import signal
 import socket
 import subprocess
 import tempfile
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import pytest
-
 from refdesk.config import RedisConfig
 from refdesk.config.kinds import Url
+from refdesk.resilience.redis import RedisLink
+from tests.programs import find_program, needs
+from tests.waiting import PATIENCE_SECONDS, eventually_sync
 
-EXECUTABLE = shutil.which("redis-server")
+needs_redis = needs("redis-server")
 
-needs_redis = pytest.mark.skipif(EXECUTABLE is None, reason="needs redis-server on the PATH")
-
-START_SECONDS = 10.0
-"""How long a server may take to answer for the first time on a busy machine."""
+PORTS = range(10_000, 32_768)
+"""Below the ports that Linux gives to outgoing connections: one of those could take the port of a server that is being
+restarted."""
 
 
 class RedisServer:
@@ -39,18 +38,24 @@ class RedisServer:
     def url(self) -> str:
         return f"redis://127.0.0.1:{self.port}"
 
-    def settings(self, timeout_seconds: float = 0.1) -> RedisConfig:
-        """The configuration of a desk that uses this server."""
-        return RedisConfig(url=Url(self.url), timeout_seconds=timeout_seconds)
+    def settings(self) -> RedisConfig:
+        """The configuration of a desk that uses this server. Operations time out only if a test is about to fail."""
+        return RedisConfig(url=Url(self.url), timeout_seconds=PATIENCE_SECONDS)
 
     def start(self) -> None:
-        """Start it, on the port that it had before."""
-        assert EXECUTABLE is not None
+        """Start it, on the port that it had before, and wait until it answers."""
         given = ["--port", str(self.port), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no", *self._options]
-        command = [EXECUTABLE, *given, "--enable-debug-command", "yes", "--dir", str(self._folder)]
+        command = [find_program("redis-server"), *given, "--dir", str(self._folder)]
         self._process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        if self.command("PING", seconds=START_SECONDS) != b"+PONG":
-            raise RuntimeError("redis-server does not answer")
+        eventually_sync(self._answers)
+
+    def _answers(self) -> bool:
+        if self._process is None or self._process.poll() is not None:
+            raise RuntimeError("redis-server ended instead of starting")
+        try:
+            return self.command("PING") == b"+PONG"
+        except ConnectionError:
+            return False
 
     def kill(self) -> None:
         """End it as a crash would."""
@@ -65,19 +70,21 @@ class RedisServer:
         self.start()
 
     @contextmanager
-    def paused(self) -> Iterator[None]:
-        """Within the block the server is there and does not answer: its sockets are open, its process stands still."""
+    def paused(self, link: RedisLink) -> Iterator[None]:
+        """Stop the process for the length of the block: its sockets stay open, and nothing is answered.
+
+        Operations of the link time out soon meanwhile, and have their usual time limit afterwards.
+        """
         assert self._process is not None
-        process = self._process
+        process, patience = self._process, link.timeout_seconds
         process.send_signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, process.pid, os.WSTOPPED)
+        link.timeout_seconds = 0.05
         try:
             yield
         finally:
+            link.timeout_seconds = patience
             process.send_signal(signal.SIGCONT)  # does nothing to one that has ended
-
-    def sleep(self, seconds: float) -> None:
-        """Have it do nothing for a while, beginning now; does not wait for the end."""
-        _send(socket.create_connection(("127.0.0.1", self.port), 5), "DEBUG", "SLEEP", str(seconds)).close()
 
     def fill(self) -> None:
         """Leave it without room: every write is refused from now on."""
@@ -93,19 +100,13 @@ class RedisServer:
         where = ("127.0.0.1", "1") if is_read_only else ("NO", "ONE")
         self.command("REPLICAOF", *where)
 
-    def command(self, *words: str, seconds: float = 5.0) -> bytes:
+    def command(self, *words: str) -> bytes:
         """The first line of the reply to a command, on a connection of its own."""
-        with _connected(self.port, seconds) as connection:
+        with self._connected() as connection:
             return _send(connection, *words).makefile("rb").readline().rstrip()
 
-    async def commands_seen(self) -> int:
-        """How many commands it has carried out."""
-        return await asyncio.to_thread(self._commands_seen)
-
-    def _commands_seen(self) -> int:
-        with _connected(self.port, 5) as connection:
-            lines = _send(connection, "INFO", "stats").makefile("rb")
-            return next(int(line.split(b":")[1]) for line in lines if line.startswith(b"total_commands_processed"))
+    def _connected(self) -> socket.socket:
+        return socket.create_connection(("127.0.0.1", self.port), PATIENCE_SECONDS)
 
 
 @contextmanager
@@ -121,22 +122,14 @@ def redis_server(*options: str) -> Iterator[RedisServer]:
 
 
 def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
-def _connected(port: int, seconds: float) -> socket.socket:
-    """A connection to the port, as soon as somebody listens there."""
-    until = time.monotonic() + seconds
     while True:
-        try:
-            return socket.create_connection(("127.0.0.1", port), seconds)
-        except ConnectionRefusedError:
-            if time.monotonic() > until:
-                raise
-            time.sleep(0.01)
+        port = random.SystemRandom().choice(PORTS)  # as `random` may be seeded alike in several test runs
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return port
 
 
 def _send(connection: socket.socket, *words: str) -> socket.socket:

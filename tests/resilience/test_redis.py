@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 import pytest
+from anyio.lowlevel import checkpoint
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -18,11 +19,15 @@ from refdesk.config.kinds import Url
 from refdesk.errors import ConfigError, DependencyError
 from refdesk.resilience.redis import CONNECTIONS, RedisAway, RedisLink, open_redis
 from tests.redis_server import RedisServer, needs_redis, redis_server
+from tests.waiting import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
     from redis.asyncio import Redis
 
 pytestmark = [pytest.mark.anyio, needs_redis]
+
+SOON = 0.05
+"""Time limit, in seconds, of operations that are never answered."""
 
 
 @pytest.fixture
@@ -56,27 +61,27 @@ class Waiting:
 
 
 async def back(link: RedisLink) -> None:
-    with anyio.fail_after(20):
+    with anyio.fail_after(PATIENCE_SECONDS):
         await link.back()
 
 
 async def test_what_was_asked_for_is_answered(server: RedisServer) -> None:
-    async with open_redis(server.settings(5)) as link:
+    async with open_redis(server.settings()) as link:
         await link.run(lambda redis: redis.set("key", b"value"))
         assert await link.run(lambda redis: redis.get("key")) == b"value"
         assert link.describe() == {"state": "ok"}
 
 
 async def test_the_number_of_the_database_is_taken_from_the_settings(server: RedisServer) -> None:
-    async with open_redis(RedisConfig(url=Url(server.url), db=3, timeout_seconds=5)) as link:
+    async with open_redis(RedisConfig(url=Url(server.url), db=3, timeout_seconds=PATIENCE_SECONDS)) as link:
         await link.run(lambda redis: redis.set("key", b"value"))
-    async with open_redis(RedisConfig(url=Url(f"{server.url}/3"), timeout_seconds=5)) as link:
+    async with open_redis(RedisConfig(url=Url(f"{server.url}/3"), timeout_seconds=PATIENCE_SECONDS)) as link:
         assert await link.run(lambda redis: redis.get("key")) == b"value"
 
 
 async def test_a_redis_that_is_not_there_at_the_start_is_away_until_it_is(server: RedisServer) -> None:
     server.kill()
-    async with open_redis(server.settings(5)) as link:
+    async with open_redis(server.settings()) as link:
         assert link.is_away
         assert link.describe()["state"] == "away"
         assert str(server.port) not in str(link.describe()), "anybody may read that"
@@ -89,7 +94,7 @@ async def test_a_killed_redis_fails_the_operation_and_nobody_asks_it_again_until
     server: RedisServer,
 ) -> None:
     states: list[tuple[str, str]] = []
-    async with open_redis(server.settings(5), changed=lambda *news: states.append(news)) as link:
+    async with open_redis(server.settings(), changed=lambda *news: states.append(news)) as link:
         await link.run(ping)
         server.kill()
         waiting = Waiting()
@@ -108,7 +113,7 @@ async def test_a_killed_redis_fails_the_operation_and_nobody_asks_it_again_until
 
 
 async def test_a_restart_that_nobody_noticed_costs_nothing(server: RedisServer) -> None:
-    async with open_redis(server.settings(5)) as link:
+    async with open_redis(server.settings()) as link:
         await link.run(ping)
         await asyncio.to_thread(server.restart)
         assert await link.run(ping) == b"here"
@@ -116,10 +121,10 @@ async def test_a_restart_that_nobody_noticed_costs_nothing(server: RedisServer) 
 
 
 async def test_while_redis_is_paused_only_the_first_operation_waits(server: RedisServer) -> None:
-    async with open_redis(server.settings(0.2)) as link:
+    async with open_redis(server.settings()) as link:
         await link.run(ping)
         waiting = Waiting()
-        with server.paused():
+        with server.paused(link):
             for _ in range(1000):
                 with pytest.raises(RedisAway):
                     await link.run(waiting)
@@ -130,36 +135,35 @@ async def test_while_redis_is_paused_only_the_first_operation_waits(server: Redi
 
 
 async def test_all_who_wait_are_let_go_as_soon_as_one_of_them_knows(server: RedisServer) -> None:
-    """The last of them began long before its own time is up: its own timer would have a minute to go."""
-    async with open_redis(server.settings(60)) as link:
+    async with open_redis(server.settings()) as link:
         waiting = Waiting()
-        with server.paused():
+        with server.paused(link):
+            link.timeout_seconds = 3600
             many = [asyncio.create_task(link.run(waiting)) for _ in range(CONNECTIONS - 1)]
-            while waiting.began < len(many):  # noqa: ASYNC110 - the operations begin in the next turns of the loop
-                await asyncio.sleep(0)
+            await anyio.wait_all_tasks_blocked()
+            assert waiting.began == len(many)
             with pytest.raises(RedisAway):
                 await link.run(broken)
-            with anyio.fail_after(10):
-                outcomes = await asyncio.gather(*many, return_exceptions=True)
+            outcomes = await asyncio.gather(*many, return_exceptions=True)
         assert {type(outcome) for outcome in outcomes} == {RedisAway}
         assert link.losses == 1
 
 
-async def test_redis_that_sleeps_is_noticed_when_it_wakes(server: RedisServer) -> None:
-    async with open_redis(server.settings(0.05)) as link:
+async def test_a_paused_redis_is_noticed_when_it_goes_on(server: RedisServer) -> None:
+    async with open_redis(server.settings()) as link:
         await link.run(ping)
-        server.sleep(0.5)
-        # The command is under way; what overtakes it is still answered.
-        with anyio.fail_after(10), suppress(RedisAway):
-            while True:
+        with server.paused(link):
+            with pytest.raises(RedisAway):
                 await link.run(ping)
-        assert link.is_away
+            await link.probe()
+            assert link.describe()["state"] == "away"
         await back(link)
-        assert not link.is_away
+        assert link.describe()["state"] == "ok"
+        assert await link.run(ping) == b"here"
 
 
 async def test_a_full_redis_refuses_and_is_not_away(server: RedisServer) -> None:
-    async with open_redis(server.settings(5)) as link:
+    async with open_redis(server.settings()) as link:
         await link.run(lambda redis: redis.set("key", b"value"))
         server.fill()
         for _ in range(10):
@@ -173,13 +177,13 @@ async def test_a_full_redis_refuses_and_is_not_away(server: RedisServer) -> None
 
 
 async def test_one_who_goes_away_takes_nothing_from_the_others(server: RedisServer) -> None:
-    async with open_redis(server.settings(30)) as link:
+    async with open_redis(server.settings()) as link:
         for number in range(100):
             await link.run(lambda redis, number=number: redis.set(f"key{number}", str(number)))  # type: ignore[misc]
         for number in range(100):
             leaving = asyncio.create_task(link.run(lambda redis: redis.get("key0")))
             for _ in range(number % 7):
-                await asyncio.sleep(0)
+                await checkpoint()
             leaving.cancel()
             asked = link.run(lambda redis, number=number: redis.get(f"key{number}"))  # type: ignore[misc]
             assert await asked == str(number).encode()
@@ -188,7 +192,7 @@ async def test_one_who_goes_away_takes_nothing_from_the_others(server: RedisServ
 
 
 async def test_more_operations_than_connections_wait_their_turn(server: RedisServer) -> None:
-    async with open_redis(server.settings(30)) as link:
+    async with open_redis(server.settings()) as link:
         answers = await asyncio.gather(*(link.run(ping) for _ in range(CONNECTIONS * 10)))
         assert answers == [b"here"] * CONNECTIONS * 10
         connected = await link.run(lambda redis: redis.client_list())
@@ -213,7 +217,7 @@ async def lying(reply: Callable[[bytes], Awaitable[bytes]]) -> AsyncIterator[Red
     server = await asyncio.start_server(talk, "127.0.0.1", 0)
     async with server:
         port = server.sockets[0].getsockname()[1]
-        yield RedisConfig(url=Url(f"redis://127.0.0.1:{port}"), timeout_seconds=0.05)
+        yield RedisConfig(url=Url(f"redis://127.0.0.1:{port}"), timeout_seconds=PATIENCE_SECONDS)
 
 
 REPLIES = st.one_of(
@@ -234,6 +238,7 @@ async def test_a_redis_that_talks_nonsense_is_answered_with_one_error(nonsense: 
         return b"+PONG\r\n" if b"PING" in heard else nonsense
 
     async with lying(reply) as config, open_redis(config) as link:
+        link.timeout_seconds = SOON
         with suppress(RedisAway):
             await link.run(lambda redis: redis.get("key"))
 
@@ -242,12 +247,14 @@ async def test_a_redis_that_answers_only_the_probe_is_asked_ever_less_often() ->
     async def reply(heard: bytes) -> bytes:
         return b"+PONG\r\n" if b"PING" in heard else b""
 
-    async with lying(reply) as config, open_redis(config) as link:
+    async with lying(reply) as config, open_redis(config, now=lambda: 0.0) as link:
         pauses = []
         for _ in range(4):
+            link.timeout_seconds = SOON
             with pytest.raises(RedisAway):
                 await link.run(lambda redis: redis.get("key"))
             pauses.append(link._pause)
+            link.timeout_seconds = PATIENCE_SECONDS
             await back(link)
     assert pauses == [0.0, 0.05, 0.1, 0.2]
 

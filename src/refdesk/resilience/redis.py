@@ -63,7 +63,8 @@ class RedisLink:
         self._refusals = ResponseError
         self._failures = (RedisError, OSError, *NONSENSE)
         self._client = client
-        self._seconds = timeout_seconds
+        self.timeout_seconds = timeout_seconds
+        """Time limit of an operation and of a probe. Those under way keep the one they began with."""
         self._now = now
         self._changed = changed
         self._slots = asyncio.Semaphore(CONNECTIONS)
@@ -100,7 +101,7 @@ class RedisLink:
         losses = self.losses
         is_running = False
         try:
-            async with asyncio.timeout(self._seconds) as timer:
+            async with asyncio.timeout(self.timeout_seconds) as timer:
                 self._timers.add(timer)
                 try:
                     async with self._slots:
@@ -127,7 +128,7 @@ class RedisLink:
     async def probe(self) -> None:
         """See whether Redis answers, and take it from there."""
         try:
-            async with asyncio.timeout(self._seconds):
+            async with asyncio.timeout(self.timeout_seconds):
                 await self._client.execute_command("PING")  # type: ignore[no-untyped-call]
         except self._failures as error:
             self._lose(f"Redis does not answer: {error or 'not in time'}")
@@ -168,11 +169,14 @@ class RedisLink:
 
 @asynccontextmanager
 async def open_redis(
-    settings: RedisConfig, *, changed: Changed = lambda state, reason: None
+    settings: RedisConfig,
+    *,
+    changed: Changed = lambda state, reason: None,
+    now: Callable[[], float] = time.monotonic,
 ) -> AsyncIterator[RedisLink]:
     """A link to the Redis server, which need not be there; `changed` is told `away`, with the reason, and `ok`."""
     client = _client(settings)
-    link = RedisLink(client, settings.timeout_seconds, changed=changed)
+    link = RedisLink(client, settings.timeout_seconds, changed=changed, now=now)
     await link.probe()
     watching = asyncio.create_task(link.watch())
     try:
