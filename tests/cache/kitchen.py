@@ -13,6 +13,9 @@ from refdesk.calls import TenantId, UserId
 from refdesk.config import CacheConfig
 from refdesk.resilience.redis import RedisLink
 
+LOCK_SECONDS = 3600.0
+"""Of a lock that nobody outwaits, however slow the machine is: whoever gets past it was let past."""
+
 
 class Clock:
     """A time that passes when it is told to."""
@@ -77,5 +80,32 @@ def cache(clock: Clock | None = None, counted: Counted | None = None, **settings
     return Cache(CacheConfig(**settings), now=clock or Clock(), counted=Counted() if counted is None else counted)
 
 
-def shared_cache(link: RedisLink, counted: Counted | None = None, secret: bytes = b"", **settings: Any) -> Cache:
-    return Cache(CacheConfig(**settings), link, counted=Counted() if counted is None else counted, secret=secret)
+def shared_cache(
+    link: RedisLink,
+    counted: Counted | None = None,
+    *,
+    stale_seconds: float | None = None,
+    lock_seconds: float = LOCK_SECONDS,
+    **more: Any,
+) -> Cache:
+    """A cache in Redis; `more` are arguments of `Cache`."""
+    settings = CacheConfig() if stale_seconds is None else CacheConfig(stale_seconds=stale_seconds)
+    counted = Counted() if counted is None else counted
+    return Cache(settings, link, counted=counted, lock_seconds=lock_seconds, **more)
+
+
+class Pauses:
+    """Pauses that begin when the code under test wants one, and end when the test says so."""
+
+    def __init__(self) -> None:
+        self.began = anyio.Event()
+        self._over = anyio.Event()
+
+    async def __call__(self, seconds: float) -> None:
+        self.began.set()
+        await self._over.wait()
+
+    def end(self) -> None:
+        """End the pauses that have begun; those that begin later last until the next call."""
+        self._over.set()
+        self._over = anyio.Event()

@@ -1,9 +1,9 @@
 """Another process with the same Redis: asks for one answer, many times at once, and says what it got.
 
-    python -m tests.cache.other_process URL CALLERS SECONDS
+    python -m tests.cache.other_process URL CALLERS [--hang]
 
-An answer takes so many seconds to make. What goes on is written to standard output, a line each: `making` when it
-begins to make the answer, and at the end how many callers got which answer.
+With `--hang` it never finishes making the answer. What goes on is written to standard output, a line each: `making`
+when it begins to make the answer, and at the end how many callers got which answer.
 """
 
 from __future__ import annotations
@@ -14,27 +14,26 @@ from collections import Counter
 
 import orjson
 
-from refdesk.cache import WireAnswer, open_cache
-from refdesk.config import CacheConfig, RedisConfig
+from refdesk.cache import WireAnswer
+from refdesk.config import RedisConfig
 from refdesk.config.kinds import Url
 from refdesk.resilience.redis import open_redis
-from tests.cache.kitchen import answer, key
+from tests.cache.kitchen import answer, key, shared_cache
 
 
-async def main(url: str, callers: int, seconds: float) -> None:
+async def main(url: str, callers: int, hangs: bool) -> None:
     async def make() -> WireAnswer:
         sys.stdout.write("making\n")
         sys.stdout.flush()
-        await asyncio.sleep(seconds)
+        if hangs:
+            await asyncio.Event().wait()
         return answer(2)
 
-    async with (
-        open_redis(RedisConfig(url=Url(url), timeout_seconds=30)) as link,
-        open_cache(CacheConfig(), link) as kept,
-    ):
-        answers = await asyncio.gather(*(kept.answer(key(), 60, make) for _ in range(callers)))
+    async with open_redis(RedisConfig(url=Url(url), timeout_seconds=60)) as link:
+        kept = shared_cache(link)
+        answers = await asyncio.gather(*(kept.answer(key(), 600, make) for _ in range(callers)))
     counts = Counter(str(given.answer["structuredContent"]["number"]) for given in answers)
     sys.stdout.write(orjson.dumps(counts).decode() + "\n")
 
 
-asyncio.run(main(sys.argv[1], int(sys.argv[2]), float(sys.argv[3])))
+asyncio.run(main(sys.argv[1], int(sys.argv[2]), "--hang" in sys.argv))

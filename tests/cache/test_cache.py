@@ -25,6 +25,7 @@ from refdesk.errors import (
 )
 from refdesk.resilience.shortfalls import fell_short
 from tests.cache.kitchen import Clock, Counted, Kitchen, answer, cache, key, making
+from tests.waiting import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.anyio
 
@@ -34,14 +35,14 @@ ACME = TenantId("acme")
 async def asked_together(kept: Cache, make: Kitchen, callers: int = 5, **how: Any) -> list[asyncio.Task[Given]]:
     """Callers who all wait for the same answer."""
     tasks = [asyncio.ensure_future(kept.answer(key(), 10, make, **how)) for _ in range(callers)]
-    with anyio.fail_after(5):
+    with anyio.fail_after(PATIENCE_SECONDS):
         await make.began.wait()
     return tasks
 
 
 async def settled(kept: Cache) -> None:
     """Let what goes on behind the answers end."""
-    with anyio.fail_after(5):
+    with anyio.fail_after(PATIENCE_SECONDS):
         await asyncio.gather(*kept._behind.values())
 
 
@@ -131,7 +132,7 @@ async def test_those_who_ask_at_once_share_one_making() -> None:
     kept, kitchen = cache(counted=counted), Kitchen(waits=True)
     tasks = await asked_together(kept, kitchen, 1000)
     kitchen.may_serve.set()
-    with anyio.fail_after(10):
+    with anyio.fail_after(PATIENCE_SECONDS):
         answers = await asyncio.gather(*tasks)
     assert kitchen.made == 1
     assert [given.is_kept for given in answers] == [False] + [True] * 999
@@ -145,7 +146,7 @@ async def test_when_the_maker_goes_away_the_others_get_what_he_began() -> None:
     first.cancel()
     await asyncio.wait([first])
     kitchen.may_serve.set()
-    with anyio.fail_after(5):
+    with anyio.fail_after(PATIENCE_SECONDS):
         answers = await asyncio.gather(*others)
     assert kitchen.made == 1
     assert {given.answer["structuredContent"]["number"] for given in answers} == {1}
@@ -157,9 +158,8 @@ async def test_when_all_go_away_nothing_is_made_any_longer() -> None:
     for task in tasks:
         task.cancel()
     await asyncio.wait(tasks)
-    with anyio.fail_after(5):
-        while not kitchen.stopped:  # noqa: ASYNC110 - it is told in this turn of the loop or the next
-            await asyncio.sleep(0)
+    await anyio.wait_all_tasks_blocked()
+    assert kitchen.stopped
     kitchen.may_serve.set()
     assert not (await kept.answer(key(), 10, kitchen)).is_kept
 
@@ -170,7 +170,7 @@ async def test_what_is_made_with_the_makers_own_client_is_made_anew_when_he_goes
     first.cancel()
     await asyncio.wait([first])
     kitchen.may_serve.set()
-    with anyio.fail_after(5):
+    with anyio.fail_after(PATIENCE_SECONDS):
         answers = await asyncio.gather(*others)
     assert (kitchen.made, kitchen.stopped) == (2, 1)
     assert {given.answer["structuredContent"]["number"] for given in answers} == {2}
@@ -180,7 +180,7 @@ async def test_an_error_is_shared_with_those_who_wait_and_not_kept() -> None:
     kept, kitchen = cache(), Kitchen(EngineError("down"), waits=True)
     tasks = await asked_together(kept, kitchen)
     kitchen.may_serve.set()
-    with anyio.fail_after(5):
+    with anyio.fail_after(PATIENCE_SECONDS):
         outcomes = await asyncio.gather(*tasks, return_exceptions=True)
     assert [str(outcome) for outcome in outcomes] == ["down"] * 5
     assert (await kept.answer(key(), 10, kitchen)).answer == answer(2)
@@ -192,7 +192,7 @@ async def test_what_is_up_to_one_client_is_not_put_upon_another(error: Exception
     kept, kitchen = cache(), Kitchen(error, waits=True)
     first, *others = await asked_together(kept, kitchen, is_personal=is_personal)
     kitchen.may_serve.set()
-    with anyio.fail_after(5):
+    with anyio.fail_after(PATIENCE_SECONDS):
         with pytest.raises(type(error)):
             await first
         answers = await asyncio.gather(*others)
@@ -221,7 +221,7 @@ async def test_all_who_wait_for_what_cannot_be_had_get_the_old_answer() -> None:
     kitchen = Kitchen(EngineError("down"), waits=True)
     tasks = await asked_together(kept, kitchen)
     kitchen.may_serve.set()
-    with anyio.fail_after(5):
+    with anyio.fail_after(PATIENCE_SECONDS):
         assert await asyncio.gather(*tasks) == [(answer(1), True, True)] * 5
     assert counted["stale"] == 5
 
@@ -285,9 +285,7 @@ async def test_no_more_than_some_are_made_behind_answers_at_a_time() -> None:
     kitchen = Kitchen(waits=True)
     for number in range(BEHIND_AT_ONCE * 2):
         assert (await kept.answer(key(number), 10, kitchen, is_certain=True)).answer == answer(number)
-    with anyio.fail_after(5):
-        await kitchen.began.wait()
-    await asyncio.sleep(0)
+    await anyio.wait_all_tasks_blocked()
     assert kitchen.made == BEHIND_AT_ONCE
     await kept.close()
     assert kitchen.stopped == BEHIND_AT_ONCE

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
+from anyio.lowlevel import checkpoint
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
@@ -75,7 +76,7 @@ class CacheMachine(RuleBasedStateMachine):
         state, before = self.state(tenant), len(self.made)
 
         async def make() -> WireAnswer:
-            await asyncio.sleep(0)
+            await checkpoint()
             if self.is_down:
                 raise EngineError("down")
             self.made.append(Made(key, state, self.clock.now))

@@ -69,15 +69,7 @@ def test_what_is_not_the_answer_of_a_tool_is_broken_however_it_is_sealed(value: 
         unsealed("name", sealed("name", GENERATION, value, b""), b"")
 
 
-def test_what_is_not_json_is_broken_however_it_is_sealed(monkeypatch: pytest.MonkeyPatch) -> None:
-    class NotJson:
-        JSONDecodeError = orjson.JSONDecodeError
-        loads = staticmethod(orjson.loads)
-
-        @staticmethod
-        def dumps(value: Any) -> bytes:
-            return b"{not json"
-
-    monkeypatch.setattr("refdesk.cache.sealing.orjson", NotJson)
-    with pytest.raises(Broken):
-        unsealed("name", sealed("name", GENERATION, answer(1), b""), b"")
+def test_what_is_not_json_is_broken_however_it_is_sealed() -> None:
+    not_json: Any = orjson.Fragment(b"{not json")
+    with pytest.raises(Broken, match="not JSON"):
+        unsealed("name", sealed("name", GENERATION, not_json, b""), b"")

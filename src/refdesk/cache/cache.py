@@ -14,7 +14,7 @@ from refdesk.cache.key import Key, matcher
 from refdesk.cache.marks import Given, WireAnswer
 from refdesk.cache.memory import Held, Memory, Place
 from refdesk.cache.sealing import is_answer
-from refdesk.cache.shared import Look, Question, Shared
+from refdesk.cache.shared import LOCK_SECONDS, MAX_PENDING, Look, Question, Shared
 from refdesk.calls import InputRequired, TenantId
 from refdesk.config import CacheConfig
 from refdesk.errors import ClientCannot, DependencyError, MissingCapability, Overloaded, RateLimited, RefdeskError
@@ -71,14 +71,23 @@ class Cache:
         counted: Callable[[str], None] = lambda result: None,
         holds: Callable[[int, int], None] = lambda entries, size: None,
         now: Callable[[], float] = time.monotonic,
+        pause: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        lock_seconds: float = LOCK_SECONDS,
+        max_pending: int = MAX_PENDING,
     ) -> None:
         self._link = redis
         self._memory = Memory(settings, now=now, holds=holds)
         # Another version may answer otherwise: while one takes the other's place, each has its own.
         shared_by = repr((namespace, __version__)).encode()
         self._secret = blake2b(shared_by, key=blake2b(secret).digest()).digest()
-        self._shared = Shared(redis, self._memory, settings.stale_seconds, self._secret, counted) if redis else None
+        self._shared: Shared | None = None
+        if redis is not None:
+            self._shared = Shared(
+                redis, self._memory, settings.stale_seconds, self._secret, counted,
+                lock_seconds=lock_seconds, max_pending=max_pending, pause=pause,
+            )  # fmt: skip
         self._counted = counted
+        self._pause = pause
         self._changes = Changes()
         self._flights: Flights[Place, Given] = Flights()
         self._behind: dict[Place, asyncio.Task[None]] = {}
@@ -209,7 +218,7 @@ class Cache:
                 return None
             if look.leads or (look.held and (look.held.is_fresh or wanted.is_certain)):
                 return look
-            await asyncio.sleep(pause)
+            await self._pause(pause)
             pause = min(pause * 2, LONGEST_PAUSE_SECONDS)
 
     async def _made(self, wanted: _Wanted, look: Look, shared: Shared | None) -> Given:

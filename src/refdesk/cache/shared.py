@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -88,13 +88,25 @@ class Shared:
     """The answers in one Redis; whatever Redis does not do raises RedisAway."""
 
     def __init__(
-        self, link: RedisLink, memory: Memory, stale_seconds: float, secret: bytes, counted: Callable[[str], None]
+        self,
+        link: RedisLink,
+        memory: Memory,
+        stale_seconds: float,
+        secret: bytes,
+        counted: Callable[[str], None],
+        *,
+        lock_seconds: float = LOCK_SECONDS,
+        max_pending: int = MAX_PENDING,
+        pause: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self._link = link
         self._memory = memory
         self._stale_seconds = stale_seconds
         self._secret = secret
         self._counted = counted
+        self._lock_seconds = lock_seconds
+        self._max_pending = max_pending
+        self._pause = pause
         self._we = secrets.token_bytes(16)
         """By which Redis knows this process as the one who makes an answer. What it asked Redis for and heard nothing
         of may have been done, so that it can find itself to be the one already."""
@@ -118,7 +130,7 @@ class Shared:
     async def _claim(self, question: Question) -> Look:
         stale, longest = self._milliseconds(question)
         new = secrets.token_bytes(GENERATION_BYTES)
-        given = stale, new, GENERATION_SECONDS, self._we, _milliseconds(LOCK_SECONDS)
+        given = stale, new, GENERATION_SECONDS, self._we, _milliseconds(self._lock_seconds)
         match await self._link.run(lambda redis: LOOK.run(redis, question.keys, *given)):
             case [None, int(), bytes(generation), int(leads)]:
                 return Look(None, bool(leads), generation)
@@ -172,9 +184,9 @@ class Shared:
             renewing.cancel()
 
     async def _renew(self, question: Question) -> None:
-        given = self._we, _milliseconds(LOCK_SECONDS)
+        given = self._we, _milliseconds(self._lock_seconds)
         while True:
-            await asyncio.sleep(LOCK_SECONDS / 3)
+            await self._pause(self._lock_seconds / 3)
             with suppress(RedisAway):  # where there is no Redis, nobody waits
                 await self._link.run(lambda redis: RENEW.run(redis, [question.lock], *given))
 
@@ -182,7 +194,7 @@ class Shared:
         """Nothing that is kept for the tenant holds any longer. In this process that is so at once."""
         self._changes += 1
         self._pending[tenant] = self._changes
-        if len(self._pending) > MAX_PENDING:
+        if len(self._pending) > self._max_pending:
             self._pending.clear()
             self._is_flooded = True
 
@@ -205,7 +217,7 @@ class Shared:
             try:
                 await self.tell_changes()
             except RedisAway:
-                await asyncio.sleep(REFUSED_SECONDS)
+                await self._pause(REFUSED_SECONDS)
 
     async def clear(self, pattern: str) -> int:
         """Drop every answer whose name matches; how many there were."""
