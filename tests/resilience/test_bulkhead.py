@@ -7,7 +7,9 @@ import random
 from collections.abc import Iterator
 from contextlib import suppress
 
+import anyio
 import pytest
+from anyio.lowlevel import checkpoint
 
 from refdesk.errors import Overloaded
 from refdesk.resilience.bulkhead import Bulkhead
@@ -19,7 +21,7 @@ async def waiting(bulkhead: Bulkhead) -> asyncio.Task[None]:
     """Somebody who waits in the queue."""
     before = bulkhead.waiting
     task = asyncio.create_task(bulkhead.wait())
-    await asyncio.sleep(0)
+    await anyio.wait_all_tasks_blocked()
     assert bulkhead.waiting == before + 1
     return task
 
@@ -107,14 +109,14 @@ async def test_whatever_is_called_off_no_place_is_lost_or_given_twice(seed: int)
         most = max(most, inside)
         try:
             for _ in range(chance.randrange(4)):
-                await asyncio.sleep(0)
+                await checkpoint()
         finally:
             inside -= 1
             bulkhead.leave()
 
     async def disturb(tasks: Iterator[asyncio.Task[None]]) -> None:
         for task in tasks:
-            await asyncio.sleep(0)
+            await checkpoint()
             if chance.random() < 0.5:
                 task.cancel()
 

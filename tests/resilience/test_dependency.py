@@ -10,6 +10,7 @@ from traceback import walk_tb
 from typing import Any
 
 import pytest
+from anyio import wait_all_tasks_blocked
 
 from refdesk.config import CircuitBreakerConfig
 from refdesk.errors import (
@@ -26,6 +27,7 @@ from refdesk.errors import (
 from refdesk.resilience.breaker import State
 from refdesk.resilience.dependency import Dependency
 from refdesk.resilience.retries import RETRY_RESERVE
+from tests.waiting import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.anyio
 
@@ -175,10 +177,8 @@ async def test_of_a_thousand_callers_exactly_the_trials_are_let_through(trials: 
         return "done"
 
     tasks = [asyncio.create_task(world.dependency.run(slow)) for _ in range(1000)]
+    await wait_all_tasks_blocked()
     done, under_way = await asyncio.wait(tasks, timeout=0)
-    for _ in range(3):
-        await asyncio.sleep(0)
-        done, under_way = await asyncio.wait(tasks, timeout=0)
     assert (world.calls, len(under_way)) == (trials, trials)
     assert {type(task.exception()) for task in done} == {BreakerOpen}
     go.set()
@@ -190,7 +190,7 @@ async def test_a_trial_that_is_called_off_gives_its_place_back() -> None:
     await world.open()
     world.time += COOL_DOWN
     trial = asyncio.create_task(world.dependency.run(lambda: asyncio.Event().wait()))
-    await asyncio.sleep(0)
+    await wait_all_tasks_blocked()
     with pytest.raises(BreakerOpen):
         await world.dependency.run(world.work)
     trial.cancel()
@@ -202,7 +202,7 @@ async def test_a_trial_that_is_called_off_gives_its_place_back() -> None:
 async def test_calls_that_are_called_off_say_nothing_against_the_dependency() -> None:
     world = World()
     tasks = [asyncio.create_task(world.dependency.run(lambda: asyncio.Event().wait())) for _ in range(20)]
-    await asyncio.sleep(0)
+    await wait_all_tasks_blocked()
     for task in tasks:
         task.cancel()
     await asyncio.wait(tasks)
@@ -333,7 +333,7 @@ async def test_a_full_bulkhead_refuses_and_says_when_to_come_back() -> None:
         return "done"
 
     tasks = [asyncio.create_task(world.dependency.run(visit)) for _ in range(4)]
-    await asyncio.sleep(0)
+    await wait_all_tasks_blocked()
     with pytest.raises(Overloaded) as caught:
         await world.dependency.run(visit, retries=3)
     assert caught.value.retry_after
@@ -353,7 +353,7 @@ async def test_who_has_waited_long_enough_for_a_place_waits_no_longer() -> None:
         return "done"
 
     first = asyncio.create_task(world.dependency.run(visit))
-    await asyncio.sleep(0)
+    await wait_all_tasks_blocked()
     with pytest.raises(Overloaded, match="No place for a call"):
         await world.dependency.run(visit, queue_seconds=0.01)
     go.set()
@@ -387,7 +387,7 @@ async def test_who_waits_for_a_place_is_refused_as_soon_as_the_breaker_opens() -
         raise EngineError("down")
 
     tasks = [asyncio.create_task(world.dependency.run(fails)) for _ in range(10)]
-    await asyncio.sleep(0)
+    await wait_all_tasks_blocked()
     go.set()
     errors = await asyncio.gather(*tasks, return_exceptions=True)
     assert [type(error) for error in errors] == [EngineError] * 5 + [BreakerOpen] * 5
@@ -399,13 +399,13 @@ async def test_who_waits_for_a_place_is_refused_as_soon_as_the_breaker_opens() -
 async def test_nobody_queues_for_a_place_that_the_breaker_would_not_let_him_use() -> None:
     world = World({"concurrency": 6})
     hung = [asyncio.create_task(world.dependency.run(lambda: asyncio.Event().wait())) for _ in range(5)]
-    await asyncio.sleep(0)
+    await wait_all_tasks_blocked()
     await world.open()
     world.time += COOL_DOWN
     hung.append(asyncio.create_task(world.dependency.run(lambda: asyncio.Event().wait())))
-    await asyncio.sleep(0)
+    await wait_all_tasks_blocked()
     with pytest.raises(BreakerOpen):
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             await world.dependency.run(world.work)
     for task in hung:
         task.cancel()

@@ -9,6 +9,8 @@ from traceback import walk_tb
 from typing import Any
 
 import pytest
+from anyio import wait_all_tasks_blocked
+from anyio.lowlevel import checkpoint
 
 from refdesk.errors import EngineError
 from refdesk.resilience.flights import Flights
@@ -39,15 +41,9 @@ class Work:
         return f"{self.result} {number}"
 
 
-async def settle() -> None:
-    """Let everything that can run have run."""
-    for _ in range(5):
-        await asyncio.sleep(0)
-
-
 async def waiters(flights: Flights[str, str], work: Work, count: int) -> list[asyncio.Task[str]]:
     tasks = [asyncio.create_task(flights.run("key", work)) for _ in range(count)]
-    await settle()
+    await wait_all_tasks_blocked()
     return tasks
 
 
@@ -92,7 +88,7 @@ async def test_whoever_leaves_even_the_first_leaves_the_others_with_their_result
     flights, work = Flights[str, str](), Work()
     first, *others = await waiters(flights, work, 10)
     first.cancel()
-    await settle()
+    await wait_all_tasks_blocked()
     work.go.set()
     assert first.cancelled()
     assert await asyncio.gather(*others) == ["result 1"] * 9
@@ -104,7 +100,7 @@ async def test_the_last_one_to_leave_stops_the_work() -> None:
     for task in await waiters(flights, work, 3):
         assert work.called_off == 0
         task.cancel()
-        await settle()
+        await wait_all_tasks_blocked()
     assert (work.called_off, len(flights)) == (1, 0)
 
 
@@ -114,12 +110,12 @@ async def test_who_joins_while_the_work_is_being_called_off_gets_a_result(ticks:
     (leaver,) = await waiters(flights, work, 1)
     leaver.cancel()
     for _ in range(ticks):
-        await asyncio.sleep(0)
+        await checkpoint()
     joiner = asyncio.create_task(flights.run("key", work))
-    await settle()
+    await wait_all_tasks_blocked()
     work.go.set()
     assert (await joiner).startswith("result")
-    await settle()
+    await wait_all_tasks_blocked()
     assert (leaver.cancelled(), len(flights)) == (True, 0)
 
 
@@ -135,12 +131,12 @@ async def test_work_that_takes_its_time_to_leave_does_not_take_the_new_one_with_
         return "never"
 
     leaver = asyncio.create_task(flights.run("key", reluctant))
-    await settle()
+    await wait_all_tasks_blocked()
     leaver.cancel()
-    await settle()
+    await wait_all_tasks_blocked()
     tasks = await waiters(flights, work, 1)
     may_leave.set()
-    await settle()
+    await wait_all_tasks_blocked()
     tasks += await waiters(flights, work, 1)
     work.go.set()
     assert await asyncio.gather(*tasks) == ["result 1"] * 2
@@ -150,7 +146,7 @@ async def test_who_comes_in_the_tick_in_which_the_work_ended_has_a_run_of_his_ow
     flights, work, ending = Flights[str, str](), Work(), asyncio.Event()
 
     async def says_when_it_ends() -> str:
-        await asyncio.sleep(0)
+        await checkpoint()
         ending.set()
         return "old"
 
@@ -160,7 +156,7 @@ async def test_who_comes_in_the_tick_in_which_the_work_ended_has_a_run_of_his_ow
 
     work.go.set()
     late = asyncio.create_task(come_late())
-    await asyncio.sleep(0)
+    await wait_all_tasks_blocked()
     assert await flights.run("key", says_when_it_ends) == "old"
     assert await late == "result 1"
 
@@ -178,7 +174,7 @@ async def test_the_work_runs_in_the_context_of_who_wanted_it_first() -> None:
         return await flights.run("key", told)
 
     tasks = [asyncio.create_task(ask(trace)) for trace in ("first", "second")]
-    await settle()
+    await wait_all_tasks_blocked()
     go.set()
     assert await asyncio.gather(*tasks) == ["first", "first"]
 
@@ -194,12 +190,12 @@ async def test_an_error_after_everybody_left_disturbs_nobody() -> None:
             raise EngineError("while leaving")
 
     task = asyncio.create_task(flights.run("key", breaks_when_called_off))
-    await settle()
+    await wait_all_tasks_blocked()
     before = loop.get_exception_handler()
     loop.set_exception_handler(lambda _, context: complaints.append(context))
     try:
         task.cancel()
-        await settle()
+        await wait_all_tasks_blocked()
         gc.collect()
     finally:
         loop.set_exception_handler(before)
