@@ -10,16 +10,13 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import time
 from functools import cache
 from pathlib import Path
 
 from tests.docs.forking import CLIENT
+from tests.waiting import eventually_sync
 
 ROOT = Path(__file__).parents[1]
-
-START_SECONDS = 60.0
-"""For the imports, on a busy machine; alone they take a second."""
 
 
 def refdesk() -> list[str]:
@@ -35,11 +32,9 @@ def _forks() -> Path:
     (folder / "client.py").write_text(f"import os\nos.environ['REFDESK_FORKS'] = {str(link)!r}\n{CLIENT}")
     process = subprocess.Popen([sys.executable, "-m", "tests.docs.forking", link], cwd=ROOT)
     atexit.register(_end, process, folder)
-    until = time.monotonic() + START_SECONDS
-    while not link.exists():
-        if process.poll() is not None or time.monotonic() > until:
-            raise RuntimeError("the process that forks does not start")
-        time.sleep(0.02)
+    eventually_sync(lambda: link.exists() or process.poll() is not None)
+    if process.poll() is not None:
+        raise RuntimeError("the process that forks ended instead of starting")
     return folder
 
 
