@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,39 +13,35 @@ from typing import Any
 import httpx2
 
 from refdesk.config import load
+from refdesk.downstream.connection.connection import Connection
+from refdesk.downstream.fleet.fleet import Fleet
 from tests.conftest import Serve
 from tests.downstream.connecting import BAD_STDIO
 from tests.downstream.contract import Belongings
 from tests.inbound.streaming import ACCEPT, RawSession, RawStream
 from tests.servers import RunningServer, running_server
+from tests.waiting import PATIENCE_SECONDS, eventually
 
 ROOT = Path(__file__).parents[2]
-PATIENCE = 30
-"""Seconds that anything may take before it is held to hang; two test runs may share the machine."""
-
 REVISION = "2025-11-25"
 
-DEADLINE = 0.5
-"""What a server that is too slow has for a call, where that is the point."""
-
 GATED = """
-import os, runpy, sys, time
+import runpy, sys
 gate, program = sys.argv[1:3]
-while not os.path.exists(gate):
-    time.sleep(0.02)
+open(gate).close()
 sys.argv = [program]
 runpy.run_path(program, run_name="__main__")
 """
 
 TURNING = """
-import os, runpy, sys, time
+import os, runpy, signal, sys
 sign, program = sys.argv[1:3]
 if os.path.exists(sign):
     with open(sign, "r+") as file:
         mode = file.readline().strip()
         file.seek(0, os.SEEK_END)
         file.write("started\\n")
-    time.sleep(10**6) if mode == "hang" else sys.exit(3)
+    signal.pause() if mode == "hang" else sys.exit(3)
 sys.argv = [program]
 runpy.run_path(program, run_name="__main__")
 """
@@ -59,7 +55,7 @@ def bad(*modes: str, **more: Any) -> Settings:
 
 
 def gated(gate: Path, **more: Any) -> Settings:
-    """The same, but it starts only when there is such a file."""
+    """The same, but it starts only when the gate, a named pipe, is open for writing."""
     return {"command": sys.executable, "args": ["-c", GATED, str(gate), str(BAD_STDIO)], **more}
 
 
@@ -80,11 +76,9 @@ def talkative(era: str = "both", **more: Any) -> Settings:
     return {"command": sys.executable, "args": args, "cwd": str(ROOT), **more}
 
 
-async def until(holds: Callable[[], Awaitable[bool]]) -> None:
-    """Wait for something that tells nobody when it happens."""
-    async with asyncio.timeout(PATIENCE):
-        while not await holds():  # noqa: ASYNC110 - see above
-            await asyncio.sleep(0.02)
+def flooding() -> Settings:
+    """The server that floods until it is told to stop."""
+    return {"command": sys.executable, "args": [str(Path(__file__).with_name("flooding.py"))]}
 
 
 @dataclass
@@ -92,6 +86,8 @@ class Gateway:
     """A desk that is up, as its callers see it."""
 
     http: httpx2.AsyncClient
+    fleet: Fleet | None = None
+    """The servers behind it, unless it is another process."""
 
     @property
     def url(self) -> str:
@@ -111,7 +107,7 @@ class Gateway:
     async def ask(self, method: str, params: Any = None, *, id: int | str = 1, **headers: str) -> Any:
         """The message that answers a request; that there is one, in bearable time, is half of what is tested."""
         message = {"jsonrpc": "2.0", "id": id, "method": method, "params": params or {}}
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             response = await self.http.post("/mcp", json=message, headers=_names(headers))
         answer = response.json()
         assert answer["id"] == id
@@ -134,15 +130,31 @@ class Gateway:
         """The error of a call that the server behind has failed: of a known kind, in one of the codes for that."""
         return failure_of(await self.call(tool, **arguments))
 
-    async def during(self, tool: str, **arguments: Any) -> tuple[Any, int]:
-        """How such a call is answered, and how many calls of the server `good` were answered meanwhile: all of them
-        rightly. One alone may have been held up until the end."""
+    async def during(self, tool: str, **arguments: Any) -> Any:
+        """How such a call is answered, while the server `good` is called all the time and answers rightly."""
         asking = asyncio.create_task(self.call(tool, **arguments))
-        answered = 0
         while not asking.done():
-            assert await self.text("good__echo", text=f"still {answered}") == f"still {answered}"
-            answered += 1
-        return asking.result(), answered
+            await self.good_answers()
+        return asking.result()
+
+    async def good_answers(self) -> None:
+        """Call the server `good`."""
+        assert await self.text("good__echo", text="still here") == "still here"
+
+    async def hanging(self, tool: str, is_under_way: Callable[[], object] | None = None, **arguments: Any) -> Any:
+        """How a call is answered that never ends and is timed out; the server `good` answers before that.
+
+        `is_under_way` says whether the server is at it, where that is more than to have the call in flight.
+        """
+        assert self.fleet is not None
+        connection = self.fleet.servers[tool.partition("__")[0]]
+        asking = asyncio.create_task(self.call(tool, **arguments))
+        await eventually(is_under_way or (lambda: connection.describe()["in_flight"]))
+        for _ in range(3):
+            await self.good_answers()
+        assert not asking.done(), asking.result()
+        run_out_of_time(connection)
+        return await asking
 
     async def tools(self) -> set[str]:
         """The names of all tools, on however many pages."""
@@ -165,7 +177,7 @@ class Gateway:
         async def are_there() -> bool:
             return await self.servers() >= set(servers)
 
-        await until(are_there)
+        await eventually(are_there)
 
     async def works(self, tool: str, **arguments: Any) -> None:
         """Wait until a server that was away answers again, by itself; meanwhile it fails as it should."""
@@ -176,7 +188,7 @@ class Gateway:
                 failure_of(answer)
             return "result" in answer
 
-        await until(does)
+        await eventually(does)
 
     async def describe(self, server: str) -> dict[str, Any]:
         """What `/ready` says of a server."""
@@ -185,7 +197,7 @@ class Gateway:
 
     async def ready(self) -> dict[str, Any]:
         """What `/ready` says of all servers; a desk is ready whatever those behind it do."""
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             answer = await self.http.get("/ready")
         assert answer.status_code == 200
         checks: dict[str, Any] = answer.json()["checks"]["downstream"]
@@ -197,11 +209,35 @@ class Gateway:
         async def does() -> bool:
             return (await self.describe(server)).items() >= expected.items()
 
-        await until(does)
+        await eventually(does)
+
+    async def until_away(self, *servers: str) -> dict[str, Any]:
+        """Wait until it says that these servers cannot be reached; return what it says then of all.
+
+        It says so between two tries. During a try, such a server is `Starting`.
+        """
+        ready: dict[str, Any] = {}
+
+        async def are_away() -> bool:
+            ready.update(await self.ready())
+            return all(ready["servers"][server]["state"] == "Error" for server in servers)
+
+        await eventually(are_away)
+        assert ready["state"] == "degraded"
+        assert all(server in ready["servers"][server]["message"] for server in servers)
+        return ready
 
 
 def _names(headers: dict[str, str]) -> dict[str, str]:
     return {name.replace("_", "-"): text for name, text in headers.items()}
+
+
+def run_out_of_time(connection: Connection) -> None:
+    """Let the calls in flight time out now."""
+    deadlines = connection._deadlines[connection.call_seconds]
+    deadlines.close()
+    deadlines._running = dict.fromkeys(deadlines._running, 0.0)
+    deadlines._stop_overdue()
 
 
 def failure_of(answer: Any) -> dict[str, Any]:
@@ -231,7 +267,7 @@ async def gateway(serve: Serve, *ready: str, **servers: Settings) -> AsyncIterat
     await (await asyncio.create_subprocess_exec("true", stdout=asyncio.subprocess.PIPE)).communicate()
     before = Belongings.now()
     async with serve(mcpServers=servers) as running:
-        gateway = Gateway(running.http)
+        gateway = Gateway(running.http, running.desk._parts.fleet)
         await gateway.offers(*(ready or servers))
         yield gateway
     await nothing_is_left(before)
@@ -254,7 +290,7 @@ async def nothing_is_left(before: Belongings) -> None:
         return not left
 
     try:
-        await until(is_so)
+        await eventually(is_so)
     except TimeoutError:
         raise AssertionError(f"left behind: {left}") from None
 

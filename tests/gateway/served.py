@@ -11,17 +11,19 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import httpx2
+from platformdirs import user_cache_path
 
-from tests.gateway.desks import PATIENCE, ROOT, Gateway, Settings, until
+from tests.gateway.desks import ROOT, Gateway, Settings
 from tests.processes import Server, started_server
 from tests.tools.knowing import settled_desk
+from tests.waiting import PATIENCE_SECONDS, eventually
 
 
 @dataclass
 class Served(Gateway):
     """A desk in another process."""
 
-    pid: int
+    pid: int = 0
     server: Server | None = None
 
     @property
@@ -46,7 +48,7 @@ class Served(Gateway):
             waiting = [line for line in lines if line.startswith("refdesk_queue_documents{")]
             return bool(waiting) and all(line.endswith(" 0.0") for line in waiting)
 
-        await until(is_so)
+        await eventually(is_so)
 
     def memory(self, which: str = "VmRSS") -> int:
         """`VmRSS` now, or `VmHWM` at most, in bytes."""
@@ -64,8 +66,10 @@ async def served(folder: Path, *ready: str, **servers: Settings) -> AsyncIterato
         "mcpServers": servers,
     }
     (folder / "refdesk.yaml").write_text(json.dumps(settings))
-    async with started_server(folder) as server, client_of(server.url) as http:
-        desk = Served(http, server.process.pid, server)
+    # With the index of the manual that other desks have made: it takes seconds.
+    cache = str(user_cache_path("refdesk", appauthor=False).parent)
+    async with started_server(folder, XDG_CACHE_HOME=cache) as server, client_of(server.url) as http:
+        desk = Served(http, pid=server.process.pid, server=server)
         await desk.offers(*(ready or servers))
         yield desk
 
@@ -85,10 +89,10 @@ async def counted(folder: Path, **servers: Settings) -> AsyncIterator[Served]:
     )
     try:
         assert process.stdout is not None
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             url = (await process.stdout.readline()).decode().strip()
         async with client_of(url) as http:
-            desk = Served(http, process.pid)
+            desk = Served(http, pid=process.pid)
             await desk.offers(*servers)
             yield desk
     finally:
@@ -98,4 +102,4 @@ async def counted(folder: Path, **servers: Settings) -> AsyncIterator[Served]:
 
 def client_of(url: str) -> httpx2.AsyncClient:
     """Who asks it."""
-    return httpx2.AsyncClient(base_url=url, verify=False, timeout=PATIENCE)
+    return httpx2.AsyncClient(base_url=url, verify=False, timeout=PATIENCE_SECONDS)

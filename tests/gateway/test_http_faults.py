@@ -15,7 +15,8 @@ from tests.conftest import Serve
 from tests.downstream.servers import Kind, running_talkative
 from tests.downstream.servers.bad_http import BadHttp, bad_http
 from tests.gateway.cutting import cutting
-from tests.gateway.desks import DEADLINE, PATIENCE, Gateway, bad, failure_of, gateway, serving_in, until
+from tests.gateway.desks import Gateway, bad, failure_of, gateway, serving_in
+from tests.waiting import PATIENCE_SECONDS, eventually
 
 pytestmark = pytest.mark.anyio
 
@@ -29,16 +30,12 @@ class Behind:
 
     async def is_left(self) -> None:
         """Wait until the desk has hung up before the answer came."""
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             await self.server.left.wait()
 
     async def hears(self, method: str) -> None:
         """Wait until the server is told this."""
-
-        async def is_told() -> bool:
-            return bool(self.server.posted(method))
-
-        await until(is_told)
+        await eventually(lambda: self.server.posted(method))
 
 
 @pytest.fixture(scope="module")
@@ -46,9 +43,8 @@ async def shared(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Behi
     """What the faults of single answers are shown with; nothing may be left of all of them together."""
     async with bad_http() as server:
         settings = {"url": server.url(), "max_message_bytes": 2_000_000}
-        slow = settings | {"call_timeout_seconds": DEADLINE}
         serve = serving_in(tmp_path_factory.mktemp("faults"))
-        async with gateway(serve, bad=settings, slow=slow, good=bad()) as desk:
+        async with gateway(serve, bad=settings, good=bad()) as desk:
             yield Behind(server, desk)
 
 
@@ -73,13 +69,12 @@ def behind(shared: Behind) -> Behind:
     ],
 )
 async def test_f1_f7_f15_what_does_not_answer_in_time_is_too_slow(behind: Behind, fault: str) -> None:
-    answer, meanwhile = await behind.desk.during(f"slow__{fault}")
+    answer = await behind.desk.hanging(f"bad__{fault}", lambda: behind.server.posted("tools/call"))
     assert failure_of(answer)["data"]["type"] == "ServerTooSlow"
-    assert meanwhile > 1
     # The server is told, as these revisions have it: by a message, besides that the connection is closed.
     await behind.hears("notifications/cancelled")
     await behind.is_left()
-    assert await behind.desk.text("slow__echo", text="again") == "again"
+    assert await behind.desk.text("bad__echo", text="again") == "again"
 
 
 @pytest.mark.parametrize(
@@ -109,7 +104,7 @@ async def test_f1_f7_f15_what_does_not_answer_in_time_is_too_slow(behind: Behind
     ],
 )
 async def test_f8_to_f13_an_answer_that_is_none_fails_its_call_and_nothing_else(behind: Behind, fault: str) -> None:
-    answer, _ = await behind.desk.during(f"bad__{fault}")
+    answer = await behind.desk.during(f"bad__{fault}")
     assert failure_of(answer)["data"]["type"] in ("ServerGone", "ServerTalksNonsense")
     assert len(behind.server.posted("tools/call")) == 1, "a call may change something, and is not made twice"
     assert await behind.desk.text("bad__echo", text="again") == "again"
@@ -118,7 +113,7 @@ async def test_f8_to_f13_an_answer_that_is_none_fails_its_call_and_nothing_else(
 @pytest.mark.slow
 async def test_f9_a_body_of_fifty_megabytes_is_refused(serve: Serve) -> None:
     async with bad_http() as server, gateway(serve, bad={"url": server.url() + "?bytes=50000000"}, good=bad()) as desk:
-        answer, _ = await desk.during("bad__big")
+        answer = await desk.during("bad__big")
         assert "16777216" in failure_of(answer)["message"]
         assert await desk.text("bad__echo", text="again") == "again"
 
@@ -154,9 +149,7 @@ async def test_f14_a_server_that_takes_no_connection_is_away_and_says_for_how_lo
             listening.close()
         settings = {"url": f"http://127.0.0.1:{address[1]}/mcp", "connect_timeout_seconds": 0.5}
         async with gateway(serve, "good", bad=settings, good=bad()) as desk:
-            await desk.until_described("bad", state="Error")
-            assert "bad" in (await desk.describe("bad"))["message"]
-            assert (await desk.ready())["state"] == "degraded"
+            await desk.until_away("bad")
             assert await desk.text("good__echo", text="here") == "here"
         for one in crowd:
             one.close()

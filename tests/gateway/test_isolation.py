@@ -20,8 +20,9 @@ import pytest
 
 from tests.conftest import Serve
 from tests.downstream.servers import running_talkative
-from tests.gateway.desks import PATIENCE, ROOT, Gateway, bad, gateway
+from tests.gateway.desks import ROOT, Gateway, bad, gateway
 from tests.gateway.served import served
+from tests.waiting import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.anyio
 
@@ -38,7 +39,7 @@ async def late_echo_over_http() -> AsyncIterator[str]:
     )
     try:
         assert process.stdout is not None
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             port = int(await process.stdout.readline())
         yield f"http://127.0.0.1:{port}/mcp"
     finally:
@@ -76,8 +77,7 @@ async def _crossed(
         if answer["id"] != id or answer["result"]["content"][0]["text"] != text:
             wrong.append((text, answer))
 
-    async with asyncio.timeout(10 * PATIENCE):
-        await asyncio.gather(*(call(number) for number in range(calls)))
+    await asyncio.gather(*(call(number) for number in range(calls)))
     return wrong
 
 

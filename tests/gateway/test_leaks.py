@@ -15,8 +15,9 @@ from typing import Any
 import pytest
 
 from tests.downstream.servers.bad_http import bad_http
-from tests.gateway.desks import Gateway, bad, until
+from tests.gateway.desks import Gateway, bad
 from tests.gateway.served import counted
+from tests.waiting import eventually
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
@@ -27,24 +28,15 @@ WARM_UP = max(20, SESSIONS // 10)
 AT_A_TIME = 4
 GROWTH = 0.05
 
-SHORT_FAULTS = ("echo", "crash", "echo", "half", "echo", "garbage", "echo", "nullresult", "echo", "hang")
+SHORT_FAULTS = ("echo", "crash", "echo", "half", "echo", "garbage", "echo", "nullresult")
 """What is asked of a short session; never so many failures in a row that the server would be left alone."""
 
+HANGS = ("echo", "hang", "echo", "echo")
+HTTP_HANGS = ("echo", "hang", "echo", "badchunk")
+"""What is asked of servers that have a fraction of a second for a call. On a busy machine they fail more often."""
+
 KEPT_FAULTS = ("garbage", "utf8bad", "dup", "wrongid", "nullresult", "echo", "deepresult", "rpcerror", "batch", "echo")
-HTTP_FAULTS = (
-    "reset",
-    "echo",
-    "lenlie",
-    "echo",
-    "badchunk",
-    "echo",
-    "hang",
-    "echo",
-    "ssebroken",
-    "echo",
-    "e429",
-    "echo",
-)
+HTTP_FAULTS = ("reset", "echo", "lenlie", "echo", "ssebroken", "echo", "e429", "echo")
 
 
 async def count(desk: Gateway) -> dict[str, int]:
@@ -56,7 +48,13 @@ async def count(desk: Gateway) -> dict[str, int]:
 async def rounds(desk: Gateway, sessions: int) -> int:
     """So many short sessions, some at a time, and about as many faults of servers that are kept; how many failed."""
     numbers = iter(range(sessions))
-    faults = {"short": SHORT_FAULTS, "kept": KEPT_FAULTS, "http": HTTP_FAULTS}
+    faults = {
+        "short": SHORT_FAULTS,
+        "kept": KEPT_FAULTS,
+        "http": HTTP_FAULTS,
+        "hangs": HANGS,
+        "http_hangs": HTTP_HANGS,
+    }
 
     async def work() -> int:
         failed = 0
@@ -78,7 +76,7 @@ async def is_back_at(desk: Gateway, before: dict[str, int]) -> dict[str, int]:
         return all(now[what] <= before[what] for what in ("tasks", "files", "children"))
 
     try:
-        await until(is_so)
+        await eventually(is_so)
     except TimeoutError:
         raise AssertionError(f"before: {before}, now: {now}") from None
     return now
@@ -87,9 +85,11 @@ async def is_back_at(desk: Gateway, before: dict[str, int]) -> dict[str, int]:
 async def test_faults_and_short_sessions_leave_nothing_behind(tmp_path: Path) -> None:
     async with bad_http() as server:
         servers: dict[str, Any] = {
-            "short": bad(session="short", call_timeout_seconds=0.5),
+            "short": bad(session="short"),
             "kept": bad(),
-            "http": {"url": server.url(), "call_timeout_seconds": 0.2},
+            "http": {"url": server.url()},
+            "hangs": bad(session="short", call_timeout_seconds=0.3),
+            "http_hangs": {"url": server.url(), "call_timeout_seconds": 0.2},
         }
         async with counted(tmp_path, **servers) as desk:
             await rounds(desk, WARM_UP)
@@ -101,6 +101,5 @@ async def test_faults_and_short_sessions_leave_nothing_behind(tmp_path: Path) ->
             after = await is_back_at(desk, before)
             sys.stdout.write(f"{opened} sessions, {failed} failures: {before} -> {after}\n")
             assert after["rss"] - before["rss"] < GROWTH * before["rss"]
-            # Where a busy machine makes servers too slow, a call may be refused before it opens a session.
-            assert opened >= 0.9 * SESSIONS
+            assert opened >= SESSIONS
             assert failed > SESSIONS / 2, "the faults were shown"

@@ -15,10 +15,11 @@ import mcp_types as types
 import pytest
 from mcp.shared.exceptions import MCPDeprecationWarning, MCPError
 
-from refdesk.config import Config, load
+from refdesk.config import Config
 from tests.downstream.servers import official, running_talkative
-from tests.gateway.desks import PATIENCE, Gateway, talkative, until
+from tests.gateway.desks import Gateway, serving_in, talkative
 from tests.servers import running_server
+from tests.waiting import PATIENCE_SECONDS, eventually
 
 pytestmark = pytest.mark.anyio
 
@@ -80,8 +81,8 @@ async def desk(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Gatewa
             running = await stack.enter_async_context(running_talkative(era=era))
             for kind in ("http", "sse", "websocket") if era == "legacy" else ("http", "websocket"):
                 servers[f"{kind}_{era}"] = {"type": kind, "url": running.url(kind)}
-        given = {"data_dir": str(tmp_path_factory.mktemp("passing")), "server.port": 0, "mcpServers": servers}
-        desk = Gateway((await stack.enter_async_context(running_server(load(None, {}, given)))).http)
+        serve = serving_in(tmp_path_factory.mktemp("passing"))
+        desk = Gateway((await stack.enter_async_context(serve(mcpServers=servers))).http)
         await desk.offers(*SERVERS)
         yield desk
 
@@ -112,14 +113,14 @@ def server(request: pytest.FixtureRequest) -> str:
 
 
 async def result_of(client: mcp.Client, tool: str, **arguments: Any) -> Any:
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         result = await client.call_tool(tool, arguments)
     assert not result.is_error, result
     return result.structured_content
 
 
 async def text_of(client: mcp.Client, tool: str, **arguments: Any) -> str:
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         result = await client.call_tool(tool, arguments)
     return str(getattr(result.content[0], "text", None))
 
@@ -154,7 +155,7 @@ async def test_roots(client: mcp.Client, server: str) -> None:
 
 async def test_progress(client: mcp.Client, person: Person, server: str) -> None:
     person.told.clear()
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         await client.call_tool(f"{server}__progress", {"steps": 3}, progress_callback=person.progress)
     assert person.told == [(1, 3, "step 1"), (2, 3, "step 2"), (3, 3, "step 3")]
 
@@ -162,17 +163,13 @@ async def test_progress(client: mcp.Client, person: Person, server: str) -> None
 async def test_log_messages(client: mcp.Client, person: Person, server: str) -> None:
     person.logged.clear()
     await client.call_tool(f"{server}__log", {"text": f"from {server}", "level": "warning"})
-
-    async def is_logged() -> bool:
-        return ("warning", f"from {server}") in person.logged
-
-    await until(is_logged)
+    await eventually(lambda: ("warning", f"from {server}") in person.logged)
 
 
 async def test_cancellation(client: mcp.Client, person: Person, server: str) -> None:
     before = len((await result_of(client, f"{server}__was_cancelled"))["cancelled"])
     person.news.clear()
-    with anyio.fail_after(PATIENCE):
+    with anyio.fail_after(PATIENCE_SECONDS):
         async with anyio.create_task_group() as tasks:
 
             async def call() -> None:

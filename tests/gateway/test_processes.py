@@ -13,8 +13,9 @@ from typing import Any
 import httpx2
 import pytest
 
-from tests.gateway.desks import Gateway, Settings, bad, listening, until
+from tests.gateway.desks import Gateway, Settings, bad, listening
 from tests.gateway.served import Served, served
+from tests.waiting import eventually
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
@@ -65,12 +66,8 @@ async def test_f38_killed_it_leaves_none_of_what_it_has_started(tmp_path: Path) 
         assert desk.server is not None
         desk.server.process.kill()
         await desk.server.process.wait()
-
-        async def are_gone() -> bool:
-            return not family(*leaders)
-
         try:
-            await until(are_gone)
+            await eventually(lambda: not family(*leaders))
         finally:
             for pid in family(*leaders):  # or nothing would ever end them
                 os.kill(pid, signal.SIGKILL)
@@ -102,7 +99,6 @@ async def test_f8_f9_f12_what_is_too_much_does_not_fill_the_memory(
     await desk.works("bad__echo", text="here")
     desk.forget_peak()
     before = desk.memory()
-    answer, meanwhile = await desk.during(f"bad__{fault}", **arguments)
+    answer = await desk.during(f"bad__{fault}", **arguments)
     assert ("error" in answer) == fault.startswith("big")
-    assert meanwhile
     assert desk.memory("VmHWM") - before <= bound * MEGABYTE

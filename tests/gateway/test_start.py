@@ -15,8 +15,9 @@ from mcp.shared.exceptions import MCPError
 
 from tests.conftest import Serve
 from tests.downstream.servers import running_talkative
-from tests.gateway.desks import PATIENCE, Gateway, bad, failure_of, gated, gateway, listening, talkative, until
+from tests.gateway.desks import Gateway, bad, failure_of, gated, gateway, listening, talkative
 from tests.inbound.streaming import RawStream
+from tests.waiting import PATIENCE_SECONDS, eventually
 
 pytestmark = pytest.mark.anyio
 
@@ -25,7 +26,7 @@ CHANGED = "notifications/tools/list_changed"
 
 async def hears(stream: RawStream, method: str) -> None:
     """Wait to be told this."""
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         while (await stream.next())["method"] != method:
             pass
 
@@ -39,19 +40,22 @@ def ten_servers(gate: Path) -> dict[str, dict[str, Any]]:
 
 async def test_of_ten_servers_one_hangs_and_one_crashes_and_eight_are_there(serve: Serve, tmp_path: Path) -> None:
     gate = tmp_path / "gate"
+    os.mkfifo(gate)
     good = [f"good{number}" for number in range(4)]
     async with gateway(serve, *good, **ten_servers(gate)) as desk:
         # The client is greeted and has a list while four are only starting, and one never will.
         session = await desk.session()
         assert await desk.servers() == set(good)
         async with listening(session) as stream:
-            gate.touch()
-            await hears(stream, CHANGED)
-            await desk.offers(*good, *(f"later{number}" for number in range(4)))
+            opened = os.open(gate, os.O_RDWR)
+            try:
+                await hears(stream, CHANGED)
+                await desk.offers(*good, *(f"later{number}" for number in range(4)))
+            finally:
+                os.close(opened)
         assert len(await desk.servers()) == 8
-        await desk.until_described("crashes", state="Error")
-        assert (await desk.describe("hangs"))["state"] == "Starting"
-        assert (await desk.ready())["state"] == "degraded"
+        ready = await desk.until_away("crashes")
+        assert ready["servers"]["hangs"]["state"] == "Starting"
         texts = await asyncio.gather(*(desk.text(f"{name}__echo", text=name) for name in await desk.servers()))
         assert set(texts) == await desk.servers()
 
@@ -95,7 +99,7 @@ async def test_a_call_whose_server_dies_while_its_client_is_asked_fails_and_can_
     ):
         pid = int(await text_of(client, "talk__pid"))
         calling = asyncio.create_task(client.call_tool("talk__elicit", {}))
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             await is_asked.wait()
             os.kill(pid, signal.SIGKILL)
             if mode == "auto":
@@ -111,7 +115,7 @@ async def test_a_call_whose_server_dies_while_its_client_is_asked_fails_and_can_
 
 async def text_of(client: mcp.Client, tool: str, **arguments: Any) -> str:
     """What a tool says."""
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         result = await client.call_tool(tool, arguments)
     assert not result.is_error
     return str(getattr(result.content[0], "text", None))
@@ -127,13 +131,13 @@ async def test_f43_when_all_servers_are_down_at_the_start_their_last_known_lists
                 prompts, resources = await desk.ask("prompts/list"), await desk.ask("resources/list")
                 return "websocket__" in str(prompts) and "talk://" in str(resources)
 
-            await until(are_kept)
+            await eventually(are_kept)
     async with gateway(serve, **servers) as desk:
         # At once, and not only when it is known that nobody is there.
         assert await desk.tools() == known
-        for name in servers:
-            await desk.until_described(name, state="Error")
-        await tells_that_it_is_stale(desk, servers)
+        ready = await desk.until_away(*servers)
+        assert all("tools" in ready["servers"][name]["stale"] for name in servers)
+        assert await marked_stale(desk) == set(servers), "and what it lists is marked"
         for name in servers:
             error = await desk.failure(f"{name}__echo", text="anybody?")
             assert error["data"]["type"] in ("ServerAway", "BreakerOpen")
@@ -144,16 +148,6 @@ async def test_f43_when_all_servers_are_down_at_the_start_their_last_known_lists
                 await desk.until_described(name, state="Running", stale=[])
             assert await marked_stale(desk) == set()
         assert await desk.tools() == known
-
-
-async def tells_that_it_is_stale(desk: Gateway, servers: dict[str, Any]) -> None:
-    """The desk serves, and says what is wrong with whom."""
-    ready = await desk.ready()
-    assert ready["state"] == "degraded"
-    for name in servers:
-        assert "tools" in ready["servers"][name]["stale"]
-        assert name in ready["servers"][name]["message"]
-    assert await marked_stale(desk) == set(servers), "and marks what it lists"
 
 
 async def marked_stale(desk: Gateway) -> set[str]:

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import anyio
-
 from refdesk.calls import ANONYMOUS, SILENT, Answer, Call, Caller, Client, Handler, InputRequired, LogLevel, Policy
 from refdesk.config import DownstreamConfig
 from refdesk.config.servers import McpServerConfig
+from refdesk.downstream.connection.connection import Connection
 from refdesk.downstream.fleet.fleet import Fleet, open_fleet
+from refdesk.downstream.transports.port import Message
+from refdesk.errors import RefdeskError
 from refdesk.policy.chain import chain
 from refdesk.policy.deadline import Deadline
 from refdesk.policy.permissions import Permissions, may_reach
@@ -24,6 +25,7 @@ from refdesk.tools.gateway import Gateway, open_gateway
 from refdesk.tools.registry import Registry
 from refdesk.tools.tool_index import Embed
 from refdesk.tools.tool_search import open_tool_search
+from tests.waiting import PATIENCE_SECONDS, eventually
 
 ROOT = Path(__file__).parents[2]
 SCHEMES = {"techdoc": "docs", "refdesk": "downstream"}
@@ -92,6 +94,22 @@ class Talker:
         return found
 
 
+class RecordedConnection(Connection):
+    """A connection that records the requests made over it."""
+
+    def __init__(self, *given: Any, **more: Any) -> None:
+        super().__init__(*given, **more)
+        self.requests: list[tuple[str, Any]] = []
+        self.refusal: RefdeskError | None = None
+        """Raised in place of any further request."""
+
+    async def request(self, method: str, params: Mapping[str, Any] | None = None, **more: Any) -> Message:
+        self.requests.append((method, params))
+        if self.refusal is not None:
+            raise self.refusal
+        return await super().request(method, params, **more)
+
+
 class Desk:
     """As much of a desk as a gateway needs."""
 
@@ -138,11 +156,11 @@ class Desk:
         )
         return [entry[key] for entry in (await self.ask(method, caller, **params))[member]]
 
-    async def until(self, holds: Callable[[], bool]) -> None:
-        """Wait until something holds."""
-        with anyio.fail_after(20):
-            while not holds():  # noqa: ASYNC110 - what is waited for tells nobody
-                await asyncio.sleep(0.01)
+    def connection(self, server: str) -> RecordedConnection:
+        """The connection to a server."""
+        connection = self.fleet.servers[server]
+        assert isinstance(connection, RecordedConnection)
+        return connection
 
 
 @asynccontextmanager
@@ -162,7 +180,9 @@ async def open_test_desk(
     permissions = Permissions(toolsets, registry.tools, SCHEMES, {})
     async with AsyncExitStack() as stack:
         opened = stack.enter_async_context
-        fleet = await opened(open_fleet(downstream, folder, servers, reserved=registry.is_own))
+        fleet = await opened(
+            open_fleet(downstream, folder, servers, reserved=registry.is_own, connect=RecordedConnection)
+        )
         search = None
         if downstream.tool_search:
             inner = chain([permissions], catalogue)
@@ -170,10 +190,10 @@ async def open_test_desk(
         gateway = await opened(
             open_gateway(fleet, registry, downstream, reach=may_reach, own_schemes=SCHEMES, search=search)
         )
-        policies: list[Policy] = [gateway, permissions, Deadline(30, catalogue.seconds)]
+        policies: list[Policy] = [gateway, permissions, Deadline(PATIENCE_SECONDS, catalogue.seconds)]
         desk = Desk(fleet, gateway, registry, catalogue, chain(policies, catalogue))
         # Known, and told of: nothing changes any more by itself.
-        await desk.until(lambda: all(_is_known(fleet, name) for name in servers) and fleet._telling is None)
+        await eventually(lambda: all(_is_known(fleet, name) for name in servers) and fleet._telling is None)
         yield desk
 
 
