@@ -14,6 +14,7 @@ from refdesk.app import Desk, open_desk
 from refdesk.calls import Caller, TenantId, UserId
 from refdesk.config import load
 from refdesk.engines.port import SHARED, Listing
+from tests.waiting import PATIENCE_SECONDS
 
 
 @asynccontextmanager
@@ -23,7 +24,7 @@ async def settled_desk(data: Path, **settings: Any) -> AsyncIterator[Desk]:
     given = {"data_dir": str(data), "embedding.source": "none"}
     given |= {name.replace("__", "."): value for name, value in settings.items()}
     async with open_desk(load(None, {}, given)) as desk:
-        with anyio.fail_after(60):
+        with anyio.fail_after(PATIENCE_SECONDS):
             unread = Listing("refdesk", ("pending", "converting"), limit=100)
             while statuses := (await desk.engine.documents(SHARED, unread))[0]:
                 await desk.engine.wait(SHARED, [status.id for status in statuses], seconds=10)

@@ -134,7 +134,7 @@ async def test_tokens_are_counted_for_calls_at_the_same_time_too(settings: Calla
 
 
 def test_an_export_does_not_outlive_its_document(tmp_path: Path) -> None:
-    store, tenant = Store(tmp_path, Bounds(seconds=100)), TenantId("t")
+    store, tenant = Store(tmp_path, Bounds(seconds=100_000)), TenantId("t")
     handle = store.handle(tenant, "digest")
     for form, data in (("sqlite", pack(Document("t", (Paragraph("x"),)))), ("markdown", b"x")):
         with store.writing() as file:
@@ -142,24 +142,23 @@ def test_an_export_does_not_outlive_its_document(tmp_path: Path) -> None:
             file.flush()
             store.keep(tenant, handle, file, form)
     (document,) = tmp_path.glob("*/*.sqlite")
-    os.utime(document, (time.time() - 1000,) * 2)
+    os.utime(document, (time.time() - 200_000,) * 2)
     assert store.open_file(tenant, handle, "markdown") is None
 
 
 def test_an_upload_that_is_used_is_young_again(tmp_path: Path) -> None:
-    store, tenant = Store(tmp_path, Bounds(seconds=100)), TenantId("t")
+    store, tenant = Store(tmp_path, Bounds(seconds=100_000)), TenantId("t")
     handle = store.handle(tenant, "digest")
     with store.writing() as file:
         store.keep(tenant, handle, file, "upload")
     (upload,) = tmp_path.glob("*/*.upload")
-    os.utime(upload, (time.time() - 90,) * 2)
+    os.utime(upload, (time.time() - 90_000,) * 2)
     used = store.open_file(tenant, handle, "upload")
     assert used is not None
     used.close()
-    assert time.time() - upload.stat().st_mtime < 50
+    assert time.time() - upload.stat().st_mtime < 50_000
 
 
-@pytest.mark.timeout(10)
 def test_a_view_in_a_shelf_is_not_run(tmp_path: Path) -> None:
     database = sqlite3.connect(tmp_path / "x.sqlite")
     database.executescript(
@@ -167,7 +166,7 @@ def test_a_view_in_a_shelf_is_not_run(tmp_path: Path) -> None:
         f"SELECT count(*) AS body FROM c; PRAGMA user_version = {SHELF_VERSION};"
     )
     database.close()
-    with pytest.raises(NotAShelf):
+    with pytest.raises(NotAShelf, match="it holds view"):
         Shelf.open(tmp_path / "x.sqlite")
 
 

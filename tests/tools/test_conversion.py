@@ -137,7 +137,7 @@ async def test_the_desks_own_files_are_not_read(project: Path, monkeypatch: pyte
     config = project / "refdesk.yaml"
     config.write_text("data_dir: ./data\nlogging:\n  file: desk.log\nauth:\n  keys:\n    - {key: s3cret, user: u}\n")
     monkeypatch.chdir(project)
-    monkeypatch.setattr(Path, "home", lambda: project.parent)
+    monkeypatch.setenv("HOME", str(project.parent))
     async with open_desk(config) as desk:
         handle = (await ask(desk, "convert_docx", file_path="office/guide.docx"))["handle"]
         await desk.call("export_markdown", {"handle": handle})

@@ -13,6 +13,7 @@ from refdesk.calls import Call, Caller, TenantId
 from refdesk.engines.port import UNDER_WAY, NewDocument, TextSource
 from refdesk.errors import InvalidArguments, UnknownTool
 from tests.tools.knowing import settled_desk, somebody
+from tests.waiting import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.anyio
 
@@ -42,7 +43,7 @@ async def fill(desk: Desk, tenant: TenantId, pages: dict[str, str], version: str
     sources = [TextSource(name, text, name) for name, text in pages.items()]
     taken = await engine.ingest(tenant, [NewDocument(source, "acme", version=version) for source in sources])
     statuses = list(taken)
-    with anyio.fail_after(30):
+    with anyio.fail_after(PATIENCE_SECONDS):
         while any(status.status in UNDER_WAY for status in statuses):
             statuses = list(await engine.wait(tenant, [status.id for status in taken], seconds=5))
     assert {status.status for status in statuses} == {"success"}

@@ -19,6 +19,7 @@ from refdesk.calls import ANONYMOUS, Answer, Caller
 from refdesk.errors import InvalidArguments
 from tests.downstream.servers import ROOT
 from tests.tools.knowing import settled_desk
+from tests.waiting import PATIENCE_SECONDS, eventually
 
 pytestmark = pytest.mark.anyio
 
@@ -47,7 +48,7 @@ class Source:
 
     def settings(self, **docs: Any) -> dict[str, Any]:
         arguments = [str(SCRIPT), str(self._file)]
-        return {"command": sys.executable, "args": arguments, "docs": {"timeout_seconds": 30, **docs}}
+        return {"command": sys.executable, "args": arguments, "docs": {"timeout_seconds": PATIENCE_SECONDS, **docs}}
 
 
 Open = Callable[..., AbstractAsyncContextManager[Desk]]
@@ -73,7 +74,7 @@ async def there(desk: Desk, servers: Iterable[str]) -> None:
     """Wait until the servers are."""
     changed = anyio.Event()
     desk.listen(lambda event: changed.set())
-    with anyio.fail_after(30):
+    with anyio.fail_after(PATIENCE_SECONDS):
         while not all(f"{name}__search" in desk.registry.tools for name in servers):
             await changed.wait()
             changed = anyio.Event()
@@ -127,8 +128,14 @@ async def test_what_a_source_said_stands_in_for_it_when_it_fails(opened: Open, s
     async with opened({"alpha": alpha.settings()}, cache__ttl__search=0.05) as desk:
         (first,) = of(await search(desk), "alpha")
         alpha.does(error={"code": -32000, "message": "out of order"}, exit=True)
-        await anyio.sleep(0.1)
-        answer = await search(desk)
+        answers: list[Answer] = []
+
+        async def is_stale() -> bool:
+            answers.append(await search(desk))
+            return bool(answers[-1].result["_meta"]["sources"]["stale"])
+
+        await eventually(is_stale)
+    answer = answers[-1]
     assert of(answer, "alpha") == [first], "as old as it says"
     assert answer.result["_meta"]["sources"]["stale"] == ["alpha"]
     assert "from an earlier answer: alpha" in answer.text

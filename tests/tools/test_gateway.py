@@ -25,6 +25,7 @@ from refdesk.tools.registry import Registry, Tool
 from refdesk.tools.schema import Arguments
 from tests.downstream.servers.talkative_tools import ICONS, META, TOOLS
 from tests.tools.gateways import Desk, Talker, open_test_desk, quiet, talkative, text_of
+from tests.waiting import PATIENCE_SECONDS, eventually
 
 pytestmark = pytest.mark.anyio
 
@@ -121,7 +122,7 @@ async def test_the_error_that_a_client_answers_with_is_told_to_the_server(desk: 
 async def test_a_call_that_is_called_off_is_called_off_at_the_server(desk: Desk) -> None:
     client = Talker()
     calling = asyncio.create_task(desk.call("talk__cancel_me", client=client, _meta={"progressToken": 1}))
-    with anyio.fail_after(20):
+    with anyio.fail_after(PATIENCE_SECONDS):
         await client.was_told.wait()
     calling.cancel()
     await asyncio.wait([calling])
@@ -148,14 +149,14 @@ async def test_a_server_that_dies_fails_its_call_at_once_and_is_there_for_the_ne
     before = text_of(await own_desk.call("talk__pid"))
     with pytest.raises(ServerGone):
         await own_desk.call("talk__die")
-    with anyio.fail_after(20):
+    with anyio.fail_after(PATIENCE_SECONDS):
         assert text_of(await own_desk.call("talk__pid")) != before
 
 
 async def test_a_connection_that_was_made_anew_is_used_although_the_list_is_the_same(own_desk: Desk) -> None:
     tool, before = own_desk.registry.tools["talk__pid"], text_of(await own_desk.call("talk__pid"))
     await own_desk.fleet.apply({"talk": talkative(env={"ANOTHER": "1"})})
-    await own_desk.until(lambda: "talk__pid" in own_desk.fleet.tools)
+    await eventually(lambda: "talk__pid" in own_desk.fleet.tools)
     after = await tool({}, Call("tools/call", {"name": "talk__pid"}))
     assert text_of(after) != before
 
@@ -163,12 +164,12 @@ async def test_a_connection_that_was_made_anew_is_used_although_the_list_is_the_
 async def test_a_tool_that_comes_or_goes_is_one_change_of_the_list(own_desk: Desk) -> None:
     own_desk.events.clear()
     await own_desk.call("talk__grow")
-    await own_desk.until(lambda: "talk__grown_1" in own_desk.registry.tools)
+    await eventually(lambda: "talk__grown_1" in own_desk.registry.tools)
     assert own_desk.events == [ListChanged("tools")]
     assert "talk__grown_1" in await own_desk.names()
     assert text_of(await own_desk.call("talk__grown_1")) == "grown_1"
     await own_desk.call("talk__shrink")
-    await own_desk.until(lambda: "talk__grown_1" not in own_desk.registry.tools)
+    await eventually(lambda: "talk__grown_1" not in own_desk.registry.tools)
     with pytest.raises(UnknownTool, match="talk__grown_1"):
         await own_desk.call("talk__grown_1")
 
@@ -201,7 +202,7 @@ async def test_a_tool_of_the_desk_keeps_its_name_whenever_it_comes(tmp_path: Pat
         registry.add_tool(own)
         assert text_of(await desk.call("echo", {})) == "the desk's own"
         await desk.call("grow")
-        await desk.until(lambda: "grown_1" in registry.tools)
+        await eventually(lambda: "grown_1" in registry.tools)
         assert text_of(await desk.call("echo", {})) == "the desk's own"
         assert text_of(await desk.call("talk:echo", {"text": "theirs"})) == "theirs"
 
@@ -248,10 +249,10 @@ async def test_a_change_of_a_resource_is_told_as_long_as_anybody_wants_to_know(d
     desk.gateway.unsubscribe(uri, ANONYMOUS)
     desk.events.clear()
     await desk.call("talk__touch", {"uri": uri})
-    await desk.until(lambda: bool(desk.events))
+    await eventually(lambda: bool(desk.events))
     assert desk.events == [ResourceUpdated(uri)]
     desk.gateway.unsubscribe(uri, ANONYMOUS)
-    await desk.until(lambda: not desk.gateway._tasks)
+    await eventually(lambda: not desk.gateway._tasks)
     await desk.call("talk__touch", {"uri": uri})
     await desk.call("talk__echo", {"text": "what was said before this has been heard"})
     assert desk.events == [ResourceUpdated(uri)]
@@ -286,33 +287,22 @@ async def test_subscriptions_outlive_the_death_of_a_server(own_desk: Desk) -> No
     with pytest.raises(ServerGone):
         await own_desk.call("talk__die")
     own_desk.events.clear()
-    with anyio.fail_after(20):
+    with anyio.fail_after(PATIENCE_SECONDS):
         while ResourceUpdated(uri) not in own_desk.events:
             await own_desk.call("talk__touch", {"uri": uri})
 
 
 async def test_the_least_level_that_any_client_wants_counts_for_every_server(own_desk: Desk) -> None:
-    levels: list[Any] = []
-    server = own_desk.fleet.servers["talk"]
-    request = server.request
-
-    async def note(method: str, params: Any = None, **more: Any) -> Any:
-        if method == "logging/setLevel":
-            levels.append(params["level"])
-        return await request(method, params, **more)
-
-    server.request = note  # type: ignore[method-assign]
     for level in ("error", "info", "warning", "debug"):
         own_desk.gateway.set_level(level)
-    await own_desk.until(lambda: not own_desk.gateway._tasks)
+    await eventually(lambda: not own_desk.gateway._tasks)
+    requests = own_desk.connection("talk").requests
+    levels = [params["level"] for method, params in requests if method == "logging/setLevel"]
     assert levels == ["error", "info", "debug"]
 
 
 async def test_a_subscription_that_the_server_refuses_is_not_counted(own_desk: Desk) -> None:
-    async def refuse(method: str, params: Any = None, **more: Any) -> Any:
-        raise ServerGone("The server ended")
-
-    own_desk.fleet.servers["talk"].request = refuse  # type: ignore[method-assign]
+    own_desk.connection("talk").refusal = ServerGone("The server ended")
     with pytest.raises(ServerGone):
         await own_desk.gateway.subscribe("talk://document/1", ANONYMOUS)
     assert not own_desk.gateway._subscribers

@@ -13,6 +13,7 @@ import pytest
 from refdesk.calls import SILENT, Client
 from refdesk.config.servers import McpServerConfig
 from tests.tools.gateways import Talker, open_test_desk, text_of
+from tests.waiting import PATIENCE_SECONDS, eventually
 
 pytestmark = pytest.mark.anyio
 
@@ -51,11 +52,11 @@ async def test_what_is_asked_during_the_call_of_one_client_is_never_asked_of_ano
     accepted: dict[str, Any] = {"elicitation/create": {"action": "accept"}}
     bystander = Talker(accepted, key="one")
     async with open_test_desk(tmp_path, {"nosy": nosy}) as desk, asyncio.TaskGroup() as group:
-        await desk.until(lambda: "nosy__wait" in desk.registry.tools)
+        await eventually(lambda: "nosy__wait" in desk.registry.tools)
         waiting = group.create_task(desk.call("nosy__wait", client=bystander))
         server = desk.fleet.servers["nosy"]
-        await desk.until(lambda: server.describe()["in_flight"] == 1)
-        with anyio.fail_after(20):
+        await eventually(lambda: server.describe()["in_flight"] == 1)
+        with anyio.fail_after(PATIENCE_SECONDS):
             answer = text_of(await desk.call("nosy__ask", client=asker))
             await waiting
     assert '"error"' in answer

@@ -6,13 +6,14 @@ import asyncio
 from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
-import anyio
 import pytest
 
 from refdesk.calls import Caller, InputRequired, UserId
 from refdesk.errors import InvalidCall, MissingCapability, Overloaded, ServerTooSlow
 from refdesk.tools.conversations import MAX_AWAY_OF_ONE, Conversation, Conversations
+from tests.gateway.desks import run_out_of_time
 from tests.tools.gateways import Desk, Talker, open_test_desk, talkative, text_of
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.anyio
 
@@ -105,19 +106,14 @@ async def test_the_state_of_one_server_is_never_given_to_another(desk: Desk) -> 
 
 
 async def test_a_call_that_nobody_comes_back_for_is_called_off_at_the_server(desk: Desk) -> None:
-    server = desk.fleet.servers["old"]
-    usual, server.call_seconds = server.call_seconds, 0.2
-    try:
-        with pytest.raises(InputRequired) as asked:
-            await desk.call("old__elicit", client=newest())
-        conversations = desk.gateway._passing._conversations
-        [place] = conversations._places.values()
-        task = place.conversation._task
-        assert task is not None
-        with anyio.fail_after(20):
-            await asyncio.wait([task])  # the server's own time is over
-    finally:
-        server.call_seconds = usual
+    with pytest.raises(InputRequired) as asked:
+        await desk.call("old__elicit", client=newest())
+    conversations = desk.gateway._passing._conversations
+    [place] = conversations._places.values()
+    task = place.conversation._task
+    assert task is not None
+    run_out_of_time(desk.fleet.servers["old"])
+    await asyncio.wait([task])
     given = dict.fromkeys(asked.value.requests, ANSWERS["elicitation/create"])
     with pytest.raises(ServerTooSlow):
         await desk.call("old__elicit", client=newest(), inputResponses=given, requestState=asked.value.state)
@@ -190,9 +186,7 @@ async def test_what_waits_too_long_is_given_up() -> None:
     with pytest.raises(InputRequired):
         await conversation.begin(lambda voice: voice.ask("1", "elicitation/create", {}))
     conversations.keep(conversation, "one", "it", 0.01)
-    with anyio.fail_after(20):
-        while len(conversations):  # noqa: ASYNC110 - it tells nobody
-            await asyncio.sleep(0.01)
+    await eventually(lambda: len(conversations) == 0)
     task = conversation.end()
     assert task is not None
     await asyncio.wait([task])

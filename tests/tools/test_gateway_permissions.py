@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import AsyncIterator
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import pytest
@@ -15,6 +13,7 @@ from refdesk.errors import Forbidden, InvalidArguments, RefdeskError, UnknownPro
 from refdesk.policy.permissions import may_reach
 from refdesk.tools.proxied import ProxiedTool
 from tests.tools.gateways import Desk, open_test_desk, talkative, text_of
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.anyio
 
@@ -65,30 +64,25 @@ async def test_what_is_of_another_tenant_answers_exactly_as_what_does_not_exist(
 
 
 async def test_of_two_servers_with_the_same_uris_each_caller_has_the_first_that_is_open_to_it(desk: Desk) -> None:
-    uri, asked = "talk://document/1", Counter[str]()
+    uri = "talk://document/1"
     completing: dict[str, Any] = {
         "ref": {"type": "ref/resource", "uri": "talk://letter/{name}"},
         "argument": {"name": "name", "value": "A"},
     }
-    with pytest.MonkeyPatch.context() as patched:
-        for name, server in desk.fleet.servers.items():
-            patched.setattr(server, "request", partial(_counted, server.request, asked, name))
-        for caller, name in ((ACME, "acme"), (OTHER, "open"), (with_servers("open"), "open")):
-            asked.clear()
-            assert (await desk.names("resources", caller)).count(uri) == 1
-            assert (await desk.names("templates", caller)).count("talk://letter/{name}") == 1
-            assert (await desk.ask("resources/read", caller, uri=uri))["contents"]
-            assert (await desk.ask("completion/complete", caller, **completing))["completion"]["values"]
-            assert asked == {name: 2}
-        nobody = with_servers("nothing")
-        assert uri not in await desk.names("resources", nobody)
-        assert isinstance(await failure(desk, "resources/read", nobody, uri=uri), UnknownResource)
-        assert isinstance(await failure(desk, "completion/complete", nobody, **completing), UnknownResource)
-
-
-async def _counted(request: Any, asked: Counter[str], name: str, *given: Any, **more: Any) -> Any:
-    asked[name] += 1
-    return await request(*given, **more)
+    servers = {name: desk.connection(name) for name in desk.fleet.servers}
+    for caller, first in ((ACME, "acme"), (OTHER, "open"), (with_servers("open"), "open")):
+        before = {name: len(server.requests) for name, server in servers.items()}
+        assert (await desk.names("resources", caller)).count(uri) == 1
+        assert (await desk.names("templates", caller)).count("talk://letter/{name}") == 1
+        assert (await desk.ask("resources/read", caller, uri=uri))["contents"]
+        assert (await desk.ask("completion/complete", caller, **completing))["completion"]["values"]
+        asked = {name: [method for method, _ in server.requests[before[name] :]] for name, server in servers.items()}
+        assert asked.pop(first) == ["resources/read", "completion/complete"]
+        assert not any(asked.values())
+    nobody = with_servers("nothing")
+    assert uri not in await desk.names("resources", nobody)
+    assert isinstance(await failure(desk, "resources/read", nobody, uri=uri), UnknownResource)
+    assert isinstance(await failure(desk, "completion/complete", nobody, **completing), UnknownResource)
 
 
 async def test_a_key_opens_the_servers_and_single_tools_that_it_names(desk: Desk) -> None:
@@ -180,7 +174,7 @@ async def test_only_the_tenants_of_a_server_hear_of_its_resources(desk: Desk) ->
     desk.events.clear()
     desk.gateway._heard("open", "notifications/resources/updated", {"uri": uri})  # which nobody asked it for
     await desk.call("acme__touch", {"uri": uri}, caller=ACME)
-    await desk.until(lambda: bool(desk.events))
+    await eventually(lambda: bool(desk.events))
     (event,) = desk.events
     assert event == ResourceUpdated(uri, TenantId("acme"))
     assert [event.is_for(caller) for caller in (ACME, limited, toolless, OTHER)] == [True, False, False, False]
@@ -200,8 +194,8 @@ async def test_other_tenants_hear_of_a_server_when_it_becomes_theirs(desk: Desk)
     assert "acme__echo" not in await desk.names(caller=OTHER)
     was = {name: server.settings for name, server in desk.fleet.servers.items()}
     await desk.fleet.apply({**was, "acme": was["acme"].model_copy(update={"tenants": ()})})
-    await desk.until(lambda: desk.fleet._telling is None)
+    await eventually(lambda: desk.fleet._telling is None)
     assert "acme__echo" in await desk.names(caller=OTHER)
     await desk.fleet.apply(was)
-    await desk.until(lambda: desk.fleet._telling is None)
+    await eventually(lambda: desk.fleet._telling is None)
     assert "acme__echo" not in await desk.names(caller=OTHER)

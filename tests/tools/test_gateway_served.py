@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
-import anyio
 import mcp
 import mcp_types as types
 import pytest
@@ -13,6 +11,7 @@ from mcp.shared.exceptions import MCPError
 
 from tests.conftest import Serve
 from tests.tools.gateways import talkative
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.anyio
 
@@ -47,13 +46,15 @@ class Answering:
 
 
 async def until_listed(client: mcp.Client, *names: str) -> dict[str, Any]:
-    """Servers start in the background."""
-    with anyio.fail_after(30):
-        while True:
-            tools = {tool.name: tool for tool in (await client.list_tools()).tools}
-            if tools.keys() >= set(names):
-                return tools
-            await asyncio.sleep(0.02)
+    """Wait for tools of servers, which start in the background; return all tools by name."""
+    tools: dict[str, Any] = {}
+
+    async def are_listed() -> bool:
+        tools.update((tool.name, tool) for tool in (await client.list_tools()).tools)
+        return tools.keys() >= set(names)
+
+    await eventually(are_listed)
+    return tools
 
 
 @pytest.mark.parametrize("mode", ["legacy", "auto"])

@@ -22,6 +22,7 @@ from refdesk.tools.registry import Tool
 from refdesk.tools.schema import published_schema
 from tests.tools.asking import ask, failure
 from tests.tools.knowing import settled_desk, somebody
+from tests.waiting import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.anyio
 
@@ -214,7 +215,7 @@ async def test_an_answer_keeps_to_its_budget_in_text_and_in_structure(desk: Desk
 
 async def twice(desk: Desk, caller: Caller, tool: str, **arguments: Any) -> tuple[dict[str, Any], dict[str, Any]]:
     """A tool's answers to the same call, made twice while nothing changed."""
-    with anyio.fail_after(30):
+    with anyio.fail_after(PATIENCE_SECONDS):
         while True:
             revision = desk.engine.revision(caller.tenant)
             answers = await ask(desk, tool, caller, **arguments), await ask(desk, tool, caller, **arguments)

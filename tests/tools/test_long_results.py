@@ -139,7 +139,7 @@ async def test_pages_that_are_not_there_are_told_of() -> None:
             await results.read(f"{uri}?{query}", Call("resources/read"))
 
 
-async def test_no_more_is_kept_than_may_be(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_no_more_is_kept_of_one_caller_than_may_be() -> None:
     results = LongResults()
     uris = [
         fit(results, {"content": [text(f"{number} {WORDS}")]}, 100)["_meta"][CUT_META]["uri"]
@@ -147,8 +147,12 @@ async def test_no_more_is_kept_than_may_be(monkeypatch: pytest.MonkeyPatch) -> N
     ]
     there = [await results.read(uri, Call("resources/read")) is not None for uri in uris]
     assert there == [False] + [True] * KEEP_OF_ONE
-    monkeypatch.setattr("refdesk.tools.long_results.KEEP_BYTES", 1000)
-    fit(results, {"content": [text(WORDS)]}, 100, caller=Caller(user=UserId("another")))
+
+
+async def test_no_more_is_kept_in_all_than_may_be() -> None:
+    results = LongResults(keep_bytes=1000)
+    for user in ("one", "another"):
+        fit(results, {"content": [text(WORDS)]}, 100, caller=Caller(user=UserId(user)))
     assert len(results._kept) == 1
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 from pathlib import Path
 
-import anyio
 import pytest
 
 from tests.downstream.servers import ROOT
 from tests.tools.knowing import settled_desk
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.anyio
 
@@ -22,10 +23,6 @@ async def test_a_server_cannot_take_the_name_of_one_of_our_own_tools(tmp_path: P
     server = {"command": sys.executable, "args": [str(SCRIPT), str(tmp_path / "script.json")], "tools": rename}
     for _ in range(2):  # the second time with its list at hand from the start
         async with settled_desk(tmp_path / "data", mcpServers={"fake": server}, downstream__prefix="never") as desk:
-            told = anyio.Event()
-            desk.listen(lambda event, told=told: told.set())  # type: ignore[misc]  # bound for this round
-            if "fake__search_documentation" not in desk.registry.tools:
-                with anyio.fail_after(30):
-                    await told.wait()
+            await eventually(partial(desk.registry.tools.__contains__, "fake__search_documentation"))
             assert (await desk.call("fake__search_documentation", {"query": "x"})).text == "of-the-fake"
             assert "of-the-fake" not in (await desk.call("search_documentation", {"query": "keys"})).text

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, cast
 
 import pytest
+from anyio import wait_all_tasks_blocked
 
 from refdesk.calls import SILENT, Call, Client, InputRequired
 from refdesk.downstream.connection.connection import Connection
@@ -130,7 +131,7 @@ async def test_nobody_hears_progress_who_has_been_asked_and_is_away() -> None:
     with pytest.raises(InputRequired) as asked:
         await passed(passing, server, first)
     was_away.set()
-    await asyncio.sleep(0)
+    await wait_all_tasks_blocked()
     given = dict.fromkeys(asked.value.requests, ELICIT["elicitation/create"])
     await passed(passing, server, second, inputResponses=given, requestState=asked.value.state)
     assert first.heard == [("progress", 1, None, None)]

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import anyio
 import numpy as np
 import pytest
 from numpy.typing import NDArray
@@ -20,6 +18,7 @@ from refdesk.policy.permissions import may_reach
 from refdesk.tools.proxied import ProxiedTool
 from refdesk.tools.tool_index import ToolIndex, ToolVectors, described
 from tests.tools.gateways import Desk, Talker, open_test_desk, talkative, text_of
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.anyio
 
@@ -39,10 +38,12 @@ async def search(desk: Desk, query: str, caller: Caller = ANONYMOUS, **arguments
 
 
 async def until_found(desk: Desk, query: str, name: str) -> None:
-    """The index is made in the background."""
-    with anyio.fail_after(20):
-        while name not in await search(desk, query):  # noqa: ASYNC110 - it tells nobody
-            await asyncio.sleep(0.01)
+    """Wait for the index, which is made in the background."""
+
+    async def is_found() -> bool:
+        return name in await search(desk, query)
+
+    await eventually(is_found)
 
 
 async def test_only_the_two_tools_are_listed_and_the_others_can_still_be_called(desk: Desk) -> None:
@@ -129,11 +130,11 @@ async def test_it_may_take_as_long_as_the_tool_it_calls(desk: Desk) -> None:
 async def test_a_tool_that_is_new_is_found_and_no_list_has_changed(desk: Desk) -> None:
     desk.events.clear()
     await desk.call("talk__grow")
-    await desk.until(lambda: "talk__grown_1" in desk.registry.tools)
+    await eventually(lambda: "talk__grown_1" in desk.registry.tools)
     await until_found(desk, "grown while you watched", "talk__grown_1")
     assert ListChanged("tools") not in desk.events
     await desk.call("talk__shrink")
-    await desk.until(lambda: "talk__grown_1" not in desk.registry.tools)
+    await eventually(lambda: "talk__grown_1" not in desk.registry.tools)
     assert "talk__grown_1" not in await search(desk, "grown while you watched")
 
 

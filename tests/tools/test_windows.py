@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
 import httpx2
 import pytest
+from anyio.lowlevel import checkpoint
 
 from refdesk.calls import TenantId
 from refdesk.errors import BreakerOpen, DocumentNotFound, EngineError
 from refdesk.resilience.dependency import SERVICE
 from refdesk.telemetry import Metrics
 from refdesk.tools.windows import MAX_ANSWER_BYTES, PATIENCE_SECONDS, RETRIES, RemoteWindows, WindowChunk
+from tests import waiting
 from tests.answers.endpoint import Endpoint, Script, answer, running_endpoint
 
 pytestmark = pytest.mark.anyio
@@ -25,7 +28,7 @@ BROKEN = answer(b"", "500 Internal Server Error")
 
 @asynccontextmanager
 async def windows_of(
-    *answers: bytes | Script, timeout_seconds: float = 5.0
+    *answers: bytes | Script, timeout_seconds: float = waiting.PATIENCE_SECONDS
 ) -> AsyncIterator[tuple[RemoteWindows, Endpoint]]:
     async with running_endpoint(*answers) as service, httpx2.AsyncClient(timeout=timeout_seconds) as client:
         yield RemoteWindows(client, service.url, "the-key", timeout_seconds), service
@@ -67,21 +70,32 @@ async def test_a_fault_that_stays_says_when_to_try_again(fault: bytes, patience:
         assert len(service.heads) == (1 + RETRIES if patience == PATIENCE_SECONDS else 1)
 
 
-@pytest.mark.parametrize("waits", [1000.0, 0.005])
-async def test_a_service_that_is_silent_or_drips_is_given_up_and_not_asked_again(waits: float) -> None:
-    async def slow(writer: asyncio.StreamWriter) -> None:
-        writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 100000\r\n\r\n")
-        while True:
-            writer.write(b" ")
-            await writer.drain()
-            await asyncio.sleep(waits)
+async def silent(writer: asyncio.StreamWriter) -> None:
+    """Begin an answer and never end it."""
+    writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 100000\r\n\r\n")
+    await asyncio.Event().wait()
 
-    async with windows_of(slow, timeout_seconds=0.1) as (windows, service):
+
+async def dripping(writer: asyncio.StreamWriter) -> None:
+    """Give an answer byte by byte; it is never silent for long, and never ends."""
+    writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 1000000000\r\n\r\n")
+    while True:
+        writer.write(b" ")
+        await writer.drain()
+        await checkpoint()
+
+
+@pytest.mark.parametrize("slow", [silent, dripping])
+async def test_a_service_that_is_silent_or_drips_is_given_up_and_not_asked_again(slow: Script) -> None:
+    metrics = Metrics()
+    async with windows_of(slow, timeout_seconds=0.1) as (windows, _):
+        windows.dependency.watch(metrics)
         with pytest.raises(EngineError, match="in time") as caught:
             await ask(windows)
         assert caught.value.retry_after == PATIENCE_SECONDS
-        assert len(service.heads) == 1
         assert windows.dependency.describe()["failures"] == 1
+    requests = re.findall(r"refdesk_dependency_requests_total{.*} ([0-9.]+)", metrics.exposition().decode())
+    assert requests == ["1.0"]
 
 
 async def test_a_service_that_keeps_failing_is_left_alone_for_a_while() -> None:

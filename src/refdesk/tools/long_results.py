@@ -52,8 +52,9 @@ class _Kept:
 class LongResults:
     """Cuts results to their budget, and is the family of resources under which the rest is read."""
 
-    def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, now: Callable[[], float] = time.monotonic, *, keep_bytes: int = KEEP_BYTES) -> None:
         self._now = now
+        self._keep_bytes = keep_bytes
         self._kept: dict[str, _Kept] = {}
         self._bytes = 0
 
@@ -129,7 +130,7 @@ class LongResults:
         id = secrets.token_urlsafe(16)
         self._kept[id] = _Kept(owner, text, now + KEEP_SECONDS)
         self._bytes += _size(text)
-        while self._bytes > KEEP_BYTES and len(self._kept) > 1:
+        while self._bytes > self._keep_bytes and len(self._kept) > 1:
             self._drop(next(iter(self._kept)))
         return PREFIX + id
 
