@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable
 from typing import Any
 
 from tests.servers import RunningServer
-
-PATIENCE = 30
-"""Seconds that anything may take before it is held to hang."""
+from tests.waiting import eventually
 
 
 def bearer(key: str) -> dict[str, str]:
@@ -42,12 +38,5 @@ async def bring(server: RunningServer, text: str, title: str, key: str = "", **m
         [found] = [each for each in (await act(server, "documents", key=key))["documents"] if each["id"] == id]
         return str(found["status"]) == "success"
 
-    await until(is_in)
+    await eventually(is_in)
     return id
-
-
-async def until(holds: Callable[[], Awaitable[bool]]) -> None:
-    """Wait for something that tells nobody when it happens."""
-    async with asyncio.timeout(PATIENCE):
-        while not await holds():  # noqa: ASYNC110 - see above
-            await asyncio.sleep(0.02)

@@ -10,8 +10,7 @@ from typing import Any
 
 import httpx2
 
-PATIENCE = 30
-"""Seconds that anything may take before it is held to hang."""
+from tests.waiting import PATIENCE_SECONDS
 
 
 class Events:
@@ -44,7 +43,7 @@ class Events:
 
     async def until(self, holds: Any) -> None:
         """Wait until something holds of what was told, or the stream is over."""
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             while not holds(self):
                 assert not self.is_over, self.told
                 self._news.clear()
@@ -52,7 +51,7 @@ class Events:
 
     async def ended(self) -> None:
         """Wait until the stream is over."""
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             while not self.is_over:
                 self._news.clear()
                 await self._news.wait()

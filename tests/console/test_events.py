@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
-import asyncio
-from contextlib import AsyncExitStack
+from collections.abc import Awaitable, Sequence
+from contextlib import AsyncExitStack, ExitStack
+from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
-from refdesk.calls import ANONYMOUS
-from refdesk.console import feed
+from refdesk.calls import ANONYMOUS, CONSOLE, DEFAULT_TENANT, Caller, TenantId, UserId
+from refdesk.console.activity import Activity
+from refdesk.console.feed import MOST_OF_ALL, MOST_OF_ONE, Arrivals, Feed
+from refdesk.engines.port import CollectionInfo, DocumentStatus, Engine, Listing
 from refdesk.policy.keys import FILE_NAME, KeyFile
+from refdesk.telemetry.history import History
 from tests.conftest import Serve
 from tests.console.asking import act, bearer, bring
 from tests.console.events import Events, listening
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.anyio
 
@@ -78,53 +85,100 @@ async def test_a_desk_that_stops_ends_all_streams(serve: Serve) -> None:
         await events.ended()
 
 
-async def test_only_so_many_streams_are_open(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(feed, "MOST_OF_ONE", 2)
-    monkeypatch.setattr(feed, "MOST_OF_ALL", 3)
+async def test_only_so_many_streams_are_open(serve: Serve) -> None:
     async with serve(auth__keys=KEYS, embedding__source="none") as server:
-        async with AsyncExitStack() as stack:
-            for _ in range(2):
-                await stack.enter_async_context(listening(server.http, **bearer("k-acme")))
-            one_more = await server.http.get("/api/console/events", headers=bearer("k-acme"))
-            assert one_more.status_code == 429
-            await stack.enter_async_context(listening(server.http, **bearer("k-beta")))
+        console = server.desk.console
+        assert console is not None
+        ann = Caller(user=UserId("ann"), tenant=TenantId("acme"))
+
+        async def status(key: str) -> int:
+            async with server.http.stream("GET", "/api/console/events", headers=bearer(key)) as answer:
+                return answer.status_code
+
+        with ExitStack() as watches:
+            for number in range(MOST_OF_ALL):
+                watches.enter_context(console.watched_by(Caller(user=UserId(f"user {number}"))))
             full = await server.http.get("/api/console/events")
             assert full.status_code == 503
             assert int(full.headers["retry-after"]) >= 1
-        async with asyncio.timeout(30):
-            while True:
-                async with server.http.stream("GET", "/api/console/events", headers=bearer("k-acme")) as again:
-                    if again.status_code == 200:
-                        break
-                await asyncio.sleep(0.05)
+        with ExitStack() as watches:
+            for _ in range(MOST_OF_ONE - 1):
+                watches.enter_context(console.watched_by(ann))
+            async with listening(server.http, **bearer("k-acme")):
+                assert await status("k-acme") == 429
+                assert await status("k-beta") == 200
+            # The server notices that a client has left once it has read so from the socket.
+            await eventually(lambda: _is(status("k-acme"), 200))
 
 
-async def test_nobody_asks_the_engine_while_nobody_looks(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+async def _is(status: Awaitable[int], expected: int) -> bool:
+    return await status == expected
+
+
+async def test_nobody_asks_the_engine_while_nobody_looks(serve: Serve) -> None:
     async with serve(embedding__source="none") as server:
-        await bring(server, "# Foxes\n\nThey dig.", "Foxes")
-        engine, asked = server.desk.engine, list[str]()
-        for name in ("documents", "wait", "waiting"):
-            monkeypatch.setattr(engine, name, _counted(getattr(engine, name), name, asked), raising=False)
-        activity = server.desk.console._activity  # type: ignore[union-attr]  # to take a sample without waiting for it
+        console = server.desk.console
+        assert console is not None
+        engine = CountedEngine(server.desk.engine)
+        port = cast(Engine, engine)
+        history = History(server.desk.metrics, leave_out=CONSOLE)
+        activity = Activity(history, port, console._servers, lambda caller, tool: True)
+        feed = Feed(port, console._servers, activity, console._rights)
         await activity.take()
-        await asyncio.sleep(0.3)
-        assert asked == []
-        async with listening(server.http) as events:
-            await events.until(lambda events: events.of("documents"))
+        await bring(server, "# Foxes\n\nThey dig.", "Foxes")
+        assert engine.asked == {"listen"}
+        with feed.watched_by(ANONYMOUS) as watch:
+            told = Events()
+            told.told = [*(await watch.next() or ())]
+            assert told.of("documents")
             await activity.take()
+            told.told = [*(await watch.next() or ())]
             # How many there are is another matter: the manual may be on its way in.
-            await events.until(
-                lambda events: events.of("metrics")[-1:] and events.of("metrics")[-1]["sample"]["queue"] is not None
-            )
-        assert {"documents", "waiting"} <= set(asked)
+            assert told.of("metrics")[-1]["sample"]["queue"] is not None
+        assert {"documents", "waiting"} <= engine.asked
 
 
-def _counted(method: object, name: str, asked: list[str]) -> object:
-    def counted(*arguments: object, **more: object) -> object:
-        asked.append(name)
-        return method(*arguments, **more)  # type: ignore[operator]  # it is one of the engine's
+class CountedEngine:
+    """An engine that notes which of its methods are looked up."""
 
-    return counted
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self.asked: set[str] = set()
+
+    def __getattr__(self, name: str) -> Any:
+        self.asked.add(name)
+        return getattr(self._engine, name)
+
+
+class OneDocument:
+    """An engine with one document whose status the test sets."""
+
+    def __init__(self, status: DocumentStatus) -> None:
+        self.status = status
+
+    async def documents(self, tenant: TenantId, listing: Listing) -> tuple[Sequence[DocumentStatus], int]:
+        is_listed = not listing.statuses or self.status.status in listing.statuses
+        return ([self.status], 1) if is_listed else ([], 0)
+
+    async def wait(self, tenant: TenantId, document_ids: Sequence[str], *, seconds: float) -> Sequence[DocumentStatus]:
+        return [self.status]
+
+    def sets(self, tenant: TenantId) -> Sequence[CollectionInfo]:
+        return []
+
+
+async def test_every_step_of_a_document_is_told_until_it_is_in() -> None:
+    now = datetime.now(UTC)
+    start = DocumentStatus("plant/long.md", "plant", "Long", "embedding", 0.5, now, now, chunks=9)
+    engine = OneDocument(start)
+    arrivals = Arrivals(cast(Engine, engine), DEFAULT_TENANT)
+    told = [await arrivals.look(), await arrivals.look_at_progress()]
+    engine.status = replace(start, embedded=4)
+    told.append(await arrivals.look_at_progress())
+    engine.status = replace(start, status="success", embedded=9)
+    told += [await arrivals.look_at_progress(), await arrivals.look_at_progress()]
+    seen = [each and (each["queue"], each["documents"][0]["status"], each["documents"][0]["embedded"]) for each in told]
+    assert seen == [(1, "embedding", 0), None, (1, "embedding", 4), (0, "success", 9), None]
 
 
 async def test_a_browser_that_does_not_read_is_told_the_last_state_and_nothing_is_kept_for_it(serve: Serve) -> None:

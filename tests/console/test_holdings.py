@@ -13,9 +13,10 @@ import pytest
 from refdesk.console.holdings import status_wire
 from refdesk.engines.port import DocumentStatus
 from tests.conftest import Serve
-from tests.console.asking import act, bearer, bring, refused, until
+from tests.console.asking import act, bearer, bring, refused
 from tests.console.events import listening
 from tests.servers import RunningServer
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.anyio
 
@@ -149,14 +150,14 @@ async def test_a_document_that_has_failed_is_tried_again_and_no_other(serve: Ser
         async def is_in() -> bool:
             return await status("success") is not None
 
-        await until(has_failed)
+        await eventually(has_failed)
         failed = await status("failed")
         assert failed is not None
         assert failed["error"]
         source.write_bytes((Path(__file__).parents[1] / "files" / "pdf").glob("*.pdf").__next__().read_bytes())
         again = (await act(server, "retry", id=failed["id"]))["document"]
         assert (again["status"] in ("pending", "converting"), again["attempts"], again["error"]) == (True, 0, None)
-        await until(is_in)
+        await eventually(is_in)
         assert "is in; only a document that has failed" in await refused(server, "retry", 422, id=failed["id"])
 
 

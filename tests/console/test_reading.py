@@ -6,9 +6,8 @@ from typing import Any
 
 import pytest
 
-from refdesk.console import reading
 from refdesk.console.params import Read
-from refdesk.console.reading import MOST_BLOCKS, MOST_CHARACTERS, contents, read
+from refdesk.console.reading import MOST_BLOCKS, MOST_CHARACTERS, OUTLINE_ENTRIES, contents, read
 from refdesk.documents.model import Block, Code, Document, Heading, ListItem, Page, Paragraph, Place, table_of
 from refdesk.documents.shelf import Shelf, pack
 from refdesk.errors import DocumentNotFound, InvalidArguments
@@ -137,18 +136,19 @@ def test_the_same_words_elsewhere_are_not_taken_for_the_chunk() -> None:
         assert len(hits(answer)) == len(answer["blocks"])
 
 
-def test_a_chunk_far_from_those_around_it_is_shown_itself(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reading, "MOST_BLOCKS", 3)
-    with shelf_of(*(Paragraph(f"Word {n}.") for n in range(600))) as shelf:
-        answer = ask(shelf, chunk="book.md#c3", before=2, after=0)
-        assert hits(answer)
+def test_a_chunk_far_from_those_around_it_is_shown_itself() -> None:
+    with shelf_of(*(Paragraph(f"{n}") for n in range(5 * MOST_BLOCKS))) as shelf:
+        last = (shelf.window("c1", 0, 99) or [])[-1]
+        alone = ask(shelf, chunk=f"book.md#{last.id}", before=0, after=0)
+        answer = ask(shelf, chunk=f"book.md#{last.id}", before=10, after=0)
+        assert len(answer["chunk_ids"]) > 1
+        assert hits(answer) == hits(alone) != []
 
 
-def test_the_contents_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reading, "OUTLINE_ENTRIES", 3)
-    with shelf_of(*CHAPTERS) as shelf:
+def test_the_contents_are_bounded() -> None:
+    with shelf_of(*(Heading(f"Chapter {n}", 1) for n in range(OUTLINE_ENTRIES + 1))) as shelf:
         found = contents(shelf)
-        assert [entry["id"] for entry in found["outline"]] == ["chapter-1", "chapter-2", "chapter-3"]
+        assert [entry["id"] for entry in found["outline"]] == [f"chapter-{n}" for n in range(OUTLINE_ENTRIES)]
         assert found["outline_omitted"] == 1
         assert found["pages"] == shelf.about.pages
 

@@ -5,18 +5,25 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
 import pytest
+from anyio.lowlevel import checkpoint
 
-from refdesk.calls import ANONYMOUS
+from refdesk.calls import ANONYMOUS, CONSOLE, Call
+from refdesk.console.servers import Servers
+from refdesk.downstream.fleet.fleet import Fleet
+from refdesk.errors import InvalidArguments
+from refdesk.policy.permissions import may_reach, may_reach_some
+from refdesk.telemetry.history import History
 from tests.conftest import Serve
-from tests.console.asking import act, bearer, refused, until
+from tests.console.asking import act, bearer, refused
 from tests.console.events import listening
 from tests.downstream.connecting import BAD_STDIO
 from tests.servers import RunningServer
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.anyio
 
@@ -50,7 +57,7 @@ async def running(server: RunningServer, name: str, key: str = "") -> dict[str, 
         found = await shown(server, name, key)
         return found["state"] == "Running" and bool(found["tools"] or found["held"])
 
-    await until(is_up)
+    await eventually(is_up)
     return await shown(server, name, key)
 
 
@@ -61,7 +68,7 @@ async def called(server: RunningServer, tool: str, key: str = "", **arguments: A
         answer = await server.http.post(f"/api/tools/{tool}", json=arguments, headers=bearer(key))
         return answer.status_code == 200
 
-    await until(is_answered)
+    await eventually(is_answered)
 
 
 async def test_a_server_is_shown_as_it_is_and_its_secrets_are_not(serve: Serve, own: Callable[..., None]) -> None:
@@ -78,7 +85,7 @@ async def test_a_server_is_shown_as_it_is_and_its_secrets_are_not(serve: Serve, 
         async def is_written() -> bool:
             return bool((await act(server, "server_log", name="tools"))["lines"])
 
-        await until(is_written)
+        await eventually(is_written)
         everything = [await act(server, "servers"), await act(server, "server_log", name="tools", lines=50)]
         assert SECRET not in json.dumps(everything)
         assert server.desk.console is not None
@@ -193,23 +200,36 @@ async def test_a_server_is_listed_once_while_it_is_switched(serve: Serve, own: C
             switching = asyncio.create_task(act(server, "set_server", name="tools", enabled=enabled))
             while not switching.done():
                 seen.add(tuple(each["name"] for each in servers.short(ANONYMOUS)))
-                await asyncio.sleep(0)
+                await checkpoint()
             await switching
         assert seen == {("tools",)}
 
 
-async def test_a_server_that_somebody_takes_away_meanwhile_is_not_there(
-    serve: Serve, own: Callable[..., None], monkeypatch: pytest.MonkeyPatch
-) -> None:
+class VanishingServers:
+    """Settings from which somebody else removes every server while one is switched."""
+
+    def __init__(self, fleet: Fleet) -> None:
+        self._fleet = fleet
+
+    def own(self) -> Collection[str]:
+        return self._fleet.servers.keys()
+
+    def switch(self, name: str, *, on: bool) -> None:
+        pass
+
+    async def take_in(self) -> None:
+        await self._fleet.apply({})
+
+
+async def test_a_server_that_somebody_takes_away_meanwhile_is_not_there(serve: Serve, own: Callable[..., None]) -> None:
     own(tools=stdio())
     async with serve(embedding__source="none") as server:
         await running(server, "tools")
-        assert server.desk.console is not None
-        servers = server.desk.console._servers
-
-        async def take_in() -> None:
-            await servers._fleet.apply({})
-
-        monkeypatch.setattr(servers._settings, "take_in", take_in)
-        said = await refused(server, "set_server", 400, name="tools", enabled=True)
-        assert said == "name: there is no server named 'tools'"
+        console = server.desk.console
+        assert console is not None
+        fleet = console._servers._fleet
+        history = History(server.desk.metrics, leave_out=CONSOLE)
+        servers = Servers(fleet, VanishingServers(fleet), console._rights, may_reach, may_reach_some, history)
+        call = Call(f"{CONSOLE}set_server", {"name": "tools", "enabled": True})
+        with pytest.raises(InvalidArguments, match=r"name: there is no server named 'tools'$"):
+            await servers.set_server(call)
