@@ -30,7 +30,8 @@ def make_job(folder: Path, more: str = "") -> Job:
     """Return a job that runs a small suite of its own."""
     suite, report = folder / "test_suite.py", folder / "report.xml"
     suite.write_text(SUITE + more, "utf-8")
-    options = ["-c", os.devnull, f"--rootdir={folder}", "-p", "no:cacheprovider", "-p", "no:hypothesispytest", f"--junitxml={report}"]
+    plugins = ["-p", "no:cacheprovider", "-p", "no:hypothesispytest", "-p", "no:randomly"]
+    options = ["-c", os.devnull, f"--rootdir={folder}", *plugins, f"--junitxml={report}"]
     return Job("suite", [*PYTEST, str(suite), *options], report)
 
 
