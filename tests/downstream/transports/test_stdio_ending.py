@@ -22,7 +22,7 @@ from refdesk.downstream.transports.stdio import open_stdio
 from refdesk.errors import ServerAway, ServerGone, ServerTalksNonsense
 from tests.downstream.transports.stdio_rig import BRISK, PATIENT, Owner, bad, descriptors, talk, wait_gone
 from tests.processes import children
-from tests.waiting import PATIENCE_SECONDS
+from tests.waiting import PATIENCE_SECONDS, eventually
 
 pytestmark = pytest.mark.anyio
 
@@ -146,9 +146,7 @@ async def test_an_owner_that_is_cancelled_again_and_again_leaves_nothing() -> No
 
     owner = asyncio.create_task(own())
     await asyncio.wait_for(is_open.wait(), PATIENCE_SECONDS)
-    while not owner.done():
-        owner.cancel()
-        await asyncio.wait([owner], timeout=0.01)
+    await eventually(lambda: not owner.cancel())  # which is of no effect once it is done
     assert owner.cancelled()
     await wait_gone(*pids)
     assert (children(), descriptors()) == (before, files)
