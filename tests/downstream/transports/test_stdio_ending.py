@@ -208,7 +208,7 @@ async def test_without_room_for_more_descriptors_a_server_is_away_and_nothing_is
 
 
 async def test_where_the_system_does_not_tell_of_an_end_it_is_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delattr(os, "pidfd_open")
+    monkeypatch.delattr(os, "pidfd_open", raising=False)
     async with talk(bad()) as conversation:
         with pytest.raises(ServerGone, match="exit status 9"):
             await conversation.call("crash", status=9)
