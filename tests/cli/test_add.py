@@ -150,6 +150,7 @@ def test_what_cannot_be_looked_at_is_not_removed(run: Callable[..., Any], tmp_pa
 
 
 @pytest.mark.anyio
+@pytest.mark.slow
 async def test_a_server_brings_in_what_the_command_queues(tmp_path: Path) -> None:
     folder(tmp_path, tea="# Tea\n\nSteep oolong.")
     async with started_server(tmp_path) as server:
@@ -162,6 +163,7 @@ async def test_a_server_brings_in_what_the_command_queues(tmp_path: Path) -> Non
 
 
 @pytest.mark.anyio
+@pytest.mark.slow
 async def test_a_watched_folder_is_kept_in_step_until_the_command_is_interrupted(tmp_path: Path) -> None:
     place = folder(tmp_path, tea="# Tea\n\nSteep oolong.")
     process = await asyncio.create_subprocess_exec(

@@ -253,8 +253,9 @@ def test_a_client_that_calls_another_place_is_pointed_out(examine: Examine, tmp_
 
 
 @pytest.mark.anyio
+@pytest.mark.slow
 async def test_a_desk_that_runs_is_known_and_not_disturbed(tmp_path: Path) -> None:
-    async with started_server(tmp_path, REFDESK__EMBEDDING__SOURCE="none") as server:
+    async with started_server(tmp_path) as server:
         port = server.url.rpartition(":")[2]
         env = environment(tmp_path, MCP_SERVER_PORT=port, REFDESK__EMBEDDING__SOURCE="none")
         ended = await run_program(

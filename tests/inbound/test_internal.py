@@ -155,6 +155,7 @@ async def test_chunk_windows_are_served_to_other_services(server: RunningServer)
     assert "at most 5" in wide.json()["error"]["message"]
 
 
+@pytest.mark.slow
 async def test_one_desk_asks_another_process_for_its_windows(serve: Serve, project: Path) -> None:
     arguments: dict[str, Any] = {"anchor_chunk_id": "c1", "radius": 1}
     async with started_server(project, REFDESK__CONVERT__ROOTS=str(project)) as other:

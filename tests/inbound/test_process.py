@@ -29,10 +29,13 @@ SEARCH = {
 
 
 def run(tmp_path: Path, *arguments: str, **more: str) -> subprocess.CompletedProcess[str]:
-    """A command that ends by itself; what starts no processes of its own runs in a fork."""
-    program = REFDESK if arguments[0] == "serve" else forked.refdesk()
+    """A command that ends by itself and starts no processes of its own, in a fork."""
+    return run_program(tmp_path, *forked.refdesk(), *arguments, **more)
+
+
+def run_program(tmp_path: Path, *command: str, **more: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [*program, *arguments],
+        command,
         env=environment(tmp_path, REFDESK_DATA=str(tmp_path / "data"), **more),
         cwd=tmp_path,
         capture_output=True,
@@ -120,7 +123,9 @@ def test_what_turns_out_wrong_only_at_the_start_ends_with_the_same_code_on_every
     sentry = {"enabled": True, "dsn": "nonsense"}
     settings = {"server": {"workers": workers, "port": 0}, "monitoring": {"sentry": sentry}}
     (tmp_path / "refdesk.yaml").write_text(json.dumps(settings))
-    ended = run(tmp_path, "serve", *way)
+    # Workers are processes of their own, which need a parent that is a process of its own.
+    program = REFDESK if workers > 1 else forked.refdesk()
+    ended = run_program(tmp_path, *program, "serve", *way)
     assert ended.returncode == 2
     assert "monitoring.sentry.dsn" in ended.stderr
     assert "Traceback" not in ended.stderr

@@ -53,10 +53,12 @@ def printed(program: str) -> list[str]:
     return ended.stdout.splitlines()
 
 
+@pytest.mark.slow
 def test_nothing_is_imported_that_is_switched_off() -> None:
     assert printed(OPENED) == ["[]"]
 
 
+@pytest.mark.slow
 def test_what_is_not_installed_is_said_with_the_line_that_installs_it() -> None:
     otel, sentry = printed(NOT_INSTALLED)
     assert otel.startswith("monitoring.opentelemetry.enabled: ")

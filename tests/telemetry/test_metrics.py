@@ -133,6 +133,7 @@ def shared(folder: Path) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]
     return {(s.name, tuple(sorted(s.labels.items()))): s.value for family in families for s in family.samples}
 
 
+@pytest.mark.slow
 def test_several_processes_are_shown_as_one_and_a_dead_one_holds_nothing(tmp_path: Path) -> None:
     first, second = start_worker(tmp_path, "1000", "open"), start_worker(tmp_path, "24", "closed")
     try:

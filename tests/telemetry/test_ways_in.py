@@ -118,6 +118,7 @@ async def test_an_unforeseen_error_tells_the_trace_under_which_the_log_has_it(
     assert logged == [{"trace_id": "b" * 32}, {"trace_id": "a" * 32}]
 
 
+@pytest.mark.slow
 async def test_a_client_on_standard_input_names_its_trace_in_meta(tmp_path: Path) -> None:
     hello = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
     lines = [
