@@ -13,6 +13,7 @@
  *   getKey, setKey(key | null)     kept for this tab only
  *   whenRefused(ask)               `ask(error)` is called at 401; it resolves to true when there is a new key to try
  *   whenAway(tell)                 `tell()` is called when the desk does not answer
+ *   reconnect()                    opens the stream of events at once, where it waits before its next attempt
  *   reachable()                    whether the desk answers at all
  *
  * A call that is aborted through its signal throws the browser's AbortError; `isAbort(error)` tells it apart.
@@ -120,6 +121,10 @@ export function whenRefused(ask) {
 /** @param {() => void} tell */
 export function whenAway(tell) {
   tellAway = tell;
+}
+
+export function reconnect() {
+  if (!stream.standing) stream.restart();
 }
 
 export async function reachable() {

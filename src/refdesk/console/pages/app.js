@@ -1,7 +1,7 @@
 // @ts-check
 /** The console: finds out who is calling, draws the frame, and shows the view that the address names. */
 
-import {action, events, isAbort, setKey, whenAway, whenRefused} from "./api.js";
+import {action, events, isAbort, reconnect, setKey, whenAway, whenRefused} from "./api.js";
 import {showAway} from "./away.js";
 import {h, replace} from "./dom.js";
 import {listenToKeys} from "./keyboard.js";
@@ -130,6 +130,7 @@ async function signOut() {
 
 function whenBack() {
   toast("The desk is back.", "good");
+  reconnect();
   if (me === NOBODY) start();
   else if (main.querySelector(".error-box[data-away=yes]")) router.reload();
 }
