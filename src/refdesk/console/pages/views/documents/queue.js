@@ -43,6 +43,7 @@ const BUSY_SECONDS = 2;
  * @property {string} reason why it failed or waits
  * @property {string} uri of the upload, once it is there
  * @property {boolean} replaces whether it may take the place of a document of its name
+ * @property {string} replaced `updated_at` of the version that it replaces: an event may still tell of that one
  * @property {number} tries
  * @property {string} documentId
  * @property {any} document its state on the desk, as the `documents` action gives it
@@ -89,6 +90,7 @@ export class UploadQueue {
         reason: "",
         uri: "",
         replaces: false,
+        replaced: "",
         tries: 0,
         documentId: "",
         document: null,
@@ -179,6 +181,7 @@ export class UploadQueue {
         return;
       }
       this.#set(item, "taking");
+      if (isKnown) item.replaced = await lastChange(item);
       await this.#accepted(item, await this.#ingest(item));
     } catch (error) {
       if (!(error instanceof ApiError)) throw error;
@@ -280,7 +283,7 @@ export class UploadQueue {
     const known = new Map(documents.map((document) => [document.id, document]));
     for (const item of this.items) {
       const document = item.stage === "working" || item.stage === "in" ? known.get(item.documentId) : null;
-      if (document) settle(item, document);
+      if (document && document.updated_at !== item.replaced) settle(item, document);
     }
     this.#tell();
     if (this.#follows && !this.items.some((item) => item.stage === "working") && !this.isSending) {
@@ -322,6 +325,16 @@ function settle(item, document) {
   item.document = document;
   item.stage = document.status === "success" ? "in" : document.status === "failed" ? "failed" : "working";
   item.reason = document.status === "failed" ? (document.error ?? "It failed.") : "";
+}
+
+/** @param {Item} item @returns {Promise<string>} `updated_at` of the document that it replaces, if it is still there */
+async function lastChange(item) {
+  try {
+    return (await action("document", {id: documentId(item)})).status.updated_at;
+  } catch (error) {
+    if (error instanceof ApiError && error.status === 404) return "";
+    throw error;
+  }
 }
 
 /** @param {Item} item */
