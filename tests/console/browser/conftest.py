@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,19 +19,36 @@ from typing import Any
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe  # type: ignore[import-untyped]
-from playwright.sync_api import Browser, ConsoleMessage, Dialog, Error, Page, Request, expect, sync_playwright
+from playwright.sync_api import (
+    Browser,
+    ConsoleMessage,
+    Dialog,
+    Error,
+    Page,
+    Playwright,
+    Request,
+    ViewportSize,
+    expect,
+    sync_playwright,
+)
 
 from tests.console.browser.desks import HANDBOOK, DeskProcess, Keyed, desk_process, keyed_desk
 
 HERE = Path(__file__).parent
+DOWNLOADS = HERE.parents[2] / ".cache/playwright"
+"""Folder of Playwright's own browsers, unless PLAYWRIGHT_BROWSERS_PATH names another."""
 
-NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
-"""What the browser is called, where it is on the path."""
+NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome", "microsoft-edge")
+"""Program names of Chromium and of browsers built from it."""
+
+MISSING = "no Chromium on the PATH or in .cache/playwright (package chromium)"
+UNUSABLE = "Chromium is installed but cannot start (missing libraries or permissions)"
 
 THEMES = ("light", "dark")
+VIEWPORT: ViewportSize = {"width": 1280, "height": 900}
 
-PATIENCE_MS = 20_000
-"""How long a page may take to become as expected; only a page that never does takes as long."""
+PATIENCE_MS = 60_000
+"""Time limit of a wait for a page. Only a failing test waits this long."""
 
 expect.set_options(timeout=PATIENCE_MS)
 
@@ -47,14 +64,24 @@ class Findings:
 
     def watch(self, page: Page) -> None:
         """Note errors, dialogs, new windows and requests that leave for another host."""
-        page.on("console", self._console)
-        page.on("pageerror", lambda error: self.problems.append(f"error: {error}"))
-        page.on("dialog", self._dialog)
-        page.on("request", self._request)
+        for event, note in self._notes().items():
+            page.on(event, note)  # type: ignore[call-overload]  # which wants each name as a literal
+
+    def forget(self, page: Page) -> None:
+        """Note nothing more of a page."""
+        for event, note in self._notes().items():
+            page.remove_listener(event, note)
 
     def unexpected(self) -> list[str]:
         """Problems that no test asked for."""
         return [problem for problem in self.problems if not any(part in problem for part in self.expected)]
+
+    def _notes(self) -> dict[str, Callable[[Any], None]]:
+        notes = {"console": self._console, "pageerror": self._error, "dialog": self._dialog, "request": self._request}
+        return notes  # type: ignore[return-value]  # each takes what its event brings
+
+    def _error(self, error: Error) -> None:
+        self.problems.append(f"error: {error}")
 
     def _console(self, message: ConsoleMessage) -> None:
         if message.type in ("error", "warning"):
@@ -71,44 +98,61 @@ class Findings:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put the tests with a browser together, after all others, so that they need one browser and one desk."""
+    """Mark the tests of this folder, and run them together after all others, so that they share one browser."""
+    for item in items:
+        if item.path.is_relative_to(HERE):
+            item.add_marker(pytest.mark.browser)
     items.sort(key=lambda item: item.path.is_relative_to(HERE))
 
 
-@pytest.fixture(scope="session")
-def desk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DeskProcess]:
+@pytest.fixture(scope="package")
+def browser() -> Iterator[Browser]:
+    """Chromium. Of this folder and no wider: while it is open no other test can run a loop of its own."""
+    with pytest.MonkeyPatch.context() as environment:
+        environment.setenv("PLAYWRIGHT_BROWSERS_PATH", os.environ.get("PLAYWRIGHT_BROWSERS_PATH", str(DOWNLOADS)))
+        with sync_playwright() as playwright:
+            browser = launched(playwright)
+            if isinstance(browser, Browser):
+                yield browser
+                browser.close()
+    if not isinstance(browser, Browser):
+        pytest.skip(browser)
+
+
+def launched(playwright: Playwright) -> Browser | str:
+    """Start Chromium and open a page in it, or return the reason why that is impossible here."""
+    path = next(filter(None, map(shutil.which, NAMES)), None)
+    if path is None and Path(playwright.chromium.executable_path).exists():
+        path = playwright.chromium.executable_path
+    try:
+        # A container has one user, under whom Chromium's own sandbox does not work.
+        browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
+        browser.new_page().close()
+    except Error as error:
+        return MISSING if path is None and "Executable doesn't exist" in error.message else UNUSABLE
+    return browser
+
+
+@pytest.fixture(scope="package")
+def desk(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[DeskProcess]:
     """A desk with its manual and a handbook of a team. Tests leave both as they are; what they add goes elsewhere."""
     with desk_process(tmp_path_factory.mktemp("desk")) as desk:
         desk.add("Deploy handbook", HANDBOOK, "handbook", team="release")
         yield desk
 
 
-@pytest.fixture(scope="session")
-def keyed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Keyed]:
+@pytest.fixture(scope="package")
+def keyed(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Keyed]:
     """A desk that wants a key, with a document of the default tenant."""
     with keyed_desk(tmp_path_factory.mktemp("keyed")) as keyed:
         keyed.desk.add("House rules", "Shut the door.", "rules")
         yield keyed
 
 
-@pytest.fixture(scope="package")
-def browser() -> Iterator[Browser]:
-    """Chromium. Of this folder and no wider: while it is open no other test can run a loop of its own."""
-    path = next(filter(None, map(shutil.which, NAMES)), None)
-    with sync_playwright() as playwright:
-        try:
-            # A container has one user, under whom Chromium's own sandbox does not work.
-            browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
-        except Error as error:
-            pytest.skip(f"no Chromium to be had: {error.message.splitlines()[0]}")
-        yield browser
-        browser.close()
-
-
 @contextmanager
 def looked_at(browser: Browser, host: str, **options: Any) -> Iterator[tuple[Page, Findings]]:
-    """A page in a browser profile of its own, and what goes wrong in it."""
-    context = browser.new_context(**{"viewport": {"width": 1280, "height": 900}, **options})
+    """Open a page in a browser profile of its own, and note what goes wrong in it."""
+    context = browser.new_context(**{"viewport": VIEWPORT, **options})
     context.set_default_timeout(PATIENCE_MS)
     context.grant_permissions(["clipboard-read", "clipboard-write"])
     page, findings = context.new_page(), Findings(host)
@@ -119,28 +163,48 @@ def looked_at(browser: Browser, host: str, **options: Any) -> Iterator[tuple[Pag
         context.close()
 
 
-@pytest.fixture
-def findings() -> Findings:
-    """Of the test's `page`; a test that makes something fail adds what it expects."""
-    return Findings("")
-
-
-@pytest.fixture
-def page(browser: Browser, desk: DeskProcess, findings: Findings) -> Iterator[Page]:
-    """A page 1280 wide in the light theme, at the desk with the handbook."""
-    with looked_at(browser, desk.url, color_scheme="light") as (page, noted):
-        noted.expected = findings.expected
+@pytest.fixture(scope="package")
+def reused_page(browser: Browser) -> Iterator[Page]:
+    """The page behind `page`: opening a new one takes longer than most tests."""
+    with looked_at(browser, "") as (page, findings):
+        findings.forget(page)
         yield page
-    assert noted.unexpected() == []
+
+
+@pytest.fixture
+def findings(desk: DeskProcess) -> Findings:
+    """Of the test's `page`; a test that makes something fail adds what it expects."""
+    return Findings(desk.url)
+
+
+@pytest.fixture
+def page(reused_page: Page, findings: Findings) -> Iterator[Page]:
+    """A page 1280 wide in the light theme, at the desk with the handbook, with nothing left of earlier tests."""
+    reused_page.emulate_media(color_scheme="light")
+    reused_page.set_viewport_size(VIEWPORT)
+    findings.watch(reused_page)
+    yield reused_page
+    findings.forget(reused_page)
+    clear(reused_page)
+    assert findings.unexpected() == []
 
 
 @pytest.fixture(params=THEMES)
-def themed_page(browser: Browser, desk: DeskProcess, request: pytest.FixtureRequest) -> Iterator[Page]:
+def themed_page(page: Page, request: pytest.FixtureRequest) -> Page:
     """As `page`, in each theme."""
-    with looked_at(browser, desk.url, color_scheme=request.param) as (page, noted):
-        page.evaluate("name => { window.name = name }", request.param)
-        yield page
-    assert noted.unexpected() == []
+    page.emulate_media(color_scheme=request.param)
+    page.evaluate("name => { window.name = name }", request.param)
+    return page
+
+
+def clear(page: Page) -> None:
+    """Leave the console, with whatever it keeps in the browser."""
+    page.unroute_all(behavior="ignoreErrors")
+    if not page.url.startswith("about:"):
+        page.evaluate("() => { localStorage.clear(); sessionStorage.clear(); }")
+    page.on("dialog", Dialog.accept)  # after a failed test, the page may ask whether to leave files unsent
+    page.goto("about:blank")
+    page.remove_listener("dialog", Dialog.accept)
 
 
 def assert_accessible(page: Page) -> None:

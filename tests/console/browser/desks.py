@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO, Any
+from urllib.parse import quote
 
 from platformdirs import user_cache_path
 
@@ -80,6 +81,15 @@ class DeskProcess:
         added = self.tool(
             "r2r_ingest_document", title=title, text=text, collection_id=collection, metadata=metadata, run_async=False
         )
+        return str(added["document_id"])
+
+    def upload(self, name: str, content: str, collection: str) -> str:
+        """Bring a file in as the console does and wait until it can be searched; its id."""
+        headers = {"Content-Type": "application/octet-stream"}
+        request = urllib.request.Request(f"{self.url}/api/uploads?name={quote(name)}", content.encode(), headers)
+        with urllib.request.urlopen(request, timeout=60) as response:
+            uri = json.load(response)["uri"]
+        added = self.tool("r2r_ingest_document", file_path=uri, collection_id=collection, run_async=False)
         return str(added["document_id"])
 
     def read_log(self, stream: IO[bytes]) -> None:
