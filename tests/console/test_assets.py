@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
 from refdesk.console.assets import Assets
+from tests.conftest import Serve
+
+PAGES = Path(__file__).parents[2] / "src/refdesk/console/pages"
 
 
 @pytest.fixture
@@ -59,3 +63,48 @@ def test_the_package_has_its_pages() -> None:
     index = Assets().find("")
     assert index is not None
     assert b"<!doctype html>" in index.body.lower()
+
+
+@pytest.mark.anyio
+async def test_the_pages_come_with_a_policy_that_lets_nothing_else_run(serve: Serve) -> None:
+    async with serve(embedding__source="none") as server:
+        response = await server.http.get("/console/read")
+    policy, page = response.headers["content-security-policy"], response.text
+    assert "default-src 'none'" in policy
+    assert "unsafe" not in policy
+    assert " style=" not in page
+    assert re.search(r"<[^>]+\son\w+=", page) is None
+
+
+def test_all_that_the_first_script_needs_is_asked_for_at_once() -> None:
+    index = (PAGES / "index.html").read_text()
+    preloaded = re.findall(r'<link rel="modulepreload" href="\./([^"]+)"', index)
+    assert sorted(preloaded) == sorted(imported("app.js") - {"app.js"})
+
+
+def imported(name: str) -> set[str]:
+    """A module, and all that it imports before anything of it runs."""
+    found, coming = set[str](), [PAGES / name]
+    while coming:
+        path = coming.pop()
+        module = str(path.relative_to(PAGES))
+        if module not in found:
+            found.add(module)
+            named = re.findall(r'^(?:import|export)\b[^"(]*"(\.[^"]+)"', path.read_text(), re.MULTILINE)
+            coming += [(path.parent / each).resolve() for each in named]
+    return found
+
+
+def test_no_script_of_the_console_makes_html_out_of_text() -> None:
+    scripts = list(PAGES.rglob("*.js"))
+    assert len(scripts) > 20
+    for word in (
+        ".innerHTML",
+        ".outerHTML",
+        "insertAdjacentHTML",
+        "document.write",
+        "eval(",
+        "new Function",
+        "setHTML",
+    ):
+        assert [path.name for path in scripts if word in path.read_text()] == [], word

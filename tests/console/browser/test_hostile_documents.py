@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import json
-import urllib.request
 from collections.abc import Iterator
 from urllib.parse import quote
 
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from tests.console.browser.conftest import looked_at
+from tests.console.browser.conftest import Findings, clear, looked_at
 from tests.console.browser.desks import DeskProcess, desk_process
 
 RUN = "window.ran=1;alert(1);fetch('https://evil.example/')"
@@ -50,6 +48,18 @@ WATCH = """
 window.violations = [];
 document.addEventListener("securitypolicyviolation", (event) => window.violations.push(event.violatedDirective));
 """
+CANARY = "https://canary.example/"
+BREAK_POLICY = """async (address) => {
+  const image = document.createElement("img");
+  const noted = new Promise((resolve) => {
+    document.addEventListener("securitypolicyviolation", ({blockedURI}) => blockedURI === address && resolve());
+  });
+  image.src = address;
+  document.body.append(image);
+  await noted;
+  image.remove();
+  window.violations.splice(window.violations.indexOf("img-src"), 1);
+}"""
 STRANGERS = (
     "script:not([src]), iframe, object, embed, base, form[action], img:not([src$='favicon.svg']), style, animate"
 )
@@ -66,39 +76,40 @@ FOUND = f"""() => [
 
 
 @pytest.fixture(scope="module")
-def zoo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DeskProcess]:
+def zoo(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[DeskProcess]:
     """A desk with nothing but such documents, brought in in each way that there is."""
     with desk_process(tmp_path_factory.mktemp("zoo"), model=False) as desk:
         metadata = {"<img src=x onerror=alert(1)>": MARKUP, "link": "javascript:alert(1)", "version": MARKUP[:90]}
         desk.add(f"{MARKUP[:200]} zebra", TEXT, COLLECTION, **metadata)
         desk.add(f"zebra {RIGHT_TO_LEFT}", TEXT, COLLECTION)
         for name, kind in (("<img src=x onerror=alert(1)>.html", PAGE), ("\"'><svg onload=alert(1)>.md", TEXT)):
-            upload(desk, name, kind)
+            desk.upload(name, kind, COLLECTION)
         yield desk
 
 
-def upload(desk: DeskProcess, name: str, content: str) -> None:
-    """Bring a file in as the console does."""
-    headers = {"Content-Type": "application/octet-stream"}
-    request = urllib.request.Request(f"{desk.url}/api/uploads?name={quote(name)}", content.encode(), headers)
-    with urllib.request.urlopen(request, timeout=30) as response:
-        uri = json.load(response)["uri"]
-    desk.tool("r2r_ingest_document", file_path=uri, collection_id=COLLECTION, run_async=False)
+@pytest.fixture(scope="module")
+def watching_page(browser: Browser, zoo: DeskProcess) -> Iterator[Page]:
+    with looked_at(browser, zoo.url, color_scheme="light") as (page, findings):
+        findings.forget(page)
+        page.add_init_script(WATCH)
+        yield page
 
 
 @pytest.fixture
-def zoo_page(browser: Browser, zoo: DeskProcess) -> Iterator[Page]:
-    with looked_at(browser, zoo.url, color_scheme="light") as (page, findings):
-        page.add_init_script(WATCH)
-        yield page
-        settle(page)
-        assert page.evaluate(FOUND) == []
+def zoo_page(watching_page: Page, zoo: DeskProcess) -> Iterator[Page]:
+    findings = Findings(zoo.url, expected=[CANARY])
+    findings.watch(watching_page)
+    yield watching_page
+    settle(watching_page)
+    assert watching_page.evaluate(FOUND) == []
+    findings.forget(watching_page)
+    clear(watching_page)
     assert findings.unexpected() == []
 
 
 def settle(page: Page) -> None:
-    """Leave whatever might still run the time to."""
-    page.wait_for_timeout(300)
+    """Let everything run that a document has started: break the policy last, and wait until that is noted."""
+    page.evaluate(BREAK_POLICY, CANARY)
 
 
 def ids(zoo: DeskProcess) -> list[str]:

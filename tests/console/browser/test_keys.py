@@ -8,6 +8,7 @@ from playwright.sync_api import Browser, Locator, Page, expect
 
 from tests.console.browser.conftest import assert_accessible, looked_at, shoot
 from tests.console.browser.desks import desk_process
+from tests.console.browser.operating import copied
 
 REFUSED = "status of 401"
 """What the browser itself reports of a key that is refused."""
@@ -74,9 +75,7 @@ def _make_one_for_bob(page: Page) -> str:
     expect(shown).to_contain_text("claude mcp add --transport http refdesk")
     assert_accessible(page)
     shoot(page, "keys-shown-once")
-    shown.get_by_role("button", name="Copy key").click()
-    expect(shown.get_by_text("Copied", exact=True)).to_be_visible()
-    key: str = page.evaluate("navigator.clipboard.readText()")
+    key = copied(shown.get_by_role("button", name="Copy key"))
     shown.get_by_role("button", name="I have copied it").click()
     expect(_row(page, "bob-laptop")).to_contain_text("builds")
     return key

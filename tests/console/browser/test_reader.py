@@ -10,6 +10,7 @@ from playwright.sync_api import Page, expect
 
 from tests.console.browser.conftest import Findings, assert_accessible, shoot
 from tests.console.browser.desks import DeskProcess
+from tests.console.browser.operating import copied
 
 LONG = "# Log book\n\n" + "\n\n".join(
     f"## Day {day}\n\nOn day {day} the lamp was lit {day} times." for day in range(1, 301)
@@ -145,17 +146,13 @@ def test_what_is_known_of_the_document_stands_beside_it(page: Page, desk: DeskPr
     about = page.locator(".about")
     for fact in ("handbook", "team", "release", "Version", "Indexed"):
         expect(about).to_contain_text(fact)
-    about.get_by_role("button", name="Copy").click()
-    expect(about).to_contain_text("Copied")
-    assert page.evaluate("navigator.clipboard.readText()") == handbook
+    assert copied(about.get_by_role("button", name="Copy")) == handbook
 
 
 def test_a_citation_names_the_passage_that_is_open(page: Page, desk: DeskProcess, handbook: str) -> None:
     hit = desk.tool("r2r_search", query="who rotates", collection_id="handbook", limit=1)["results"][0]
     page.goto(address(desk, handbook, f"&chunk={quote(hit['chunk_id'], safe='')}"))
-    page.get_by_role("button", name="Copy citation").click()
-    expect(page.get_by_role("button", name="Copied")).to_be_visible()
-    assert page.evaluate("navigator.clipboard.readText()") == hit["chunk_id"]
+    assert copied(page.get_by_role("button", name="Copy citation")) == hit["chunk_id"]
 
 
 def test_a_document_that_is_not_there_is_said_to_be_so(page: Page, desk: DeskProcess, findings: Findings) -> None:
