@@ -25,7 +25,7 @@ from tests.downstream.connecting import BAD_STDIO
 from tests.servers import RunningServer
 from tests.waiting import eventually
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
 SECRET = "a-secret-of-some-length"
 

@@ -15,7 +15,8 @@ from typing import Any
 import pytest
 
 from tests.examples.running import EXAMPLES, ROOT, run_example, run_program
-from tests.processes import Server
+from tests.processes import BY_WORDS, Server
+from tests.programs import needs
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
@@ -31,11 +32,12 @@ async def test_the_short_client_gets_the_same_from_a_server_and_from_a_desk_of_i
     server: Server, home: Path
 ) -> None:
     data = str(home / "own")
-    out = await run_example("short_client.py", home=home, REFDESK_URL=server.url, REFDESK_DATA=data)
+    out = await run_example("short_client.py", home=home, REFDESK_URL=server.url, REFDESK_DATA=data, **BY_WORDS)
     first, second = re.findall(r"### .*?\(1 result, about \d+ tokens\)", out, re.DOTALL)
     assert first == second
 
 
+@needs("curl")
 async def test_curl_lists_searches_and_reads(server: Server, home: Path) -> None:
     out = await run_program(str(EXAMPLES / "curl.sh"), home=home, REFDESK_URL=server.url)
     tools, found, page = map(json.loads, out.splitlines())
@@ -65,14 +67,14 @@ async def test_the_workflow_finds_what_it_brought_in_and_did_not_find_before(ser
 
 
 async def test_two_tenants_with_the_same_names_see_only_their_own(server: Server, home: Path) -> None:
-    out = await run_example("two_tenants.py", home=home)
+    out = await run_example("two_tenants.py", home=home, **BY_WORDS)
     assert "red finds The code of the door of team red is 3-RED. and has ['house/door', 'house/plan']" in out
     assert "blue finds The code of the door of team blue is 4-BLUE. and has ['house/door']" in out
     assert "blue reads house/plan: There is no document 'house/plan'." in out
 
 
 async def test_the_gateway_searches_both_servers_and_outlives_one_of_them(server: Server, home: Path) -> None:
-    out = await run_example("gateway/gateway.py", home=home)
+    out = await run_example("gateway/gateway.py", home=home, **BY_WORDS)
     assert "tools: notes__search, tickets__search, tickets__count" in out
     assert "- Backups | notes" in out
     assert "- T-17 | https://tickets.example.com/T-17" in out

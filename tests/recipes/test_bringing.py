@@ -19,6 +19,7 @@ from refdesk.errors import CannotConvert, CannotFetch
 from refdesk.recipes import Brought, Recipe, bring_in, find, names
 from tests.documents.web import Web, answer, running_web
 from tests.recipes.sites import PAGES, PostgresqlSite, manual, python_site, ubuntu_site
+from tests.waiting import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.anyio
 
@@ -73,7 +74,7 @@ class Library:
         return found
 
     async def _settled(self, ids: list[str]) -> None:
-        with anyio.fail_after(30):
+        with anyio.fail_after(PATIENCE_SECONDS):
             while ids:
                 statuses = await self.desk.engine.wait(self.caller.tenant, ids, seconds=1)
                 assert not [status.error for status in statuses if status.status == "failed"]
