@@ -13,7 +13,7 @@ from tests.contracts.engine import EngineContract
 from tests.r2r.conftest import OpenEngine
 from tests.r2r.lab import Lab
 
-pytestmark = [pytest.mark.anyio, pytest.mark.r2r, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.anyio, pytest.mark.r2r, pytest.mark.timeout(400)]
 
 
 class TestR2R(EngineContract):

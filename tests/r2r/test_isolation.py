@@ -12,7 +12,7 @@ from refdesk.config import Config
 from tests.r2r.lab import Account, Lab
 from tests.servers import RunningServer, running_server
 
-pytestmark = [pytest.mark.anyio, pytest.mark.r2r, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.anyio, pytest.mark.r2r, pytest.mark.timeout(400)]
 
 WORDS = {"acme": "vermilion", "rival": "turquoise"}
 """What the tenants' documents hold that nobody else's do; each tenant's key is its name."""

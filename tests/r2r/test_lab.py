@@ -12,7 +12,7 @@ import pytest
 from tests.r2r.lab import Account, Lab
 from tests.r2r.lab.proxy import LOGIN, Fault, Proxy
 
-pytestmark = [pytest.mark.r2r, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.r2r, pytest.mark.timeout(400)]
 
 
 def collection(r2r: Lab, account: Account, text: str) -> str:

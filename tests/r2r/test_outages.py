@@ -20,7 +20,7 @@ from tests.r2r.lab.proxy import RAG, SEARCH, TOO_MANY, Fault, Proxy
 from tests.servers import RunningServer, running_server
 from tests.waiting import eventually
 
-pytestmark = [pytest.mark.anyio, pytest.mark.r2r, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.anyio, pytest.mark.r2r, pytest.mark.timeout(400)]
 
 FAILURES = 5
 """In a row, after which R2R is left alone: the default."""

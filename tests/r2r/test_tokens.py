@@ -19,7 +19,7 @@ from tests.r2r.lab import Account, Lab
 from tests.r2r.lab.proxy import LOGIN, REFRESH, SEARCH, Fault, Proxy
 from tests.waiting import eventually
 
-pytestmark = [pytest.mark.anyio, pytest.mark.r2r, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.anyio, pytest.mark.r2r, pytest.mark.timeout(400)]
 
 CALLERS = 100
 

@@ -14,7 +14,7 @@ from tests.contracts.engine import FOXES
 from tests.processes import started_server
 from tests.r2r.lab import Account, Lab
 
-pytestmark = [pytest.mark.anyio, pytest.mark.r2r, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.anyio, pytest.mark.r2r, pytest.mark.timeout(400)]
 
 
 @pytest.fixture

@@ -33,8 +33,8 @@ SECRET = "the lab's secret, with which R2R signs its tokens"
 KEPT_RUNS = 3
 """Whose logs stay."""
 
-START_SECONDS = 90.0
-"""R2R takes 6 to 12 seconds to start on an idle machine, most of them for imports."""
+START_SECONDS = 180.0
+"""R2R takes 6 to 12 seconds to start on an idle machine, most of them for imports, and ten times that on a busy one."""
 
 
 class Account(NamedTuple):
