@@ -26,8 +26,9 @@ PASSED_ON = ("UV_", "SSL_", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY")
 
 
 def for_packages() -> dict[str, str]:
-    """The environment that uv needs to find packages, in a home that has none."""
+    """The environment that uv needs to find packages in a home that has none, those for development left out."""
     cache = {"UV_CACHE_DIR": str(Path.home() / ".cache" / "uv"), "UV_SYSTEM_CERTS": "true", "UV_NO_PROGRESS": "1"}
+    cache["UV_NO_DEV"] = "1"
     return cache | {name: value for name, value in os.environ.items() if name.startswith(PASSED_ON)}
 
 
@@ -43,7 +44,7 @@ async def fresh_checkout(folder: Path) -> Path | None:
         return None
     env = environment(folder, **for_packages()) | {"PATH": path}
     try:
-        ended = await run(folder / "scripts" / "setup", "--no-dev", cwd=folder, env=env, seconds=SECONDS)
+        ended = await run(folder / "scripts" / "setup", cwd=folder, env=env, seconds=SECONDS)
     except TimeoutError:
         return None
     return folder if ended.code == 0 else None

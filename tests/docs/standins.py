@@ -57,10 +57,12 @@ case "$1" in
   benchmarks/*)
     {python} -I -S {here}/client.py python "$@" --help >/dev/null || exit
     exec {here}/stand-in/python "$@" ;;
+  */scripts/sbom|scripts/sbom) set -- "$@" --environment {checkout}/.venv ;;
 esac
 exec {python} "$@"
 """
-"""A benchmark takes minutes: its own parser is asked about the values of options, which it is by `--help` at the end;
+"""The bill of materials reads licences from the checkout's environment, where it would install all extras for them. A
+benchmark takes minutes: its own parser is asked about the values of options, which it is by `--help` at the end;
 `check` looks for their names."""
 
 CURL = """\
@@ -94,12 +96,13 @@ UV = """\
 [ -n "$DESK_ONLY_CHECK" ] && exec {here}/stand-in/uv "$@"
 case "$1 $2" in
   "run python") shift; exec "$@" ;;
-  "sync "*) cd {checkout} && exec {uv} "$@" ;;
+  "sync "*) cd {checkout} && {uv} "$@" --dry-run || exit ;;
   "tool install") exec {uv} "$@" ;;
 esac
 exec {here}/stand-in/uv "$@"
 """
-"""uv itself. A project's commands run in the fresh checkout; what `uv run` would run is in its place on the path."""
+"""uv itself. What `uv sync` would install, hundreds of megabytes for some extras, is only resolved; what `uv run` would
+run is in its place on the path."""
 
 SCRIPT = """\
 #!/bin/bash

@@ -78,11 +78,11 @@ class Workplace:
             folder.mkdir(parents=True)
         (self.here / "client.py").write_text(forking.CLIENT, "utf-8")
         (self.here / "attending.py").symlink_to(Path(__file__).with_name("attending.py"))
-        for name in [*PROGRAMS, "refdesk", "curl", "python"]:
+        for name in [*PROGRAMS, "refdesk", "curl", "python", "python3"]:
             _script(self.here / "stand-in" / name, STAND_IN)
         for name in ("refdesk", "python"):
             self._put(self.folder / ".venv/bin" / name, getattr(standins, name.upper()))
-        for name in [*PROGRAMS, "refdesk", "curl", "python"]:
+        for name in [*PROGRAMS, "refdesk", "curl", "python", "python3"]:
             self._put(self.here / "bin" / name, self._program(name))
         for name in SCRIPTS:
             _script(self.here / "stand-in/scripts" / name, STAND_IN.replace("$DESK_PREFIX", "scripts/"))
@@ -92,6 +92,8 @@ class Workplace:
         """The text of what is called by a name: the program itself, where it can be had, or its stand-in."""
         if name in standins.clients():
             return standins.CLIENT
+        if name == "python3":
+            return standins.PYTHON
         if name in ("uv", "uvx") and self.checkout is None:
             return STAND_IN
         if name in OPTIONAL and self.find(name):
