@@ -77,6 +77,7 @@ def test_options_in_running_text_are_looked_at() -> None:
     assert len(options_of_inline("`refdesk add --wotch`, `refdesk nothing`")) == 2
 
 
+@pytest.mark.slow
 @pytest.mark.anyio
 async def test_a_command_that_fails_is_noted_and_one_that_cannot_be_run_is_not_run(tmp_path: Path) -> None:
     text = ".venv/bin/refdesk read nothing.pdf\nrefdesk --version\ndocker ps\nfalse\n"

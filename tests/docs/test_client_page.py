@@ -33,6 +33,7 @@ def test_what_is_expected_is_one_text_for_each_example() -> None:
     assert len(EXAMPLES) == len(PRINTED)
 
 
+@pytest.mark.slow
 async def test_the_examples_print_what_they_are_to(serve: Serve, tmp_path: Path) -> None:
     for name, code in FILES.items():
         (tmp_path / name).write_text(code, "utf-8")

@@ -78,6 +78,7 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("shared")
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)  # the first page waits for the checkout to be set up
 @pytest.mark.parametrize("page", COMMANDS)
 async def test_the_commands_of_a_page_work(

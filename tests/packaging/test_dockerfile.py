@@ -65,6 +65,7 @@ def test_all_that_it_copies_exists_and_is_let_through() -> None:
         assert any(fnmatch(word, rule) for rule in let_through), f"{word} does not reach the build"
 
 
+@pytest.mark.slow
 async def test_the_check_of_health_tells_a_desk_that_answers_from_none(tmp_path: Path) -> None:
     async with running_server(tmp_path) as server:
         port = server.url.rpartition(":")[2]
