@@ -43,7 +43,7 @@ async def test_the_examples_print_what_they_are_to(serve: Serve, tmp_path: Path)
         async def check(code: str, expected: str) -> None:
             code = code.replace("127.0.0.1:8001", f"127.0.0.1:{server.port}")
             env = environment(tmp_path) | {"PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin"}
-            ended = await run(sys.executable, "-W", "error", "-c", code, cwd=tmp_path, env=env, seconds=60)
+            ended = await run(sys.executable, "-W", "error", "-c", code, cwd=tmp_path, env=env, seconds=240)
             assert (ended.code, ended.err) == (0, ""), code
             assert re.fullmatch(expected, ended.out, re.DOTALL), ended.out
 

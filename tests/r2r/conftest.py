@@ -13,9 +13,12 @@ from pydantic import SecretStr
 from refdesk.config import CircuitBreakerConfig, Config, ConvertConfig, R2RConfig, load
 from refdesk.documents.conversions import Conversions, open_conversions
 from refdesk.engines.r2r.engine import R2REngine, open_r2r
+from refdesk.engines.r2r.writing import Pauses
 from refdesk.telemetry import Log, Metrics
 from tests.r2r.lab import Account, Lab, Unavailable, lab
 from tests.r2r.lab.proxy import Proxy, proxy
+
+SHORT_PAUSES = Pauses(poll=0.05, first_retry=0.1, away=0.1)
 
 
 @pytest.fixture(scope="session")
@@ -61,8 +64,9 @@ def open_engine(tmp_path: Path, account: Account, conversions: Conversions) -> O
         settings = R2RConfig(api_url=url, **(as_account | more))
         with closing(Log("debug" if log_file else "error", "json", log_file)) as log:
             async with open_r2r(
-                settings, CircuitBreakerConfig(), tmp_path / "r2r", conversions, log=log, metrics=Metrics()
-            ) as engine:
+                settings, CircuitBreakerConfig(), tmp_path / "r2r", conversions,
+                log=log, metrics=Metrics(), pauses=SHORT_PAUSES,
+            ) as engine:  # fmt: skip
                 yield engine
 
     return opened
