@@ -20,7 +20,7 @@ from anyio import to_thread
 
 from refdesk.calls import TenantId
 from refdesk.config import ConvertConfig
-from refdesk.documents.addresses import parse_networks
+from refdesk.documents.addresses import Resolver, parse_networks, resolve
 from refdesk.documents.convert.formats import is_named_by_content, wrong_format
 from refdesk.documents.convert.source import PageRange
 from refdesk.documents.fetch import Fetched, Fetcher, FetchRules, open_fetcher
@@ -92,13 +92,24 @@ class Converted:
 class Conversions:
     """Converts for tenants, over one sandbox and one store."""
 
-    def __init__(self, sandbox: Sandbox, own_lane: Sandbox, store: Store, fetcher: Fetcher, metrics: Metrics) -> None:
+    def __init__(
+        self,
+        sandbox: Sandbox,
+        own_lane: Sandbox,
+        store: Store,
+        fetcher: Fetcher,
+        metrics: Metrics,
+        *,
+        seconds_for: Callable[[int], float] = seconds_for,
+    ) -> None:
         self._sandbox = sandbox
         self._own_lane = own_lane
         self._store = store
         self._fetcher = fetcher
         self._metrics = metrics
         self._turns = _Turns()
+        self.seconds_for = seconds_for
+        """The time limit of a conversion in seconds, by the size of its file in bytes."""
 
     async def open(self, tenant: TenantId, handle: str) -> Shelf | None:
         """A converted document of the tenant's."""
@@ -125,7 +136,7 @@ class Conversions:
                 return Converted(handle, cached=True)
             async with in_thread(self._store.writing) as output:
                 job = _job("convert", file, wanted)
-                await self._run(job, file, output.fileno(), seconds_for(file.size), progress)
+                await self._run(job, file, output.fileno(), self.seconds_for(file.size), progress)
                 await to_thread.run_sync(self._store.keep, tenant, handle, output)
         return Converted(handle, cached=False)
 
@@ -181,7 +192,7 @@ class Conversions:
         _require_size(file)
         async with scratch_file() as output:
             job = {**_job("convert_and_export", file, wanted), "to": to}
-            facts = await self._run(job, file, output.fileno(), seconds_for(file.size), progress)
+            facts = await self._run(job, file, output.fileno(), self.seconds_for(file.size), progress)
             return await to_thread.run_sync(_contents, output.fileno()), facts
 
     async def pack(self, file: File, progress: Progress) -> bytes:
@@ -191,7 +202,7 @@ class Conversions:
                 _require_size(file)
                 async with scratch_file() as output:
                     job = _job("convert", file, Wanted())
-                    await self._run(job, file, output.fileno(), seconds_for(file.size), progress)
+                    await self._run(job, file, output.fileno(), self.seconds_for(file.size), progress)
                     packed = await to_thread.run_sync(_contents, output.fileno())
             except CannotConvert:
                 counted.outcome = "refused"
@@ -239,7 +250,9 @@ class Conversions:
 
 
 @asynccontextmanager
-async def open_conversions(settings: ConvertConfig, data: Path, metrics: Metrics) -> AsyncIterator[Conversions]:
+async def open_conversions(
+    settings: ConvertConfig, data: Path, metrics: Metrics, *, resolver: Resolver = resolve
+) -> AsyncIterator[Conversions]:
     """What converts, with its workers, its store beneath the data folder and its way to the web."""
     limits = Limits(workers=settings.workers, memory_bytes=settings.memory_bytes)
     rules = FetchRules(
@@ -252,7 +265,7 @@ async def open_conversions(settings: ConvertConfig, data: Path, metrics: Metrics
     async with (
         open_sandbox(limits) as sandbox,
         open_sandbox(replace(limits, workers=1)) as own_lane,
-        open_fetcher(rules) as fetcher,
+        open_fetcher(rules, resolver=resolver) as fetcher,
     ):
         yield Conversions(sandbox, own_lane, Store(data / "converted", bounds), fetcher, metrics)
 
