@@ -19,6 +19,9 @@ from .source import Source
 
 MEDIA_TYPE = "text/markdown"
 
+MAX_FRONT_MATTER_DEPTH = 100
+"""Brackets within brackets in front matter: PyYAML's time grows with the square of their number."""
+
 MAX_CHARACTERS = 5_000_000
 """Some 1000 printed pages; rendering takes some four seconds for each million."""
 
@@ -106,9 +109,17 @@ def _parted(text: str) -> tuple[Mapping[str, object], str, tuple[str, ...]]:
 
 
 def _plain_yaml(text: str) -> object:
-    """YAML without anchors, which can make a few lines as large as they like."""
-    if any(isinstance(token, yaml.AliasToken) for token in yaml.scan(text, Loader=yaml.SafeLoader)):
-        raise ValueError("front matter with aliases")
+    """YAML without aliases, which can make a few lines as large as they like, and without deep nesting."""
+    depth = 0
+    for token in yaml.scan(text, Loader=yaml.SafeLoader):
+        if isinstance(token, yaml.AliasToken):
+            raise ValueError("front matter with aliases")
+        if isinstance(token, yaml.FlowSequenceStartToken | yaml.FlowMappingStartToken):
+            depth += 1
+        elif isinstance(token, yaml.FlowSequenceEndToken | yaml.FlowMappingEndToken):
+            depth -= 1
+        if depth > MAX_FRONT_MATTER_DEPTH:
+            raise ValueError("front matter that nests too deep")
     return yaml.safe_load(text)
 
 
