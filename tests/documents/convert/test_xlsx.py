@@ -5,8 +5,8 @@ from io import BytesIO
 
 import pytest
 
-from refdesk.documents.convert import sheets
 from refdesk.documents.convert.number_format import renderer
+from refdesk.documents.convert.opendocument import MAX_REPEATS
 from refdesk.documents.convert.source import PageRange, Source
 from refdesk.documents.convert.xlsx import convert
 from refdesk.documents.model import Block, Document, Heading, Paragraph, Place, Table
@@ -155,14 +155,16 @@ def test_two_cells_at_the_far_corners_of_a_merged_sheet_are_two_paragraphs() -> 
 
 
 def test_of_a_huge_sheet_the_beginning_is_kept_and_the_rest_named() -> None:
-    count = sheets.MAX_CELLS + 50
+    most = 2_000
+    count = most + 50
     lines = "".join(f'<row r="{at}"><c r="A{at}"><v>{at}</v></c></row>' for at in range(1, count + 1))
-    document = convert(workbook(f'<dimension ref="A1:A{count}"/><sheetData>{lines}</sheetData>', rows("after")))
+    book = workbook(f'<dimension ref="A1:A{count}"/><sheetData>{lines}</sheetData>', rows("after"))
+    document = convert(book, max_cells=most)
 
     (_, table, *_) = document.blocks
     assert isinstance(table, Table)
-    assert table.rows == sheets.MAX_CELLS
-    left_out = f"Sheet 'A' is too large: its rows from {sheets.MAX_CELLS + 1}–{count} were left out."
+    assert table.rows == most
+    left_out = f"Sheet 'A' is too large: its rows from {most + 1}–{count} were left out."
     assert document.warnings[0] == left_out
 
 
@@ -178,10 +180,11 @@ def test_repeated_cells_of_an_opendocument_sheet_are_bounded() -> None:
         "mimetype": "application/vnd.oasis.opendocument.spreadsheet",
         "content.xml": f"<office:document-content {names}>{body}</office:document-content>",
     }
-    document = convert(Source(packed(parts), "x.ods"))
+    most = 20 * MAX_REPEATS
+    document = convert(Source(packed(parts), "x.ods"), max_cells=most)
 
-    assert sum(len(block.cells) for block in document.blocks if isinstance(block, Table)) == sheets.MAX_CELLS
-    assert document.warnings == ("Sheet 'A' is too large: its rows from 201 on were left out.",)
+    assert sum(len(block.cells) for block in document.blocks if isinstance(block, Table)) == most
+    assert document.warnings == ("Sheet 'A' is too large: its rows from 21 on were left out.",)
 
 
 def test_a_cross_of_cells_that_no_grid_could_hold_is_cut_into_tables_that_can_be_written() -> None:

@@ -275,14 +275,14 @@ def _placed_cells(row: Element) -> Iterator[tuple[int, Element]]:
             return
 
 
-def convert_sheets(source: Source) -> Document:
+def convert_sheets(source: Source, *, max_cells: int = MAX_CELLS) -> Document:
     """Convert an ODS file, or the sheets of it that were asked for."""
     file = _File(source)
     nodes = file.body.findall(f"{TABLE}table")
     hidden = [node.get(f"{TABLE}name", "") for node in nodes if file.is_hidden(node)]
     visible = [node for node in nodes if not file.is_hidden(node)]
     wanted = pages_asked_for(source, len(visible))
-    filling = _Filling(file)
+    filling = _Filling(file, max_cells)
     blocks = tuple(block for number in wanted for block in sheet_blocks(filling.sheet(visible[number - 1]), number))
     properties, tags = file.package.properties()
     return Document(
@@ -306,9 +306,9 @@ def _hidden_warning(names: Sequence[str]) -> Iterator[str]:
 class _Filling:
     """Sheets as they are filled, as long as there is room."""
 
-    def __init__(self, file: _File) -> None:
+    def __init__(self, file: _File, max_cells: int) -> None:
         self._file = file
-        self._cells = MAX_CELLS
+        self._cells = max_cells
         self._characters = MAX_CHARACTERS
         self.warnings: list[str] = []
 

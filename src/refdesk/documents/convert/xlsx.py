@@ -36,19 +36,19 @@ _MAX_MERGES = 100_000
 """Merged areas of a sheet that are looked at."""
 
 
-def convert(source: Source) -> Document:
+def convert(source: Source, *, max_cells: int = MAX_CELLS) -> Document:
     """Convert a workbook, or the sheets of it that were asked for."""
     package = open_package(source.data) if is_zip(source.data) else None
     kind = package.kind if package else None
     if kind == "ods":
-        return opendocument.convert_sheets(source)
+        return opendocument.convert_sheets(source, max_cells=max_cells)
     if package is None or kind != "xlsx":
         return convert_sheets(source)
     main = package.main_part("xl/workbook.xml")
     root = package.xml(main)
     if root is None or local_name(root.tag) != "workbook":
         raise CannotConvert("The file is not a workbook: it has no list of sheets; check what it is and send it again")
-    workbook = _Workbook(package, main, root)
+    workbook = _Workbook(package, main, root, max_cells)
     visible = [sheet for sheet in workbook.sheets if not sheet.hidden]
     wanted = pages_asked_for(source, len(visible))
     blocks: list[Block] = []
@@ -82,7 +82,7 @@ class _SheetEntry:
 class _Workbook:
     """The sheets' names, and what their cells refer to: shared texts and formats."""
 
-    def __init__(self, package: Package, main: str, root: Element) -> None:
+    def __init__(self, package: Package, main: str, root: Element, max_cells: int) -> None:
         self._package = package
         self.sheets = list(_entries(package, main, root))
         properties = root.find(f"{S}workbookPr")
@@ -90,7 +90,7 @@ class _Workbook:
         self._texts = _shared_texts(package, package.related(main, "sharedStrings"))
         styles = package.related(main, "styles")
         self._formats = _formats(package.xml(styles) if styles else None)
-        self._budget = _Budget()
+        self._budget = _Budget(max_cells)
         self._cut: list[str] = []
 
     def warnings(self) -> Iterator[str]:
@@ -213,7 +213,7 @@ def _events(parser: XMLPullParser[Any]) -> Iterator[tuple[str, Element]]:
 class _Budget:
     """How much more of the workbook may be kept."""
 
-    cells: int = MAX_CELLS
+    cells: int
     characters: int = MAX_CHARACTERS
 
     @property
