@@ -52,7 +52,7 @@ MEMORY_BYTES = 512 * 1024 * 1024
 GROWTH_BYTES = 300 * 1024 * 1024
 """What the server itself may take for a moment: the largest file in the catalogue and its answer, several times."""
 
-TIME_LIMITS: dict[Ends, float] = {OUT_OF_TIME: 0.5, BOUNDED: 1.5}
+TIME_LIMITS: dict[Ends, float] = {OUT_OF_TIME: 0.75, BOUNDED: 0.75}
 """In seconds, for what may only end at its time limit: the usual minute each would be too long for a suite."""
 
 PATIENCE_SECONDS = 500.0
