@@ -241,7 +241,7 @@ def small_disk(folder: Path, megabytes: int) -> Iterator[Path]:
         text=True,
     )
     if mounted.returncode:
-        pytest.skip("only root may mount a file system")
+        pytest.skip("mounting a file system needs root privileges")
     try:
         yield folder
     finally:

@@ -62,6 +62,7 @@ def test_every_language_name_is_one_that_the_schema_knows() -> None:
 
 
 @settings(max_examples=150, deadline=None)
+@pytest.mark.slow
 @given(documents)
 def test_any_document_is_valid_and_comes_back_as_it_was(document: Document) -> None:
     content = to_dict(document)
