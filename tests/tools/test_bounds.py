@@ -42,14 +42,14 @@ DOCLING = {
 }
 
 
-async def test_the_same_docling_document_is_exported_twice(converting: Desk) -> None:
+async def test_the_same_docling_document_is_exported_twice(shared: Desk) -> None:
     for _ in range(2):
-        answer = await converting.call("export_markdown", {"document": DOCLING})
+        answer = await shared.call("export_markdown", {"document": DOCLING})
         assert answer.text == "hello\n"
 
 
-async def test_a_summary_stays_within_the_budget(converting: Desk) -> None:
-    made = await converting.call(
+async def test_a_summary_stays_within_the_budget(shared: Desk) -> None:
+    made = await shared.call(
         "convert_docx",
         {
             "content_base64": base64.b64encode("\n\n".join(f"# {'t' * 990} {n}" for n in range(45)).encode()).decode(),
@@ -59,11 +59,11 @@ async def test_a_summary_stays_within_the_budget(converting: Desk) -> None:
     assert len(made.text.encode()) <= BUDGET
 
 
-async def test_metadata_stay_within_the_budget(converting: Desk) -> None:
+async def test_metadata_stay_within_the_budget(shared: Desk) -> None:
     kept = {"properties": {f"k{n}": "v" * 1000 for n in range(100)}, "warnings": ["w" * 500] * 100}
     body = {"children": [{"$ref": "#/texts/0"}], "meta": {"refdesk__properties": kept}}
-    made = await converted(converting, orjson.dumps({**DOCLING, "body": body}).decode(), "x.json")
-    answer = await converting.call("read_doc_metadata", {"doc_id": made["handle"]})
+    made = await converted(shared, orjson.dumps({**DOCLING, "body": body}).decode(), "x.json")
+    answer = await shared.call("read_doc_metadata", {"doc_id": made["handle"]})
     assert len(answer.text.encode()) <= BUDGET
 
 
@@ -71,18 +71,18 @@ def test_a_word_without_end_is_cut_into_chunks() -> None:
     assert max(len(chunk.text) for chunk in chunks([Paragraph("a" * 100_000)])) < 5_000
 
 
-async def test_search_and_windows_stay_within_the_budget_whatever_the_path(converting: Desk) -> None:
+async def test_search_and_windows_stay_within_the_budget_whatever_the_path(shared: Desk) -> None:
     headings = "".join(f"{'#' * level} {'ü' * 3000}{level}\n\n" for level in range(1, 7))
-    made = await converted(converting, headings + "\n\n".join(f"needle {'word ' * 200}" for _ in range(12)))
-    found = await converting.call("doc_local_search", {"doc_id": made["handle"], "query": "needle"})
+    made = await converted(shared, headings + "\n\n".join(f"needle {'word ' * 200}" for _ in range(12)))
+    found = await shared.call("doc_local_search", {"doc_id": made["handle"], "query": "needle"})
     window = {"doc_id": made["handle"], "anchor_chunk_id": "c8", "radius": 5}
-    around = await converting.call("read_chunk_window", window)
+    around = await shared.call("read_chunk_window", window)
     assert max(len(found.text.encode()), len(around.text.encode())) <= BUDGET
 
 
-async def test_an_export_of_chinese_stays_within_the_budget(converting: Desk) -> None:
-    made = await converted(converting, "漢" * 40_000, "x.txt")
-    answer = await converting.call("export_markdown", {"handle": made["handle"]})
+async def test_an_export_of_chinese_stays_within_the_budget(shared: Desk) -> None:
+    made = await converted(shared, "漢" * 40_000, "x.txt")
+    answer = await shared.call("export_markdown", {"handle": made["handle"]})
     assert len(answer.text.encode()) <= BUDGET
 
 
@@ -170,18 +170,18 @@ def test_a_view_in_a_shelf_is_not_run(tmp_path: Path) -> None:
         Shelf.open(tmp_path / "x.sqlite")
 
 
-async def test_a_text_may_speak_of_pdf(converting: Desk) -> None:
-    await converted(converting, "# About\n\nA PDF begins with %PDF-1.7.\n")
+async def test_a_text_may_speak_of_pdf(shared: Desk) -> None:
+    await converted(shared, "# About\n\nA PDF begins with %PDF-1.7.\n")
 
 
-async def test_pages_that_are_not_in_a_row_can_be_read(converting: Desk) -> None:
+async def test_pages_that_are_not_in_a_row_can_be_read(shared: Desk) -> None:
     box = {"l": 0, "t": 0, "r": 1, "b": 1}
     texts = [{"label": "text", "text": str(n), "prov": [{"page_no": n, "bbox": box}]} for n in (1, 100)]
     pages = {str(n): {"page_no": n, "size": {"width": 1, "height": 1}} for n in (1, 100)}
     body = {"children": [{"$ref": "#/texts/0"}, {"$ref": "#/texts/1"}]}
     document = orjson.dumps({**DOCLING, "body": body, "texts": texts, "pages": pages}).decode()
-    handle = (await converted(converting, document, "x.json"))["handle"]
-    read = await ask(converting, "read_doc_pages", doc_id=handle, page_start=100, page_end=100)
+    handle = (await converted(shared, document, "x.json"))["handle"]
+    read = await ask(shared, "read_doc_pages", doc_id=handle, page_start=100, page_end=100)
     assert read["text"] == "100"
 
 

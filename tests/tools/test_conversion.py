@@ -32,20 +32,20 @@ def encoded(path: Path) -> str:
 
 
 @pytest.mark.parametrize("real", REAL_FILES, ids=lambda real: real.path.name)
-async def test_a_file_of_each_format_is_converted_and_exported(converting: Desk, real: RealFile) -> None:
-    summary = await ask(converting, real.tool, file_path=str(real.path.relative_to(real.path.parents[1])))
+async def test_a_file_of_each_format_is_converted_and_exported(shared: Desk, real: RealFile) -> None:
+    summary = await ask(shared, real.tool, file_path=str(real.path.relative_to(real.path.parents[1])))
     assert summary["title"]
     assert summary["sections"] >= 1
-    markdown = await converting.call("export_markdown", {"handle": summary["handle"], "max_tokens": 100_000})
+    markdown = await shared.call("export_markdown", {"handle": summary["handle"], "max_tokens": 100_000})
     assert real.words in markdown.text
-    exported = await converting.call("export_json", {"handle": summary["handle"], "max_tokens": 1_000_000})
+    exported = await shared.call("export_json", {"handle": summary["handle"], "max_tokens": 1_000_000})
     assert DoclingDocument.model_validate_json(exported.text).name == real.path.stem
-    html = await converting.call("export_html", {"handle": summary["handle"], "max_tokens": 100_000})
+    html = await shared.call("export_html", {"handle": summary["handle"], "max_tokens": 100_000})
     assert html.text.startswith("<!DOCTYPE html>")
 
 
-async def test_a_summary_says_what_the_document_is_and_how_to_read_on(converting: Desk) -> None:
-    answer = await converting.call("convert_docx", {"file_path": "office/guide.docx"})
+async def test_a_summary_says_what_the_document_is_and_how_to_read_on(shared: Desk) -> None:
+    answer = await shared.call("convert_docx", {"file_path": "office/guide.docx"})
     summary = answer.structured
     assert summary["title"] == "The Guide"
     assert summary["format"] == "docx"
@@ -56,10 +56,10 @@ async def test_a_summary_says_what_the_document_is_and_how_to_read_on(converting
     assert "read_doc_section" in answer.text
 
 
-async def test_slides_and_sheets_are_pages(converting: Desk) -> None:
-    slides = await ask(converting, "convert_pptx", file_path="office/deck.pptx")
+async def test_slides_and_sheets_are_pages(shared: Desk) -> None:
+    slides = await ask(shared, "convert_pptx", file_path="office/deck.pptx")
     assert (slides["pages"], slides["page_kind"]) == (5, "slide")
-    sheets = await ask(converting, "convert_xlsx", file_path="office/book.xlsx")
+    sheets = await ask(shared, "convert_xlsx", file_path="office/book.xlsx")
     assert sheets["page_kind"] == "sheet"
     assert sheets["sections"] >= sheets["pages"] >= 1
 
@@ -108,11 +108,11 @@ async def test_another_tenant_does_not_find_the_document(converting: Desk) -> No
     assert mine_again["handle"] != handle
 
 
-async def test_the_wrong_tool_names_the_right_one(converting: Desk) -> None:
-    said = await failure(converting, "convert_pdf", file_path="office/guide.docx")
+async def test_the_wrong_tool_names_the_right_one(shared: Desk) -> None:
+    said = await failure(shared, "convert_pdf", file_path="office/guide.docx")
     assert said == "guide.docx is a Word document, not a PDF; call convert_docx for it."
-    await ask(converting, "convert_docx", file_path="office/guide.docx")
-    assert await failure(converting, "convert_pdf", file_path="office/guide.docx") == said
+    await ask(shared, "convert_docx", file_path="office/guide.docx")
+    assert await failure(shared, "convert_pdf", file_path="office/guide.docx") == said
 
 
 async def test_the_content_tells_the_format_not_the_name(converting: Desk, project: Path) -> None:
@@ -205,12 +205,12 @@ async def test_the_roots_of_a_client_are_open_where_they_are_believed(
         assert (await desk.handle(call)).is_error is not opened
 
 
-async def test_exactly_one_source_is_wanted(converting: Desk) -> None:
+async def test_exactly_one_source_is_wanted(shared: Desk) -> None:
     for arguments in ({}, {"file_path": "a", "resource": "b"}):
         with pytest.raises(InvalidArguments, match="exactly one"):
-            await converting.call("convert_docx", arguments)
+            await shared.call("convert_docx", arguments)
     with pytest.raises(InvalidArguments, match="base64"):
-        await converting.call("convert_docx", {"content_base64": "no base64!"})
+        await shared.call("convert_docx", {"content_base64": "no base64!"})
 
 
 async def test_a_long_export_comes_in_parts_that_join_to_the_whole(converting: Desk, project: Path) -> None:
@@ -234,15 +234,15 @@ async def test_a_long_export_comes_in_parts_that_join_to_the_whole(converting: D
     assert whole.result["contents"][0]["text"] == text
 
 
-async def test_a_docling_document_from_elsewhere_is_exported(converting: Desk) -> None:
+async def test_a_docling_document_from_elsewhere_is_exported(shared: Desk) -> None:
     made = DoclingDocument(name="made")
     made.add_title("From elsewhere")
-    answer = await converting.call("export_markdown", {"document": made.export_to_dict()})
+    answer = await shared.call("export_markdown", {"document": made.export_to_dict()})
     assert answer.text == "# From elsewhere\n"
-    said = await failure(converting, "export_html", document={"schema_name": "Other"})
+    said = await failure(shared, "export_html", document={"schema_name": "Other"})
     assert "not a DoclingDocument" in said
     with pytest.raises(InvalidArguments, match="either handle or document"):
-        await converting.call("export_json", {})
+        await shared.call("export_json", {})
 
 
 async def test_a_page_is_fetched_converted_and_not_sent_again_while_it_is_the_same(
@@ -263,10 +263,10 @@ async def test_a_page_is_fetched_converted_and_not_sent_again_while_it_is_the_sa
         assert 'if-none-match: "1"' in web.requests[-1].lower()
 
 
-async def test_no_internal_address_is_fetched(converting: Desk) -> None:
+async def test_no_internal_address_is_fetched(shared: Desk) -> None:
     async with running_web() as web:
         web.pages["/"] = answer(b"kept to itself")
-        said = await failure(converting, "convert_url", url=web.url("/"))
+        said = await failure(shared, "convert_url", url=web.url("/"))
         assert "kept to itself" not in said
         assert web.requests == []
 
@@ -279,8 +279,8 @@ async def test_progress_of_a_long_conversion_is_heard(converting: Desk, project:
     assert all(total is None or done <= total for done, total, _ in client.heard)
 
 
-async def test_every_tool_has_the_deadline_of_its_work(converting: Desk) -> None:
-    seconds = {name: tool.seconds for name, tool in converting.registry.tools.items() if isinstance(tool, Tool)}
+async def test_every_tool_has_the_deadline_of_its_work(shared: Desk) -> None:
+    seconds = {name: tool.seconds for name, tool in shared.registry.tools.items() if isinstance(tool, Tool)}
     assert seconds["convert_url"] == 180
     assert seconds["export_json"] == 60
     assert json.dumps([seconds[name] for name in ("convert_pdf", "convert_docx")]) == "[330.0, 330.0]"
