@@ -38,7 +38,7 @@ async def test_a_desk_answers_over_http(version: str, serve: Serve) -> None:
     told: list[float] = []
     answer = {"action": "accept", "content": {"name": "Ada"}}
     async with (
-        serve() as server,
+        serve(embedding__source="none") as server,
         refdesk.connect(f"{server.url}/mcp", protocol_version=version, on_elicitation=lambda _: answer) as client,
     ):
         assert (client.server["name"], client.protocol_version) == ("refdesk", version)
@@ -53,7 +53,7 @@ async def test_a_desk_answers_over_http(version: str, serve: Serve) -> None:
 
 
 async def test_the_errors_of_a_desk_are_mapped_for_what_they_are(serve: Serve) -> None:
-    async with serve() as server, refdesk.connect(f"{server.url}/mcp") as client:
+    async with serve(embedding__source="none") as server, refdesk.connect(f"{server.url}/mcp") as client:
         for tool, arguments, code in (
             ("down", {}, "E201"),
             ("broken", {}, "E201"),
@@ -71,7 +71,7 @@ async def test_a_desk_converts_what_it_is_sent_and_exports_all_of_it(serve: Serv
     file = tmp_path / "long.md"
     file.write_text("# Title\n\n" + "\n\n".join(f"Paragraph number {number}." for number in range(30_000)), "utf-8")
     told: list[float] = []
-    async with serve() as server, refdesk.connect(f"{server.url}/mcp") as client:
+    async with serve(embedding__source="none") as server, refdesk.connect(f"{server.url}/mcp") as client:
         document = await client.convert(file, progress=lambda done, *_: told.append(done))
         assert document.result.structured["title"] == "Title"
         markdown = await client.export(document)
