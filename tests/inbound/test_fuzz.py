@@ -76,7 +76,7 @@ class MadeUp:
         return message | self._some_of({"id": self._mostly(self._id()), "params": self._mostly(self._params())})
 
     def _id(self) -> int | str:
-        return self._random.choice([self._random.randrange(1000), self._text(5)])
+        return self._random.randrange(1000) if self._random.random() < 0.5 else self._text(5)
 
     def _params(self) -> dict[str, Any]:
         name = self._random.choice(NAMES)

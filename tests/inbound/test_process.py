@@ -123,9 +123,7 @@ def test_what_turns_out_wrong_only_at_the_start_ends_with_the_same_code_on_every
     sentry = {"enabled": True, "dsn": "nonsense"}
     settings = {"server": {"workers": workers, "port": 0}, "monitoring": {"sentry": sentry}}
     (tmp_path / "refdesk.yaml").write_text(json.dumps(settings))
-    # Workers are processes of their own, which need a parent that is a process of its own.
-    program = REFDESK if workers > 1 else forked.refdesk()
-    ended = run_program(tmp_path, *program, "serve", *way)
+    ended = run_program(tmp_path, *REFDESK, "serve", *way)
     assert ended.returncode == 2
     assert "monitoring.sentry.dsn" in ended.stderr
     assert "Traceback" not in ended.stderr
