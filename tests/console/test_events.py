@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Sequence
+from collections.abc import Sequence
 from contextlib import AsyncExitStack, ExitStack
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -95,6 +95,9 @@ async def test_only_so_many_streams_are_open(serve: Serve) -> None:
             async with server.http.stream("GET", "/api/console/events", headers=bearer(key)) as answer:
                 return answer.status_code
 
+        async def can_open() -> bool:
+            return await status("k-acme") == 200
+
         with ExitStack() as watches:
             for number in range(MOST_OF_ALL):
                 watches.enter_context(console.watched_by(Caller(user=UserId(f"user {number}"))))
@@ -108,11 +111,7 @@ async def test_only_so_many_streams_are_open(serve: Serve) -> None:
                 assert await status("k-acme") == 429
                 assert await status("k-beta") == 200
             # The server notices that a client has left once it has read so from the socket.
-            await eventually(lambda: _is(status("k-acme"), 200))
-
-
-async def _is(status: Awaitable[int], expected: int) -> bool:
-    return await status == expected
+            await eventually(can_open)
 
 
 async def test_nobody_asks_the_engine_while_nobody_looks(serve: Serve) -> None:

@@ -18,6 +18,7 @@ from platformdirs import user_cache_path
 
 from refdesk.policy.keys import KeyFile, StoredKey, digest, new_key
 from tests.processes import REFDESK, environment
+from tests.waiting import PATIENCE_SECONDS, eventually_sync
 
 HANDBOOK = """# Deploy handbook
 
@@ -83,6 +84,14 @@ class DeskProcess:
         )
         return str(added["document_id"])
 
+    def has_manual(self) -> bool:
+        """Whether its manual is indexed, and embedded where the desk has a model."""
+        pages, pending = (
+            self.post("/api/console/documents", {"collection": "refdesk", "status": status, "limit": 1})["total"]
+            for status in ("all", "pending")
+        )
+        return bool(pages > 0 and pending == 0)
+
     def upload(self, name: str, content: str, collection: str) -> str:
         """Bring a file in as the console does and wait until it can be searched; its id."""
         headers = {"Content-Type": "application/octet-stream"}
@@ -122,8 +131,9 @@ def desk_process(
     reading = threading.Thread(target=desk.read_log, args=(process.stderr,))
     reading.start()
     try:
-        assert desk.ready.wait(60), "the desk took too long to start"
+        assert desk.ready.wait(PATIENCE_SECONDS), "the desk took too long to start"
         assert desk.url, "the desk ended before it was ready"
+        eventually_sync(desk.has_manual)
         yield desk
     finally:
         stop(process)
