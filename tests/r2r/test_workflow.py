@@ -41,9 +41,7 @@ async def call(client: Client, tool: str, **arguments: Any) -> dict[str, Any]:
     return structured
 
 
-async def test_a_document_is_brought_in_watched_found_and_answered_from(
-    r2r: Lab, client: Client, tmp_path: Path
-) -> None:
+async def test_document_is_ingested_monitored_found_cached_and_cited(r2r: Lab, client: Client, tmp_path: Path) -> None:
     file = tmp_path / "docs" / "foxes.md"
     file.write_text(FOXES)
     assert (await call(client, "r2r_search", query="what does a fox eat", collection_id="all"))["count"] == 0
@@ -62,6 +60,12 @@ async def test_a_document_is_brought_in_watched_found_and_answered_from(
     assert "berries" in found["results"][0]["text"]
     assert found["results"][0]["metadata"]["title"] == "Foxes"
 
+    before = r2r.provider.counts()
+    again = await call(client, "r2r_search", query="what does a fox eat", collection_id="animals")
+    assert (found["cached"], again["cached"]) == (False, True)
+    assert again["results"] == found["results"]
+    assert r2r.provider.counts() == before  # R2R was not asked
+
     written = r2r.provider.counts().get("chat", 0)
     answer = await call(client, "r2r_rag_query", question="What does a fox eat?", collection_id="animals")
     assert r2r.provider.counts()["chat"] == written + 1
@@ -75,13 +79,3 @@ async def test_a_document_is_brought_in_watched_found_and_answered_from(
     assert [entry["document_id"] for entry in listed["documents"]] == ["animals/foxes.md"]
     collections = await call(client, "r2r_list_collections")
     assert ("animals", 1) in [(entry["collection_id"], entry["document_count"]) for entry in collections["collections"]]
-
-
-async def test_what_was_asked_before_is_answered_without_r2r(r2r: Lab, client: Client) -> None:
-    await call(client, "r2r_ingest_document", text=FOXES, title="Foxes", collection_id="animals", run_async=False)
-    first = await call(client, "r2r_search", query="fox berries", collection_id="animals")
-    before = r2r.provider.counts()
-    second = await call(client, "r2r_search", query="fox berries", collection_id="animals")
-    assert (first["cached"], second["cached"]) == (False, True)
-    assert first["results"] == second["results"]
-    assert r2r.provider.counts() == before
