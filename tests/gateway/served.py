@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -41,12 +42,12 @@ class Served(Gateway):
         Path(f"/proc/{self.pid}/clear_refs").write_text("5")
 
     async def has_read_its_manual(self) -> None:
-        """Wait until it does nothing but what it is asked to."""
+        """Wait until it does nothing but what it is asked to. It has no model, and so leaves embedding to others."""
 
         async def is_so() -> bool:
-            lines = (await self.http.get("/metrics")).text.splitlines()
-            waiting = [line for line in lines if line.startswith("refdesk_queue_documents{")]
-            return bool(waiting) and all(line.endswith(" 0.0") for line in waiting)
+            metrics = (await self.http.get("/metrics")).text
+            waiting = dict(re.findall(r'refdesk_queue_documents{stage="(\w+)"} ([0-9.]+)', metrics))
+            return bool(waiting) and float(waiting["pending"]) == float(waiting["converting"]) == 0
 
         await eventually(is_so)
 

@@ -189,6 +189,7 @@ async def test_resources_prompts_and_templates(client: mcp.Client, server: str) 
     assert any(name.startswith(f"{server}__") for name in prompts)
 
 
+@pytest.mark.slow
 async def test_f44_servers_of_the_official_sdk(settings: Callable[..., Config]) -> None:
     async with official("stdio") as stdio, official("http") as http:
         assert http.url is not None

@@ -121,6 +121,7 @@ async def text_of(client: mcp.Client, tool: str, **arguments: Any) -> str:
     return str(getattr(result.content[0], "text", None))
 
 
+@pytest.mark.slow
 async def test_f43_when_all_servers_are_down_at_the_start_their_last_known_lists_are_offered(serve: Serve) -> None:
     async with running_talkative() as server:
         servers: dict[str, Any] = {kind: {"type": kind, "url": server.url(kind)} for kind in ("http", "websocket")}

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.anyio, needs_redis]
 
-SOON = 0.05
+SOON = 0.01
 """Time limit, in seconds, of operations that are never answered."""
 
 
