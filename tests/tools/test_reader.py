@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
 from typing import Any
 
 import orjson
@@ -13,6 +14,7 @@ from refdesk.app import Desk, open_desk
 from refdesk.config import Config
 from refdesk.errors import InvalidArguments, RateLimited
 from tests.tools.asking import OTHER, ask, failure
+from tests.tools.knowing import settled_desk
 
 pytestmark = pytest.mark.anyio
 
@@ -24,6 +26,13 @@ LONG = "\n\n".join(
         for chapter in range(1, 6)
     ]
 )
+
+
+@pytest.fixture
+async def desk(tmp_path: Path) -> AsyncIterator[Desk]:
+    """A desk whose manual is indexed."""
+    async with settled_desk(tmp_path) as desk:
+        yield desk
 
 
 async def shelved(desk: Desk, text: str = LONG) -> str:
