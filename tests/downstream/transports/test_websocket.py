@@ -8,23 +8,19 @@ import logging
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from datetime import UTC, datetime, timedelta
 from http import HTTPStatus
-from ipaddress import ip_address
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
 from websockets import Headers, Response, ServerConnection, serve
 from websockets.exceptions import ConnectionClosed
 
 from refdesk.config.servers import McpServerConfig
 from refdesk.downstream.transports.websocket import TIMEOUTS, Timeouts, WebSocketTransport, open_websocket
 from refdesk.errors import InvalidCall, ServerAway, ServerGone, ServerTalksNonsense
+from tests.certificates import write_certificate
 from tests.downstream.contract import Belongings, Box
 from tests.waiting import PATIENCE_SECONDS, eventually
 
@@ -374,7 +370,7 @@ async def test_a_hundred_connections_leave_nothing_behind() -> None:
 
 async def test_over_tls_only_who_is_trusted_is_talked_to(tmp_path: Path) -> None:
     pem = tmp_path / "chat.pem"
-    pem.write_bytes(self_signed())
+    write_certificate(pem, "127.0.0.1")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(pem)
     async with served(say_hello, ssl=context) as url:
@@ -387,21 +383,3 @@ async def test_over_tls_only_who_is_trusted_is_talked_to(tmp_path: Path) -> None
         async with open_websocket("chat", settings, box, trust=lambda: trusting):
             await box.holds(messages=1)
     assert len(box.losses) == 1
-
-
-def self_signed() -> bytes:
-    """A key and its certificate for 127.0.0.1, as PEM."""
-    key, now = ec.generate_private_key(ec.SECP256R1()), datetime.now(UTC)
-    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "chat")])
-    address = x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))])
-    certificate = (
-        x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
-        .not_valid_before(now - timedelta(days=1))
-        .not_valid_after(now + timedelta(days=1))
-        .add_extension(address, critical=False)
-        .sign(key, hashes.SHA256())
-    )
-    private = key.private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    )
-    return private + certificate.public_bytes(serialization.Encoding.PEM)

@@ -13,11 +13,11 @@ from pydantic import SecretStr
 from refdesk.config import CircuitBreakerConfig, ConvertConfig, R2RConfig
 from refdesk.documents.conversions import Conversions, open_conversions
 from refdesk.engines.r2r.engine import R2REngine, open_r2r
-from refdesk.engines.r2r.writing import Pauses
+from refdesk.engines.r2r.writing import WriterPauses
 from refdesk.telemetry import Log, Metrics
 from tests.engines.r2r.scripted import EMAIL, PASSWORD, ScriptedR2R, scripted_r2r
 
-SHORT_PAUSES = Pauses(look=0.01, poll=0.01, first_retry=0.01, away=0.01)
+SHORT_PAUSES = WriterPauses(look=0.01, poll=0.01, first_retry=0.01, away=0.01)
 
 OpenEngine = Callable[..., AbstractAsyncContextManager[R2REngine]]
 
@@ -46,7 +46,7 @@ def open_engine(r2r: ScriptedR2R, tmp_path: Path, conversions: Conversions) -> O
 
     @asynccontextmanager
     async def opened(
-        folder: str = "r2r", metrics: Metrics | None = None, pauses: Pauses = SHORT_PAUSES, **breaker: Any
+        folder: str = "r2r", metrics: Metrics | None = None, pauses: WriterPauses = SHORT_PAUSES, **breaker: Any
     ) -> AsyncIterator[R2REngine]:
         settings = R2RConfig(api_url=r2r.url, email=EMAIL, password=SecretStr(PASSWORD))
         with closing(Log("debug", "json", tmp_path / "log")) as log:

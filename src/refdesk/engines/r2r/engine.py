@@ -52,7 +52,7 @@ from refdesk.engines.r2r.mirror import Mirror
 from refdesk.engines.r2r.record import Record, Records
 from refdesk.engines.r2r.searching import Searcher
 from refdesk.engines.r2r.shapes import RemoteChunk
-from refdesk.engines.r2r.writing import PAUSES, Pauses, Writer
+from refdesk.engines.r2r.writing import WRITER_PAUSES, Writer, WriterPauses
 from refdesk.errors import DependencyError, DocumentNotFound, EngineError, R2RRefused, Refused
 from refdesk.resilience.dependency import Dependency
 from refdesk.telemetry import Log, Metrics
@@ -319,7 +319,7 @@ async def open_r2r(
     metrics: Metrics,
     readers: int = 2,
     closed: Sequence[Path] = (),
-    pauses: Pauses = PAUSES,
+    pauses: WriterPauses = WRITER_PAUSES,
 ) -> AsyncIterator[R2REngine]:
     """The engine on the R2R server that is set; its own files are in a folder, which is made when it is missing.
 

@@ -55,7 +55,7 @@ UNSENT = (BreakerOpen, R2RMisconfigured, R2RUnreachable, Refused)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pauses:
+class WriterPauses:
     """The intervals between the writer's attempts, in seconds."""
 
     look: float = 2.0
@@ -70,7 +70,7 @@ class Pauses:
     """Before a document is sent to R2R again that could not be reached."""
 
 
-PAUSES = Pauses()
+WRITER_PAUSES = WriterPauses()
 
 
 class Writer:
@@ -88,7 +88,7 @@ class Writer:
         metrics: Metrics,
         at_once: int = 2,
         closed: Sequence[Path] = (),
-        pauses: Pauses = PAUSES,
+        pauses: WriterPauses = WRITER_PAUSES,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._client = client
