@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from hypothesis import HealthCheck
 from hypothesis import settings as examples
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from tests.servers import RunningServer
 
 # An example's duration says more about the machine than about what is tested.
-examples.register_profile("refdesk", deadline=None)
+examples.register_profile("refdesk", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 examples.load_profile("refdesk")
 
 

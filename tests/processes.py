@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import atexit
 import json
 import os
 import re
+import shutil
 import signal
 import sys
+import tempfile
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -77,11 +81,12 @@ class Server:
 async def started_server(folder: Path, *arguments: str, **more: str) -> AsyncIterator[Server]:
     """`refdesk serve` on a free port, with more arguments and environment; killed at the end if it still runs.
 
-    It finds by words alone, unless the environment says otherwise.
+    It has no embedding model and shares its manual's index with the others, unless the environment says otherwise.
     """
+    shared = BY_WORDS | {"XDG_CACHE_HOME": str(_shared_cache())}
     process = await asyncio.create_subprocess_exec(
         *REFDESK, "serve", "--port", "0", "--data", str(folder / "data"), *arguments,
-        env=environment(folder, **{**BY_WORDS, **more}), cwd=folder, stderr=asyncio.subprocess.PIPE,
+        env=environment(folder, **(shared | more)), cwd=folder, stderr=asyncio.subprocess.PIPE,
     )  # fmt: skip
     assert process.stderr is not None
     server, ready = Server(process), asyncio.Event()
@@ -97,6 +102,14 @@ async def started_server(folder: Path, *arguments: str, **more: str) -> AsyncIte
             process.kill()
             await process.wait()
         await reading
+
+
+@cache
+def _shared_cache() -> Path:
+    """Return the cache folder of all servers that this process starts, so that one of them indexes the manual."""
+    folder = Path(tempfile.mkdtemp(prefix="refdesk-cache-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder
 
 
 @asynccontextmanager

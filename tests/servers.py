@@ -157,7 +157,7 @@ async def running_server(config: Config) -> AsyncIterator[RunningServer]:
         server = HttpServer(app, config.server, ready.set)
         running = asyncio.create_task(server.serve(sockets=[listener]))
         try:
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 await ready.wait()
             url = url_of(listener)
             async with httpx2.AsyncClient(base_url=url, timeout=30, verify=False) as http:

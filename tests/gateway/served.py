@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import httpx2
-from platformdirs import user_cache_path
 
 from tests.gateway.desks import ROOT, Gateway, Settings
 from tests.processes import Server, started_server
@@ -67,9 +66,7 @@ async def served(folder: Path, *ready: str, **servers: Settings) -> AsyncIterato
         "mcpServers": servers,
     }
     (folder / "refdesk.yaml").write_text(json.dumps(settings))
-    # With the index of the manual that other desks have made: it takes seconds.
-    cache = str(user_cache_path("refdesk", appauthor=False).parent)
-    async with started_server(folder, XDG_CACHE_HOME=cache) as server, client_of(server.url) as http:
+    async with started_server(folder) as server, client_of(server.url) as http:
         desk = Served(http, pid=server.process.pid, server=server)
         await desk.offers(*(ready or servers))
         yield desk
