@@ -241,10 +241,15 @@ PAGES = {
 
 
 def _tree(kind: type[errors.RefdeskError]) -> Iterator[type[errors.RefdeskError]]:
-    """Every error, wherever it is defined, but those that only stand for a family."""
+    """Every error, wherever it is defined, but those that only stand for a family.
+
+    Common ones come first, then those of single modules; which module was imported first makes no difference.
+    """
     if kind not in FAMILIES:
         yield kind
-    for child in kind.__subclasses__():
+    for child in sorted(
+        kind.__subclasses__(), key=lambda child: (child.__module__ != errors.__name__, child.__module__)
+    ):
         if child.__module__.startswith("refdesk."):
             yield from _tree(child)
 
