@@ -8,6 +8,7 @@ from pathlib import Path
 from anyio import to_thread
 from platformdirs import user_cache_path
 
+from refdesk.config import EmbeddingConfig
 from refdesk.engines.embedded.store import SCHEMA_VERSION
 from refdesk.engines.port import SHARED, Engine, FileSource, NewDocument
 from refdesk.version import __version__
@@ -35,14 +36,16 @@ def manual_folder() -> Path:
     return installed if installed.is_dir() else package.parent.parent / "docs"
 
 
-def manual_index_folder(data: Path) -> Path:
-    """Where the manual's index is kept: once for every data folder of this installation, as it can be made anew.
+def manual_index_folder(data: Path, embedding: EmbeddingConfig) -> Path:
+    """Return the folder of the manual's index, which all data folders of an installation share.
 
-    Beside the data where the user has no folder for such things that can be written to.
+    Each embedding model has an index of its own: a server without a model would keep those with one from embedding.
+    It is in the user's cache folder, or beside the data if that cannot be written.
     """
     cache = user_cache_path("refdesk", appauthor=False)
-    place = hashlib.sha256(str(manual_folder()).encode()).hexdigest()[:12]
-    name = f"manual-{place}-{SCHEMA_VERSION}"
+    model = embedding.source, embedding.model_path, embedding.api_url, embedding.api_model
+    digest = hashlib.sha256(repr((str(manual_folder()), *map(str, model))).encode()).hexdigest()[:12]
+    name = f"manual-{digest}-{SCHEMA_VERSION}"
     try:
         cache.mkdir(parents=True, exist_ok=True)
         probe = cache / f".{name}"

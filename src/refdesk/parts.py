@@ -172,7 +172,7 @@ def _open_engine(
             config.r2r, config.circuit_breaker, folder, conversions,
             log=log, metrics=metrics, readers=readers, closed=closed,
         )  # fmt: skip
-    tenants, shared = config.data_path / "tenants", manual_index_folder(config.data_path)
+    tenants, shared = config.data_path / "tenants", manual_index_folder(config.data_path, config.embedding)
     return open_embedded(
         tenants, shared, embedder, conversions, log=log, metrics=metrics, readers=readers, closed=closed
     )

@@ -1,0 +1,36 @@
+"""The manual's index: shared by data folders, apart by embedding model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from refdesk.config import EmbeddingConfig
+from refdesk.manual import manual_index_folder
+
+
+@pytest.fixture(autouse=True)
+def cache_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+def test_data_folders_share_an_index(tmp_path: Path) -> None:
+    assert manual_index_folder(tmp_path / "a", EmbeddingConfig()) == manual_index_folder(
+        tmp_path / "b", EmbeddingConfig()
+    )
+
+
+@pytest.mark.parametrize(
+    "other",
+    [EmbeddingConfig(source="none"), EmbeddingConfig(source="onnx", model_path=Path("/models/bge"))],
+)
+def test_models_have_an_index_each(other: EmbeddingConfig, tmp_path: Path) -> None:
+    assert manual_index_folder(tmp_path, EmbeddingConfig()) != manual_index_folder(tmp_path, other)
+
+
+def test_without_a_cache_folder_the_index_is_beside_the_data(cache_folder: Path, tmp_path: Path) -> None:
+    cache_folder.write_text("a file in its place")
+    assert manual_index_folder(tmp_path / "data", EmbeddingConfig()) == tmp_path / "data" / "manual"
