@@ -83,7 +83,11 @@ def list_jobs(folder: Path, *, quick: bool = False) -> list[Job]:
     if quick:
         named = {"quick": ["tests", "-m", QUICK]}
     tests = [
-        Job(name, [*PYTEST, *arguments, f"--junitxml={folder / name}.xml"], folder / f"{name}.xml")
+        Job(
+            name,
+            [*PYTEST, *arguments, "-o", "junit_family=xunit1", f"--junitxml={folder / name}.xml"],
+            folder / f"{name}.xml",
+        )
         for name, arguments in named.items()
     ]
     return [*tests, *(Job(name, command) for name, command in CHECKS.items())]

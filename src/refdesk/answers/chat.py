@@ -22,6 +22,7 @@ from refdesk.answers.stream import Completion, Malformed
 from refdesk.config import AnswersConfig
 from refdesk.errors import WriterFailed, WriterMisconfigured
 from refdesk.resilience.dependency import SERVICE, Dependency
+from refdesk.resilience.response_body import iter_body
 from refdesk.resilience.retries import retry_after_seconds
 from refdesk.telemetry import outgoing_headers
 from refdesk.version import __version__
@@ -206,14 +207,14 @@ def _request_body(model: str, question: Question, prompt: Prompt, disliked: froz
 async def _received(response: httpx2.Response) -> Completion:
     completion = Completion()
     if "text/event-stream" in response.headers.get("content-type", ""):
-        async for data in response.aiter_bytes():
+        async for data in iter_body(response):
             completion.feed(data)
             if completion.is_done:
                 return completion
         completion.end()
         return completion
     body = bytearray()
-    async for data in response.aiter_bytes():
+    async for data in iter_body(response):
         completion.count(data)
         body += data
     completion.take_whole(bytes(body))
@@ -223,7 +224,7 @@ async def _received(response: httpx2.Response) -> Completion:
 async def _error_of(response: httpx2.Response) -> dict[str, Any]:
     """What an error's body says of itself; nothing when it is none of the usual form."""
     body = bytearray()
-    async for data in response.aiter_bytes():
+    async for data in iter_body(response):
         body += data
         if len(body) > MAX_ERROR_BYTES:
             return {}

@@ -48,7 +48,8 @@ class Answer:
     body: bytes | None = None
     headers: dict[str, str] = field(default_factory=dict)
     never: bool = False
-    drips: bool = False
+    drips: int = 0
+    """Bytes of each part of a body that never ends; 0 for a body that does."""
 
 
 @dataclass
@@ -77,7 +78,7 @@ class Service:
                 if answer.never:
                     continue
                 if answer.drips:
-                    return await drip(writer)
+                    return await drip(writer, answer.drips)
                 body = vectors_for(asked["input"]) if answer.body is None else answer.body
                 more = "".join(f"{name}: {value}\r\n" for name, value in answer.headers.items())
                 head = f"HTTP/1.1 {answer.status} X\r\nContent-Length: {len(body)}\r\n{more}\r\n"
@@ -88,11 +89,11 @@ class Service:
             writer.close()
 
 
-async def drip(writer: asyncio.StreamWriter) -> None:
-    """Send a body that never ends, a little of it at a time."""
+async def drip(writer: asyncio.StreamWriter, size: int) -> None:
+    """Send a body that never ends, so many bytes at a time."""
     writer.write(b"HTTP/1.1 200 X\r\nTransfer-Encoding: chunked\r\n\r\n")
     while True:
-        writer.write(b"1\r\n \r\n")
+        writer.write(f"{size:x}\r\n{' ' * size}\r\n".encode())
         await writer.drain()
         await anyio.lowlevel.checkpoint()  # the client reads in the same loop
 
@@ -288,9 +289,15 @@ async def test_a_question_waits_less_long_than_passages_do() -> None:
 
 
 async def test_a_service_that_drips_its_answer_is_given_up_as_well() -> None:
-    async with service(Answer(drips=True)) as running, embedder_of(running, timeout_seconds=0.1) as embedder:
+    async with service(Answer(drips=1)) as running, embedder_of(running, timeout_seconds=0.1) as embedder:
         with pytest.raises(EngineError, match="in time"):
             await embedder.embed_query("x")
+
+
+async def test_an_answer_without_end_is_cut() -> None:
+    async with service(*[Answer(drips=1_000_000)] * 2) as running, embedder_of(running) as embedder:
+        with pytest.raises(EngineError, match="more than 64 MB"):
+            await embedder.embed_passages(["x"])
 
 
 async def test_a_service_that_is_not_there_is_told() -> None:

@@ -19,6 +19,7 @@ from refdesk.config import CircuitBreakerConfig
 from refdesk.engines.embedded.embedding.port import Vector, Vectors
 from refdesk.errors import EngineError, Overloaded, RateLimited
 from refdesk.resilience.dependency import Dependency, Pause
+from refdesk.resilience.response_body import iter_body
 from refdesk.resilience.retries import LONGEST_PAUSE_SECONDS, retry_after_seconds
 from refdesk.resilience.shortfalls import fell_short
 from refdesk.telemetry import outgoing_headers
@@ -45,6 +46,9 @@ CONCURRENCY = 32
 
 PASSING = frozenset({408, 500, 502, 503, 504})
 """Answers that may be another one the next time."""
+
+MAX_ANSWER_BYTES = 64_000_000
+"""Of an answer: sixty times what a request's vectors take."""
 
 MAX_TOLD_CHARACTERS = 200
 """Of what a service says about an error."""
@@ -140,24 +144,35 @@ class EndpointEmbedder:
         body = orjson.dumps({"model": self._model, "input": list(texts), "encoding_format": "float"})
         try:
             with anyio.fail_after(seconds):
-                response = await self._client.post(self._url, content=body, headers=outgoing_headers())
+                request = self._client.stream("POST", self._url, content=body, headers=outgoing_headers())
+                async with request as response:
+                    content = await _read(response)
         except httpx2.TimeoutException as error:
             raise TimeoutError from error
         except (httpx2.HTTPError, httpx2.InvalidURL) as error:
             raise EngineError(f"The embedding service cannot be reached ({type(error).__name__})") from error
         if response.status_code == 200:
-            return _vectors(response.content, len(texts))
+            return _vectors(content, len(texts))
         if response.status_code == 429:
             raise RateLimited("The embedding service has too many requests", retry_after=_retry_after(response))
         if response.status_code in PASSING:
-            raise _refusal(response)
-        return _refusal(response)
+            raise _refusal(response, content)
+        return _refusal(response, content)
 
 
-def _refusal(response: httpx2.Response) -> EngineError:
+async def _read(response: httpx2.Response) -> bytes:
+    content = bytearray()
+    async for part in iter_body(response):
+        content += part
+        if len(content) > MAX_ANSWER_BYTES:
+            raise _misbehaved(f"more than {MAX_ANSWER_BYTES // 1_000_000} MB")
+    return bytes(content)
+
+
+def _refusal(response: httpx2.Response, content: bytes) -> EngineError:
     if response.status_code in (401, 403):
         return EngineError("The embedding service refuses the key; check embedding.api_key")
-    told = f": {said}" if (said := _message(response)) else ""
+    told = f": {said}" if (said := _message(content)) else ""
     return EngineError(
         f"The embedding service answered {response.status_code}{told}", retry_after=_retry_after(response)
     )
@@ -167,10 +182,10 @@ def _retry_after(response: httpx2.Response) -> float | None:
     return retry_after_seconds(response.headers.get("retry-after"))
 
 
-def _message(response: httpx2.Response) -> str:
+def _message(content: bytes) -> str:
     """What an OpenAI-compatible service says was wrong, such as the model's name."""
     try:
-        match orjson.loads(response.content):
+        match orjson.loads(content):
             case {"error": {"message": str() as message}} | {"error": str() as message} | {"message": str() as message}:
                 return message[:MAX_TOLD_CHARACTERS]
     except orjson.JSONDecodeError:

@@ -1,0 +1,19 @@
+"""Reading the bodies of HTTP responses so that time-outs take effect between any two parts."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import anyio.lowlevel
+import httpx2
+
+
+async def iter_body(response: httpx2.Response) -> AsyncIterator[bytes]:
+    """Yield the decoded parts of a streamed response, with a checkpoint before each.
+
+    anyio does not cancel a read whose data has already arrived, so a service that always has more data ready would
+    never be timed out.
+    """
+    async for part in response.aiter_bytes():
+        await anyio.lowlevel.checkpoint()
+        yield part
