@@ -159,7 +159,7 @@ REQUIREMENTS = {
     "R2R": Requirement(
         "Every tool works on a real R2R, tenants and projects under one account apart, through expiry and outages.",
         (
-            "r2r/test_workflow.py::test_a_document_is_brought_in_watched_found_and_answered_from",
+            "r2r/test_workflow.py::test_document_is_ingested_monitored_found_cached_and_cited",
             "r2r/test_isolation.py::test_where_r2r_itself_would_leak_we_do_not",
             "r2r/test_isolation.py::test_a_search_in_one_project_finds_nothing_of_another",
             "r2r/test_tokens.py::test_a_hundred_callers_whose_token_is_taken_back_make_one_refresh",
@@ -321,7 +321,7 @@ REQUIREMENTS = {
         (
             "gateway/test_start.py::test_of_ten_servers_one_hangs_and_one_crashes_and_eight_are_there",
             "gateway/test_stdio_faults.py::test_f2_a_server_that_hangs_at_its_start_holds_nobody_up",
-            "gateway/test_stdio_faults.py::test_f12_a_flood_delays_nobody_else",
+            "gateway/test_stdio_faults.py::test_f12_a_flood_holds_up_neither_other_servers_nor_the_flooding_one",
             "gateway/test_http_faults.py::test_f8_to_f13_an_answer_that_is_none_fails_its_call_and_nothing_else",
             "downstream/fleet/test_fleet_processes.py::test_ten_servers_of_which_one_hangs_and_one_crashes_are_eight_good_ones",
             "downstream/fleet/test_fleet_processes.py::test_a_start_while_a_server_is_down_offers_what_it_had",
