@@ -118,7 +118,7 @@ async def running_server(folder: Path) -> AsyncIterator[Server]:
     async with started_server(folder) as server:
         yield server
         await server.stop()
-    assert server.complaints() == []
+    assert server.complaints() == [], server.complaints()
 
 
 async def _read_log(stream: asyncio.StreamReader, server: Server, ready: asyncio.Event) -> None:

@@ -318,3 +318,29 @@ async def test_a_session_too_many_is_told_when_to_come_back(serve: Serve) -> Non
         assert refused.status_code == 503
         assert refused.headers["retry-after"] == "1"
         assert refused.json()["error"]["data"]["retryable"] is True
+
+
+async def test_notification_is_acknowledged_once_when_its_session_ends_meanwhile(
+    server: RunningServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    session = await open_session(server)
+    body = json.dumps({"jsonrpc": "2.0", "method": "notifications/roots/list_changed"}).encode()
+    headers = {"host": f"127.0.0.1:{server.port}", "content-type": "application/json", **session.headers}
+    scope = {
+        "type": "http", "method": "POST", "path": "/mcp", "query_string": b"", "http_version": "1.1", "scheme": "http",
+        "client": ("127.0.0.1", 1), "server": ("127.0.0.1", server.port),
+        "headers": [(name.encode(), value.encode()) for name, value in headers.items()],
+    }  # fmt: skip
+    sent: list[Any] = []
+
+    async def receive() -> dict[str, Any]:
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    async def send(part: Any) -> None:
+        sent.append(part)
+        if part["type"] == "http.response.body":
+            await server.http.delete("/mcp", headers=session.headers)
+
+    await server.app(scope, receive, send)
+    assert [part.get("status") for part in sent] == [202, None]
+    assert [record for record in caplog.records if record.name.startswith("mcp")] == []

@@ -6,8 +6,9 @@ What needs none of it goes down the plain lane; `choose` says which.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import Any, TypeGuard
 
 import anyio
@@ -53,8 +54,13 @@ class SdkLanes:
     @asynccontextmanager
     async def open(self) -> AsyncIterator[None]:
         """Run the SDK's session managers."""
-        async with self._stateful.run(), self._stateless.run():
-            yield
+        reports, ended = logging.getLogger("mcp.server.streamable_http"), _EndedSessions()
+        reports.addFilter(ended)
+        try:
+            async with self._stateful.run(), self._stateless.run():
+                yield
+        finally:
+            reports.removeFilter(ended)
 
     def drain(self) -> None:
         """End the streams that would never end by themselves."""
@@ -111,7 +117,7 @@ class SdkLanes:
         send = _with_error_data(send)
         if session is None or not isinstance(message, Request):
             self._call_off(session, message, visitor)
-            await manager.handle_request(scope, receive, send)
+            await _hand_over(manager, scope, receive, send)
             return
         with self.in_flight(session, message.id, None) as release:
 
@@ -184,6 +190,31 @@ def _principal(caller: Caller) -> AuthenticatedUser | None:
     if not caller.authenticated:
         return None
     return AuthenticatedUser(AccessToken(token="", client_id=caller.tenant, scopes=[], subject=caller.user))
+
+
+async def _hand_over(manager: StreamableHTTPSessionManager, scope: Scope, receive: Receive, send: Send) -> None:
+    """Pass a POST to the SDK whose session may end before it is delivered.
+
+    The SDK acknowledges a notification first and delivers it then. If the client has ended its session in between, the
+    delivery fails, and the SDK answers a second time.
+    """
+    is_answered = False
+
+    async def send_once(part: Message) -> None:
+        nonlocal is_answered
+        if not is_answered:
+            await send(part)
+            is_answered = part["type"] == "http.response.body" and not part.get("more_body")
+
+    with suppress(anyio.ClosedResourceError):
+        await manager.handle_request(scope, receive, send_once)
+
+
+class _EndedSessions(logging.Filter):
+    """Drops the SDK's error reports about messages to sessions that have ended."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        return not (record.exc_info and isinstance(record.exc_info[1], anyio.ClosedResourceError))
 
 
 def _with_error_data(send: Send) -> Send:
