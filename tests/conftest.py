@@ -37,7 +37,10 @@ def settings(tmp_path: Path) -> Callable[..., Config]:
     from refdesk.config import load
 
     def make(**overrides: Any) -> Config:
-        given = {"data_dir": str(tmp_path / "data"), "server.port": 0}
+        # One worker of each kind: a second one costs more to start than a few documents to convert and embed.
+        given = {
+            "data_dir": str(tmp_path / "data"), "server.port": 0, "convert.workers": 1, "embedding.workers": 1,
+        }  # fmt: skip
         return load(None, {}, given | {name.replace("__", "."): value for name, value in overrides.items()})
 
     return make
