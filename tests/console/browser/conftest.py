@@ -11,6 +11,8 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -36,6 +38,7 @@ from tests.console.browser.desks import HANDBOOK, DeskProcess, Keyed, desk_proce
 
 HERE = Path(__file__).parent
 DOWNLOADS = HERE.parents[2] / ".cache/playwright"
+PLAYWRIGHT = (sys.executable, "-m", "playwright")
 """Folder of Playwright's own browsers, unless PLAYWRIGHT_BROWSERS_PATH names another."""
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome", "microsoft-edge")
@@ -43,6 +46,7 @@ NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable"
 
 MISSING = "no Chromium on the PATH or in .cache/playwright (package chromium)"
 UNUSABLE = "Chromium is installed but cannot start (missing libraries or permissions)"
+NO_DRIVER = "Playwright's driver cannot start (on Debian: package libatomic1)"
 
 THEMES = ("light", "dark")
 VIEWPORT: ViewportSize = {"width": 1280, "height": 900}
@@ -108,6 +112,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="package")
 def browser() -> Iterator[Browser]:
     """Chromium. Of this folder and no wider: while it is open no other test can run a loop of its own."""
+    if subprocess.run([*PLAYWRIGHT, "--version"], capture_output=True, check=False).returncode != 0:
+        pytest.skip(NO_DRIVER)
     with pytest.MonkeyPatch.context() as environment:
         environment.setenv("PLAYWRIGHT_BROWSERS_PATH", os.environ.get("PLAYWRIGHT_BROWSERS_PATH", str(DOWNLOADS)))
         with sync_playwright() as playwright:

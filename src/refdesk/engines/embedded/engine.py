@@ -51,8 +51,9 @@ from refdesk.telemetry import Log, Metrics
 WAIT_STEP_SECONDS = 0.1
 """Between two looks at documents that somebody waits for."""
 
-FIRST_ANSWER_SECONDS = 15.0
-"""As long as the first search may wait for the manual."""
+FIRST_ANSWER_SECONDS = 45.0
+"""Longest wait of the first search for the manual: a few seconds, and more on a slow machine whose packages have just
+been installed. It is less than a call may take."""
 
 Listener = Callable[[TenantId], None]
 
