@@ -15,9 +15,9 @@ from refdesk.config import ConvertConfig, EmbeddingConfig
 from refdesk.documents.conversions import Conversions, open_conversions
 from refdesk.engines.embedded.embedding import open_embedder
 from refdesk.engines.embedded.embedding.port import Embedder, Vectors
-from refdesk.engines.embedded.engine import EmbeddedEngine
-from refdesk.engines.port import NewDocument, PastSearch, TextSource
-from refdesk.telemetry import Metrics
+from refdesk.engines.embedded.engine import EmbeddedEngine, open_embedded
+from refdesk.engines.port import FileSource, NewDocument, PastSearch, TextSource
+from refdesk.telemetry import Log, Metrics
 from tests.contracts.engine import ACME, ANN, FOXES, OTHER, EngineContract, bring, finished, found
 from tests.engines.desks import ACME_FOLDER, OnDisk, WordSums, engine_on
 from tests.waiting import eventually
@@ -77,6 +77,19 @@ async def test_only_what_has_changed_is_embedded_again(tmp_path: Path, conversio
         await bring(engine, "Copy", text.replace("# Book", "# Book\n"), collection="copies")
         assert model.embedded == before
     OnDisk.read(tmp_path).require_agreement()
+
+
+async def test_unchanged_document_is_ready_without_a_model(tmp_path: Path, conversions: Conversions) -> None:
+    folders = tmp_path / "tenants", tmp_path / "shared"
+    async with open_embedded(*folders, None, conversions, log=Log("error"), metrics=Metrics()) as engine:
+        await engine.create_collection(ACME, "animals")
+        page = tmp_path / "foxes.md"
+        page.write_text(FOXES, "utf-8")
+        for modified in (1_000_000_000, 2_000_000_000):
+            os.utime(page, (modified, modified))
+            [asked] = await engine.ingest(ACME, [NewDocument(FileSource(page, "foxes.md"), "animals")])
+            [status] = await finished(engine, [asked.id])
+            assert status.status == "success"
 
 
 async def test_what_was_queued_when_it_closed_is_done_when_it_opens(tmp_path: Path, conversions: Conversions) -> None:

@@ -186,7 +186,8 @@ class Writer:
 
     async def _keep(self, task: Task, arrived: Arrived) -> None:
         if arrived.packed is None:
-            await self._record(lambda database: queue.keep_unchanged(database, task, arrived))
+            has_model = self._embedder is not None
+            await self._record(lambda database: queue.keep_unchanged(database, task, arrived, has_model=has_model))
             self._metrics.documents.labels("unchanged").inc()
             return
         packed = arrived.packed

@@ -52,13 +52,16 @@ def next_tasks(database: sqlite3.Connection, at: float, limit: int, taken: Seque
     return [Task(**row) for row in named(rows)]
 
 
-def keep_unchanged(database: sqlite3.Connection, task: Task, arrived: Arrived) -> None:
-    """Note that a document is still what it was; its version or metadata may have changed, which need no index."""
+def keep_unchanged(database: sqlite3.Connection, task: Task, arrived: Arrived, *, has_model: bool) -> None:
+    """Note that a document is still what it was; its version or metadata may have changed, which need no index.
+
+    It goes on to be embedded only if there is a model to embed it.
+    """
     with transaction(database):
         database.execute(
-            "UPDATE documents SET stage = CASE WHEN embedded < chunks THEN 'embedding' ELSE 'success' END, "
+            "UPDATE documents SET stage = CASE WHEN ? AND embedded < chunks THEN 'embedding' ELSE 'success' END, "
             "stamp = ?, given = NULL, error = NULL, attempts = 0, updated_at = ? WHERE key = ? AND request = ?",
-            (arrived.stamp, now(), task.key, task.request),
+            (has_model, arrived.stamp, now(), task.key, task.request),
         )
 
 

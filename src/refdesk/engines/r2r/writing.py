@@ -204,7 +204,7 @@ class Writer:
 
         arrived = await self._intake.receive(record.tenant, job.to_read(record.tenant), told, is_own=False)
         if arrived.packed is None:
-            await record.run(lambda database: queue.keep_unchanged(database, task, arrived))
+            await record.run(lambda database: queue.keep_unchanged(database, task, arrived, has_model=False))
             self._metrics.documents.labels("unchanged").inc()
             return
         await self._send(record, job, arrived, arrived.packed)
