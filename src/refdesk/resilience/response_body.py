@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 
 import anyio.lowlevel
 import httpx2
@@ -17,3 +17,13 @@ async def iter_body(response: httpx2.Response) -> AsyncIterator[bytes]:
     async for part in response.aiter_bytes():
         await anyio.lowlevel.checkpoint()
         yield part
+
+
+async def read_body(response: httpx2.Response, max_bytes: int, too_long: Callable[[], Exception]) -> bytes:
+    """Read a streamed response as a whole; raise the error that `too_long` makes if it exceeds `max_bytes`."""
+    body = bytearray()
+    async for part in iter_body(response):
+        body += part
+        if len(body) > max_bytes:
+            raise too_long()
+    return bytes(body)

@@ -18,7 +18,7 @@ from refdesk.engines.port import Engine
 from refdesk.errors import DocumentNotFound, EngineError
 from refdesk.problems import shortened
 from refdesk.resilience.dependency import SERVICE, Dependency
-from refdesk.resilience.response_body import iter_body
+from refdesk.resilience.response_body import read_body
 from refdesk.resilience.retries import retry_after_seconds
 from refdesk.telemetry import outgoing_headers
 from refdesk.tools.outline import brief_path
@@ -143,12 +143,7 @@ class RemoteWindows:
 
 
 async def _received(response: httpx2.Response) -> bytes:
-    answer = bytearray()
-    async for part in iter_body(response):
-        answer += part
-        if len(answer) > MAX_ANSWER_BYTES:
-            raise _down("gave an answer that is too long")
-    return bytes(answer)
+    return await read_body(response, MAX_ANSWER_BYTES, lambda: _down("gave an answer that is too long"))
 
 
 def _down(what: str, retry_after: float | None = None) -> EngineError:

@@ -117,7 +117,7 @@ def browser() -> Iterator[Browser]:
     with pytest.MonkeyPatch.context() as environment:
         environment.setenv("PLAYWRIGHT_BROWSERS_PATH", os.environ.get("PLAYWRIGHT_BROWSERS_PATH", str(DOWNLOADS)))
         with sync_playwright() as playwright:
-            browser = launched(playwright)
+            browser = launch(playwright)
             if isinstance(browser, Browser):
                 yield browser
                 browser.close()
@@ -125,7 +125,7 @@ def browser() -> Iterator[Browser]:
         pytest.skip(browser)
 
 
-def launched(playwright: Playwright) -> Browser | str:
+def launch(playwright: Playwright) -> Browser | str:
     """Start Chromium and open a page in it, or return the reason why that is impossible here."""
     path = next(filter(None, map(shutil.which, NAMES)), None)
     if path is None and Path(playwright.chromium.executable_path).exists():

@@ -25,7 +25,7 @@ from refdesk.engines.r2r.shapes import unusable
 from refdesk.engines.r2r.tokens import TokenSource
 from refdesk.errors import R2RUnreachable
 from refdesk.resilience.dependency import Dependency
-from refdesk.resilience.response_body import iter_body
+from refdesk.resilience.response_body import read_body
 from refdesk.resilience.retries import retry_after_seconds
 from refdesk.telemetry import Metrics, outgoing_headers
 from refdesk.version import __version__
@@ -229,12 +229,7 @@ def _headers(request: Request, token: str | None) -> dict[str, str]:
 
 
 async def _read(response: httpx2.Response, most: int) -> bytes:
-    body = bytearray()
-    async for part in iter_body(response):
-        body += part
-        if len(body) > most:
-            raise unusable(f"it is longer than {most // 1024:,} kB")
-    return bytes(body)
+    return await read_body(response, most, lambda: unusable(f"it is longer than {most // 1024:,} kB"))
 
 
 def _decoded(body: bytes, *, is_needed: bool) -> Any:

@@ -19,7 +19,7 @@ from refdesk.config import CircuitBreakerConfig
 from refdesk.engines.embedded.embedding.port import Vector, Vectors
 from refdesk.errors import EngineError, Overloaded, RateLimited
 from refdesk.resilience.dependency import Dependency, Pause
-from refdesk.resilience.response_body import iter_body
+from refdesk.resilience.response_body import read_body
 from refdesk.resilience.retries import LONGEST_PAUSE_SECONDS, retry_after_seconds
 from refdesk.resilience.shortfalls import fell_short
 from refdesk.telemetry import outgoing_headers
@@ -146,7 +146,7 @@ class EndpointEmbedder:
             with anyio.fail_after(seconds):
                 request = self._client.stream("POST", self._url, content=body, headers=outgoing_headers())
                 async with request as response:
-                    content = await _read(response)
+                    content = await read_body(response, MAX_ANSWER_BYTES, _too_long)
         except httpx2.TimeoutException as error:
             raise TimeoutError from error
         except (httpx2.HTTPError, httpx2.InvalidURL) as error:
@@ -158,15 +158,6 @@ class EndpointEmbedder:
         if response.status_code in PASSING:
             raise _refusal(response, content)
         return _refusal(response, content)
-
-
-async def _read(response: httpx2.Response) -> bytes:
-    content = bytearray()
-    async for part in iter_body(response):
-        content += part
-        if len(content) > MAX_ANSWER_BYTES:
-            raise _misbehaved(f"more than {MAX_ANSWER_BYTES // 1_000_000} MB")
-    return bytes(content)
 
 
 def _refusal(response: httpx2.Response, content: bytes) -> EngineError:
@@ -231,6 +222,10 @@ def _row(place: int, item: Any) -> tuple[int, Any]:
         case {"embedding": [*numbers]}:
             return place, numbers
     raise _misbehaved("an item that is no vector")
+
+
+def _too_long() -> EngineError:
+    return _misbehaved(f"more than {MAX_ANSWER_BYTES // 1_000_000} MB")
 
 
 def _misbehaved(what: str) -> EngineError:
