@@ -26,6 +26,7 @@ from typing import Any
 
 import refdesk.app
 import refdesk.cli
+import refdesk.inbound.serve
 from tests.docs.sites import turn_recipes
 
 CLIENT = """\

@@ -35,6 +35,7 @@ from playwright.sync_api import (
 )
 
 from tests.console.browser.desks import HANDBOOK, DeskProcess, Keyed, desk_process, keyed_desk
+from tests.waiting import eventually_sync
 
 HERE = Path(__file__).parent
 DOWNLOADS = HERE.parents[2] / ".cache/playwright"
@@ -144,6 +145,7 @@ def desk(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator
     """A desk with its manual and a handbook of a team. Tests leave both as they are; what they add goes elsewhere."""
     with desk_process(tmp_path_factory.mktemp("desk")) as desk:
         desk.add("Deploy handbook", HANDBOOK, "handbook", team="release")
+        eventually_sync(lambda: desk.is_indexed("handbook"))
         yield desk
 
 

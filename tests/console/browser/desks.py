@@ -78,19 +78,19 @@ class DeskProcess:
         return content
 
     def add(self, title: str, text: str, collection: str, **metadata: object) -> str:
-        """Bring a text in and wait until it can be searched; its id."""
+        """Add a text to a collection and wait until it can be searched; return its id."""
         added = self.tool(
             "r2r_ingest_document", title=title, text=text, collection_id=collection, metadata=metadata, run_async=False
         )
         return str(added["document_id"])
 
-    def has_manual(self) -> bool:
-        """Whether its manual is indexed, and embedded where the desk has a model."""
-        pages, pending = (
-            self.post("/api/console/documents", {"collection": "refdesk", "status": status, "limit": 1})["total"]
+    def is_indexed(self, collection: str) -> bool:
+        """Whether a collection has documents and all are indexed, and embedded where the desk has a model."""
+        documents, pending = (
+            self.post("/api/console/documents", {"collection": collection, "status": status, "limit": 1})["total"]
             for status in ("all", "pending")
         )
-        return bool(pages > 0 and pending == 0)
+        return bool(documents > 0 and pending == 0)
 
     def upload(self, name: str, content: str, collection: str) -> str:
         """Bring a file in as the console does and wait until it can be searched; its id."""
@@ -133,7 +133,7 @@ def desk_process(
     try:
         assert desk.ready.wait(PATIENCE_SECONDS), "the desk took too long to start"
         assert desk.url, "the desk ended before it was ready"
-        eventually_sync(desk.has_manual)
+        eventually_sync(lambda: desk.is_indexed("refdesk"))
         yield desk
     finally:
         stop(process)
