@@ -29,6 +29,8 @@ ACME = Caller(tenant=TenantId("acme"))
 async def desk(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Desk]:
     servers = {"talk": talkative(), "acme": talkative("modern", tenants=("acme",), tools={"allow": ["echo", "elicit"]})}
     async with open_test_desk(tmp_path_factory.mktemp("search"), servers, tool_search=True) as desk:
+        await until_found(desk, "echo", "talk__echo")
+        await until_found(desk, "echo", "acme__echo", ACME)
         yield desk
 
 
@@ -37,11 +39,11 @@ async def search(desk: Desk, query: str, caller: Caller = ANONYMOUS, **arguments
     return [tool["name"] for tool in result["structuredContent"]["tools"]]
 
 
-async def until_found(desk: Desk, query: str, name: str) -> None:
-    """Wait for the index, which is made in the background."""
+async def until_found(desk: Desk, query: str, name: str, caller: Caller = ANONYMOUS) -> None:
+    """Wait until a tool is indexed. The index is built in the background."""
 
     async def is_found() -> bool:
-        return name in await search(desk, query)
+        return name in await search(desk, query, caller)
 
     await eventually(is_found)
 
