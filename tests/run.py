@@ -158,13 +158,13 @@ def format_table(results: Sequence[Result], seconds: float) -> str:
 
 
 async def run_jobs(jobs: Sequence[Job]) -> int:
-    """Run jobs, as many at once as there are cores; print each one's output as it ends, then the table.
+    """Run jobs, one more at a time than there are cores; print each one's output as it ends, then the table.
 
     Return the exit code.
     """
     begin = time.monotonic()
-    # With more jobs than cores, tests of restarts and floods would compete for them and take longer than they gain.
-    slots = asyncio.Semaphore(os.cpu_count() or 1)
+    # A group waits for other programs a quarter of its time; one more than the cores keeps them busy.
+    slots = asyncio.Semaphore((os.cpu_count() or 1) + 1)
     async with asyncio.TaskGroup() as tasks:
         running = [tasks.create_task(run_job(job, slots)) for job in jobs]
         for count, ended in enumerate(asyncio.as_completed(running), start=1):
