@@ -54,7 +54,7 @@ async def use():
     from refdesk.documents.conversions import open_conversions
     from refdesk.engines.embedded.embedding import open_embedder
     from refdesk.engines.embedded.engine import open_embedded
-    from refdesk.engines.port import Search
+    from refdesk.engines.base import Search
     from refdesk.manual import manual_index_folder
     async with (
         open_conversions(config.convert, config.data_path, metrics) as conversions,

@@ -32,7 +32,7 @@ from refdesk.calls import LOCAL
 from refdesk.config import Config
 from refdesk.documents.chunking import chunks
 from refdesk.documents.convert import convert
-from refdesk.engines.port import FileSource, Listing, NewDocument, Search, Status
+from refdesk.engines.base import FileSource, Listing, NewDocument, Search, Status
 from refdesk.errors import CannotConvert
 from report import print_json, print_table, print_verdict
 

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from corpora.measuring import Stopwatch, Times
 from corpora.records import IndexBuilt
+from refdesk.engines.embedded.analyzer import COMMON_WORDS
 from refdesk.engines.embedded.embedded_text import unpacked_vector
-from refdesk.engines.embedded.words import COMMON_WORDS
 
 LIMIT = 10
 

@@ -22,14 +22,14 @@ from corpora.documents import CACHE, Packed, packed_documents
 from corpora.vectors import PreparedVectors
 from refdesk.calls import LOCAL
 from refdesk.documents.shelf import SHELF_VERSION
-from refdesk.engines.embedded import contents, meaning
-from refdesk.engines.embedded.embedding.port import Embedder
+from refdesk.engines.base import NewDocument, ShelfSource
+from refdesk.engines.embedded import document_blobs, embedding_queue
+from refdesk.engines.embedded.embedding.base import Embedder
 from refdesk.engines.embedded.indexes import Indexes
-from refdesk.engines.embedded.store import SCHEMA_VERSION, TenantStore
+from refdesk.engines.embedded.tenant_store import SCHEMA_VERSION, TenantStore
 from refdesk.engines.embedded.threads import SearchThreads
-from refdesk.engines.keeping import queue, records
-from refdesk.engines.keeping.folders import folder_of
-from refdesk.engines.port import NewDocument, ShelfSource
+from refdesk.engines.storage import queue, records
+from refdesk.engines.storage.folders import folder_of
 
 TENANT = LOCAL.tenant
 AT_ONCE = 1000
@@ -84,14 +84,14 @@ async def _make_record(data: Path, documents: Iterator[Packed], embedder: Embedd
     print(f"making {data.name}, once", file=sys.stderr)
     prepared = PreparedVectors(CACHE / "vectors.npz", embedder)
     with _open(data) as database:
-        meaning.adopt(database, embedder.name)
+        embedding_queue.adopt(database, embedder.name)
         for number, group in groupby(enumerate(documents), lambda pair: pair[0] // AT_ONCE):
             _keep(database, [document for _, document in group])
             print(f"  {(number + 1) * AT_ONCE} documents", file=sys.stderr)
         with Indexes(tenant_folder(data), embedder) as indexes:
             indexes.follow(database)
-            while (batch := meaning.next_batch(database, time.time())) is not None:
-                meaning.keep_vectors(database, batch, await prepared.of(batch.hashes, batch.texts))
+            while (batch := embedding_queue.next_batch(database, time.time())) is not None:
+                embedding_queue.keep_vectors(database, batch, await prepared.of(batch.hashes, batch.texts))
             indexes.follow(database)
         database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
@@ -119,8 +119,8 @@ def _keep(database: sqlite3.Connection, documents: Sequence[Packed]) -> None:
     for task in queue.next_tasks(database, time.time(), len(documents), ()):
         packed = by_id[task.id]
         arrived = queue.Arrived(b"", packed.digest, "", packed.size)
-        with contents.shelf_of(packed.body) as shelf:
-            contents.keep(database, task, arrived, packed.body, shelf)
+        with document_blobs.shelf_of(packed.body) as shelf:
+            document_blobs.keep(database, task, arrived, packed.body, shelf)
 
 
 def _collection(database: sqlite3.Connection, name: str) -> str:

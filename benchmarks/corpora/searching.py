@@ -21,7 +21,7 @@ from corpora.measuring import Stopwatch, memory_of, shared_times
 from refdesk.app import open_desk
 from refdesk.calls import LOCAL
 from refdesk.config import Config
-from refdesk.engines.port import Engine, Search, SearchMode
+from refdesk.engines.base import Engine, Search, SearchMode
 
 MODES: tuple[SearchMode, ...] = ("fulltext", "semantic", "hybrid")
 

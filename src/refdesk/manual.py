@@ -9,8 +9,8 @@ from anyio import to_thread
 from platformdirs import user_cache_path
 
 from refdesk.config import EmbeddingConfig
-from refdesk.engines.embedded.store import SCHEMA_VERSION
-from refdesk.engines.port import SHARED, Engine, FileSource, NewDocument
+from refdesk.engines.base import SHARED, Engine, FileSource, NewDocument
+from refdesk.engines.embedded.tenant_store import SCHEMA_VERSION
 from refdesk.version import __version__
 
 COLLECTION = "refdesk"

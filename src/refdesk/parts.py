@@ -33,10 +33,10 @@ from refdesk.downstream.files.switching import OwnServers
 from refdesk.downstream.files.watching import FollowedServers
 from refdesk.downstream.fleet.fleet import Fleet, open_fleet
 from refdesk.engines.background import in_background
+from refdesk.engines.base import LACKS_SHARED, Engine
 from refdesk.engines.embedded.embedding import embed_at_once, open_embedder
-from refdesk.engines.embedded.embedding.port import Embedder
+from refdesk.engines.embedded.embedding.base import Embedder
 from refdesk.engines.embedded.engine import open_embedded
-from refdesk.engines.port import LACKS_SHARED, Engine
 from refdesk.manual import bring_in_manual, manual_index_folder
 from refdesk.policy.authenticate import Authenticate
 from refdesk.policy.chain import chain

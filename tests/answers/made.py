@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from refdesk.engines.port import DocumentInfo, Hit
+from refdesk.engines.base import DocumentInfo, Hit
 
 INDEXED_AT = datetime(2026, 1, 1, tzinfo=UTC)
 

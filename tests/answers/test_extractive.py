@@ -15,7 +15,7 @@ from refdesk.answers.question import Question
 from refdesk.answers.quoting import Place, Selection, quotes
 from refdesk.answers.sentences import pieces
 from refdesk.documents.tokens import count_tokens
-from refdesk.engines.port import Hit
+from refdesk.engines.base import Hit
 from refdesk.errors import EngineError
 from tests.answers.made import BACKUP, FORMATS, PORT, hit
 

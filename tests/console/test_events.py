@@ -14,7 +14,7 @@ import pytest
 from refdesk.calls import ANONYMOUS, CONSOLE, DEFAULT_TENANT, Caller, TenantId, UserId
 from refdesk.console.activity import Activity
 from refdesk.console.feed import MOST_OF_ALL, MOST_OF_ONE, Arrivals, Feed
-from refdesk.engines.port import CollectionInfo, DocumentStatus, Engine, Listing
+from refdesk.engines.base import CollectionInfo, DocumentStatus, Engine, Listing
 from refdesk.policy.keys import FILE_NAME, KeyFile
 from refdesk.telemetry.history import History
 from tests.conftest import Serve

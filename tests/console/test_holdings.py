@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from refdesk.console.holdings import status_wire
-from refdesk.engines.port import DocumentStatus
+from refdesk.engines.base import DocumentStatus
 from tests.conftest import Serve
 from tests.console.asking import act, bearer, bring, refused
 from tests.console.events import listening

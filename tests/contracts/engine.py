@@ -15,7 +15,7 @@ import anyio
 import pytest
 
 from refdesk.calls import TenantId, UserId
-from refdesk.engines.port import (
+from refdesk.engines.base import (
     SHARED,
     UNDER_WAY,
     DocumentStatus,

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 from refdesk.calls import TenantId
-from refdesk.engines.port import NewDocument, TextSource
+from refdesk.engines.base import NewDocument, TextSource
 from tests.contracts.engine import finished
 from tests.engines.desks import lone_engine_on
 

@@ -23,9 +23,9 @@ from typing import Any
 import orjson
 
 from refdesk.calls import TenantId
+from refdesk.engines.base import UNDER_WAY, FileSource, Listing, NewDocument, TextSource
 from refdesk.engines.embedded.engine import EmbeddedEngine
 from refdesk.engines.embedded.fulltext import FullTextWriter
-from refdesk.engines.port import UNDER_WAY, FileSource, Listing, NewDocument, TextSource
 from tests.engines.desks import lone_engine_on
 from tests.waiting import eventually
 

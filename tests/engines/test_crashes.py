@@ -21,8 +21,8 @@ from anyio import to_thread
 
 from refdesk.config import ConvertConfig
 from refdesk.documents.conversions import Conversions, open_conversions
+from refdesk.engines.base import UNDER_WAY, Listing
 from refdesk.engines.embedded.engine import EmbeddedEngine
-from refdesk.engines.port import UNDER_WAY, Listing
 from refdesk.telemetry import Metrics
 from tests.contracts.engine import ACME, found
 from tests.engines.desks import OnDisk, engine_on, is_in_step

@@ -13,10 +13,10 @@ import pytest
 from refdesk.calls import TenantId
 from refdesk.config import ConvertConfig, EmbeddingConfig
 from refdesk.documents.conversions import Conversions, open_conversions
+from refdesk.engines.base import FileSource, NewDocument, PastSearch, TextSource
 from refdesk.engines.embedded.embedding import open_embedder
-from refdesk.engines.embedded.embedding.port import Embedder, Vectors
+from refdesk.engines.embedded.embedding.base import Embedder, Vectors
 from refdesk.engines.embedded.engine import EmbeddedEngine, open_embedded
-from refdesk.engines.port import FileSource, NewDocument, PastSearch, TextSource
 from refdesk.telemetry import Log, Metrics
 from tests.contracts.engine import ACME, ANN, FOXES, OTHER, EngineContract, bring, finished, found
 from tests.engines.desks import ACME_FOLDER, OnDisk, WordSums, engine_on

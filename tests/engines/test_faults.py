@@ -21,17 +21,17 @@ from anyio import CapacityLimiter, to_thread
 from refdesk.calls import TenantId
 from refdesk.config import ConvertConfig
 from refdesk.documents.conversions import Conversions, File, Progress, open_conversions
+from refdesk.engines.base import DocumentStatus, FileSource, NewDocument, PastSearch, TextSource
 from refdesk.engines.embedded.damage import IndexDamaged
 from refdesk.engines.embedded.embedding.endpoint import open_endpoint
 from refdesk.engines.embedded.engine import EmbeddedEngine
-from refdesk.engines.embedded.store import TenantStore
+from refdesk.engines.embedded.ingest_worker import Writer
+from refdesk.engines.embedded.tenant_store import TenantStore
 from refdesk.engines.embedded.threads import SearchThreads
-from refdesk.engines.embedded.writing import Writer
-from refdesk.engines.keeping import records
-from refdesk.engines.keeping.intake import Intake
-from refdesk.engines.keeping.queue import Task
-from refdesk.engines.keeping.records import HISTORY_KEPT
-from refdesk.engines.port import DocumentStatus, FileSource, NewDocument, PastSearch, TextSource
+from refdesk.engines.storage import records
+from refdesk.engines.storage.intake import Intake
+from refdesk.engines.storage.queue import Task
+from refdesk.engines.storage.records import HISTORY_KEPT
 from refdesk.errors import EngineError
 from refdesk.telemetry import Metrics
 from tests.contracts.engine import ACME, ANN, bring, finished, found

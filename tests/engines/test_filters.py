@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from refdesk.engines.keeping.filters import MAX_CONDITIONS, MAX_DEPTH, MAX_VALUES, compile_filter
+from refdesk.engines.storage.filters import MAX_CONDITIONS, MAX_DEPTH, MAX_VALUES, compile_filter
 from refdesk.errors import InvalidArguments
 
 COLUMNS = (

@@ -13,7 +13,7 @@ import pytest
 
 from refdesk.config import ConvertConfig
 from refdesk.documents.conversions import Conversions, open_conversions
-from refdesk.engines.port import Listing, NewDocument, TextSource
+from refdesk.engines.base import Listing, NewDocument, TextSource
 from refdesk.telemetry import Metrics
 from tests.contracts.engine import ACME, bring, finished, found
 from tests.engines.desks import OnDisk, engine_on

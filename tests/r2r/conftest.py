@@ -13,7 +13,7 @@ from pydantic import SecretStr
 from refdesk.config import CircuitBreakerConfig, Config, ConvertConfig, R2RConfig, load
 from refdesk.documents.conversions import Conversions, open_conversions
 from refdesk.engines.r2r.engine import R2REngine, open_r2r
-from refdesk.engines.r2r.writing import WriterPauses
+from refdesk.engines.r2r.ingest import WriterPauses
 from refdesk.telemetry import Log, Metrics
 from tests.r2r.lab import Account, Lab, Unavailable, lab
 from tests.r2r.lab.proxy import Proxy, proxy

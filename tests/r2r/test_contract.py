@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import pytest
 
-from refdesk.engines.port import LACKS_REINDEX, LACKS_SHARED
+from refdesk.engines.base import LACKS_REINDEX, LACKS_SHARED
 from refdesk.engines.r2r.engine import R2REngine
 from tests.contracts.engine import EngineContract
 from tests.r2r.conftest import OpenEngine

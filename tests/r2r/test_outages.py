@@ -11,7 +11,7 @@ import pytest
 from anyio import to_thread
 
 from refdesk.config import Config
-from refdesk.engines.port import Search
+from refdesk.engines.base import Search
 from refdesk.errors import BREAKER_OPEN, ENGINE_ERROR, RATE_LIMITED, RefdeskError
 from tests.contracts.engine import ACME, FOXES, HOUNDS, bring, found
 from tests.r2r.conftest import OpenEngine

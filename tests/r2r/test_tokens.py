@@ -10,7 +10,7 @@ import pytest
 from pydantic import SecretStr
 
 from refdesk.config import R2RConfig
-from refdesk.engines.port import Search
+from refdesk.engines.base import Search
 from refdesk.engines.r2r.engine import R2REngine
 from refdesk.errors import RefdeskError
 from tests.contracts.engine import ACME, FOXES, bring, found

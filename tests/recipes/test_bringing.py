@@ -14,7 +14,7 @@ import pytest
 from refdesk.app import Desk, open_desk
 from refdesk.calls import Caller, TenantId
 from refdesk.config import ConvertConfig, load
-from refdesk.engines.port import UNDER_WAY
+from refdesk.engines.base import UNDER_WAY
 from refdesk.errors import CannotConvert, CannotFetch
 from refdesk.recipes import Brought, Recipe, bring_in, find, names
 from tests.documents.web import Web, answer, running_web

@@ -10,7 +10,7 @@ import pytest
 
 from refdesk.app import Desk
 from refdesk.calls import Call, Caller, TenantId
-from refdesk.engines.port import UNDER_WAY, NewDocument, TextSource
+from refdesk.engines.base import UNDER_WAY, NewDocument, TextSource
 from refdesk.errors import InvalidArguments, UnknownTool
 from tests.tools.knowing import settled_desk, somebody
 from tests.waiting import PATIENCE_SECONDS

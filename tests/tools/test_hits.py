@@ -9,7 +9,7 @@ import orjson
 from hypothesis import given
 from hypothesis import strategies as st
 
-from refdesk.engines.port import DocumentInfo, Hit
+from refdesk.engines.base import DocumentInfo, Hit
 from refdesk.tools.hits import distinct, fitted, frame_bytes, hit_metadata, source_of
 
 PROSE = "The planner chooses an index scan when the estimated cost of the rows it fetches is below that of a full scan"

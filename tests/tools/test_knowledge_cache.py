@@ -18,7 +18,7 @@ from refdesk.cache import Cache
 from refdesk.cache.sealing import sealed
 from refdesk.calls import Call, Caller, Client, TenantId
 from refdesk.config import CacheConfig, CacheTtlConfig, ProjectsConfig
-from refdesk.engines.port import Engine, Hit
+from refdesk.engines.base import Engine, Hit
 from refdesk.errors import EngineError
 from refdesk.resilience.redis import open_redis
 from refdesk.tools.documentation import Documentation

@@ -12,7 +12,7 @@ import pytest
 from numpy.typing import NDArray
 
 from refdesk.calls import ANONYMOUS, READER, Call, Caller, ListChanged, TenantId
-from refdesk.engines.embedded.words import index_words
+from refdesk.engines.embedded.analyzer import index_words
 from refdesk.errors import EngineError, Forbidden, InvalidArguments, ServerRefused, UnknownTool
 from refdesk.policy.permissions import may_reach
 from refdesk.tools.proxied import ProxiedTool

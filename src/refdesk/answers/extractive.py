@@ -16,7 +16,7 @@ from refdesk.answers.question import EXTRACTIVE, Question, Written
 from refdesk.answers.quoting import Place, Selection, quotes
 from refdesk.answers.sentences import Piece, pieces, readable, says_something
 from refdesk.answers.words import Term, forms_of, share_of, terms_of
-from refdesk.engines.port import Hit
+from refdesk.engines.base import Hit
 from refdesk.errors import DependencyError
 
 Vectors = NDArray[np.float32]

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from refdesk.answers.question import Question
 from refdesk.documents.tokens import count_tokens
-from refdesk.engines.port import Hit
+from refdesk.engines.base import Hit
 
 MAX_PASSAGE_TOKENS = 8000
 """Of all passages together; every model in use reads as much, and a search's ten best are a third of it."""

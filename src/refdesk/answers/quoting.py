@@ -12,7 +12,7 @@ from itertools import groupby, pairwise
 
 from refdesk.answers.sentences import Piece
 from refdesk.documents.tokens import count_tokens
-from refdesk.engines.port import Hit
+from refdesk.engines.base import Hit
 
 CITATION_TOKENS = 4
 """`[12]` and what sets it apart."""

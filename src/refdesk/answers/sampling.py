@@ -14,7 +14,7 @@ from typing import Any
 from refdesk.answers.prompt import Prompt
 from refdesk.answers.question import Question
 from refdesk.calls import Client, InputRequired
-from refdesk.engines.port import Hit
+from refdesk.engines.base import Hit
 
 METHOD = "sampling/createMessage"
 

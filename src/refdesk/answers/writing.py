@@ -18,7 +18,7 @@ from refdesk.answers.question import Question, Written
 from refdesk.answers.sampling import name_of, request, sample, was_asked_again
 from refdesk.calls import Client, InputRequired
 from refdesk.config import AnswersConfig
-from refdesk.engines.port import Hit
+from refdesk.engines.base import Hit
 from refdesk.errors import ClientCannot, MissingCapability
 
 logger = logging.getLogger(__name__)

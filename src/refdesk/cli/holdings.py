@@ -15,7 +15,7 @@ from refdesk.cli.parser.words import Misuse
 from refdesk.cli.settings import load_settings
 from refdesk.cli.terminal import print_table, say
 from refdesk.config import Config
-from refdesk.engines.port import UNDER_WAY, CollectionInfo, DocumentStatus, Engine, Listing, Status
+from refdesk.engines.base import UNDER_WAY, CollectionInfo, DocumentStatus, Engine, Listing, Status
 from refdesk.errors import InvalidArguments, Problem
 from refdesk.problems import nearest_name
 

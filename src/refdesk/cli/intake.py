@@ -15,7 +15,7 @@ from refdesk.calls import TenantId
 from refdesk.cli.inputs import Failure
 from refdesk.cli.named import Folder, Label, Named, Objects, Single
 from refdesk.cli.progress import ProgressBar
-from refdesk.engines.port import (
+from refdesk.engines.base import (
     UNDER_WAY,
     DocumentStatus,
     Engine,

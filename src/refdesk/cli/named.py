@@ -15,7 +15,7 @@ from refdesk.cli.parser.words import Misuse
 from refdesk.cli.terminal import say
 from refdesk.documents.file_names import clean_name
 from refdesk.documents.folders import LeftOut
-from refdesk.engines.port import FileSource, NewDocument, Source, TextSource
+from refdesk.engines.base import FileSource, NewDocument, Source, TextSource
 from refdesk.errors import CannotFetch
 from refdesk.problems import nearest_name
 from refdesk.tools.ingestion import url_source

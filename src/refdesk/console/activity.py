@@ -10,7 +10,7 @@ from typing import Any
 from refdesk.calls import Call, Caller
 from refdesk.console.params import Metrics as MetricsParams
 from refdesk.console.servers import Servers
-from refdesk.engines.port import Engine
+from refdesk.engines.base import Engine
 from refdesk.errors import DependencyError
 from refdesk.telemetry.history import INTERVAL_SECONDS, Calls, History, Sample
 

@@ -12,7 +12,7 @@ from anyio import to_thread
 from refdesk.calls import Call
 from refdesk.console.params import ByName, NewKey, Nothing
 from refdesk.console.wording import in_our_words
-from refdesk.engines.port import Engine
+from refdesk.engines.base import Engine
 
 
 class KeyRing(Protocol):

@@ -18,7 +18,7 @@ from refdesk.console.activity import Activity
 from refdesk.console.holdings import shared_ids, status_wire
 from refdesk.console.rights import Rights
 from refdesk.console.servers import Servers
-from refdesk.engines.port import SHARED, UNDER_WAY, DocumentStatus, Engine, Listing
+from refdesk.engines.base import SHARED, UNDER_WAY, DocumentStatus, Engine, Listing
 from refdesk.errors import DependencyError, Overloaded, RateLimited
 
 MOST_OF_ONE = 16

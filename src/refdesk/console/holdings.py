@@ -10,7 +10,7 @@ from anyio import to_thread
 from refdesk.calls import Call, TenantId
 from refdesk.console import reading
 from refdesk.console.params import ById, ByIds, Documents, NewCollection, Nothing, Read
-from refdesk.engines.port import UNDER_WAY, CollectionInfo, DocumentInfo, DocumentStatus, Engine, Listing, Status
+from refdesk.engines.base import UNDER_WAY, CollectionInfo, DocumentInfo, DocumentStatus, Engine, Listing, Status
 from refdesk.errors import DocumentNotFound, InvalidArguments, Problem
 from refdesk.problems import shortened
 

@@ -12,7 +12,7 @@ from anyio import to_thread
 from refdesk.calls import TenantId
 from refdesk.config import ConvertConfig
 from refdesk.documents.fetch import Progress
-from refdesk.engines.port import Engine, FileSource, FolderSync, NewDocument
+from refdesk.engines.base import Engine, FileSource, FolderSync, NewDocument
 from refdesk.errors import CannotConvert, CannotFetch
 from refdesk.problems import shortened
 from refdesk.recipes.archives import Page

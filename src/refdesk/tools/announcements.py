@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 
 from refdesk.calls import ListChanged, ResourceUpdated, TenantId
-from refdesk.engines.port import SHARED, Engine
+from refdesk.engines.base import SHARED, Engine
 from refdesk.tools.knowledge_resources import CONTEXT
 from refdesk.tools.registry import Registry
 

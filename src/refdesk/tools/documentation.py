@@ -12,7 +12,7 @@ from pydantic import Field, StringConstraints
 from refdesk.cache import Cache, Key, marked
 from refdesk.calls import Call, TenantId, text_content, tool_answer
 from refdesk.config import CacheConfig
-from refdesk.engines.port import CollectionInfo, Document, DocumentInfo, Engine, Hit, Search
+from refdesk.engines.base import CollectionInfo, Document, DocumentInfo, Engine, Hit, Search
 from refdesk.errors import InvalidArguments, Problem
 from refdesk.tools.federation import Federated, Federation, ForeignHit, fused
 from refdesk.tools.hits import excerpt, found, provenance

@@ -17,7 +17,7 @@ from refdesk.calls import Call, Caller, UserId
 from refdesk.config.servers import DocsSource
 from refdesk.downstream.connection.connection import Connection
 from refdesk.downstream.fleet.fleet import Fleet
-from refdesk.engines.port import Hit
+from refdesk.engines.base import Hit
 from refdesk.errors import RefdeskError, ServerLacks, ServerRefused
 from refdesk.problems import shortened
 from refdesk.resilience.shortfalls import fell_short

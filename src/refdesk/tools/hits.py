@@ -10,7 +10,7 @@ from typing import Any
 import orjson
 
 from refdesk.calls import TenantId
-from refdesk.engines.port import DocumentInfo, Engine, Hit, Search
+from refdesk.engines.base import DocumentInfo, Engine, Hit, Search
 from refdesk.problems import shortened
 from refdesk.tools.outline import MAX_CHARACTERS, brief_path
 from refdesk.tools.text import CHARACTERS_PER_TOKEN, DEFAULT_TOKENS, cut_before

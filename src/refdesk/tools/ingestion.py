@@ -19,7 +19,7 @@ from refdesk.documents.addresses import parse_url
 from refdesk.documents.conversions import UPLOAD_SCHEME, Conversions, Wanted
 from refdesk.documents.folders import LeftOut, walk
 from refdesk.documents.store import HANDLE
-from refdesk.engines.port import (
+from refdesk.engines.base import (
     UNDER_WAY,
     CollectionInfo,
     DocumentStatus,

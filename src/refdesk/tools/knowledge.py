@@ -19,7 +19,7 @@ from refdesk.answers.question import Question, Written
 from refdesk.cache import Cache, Key, WireAnswer, marked
 from refdesk.calls import Call, Client, TenantId, text_content, tool_answer
 from refdesk.config import CacheTtlConfig
-from refdesk.engines.port import (
+from refdesk.engines.base import (
     UNDER_WAY,
     Answering,
     CollectionInfo,

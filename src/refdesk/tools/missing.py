@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from refdesk.calls import TenantId
-from refdesk.engines.port import Engine
+from refdesk.engines.base import Engine
 from refdesk.errors import DocumentNotFound
 from refdesk.problems import nearest_name, shortened
 

@@ -28,7 +28,7 @@ from pydantic import BaseModel, ConfigDict, RootModel, ValidationError
 
 from refdesk.calls import Call, TenantId, UserId
 from refdesk.config import ProjectsConfig
-from refdesk.engines.port import CollectionInfo, Engine
+from refdesk.engines.base import CollectionInfo, Engine
 from refdesk.errors import ClientCannot, EngineError, MissingCapability, StorageError
 from refdesk.problems import shortened
 

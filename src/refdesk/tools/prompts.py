@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from refdesk.calls import Call, text_content
-from refdesk.engines.port import DocumentStatus, Engine, Listing
+from refdesk.engines.base import DocumentStatus, Engine, Listing
 from refdesk.problems import shortened
 from refdesk.tools.outline import MAX_CHARACTERS
 from refdesk.tools.registry import Prompt, PromptArgument, Registry

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from refdesk.engines.port import Document
+from refdesk.engines.base import Document
 from refdesk.tools.text import cut_before, encode_cursor
 
 MAX_BYTES = 20_000

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from refdesk.calls import Call, TenantId
-from refdesk.engines.port import CollectionInfo, Engine
+from refdesk.engines.base import CollectionInfo, Engine
 from refdesk.errors import ToolFailure
 from refdesk.problems import nearest_name, shortened
 from refdesk.tools.projects import Projects

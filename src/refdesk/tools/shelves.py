@@ -11,7 +11,7 @@ from refdesk.calls import TenantId
 from refdesk.documents.conversions import Conversions
 from refdesk.documents.shelf import Shelf
 from refdesk.documents.store import HANDLE
-from refdesk.engines.port import Engine
+from refdesk.engines.base import Engine
 from refdesk.tools.missing import no_document
 
 

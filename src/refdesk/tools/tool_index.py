@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from refdesk.engines.embedded.analyzer import index_words, is_common, query_words
 from refdesk.engines.embedded.ranking import Scores, best_of, fuse
-from refdesk.engines.embedded.words import index_words, is_common, query_words
 from refdesk.errors import DependencyError
 
 logger = logging.getLogger(__name__)

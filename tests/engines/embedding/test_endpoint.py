@@ -18,6 +18,7 @@ from pydantic import SecretStr
 
 from refdesk.config.models import ConvertConfig, EmbeddingConfig
 from refdesk.documents.conversions import open_conversions
+from refdesk.engines.base import NewDocument, Search, TextSource
 from refdesk.engines.embedded.embedding import open_embedder
 from refdesk.engines.embedded.embedding.endpoint import (
     BATCH,
@@ -27,7 +28,6 @@ from refdesk.engines.embedded.embedding.endpoint import (
     EndpointEmbedder,
     open_endpoint,
 )
-from refdesk.engines.port import NewDocument, Search, TextSource
 from refdesk.errors import BreakerOpen, EngineError
 from refdesk.resilience.shortfalls import noting_shortfalls
 from refdesk.telemetry import Metrics

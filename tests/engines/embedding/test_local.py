@@ -14,9 +14,9 @@ import pytest
 from refdesk.config.models import EmbeddingConfig
 from refdesk.documents.sandbox import Limits, open_sandbox
 from refdesk.engines.embedded.embedding import open_embedder
+from refdesk.engines.embedded.embedding.base import Vectors
 from refdesk.engines.embedded.embedding.local import BATCH, JOBS, LocalEmbedder, SandboxedBatches
 from refdesk.engines.embedded.embedding.onnx import OnnxModel, builtin_model, read_model_folder
-from refdesk.engines.embedded.embedding.port import Vectors
 from refdesk.errors import EngineError
 from tests.engines.embedding.test_onnx import TINY
 from tests.processes import children

@@ -13,7 +13,7 @@ from pydantic import SecretStr
 from refdesk.config import CircuitBreakerConfig, ConvertConfig, R2RConfig
 from refdesk.documents.conversions import Conversions, open_conversions
 from refdesk.engines.r2r.engine import R2REngine, open_r2r
-from refdesk.engines.r2r.writing import WriterPauses
+from refdesk.engines.r2r.ingest import WriterPauses
 from refdesk.telemetry import Log, Metrics
 from tests.engines.r2r.scripted import EMAIL, PASSWORD, ScriptedR2R, scripted_r2r
 

@@ -15,7 +15,7 @@ from pydantic import SecretStr
 from refdesk.config import CircuitBreakerConfig, R2RConfig
 from refdesk.engines.r2r.client import Generation, R2RClient, SearchSettings, open_client
 from refdesk.engines.r2r.failures import refusal, said_in
-from refdesk.engines.r2r.wire import LONGEST_HOLD_SECONDS, MAX_ANSWER_BYTES, Hold, Request
+from refdesk.engines.r2r.http import LONGEST_HOLD_SECONDS, MAX_ANSWER_BYTES, Hold, Request
 from refdesk.errors import (
     BreakerOpen,
     ConfigError,

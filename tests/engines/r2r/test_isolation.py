@@ -11,7 +11,7 @@ from uuid import uuid4
 import pytest
 
 from refdesk.calls import DEFAULT_TENANT, TenantId
-from refdesk.engines.port import Listing, Search
+from refdesk.engines.base import Listing, Search
 from refdesk.engines.r2r.engine import R2REngine
 from refdesk.errors import DocumentNotFound, InvalidArguments, R2RLeaked, RefdeskError, WriterFailed
 from refdesk.telemetry import Metrics

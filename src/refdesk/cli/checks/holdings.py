@@ -10,10 +10,10 @@ from pathlib import Path
 from refdesk.cli.checks.finding import Finding, Situation, counted, fail, ok, warn
 from refdesk.engines.embedded.damage import IndexDamaged
 from refdesk.engines.embedded.fulltext import FullText
-from refdesk.engines.embedded.store import SCHEMA_VERSION
+from refdesk.engines.embedded.tenant_store import SCHEMA_VERSION
 from refdesk.engines.embedded.vectors import Vectors
-from refdesk.engines.keeping.folders import DATABASE
-from refdesk.engines.keeping.records import last_change
+from refdesk.engines.storage.folders import DATABASE
+from refdesk.engines.storage.records import last_change
 
 MOST_CHECKED_BYTES = 268_435_456
 """Of a record whose every page is looked at; a larger one takes longer than anybody waits for."""

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from refdesk.engines.embedded import words
+from refdesk.engines.embedded import analyzer
 
 HASH_BYTES = 16
 """Enough that no two texts of a tenant share one by accident."""
@@ -21,7 +21,7 @@ HASH_BYTES = 16
 
 def embedded_text(title: str, path: Sequence[str], text: str) -> str:
     """A chunk's text without its marks and link addresses, beneath the document's title and its headings."""
-    return "\n".join([*words.context_of(title, path), words.plain_text(text)])
+    return "\n".join([*analyzer.context_of(title, path), analyzer.plain_text(text)])
 
 
 def hash_of(model: str, title: str, path: Sequence[str], text: str) -> bytes:

@@ -17,18 +17,7 @@ from refdesk.calls import TenantId, UserId
 from refdesk.documents.conversions import Conversions
 from refdesk.documents.shelf import Shelf
 from refdesk.engines.background import in_background
-from refdesk.engines.embedded import reading
-from refdesk.engines.embedded.embedding.port import Embedder
-from refdesk.engines.embedded.pauses import PAUSES, Pauses
-from refdesk.engines.embedded.searching import Searcher
-from refdesk.engines.embedded.store import TenantStore
-from refdesk.engines.embedded.stores import Stores
-from refdesk.engines.embedded.supervision import Supervision
-from refdesk.engines.keeping import queue, records
-from refdesk.engines.keeping.history import History
-from refdesk.engines.keeping.intake import Intake
-from refdesk.engines.keeping.rows import added_up
-from refdesk.engines.port import (
+from refdesk.engines.base import (
     SHARED,
     UNDER_WAY,
     CollectionInfo,
@@ -45,6 +34,17 @@ from refdesk.engines.port import (
     Status,
     TenantInfo,
 )
+from refdesk.engines.embedded import read
+from refdesk.engines.embedded.embedding.base import Embedder
+from refdesk.engines.embedded.ingest_scheduler import Supervision
+from refdesk.engines.embedded.pauses import PAUSES, Pauses
+from refdesk.engines.embedded.search import Searcher
+from refdesk.engines.embedded.store_pool import Stores
+from refdesk.engines.embedded.tenant_store import TenantStore
+from refdesk.engines.storage import queue, records
+from refdesk.engines.storage.history import History
+from refdesk.engines.storage.intake import Intake
+from refdesk.engines.storage.rows import added_up
 from refdesk.errors import EngineError
 from refdesk.telemetry import Log, Metrics
 
@@ -77,21 +77,21 @@ class EmbeddedEngine:
 
     async def read(self, tenant: TenantId, document_id: str) -> Document | None:
         for store in await self._readable(tenant):
-            found = await store.run(lambda database: reading.read(database, document_id))
+            found = await store.run(lambda database: read.read(database, document_id))
             if found is not None:
                 return found
         return None
 
     async def open(self, tenant: TenantId, document_id: str) -> Shelf | None:
         for store in await self._readable(tenant):
-            found = await store.run(lambda database: reading.open_shelf(database, document_id))
+            found = await store.run(lambda database: read.open_shelf(database, document_id))
             if found is not None:
                 return found
         return None
 
     async def info(self, tenant: TenantId, document_id: str) -> DocumentInfo | None:
         for store in await self._readable(tenant):
-            found = await store.run(lambda database: reading.info(database, document_id))
+            found = await store.run(lambda database: read.info(database, document_id))
             if found is not None:
                 return found
         return None
@@ -299,7 +299,7 @@ async def open_embedded(
 def _window(
     document_id: str, chunk_id: str, before: int, after: int, database: records.Database
 ) -> Sequence[Passage] | None:
-    return reading.window(database, document_id, chunk_id, before, after)
+    return read.window(database, document_id, chunk_id, before, after)
 
 
 def _holds(store: TenantStore, listing: Listing) -> bool:

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 from tantivy import Document, Index, Occur, Query, Schema, SchemaBuilder, Searcher, TextAnalyzerBuilder, Tokenizer
 
-from refdesk.engines.embedded import words
+from refdesk.engines.embedded import analyzer
 from refdesk.engines.embedded.damage import IndexDamaged
 
 Keys = NDArray[np.int64]
@@ -57,7 +57,7 @@ SIFTED = 4
 WORDS_KEPT = 8192
 """Words of queries that are remembered, with how frequent they are: most questions have some that others had."""
 
-_ANALYSER = f"refdesk-words-{words.VERSION}"
+_ANALYSER = f"refdesk-words-{analyzer.VERSION}"
 _MARK_ROLE = "mark"
 
 
@@ -182,7 +182,7 @@ class FullText:
     ) -> tuple[Keys, Scores]:
         """The keys of the chunks that hold words of the query, best first, and their scores."""
         # One commit for the whole search: another thread may open a newer one meanwhile, with other addresses.
-        asked, commit = words.query_words(query), self._commit
+        asked, commit = analyzer.query_words(query), self._commit
         if commit is None or not asked or limit < 1:
             return np.empty(0, np.int64), np.empty(0)
         with _checked(self._folder):
@@ -272,8 +272,8 @@ def _mark_of(searcher: Searcher) -> int:
 
 
 def _indexed(entry: Entry) -> Document:
-    heading = words.index_words("\n".join(words.context_of(entry.title, entry.path)))
-    body = words.index_words(words.plain_text(entry.text))
+    heading = analyzer.index_words("\n".join(analyzer.context_of(entry.title, entry.path)))
+    body = analyzer.index_words(analyzer.plain_text(entry.text))
     document = Document()
     document.add_integer("key", entry.key)
     document.add_integer("document", entry.document)
@@ -292,7 +292,7 @@ class _Words:
 
 
 def _words_asked(commit: _Commit, asked: Mapping[str, float], frequent: int) -> _Words:
-    telling = {word: weight for word, weight in asked.items() if not words.is_common(word)} or asked
+    telling = {word: weight for word, weight in asked.items() if not analyzer.is_common(word)} or asked
     body = dict(islice(telling.items(), MAX_QUERY_WORDS))
     heading = asked if len(asked) <= SHORT_QUERY else {}
     return _Words(

@@ -17,11 +17,11 @@ import orjson
 
 from refdesk.engines.embedded.damage import IndexDamaged
 from refdesk.engines.embedded.embedded_text import unpacked_vector
-from refdesk.engines.embedded.embedding.port import Embedder
+from refdesk.engines.embedded.embedding.base import Embedder
 from refdesk.engines.embedded.fulltext import Entry, FullTextWriter
 from refdesk.engines.embedded.vectors import Row, VectorWriter
-from refdesk.engines.keeping import records
-from refdesk.engines.keeping.rows import named, now, transaction
+from refdesk.engines.storage import records
+from refdesk.engines.storage.rows import named, now, transaction
 from refdesk.errors import EngineError
 
 ROWS_PER_COMMIT = 20_000

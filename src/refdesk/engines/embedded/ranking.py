@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from refdesk.engines.embedded import words
+from refdesk.engines.embedded import analyzer
 
 Scores = NDArray[np.float64]
 
@@ -132,8 +132,8 @@ class _Asked:
     """The words of a query that say what it is about, or all where none does, and what each counts."""
 
     def __init__(self, query: str) -> None:
-        asked = words.query_words(query)
-        self.weights = {word: weight for word, weight in asked.items() if not words.is_common(word)} or asked
+        asked = analyzer.query_words(query)
+        self.weights = {word: weight for word, weight in asked.items() if not analyzer.is_common(word)} or asked
         self._whole = sum(self.weights.values())
 
     def share(self, found: Set[str]) -> float:
@@ -143,7 +143,7 @@ class _Asked:
     def in_headings(self, candidate: Candidate) -> set[str]:
         """The words that stand in the headings over a passage."""
         found = set[str]()
-        for heading in words.context_of(candidate.title, candidate.path):
+        for heading in analyzer.context_of(candidate.title, candidate.path):
             found |= self.weights.keys() & _words_of(heading)
         return found
 
@@ -190,13 +190,13 @@ def _support(section: str, best: Sequence[tuple[float, str]]) -> float:
 
 @lru_cache(maxsize=HEADINGS_KEPT)
 def _words_of(heading: str) -> frozenset[str]:
-    return frozenset(words.index_words(heading))
+    return frozenset(analyzer.index_words(heading))
 
 
 def _is_link_list(text: str) -> bool:
     if text.count("](") < FEW_LINKS:
         return False
-    inside, marks = words.link_lengths(text)
+    inside, marks = analyzer.link_lengths(text)
     return inside > LINK_LIST_SHARE * (len(text) - marks)
 
 
@@ -253,7 +253,7 @@ def _relevance(asked: _Asked, best: Sequence[_Placed]) -> float:
 def _by_words(asked: _Asked, candidate: Candidate) -> float:
     found = asked.in_headings(candidate)
     if len(found) < len(asked.weights):
-        found |= words.words_in(candidate.text, asked.weights)
+        found |= analyzer.words_in(candidate.text, asked.weights)
     return asked.share(found)
 
 

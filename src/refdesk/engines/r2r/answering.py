@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from refdesk.engines.port import EngineAnswer, Search
+from refdesk.engines.base import EngineAnswer, Search
 from refdesk.engines.r2r.client import Generation, R2RClient, RemoteAnswer, SearchSettings
+from refdesk.engines.r2r.local_db import Record
 from refdesk.engines.r2r.naming import without_unsafe
-from refdesk.engines.r2r.reading import piece_of
-from refdesk.engines.r2r.record import Record
-from refdesk.engines.r2r.searching import Searcher
-from refdesk.engines.r2r.shapes import RemoteChunk
+from refdesk.engines.r2r.read import piece_of
+from refdesk.engines.r2r.schemas import RemoteChunk
+from refdesk.engines.r2r.search import Searcher
 from refdesk.errors import BreakerOpen, EngineError, R2RLeaked, WriterFailed
 from refdesk.resilience.dependency import Dependency
 

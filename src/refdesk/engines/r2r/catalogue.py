@@ -9,9 +9,12 @@ from itertools import starmap
 from typing import Any
 
 from refdesk.documents.model import slug_of
-from refdesk.engines.keeping import records
-from refdesk.engines.keeping.filters import Condition
-from refdesk.engines.keeping.rows import (
+from refdesk.engines.base import CollectionInfo, DocumentInfo, Status
+from refdesk.engines.r2r.naming import free_slug, read_description, read_name
+from refdesk.engines.r2r.schemas import RemoteCollection, RemoteDocument
+from refdesk.engines.storage import records
+from refdesk.engines.storage.filters import Condition
+from refdesk.engines.storage.rows import (
     INFO_COLUMNS,
     collection_info,
     document_info,
@@ -19,10 +22,7 @@ from refdesk.engines.keeping.rows import (
     named,
     transaction,
 )
-from refdesk.engines.keeping.sources import document_id
-from refdesk.engines.port import CollectionInfo, DocumentInfo, Status
-from refdesk.engines.r2r.naming import free_slug, read_description, read_name
-from refdesk.engines.r2r.shapes import RemoteCollection, RemoteDocument
+from refdesk.engines.storage.sources import document_id
 
 Database = sqlite3.Connection
 

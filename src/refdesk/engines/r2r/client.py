@@ -14,8 +14,10 @@ from typing import Any
 import orjson
 
 from refdesk.config import R2RConfig
+from refdesk.engines.r2r.auth import ApiKey, CredentialsRefused, TokenPair, Tokens, TokenSource
 from refdesk.engines.r2r.failures import ALREADY_THERE, NOT_THERE, Tolerating
-from refdesk.engines.r2r.shapes import (
+from refdesk.engines.r2r.http import Reply, Request, Wire, open_wire
+from refdesk.engines.r2r.schemas import (
     RemoteChunk,
     RemoteCollection,
     RemoteDocument,
@@ -26,8 +28,6 @@ from refdesk.engines.r2r.shapes import (
     text_in,
     unusable,
 )
-from refdesk.engines.r2r.tokens import ApiKey, CredentialsRefused, TokenPair, Tokens, TokenSource
-from refdesk.engines.r2r.wire import Reply, Request, Wire, open_wire
 from refdesk.errors import ConfigError, R2RRefused
 from refdesk.resilience.dependency import Dependency
 from refdesk.telemetry import Metrics

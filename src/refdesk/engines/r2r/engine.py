@@ -19,11 +19,7 @@ from refdesk.config import CircuitBreakerConfig, R2RConfig
 from refdesk.documents.conversions import Conversions
 from refdesk.documents.shelf import Shelf
 from refdesk.engines.background import in_background
-from refdesk.engines.keeping import queue
-from refdesk.engines.keeping import records as rows
-from refdesk.engines.keeping.history import History
-from refdesk.engines.keeping.rows import added_up
-from refdesk.engines.port import (
+from refdesk.engines.base import (
     LACKS_REINDEX,
     LACKS_SHARED,
     SHARED,
@@ -47,12 +43,16 @@ from refdesk.engines.port import (
 from refdesk.engines.r2r import catalogue
 from refdesk.engines.r2r.answering import Answerer
 from refdesk.engines.r2r.client import Generation, R2RClient, open_client
-from refdesk.engines.r2r.library import Library
+from refdesk.engines.r2r.document_cache import Library
+from refdesk.engines.r2r.ingest import WRITER_PAUSES, Writer, WriterPauses
+from refdesk.engines.r2r.local_db import Record, Records
 from refdesk.engines.r2r.mirror import Mirror
-from refdesk.engines.r2r.record import Record, Records
-from refdesk.engines.r2r.searching import Searcher
-from refdesk.engines.r2r.shapes import RemoteChunk
-from refdesk.engines.r2r.writing import WRITER_PAUSES, Writer, WriterPauses
+from refdesk.engines.r2r.schemas import RemoteChunk
+from refdesk.engines.r2r.search import Searcher
+from refdesk.engines.storage import queue
+from refdesk.engines.storage import records as rows
+from refdesk.engines.storage.history import History
+from refdesk.engines.storage.rows import added_up
 from refdesk.errors import DependencyError, DocumentNotFound, EngineError, R2RRefused, Refused
 from refdesk.resilience.dependency import Dependency
 from refdesk.telemetry import Log, Metrics

@@ -16,13 +16,13 @@ from functools import partial
 import anyio
 
 from refdesk.calls import TenantId
-from refdesk.engines.port import CollectionInfo
+from refdesk.engines.base import CollectionInfo
 from refdesk.engines.r2r import catalogue
 from refdesk.engines.r2r.client import R2RClient
 from refdesk.engines.r2r.failures import NOT_THERE, Tolerating
+from refdesk.engines.r2r.local_db import Record, Records
 from refdesk.engines.r2r.naming import marked_description, marked_name, read_name
-from refdesk.engines.r2r.record import Record, Records
-from refdesk.engines.r2r.shapes import RemoteCollection, RemoteDocument
+from refdesk.engines.r2r.schemas import RemoteCollection, RemoteDocument
 from refdesk.errors import EngineError, RefdeskError
 from refdesk.resilience.flights import Flights
 from refdesk.telemetry import Log

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from anyio import to_thread
 
-from refdesk.engines.embedded.embedding.port import Embedder, Vector, Vectors
+from refdesk.engines.embedded.embedding.base import Embedder, Vector, Vectors
 from refdesk.errors import EngineError
 
 if TYPE_CHECKING:

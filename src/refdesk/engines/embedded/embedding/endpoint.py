@@ -16,7 +16,7 @@ import httpx2
 import orjson
 
 from refdesk.config import CircuitBreakerConfig
-from refdesk.engines.embedded.embedding.port import Vector, Vectors
+from refdesk.engines.embedded.embedding.base import Vector, Vectors
 from refdesk.errors import EngineError, Overloaded, RateLimited
 from refdesk.resilience.dependency import Dependency, Pause
 from refdesk.resilience.response_body import read_body

@@ -17,8 +17,8 @@ from anyio import CapacityLimiter, to_thread
 
 from refdesk.documents.sandbox import Limits, Sandbox, open_sandbox
 from refdesk.documents.scratch import scratch_file
+from refdesk.engines.embedded.embedding.base import Vector, Vectors
 from refdesk.engines.embedded.embedding.onnx import ModelFolder, OnnxModel
-from refdesk.engines.embedded.embedding.port import Vector, Vectors
 from refdesk.errors import CannotConvert, EngineError, RefdeskError
 
 JOBS = "refdesk.engines.embedded.embedding.jobs:run"

@@ -27,17 +27,17 @@ from typing import TypeVar
 from anyio import CapacityLimiter, to_thread
 
 from refdesk.calls import TenantId
+from refdesk.engines.base import SHARED, CollectionInfo
 from refdesk.engines.embedded.damage import IndexDamaged
 from refdesk.engines.embedded.fulltext import FullText
 from refdesk.engines.embedded.threads import SearchThreads
 from refdesk.engines.embedded.vectors import Vectors
 from refdesk.engines.embedded.vectors.manifest import MANIFEST
-from refdesk.engines.keeping import records
-from refdesk.engines.keeping.connections import Connections
-from refdesk.engines.keeping.filters import Condition
-from refdesk.engines.keeping.folders import DATABASE, translated
-from refdesk.engines.keeping.schema import schema_for
-from refdesk.engines.port import SHARED, CollectionInfo
+from refdesk.engines.storage import records
+from refdesk.engines.storage.connections import Connections
+from refdesk.engines.storage.filters import Condition
+from refdesk.engines.storage.folders import DATABASE, translated
+from refdesk.engines.storage.schema import schema_for
 from refdesk.errors import EngineError
 
 SCHEMA_VERSION = 3

@@ -14,15 +14,15 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
+from refdesk.engines.base import Hit, Search
 from refdesk.engines.embedded import ranking
 from refdesk.engines.embedded.damage import IndexDamaged
+from refdesk.engines.embedded.embedding.base import Embedder
 from refdesk.engines.embedded.embedding.local import LocalEmbedder
-from refdesk.engines.embedded.embedding.port import Embedder
 from refdesk.engines.embedded.ranking import Candidate
-from refdesk.engines.embedded.store import TenantStore
-from refdesk.engines.keeping.filters import Condition, compile_filter
-from refdesk.engines.keeping.rows import INFO_COLUMNS, document_info
-from refdesk.engines.port import Hit, Search
+from refdesk.engines.embedded.tenant_store import TenantStore
+from refdesk.engines.storage.filters import Condition, compile_filter
+from refdesk.engines.storage.rows import INFO_COLUMNS, document_info
 from refdesk.errors import DependencyError, EngineError
 from refdesk.resilience.shortfalls import fell_short
 

@@ -14,10 +14,10 @@ import anyio
 from anyio import CapacityLimiter, to_thread
 
 from refdesk.calls import TenantId
-from refdesk.engines.embedded.store import TenantStore
+from refdesk.engines.base import SHARED, TenantInfo
+from refdesk.engines.embedded.tenant_store import TenantStore
 from refdesk.engines.embedded.threads import SearchThreads
-from refdesk.engines.keeping.folders import DATABASE, census, folder_of, tenants_in, translated
-from refdesk.engines.port import SHARED, TenantInfo
+from refdesk.engines.storage.folders import DATABASE, census, folder_of, tenants_in, translated
 from refdesk.errors import EngineError
 
 READING_THREADS = 4

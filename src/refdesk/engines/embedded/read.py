@@ -10,9 +10,9 @@ import orjson
 
 from refdesk.documents.export.markdown import to_markdown
 from refdesk.documents.shelf import Shelf
-from refdesk.engines.embedded.contents import shelf_of
-from refdesk.engines.keeping.rows import INFO_COLUMNS, document_info
-from refdesk.engines.port import Document, DocumentInfo, Passage
+from refdesk.engines.base import Document, DocumentInfo, Passage
+from refdesk.engines.embedded.document_blobs import shelf_of
+from refdesk.engines.storage.rows import INFO_COLUMNS, document_info
 
 _CHUNK = re.compile(r"c(\d{1,9})")
 

@@ -17,11 +17,11 @@ from typing import TypeVar
 from anyio import CapacityLimiter, to_thread
 
 from refdesk.calls import TenantId
-from refdesk.engines.keeping.connections import Connections
-from refdesk.engines.keeping.folders import DATABASE, census, folder_of, tenants_in, translated
-from refdesk.engines.keeping.schema import schema_for
-from refdesk.engines.port import CollectionInfo, TenantInfo
+from refdesk.engines.base import CollectionInfo, TenantInfo
 from refdesk.engines.r2r import catalogue
+from refdesk.engines.storage.connections import Connections
+from refdesk.engines.storage.folders import DATABASE, census, folder_of, tenants_in, translated
+from refdesk.engines.storage.schema import schema_for
 from refdesk.errors import EngineError
 
 SCHEMA_VERSION = 3001

@@ -11,7 +11,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 from refdesk.calls import TenantId
-from refdesk.engines.port import TenantInfo
+from refdesk.engines.base import TenantInfo
 from refdesk.errors import EngineError
 
 DATABASE = "knowledge.db"

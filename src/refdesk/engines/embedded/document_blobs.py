@@ -9,9 +9,9 @@ from typing import Any
 from refdesk.documents.model import Chunk
 from refdesk.documents.shelf import About, Shelf
 from refdesk.engines.embedded.embedded_text import hash_of
-from refdesk.engines.embedded.meaning import model_of
-from refdesk.engines.keeping.queue import Arrived, Task
-from refdesk.engines.keeping.rows import json_text, now, transaction
+from refdesk.engines.embedded.embedding_queue import model_of
+from refdesk.engines.storage.queue import Arrived, Task
+from refdesk.engines.storage.rows import json_text, now, transaction
 
 COMPRESSION = 1
 """Of packed documents: the fastest; they shrink to a quarter, and more effort gains little."""

@@ -20,14 +20,14 @@ from anyio import to_thread
 
 from refdesk.calls import TenantId
 from refdesk.documents.conversions import Conversions
-from refdesk.engines.keeping import queue
-from refdesk.engines.keeping.intake import Intake
-from refdesk.engines.keeping.queue import Arrived, Task
-from refdesk.engines.r2r import catalogue, intake
+from refdesk.engines.r2r import catalogue, ingest_queue
 from refdesk.engines.r2r.client import R2RClient, Sent
-from refdesk.engines.r2r.intake import Job
-from refdesk.engines.r2r.record import Record, Records
-from refdesk.engines.r2r.shapes import RemoteDocument
+from refdesk.engines.r2r.ingest_queue import Job
+from refdesk.engines.r2r.local_db import Record, Records
+from refdesk.engines.r2r.schemas import RemoteDocument
+from refdesk.engines.storage import queue
+from refdesk.engines.storage.intake import Intake
+from refdesk.engines.storage.queue import Arrived, Task
 from refdesk.errors import (
     BreakerOpen,
     DependencyError,
@@ -138,7 +138,7 @@ class Writer:
     async def _work(self) -> None:
         await self._records.prepare()
         for record in self._records:
-            await record.run(intake.take_up_again)
+            await record.run(ingest_queue.take_up_again)
         async with asyncio.TaskGroup() as tasks:
             while True:
                 self._news = anyio.Event()
@@ -159,7 +159,7 @@ class Writer:
             return
         taken = [key for tenant, key in self._taken if tenant == record.tenant]
         if record.tenant in self._stranded and not taken:
-            await record.run(intake.take_up_again)
+            await record.run(ingest_queue.take_up_again)
             self._stranded.discard(record.tenant)
         at = self._clock()
         for task in await record.run(lambda database: queue.next_tasks(database, at, room, taken)):
@@ -194,7 +194,7 @@ class Writer:
             await self._fail(record, task, f"An unforeseen failure: {error!r}", None)
 
     async def _bring_in(self, record: Record, task: Task) -> None:
-        job = await record.run(lambda database: intake.begin(database, task))
+        job = await record.run(lambda database: ingest_queue.begin(database, task))
         if job is None:
             return
         self._told(record)
@@ -210,17 +210,17 @@ class Writer:
         await self._send(record, job, arrived, arrived.packed)
 
     async def _send(self, record: Record, job: Job, arrived: Arrived, packed: bytes) -> None:
-        sent, chunks = await to_thread.run_sync(intake.made_ready, record.tenant, job, arrived, packed)
+        sent, chunks = await to_thread.run_sync(ingest_queue.made_ready, record.tenant, job, arrived, packed)
         async with self._removals:
-            is_wanted = await record.run(lambda database: intake.note_sent(database, job, sent, chunks))
+            is_wanted = await record.run(lambda database: ingest_queue.note_sent(database, job, sent, chunks))
         if not is_wanted:
             return
         self._told(record)
         await self._place(sent, await self._deliver(sent))
-        is_wanted = await record.run(lambda database: intake.replace_by(database, job, sent))
+        is_wanted = await record.run(lambda database: ingest_queue.replace_by(database, job, sent))
         await self.sweep(record)
         if is_wanted:
-            await record.run(lambda database: intake.finish(database, job, arrived, sent, chunks))
+            await record.run(lambda database: ingest_queue.finish(database, job, arrived, sent, chunks))
             self._metrics.documents.labels("indexed").inc()
         record.touch()
 
@@ -304,7 +304,7 @@ class Writer:
 
     async def _postpone(self, record: Record, task: Task, error: RefdeskError) -> None:
         at = self._clock() + max(error.retry_after or 0.0, self._pauses.away)
-        await record.run(lambda database: intake.postpone(database, task, error.detail, at))
+        await record.run(lambda database: ingest_queue.postpone(database, task, error.detail, at))
         self._metrics.documents.labels("postponed").inc()
 
     async def _fail(self, record: Record, task: Task, why: str, retry_at: float | None) -> None:

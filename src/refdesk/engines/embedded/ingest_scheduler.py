@@ -9,14 +9,14 @@ import anyio
 from anyio.abc import TaskGroup
 
 from refdesk.calls import TenantId
-from refdesk.engines.embedded import meaning
-from refdesk.engines.embedded.embedding.port import Embedder
+from refdesk.engines.embedded import embedding_queue
+from refdesk.engines.embedded.embedding.base import Embedder
+from refdesk.engines.embedded.ingest_worker import Writer
 from refdesk.engines.embedded.pauses import Pauses
-from refdesk.engines.embedded.store import TenantStore
-from refdesk.engines.embedded.stores import Stores
-from refdesk.engines.embedded.writing import Writer
-from refdesk.engines.keeping import records
-from refdesk.engines.keeping.intake import Intake
+from refdesk.engines.embedded.store_pool import Stores
+from refdesk.engines.embedded.tenant_store import TenantStore
+from refdesk.engines.storage import records
+from refdesk.engines.storage.intake import Intake
 from refdesk.errors import DependencyError
 from refdesk.telemetry import Log, Metrics
 
@@ -105,7 +105,7 @@ class Supervision:
             if (
                 records.are_waiting(database)
                 or store.is_to_be_reindexed
-                or (model and meaning.is_to_be_embedded(database, model.name))
+                or (model and embedding_queue.is_to_be_embedded(database, model.name))
             ):
                 return True
             return store.is_behind(records.last_change(database), has_vectors=has_vectors)

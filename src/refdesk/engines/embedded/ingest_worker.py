@@ -17,15 +17,15 @@ import numpy as np
 from anyio import CancelScope, CapacityLimiter, to_thread
 
 from refdesk.documents.shelf import Shelf
-from refdesk.engines.embedded import contents, meaning
-from refdesk.engines.embedded.embedding.port import Embedder
+from refdesk.engines.embedded import document_blobs, embedding_queue
+from refdesk.engines.embedded.embedding.base import Embedder
 from refdesk.engines.embedded.indexes import Indexes
 from refdesk.engines.embedded.pauses import PAUSES, Pauses
-from refdesk.engines.embedded.store import TenantStore
-from refdesk.engines.keeping import queue, records
-from refdesk.engines.keeping.folders import translated
-from refdesk.engines.keeping.intake import Intake
-from refdesk.engines.keeping.queue import Arrived, Task
+from refdesk.engines.embedded.tenant_store import TenantStore
+from refdesk.engines.storage import queue, records
+from refdesk.engines.storage.folders import translated
+from refdesk.engines.storage.intake import Intake
+from refdesk.engines.storage.queue import Arrived, Task
 from refdesk.errors import DependencyError, Overloaded, ToolFailure
 from refdesk.telemetry import Metrics
 
@@ -101,7 +101,7 @@ class Writer:
 
     async def _work(self, indexes: Indexes) -> None:
         if (model := self._embedder) is not None:
-            await self._record(lambda database: meaning.adopt(database, model.name))
+            await self._record(lambda database: embedding_queue.adopt(database, model.name))
         await self._index(indexes)
         async with anyio.create_task_group() as tasks:
             for _ in range(self._readers):
@@ -110,7 +110,7 @@ class Writer:
                 tasks.start_soon(self._for_ever, self._embed_next)
             await self._keep_indexing(indexes)
             tasks.cancel_scope.cancel()
-        await self._record(meaning.sweep)
+        await self._record(embedding_queue.sweep)
 
     async def _for_ever(self, step: Callable[[], Awaitable[bool]]) -> None:
         """One step after another; when there is none to take, wait for news."""
@@ -194,7 +194,7 @@ class Writer:
 
         def keep(database: sqlite3.Connection) -> None:
             with Shelf.of(packed) as shelf:
-                contents.keep(database, task, arrived, contents.compressed(packed), shelf)
+                document_blobs.keep(database, task, arrived, document_blobs.compressed(packed), shelf)
 
         await self._record(keep)
         self._metrics.documents.labels("indexed").inc()
@@ -203,7 +203,7 @@ class Writer:
         at = self._clock()
         if self._taken and at - self._embedded_at < READ_FIRST_SECONDS:
             return False
-        batch = await self._record(lambda database: meaning.next_batch(database, at))
+        batch = await self._record(lambda database: embedding_queue.next_batch(database, at))
         if self._embedder is None:
             return False
         if batch is None:
@@ -212,9 +212,10 @@ class Writer:
             vectors = await self._embedder.embed_passages(batch.texts) if batch.texts else NO_VECTORS
         except DependencyError as error:
             why = f"The text is found by its words, not yet by its meaning: {error.detail}"
-            await self._record(lambda database: meaning.postpone(database, batch, why, at, self._pauses.first_retry))
+            first_retry = self._pauses.first_retry
+            await self._record(lambda database: embedding_queue.postpone(database, batch, why, at, first_retry))
             return True
-        await self._record(lambda database: meaning.keep_vectors(database, batch, vectors))
+        await self._record(lambda database: embedding_queue.keep_vectors(database, batch, vectors))
         self._embedded_at = self._clock()
         self._metrics.embedded_chunks.inc(len(batch.texts))
         self.nudge()

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from refdesk.engines.embedded.words import (
+from refdesk.engines.embedded.analyzer import (
     MAX_WORD,
     context_of,
     index_words,

@@ -11,20 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from refdesk.documents.model import slug_of
-from refdesk.engines.keeping.rows import (
-    DOCUMENT_COLUMNS,
-    IS_UNDER_WAY,
-    STATUS_OF_STAGE,
-    collection_info,
-    document_status,
-    json_text,
-    moment,
-    named,
-    now,
-    transaction,
-)
-from refdesk.engines.keeping.sources import Asked, as_text, document_id, is_beneath, path_of, stamp_of
-from refdesk.engines.port import (
+from refdesk.engines.base import (
     UNDER_WAY,
     CollectionInfo,
     DocumentStatus,
@@ -36,6 +23,19 @@ from refdesk.engines.port import (
     Status,
     TextSource,
 )
+from refdesk.engines.storage.rows import (
+    DOCUMENT_COLUMNS,
+    IS_UNDER_WAY,
+    STATUS_OF_STAGE,
+    collection_info,
+    document_status,
+    json_text,
+    moment,
+    named,
+    now,
+    transaction,
+)
+from refdesk.engines.storage.sources import Asked, as_text, document_id, is_beneath, path_of, stamp_of
 from refdesk.errors import DocumentNotFound, NameTaken, Overloaded
 
 Database = sqlite3.Connection

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from refdesk.engines.keeping import queue, records
-from refdesk.engines.keeping.schema import schema_for
-from refdesk.engines.port import NewDocument, TextSource
+from refdesk.engines.base import NewDocument, TextSource
 from refdesk.engines.r2r import catalogue
+from refdesk.engines.storage import queue, records
+from refdesk.engines.storage.schema import schema_for
 
 ENGINES = ("refdesk.engines.embedded", "refdesk.engines.r2r")
 QUESTIONS: dict[str, Callable[[records.Database], Any]] = {

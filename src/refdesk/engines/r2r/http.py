@@ -19,10 +19,10 @@ import orjson
 from anyio import to_thread
 
 from refdesk.config import R2RConfig
+from refdesk.engines.r2r.auth import TokenSource
 from refdesk.engines.r2r.failures import broken, is_of_r2r, refusal, too_many
 from refdesk.engines.r2r.naming import is_uuid
-from refdesk.engines.r2r.shapes import unusable
-from refdesk.engines.r2r.tokens import TokenSource
+from refdesk.engines.r2r.schemas import unusable
 from refdesk.errors import R2RUnreachable
 from refdesk.resilience.dependency import Dependency
 from refdesk.resilience.response_body import read_body

@@ -14,7 +14,7 @@ import orjson
 from numpy.typing import NDArray
 
 from refdesk.engines.embedded.embedded_text import embedded_text, hash_of, packed_vector
-from refdesk.engines.keeping.rows import now, transaction
+from refdesk.engines.storage.rows import now, transaction
 
 BATCH_TEXTS = 256
 """Embedded and kept at a time: some seconds of work, which is what an interruption costs."""

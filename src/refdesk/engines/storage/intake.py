@@ -18,9 +18,9 @@ from refdesk.documents.file_names import clean_name
 from refdesk.documents.files import OpenedFile, Roots
 from refdesk.documents.scratch import scratch_file
 from refdesk.documents.shelf import Shelf
-from refdesk.engines.keeping.queue import Arrived, Task
-from refdesk.engines.keeping.rows import digest_of
-from refdesk.engines.keeping.sources import path_of, stamp_from
+from refdesk.engines.storage.queue import Arrived, Task
+from refdesk.engines.storage.rows import digest_of
+from refdesk.engines.storage.sources import path_of, stamp_from
 from refdesk.errors import CannotOpen, EngineError
 
 READ_SIZE = 1 << 20

@@ -13,8 +13,8 @@ import anyio
 from anyio import CancelScope
 
 from refdesk.calls import TenantId, UserId
-from refdesk.engines.keeping import records
-from refdesk.engines.port import PastSearch
+from refdesk.engines.base import PastSearch
+from refdesk.engines.storage import records
 from refdesk.errors import DependencyError
 
 WRITE_SECONDS = 1.0

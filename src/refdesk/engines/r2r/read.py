@@ -19,9 +19,9 @@ from refdesk.documents.model import Block, Chunk, Document, Page, Paragraph, Pla
 from refdesk.documents.scratch import scratch_file
 from refdesk.documents.shelf import Shelf, pack
 from refdesk.documents.tokens import count_tokens
-from refdesk.engines.port import Passage
+from refdesk.engines.base import Passage
 from refdesk.engines.r2r.naming import Spot, read_chunk
-from refdesk.engines.r2r.shapes import RemoteChunk
+from refdesk.engines.r2r.schemas import RemoteChunk
 
 MAX_OVERLAP = 1024
 """Characters that two chunks of a stranger's document may share; R2R's own setting is half of that."""

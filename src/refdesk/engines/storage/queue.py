@@ -6,8 +6,8 @@ import sqlite3
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from refdesk.engines.keeping.rows import IS_UNDER_WAY, named, now, transaction
-from refdesk.engines.port import NotToBeRetried
+from refdesk.engines.base import NotToBeRetried
+from refdesk.engines.storage.rows import IS_UNDER_WAY, named, now, transaction
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from typing import Any
 
 import orjson
 
-from refdesk.engines.port import UNDER_WAY, CollectionInfo, DocumentInfo, DocumentStatus, Status
+from refdesk.engines.base import UNDER_WAY, CollectionInfo, DocumentInfo, DocumentStatus, Status
 
 STATUS_OF_STAGE: Mapping[str, Status] = {
     "pending": "pending",

@@ -12,11 +12,11 @@ import orjson
 from refdesk.calls import TenantId
 from refdesk.documents.model import Chunk
 from refdesk.documents.shelf import Shelf
-from refdesk.engines.keeping.queue import Arrived, Task
-from refdesk.engines.keeping.rows import digest_of, named, now, transaction
 from refdesk.engines.r2r import catalogue
 from refdesk.engines.r2r.client import Sent
 from refdesk.engines.r2r.naming import MAX_TITLE, all_without_unsafe, document_uuid, sent_text, without_unsafe
+from refdesk.engines.storage.queue import Arrived, Task
+from refdesk.engines.storage.rows import digest_of, named, now, transaction
 
 
 @dataclass(frozen=True, slots=True)

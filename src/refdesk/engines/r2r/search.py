@@ -8,17 +8,17 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from refdesk.engines.keeping.filters import compile_filter
-from refdesk.engines.keeping.rows import SHORT_DIGEST
-from refdesk.engines.keeping.sources import document_id
-from refdesk.engines.port import DocumentInfo, Hit, Search
+from refdesk.engines.base import DocumentInfo, Hit, Search
 from refdesk.engines.r2r import catalogue
 from refdesk.engines.r2r.client import R2RClient, SearchSettings
+from refdesk.engines.r2r.local_db import Record
 from refdesk.engines.r2r.mirror import Mirror
 from refdesk.engines.r2r.naming import without_unsafe
-from refdesk.engines.r2r.reading import piece_of
-from refdesk.engines.r2r.record import Record
-from refdesk.engines.r2r.shapes import RemoteChunk, RemoteDocument
+from refdesk.engines.r2r.read import piece_of
+from refdesk.engines.r2r.schemas import RemoteChunk, RemoteDocument
+from refdesk.engines.storage.filters import compile_filter
+from refdesk.engines.storage.rows import SHORT_DIGEST
+from refdesk.engines.storage.sources import document_id
 from refdesk.errors import InvalidArguments, Problem
 
 MAX_FOUND = 1000

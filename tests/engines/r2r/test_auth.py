@@ -12,7 +12,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
-from refdesk.engines.r2r.tokens import ApiKey, CredentialsRefused, Session, TokenPair, Tokens, lifetime_of
+from refdesk.engines.r2r.auth import ApiKey, CredentialsRefused, Session, TokenPair, Tokens, lifetime_of
 from refdesk.errors import BreakerOpen, DependencyError, EngineError, R2RMisconfigured
 from tests.engines.r2r.scripted import made_token
 

@@ -12,7 +12,7 @@ from uuid import uuid4
 import anyio
 import pytest
 
-from refdesk.engines.port import Document, Engine, FileSource, Listing, NewDocument, Search, TextSource
+from refdesk.engines.base import Document, Engine, FileSource, Listing, NewDocument, Search, TextSource
 from refdesk.engines.r2r.engine import R2REngine
 from refdesk.errors import RefdeskError
 from tests.contracts.engine import ACME, FOXES, bring, finished, found

@@ -10,8 +10,8 @@ from pathlib import Path
 from urllib.parse import unquote_to_bytes, urlsplit
 
 from refdesk.documents.model import slug_of
-from refdesk.engines.keeping.rows import digest_of
-from refdesk.engines.port import FileSource, ShelfSource, Source, TextSource, UrlSource
+from refdesk.engines.base import FileSource, ShelfSource, Source, TextSource, UrlSource
+from refdesk.engines.storage.rows import digest_of
 from refdesk.errors import CannotFetch
 from refdesk.problems import shortened
 

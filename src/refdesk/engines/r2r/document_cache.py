@@ -12,14 +12,14 @@ from refdesk.calls import TenantId
 from refdesk.documents.conversions import Conversions
 from refdesk.documents.export.markdown import to_markdown
 from refdesk.documents.shelf import Shelf
-from refdesk.engines.port import Document, Passage
-from refdesk.engines.r2r import catalogue, reading
+from refdesk.engines.base import Document, Passage
+from refdesk.engines.r2r import catalogue, read
 from refdesk.engines.r2r.catalogue import Known
 from refdesk.engines.r2r.client import R2RClient
+from refdesk.engines.r2r.local_db import Record
 from refdesk.engines.r2r.mirror import Mirror
 from refdesk.engines.r2r.naming import is_uuid
-from refdesk.engines.r2r.record import Record
-from refdesk.engines.r2r.shapes import RemoteChunk
+from refdesk.engines.r2r.schemas import RemoteChunk
 
 KEPT = 16
 """Documents that are kept put together: an agent reads several parts of one."""
@@ -75,7 +75,7 @@ class Library:
             chunks = self._own(record, known, await self._client.chunks(known.uuid))
             if not chunks:
                 return None
-            packed = await reading.shelve(self._conversions, chunks, known.id, known.title)
+            packed = await read.shelve(self._conversions, chunks, known.id, known.title)
             # What was brought in from here never changes under its id at R2R; a stranger's document may.
             if chunks[0].own is not None and len(packed) <= KEPT_BYTES:
                 self._keep(known.uuid, packed)
@@ -94,7 +94,7 @@ class Library:
         chunks = await self._client.chunks(known.uuid, first, order + after - first + 1)
         if len(chunks) <= order - first:
             return None
-        return reading.passages(known.id, self._own(record, known, chunks), first + 1)
+        return read.passages(known.id, self._own(record, known, chunks), first + 1)
 
     def _own(self, record: Record, known: Known, chunks: Sequence[RemoteChunk]) -> list[RemoteChunk]:
         """The chunks, unless R2R gives some that are in no collection of the tenant's."""
