@@ -46,7 +46,7 @@ files = [Path(name) for name in sys.argv[2:]]
 ELSEWHERE = f"""
 {ASK}
 from refdesk.documents.convert import convert
-from refdesk.documents.shelf import pack
+from refdesk.documents.packed_document import pack
 os.nice(10)
 for path in itertools.cycle(files):
     pack(convert(path.read_bytes(), path.name))

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from quality.sources import ROOT, NotToBeHad, unpacked
 from refdesk.documents.convert import convert
-from refdesk.documents.shelf import SHELF_VERSION, Shelf, pack
+from refdesk.documents.packed_document import SHELF_VERSION, Shelf, pack
 from refdesk.engines.embedded.document_blobs import compressed
 from refdesk.errors import CannotConvert
 

@@ -21,7 +21,7 @@ from anyio import CapacityLimiter
 from corpora.documents import CACHE, Packed, packed_documents
 from corpora.vectors import PreparedVectors
 from refdesk.calls import LOCAL
-from refdesk.documents.shelf import SHELF_VERSION
+from refdesk.documents.packed_document import SHELF_VERSION
 from refdesk.engines.base import NewDocument, ShelfSource
 from refdesk.engines.embedded import document_blobs, embedding_queue
 from refdesk.engines.embedded.embedding.base import Embedder

@@ -9,7 +9,7 @@ import pytest
 from refdesk.console.params import Read
 from refdesk.console.reading import MOST_BLOCKS, MOST_CHARACTERS, OUTLINE_ENTRIES, contents, read
 from refdesk.documents.model import Block, Code, Document, Heading, ListItem, Page, Paragraph, Place, table_of
-from refdesk.documents.shelf import Shelf, pack
+from refdesk.documents.packed_document import Shelf, pack
 from refdesk.errors import DocumentNotFound, InvalidArguments
 
 

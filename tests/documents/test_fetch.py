@@ -18,8 +18,6 @@ import anyio.lowlevel
 import httpx2
 import pytest
 
-from refdesk.documents.addresses import CheckedBackend, Reach, Resolver, is_public, parse_networks, resolve
-from refdesk.documents.answers import PIECES_PER_TURN, unpacked
 from refdesk.documents.fetch import (
     MAX_SITES,
     ROBOTS_SECONDS,
@@ -30,7 +28,9 @@ from refdesk.documents.fetch import (
     KnownSites,
     open_fetcher,
 )
+from refdesk.documents.http_responses import PIECES_PER_TURN, unpacked
 from refdesk.documents.robots import Robots
+from refdesk.documents.ssrf import CheckedBackend, Reach, Resolver, is_public, parse_networks, resolve
 from refdesk.errors import CannotFetch
 from tests.certificates import write_certificate
 from tests.documents.web import Web, answer, redirect, running_web

@@ -18,9 +18,9 @@ from refdesk.app import Desk, open_desk
 from refdesk.calls import LOCAL, WINDOW_METHOD, Call, TenantId
 from refdesk.config import Config
 from refdesk.documents.chunking import chunks
+from refdesk.documents.conversion_store import Bounds, Store
 from refdesk.documents.model import Document, Paragraph
-from refdesk.documents.shelf import SHELF_VERSION, NotAShelf, Shelf, pack
-from refdesk.documents.store import Bounds, Store
+from refdesk.documents.packed_document import SHELF_VERSION, NotAShelf, Shelf, pack
 from refdesk.tools.budget import Blocklist, TextBlocked
 from tests.tools.asking import ask
 

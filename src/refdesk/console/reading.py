@@ -16,7 +16,7 @@ from refdesk.console.blocks import Numbered, to_wire
 from refdesk.console.params import Read
 from refdesk.documents.export.markdown import block_to_markdown
 from refdesk.documents.model import Block, Chunk, Code, Section, Table
-from refdesk.documents.shelf import Shelf
+from refdesk.documents.packed_document import Shelf
 from refdesk.errors import DocumentNotFound, InvalidArguments, Problem
 from refdesk.problems import nearest_name, shortened
 

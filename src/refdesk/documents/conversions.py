@@ -20,15 +20,15 @@ from anyio import to_thread
 
 from refdesk.calls import TenantId
 from refdesk.config import ConvertConfig
-from refdesk.documents.addresses import Resolver, parse_networks, resolve
+from refdesk.documents.conversion_store import UPLOAD, Bounds, Store, UrlRecord
 from refdesk.documents.convert.formats import is_named_by_content, wrong_format
 from refdesk.documents.convert.source import PageRange
 from refdesk.documents.fetch import Fetched, Fetcher, FetchRules, open_fetcher
 from refdesk.documents.file_names import clean_name
+from refdesk.documents.packed_document import Shelf
 from refdesk.documents.sandbox import Limits, Sandbox, open_sandbox
 from refdesk.documents.scratch import in_thread, scratch_file
-from refdesk.documents.shelf import Shelf
-from refdesk.documents.store import UPLOAD, Bounds, Store, UrlRecord
+from refdesk.documents.ssrf import Resolver, parse_networks, resolve
 from refdesk.errors import CannotConvert
 from refdesk.telemetry import Metrics
 

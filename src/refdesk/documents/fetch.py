@@ -22,8 +22,8 @@ import anyio.to_thread
 import httpcore2
 import httpx2
 
-from refdesk.documents.addresses import CheckedBackend, Network, Reach, Resolver, parse_url, resolve
-from refdesk.documents.answers import (
+from refdesk.documents.file_names import download_name
+from refdesk.documents.http_responses import (
     PACKINGS,
     advice,
     blocks_of,
@@ -36,8 +36,8 @@ from refdesk.documents.answers import (
     redirect_target,
     unpacked,
 )
-from refdesk.documents.file_names import download_name
 from refdesk.documents.robots import MAX_ROBOTS_BYTES, Robots, parse_robots
+from refdesk.documents.ssrf import CheckedBackend, Network, Reach, Resolver, parse_url, resolve
 from refdesk.errors import CannotFetch, CannotReach
 from refdesk.version import __version__
 

@@ -13,7 +13,7 @@ from refdesk.documents.convert import PageRange, Source, convert_source, format_
 from refdesk.documents.convert.formats import wrong_format
 from refdesk.documents.convert.source import Progress
 from refdesk.documents.model import Document
-from refdesk.documents.shelf import Shelf, pack
+from refdesk.documents.packed_document import Shelf, pack
 from refdesk.errors import CannotConvert
 
 READ_SIZE = 1 << 20

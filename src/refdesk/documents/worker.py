@@ -24,7 +24,7 @@ from typing import Any
 
 import orjson
 
-from refdesk.documents.confinement import bound_computing, confine
+from refdesk.documents.sandbox_limits import bound_computing, confine
 from refdesk.errors import CannotConvert
 
 HEADER = struct.Struct("!I")

@@ -12,9 +12,9 @@ from typing import IO
 from anyio import to_thread
 
 from refdesk.config import ConvertConfig
-from refdesk.documents.addresses import parse_networks
 from refdesk.documents.fetch import Fetched, Fetcher, FetchRules, Progress, open_fetcher
 from refdesk.documents.scratch import in_thread
+from refdesk.documents.ssrf import parse_networks
 from refdesk.errors import CannotConvert, CannotFetch, CannotReach
 from refdesk.recipes.archives import Page, pages_of_archive
 from refdesk.recipes.keeping import Record

@@ -21,8 +21,8 @@ from refdesk.documents.conversions import (
     Wanted,
 )
 from refdesk.documents.convert.source import PageRange
+from refdesk.documents.packed_document import Shelf
 from refdesk.documents.scratch import scratch_file
-from refdesk.documents.shelf import Shelf
 from refdesk.errors import DocumentNotFound, InvalidArguments, Problem
 from refdesk.problems import shortened
 from refdesk.tools.budget import Blocklist

@@ -15,10 +15,10 @@ from anyio import move_on_after, to_thread
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
 from refdesk.calls import Call, TenantId
-from refdesk.documents.addresses import parse_url
+from refdesk.documents.conversion_store import HANDLE
 from refdesk.documents.conversions import UPLOAD_SCHEME, Conversions, Wanted
 from refdesk.documents.folders import LeftOut, walk
-from refdesk.documents.store import HANDLE
+from refdesk.documents.ssrf import parse_url
 from refdesk.engines.base import (
     UNDER_WAY,
     CollectionInfo,

@@ -12,7 +12,7 @@ from anyio import to_thread
 
 from refdesk.calls import Call, TenantId
 from refdesk.documents.export.markdown import markdown_parts
-from refdesk.documents.shelf import Shelf
+from refdesk.documents.packed_document import Shelf
 from refdesk.engines.base import UNDER_WAY, CollectionInfo, Engine, Listing, Status
 from refdesk.errors import InvalidArguments, Problem
 from refdesk.tools.projects import Projects

@@ -13,7 +13,7 @@ from refdesk.calls import WINDOW_METHOD, Call
 from refdesk.config import ReaderConfig
 from refdesk.documents.export.markdown import markdown_parts
 from refdesk.documents.model import Block, Section
-from refdesk.documents.shelf import Shelf
+from refdesk.documents.packed_document import Shelf
 from refdesk.documents.tokens import count_tokens
 from refdesk.errors import DocumentNotFound, InvalidArguments, Problem, ToolFailure
 from refdesk.problems import invalid_arguments, nearest_name, shortened

@@ -8,9 +8,9 @@ from contextlib import asynccontextmanager
 from anyio import to_thread
 
 from refdesk.calls import TenantId
+from refdesk.documents.conversion_store import HANDLE
 from refdesk.documents.conversions import Conversions
-from refdesk.documents.shelf import Shelf
-from refdesk.documents.store import HANDLE
+from refdesk.documents.packed_document import Shelf
 from refdesk.engines.base import Engine
 from refdesk.tools.missing import no_document
 

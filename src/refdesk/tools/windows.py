@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from refdesk.calls import TenantId
 from refdesk.config import ReaderConfig
-from refdesk.documents.store import HANDLE
+from refdesk.documents.conversion_store import HANDLE
 from refdesk.engines.base import Engine
 from refdesk.errors import DocumentNotFound, EngineError
 from refdesk.problems import shortened

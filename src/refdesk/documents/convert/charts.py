@@ -8,7 +8,7 @@ from xml.etree.ElementTree import Element
 
 from refdesk.documents.convert.number_format import general, renderer
 from refdesk.documents.convert.office_xml import RELATIONSHIP_ID, whole
-from refdesk.documents.convert.package import Package
+from refdesk.documents.convert.ooxml import Package
 from refdesk.documents.model import Place, Table, table_of
 
 C: Final = "{c}"

@@ -14,6 +14,7 @@ from string import hexdigits
 from typing import Final
 from xml.etree.ElementTree import Element
 
+from refdesk.documents.convert.anydoc import convert_text
 from refdesk.documents.convert.blocks import Blocks, Notes
 from refdesk.documents.convert.charts import CHART, chart_of
 from refdesk.documents.convert.docx_styles import (
@@ -33,8 +34,7 @@ from refdesk.documents.convert.docx_styles import (
 from refdesk.documents.convert.grids import MAX_COLUMNS, checked, with_header
 from refdesk.documents.convert.office_xml import RELATIONSHIP_ID, below, local_name, parse_xml, whole
 from refdesk.documents.convert.omml import MATH, latex_of
-from refdesk.documents.convert.other_office import convert_text
-from refdesk.documents.convert.package import Package, Relationship, is_zip, open_package
+from refdesk.documents.convert.ooxml import Package, Relationship, is_zip, open_package
 from refdesk.documents.convert.runs import PLAIN, Look, Runs, is_fixed_pitch
 from refdesk.documents.convert.source import Source
 from refdesk.documents.model import (

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePath
 
-from refdesk.documents.convert.package import kind_of
+from refdesk.documents.convert.ooxml import kind_of
 from refdesk.errors import CannotConvert
 
 SNIFFED_BYTES = 4096

@@ -10,11 +10,11 @@ from pathlib import PurePath
 from typing import Final
 from xml.etree.ElementTree import Element
 
-from refdesk.documents.convert.asked import pages_asked_for
 from refdesk.documents.convert.blocks import Blocks
 from refdesk.documents.convert.grids import MAX_COLUMNS, checked
 from refdesk.documents.convert.office_xml import local_name, whole
-from refdesk.documents.convert.package import Package, open_package
+from refdesk.documents.convert.ooxml import Package, open_package
+from refdesk.documents.convert.page_range import pages_asked_for
 from refdesk.documents.convert.runs import Look, Runs, is_fixed_pitch
 from refdesk.documents.convert.sheets import MAX_CELLS, MAX_CHARACTERS, MAX_SHEET_COLUMNS, Sheet, sheet_blocks
 from refdesk.documents.convert.source import Source

@@ -15,14 +15,14 @@ from typing import Final
 from xml.etree.ElementTree import Element
 
 from refdesk.documents.convert import opendocument
-from refdesk.documents.convert.asked import pages_asked_for
+from refdesk.documents.convert.anydoc import convert_text
 from refdesk.documents.convert.blocks import Blocks
 from refdesk.documents.convert.charts import CHART, chart_of
 from refdesk.documents.convert.grids import MAX_COLUMNS, checked, with_header
 from refdesk.documents.convert.office_xml import RELATIONSHIP_ID, below, local_name, whole
 from refdesk.documents.convert.omml import MATH, latex_of
-from refdesk.documents.convert.other_office import convert_text
-from refdesk.documents.convert.package import Package, Relationship, is_zip, open_package
+from refdesk.documents.convert.ooxml import Package, Relationship, is_zip, open_package
+from refdesk.documents.convert.page_range import pages_asked_for
 from refdesk.documents.convert.runs import PLAIN, Look, Runs, is_fixed_pitch
 from refdesk.documents.convert.source import Source
 from refdesk.documents.model import (

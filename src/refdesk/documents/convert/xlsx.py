@@ -16,12 +16,12 @@ from typing import IO, Any, Final
 from xml.etree.ElementTree import Element, ParseError, XMLPullParser
 
 from refdesk.documents.convert import opendocument
-from refdesk.documents.convert.asked import pages_asked_for
+from refdesk.documents.convert.anydoc import convert_sheets
 from refdesk.documents.convert.charts import charts_of_sheet
 from refdesk.documents.convert.number_format import BUILT_IN, general, renderer
 from refdesk.documents.convert.office_xml import RELATIONSHIP_ID, SPREADSHEET, STRICT_SPREADSHEET, local_name, whole
-from refdesk.documents.convert.other_office import convert_sheets
-from refdesk.documents.convert.package import Package, is_zip, open_package
+from refdesk.documents.convert.ooxml import Package, is_zip, open_package
+from refdesk.documents.convert.page_range import pages_asked_for
 from refdesk.documents.convert.sheets import MAX_CELLS, MAX_CHARACTERS, MAX_SHEET_COLUMNS, Area, Sheet, sheet_blocks
 from refdesk.documents.convert.source import Source
 from refdesk.documents.model import Block, Document, Page, Place

@@ -7,7 +7,7 @@ import zlib
 from typing import Any
 
 from refdesk.documents.model import Chunk
-from refdesk.documents.shelf import About, Shelf
+from refdesk.documents.packed_document import About, Shelf
 from refdesk.engines.embedded.embedded_text import hash_of
 from refdesk.engines.embedded.embedding_queue import model_of
 from refdesk.engines.storage.queue import Arrived, Task

@@ -15,7 +15,7 @@ from anyio import CancelScope
 
 from refdesk.calls import TenantId, UserId
 from refdesk.documents.conversions import Conversions
-from refdesk.documents.shelf import Shelf
+from refdesk.documents.packed_document import Shelf
 from refdesk.engines.background import in_background
 from refdesk.engines.base import (
     SHARED,

@@ -16,7 +16,7 @@ import anyio
 import numpy as np
 from anyio import CancelScope, CapacityLimiter, to_thread
 
-from refdesk.documents.shelf import Shelf
+from refdesk.documents.packed_document import Shelf
 from refdesk.engines.embedded import document_blobs, embedding_queue
 from refdesk.engines.embedded.embedding.base import Embedder
 from refdesk.engines.embedded.indexes import Indexes

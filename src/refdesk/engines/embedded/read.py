@@ -9,7 +9,7 @@ from itertools import starmap
 import orjson
 
 from refdesk.documents.export.markdown import to_markdown
-from refdesk.documents.shelf import Shelf
+from refdesk.documents.packed_document import Shelf
 from refdesk.engines.base import Document, DocumentInfo, Passage
 from refdesk.engines.embedded.document_blobs import shelf_of
 from refdesk.engines.storage.rows import INFO_COLUMNS, document_info

@@ -11,7 +11,7 @@ from anyio import to_thread
 from refdesk.calls import TenantId
 from refdesk.documents.conversions import Conversions
 from refdesk.documents.export.markdown import to_markdown
-from refdesk.documents.shelf import Shelf
+from refdesk.documents.packed_document import Shelf
 from refdesk.engines.base import Document, Passage
 from refdesk.engines.r2r import catalogue, read
 from refdesk.engines.r2r.catalogue import Known

@@ -17,7 +17,7 @@ from anyio import CancelScope
 from refdesk.calls import TenantId, UserId
 from refdesk.config import CircuitBreakerConfig, R2RConfig
 from refdesk.documents.conversions import Conversions
-from refdesk.documents.shelf import Shelf
+from refdesk.documents.packed_document import Shelf
 from refdesk.engines.background import in_background
 from refdesk.engines.base import (
     LACKS_REINDEX,

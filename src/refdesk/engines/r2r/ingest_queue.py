@@ -11,7 +11,7 @@ import orjson
 
 from refdesk.calls import TenantId
 from refdesk.documents.model import Chunk
-from refdesk.documents.shelf import Shelf
+from refdesk.documents.packed_document import Shelf
 from refdesk.engines.r2r import catalogue
 from refdesk.engines.r2r.client import Sent
 from refdesk.engines.r2r.naming import MAX_TITLE, all_without_unsafe, document_uuid, sent_text, without_unsafe

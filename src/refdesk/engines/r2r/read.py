@@ -16,8 +16,8 @@ from anyio import to_thread
 
 from refdesk.documents.conversions import Conversions, File, unheard
 from refdesk.documents.model import Block, Chunk, Document, Page, Paragraph, Place
+from refdesk.documents.packed_document import Shelf, pack
 from refdesk.documents.scratch import scratch_file
-from refdesk.documents.shelf import Shelf, pack
 from refdesk.documents.tokens import count_tokens
 from refdesk.engines.base import Passage
 from refdesk.engines.r2r.naming import Spot, read_chunk

@@ -16,8 +16,8 @@ from refdesk.calls import TenantId
 from refdesk.documents.conversions import Conversions, File, Progress, fetched_file
 from refdesk.documents.file_names import clean_name
 from refdesk.documents.files import OpenedFile, Roots
+from refdesk.documents.packed_document import Shelf
 from refdesk.documents.scratch import scratch_file
-from refdesk.documents.shelf import Shelf
 from refdesk.engines.storage.queue import Arrived, Task
 from refdesk.engines.storage.rows import digest_of
 from refdesk.engines.storage.sources import path_of, stamp_from

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from refdesk.documents.convert.pdf.boilerplate import Furniture, edge_of
 from refdesk.documents.convert.pdf.fonts import Font
-from refdesk.documents.convert.pdf.furniture import Furniture, edge_of
 from refdesk.documents.convert.pdf.headings import depth_of
 from refdesk.documents.convert.pdf.layout import Line, joined, rows_of
 from refdesk.documents.convert.pdf.lists import marker_of

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from selectolax.lexbor import LexborNode
 
-from .furniture import is_furniture
+from .boilerplate import is_furniture
 
 MAX_ANCHOR = 300
 """Characters; what is longer is no anchor that anybody wrote, and half of it would lead nowhere."""

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 
 from selectolax.lexbor import LexborNode
 
-from .furniture import is_furniture
+from .boilerplate import is_furniture
 from .inline import collapsed
 
 _INLINE = frozenset(

@@ -11,8 +11,8 @@ from selectolax.lexbor import LexborHTMLParser, LexborNode
 from refdesk.documents.model import Block, Heading
 
 from .anchors import anchor_of
+from .boilerplate import MOSTLY_LINKS, link_share
 from .flat import flat_text
-from .furniture import MOSTLY_LINKS, link_share
 
 _MAIN = "main, [role=main]"
 _ARTICLES = "article, [itemprop=articleBody]"

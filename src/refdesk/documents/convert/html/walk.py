@@ -29,9 +29,9 @@ from refdesk.documents.model import (
 )
 
 from .anchors import anchor_of
+from .boilerplate import MAX_NAME, Attributes, is_furniture, is_page_furniture
 from .code import language_of
 from .flat import flat_text, formula, preformatted
-from .furniture import MAX_NAME, Attributes, is_furniture, is_page_furniture
 from .inline import InlineText
 from .links import resolved
 from .tables import grid_of, is_layout, read_table

@@ -15,9 +15,9 @@ from refdesk.documents.convert.pdf.aligned import aligned_tables
 from refdesk.documents.convert.pdf.assembly import Assembly
 from refdesk.documents.convert.pdf.blocks import Drafting, PageLines
 from refdesk.documents.convert.pdf.layout import Line
+from refdesk.documents.convert.pdf.ocr import SCANNED_COVER, Recognition, pages_are
 from refdesk.documents.convert.pdf.pdfium import open_pdf
 from refdesk.documents.convert.pdf.reading import PageContent
-from refdesk.documents.convert.pdf.recognition import SCANNED_COVER, Recognition, pages_are
 from refdesk.documents.convert.pdf.ruled import ruled_tables
 from refdesk.documents.convert.pdf.survey import ReadPage, Survey
 from refdesk.documents.convert.pdf.tables import TableDraft, tagged_tables

@@ -12,14 +12,14 @@ from itertools import groupby
 from typing import Any
 
 from refdesk.documents.convert.pdf import metadata, outline
+from refdesk.documents.convert.pdf.boilerplate import Furniture, edge_of
 from refdesk.documents.convert.pdf.contents import without_contents
-from refdesk.documents.convert.pdf.furniture import Furniture, edge_of
 from refdesk.documents.convert.pdf.headings import Found, HeadingStyles, candidates, outlined, styled, tagged_headings
 from refdesk.documents.convert.pdf.layout import Line, common_gutters, gutters_of, lines_of, rows_of
 from refdesk.documents.convert.pdf.measures import Measures, measure
+from refdesk.documents.convert.pdf.ocr import Recognition
 from refdesk.documents.convert.pdf.outline import Entry
 from refdesk.documents.convert.pdf.reading import PageContent, read_page
-from refdesk.documents.convert.pdf.recognition import Recognition
 
 SAMPLE_SPREAD = 6
 """Pages taken from all over a document for its usual letter size; more change nothing."""

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from refdesk.calls import TenantId
-from refdesk.documents.shelf import pack
-from refdesk.documents.store import HANDLE, STALE_PART_SECONDS, Bounds, Store, UrlRecord
+from refdesk.documents.conversion_store import HANDLE, STALE_PART_SECONDS, Bounds, Store, UrlRecord
+from refdesk.documents.packed_document import pack
 from refdesk.errors import StorageError
 from tests.documents.blocks import EVERY_KIND
 

@@ -15,10 +15,10 @@ from typing import Any, Final
 import anydoc
 import office_oxide
 
-from refdesk.documents.convert.asked import pages_asked_for
 from refdesk.documents.convert.blocks import Blocks, Notes
 from refdesk.documents.convert.grids import checked
-from refdesk.documents.convert.package import kind_of, open_package
+from refdesk.documents.convert.ooxml import kind_of, open_package
+from refdesk.documents.convert.page_range import pages_asked_for
 from refdesk.documents.convert.runs import Look, Runs
 from refdesk.documents.convert.sheets import MAX_CELLS, MAX_CHARACTERS, Sheet, sheet_blocks
 from refdesk.documents.convert.source import Source

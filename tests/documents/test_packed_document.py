@@ -9,7 +9,7 @@ from hypothesis import given, settings
 
 from refdesk.documents.export.markdown import block_to_markdown
 from refdesk.documents.model import Block, Chunk, Document, Heading, Paragraph, sections
-from refdesk.documents.shelf import ESTIMATED_PAGE, NotAShelf, Shelf, pack
+from refdesk.documents.packed_document import ESTIMATED_PAGE, NotAShelf, Shelf, pack
 from tests.documents.blocks import EVERY_KIND, documents
 
 

@@ -27,7 +27,7 @@ from typing import IO
 import orjson
 
 from refdesk.calls import TenantId
-from refdesk.documents.shelf import SHELF_VERSION, NotAShelf, Shelf
+from refdesk.documents.packed_document import SHELF_VERSION, NotAShelf, Shelf
 from refdesk.errors import StorageError
 
 HANDLE = re.compile(r"doc-[a-z2-7]{26}")

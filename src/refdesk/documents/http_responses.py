@@ -14,7 +14,7 @@ import anyio.lowlevel
 import httpcore2
 import httpx2
 
-from refdesk.documents.addresses import parse_url
+from refdesk.documents.ssrf import parse_url
 from refdesk.errors import CannotFetch, CannotReach
 
 PACKINGS = ("gzip", "deflate")

@@ -12,9 +12,9 @@ from pathlib import Path
 import pypdfium2 as pdfium
 import pytest
 
-from refdesk.documents.convert.pdf import convert, recognition
+from refdesk.documents.convert.pdf import convert, ocr
+from refdesk.documents.convert.pdf.ocr import Recognition, pages_are
 from refdesk.documents.convert.pdf.reading import PageContent, Word, read_page
-from refdesk.documents.convert.pdf.recognition import Recognition, pages_are
 from refdesk.documents.convert.source import PageRange, Source
 from refdesk.documents.model import Document, Paragraph
 from refdesk.documents.sandbox import Limits, open_sandbox
@@ -26,7 +26,7 @@ CHAPTER = 2
 """The place of the page in the manual on which its first chapter starts."""
 
 needs_extra = pytest.mark.skipif(
-    not all(map(find_spec, recognition.PACKAGES)), reason="the ocr extra is not installed: pip install 'refdesk[ocr]'"
+    not all(map(find_spec, ocr.PACKAGES)), reason="the ocr extra is not installed: pip install 'refdesk[ocr]'"
 )
 
 
@@ -169,7 +169,7 @@ def test_pages_for_which_there_is_no_time_are_named() -> None:
 
 @needs_extra
 def test_when_recognition_fails_the_other_pages_are_converted(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    recognition._engine.cache_clear()
+    ocr._engine.cache_clear()
     monkeypatch.setattr(import_module("rapidocr"), "__file__", str(tmp_path / "__init__.py"))
     document = converted(scanned(MANUAL, [CHAPTER, 4]))
     assert document.warnings == (

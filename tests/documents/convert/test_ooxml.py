@@ -6,7 +6,7 @@ from io import BytesIO
 
 import pytest
 
-from refdesk.documents.convert.package import MAX_ENTRIES, kind_of, open_package
+from refdesk.documents.convert.ooxml import MAX_ENTRIES, kind_of, open_package
 from refdesk.errors import CannotConvert
 from tests.documents.convert.office import FILES, ooxml, packed, word
 
