@@ -10,7 +10,7 @@ from typing import Any
 from anyio.lowlevel import checkpoint
 
 from refdesk.config.servers import McpServerConfig
-from refdesk.downstream.transports.port import Inbox, Message
+from refdesk.downstream.transports.base import Inbox, Message
 from refdesk.errors import RefdeskError, ServerAway, ServerGone
 
 Answer = Callable[[Message], Awaitable[Message | None]]

@@ -13,9 +13,9 @@ import pytest
 from refdesk.config.servers import McpServerConfig
 from refdesk.downstream import session as sessions
 from refdesk.downstream.envelopes import RESERVED
-from refdesk.downstream.peer import Peer
+from refdesk.downstream.jsonrpc import Peer
 from refdesk.downstream.session import Greeting, Session, greet
-from refdesk.downstream.transports.port import Message
+from refdesk.downstream.transports.base import Message
 from refdesk.errors import RefdeskError, ServerRefused, ServerTalksNonsense
 from tests.downstream.loopback import Loopback
 from tests.waiting import PATIENCE_SECONDS

@@ -15,7 +15,7 @@ from refdesk.config import DownstreamConfig
 from refdesk.config.servers import McpServerConfig
 from refdesk.downstream.connection.connection import Connection
 from refdesk.downstream.fleet.fleet import Fleet, open_fleet
-from refdesk.downstream.transports.port import Message
+from refdesk.downstream.transports.base import Message
 from refdesk.errors import RefdeskError
 from refdesk.policy.chain import chain
 from refdesk.policy.deadline import Deadline

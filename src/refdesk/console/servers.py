@@ -18,8 +18,8 @@ from refdesk.console.wording import in_our_words
 from refdesk.downstream.connection.connection import Connection
 from refdesk.downstream.files.server_log import last_lines
 from refdesk.downstream.fleet.approval import decide, difference, waiting
+from refdesk.downstream.fleet.exposure import Offer
 from refdesk.downstream.fleet.fleet import Fleet
-from refdesk.downstream.fleet.offers import Offer
 from refdesk.downstream.fleet.pins import Held
 from refdesk.errors import InvalidArguments, Problem
 from refdesk.problems import nearest_name, shortened

@@ -28,8 +28,8 @@ from refdesk.downstream.envelopes import (
     with_envelope,
     without_envelope,
 )
-from refdesk.downstream.peer import Peer, Voice
-from refdesk.downstream.transports.port import Message, Transport
+from refdesk.downstream.jsonrpc import Peer, Voice
+from refdesk.downstream.transports.base import Message, Transport
 from refdesk.errors import ServerRefused, ServerTalksNonsense
 
 logger = logging.getLogger(__name__)

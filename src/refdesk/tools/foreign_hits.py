@@ -15,7 +15,7 @@ from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 import orjson
 
-from refdesk.downstream.fleet.cleaning import visible
+from refdesk.downstream.fleet.sanitize import visible
 from refdesk.problems import shortened
 
 LONGEST_PASSAGE = 8000

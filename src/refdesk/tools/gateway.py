@@ -19,9 +19,9 @@ from weakref import WeakKeyDictionary, WeakSet
 from refdesk.calls import Answer, Call, Caller, Handler, ListChanged, LogLevel, ResourceUpdated, TenantId
 from refdesk.config import DownstreamConfig
 from refdesk.downstream.connection.connection import Connection
-from refdesk.downstream.fleet.cleaning import visible
+from refdesk.downstream.fleet.exposure import Offer
 from refdesk.downstream.fleet.fleet import Fleet
-from refdesk.downstream.fleet.offers import Offer
+from refdesk.downstream.fleet.sanitize import visible
 from refdesk.errors import DependencyError, Refused, ServerRefused
 from refdesk.problems import shortened
 from refdesk.tools.long_results import LongResults

@@ -19,7 +19,7 @@ from typing import Any
 from refdesk.calls import SILENT, Call, Client, InputRequired
 from refdesk.downstream.connection.connection import Connection
 from refdesk.downstream.envelopes import CLIENT_CAPABILITIES
-from refdesk.downstream.peer import Voice
+from refdesk.downstream.jsonrpc import Voice
 from refdesk.errors import (
     ClientCannot,
     InvalidArguments,

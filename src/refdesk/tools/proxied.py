@@ -11,8 +11,8 @@ from typing import Any, ClassVar
 
 from refdesk.calls import Call, Caller
 from refdesk.downstream.connection.connection import Connection
+from refdesk.downstream.fleet.exposure import Offer
 from refdesk.downstream.fleet.fleet import Fleet
-from refdesk.downstream.fleet.offers import Offer
 from refdesk.errors import InvalidArguments, InvalidCall, Problem, UnknownPrompt, UnknownTool
 from refdesk.tools.long_results import LongResults
 from refdesk.tools.offerings import Completion

@@ -14,7 +14,7 @@ from anyio.lowlevel import checkpoint
 
 from refdesk.config.servers import McpServerConfig
 from refdesk.downstream.connection.connection import Connection
-from refdesk.downstream.transports.port import Message, NotTaken
+from refdesk.downstream.transports.base import Message, NotTaken
 from refdesk.errors import BreakerOpen, Overloaded, ServerAway, ServerGone, ServerRefused, ServerTooSlow
 from tests.downstream.connecting import LOOPED, connected
 from tests.downstream.loopback import Clock, Loopback

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from refdesk.config import McpServerConfig
-from refdesk.downstream.peer import Peer
+from refdesk.downstream.jsonrpc import Peer
 from refdesk.downstream.session import Session, greet
-from refdesk.downstream.transports.port import Inbox, Message, Transport
+from refdesk.downstream.transports.base import Inbox, Message, Transport
 from refdesk.downstream.transports.streamable import StreamableHttp
 from refdesk.errors import RefdeskError
 from tests.downstream.servers.bad_http import BadHttp

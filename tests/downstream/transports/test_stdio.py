@@ -13,7 +13,7 @@ import pytest
 from anyio import wait_all_tasks_blocked
 
 from refdesk.config.servers import McpServerConfig
-from refdesk.downstream.peer import Peer
+from refdesk.downstream.jsonrpc import Peer
 from refdesk.downstream.transports.stdio import MAX_LINES_A_TURN, _Output, open_stdio
 from refdesk.errors import InvalidCall, ServerAway, ServerGone, ServerRefused, ServerTalksNonsense
 from tests.downstream.transports.stdio_rig import Owner, bad, talk

@@ -16,7 +16,7 @@ import pytest
 from anyio.lowlevel import checkpoint
 
 from refdesk.config.servers import McpServerConfig
-from refdesk.downstream.peer import Peer
+from refdesk.downstream.jsonrpc import Peer
 from refdesk.downstream.transports.process import EndTimeouts, ServerProcess
 from refdesk.downstream.transports.stdio import open_stdio
 from refdesk.errors import ServerAway, ServerGone, ServerTalksNonsense

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from refdesk.downstream.connection.connection import Connection
-from refdesk.downstream.peer import Voice
-from refdesk.downstream.transports.port import Message
+from refdesk.downstream.jsonrpc import Voice
+from refdesk.downstream.transports.base import Message
 from refdesk.errors import ServerTalksNonsense, ServerTooSlow
 
 MAX_ROUNDS = 10

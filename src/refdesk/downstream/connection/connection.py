@@ -16,17 +16,17 @@ from datetime import UTC, datetime
 from typing import Any, Protocol, TypeVar
 
 from refdesk.config.servers import McpServerConfig
-from refdesk.downstream.connection.kept import KeptSession
+from refdesk.downstream.connection.ephemeral import ShortSessions
 from refdesk.downstream.connection.leases import SPARE_SECONDS
-from refdesk.downstream.connection.link import AlsoLost, Link, OpenTransport, Owner
-from refdesk.downstream.connection.short import ShortSessions
-from refdesk.downstream.connection.standing import STANDING_METHODS, Standing
+from refdesk.downstream.connection.persistent import KeptSession
+from refdesk.downstream.connection.session_task import AlsoLost, Link, OpenTransport, Owner
 from refdesk.downstream.connection.status import STOPPED, Status
+from refdesk.downstream.connection.subscriptions import STANDING_METHODS, Standing
 from refdesk.downstream.envelopes import Mirrored
-from refdesk.downstream.peer import Voice
+from refdesk.downstream.jsonrpc import Voice
 from refdesk.downstream.session import TERMS, Greeting, Session, Terms
 from refdesk.downstream.transports import open_transport
-from refdesk.downstream.transports.port import Inbox, Message, NotLetIn, NotTaken, Transport
+from refdesk.downstream.transports.base import Inbox, Message, NotLetIn, NotTaken, Transport
 from refdesk.errors import RefdeskError, ServerAway, ServerGone, ServerTooSlow
 from refdesk.resilience.deadlines import Deadlines, Overdue
 from refdesk.resilience.dependency import SERVICE, Dependency, Pause

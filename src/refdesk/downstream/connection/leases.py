@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from refdesk.downstream.connection.link import Door, Link, close_all
+from refdesk.downstream.connection.session_task import Door, Link, close_all
 from refdesk.downstream.session import Session
 from refdesk.errors import RefdeskError
 

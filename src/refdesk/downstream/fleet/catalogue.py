@@ -11,9 +11,9 @@ from typing import Any
 
 from refdesk.config import DownstreamConfig
 from refdesk.downstream.connection.connection import Connection
-from refdesk.downstream.fleet.listings import ListName
+from refdesk.downstream.fleet.exposure import Entry, Offer, Rules
+from refdesk.downstream.fleet.list_cache import ListName
 from refdesk.downstream.fleet.names import Claim, Reserved, cleaned, expose, server_ids
-from refdesk.downstream.fleet.offers import Entry, Offer, Rules
 from refdesk.downstream.fleet.pins import Held
 from refdesk.downstream.fleet.templates import Template, parse_template
 

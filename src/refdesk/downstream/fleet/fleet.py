@@ -21,13 +21,13 @@ from refdesk.config import DownstreamConfig
 from refdesk.config.servers import McpServerConfig
 from refdesk.downstream.connection.connection import Connection
 from refdesk.downstream.fleet.catalogue import Catalogue, assemble
-from refdesk.downstream.fleet.finding import Found, Read
-from refdesk.downstream.fleet.listings import Listings
-from refdesk.downstream.fleet.lists import COALESCE_SECONDS
+from refdesk.downstream.fleet.exposure import Offer, Rules
+from refdesk.downstream.fleet.list_cache import Listings
+from refdesk.downstream.fleet.list_refresh import COALESCE_SECONDS
 from refdesk.downstream.fleet.member import Member
-from refdesk.downstream.fleet.offers import Offer, Rules
 from refdesk.downstream.fleet.pins import Held, Pins
-from refdesk.downstream.transports.port import Message
+from refdesk.downstream.fleet.resource_lookup import Found, Read
+from refdesk.downstream.transports.base import Message
 from refdesk.resilience.dependency import Dependency
 
 __all__ = ["Fleet", "Held", "Offer", "open_fleet"]

@@ -12,9 +12,9 @@ from anyio import CancelScope
 from refdesk.config.servers import McpServerConfig
 from refdesk.downstream.connection.connection import Connection
 from refdesk.downstream.fleet.catalogue import Source
-from refdesk.downstream.fleet.listings import LIST_NAMES, Listings, ListName, Lists
-from refdesk.downstream.fleet.lists import ServerList
-from refdesk.downstream.fleet.offers import Rules, Sifted, sift
+from refdesk.downstream.fleet.exposure import Rules, Sifted, sift
+from refdesk.downstream.fleet.list_cache import LIST_NAMES, Listings, ListName, Lists
+from refdesk.downstream.fleet.list_refresh import ServerList
 from refdesk.downstream.fleet.pins import Held, Pins
 from refdesk.errors import RefdeskError
 

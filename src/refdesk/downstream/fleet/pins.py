@@ -20,7 +20,7 @@ import orjson
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from refdesk.config.plain_files import replace_text, while_alone
-from refdesk.downstream.transports.port import Message
+from refdesk.downstream.transports.base import Message
 from refdesk.errors import ConfigError, InvalidArguments, Problem, StorageError
 from refdesk.problems import nearest_name
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 
 from refdesk.config.servers import McpServerConfig
-from refdesk.downstream.transports.port import Inbox, Transport
+from refdesk.downstream.transports.base import Inbox, Transport
 
 
 def open_transport(

@@ -19,9 +19,9 @@ from yarl import URL
 
 from refdesk.config import McpServerConfig
 from refdesk.config.kinds import mask_url
+from refdesk.downstream.transports.base import Inbox, Message, NotLetIn
 from refdesk.downstream.transports.events import Event
 from refdesk.downstream.transports.messages import COUNTED_SIZE, MAX_PARTS, written
-from refdesk.downstream.transports.port import Inbox, Message, NotLetIn
 from refdesk.errors import RefdeskError, ServerAway, ServerGone, ServerRefused, ServerTalksNonsense
 from refdesk.resilience.retries import retry_after_seconds
 from refdesk.version import __version__

@@ -7,7 +7,7 @@ from typing import Any
 
 import orjson
 
-from refdesk.downstream.transports.port import Inbox, Message
+from refdesk.downstream.transports.base import Inbox, Message
 from refdesk.errors import InvalidCall
 
 MAX_BATCH = 1000

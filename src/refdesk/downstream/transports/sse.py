@@ -14,9 +14,9 @@ from aiohttp import hdrs
 from yarl import URL
 
 from refdesk.config import McpServerConfig
+from refdesk.downstream.transports.base import Inbox, Message
 from refdesk.downstream.transports.events import Event, EventReader
 from refdesk.downstream.transports.http import EVENTS, JSON, Endpoint, deliver_event, kind_of
-from refdesk.downstream.transports.port import Inbox, Message
 from refdesk.errors import RefdeskError, ServerAway, ServerGone, ServerTalksNonsense
 
 MAX_ADDRESS_BYTES = 8192

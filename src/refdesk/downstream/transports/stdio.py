@@ -16,9 +16,9 @@ from typing import Any, cast
 import orjson
 
 from refdesk.config.servers import McpServerConfig
-from refdesk.downstream.transports.chatter import Chatter
-from refdesk.downstream.transports.port import Inbox, Message, NotTaken
+from refdesk.downstream.transports.base import Inbox, Message, NotTaken
 from refdesk.downstream.transports.process import END_TIMEOUTS, EndTimeouts, ServerProcess, environment_for
+from refdesk.downstream.transports.stderr import Chatter
 from refdesk.errors import InvalidCall, RefdeskError, ServerAway, ServerGone, ServerTalksNonsense
 from refdesk.telemetry.secrets import secrets_of
 

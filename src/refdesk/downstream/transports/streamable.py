@@ -18,9 +18,9 @@ from aiohttp import hdrs
 from multidict import istr
 
 from refdesk.config import McpServerConfig
+from refdesk.downstream.transports.base import VERSION_HEADER, Inbox, Message, NotTaken
 from refdesk.downstream.transports.events import EventReader
 from refdesk.downstream.transports.http import EVENTS, JSON, Endpoint, deliver, deliver_event, kind_of, parsed
-from refdesk.downstream.transports.port import VERSION_HEADER, Inbox, Message, NotTaken
 from refdesk.errors import RefdeskError, ServerAway, ServerGone, ServerRefused
 
 logger = logging.getLogger(__name__)

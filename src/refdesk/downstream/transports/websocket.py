@@ -16,8 +16,8 @@ from websockets.frames import CloseCode
 from websockets.typing import Subprotocol
 
 from refdesk.config.servers import McpServerConfig
+from refdesk.downstream.transports.base import Inbox, Message
 from refdesk.downstream.transports.messages import deliver, written
-from refdesk.downstream.transports.port import Inbox, Message
 from refdesk.errors import RefdeskError, ServerAway, ServerGone, ServerTalksNonsense
 from refdesk.version import __version__
 

@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 
 from refdesk.downstream.connection.connection import Connection
-from refdesk.downstream.fleet.lists import (
+from refdesk.downstream.fleet.list_refresh import (
     CALM_SECONDS,
     COALESCE_SECONDS,
     FREE_CHANGES,

@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any, Protocol
 from uuid import uuid4
 
-from refdesk.downstream.transports.port import Message, Transport
+from refdesk.downstream.transports.base import Message, Transport
 from refdesk.errors import RefdeskError, ServerGone, ServerRefused, ServerTalksNonsense
 
 logger = logging.getLogger(__name__)

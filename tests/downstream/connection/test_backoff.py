@@ -7,7 +7,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from refdesk.downstream.connection.restarts import LONG_REST_SECONDS, Restarts
+from refdesk.downstream.connection.backoff import LONG_REST_SECONDS, Restarts
 
 chances = st.lists(st.floats(0, 1), min_size=40, max_size=40)
 

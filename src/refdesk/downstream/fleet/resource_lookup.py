@@ -8,7 +8,7 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterable
 
 from refdesk.downstream.connection.connection import Connection
-from refdesk.downstream.transports.port import Message
+from refdesk.downstream.transports.base import Message
 from refdesk.errors import RefdeskError
 
 logger = logging.getLogger(__name__)

@@ -20,7 +20,7 @@ import orjson
 from refdesk.config.kinds import mask_url
 from refdesk.config.servers import McpServerConfig
 from refdesk.downstream.fleet.names import cleaned, marked
-from refdesk.downstream.transports.port import Message
+from refdesk.downstream.transports.base import Message
 
 logger = logging.getLogger(__name__)
 

@@ -12,8 +12,8 @@ from collections.abc import Awaitable, Callable
 from typing import NamedTuple
 
 from refdesk.downstream.connection.connection import Connection
-from refdesk.downstream.fleet.listings import ListName
-from refdesk.downstream.transports.port import Message
+from refdesk.downstream.fleet.list_cache import ListName
+from refdesk.downstream.transports.base import Message
 from refdesk.errors import METHOD_NOT_FOUND, DependencyError, RefdeskError, ServerRefused
 
 logger = logging.getLogger(__name__)

@@ -11,13 +11,13 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, TypeVar
 
+from refdesk.downstream.connection.backoff import Rest, Restarts
 from refdesk.downstream.connection.leases import Leases
-from refdesk.downstream.connection.link import AlsoLost, Door, Link, close_all
-from refdesk.downstream.connection.restarts import Rest, Restarts
-from refdesk.downstream.connection.standing import Standing
+from refdesk.downstream.connection.session_task import AlsoLost, Door, Link, close_all
 from refdesk.downstream.connection.status import RUNNING, STARTING, STOPPED, Status
+from refdesk.downstream.connection.subscriptions import Standing
 from refdesk.downstream.session import Session
-from refdesk.downstream.transports.port import NotLetIn, NotTaken
+from refdesk.downstream.transports.base import NotLetIn, NotTaken
 from refdesk.errors import RefdeskError, ServerAway
 from refdesk.resilience.dependency import Pause
 

@@ -15,9 +15,9 @@ import orjson
 
 from refdesk.config.servers import McpServerConfig, ToolRules
 from refdesk.downstream.connection.connection import Connection
-from refdesk.downstream.fleet.cleaning import TooDeep, clean_definition, visible
-from refdesk.downstream.fleet.listings import ListName
-from refdesk.downstream.transports.port import Message
+from refdesk.downstream.fleet.list_cache import ListName
+from refdesk.downstream.fleet.sanitize import TooDeep, clean_definition, visible
+from refdesk.downstream.transports.base import Message
 
 IDENTIFIED_BY: Mapping[ListName, str] = {
     "tools": "name",

@@ -9,7 +9,7 @@ from pathlib import Path
 import orjson
 import pytest
 
-from refdesk.downstream.fleet.listings import MAX_BYTES, Listings, Lists, fingerprint
+from refdesk.downstream.fleet.list_cache import MAX_BYTES, Listings, Lists, fingerprint
 from tests.downstream.scripted import reached, tool
 
 LISTS = Lists(tools=(tool("a"),), resources=({"uri": "x:1", "name": "one"},))

@@ -7,7 +7,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, TypeVar
 
-from refdesk.downstream.connection.link import Door, Link, close_all
+from refdesk.downstream.connection.session_task import Door, Link, close_all
 from refdesk.downstream.connection.status import RUNNING, STARTING, STOPPED, Status
 from refdesk.downstream.session import Session
 from refdesk.errors import RefdeskError, ServerAway

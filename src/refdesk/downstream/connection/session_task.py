@@ -9,12 +9,12 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from typing import Any, Protocol, TypeVar
 
 from refdesk.config.servers import McpServerConfig
-from refdesk.downstream.connection.standing import Standing, uphold
 from refdesk.downstream.connection.status import Status
+from refdesk.downstream.connection.subscriptions import Standing, uphold
 from refdesk.downstream.envelopes import Mirrored
-from refdesk.downstream.peer import Peer
+from refdesk.downstream.jsonrpc import Peer
 from refdesk.downstream.session import TERMS, Session, Terms, greet
-from refdesk.downstream.transports.port import Inbox, Transport
+from refdesk.downstream.transports.base import Inbox, Transport
 from refdesk.errors import DependencyError, RefdeskError, ServerAway, ServerGone, ServerRefused
 from refdesk.resilience.dependency import Pause
 

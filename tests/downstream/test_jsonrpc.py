@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from refdesk.downstream.peer import MAX_UNREAD, Peer
-from refdesk.downstream.transports.port import Message
+from refdesk.downstream.jsonrpc import MAX_UNREAD, Peer
+from refdesk.downstream.transports.base import Message
 from refdesk.errors import RefdeskError
 from tests.waiting import PATIENCE_SECONDS
 

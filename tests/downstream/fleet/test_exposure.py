@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from refdesk.config.servers import McpServerConfig, ToolRules
-from refdesk.downstream.fleet.offers import MAX_DEFINITION_BYTES, MAX_ENTRIES, MAX_NAME_CHARACTERS, Rules, sift
+from refdesk.downstream.fleet.exposure import MAX_DEFINITION_BYTES, MAX_ENTRIES, MAX_NAME_CHARACTERS, Rules, sift
 from tests.downstream.scripted import reached, tool
 
 
