@@ -52,20 +52,20 @@ from refdesk.telemetry import Log, Metrics, secrets_of
 from refdesk.telemetry.history import History
 from refdesk.tools.announcements import Announcements
 from refdesk.tools.budget import Blocklist
-from refdesk.tools.catalogue import Catalogue
+from refdesk.tools.collection_scope import Scopes
 from refdesk.tools.conversion import Conversion
+from refdesk.tools.dispatcher import Catalogue
+from refdesk.tools.document_lookup import Shelves
 from refdesk.tools.documentation import Documentation
 from refdesk.tools.federation import Federation
 from refdesk.tools.gateway import Gateway, open_gateway
 from refdesk.tools.ingestion import Ingesting
-from refdesk.tools.knowledge import Knowledge
-from refdesk.tools.knowledge_resources import KnowledgeResources
 from refdesk.tools.projects import Projects
 from refdesk.tools.prompts import KnowledgePrompts
+from refdesk.tools.r2r import Knowledge
+from refdesk.tools.r2r_resources import KnowledgeResources
 from refdesk.tools.reader import Reader
 from refdesk.tools.registry import Registry
-from refdesk.tools.scopes import Scopes
-from refdesk.tools.shelves import Shelves
 from refdesk.tools.sources import OpenFolders, Sources, default_roots
 from refdesk.tools.tool_search import ToolSearch, open_tool_search
 from refdesk.tools.windows import LocalWindows, open_windows

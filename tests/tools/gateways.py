@@ -20,7 +20,7 @@ from refdesk.errors import RefdeskError
 from refdesk.policy.chain import chain
 from refdesk.policy.deadline import Deadline
 from refdesk.policy.permissions import Permissions, may_reach
-from refdesk.tools.catalogue import Catalogue
+from refdesk.tools.dispatcher import Catalogue
 from refdesk.tools.gateway import Gateway, open_gateway
 from refdesk.tools.registry import Registry
 from refdesk.tools.tool_index import Embed

@@ -21,11 +21,11 @@ from refdesk.config import CacheConfig, CacheTtlConfig, ProjectsConfig
 from refdesk.engines.base import Engine, Hit
 from refdesk.errors import EngineError
 from refdesk.resilience.redis import open_redis
+from refdesk.tools.collection_scope import Scopes
 from refdesk.tools.documentation import Documentation
-from refdesk.tools.knowledge import Knowledge
 from refdesk.tools.projects import Projects
+from refdesk.tools.r2r import Knowledge
 from refdesk.tools.registry import Registry
-from refdesk.tools.scopes import Scopes
 from tests.cache.kitchen import Clock
 from tests.redis_server import needs_redis, redis_server
 from tests.tools.knowing import settled_desk, somebody

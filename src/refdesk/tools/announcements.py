@@ -6,7 +6,7 @@ from collections import OrderedDict
 
 from refdesk.calls import ListChanged, ResourceUpdated, TenantId
 from refdesk.engines.base import SHARED, Engine
-from refdesk.tools.knowledge_resources import CONTEXT
+from refdesk.tools.r2r_resources import CONTEXT
 from refdesk.tools.registry import Registry
 
 MAX_TENANTS = 10_000

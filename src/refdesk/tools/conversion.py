@@ -28,10 +28,10 @@ from refdesk.problems import shortened
 from refdesk.tools.budget import Blocklist
 from refdesk.tools.converted import ConvertedResources
 from refdesk.tools.outline import MAX_CHARACTERS, OutlineEntry, brief
+from refdesk.tools.paging import DEFAULT_TOKENS, FilePart
 from refdesk.tools.registry import Annotations, Registry, Tool
 from refdesk.tools.schema import Arguments, Result
 from refdesk.tools.sources import ConvertFile, Sources
-from refdesk.tools.text import DEFAULT_TOKENS, FilePart
 
 TOOLSET = "convert"
 

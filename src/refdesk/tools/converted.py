@@ -10,7 +10,7 @@ from anyio import to_thread
 from refdesk.calls import Call
 from refdesk.documents.conversions import Conversions, Export
 from refdesk.tools.budget import Blocklist
-from refdesk.tools.text import whole_text
+from refdesk.tools.paging import whole_text
 
 MEDIA_TYPES = {"markdown": "text/markdown", "html": "text/html", "json": "application/json"}
 """By the name of the form."""

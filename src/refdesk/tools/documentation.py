@@ -16,11 +16,11 @@ from refdesk.engines.base import CollectionInfo, Document, DocumentInfo, Engine,
 from refdesk.errors import InvalidArguments, Problem
 from refdesk.tools.federation import Federated, Federation, ForeignHit, fused
 from refdesk.tools.hits import excerpt, found, provenance
-from refdesk.tools.missing import no_document
+from refdesk.tools.not_found import no_document
+from refdesk.tools.paging import CHARACTERS_PER_TOKEN, DEFAULT_TOKENS, MaxTokens, TextPage
 from refdesk.tools.registry import Prompt, PromptArgument, Registry, Tool
 from refdesk.tools.resource_texts import document_text, fitting
 from refdesk.tools.schema import Arguments
-from refdesk.tools.text import CHARACTERS_PER_TOKEN, DEFAULT_TOKENS, MaxTokens, TextPage
 
 TOOLSET = "docs"
 ALL = "all"

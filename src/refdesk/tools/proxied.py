@@ -14,9 +14,9 @@ from refdesk.downstream.connection.connection import Connection
 from refdesk.downstream.fleet.exposure import Offer
 from refdesk.downstream.fleet.fleet import Fleet
 from refdesk.errors import InvalidArguments, InvalidCall, Problem, UnknownPrompt, UnknownTool
+from refdesk.tools.forwarding import MARGIN_SECONDS, Passing
+from refdesk.tools.interfaces import Completion
 from refdesk.tools.long_results import LongResults
-from refdesk.tools.offerings import Completion
-from refdesk.tools.passing import MARGIN_SECONDS, Passing
 from refdesk.tools.registry import Annotations
 
 TOOLSET = "downstream"

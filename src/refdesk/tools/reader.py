@@ -19,11 +19,11 @@ from refdesk.errors import DocumentNotFound, InvalidArguments, Problem, ToolFail
 from refdesk.problems import invalid_arguments, nearest_name, shortened
 from refdesk.resilience.limits import Limits, MemoryLimits
 from refdesk.tools.budget import Blocklist, ReadingRate
-from refdesk.tools.offerings import OfferedTool
+from refdesk.tools.document_lookup import Shelves
+from refdesk.tools.interfaces import OfferedTool
 from refdesk.tools.outline import MAX_CHARACTERS, OutlineEntry, brief, brief_mapping, brief_path
 from refdesk.tools.registry import Registry, Tool
 from refdesk.tools.schema import Arguments, Result
-from refdesk.tools.shelves import Shelves
 from refdesk.tools.windows import LocalWindows, WindowChunk, Windows
 
 TOOLSET = "reader"

@@ -17,7 +17,7 @@ from pydantic import ValidationError
 from refdesk.calls import Call, Caller, Event, ListChanged, Listener, text_content, tool_answer
 from refdesk.errors import InvalidArguments, Problem
 from refdesk.problems import invalid_arguments, shortened
-from refdesk.tools.offerings import Completion, Elsewhere, OfferedPrompt, OfferedTool, Offering, Resources
+from refdesk.tools.interfaces import Completion, Elsewhere, OfferedPrompt, OfferedTool, Offering, Resources
 from refdesk.tools.schema import Arguments, Result, published_schema, with_choices
 
 A = TypeVar("A", bound=Arguments)

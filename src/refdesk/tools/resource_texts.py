@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from refdesk.engines.base import Document
-from refdesk.tools.text import cut_before, encode_cursor
+from refdesk.tools.paging import cut_before, encode_cursor
 
 MAX_BYTES = 20_000
 """What no answer goes beyond unless its caller asks for more."""

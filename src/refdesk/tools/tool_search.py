@@ -18,7 +18,7 @@ from pydantic import Field
 from refdesk.calls import Call, Handler
 from refdesk.errors import InvalidArguments, Problem
 from refdesk.problems import nearest_name, shortened
-from refdesk.tools.offerings import OfferedTool
+from refdesk.tools.interfaces import OfferedTool
 from refdesk.tools.proxied import TOOLSET, ProxiedTool
 from refdesk.tools.registry import Annotations, Registry, Tool
 from refdesk.tools.schema import Arguments, Result

@@ -21,8 +21,8 @@ from refdesk.resilience.dependency import SERVICE, Dependency
 from refdesk.resilience.response_body import read_body
 from refdesk.resilience.retries import retry_after_seconds
 from refdesk.telemetry import outgoing_headers
+from refdesk.tools.document_lookup import Shelves
 from refdesk.tools.outline import brief_path
-from refdesk.tools.shelves import Shelves
 
 RETRIES = 1
 """Of a request: to read is harmless, and what passes by itself has mostly passed by then."""

@@ -22,7 +22,7 @@ from refdesk.errors import (
     UnknownTool,
 )
 from refdesk.problems import nearest_name, shortened
-from refdesk.tools.offerings import Completion, OfferedPrompt, OfferedTool, Offering
+from refdesk.tools.interfaces import Completion, OfferedPrompt, OfferedTool, Offering
 from refdesk.tools.registry import Registry
 
 LONGEST_URI = 8000

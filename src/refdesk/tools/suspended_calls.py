@@ -15,7 +15,7 @@ from typing import Any
 
 from refdesk.calls import Client, InputRequired
 from refdesk.errors import InvalidArguments, InvalidCall, Overloaded, Problem
-from refdesk.tools.voices import refuse_unasked, tell
+from refdesk.tools.client_callbacks import refuse_unasked, tell
 
 MAX_AWAY = 1000
 """Calls whose clients are away, of all callers together: each holds a task and a place at its server."""

@@ -28,8 +28,8 @@ from refdesk.errors import (
     Problem,
     ServerTalksNonsense,
 )
-from refdesk.tools.conversations import Conversation, Conversations
-from refdesk.tools.voices import SILENCE, CallVoice, NotOffered
+from refdesk.tools.client_callbacks import SILENCE, CallVoice, NotOffered
+from refdesk.tools.suspended_calls import Conversation, Conversations
 
 MAX_ROUNDS = 10
 """How often a server may end a call to ask something before it has to have an answer."""

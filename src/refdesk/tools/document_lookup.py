@@ -12,7 +12,7 @@ from refdesk.documents.conversion_store import HANDLE
 from refdesk.documents.conversions import Conversions
 from refdesk.documents.packed_document import Shelf
 from refdesk.engines.base import Engine
-from refdesk.tools.missing import no_document
+from refdesk.tools.not_found import no_document
 
 
 class Shelves:
