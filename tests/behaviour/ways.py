@@ -21,8 +21,8 @@ from pydantic import ConfigDict
 
 from refdesk.app import open_desk
 from refdesk.config import Config
-from refdesk.inbound.audience import Audience
 from refdesk.inbound.mcp import SdkServer
+from refdesk.inbound.notifications import Audience
 from tests.servers import RunningServer, register_test_tools, running_server
 
 Result = dict[str, Any]

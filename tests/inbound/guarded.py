@@ -14,7 +14,7 @@ from typing import Any
 import anyio
 import uvicorn
 
-from refdesk.inbound.guard import Limits, guarded_protocol
+from refdesk.inbound.uvicorn_protocol import Limits, guarded_protocol
 from tests.waiting import PATIENCE_SECONDS
 
 # Between two drips: well below every timeout here, so a timeout counted per read would never fire.

@@ -20,7 +20,7 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp.server.subscriptions import PromptsListChanged, ToolsListChanged
 
 from refdesk.calls import Caller, Event, ListChanged, ResourceUpdated, TenantId
-from refdesk.inbound.audience import LONGEST_URI, MAX_SUBSCRIPTIONS
+from refdesk.inbound.notifications import LONGEST_URI, MAX_SUBSCRIPTIONS
 from refdesk.tools.registry import Tool
 from tests.conftest import Serve
 from tests.inbound.streaming import open_session

@@ -28,7 +28,7 @@ from refdesk.config import (
     load,
     settings_of,
 )
-from refdesk.inbound.wire import http_status
+from refdesk.inbound.error_mapping import http_status
 from refdesk.telemetry import Metrics
 
 

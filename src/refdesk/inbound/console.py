@@ -18,11 +18,11 @@ from refdesk.calls import CONSOLE, Call, Caller
 from refdesk.errors import DependencyError, Forbidden, Refused, Unauthenticated
 from refdesk.inbound.access import Access
 from refdesk.inbound.asgi import Headers, Receive, Reject, Send, respond
+from refdesk.inbound.disconnects import Watches
 from refdesk.inbound.endpoints import respond_error
-from refdesk.inbound.services import ConsolePages, ConsoleWatch, Services
+from refdesk.inbound.interfaces import ConsolePages, ConsoleWatch, Services
+from refdesk.inbound.request_context import Visitor
 from refdesk.inbound.traces import in_trace
-from refdesk.inbound.visitor import Visitor
-from refdesk.inbound.watch import Watches
 
 PAGES = "/console"
 ACTIONS = "/api/console"

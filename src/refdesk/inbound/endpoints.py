@@ -12,14 +12,14 @@ from refdesk.calls import CONSOLE, Call
 from refdesk.config import ServerConfig
 from refdesk.errors import InvalidArguments, Problem, ProtocolError
 from refdesk.inbound.asgi import JSON, Receive, Reject, Send, respond, respond_json
+from refdesk.inbound.disconnects import Watches
 from refdesk.inbound.envelope import parse
+from refdesk.inbound.error_mapping import encode, http_status, log_unforeseen, to_wire
+from refdesk.inbound.interfaces import Services
 from refdesk.inbound.internal import PATHS as INTERNAL_PATHS
 from refdesk.inbound.internal import Internal
-from refdesk.inbound.services import Services
+from refdesk.inbound.request_context import Visitor
 from refdesk.inbound.traces import in_trace
-from refdesk.inbound.visitor import Visitor
-from refdesk.inbound.watch import Watches
-from refdesk.inbound.wire import encode, http_status, log_unforeseen, to_wire
 from refdesk.version import __version__
 
 API = "/api/"

@@ -43,22 +43,22 @@ from refdesk.inbound.asgi import (
 from refdesk.inbound.body import BodyReader
 from refdesk.inbound.console import EVENTS, ConsoleDoor
 from refdesk.inbound.console import PAGES as CONSOLE_PAGES
+from refdesk.inbound.disconnects import CalledOff, Watches
 from refdesk.inbound.endpoints import OPEN_PAGES, PAGES, TOOLS, Endpoints
 from refdesk.inbound.envelope import Notification, Request, id_of, parse, read_message
+from refdesk.inbound.error_mapping import encode_error
+from refdesk.inbound.fast_path import PlainLane
+from refdesk.inbound.fast_path_2026 import VERSION as NEWEST_VERSION
+from refdesk.inbound.interfaces import Services
 from refdesk.inbound.internal import PATHS as INTERNAL_PATHS
-from refdesk.inbound.lanes import SdkLanes
 from refdesk.inbound.mcp import SdkServer
-from refdesk.inbound.newest import VERSION as NEWEST_VERSION
 from refdesk.inbound.oauth import ProtectedResource, turned_away
-from refdesk.inbound.plain import PlainLane
+from refdesk.inbound.request_context import Visitor
+from refdesk.inbound.sdk_routes import SdkLanes
 from refdesk.inbound.sender import Sender
-from refdesk.inbound.services import Services
-from refdesk.inbound.streams import StreamingClient, client_for
+from refdesk.inbound.sse import StreamingClient, client_for
 from refdesk.inbound.traces import trace_in
 from refdesk.inbound.uploads import UPLOADS, Uploads
-from refdesk.inbound.visitor import Visitor
-from refdesk.inbound.watch import CalledOff, Watches
-from refdesk.inbound.wire import encode_error
 
 MCP = "/mcp"
 POSTED = INTERNAL_PATHS | {UPLOADS}

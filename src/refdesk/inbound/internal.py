@@ -14,10 +14,10 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from refdesk.calls import ROLES, SERVICE, WINDOW_METHOD, Answer, Call, Caller, TenantId, UserId
 from refdesk.errors import ERROR_META, DocumentNotFound, Forbidden, ToolFailure
-from refdesk.inbound.services import Services
+from refdesk.inbound.error_mapping import http_status, log_unforeseen, to_wire
+from refdesk.inbound.interfaces import Services
+from refdesk.inbound.request_context import Visitor
 from refdesk.inbound.traces import in_trace
-from refdesk.inbound.visitor import Visitor
-from refdesk.inbound.wire import http_status, log_unforeseen, to_wire
 from refdesk.problems import invalid_arguments
 
 EXECUTE = "/internal/mcp/execute"

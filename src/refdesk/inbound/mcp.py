@@ -26,14 +26,14 @@ from starlette.requests import Request as HttpRequest
 
 from refdesk.calls import LOCAL, Call, Caller, InputRequired, new_trace_id
 from refdesk.errors import MethodNotFound, RefdeskError
-from refdesk.inbound.audience import LONGEST_URI, MAX_SUBSCRIPTIONS, Audience
 from refdesk.inbound.envelope import Request
-from refdesk.inbound.questions import Questions, cannot_end
+from refdesk.inbound.error_mapping import log_unforeseen, to_wire
+from refdesk.inbound.interfaces import Services, beyond
+from refdesk.inbound.notifications import LONGEST_URI, MAX_SUBSCRIPTIONS, Audience
+from refdesk.inbound.request_context import VISITOR, Visitor
 from refdesk.inbound.sdk_client import SdkClient, connection_of
-from refdesk.inbound.services import Services, beyond
+from refdesk.inbound.server_requests import Questions, cannot_end
 from refdesk.inbound.traces import in_trace
-from refdesk.inbound.visitor import VISITOR, Visitor
-from refdesk.inbound.wire import log_unforeseen, to_wire
 from refdesk.problems import invalid_arguments
 from refdesk.version import __version__
 

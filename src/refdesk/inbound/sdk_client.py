@@ -14,7 +14,7 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from refdesk.calls import LOG_LEVELS, ClientRefused, InputRequired, LogLevel
 from refdesk.errors import ClientCannot, MissingCapability
-from refdesk.inbound.questions import (
+from refdesk.inbound.server_requests import (
     CAPABILITIES,
     cannot_be_asked,
     capabilities_of,

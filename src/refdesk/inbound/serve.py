@@ -15,12 +15,12 @@ from sse_starlette.sse import AppStatus
 from refdesk.config import Config, ServerConfig
 from refdesk.errors import ConfigError
 from refdesk.inbound.access import access_rules
-from refdesk.inbound.audience import Audience
-from refdesk.inbound.guard import Clock, Limits, guarded_protocol
 from refdesk.inbound.http import HttpApp
+from refdesk.inbound.interfaces import Services
 from refdesk.inbound.mcp import SdkServer
+from refdesk.inbound.notifications import Audience
 from refdesk.inbound.oauth import ProtectedResource
-from refdesk.inbound.services import Services
+from refdesk.inbound.uvicorn_protocol import Clock, Limits, guarded_protocol
 
 BACKLOG = 2048
 

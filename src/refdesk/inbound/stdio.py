@@ -21,11 +21,11 @@ from pydantic import ValidationError
 
 from refdesk.config import ServerConfig
 from refdesk.errors import InvalidRequest, ProtocolError
-from refdesk.inbound.audience import Audience
 from refdesk.inbound.envelope import MessageId, Notification, Request, id_of, parse, read_message
+from refdesk.inbound.error_mapping import encode_error
+from refdesk.inbound.interfaces import Services
 from refdesk.inbound.mcp import SdkServer
-from refdesk.inbound.services import Services
-from refdesk.inbound.wire import encode_error
+from refdesk.inbound.notifications import Audience
 
 Incoming = SessionMessage | Exception
 

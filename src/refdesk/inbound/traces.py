@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from refdesk.inbound.asgi import Headers
-from refdesk.inbound.visitor import Visitor
+from refdesk.inbound.request_context import Visitor
 from refdesk.telemetry import Trace, follow, read_trace
 
 

@@ -12,10 +12,10 @@ from refdesk.calls import UPLOAD_METHOD, Call
 from refdesk.documents.conversions import MAX_FILE_BYTES, MEGABYTE
 from refdesk.errors import Refused, StorageError
 from refdesk.inbound.asgi import CLOSE, ClientGone, Headers, Receive, Reject
-from refdesk.inbound.services import Services
+from refdesk.inbound.error_mapping import http_status
+from refdesk.inbound.interfaces import Services
+from refdesk.inbound.request_context import Visitor
 from refdesk.inbound.traces import in_trace
-from refdesk.inbound.visitor import Visitor
-from refdesk.inbound.wire import http_status
 
 UPLOADS = "/api/uploads"
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import uvicorn
 
-from refdesk.inbound.guard import Limits
+from refdesk.inbound.uvicorn_protocol import Limits
 from tests.inbound.guarded import Guarded, in_background, open_guarded
 from tests.waiting import eventually
 

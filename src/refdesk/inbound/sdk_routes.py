@@ -21,15 +21,15 @@ from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 from refdesk.calls import Caller
 from refdesk.config import ServerConfig
 from refdesk.errors import InvalidRequest, Overloaded, RefdeskError, TransportError
-from refdesk.inbound import newest
+from refdesk.inbound import fast_path_2026
 from refdesk.inbound.asgi import Headers, Message, Receive, Scope, Send, respond
+from refdesk.inbound.disconnects import CalledOff, Watch
 from refdesk.inbound.envelope import Message as RpcMessage
 from refdesk.inbound.envelope import MessageId, Notification, Reply, Request
-from refdesk.inbound.events import ResumableSessions
+from refdesk.inbound.event_store import ResumableSessions
+from refdesk.inbound.interfaces import Services
 from refdesk.inbound.mcp import METHODS, SdkServer
-from refdesk.inbound.services import Services
-from refdesk.inbound.visitor import VISITOR, Visitor
-from refdesk.inbound.watch import CalledOff, Watch
+from refdesk.inbound.request_context import VISITOR, Visitor
 
 _HANDSHAKE_VERSIONS = frozenset(version.encode() for version in HANDSHAKE_PROTOCOL_VERSIONS)
 _SAME_RESULTS = frozenset({b"2025-06-18", b"2025-11-25"})
@@ -73,7 +73,7 @@ class SdkLanes:
         if session is not None:
             return None if self._is_plain_in(session, message, visitor, version) else self._stateful
         if version is not None and version not in _HANDSHAKE_VERSIONS:
-            return None if self._is_plain(message) and newest.is_plain(message, headers) else self._stateful
+            return None if self._is_plain(message) and fast_path_2026.is_plain(message, headers) else self._stateful
         if not isinstance(message, Request) or b"text/event-stream" not in headers.get(b"accept", b""):
             return None
         if message.method == "initialize":

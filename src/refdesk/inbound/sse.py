@@ -18,8 +18,8 @@ from refdesk.calls import LOG_LEVELS, InputRequired, LogLevel
 from refdesk.errors import ClientCannot, MissingCapability
 from refdesk.inbound.asgi import Headers, Send
 from refdesk.inbound.envelope import Request
-from refdesk.inbound.newest import VERSION as NEWEST_VERSION
-from refdesk.inbound.questions import (
+from refdesk.inbound.fast_path_2026 import VERSION as NEWEST_VERSION
+from refdesk.inbound.server_requests import (
     CAPABILITIES,
     Questions,
     answer_in,

@@ -18,7 +18,7 @@ from refdesk.calls import Call
 from refdesk.config import Config
 from refdesk.errors import ClientCannot, EngineError
 from refdesk.inbound.serve import HttpServer, bind, open_http
-from refdesk.inbound.streams import MAX_WAITING_BYTES, EventStream
+from refdesk.inbound.sse import MAX_WAITING_BYTES, EventStream
 from refdesk.tools.registry import Tool
 from tests.conftest import Serve
 from tests.inbound.guarded import ManualClock

@@ -6,7 +6,7 @@ import pytest
 from mcp.server.streamable_http import EventMessage
 from mcp_types import JSONRPCNotification, JSONRPCResponse
 
-from refdesk.inbound.events import Bounds, Events, SessionEvents
+from refdesk.inbound.event_store import Bounds, Events, SessionEvents
 
 pytestmark = pytest.mark.anyio
 

@@ -14,8 +14,8 @@ from pydantic import ValidationError
 
 from refdesk.calls import ClientRefused, InputRequired
 from refdesk.errors import ClientCannot
-from refdesk.inbound.audience import DELIVERY_SECONDS
 from refdesk.inbound.envelope import Reply
+from refdesk.inbound.notifications import DELIVERY_SECONDS
 
 CAPABILITIES: Mapping[str, str] = {
     "elicitation/create": "elicitation",

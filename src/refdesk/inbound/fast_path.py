@@ -15,12 +15,12 @@ from pydantic import ValidationError
 
 from refdesk.calls import SILENT, Call, Client, Handler, InputRequired
 from refdesk.inbound.envelope import Request
+from refdesk.inbound.error_mapping import encode_error, encode_result, log_unforeseen, to_wire
+from refdesk.inbound.fast_path_2026 import Stamp, status_of
 from refdesk.inbound.mcp import CACHE, SdkServer, log_arrival
-from refdesk.inbound.newest import Stamp, status_of
-from refdesk.inbound.questions import cannot_end
+from refdesk.inbound.request_context import Visitor
+from refdesk.inbound.server_requests import cannot_end
 from refdesk.inbound.traces import in_trace
-from refdesk.inbound.visitor import Visitor
-from refdesk.inbound.wire import encode_error, encode_result, log_unforeseen, to_wire
 from refdesk.problems import invalid_arguments
 
 
