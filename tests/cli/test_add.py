@@ -16,7 +16,7 @@ import httpx2
 import pytest
 
 from refdesk.cli import main
-from refdesk.cli.named import metadata
+from refdesk.cli.sources import metadata
 from tests import forked
 from tests.processes import BY_WORDS, REFDESK, Ended, environment, started_server
 from tests.processes import run as run_program

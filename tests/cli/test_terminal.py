@@ -7,8 +7,8 @@ import io
 import pytest
 
 from refdesk.calls import Answer
-from refdesk.cli.found import Found, found_in, shown
 from refdesk.cli.progress import ProgressBar
+from refdesk.cli.search_results import Found, found_in, shown
 from refdesk.cli.terminal import Ink, ink_for, printable
 
 

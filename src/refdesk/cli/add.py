@@ -11,12 +11,12 @@ from collections.abc import Sequence
 from refdesk.app import open_desk
 from refdesk.calls import LOCAL
 from refdesk.cli.exit_codes import Exit
+from refdesk.cli.ingest import Intake, Outcome
 from refdesk.cli.inputs import MAX_FILES
-from refdesk.cli.intake import Intake, Outcome
-from refdesk.cli.named import STANDARD_INPUT, DocumentationSet, Folder, Label, Named, metadata, named
-from refdesk.cli.parser.words import Misuse
+from refdesk.cli.parser.arguments import Misuse
 from refdesk.cli.recipes import bring_in_sets
 from refdesk.cli.settings import load_settings
+from refdesk.cli.sources import STANDARD_INPUT, DocumentationSet, Folder, Label, Named, metadata, named
 from refdesk.cli.terminal import printable, say
 from refdesk.config import Config
 from refdesk.documents.watching import changes

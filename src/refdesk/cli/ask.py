@@ -12,8 +12,8 @@ from typing import Any
 from refdesk.app import Desk, open_desk
 from refdesk.calls import LOCAL, Answer, Call
 from refdesk.cli.failures import HINTS, say_why
-from refdesk.cli.found import found_in, shown
-from refdesk.cli.parser.words import Misuse
+from refdesk.cli.parser.arguments import Misuse
+from refdesk.cli.search_results import found_in, shown
 from refdesk.cli.settings import load_settings
 from refdesk.cli.terminal import Ink, ink_for, printable
 from refdesk.config import Config

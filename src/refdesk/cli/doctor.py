@@ -12,11 +12,11 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from refdesk.cli.checks import callers, holdings, installation, servers, services
+from refdesk.cli.checks import callers, documents, installation, servers, services
 from refdesk.cli.checks.finding import Finding, Situation, fail
 from refdesk.cli.checks.names import CHECKS
 from refdesk.cli.exit_codes import Exit
-from refdesk.cli.parser.words import Misuse
+from refdesk.cli.parser.arguments import Misuse
 from refdesk.cli.running_desk import running_desk
 from refdesk.cli.settings import load_settings
 from refdesk.cli.terminal import Ink, ink_for, printable
@@ -31,8 +31,8 @@ LOOKING: Looking = {
     "python": installation.python,
     "config": installation.config,
     "data": installation.data,
-    "engine": holdings.engine,
-    "locks": holdings.locks,
+    "engine": documents.engine,
+    "locks": documents.locks,
     "port": callers.port,
     "console": installation.console,
     "keys": callers.keys,

@@ -14,8 +14,8 @@ from typing import Any
 from refdesk.app import Desk, open_desk
 from refdesk.calls import LOCAL, Answer, UserId
 from refdesk.cli.evaluation import DEPTH, Query, QuerySet, Result, Scores, mean, read_queries, scores
-from refdesk.cli.found import found_in
 from refdesk.cli.progress import ProgressBar
+from refdesk.cli.search_results import found_in
 from refdesk.cli.settings import load_settings
 from refdesk.config import Config
 from refdesk.errors import CannotOpen, ToolFailure

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from refdesk.cli.exit_codes import Exit
-from refdesk.cli.parser.words import Misuse
+from refdesk.cli.parser.arguments import Misuse
 from refdesk.cli.terminal import printable
 from refdesk.errors import ConfigError, DependencyError, RefdeskError
 from refdesk.version import __version__

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from refdesk.cli.parser.words import Misuse
+from refdesk.cli.parser.arguments import Misuse
 from refdesk.documents.conversions import File
 from refdesk.documents.convert.source import PageRange
 from refdesk.documents.file_names import clean_name

@@ -10,7 +10,7 @@ from argparse import Namespace
 from pathlib import Path
 
 from refdesk.cli.exit_codes import Exit
-from refdesk.cli.parser.words import Misuse
+from refdesk.cli.parser.arguments import Misuse
 from refdesk.cli.running_desk import running_desk
 from refdesk.cli.settings import load_settings
 from refdesk.cli.setup.changes import Change, coloured, is_confirmed

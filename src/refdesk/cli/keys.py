@@ -7,7 +7,7 @@ from argparse import Namespace
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from refdesk.cli.parser.words import Misuse
+from refdesk.cli.parser.arguments import Misuse
 from refdesk.cli.settings import load_settings
 from refdesk.cli.terminal import print_table, printable, say
 from refdesk.policy.key_ring import KeyRing, NotAKey

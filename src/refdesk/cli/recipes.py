@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from refdesk.cli.exit_codes import Exit
+from refdesk.cli.ingest import Intake, Outcome
 from refdesk.cli.inputs import Failure
-from refdesk.cli.intake import Intake, Outcome
-from refdesk.cli.named import DocumentationSet
 from refdesk.cli.progress import ProgressBar
+from refdesk.cli.sources import DocumentationSet
 from refdesk.cli.terminal import print_table, say
 from refdesk.config import Config
 from refdesk.errors import ToolFailure

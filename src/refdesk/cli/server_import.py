@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from refdesk.cli.parser.words import Misuse
+from refdesk.cli.parser.arguments import Misuse
 from refdesk.cli.terminal import print_table, say
 from refdesk.config import Config
 from refdesk.config.server_entries import Entries, key_within, read_entries

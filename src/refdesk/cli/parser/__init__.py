@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from refdesk.cli.parser import asking, documents, running, servers, setting_up
-from refdesk.cli.parser.words import Misuse, Parser
+from refdesk.cli.parser.arguments import Misuse, Parser
 from refdesk.version import __version__
 
 __all__ = ["Misuse", "Parser", "build_parser"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from refdesk.cli.parser.words import Commands, as_json, collection, command, count, files, live
+from refdesk.cli.parser.arguments import Commands, as_json, collection, command, count, files, live
 
 
 def add_to(commands: Commands) -> None:

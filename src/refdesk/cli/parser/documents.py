@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from refdesk.cli.parser.words import Commands, as_json, collection, command, files, live, several, verb
+from refdesk.cli.parser.arguments import Commands, as_json, collection, command, files, live, several, verb
 
 SETS = ("debian", "postgresql", "python", "ubuntu")
 """The documentation sets that have a recipe, for shells to complete; `refdesk.recipes` has the recipes."""
@@ -85,7 +85,7 @@ def _convert(commands: Commands) -> None:
 
 
 def _documents(commands: Commands) -> None:
-    documents = command(commands, "documents", "list the documents, or remove some", "refdesk.cli.holdings:documents")
+    documents = command(commands, "documents", "list the documents, or remove some", "refdesk.cli.documents:documents")
     verb(documents, "list", "remove")
     live(documents.add_argument("ids", nargs="*", metavar="ID", help="documents to remove"), "documents")
     collection(documents, "only those of this collection")
@@ -100,7 +100,7 @@ def _documents(commands: Commands) -> None:
 
 def _collections(commands: Commands) -> None:
     collections = command(
-        commands, "collections", "list the collections, make or remove one", "refdesk.cli.holdings:collections"
+        commands, "collections", "list the collections, make or remove one", "refdesk.cli.documents:collections"
     )
     verb(collections, "list", "create", "remove")
     names = collections.add_argument(
@@ -114,6 +114,6 @@ def _collections(commands: Commands) -> None:
 
 def _reindex(commands: Commands) -> None:
     reindex = command(
-        commands, "reindex", "build the search indexes anew from what is stored", "refdesk.cli.holdings:reindex"
+        commands, "reindex", "build the search indexes anew from what is stored", "refdesk.cli.documents:reindex"
     )
     as_json(reindex)

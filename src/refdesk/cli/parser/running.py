@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from refdesk.cli.parser.words import Commands, as_json, command, live, several, verb
+from refdesk.cli.parser.arguments import Commands, as_json, command, live, several, verb
 
 
 def add_to(commands: Commands) -> None:

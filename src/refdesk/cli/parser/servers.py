@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any, TypeAlias
 
-from refdesk.cli.parser.words import OTHER_VERBS, Commands, Parser, as_json, command, count, files, live, several
+from refdesk.cli.parser.arguments import OTHER_VERBS, Commands, Parser, as_json, command, count, files, live, several
 
 Actions: TypeAlias = "argparse._SubParsersAction[_ParserBeforeDashes]"
 

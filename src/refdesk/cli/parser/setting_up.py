@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from refdesk.cli.parser.words import Commands, Parser, as_json, command
+from refdesk.cli.parser.arguments import Commands, Parser, as_json, command
 
 CLIENTS = ("claude-code", "cursor", "vscode", "codex", "gemini")
 """Clients that can be set up; `refdesk.cli.setup.clients` knows how."""

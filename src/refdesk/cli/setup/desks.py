@@ -8,7 +8,7 @@ from argparse import Namespace
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from refdesk.cli.parser.words import Misuse
+from refdesk.cli.parser.arguments import Misuse
 from refdesk.cli.setup.clients import Desk, Local, Remote
 from refdesk.config import Config
 

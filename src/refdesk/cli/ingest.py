@@ -13,8 +13,8 @@ from typing import Any
 
 from refdesk.calls import TenantId
 from refdesk.cli.inputs import Failure
-from refdesk.cli.named import Folder, Label, Named, Objects, Single
 from refdesk.cli.progress import ProgressBar
+from refdesk.cli.sources import Folder, Label, Named, Objects, Single
 from refdesk.engines.base import (
     UNDER_WAY,
     DocumentStatus,

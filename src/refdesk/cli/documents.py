@@ -11,7 +11,7 @@ from typing import Any
 
 from refdesk.app import open_desk
 from refdesk.calls import LOCAL
-from refdesk.cli.parser.words import Misuse
+from refdesk.cli.parser.arguments import Misuse
 from refdesk.cli.settings import load_settings
 from refdesk.cli.terminal import print_table, say
 from refdesk.config import Config

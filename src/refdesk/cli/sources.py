@@ -11,7 +11,7 @@ from typing import Any
 
 from refdesk import recipes
 from refdesk.cli.inputs import Failure, documents_under, is_url
-from refdesk.cli.parser.words import Misuse
+from refdesk.cli.parser.arguments import Misuse
 from refdesk.cli.terminal import say
 from refdesk.documents.file_names import clean_name
 from refdesk.documents.folders import LeftOut
