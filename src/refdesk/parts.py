@@ -22,8 +22,8 @@ from refdesk.config.servers import McpServerConfig
 from refdesk.console.activity import Activity
 from refdesk.console.administration import Administration
 from refdesk.console.console import Console
+from refdesk.console.documents import Holdings
 from refdesk.console.feed import Feed
-from refdesk.console.holdings import Holdings
 from refdesk.console.servers import Servers
 from refdesk.documents.conversions import MAX_FILE_BYTES, Conversions, open_conversions
 from refdesk.downstream.connection.connection import Connection

@@ -10,8 +10,8 @@ from refdesk.calls import CONSOLE, Call, Caller
 from refdesk.console.activity import Activity
 from refdesk.console.administration import Administration
 from refdesk.console.assets import Asset, Assets
+from refdesk.console.documents import Holdings
 from refdesk.console.feed import Feed, Watch
-from refdesk.console.holdings import Holdings
 from refdesk.console.params import Nothing
 from refdesk.console.rights import Rights
 from refdesk.console.servers import Servers

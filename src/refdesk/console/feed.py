@@ -15,7 +15,7 @@ from typing import Any
 
 from refdesk.calls import CONSOLE, Caller, TenantId
 from refdesk.console.activity import Activity
-from refdesk.console.holdings import shared_ids, status_wire
+from refdesk.console.documents import shared_ids, status_wire
 from refdesk.console.rights import Rights
 from refdesk.console.servers import Servers
 from refdesk.engines.base import SHARED, UNDER_WAY, DocumentStatus, Engine, Listing

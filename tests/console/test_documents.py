@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from refdesk.console.holdings import status_wire
+from refdesk.console.documents import status_wire
 from refdesk.engines.base import DocumentStatus
 from tests.conftest import Serve
 from tests.console.asking import act, bearer, bring, refused
