@@ -9,7 +9,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from refdesk.cache import Key, pattern_of
-from refdesk.cache.changes import Changes
+from refdesk.cache.invalidation import Changes
 from refdesk.cache.key import matcher, redis_pattern
 from refdesk.calls import TenantId, UserId
 from tests.cache.kitchen import key

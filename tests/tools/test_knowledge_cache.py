@@ -15,7 +15,7 @@ import pytest
 from refdesk.answers.question import Question, Written
 from refdesk.app import Desk
 from refdesk.cache import Cache
-from refdesk.cache.sealing import sealed
+from refdesk.cache.signing import sealed
 from refdesk.calls import Call, Caller, Client, TenantId
 from refdesk.config import CacheConfig, CacheTtlConfig, ProjectsConfig
 from refdesk.engines.base import Engine, Hit

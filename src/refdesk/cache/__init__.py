@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from refdesk.cache.cache import Cache, open_cache
 from refdesk.cache.key import Key, pattern_of
-from refdesk.cache.marks import Given, WireAnswer, marked
+from refdesk.cache.response_meta import Given, WireAnswer, marked
 from refdesk.cache.secret import shared_secret
 
 __all__ = ["Cache", "Given", "Key", "WireAnswer", "marked", "open_cache", "pattern_of", "shared_secret"]

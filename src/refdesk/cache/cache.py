@@ -9,12 +9,12 @@ from contextlib import asynccontextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 
-from refdesk.cache.changes import Changes
+from refdesk.cache.invalidation import Changes
 from refdesk.cache.key import Key, matcher
-from refdesk.cache.marks import Given, WireAnswer
 from refdesk.cache.memory import Held, Memory, Place
-from refdesk.cache.sealing import is_answer
-from refdesk.cache.shared import LOCK_SECONDS, MAX_PENDING, Look, Question, Shared
+from refdesk.cache.redis import LOCK_SECONDS, MAX_PENDING, Look, Question, Shared
+from refdesk.cache.response_meta import Given, WireAnswer
+from refdesk.cache.signing import is_answer
 from refdesk.calls import InputRequired, TenantId
 from refdesk.config import CacheConfig
 from refdesk.errors import ClientCannot, DependencyError, MissingCapability, Overloaded, RateLimited, RefdeskError

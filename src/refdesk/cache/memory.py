@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 import orjson
 
-from refdesk.cache.marks import WireAnswer
+from refdesk.cache.response_meta import WireAnswer
 from refdesk.config import CacheConfig
 
 Place = tuple[str, int]

@@ -19,10 +19,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from refdesk.cache.key import escaped, redis_pattern
-from refdesk.cache.marks import WireAnswer
 from refdesk.cache.memory import Held, Memory
+from refdesk.cache.response_meta import WireAnswer
 from refdesk.cache.scripts import KEEP, LOOK, READ, RELEASE, RENEW
-from refdesk.cache.sealing import GENERATION_BYTES, HEAD_BYTES, Broken, sealed, unsealed
+from refdesk.cache.signing import GENERATION_BYTES, HEAD_BYTES, Broken, sealed, unsealed
 from refdesk.calls import TenantId
 from refdesk.resilience.redis import RedisAway, RedisLink
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from refdesk.cache.sealing import Broken, is_answer, sealed, unsealed
+from refdesk.cache.signing import Broken, is_answer, sealed, unsealed
 from tests.cache.kitchen import answer
 
 GENERATION = b"g" * 16

@@ -16,7 +16,7 @@ import orjson
 import pytest
 
 from refdesk.cache import Cache, Given, WireAnswer, pattern_of
-from refdesk.cache.sealing import sealed
+from refdesk.cache.signing import sealed
 from refdesk.calls import TenantId
 from refdesk.config import CacheConfig
 from refdesk.errors import EngineError

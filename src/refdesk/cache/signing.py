@@ -15,7 +15,7 @@ from typing import Any
 
 import orjson
 
-from refdesk.cache.marks import WireAnswer
+from refdesk.cache.response_meta import WireAnswer
 
 SEAL_BYTES = 16
 GENERATION_BYTES = 16
