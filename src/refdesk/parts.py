@@ -43,11 +43,11 @@ from refdesk.policy.chain import chain
 from refdesk.policy.key_ring import KeyRing
 from refdesk.policy.keys import FILE_NAME, KeyFile
 from refdesk.policy.permissions import Permissions, may_reach, may_reach_some
+from refdesk.resilience.breaker_log import BreakerLog, tell_of_redis
 from refdesk.resilience.dependency import Dependency
 from refdesk.resilience.limits import MAX_BUCKETS_OF_ONE, Limits, MemoryLimits
 from refdesk.resilience.redis import RedisLink, open_redis
 from refdesk.resilience.redis_limits import RedisLimits
-from refdesk.resilience.told import BreakerLog, tell_of_redis
 from refdesk.telemetry import Log, Metrics, secrets_of
 from refdesk.telemetry.history import History
 from refdesk.tools.announcements import Announcements

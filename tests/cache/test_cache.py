@@ -23,7 +23,7 @@ from refdesk.errors import (
     Overloaded,
     RefdeskError,
 )
-from refdesk.resilience.shortfalls import fell_short
+from refdesk.resilience.partial_results import fell_short
 from tests.cache.kitchen import Clock, Counted, Kitchen, answer, cache, key, making
 from tests.waiting import PATIENCE_SECONDS
 

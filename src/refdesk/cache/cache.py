@@ -18,9 +18,9 @@ from refdesk.cache.signing import is_answer
 from refdesk.calls import InputRequired, TenantId
 from refdesk.config import CacheConfig
 from refdesk.errors import ClientCannot, DependencyError, MissingCapability, Overloaded, RateLimited, RefdeskError
-from refdesk.resilience.flights import Flights
+from refdesk.resilience.partial_results import noting_shortfalls
 from refdesk.resilience.redis import RedisAway, RedisLink
-from refdesk.resilience.shortfalls import noting_shortfalls
+from refdesk.resilience.single_flight import Flights
 from refdesk.version import __version__
 
 Make = Callable[[], Awaitable[WireAnswer]]

@@ -20,7 +20,7 @@ from refdesk.downstream.fleet.fleet import Fleet
 from refdesk.engines.base import Hit
 from refdesk.errors import RefdeskError, ServerLacks, ServerRefused
 from refdesk.problems import shortened
-from refdesk.resilience.shortfalls import fell_short
+from refdesk.resilience.partial_results import fell_short
 from refdesk.tools.client_callbacks import SILENCE
 from refdesk.tools.foreign_hits import Passage, canonical, passages
 from refdesk.tools.hits import source_of

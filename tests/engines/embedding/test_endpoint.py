@@ -29,7 +29,7 @@ from refdesk.engines.embedded.embedding.endpoint import (
     open_endpoint,
 )
 from refdesk.errors import BreakerOpen, EngineError
-from refdesk.resilience.shortfalls import noting_shortfalls
+from refdesk.resilience.partial_results import noting_shortfalls
 from refdesk.telemetry import Metrics
 from tests.contracts.engine import ACME
 from tests.engines.desks import engine_on

@@ -24,7 +24,7 @@ from refdesk.engines.embedded.tenant_store import TenantStore
 from refdesk.engines.storage.filters import Condition, compile_filter
 from refdesk.engines.storage.rows import INFO_COLUMNS, document_info
 from refdesk.errors import DependencyError, EngineError
-from refdesk.resilience.shortfalls import fell_short
+from refdesk.resilience.partial_results import fell_short
 
 WORDED, NEAR = 60, 40
 """Candidates by words and by meaning; twice as many hardly change the results on the development sets."""

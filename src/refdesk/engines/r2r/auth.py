@@ -18,7 +18,7 @@ from typing import Protocol
 import orjson
 
 from refdesk.errors import BreakerOpen, DependencyError, R2RMisconfigured, Refused
-from refdesk.resilience.flights import Flights
+from refdesk.resilience.single_flight import Flights
 
 EARLY_SECONDS = 300.0
 """Before a token expires, a new one is fetched: the longest request there is should still end with the old one."""

@@ -24,7 +24,7 @@ from refdesk.engines.r2r.local_db import Record, Records
 from refdesk.engines.r2r.naming import marked_description, marked_name, read_name
 from refdesk.engines.r2r.schemas import RemoteCollection, RemoteDocument
 from refdesk.errors import EngineError, RefdeskError
-from refdesk.resilience.flights import Flights
+from refdesk.resilience.single_flight import Flights
 from refdesk.telemetry import Log
 
 LOOK_SECONDS = 30.0

@@ -19,9 +19,9 @@ from refdesk.config import CircuitBreakerConfig
 from refdesk.engines.embedded.embedding.base import Vector, Vectors
 from refdesk.errors import EngineError, Overloaded, RateLimited
 from refdesk.resilience.dependency import Dependency, Pause
+from refdesk.resilience.partial_results import fell_short
 from refdesk.resilience.response_body import read_body
 from refdesk.resilience.retries import LONGEST_PAUSE_SECONDS, retry_after_seconds
-from refdesk.resilience.shortfalls import fell_short
 from refdesk.telemetry import outgoing_headers
 
 BATCH = 64

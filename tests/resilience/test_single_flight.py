@@ -13,7 +13,7 @@ from anyio import wait_all_tasks_blocked
 from anyio.lowlevel import checkpoint
 
 from refdesk.errors import EngineError
-from refdesk.resilience.flights import Flights
+from refdesk.resilience.single_flight import Flights
 
 pytestmark = pytest.mark.anyio
 
