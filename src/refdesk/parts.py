@@ -40,7 +40,7 @@ from refdesk.engines.embedded.engine import open_embedded
 from refdesk.manual import bring_in_manual, manual_index_folder
 from refdesk.policy.authenticate import Authenticate
 from refdesk.policy.chain import chain
-from refdesk.policy.key_ring import KeyRing
+from refdesk.policy.key_admin import KeyRing
 from refdesk.policy.keys import FILE_NAME, KeyFile
 from refdesk.policy.permissions import Permissions, may_reach, may_reach_some
 from refdesk.resilience.breaker_log import BreakerLog, tell_of_redis

@@ -10,7 +10,7 @@ from typing import Any
 from refdesk.cli.parser.arguments import Misuse
 from refdesk.cli.settings import load_settings
 from refdesk.cli.terminal import print_table, printable, say
-from refdesk.policy.key_ring import KeyRing, NotAKey
+from refdesk.policy.key_admin import KeyRing, NotAKey
 from refdesk.policy.keys import FILE_NAME, KeyFile
 
 HEAD = ("NAME", "TENANT", "USER", "ROLES", "TOOLSETS", "SERVERS", "CREATED", "EXPIRES", "SOURCE")

@@ -15,7 +15,7 @@ from refdesk.errors import Unauthenticated
 from refdesk.policy.keys import FILE_NAME, KeyFile, Keys, digest
 
 if TYPE_CHECKING:
-    from refdesk.policy.tokens import Tokens
+    from refdesk.policy.jwt import Tokens
 
 WRONG_KEY = "Invalid API key"
 NO_TOKEN = "This server needs an access token"
@@ -29,7 +29,7 @@ async def open_authentication(settings: AuthConfig, data: Path, audience: str) -
         yield Authenticate(keys, required=settings.required)
         return
     # What it takes to check a signature is slow to import, and most desks never do.
-    from refdesk.policy.tokens import open_tokens
+    from refdesk.policy.jwt import open_tokens
 
     async with open_tokens(settings.oauth, audience) as tokens:
         yield Authenticate(keys, tokens, required=settings.required)

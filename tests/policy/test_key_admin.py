@@ -10,7 +10,7 @@ import pytest
 
 from refdesk.config import ApiKey
 from refdesk.errors import InvalidArguments
-from refdesk.policy.key_ring import KeyRing
+from refdesk.policy.key_admin import KeyRing
 from refdesk.policy.keys import KeyFile, Keys, digest
 
 NOW = datetime(2026, 5, 1, 12, tzinfo=UTC)

@@ -17,7 +17,7 @@ from jwt.types import Options
 from refdesk.calls import DEFAULT_TENANT, Caller, TenantId, UserId
 from refdesk.config import OAuthConfig
 from refdesk.errors import InsufficientScope, InvalidToken
-from refdesk.policy.issuer import Issuer, open_issuer
+from refdesk.policy.jwks import Issuer, open_issuer
 from refdesk.policy.permissions import TokenCaller
 
 LEEWAY_SECONDS = 30.0

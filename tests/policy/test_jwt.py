@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from refdesk.calls import Caller
 from refdesk.config import OAuthConfig
 from refdesk.errors import InsufficientScope, InvalidToken, IssuerAway, Unauthenticated
-from refdesk.policy.issuer import (
+from refdesk.policy.jwks import (
     FETCH_SECONDS,
     MAX_BYTES,
     PAUSE_SECONDS,
@@ -29,14 +29,14 @@ from refdesk.policy.issuer import (
     metadata_urls,
     open_issuer,
 )
-from refdesk.policy.keys import digest
-from refdesk.policy.permissions import TokenCaller
-from refdesk.policy.tokens import (
+from refdesk.policy.jwt import (
     LEEWAY_SECONDS,
     MAX_TRUSTED,
     TRUST_SECONDS,
     Tokens,
 )
+from refdesk.policy.keys import digest
+from refdesk.policy.permissions import TokenCaller
 from tests.issuers import KEYS, METADATA, OPENID, AuthorizationServer, SigningKey, authorization_server, forged
 from tests.waiting import PATIENCE_SECONDS
 
