@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from refdesk.cache import Key, open_cache
 from refdesk.calls import ANONYMOUS, Answer, Call, text_content, tool_answer
 from refdesk.config import CacheConfig, CircuitBreakerConfig, RateLimitConfig, RedisConfig
-from refdesk.config.kinds import Url
+from refdesk.config.types import Url
 from refdesk.policy.rate_limit import RateLimit
 from refdesk.resilience.dependency import Dependency
 from refdesk.resilience.limits import Limits, MemoryLimits

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from refdesk.config import RedisConfig
-from refdesk.config.kinds import Url
+from refdesk.config.types import Url
 from refdesk.resilience.redis import RedisLink
 from tests.programs import find_program, needs
 from tests.waiting import PATIENCE_SECONDS, eventually_sync

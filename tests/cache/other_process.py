@@ -16,7 +16,7 @@ import orjson
 
 from refdesk.cache import WireAnswer
 from refdesk.config import RedisConfig
-from refdesk.config.kinds import Url
+from refdesk.config.types import Url
 from refdesk.resilience.redis import open_redis
 from tests.cache.kitchen import answer, key, shared_cache
 

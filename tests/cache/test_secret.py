@@ -11,7 +11,7 @@ from pydantic import SecretStr
 
 from refdesk.cache import shared_secret
 from refdesk.config import R2RConfig
-from refdesk.config.kinds import Url
+from refdesk.config.types import Url
 from refdesk.errors import StorageError
 
 

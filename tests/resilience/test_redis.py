@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from refdesk.config import RedisConfig
-from refdesk.config.kinds import Url
+from refdesk.config.types import Url
 from refdesk.errors import ConfigError, DependencyError
 from refdesk.resilience.redis import CONNECTIONS, RedisAway, RedisLink, open_redis
 from tests.redis_server import RedisServer, needs_redis, redis_server

@@ -15,7 +15,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from refdesk.app import open_desk
 from refdesk.calls import Answer, Call, Handler, InputRequired
-from refdesk.config import Config, OpenTelemetryConfig, kinds
+from refdesk.config import Config, OpenTelemetryConfig, types
 from refdesk.errors import EngineError, MethodNotFound, RefdeskError
 from refdesk.inbound.serve import open_http
 from refdesk.policy.chain import chain
@@ -45,7 +45,7 @@ def collector() -> Iterator[Receiver]:
 
 
 def sending_to(collector: Receiver) -> OpenTelemetryConfig:
-    return OpenTelemetryConfig(enabled=True, endpoint=kinds.Url(collector.url))
+    return OpenTelemetryConfig(enabled=True, endpoint=types.Url(collector.url))
 
 
 def spans_in(collector: Receiver) -> dict[str, Span]:

@@ -4,7 +4,6 @@ Everything that is wrong is reported at once as a `ConfigError`. Knows nothing o
 """
 
 from refdesk.config.environment import ENVIRONMENT, Variable
-from refdesk.config.kinds import MASK, Url
 from refdesk.config.loading import find, load, read_servers_again
 from refdesk.config.models import (
     TOOLSETS,
@@ -33,7 +32,8 @@ from refdesk.config.models import (
 )
 from refdesk.config.servers import DocsSource, McpServerConfig, ToolRules
 from refdesk.config.settings import SETTINGS, Setting, settings_of
-from refdesk.config.support import require_support, without_effect
+from refdesk.config.types import MASK, Url
+from refdesk.config.unsupported import require_support, without_effect
 
 __all__ = [
     "ENVIRONMENT",

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from refdesk.config.kinds import MASK
 from refdesk.config.settings import SETTINGS, Given, place
+from refdesk.config.types import MASK
 from refdesk.config.wording import Fault, quoted
 
 PREFIX = "REFDESK__"

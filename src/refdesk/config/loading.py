@@ -14,12 +14,12 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from refdesk.config.environment import read_environment
-from refdesk.config.kinds import MASK, is_encodable, mask_url
 from refdesk.config.models import ApiKey, Config
 from refdesk.config.rules import broken_rules
 from refdesk.config.server_entries import Entries, read_entries
 from refdesk.config.servers import McpServerConfig, ToolRules
 from refdesk.config.settings import SERVERS, SETTINGS, Given, place
+from refdesk.config.types import MASK, is_encodable, mask_url
 from refdesk.config.wording import Fault, explain, quoted, suggestion, unknown
 from refdesk.config.yaml_file import read_yaml
 from refdesk.errors import ConfigError

@@ -15,7 +15,7 @@ from platformdirs import user_data_path
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from refdesk.calls import DEFAULT_TENANT
-from refdesk.config import kinds
+from refdesk.config import types
 from refdesk.config.servers import McpServerConfig, ToolRules
 from refdesk.config.wording import shown
 
@@ -36,38 +36,38 @@ class Part(BaseModel):
 class ServerConfig(Part):
     """Where the server listens, and how much of a stranger's traffic it takes on."""
 
-    host: kinds.Address = Field("127.0.0.1", description="The address to listen on.")
-    port: kinds.Whole = Field(8001, ge=0, le=65535, description="The port to listen on; 0 takes any free one.")
-    workers: kinds.Whole = Field(1, ge=1, le=64, description="How many processes serve the port.")
+    host: types.Address = Field("127.0.0.1", description="The address to listen on.")
+    port: types.Whole = Field(8001, ge=0, le=65535, description="The port to listen on; 0 takes any free one.")
+    workers: types.Whole = Field(1, ge=1, le=64, description="How many processes serve the port.")
     stateless: bool = Field(False, description="Whether sessions of the older MCP revisions are switched off.")
-    allowed_origins: kinds.Origins = Field(
+    allowed_origins: types.Origins = Field(
         (), description="The web origins that browsers may call from; `*` allows any."
     )
-    allowed_hosts: kinds.Hosts = Field(
+    allowed_hosts: types.Hosts = Field(
         (), description="The names that a `Host` header may carry besides the address itself; `*` allows any."
     )
     allow_anonymous: bool = Field(
         False, description="Whether other machines may call without a key when authentication is off."
     )
-    max_body_bytes: kinds.Bytes = Field(4_194_304, ge=1, description="The largest request body.")
-    max_inflight_body_bytes: kinds.Bytes = Field(
+    max_body_bytes: types.Bytes = Field(4_194_304, ge=1, description="The largest request body.")
+    max_inflight_body_bytes: types.Bytes = Field(
         67_108_864, ge=1, description="The most that all request bodies being read may hold together."
     )
-    max_json_depth: kinds.Whole = Field(64, ge=1, le=512, description="The deepest nesting in a request body.")
-    max_connections: kinds.Whole = Field(2048, ge=1, description="The most connections open at a time, per process.")
-    header_timeout_seconds: kinds.Seconds = Field(10, description="How long a client may take to send its headers.")
-    body_timeout_seconds: kinds.Seconds = Field(30, description="How long a client may take to send a body.")
-    idle_timeout_seconds: kinds.Seconds = Field(60, description="How long an idle connection is kept alive.")
-    write_timeout_seconds: kinds.Seconds = Field(
+    max_json_depth: types.Whole = Field(64, ge=1, le=512, description="The deepest nesting in a request body.")
+    max_connections: types.Whole = Field(2048, ge=1, description="The most connections open at a time, per process.")
+    header_timeout_seconds: types.Seconds = Field(10, description="How long a client may take to send its headers.")
+    body_timeout_seconds: types.Seconds = Field(30, description="How long a client may take to send a body.")
+    idle_timeout_seconds: types.Seconds = Field(60, description="How long an idle connection is kept alive.")
+    write_timeout_seconds: types.Seconds = Field(
         30, description="How long a client may leave an answer unread before it is cut off."
     )
-    request_timeout_seconds: kinds.Seconds = Field(60, description="How long a call may take.")
-    shutdown_grace_seconds: kinds.SecondsOrNone = Field(
+    request_timeout_seconds: types.Seconds = Field(60, description="How long a call may take.")
+    shutdown_grace_seconds: types.SecondsOrNone = Field(
         20, description="How long open calls may go on once the server is told to stop."
     )
-    max_sessions: kinds.Whole = Field(1000, ge=1, description="The most MCP sessions open at a time, per process.")
-    session_idle_seconds: kinds.Seconds = Field(1800, description="How long an unused session is kept.")
-    page_size: kinds.Whole = Field(100, ge=1, le=1000, description="The number of items in a page of any list.")
+    max_sessions: types.Whole = Field(1000, ge=1, description="The most MCP sessions open at a time, per process.")
+    session_idle_seconds: types.Seconds = Field(1800, description="How long an unused session is kept.")
+    page_size: types.Whole = Field(100, ge=1, le=1000, description="The number of items in a page of any list.")
 
     @property
     def is_loopback(self) -> bool:
@@ -83,13 +83,13 @@ class ServerConfig(Part):
 class ApiKey(Part):
     """A key, and who calls with it."""
 
-    key: kinds.Key = Field(None, description="The key itself.")
-    key_sha256: kinds.Sha256 = Field(None, description="The SHA-256 of the key, in place of the key.")
+    key: types.Key = Field(None, description="The key itself.")
+    key_sha256: types.Sha256 = Field(None, description="The SHA-256 of the key, in place of the key.")
     user: str = Field("default", min_length=1, description="The user who calls with this key.")
     tenant: str = Field(DEFAULT_TENANT, min_length=1, description="The tenant whose documents this key opens.")
-    roles: kinds.Texts = Field((), description="The roles that this key gives.")
-    toolsets: kinds.Texts = Field((), description="The toolsets that this key opens; none named opens all.")
-    servers: kinds.Texts = Field(
+    roles: types.Texts = Field((), description="The roles that this key gives.")
+    toolsets: types.Texts = Field((), description="The toolsets that this key opens; none named opens all.")
+    servers: types.Texts = Field(
         (),
         description=(
             "The MCP servers behind this one that this key opens, or single tools of theirs (`server__tool`); patterns "
@@ -114,26 +114,26 @@ class ApiKey(Part):
 
 
 def _keys_of_text(value: Any) -> Any:
-    keys = kinds.split_commas(value)
+    keys = types.split_commas(value)
     return [{"key": key, "user": "api-key"} for key in keys] if isinstance(value, str) else value
 
 
 class OAuthConfig(Part):
     """Access tokens of an authorization server, in place of keys or beside them."""
 
-    issuer: kinds.OptionalWebUrl = Field(None, description="The authorization server; tokens of no other are taken.")
-    audience: kinds.OptionalText = Field(
+    issuer: types.OptionalWebUrl = Field(None, description="The authorization server; tokens of no other are taken.")
+    audience: types.OptionalText = Field(
         None, description="What a token must be meant for; the server's own address when not set."
     )
-    jwks_url: kinds.OptionalWebUrl = Field(
+    jwks_url: types.OptionalWebUrl = Field(
         None, description="Where the issuer's keys are; found through its metadata when not set."
     )
-    required_scopes: kinds.Texts = Field((), description="The scopes that every token must have.")
-    scope_roles: Mapping[str, kinds.Texts] = Field(
+    required_scopes: types.Texts = Field((), description="The scopes that every token must have.")
+    scope_roles: Mapping[str, types.Texts] = Field(
         default_factory=dict, description="The roles that a scope gives, by scope."
     )
     user_claim: str = Field("sub", min_length=1, description="The claim that names the user.")
-    tenant_claim: kinds.OptionalText = Field(
+    tenant_claim: types.OptionalText = Field(
         None, description="The claim that names the tenant; all tokens are of the tenant `default` when not set."
     )
 
@@ -151,47 +151,47 @@ class AuthConfig(Part):
 class R2RConfig(Part):
     """The R2R server, when knowledge is kept there."""
 
-    api_url: kinds.OptionalWebUrl = Field(None, description="The address of the R2R server.")
-    email: kinds.OptionalText = Field(
+    api_url: types.OptionalWebUrl = Field(None, description="The address of the R2R server.")
+    email: types.OptionalText = Field(
         None, description="The service account's e-mail address; `service_account.email` is the same setting."
     )
-    password: kinds.OptionalSecret = Field(
+    password: types.OptionalSecret = Field(
         None, description="The service account's password; `service_account.password` is the same setting."
     )
-    api_key: kinds.OptionalSecret = Field(None, description="An R2R API key, in place of the service account.")
-    timeout_seconds: kinds.Seconds = Field(30, description="How long R2R may take to search, list or read.")
-    rag_timeout_seconds: kinds.Seconds = Field(120, description="How long R2R may take to write an answer.")
-    ingest_timeout_seconds: kinds.Seconds = Field(1800, description="How long R2R may take to bring in a document.")
-    max_connections: kinds.Whole = Field(20, ge=1, le=1000, description="The most requests to R2R at a time.")
+    api_key: types.OptionalSecret = Field(None, description="An R2R API key, in place of the service account.")
+    timeout_seconds: types.Seconds = Field(30, description="How long R2R may take to search, list or read.")
+    rag_timeout_seconds: types.Seconds = Field(120, description="How long R2R may take to write an answer.")
+    ingest_timeout_seconds: types.Seconds = Field(1800, description="How long R2R may take to bring in a document.")
+    max_connections: types.Whole = Field(20, ge=1, le=1000, description="The most requests to R2R at a time.")
 
 
 class RedisConfig(Part):
     """The Redis server, when the cache is kept there."""
 
-    url: kinds.RedisUrl = Field(kinds.Url("redis://localhost:6379"), description="The address of the Redis server.")
-    db: kinds.Whole = Field(0, ge=0, description="The number of the database in it.")
-    timeout_seconds: kinds.Seconds = Field(0.1, description="How long Redis may take before a call goes on without it.")
+    url: types.RedisUrl = Field(types.Url("redis://localhost:6379"), description="The address of the Redis server.")
+    db: types.Whole = Field(0, ge=0, description="The number of the database in it.")
+    timeout_seconds: types.Seconds = Field(0.1, description="How long Redis may take before a call goes on without it.")
 
 
 class CacheTtlConfig(Part):
     """How long answers are kept; zero keeps none."""
 
-    search: kinds.SecondsOrNone = Field(300, description="How many seconds search results are kept.")
-    rag: kinds.SecondsOrNone = Field(120, description="How many seconds written answers are kept.")
-    list: kinds.SecondsOrNone = Field(60, description="How many seconds lists are kept.")
+    search: types.SecondsOrNone = Field(300, description="How many seconds search results are kept.")
+    rag: types.SecondsOrNone = Field(120, description="How many seconds written answers are kept.")
+    list: types.SecondsOrNone = Field(60, description="How many seconds lists are kept.")
 
 
 class CacheConfig(Part):
     """Where answers are kept, and how many."""
 
-    type: Annotated[Literal["memory", "redis"], kinds.AnyCase] = Field(
+    type: Annotated[Literal["memory", "redis"], types.AnyCase] = Field(
         "memory", description="Where the cache is: in each process, or in Redis for all of them."
     )
     redis: RedisConfig = RedisConfig()
     ttl: CacheTtlConfig = CacheTtlConfig()
-    max_bytes: kinds.Bytes = Field(67_108_864, ge=0, description="The most that the cache in memory may hold.")
-    max_entries: kinds.Whole = Field(10_000, ge=0, description="The most answers that the cache in memory may hold.")
-    stale_seconds: kinds.SecondsOrNone = Field(
+    max_bytes: types.Bytes = Field(67_108_864, ge=0, description="The most that the cache in memory may hold.")
+    max_entries: types.Whole = Field(10_000, ge=0, description="The most answers that the cache in memory may hold.")
+    stale_seconds: types.SecondsOrNone = Field(
         600, description="How long past its time an answer is still given when no new one can be had."
     )
 
@@ -199,21 +199,21 @@ class CacheConfig(Part):
 class RateLimitConfig(Part):
     """How much may be asked in a minute, besides what the reader tools allow on one document; zero is no limit."""
 
-    type: Annotated[Literal["memory", "redis"], kinds.AnyCase] = Field(
+    type: Annotated[Literal["memory", "redis"], types.AnyCase] = Field(
         "memory", description="Where calls are counted: in each process, or in the cache's Redis for all of them."
     )
-    calls: kinds.Whole = Field(0, ge=0, description="The most calls a minute with one key, or of one user.")
-    tokens: kinds.Whole = Field(0, ge=0, description="The most tokens a minute returned to one key or user.")
-    total_calls: kinds.Whole = Field(0, ge=0, description="The most calls a minute of all together.")
+    calls: types.Whole = Field(0, ge=0, description="The most calls a minute with one key, or of one user.")
+    tokens: types.Whole = Field(0, ge=0, description="The most tokens a minute returned to one key or user.")
+    total_calls: types.Whole = Field(0, ge=0, description="The most calls a minute of all together.")
 
 
 class CircuitBreakerConfig(Part):
     """When a failing knowledge engine is left alone."""
 
-    failure_threshold: kinds.Whole = Field(5, ge=1, description="How many failures in a row open the breaker.")
-    timeout_seconds: kinds.Seconds = Field(60, description="How long it stays open before a trial call.")
-    success_threshold: kinds.Whole = Field(2, ge=1, description="How many trial calls must succeed to close it.")
-    slow_call_seconds: kinds.SecondsOrNone = Field(
+    failure_threshold: types.Whole = Field(5, ge=1, description="How many failures in a row open the breaker.")
+    timeout_seconds: types.Seconds = Field(60, description="How long it stays open before a trial call.")
+    success_threshold: types.Whole = Field(2, ge=1, description="How many trial calls must succeed to close it.")
+    slow_call_seconds: types.SecondsOrNone = Field(
         0, description="How long a call may take before it counts as a failure; zero counts none."
     )
 
@@ -221,13 +221,13 @@ class CircuitBreakerConfig(Part):
 class LoggingConfig(Part):
     """What is logged, and how."""
 
-    level: Annotated[Literal["debug", "info", "warning", "error"], kinds.AnyCase] = Field(
+    level: Annotated[Literal["debug", "info", "warning", "error"], types.AnyCase] = Field(
         "info", description="The least important messages that are logged."
     )
-    format: Annotated[Literal["auto", "json", "console"], kinds.AnyCase] = Field(
+    format: Annotated[Literal["auto", "json", "console"], types.AnyCase] = Field(
         "auto", description="How a line looks; `auto` is `console` on a terminal and `json` elsewhere."
     )
-    file: kinds.OptionalPath = Field(None, description="A file to log to in place of standard error.")
+    file: types.OptionalPath = Field(None, description="A file to log to in place of standard error.")
 
 
 class PrometheusConfig(Part):
@@ -240,14 +240,14 @@ class SentryConfig(Part):
     """Error reports to Sentry."""
 
     enabled: bool = Field(False, description="Whether errors are reported to Sentry.")
-    dsn: kinds.OptionalSecret = Field(None, description="The DSN of the Sentry project.")
+    dsn: types.OptionalSecret = Field(None, description="The DSN of the Sentry project.")
 
 
 class OpenTelemetryConfig(Part):
     """Traces for OpenTelemetry."""
 
     enabled: bool = Field(False, description="Whether traces are sent to an OpenTelemetry collector.")
-    endpoint: kinds.OptionalWebUrl = Field(
+    endpoint: types.OptionalWebUrl = Field(
         None, description="The collector's OTLP address over HTTP; OpenTelemetry's own variables when not set."
     )
 
@@ -272,7 +272,7 @@ class ProjectsConfig(Part):
     auto_create_collections: bool = Field(
         True, description="Whether a project without a collection gets one when it is first used."
     )
-    collection_mapping_file: kinds.OptionalPath = Field(
+    collection_mapping_file: types.OptionalPath = Field(
         None, description="The file that remembers each project's collection; it is kept with the data when not set."
     )
 
@@ -280,20 +280,20 @@ class ProjectsConfig(Part):
 class ReaderConfig(Part):
     """How much of a document the reader tools hand out."""
 
-    max_pages_per_call: kinds.Whole = Field(5, ge=1, description="The most pages that one call may read.")
-    max_text_bytes: kinds.Bytes = Field(20_000, ge=1, description="The most text that one call returns.")
-    rate_limit_calls: kinds.Whole = Field(60, ge=1, description="The most calls per minute on one document.")
-    rate_limit_tokens: kinds.Whole = Field(
+    max_pages_per_call: types.Whole = Field(5, ge=1, description="The most pages that one call may read.")
+    max_text_bytes: types.Bytes = Field(20_000, ge=1, description="The most text that one call returns.")
+    rate_limit_calls: types.Whole = Field(60, ge=1, description="The most calls per minute on one document.")
+    rate_limit_tokens: types.Whole = Field(
         100_000, ge=1, description="The most tokens per minute returned from one document."
     )
-    retrieval_window_url: kinds.OptionalWebUrl = Field(
+    retrieval_window_url: types.OptionalWebUrl = Field(
         None, description="A service that is asked for the chunks around a chunk, in place of the engine."
     )
-    retrieval_api_key: kinds.OptionalSecret = Field(None, description="The API key for that service.")
-    retrieval_timeout_seconds: kinds.Seconds = Field(5, description="How long that service may take.")
-    max_window_radius: kinds.Whole = Field(5, ge=0, description="The most chunks returned on each side of a chunk.")
-    blocklist_keywords: kinds.Texts = Field((), description="Words that must not appear in the text returned.")
-    blocklist_action: Annotated[Literal["refuse", "redact"], kinds.AnyCase] = Field(
+    retrieval_api_key: types.OptionalSecret = Field(None, description="The API key for that service.")
+    retrieval_timeout_seconds: types.Seconds = Field(5, description="How long that service may take.")
+    max_window_radius: types.Whole = Field(5, ge=0, description="The most chunks returned on each side of a chunk.")
+    blocklist_keywords: types.Texts = Field((), description="Words that must not appear in the text returned.")
+    blocklist_action: Annotated[Literal["refuse", "redact"], types.AnyCase] = Field(
         "refuse", description="Whether text with such a word is refused, or returned without the word."
     )
 
@@ -302,31 +302,31 @@ class ConvertConfig(Part):
     """What may be converted, with how much effort, and how long it is kept."""
 
     local_files: bool = Field(True, description="Whether tools may name files on this machine.")
-    roots: kinds.Paths = Field(
+    roots: types.Paths = Field(
         (),
         description=(
             "The folders that such files must be in; when not set, the folder that the server was started in, unless "
             "that is a home folder or the whole disk."
         ),
     )
-    client_roots: Annotated[Literal["local", "all", "none"], kinds.AnyCase] = Field(
+    client_roots: Annotated[Literal["local", "all", "none"], types.AnyCase] = Field(
         "local",
         description=(
             "Whose MCP roots are open as well: `local` takes those of a client on standard input and output, `all` "
             "those of any client, which then reads whatever this process can."
         ),
     )
-    workers: kinds.Whole = Field(2, ge=1, le=64, description="How many conversions run at a time, per process.")
-    memory_bytes: kinds.Bytes = Field(
+    workers: types.Whole = Field(2, ge=1, le=64, description="How many conversions run at a time, per process.")
+    memory_bytes: types.Bytes = Field(
         1_073_741_824, ge=268_435_456, description="The most memory that a conversion may use."
     )
-    keep_seconds: kinds.Seconds = Field(86_400, description="How long a converted document is kept after its last use.")
-    keep_bytes: kinds.Bytes = Field(
+    keep_seconds: types.Seconds = Field(86_400, description="How long a converted document is kept after its last use.")
+    keep_bytes: types.Bytes = Field(
         1_073_741_824, ge=1, description="The most that a tenant's converted documents hold."
     )
-    keep_documents: kinds.Whole = Field(500, ge=1, description="The most converted documents that a tenant has.")
-    fetch_timeout_seconds: kinds.Seconds = Field(60, description="How long the download of a URL may take.")
-    allow_networks: kinds.Networks = Field(
+    keep_documents: types.Whole = Field(500, ge=1, description="The most converted documents that a tenant has.")
+    fetch_timeout_seconds: types.Seconds = Field(60, description="How long the download of a URL may take.")
+    allow_networks: types.Networks = Field(
         (), description="Networks that URLs may lead to although they are not public, such as 10.1.0.0/16."
     )
     respect_robots: bool = Field(True, description="Whether a site's robots.txt is asked before a page is fetched.")
@@ -335,34 +335,34 @@ class ConvertConfig(Part):
 class EmbeddingConfig(Part):
     """The model that turns text into vectors, so that meaning finds what words do not."""
 
-    source: Annotated[Literal["builtin", "onnx", "endpoint", "none"], kinds.AnyCase] = Field(
+    source: Annotated[Literal["builtin", "onnx", "endpoint", "none"], types.AnyCase] = Field(
         "builtin",
         description=(
             "Where the model is: in Refdesk itself, in a folder (`onnx`), at an OpenAI-compatible address "
             "(`endpoint`), or nowhere, which leaves full-text search."
         ),
     )
-    model_path: kinds.OptionalPath = Field(
+    model_path: types.OptionalPath = Field(
         None, description="The folder of an ONNX model: `model.onnx` and its `vocab.txt`."
     )
-    api_url: kinds.OptionalWebUrl = Field(
+    api_url: types.OptionalWebUrl = Field(
         None, description="The address of the embeddings API, up to and without `/embeddings`."
     )
-    api_key: kinds.OptionalSecret = Field(None, description="The key for that API.")
+    api_key: types.OptionalSecret = Field(None, description="The key for that API.")
     api_model: str = Field("text-embedding-3-small", min_length=1, description="The model to ask that API for.")
-    workers: kinds.Whole = Field(2, ge=1, le=64, description="How many processes embed documents.")
-    timeout_seconds: kinds.Seconds = Field(30, description="How long that API may take for a request.")
+    workers: types.Whole = Field(2, ge=1, le=64, description="How many processes embed documents.")
+    timeout_seconds: types.Seconds = Field(30, description="How long that API may take for a request.")
 
 
 class AnswersConfig(Part):
     """Who writes answers to questions; without a model, the sentences that answer are quoted."""
 
-    api_url: kinds.OptionalWebUrl = Field(
+    api_url: types.OptionalWebUrl = Field(
         None, description="The address of an OpenAI-compatible API, up to and without `/chat/completions`."
     )
-    api_key: kinds.OptionalSecret = Field(None, description="The key for that API.")
+    api_key: types.OptionalSecret = Field(None, description="The key for that API.")
     model: str = Field("gpt-5-mini", min_length=1, description="The model to ask that API for.")
-    timeout_seconds: kinds.Seconds = Field(30, description="How long that API may take for an answer.")
+    timeout_seconds: types.Seconds = Field(30, description="How long that API may take for an answer.")
     sampling: bool = Field(
         True, description="Whether the client's own model is asked where it offers that and no API is set."
     )
@@ -371,27 +371,27 @@ class AnswersConfig(Part):
 class DownstreamConfig(Part):
     """How other MCP servers are talked to."""
 
-    protocol_version: kinds.OptionalText = Field(
+    protocol_version: types.OptionalText = Field(
         None, description="The MCP revision to ask for; the newest known one when not set."
     )
-    tool_cache_ttl_seconds: kinds.SecondsOrNone = Field(
+    tool_cache_ttl_seconds: types.SecondsOrNone = Field(
         300, description="How long a server's lists are kept; zero asks each time."
     )
     separator: Literal["__", ":"] = Field("__", description="What stands between a server's name and a tool's.")
     prefix: Literal["always", "never"] = Field(
         "always", description="Whether tools and prompts carry their server's name; `never` only where two are alike."
     )
-    max_name_length: kinds.Whole = Field(64, ge=16, le=128, description="The longest name of a tool or prompt.")
+    max_name_length: types.Whole = Field(64, ge=16, le=128, description="The longest name of a tool or prompt.")
     tool_search: bool = Field(
         False, description="Whether `search_tools` and `call_tool` stand for the servers' tools in the list of tools."
     )
-    max_result_tokens: kinds.Whole = Field(
+    max_result_tokens: types.Whole = Field(
         25_000, ge=0, description="The most of a server's result that is passed on at once; zero is no bound."
     )
     presets: Mapping[str, ToolRules] = Field(
         default_factory=dict, description="Named sets of rules that servers can begin with."
     )
-    servers_file: kinds.OptionalPath = Field(
+    servers_file: types.OptionalPath = Field(
         None, description="The file that `refdesk servers` keeps; `servers.json` in the data folder when not set."
     )
 
@@ -399,13 +399,13 @@ class DownstreamConfig(Part):
 class Config(Part):
     """Everything that can be set, and where each value came from."""
 
-    data_dir: kinds.OptionalPath = Field(
+    data_dir: types.OptionalPath = Field(
         None, description="The folder that the data lives in; the platform's user data folder when not set."
     )
-    toolsets: Annotated[tuple[Annotated[Toolset, kinds.AnyCase], ...], BeforeValidator(kinds.split_commas)] = Field(
+    toolsets: Annotated[tuple[Annotated[Toolset, types.AnyCase], ...], BeforeValidator(types.split_commas)] = Field(
         TOOLSETS, description="The toolsets that are switched on."
     )
-    project: kinds.OptionalText = Field(
+    project: types.OptionalText = Field(
         None, description="The current project's name, for clients that do not announce a root."
     )
     server: ServerConfig = ServerConfig()

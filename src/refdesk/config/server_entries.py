@@ -14,11 +14,11 @@ from typing import Any
 from pydantic import SecretStr, ValidationError
 from pydantic_core import ErrorDetails
 
-from refdesk.config.kinds import MASK, is_encodable
 from refdesk.config.other_clients import KNOWN, translate
 from refdesk.config.plain_files import read_plain_text
 from refdesk.config.servers import NOT_WRITTEN, DocsSource, McpServerConfig, ToolRules
 from refdesk.config.settings import SERVERS
+from refdesk.config.types import MASK, is_encodable
 from refdesk.config.variables import Filling
 from refdesk.config.wording import Fault, explain, kind_of, quoted, suggestion, unknown
 

@@ -7,8 +7,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, model_validator
 
-from refdesk.config import kinds
-from refdesk.config.confidential import masked_address, masked_arguments, secrets_in_arguments, token_in, without
+from refdesk.config import types
+from refdesk.config.secrets import masked_address, masked_arguments, secrets_in_arguments, token_in, without
 
 TransportKind = Literal["stdio", "http", "sse", "websocket"]
 
@@ -33,8 +33,8 @@ class _Entry(BaseModel):
 class ToolRules(_Entry):
     """Which tools of a server are offered, and under which names; patterns are those of a shell: `get_*`."""
 
-    allow: kinds.Texts = Field((), description="The tools that are offered; all when empty.")
-    deny: kinds.Texts = Field((), description="The tools that are not offered, whatever `allow` says.")
+    allow: types.Texts = Field((), description="The tools that are offered; all when empty.")
+    deny: types.Texts = Field((), description="The tools that are not offered, whatever `allow` says.")
     rename: Mapping[str, str] = Field(default_factory=dict, description="The names that tools have here.")
 
 
@@ -44,9 +44,9 @@ class DocsSource(_Entry):
     tool: str = Field("search", description="The tool that searches.")
     argument: str = Field("query", description="Its argument for what is looked for.")
     arguments: Mapping[str, Any] = Field(default_factory=dict, description="What else it is called with.")
-    timeout_seconds: kinds.Seconds = Field(5, description="How long an answer waits for this source.")
-    max_results: kinds.Whole = Field(10, ge=1, le=100, description="The most hits that are taken from it.")
-    version: kinds.OptionalText = Field(None, description="The version of what it documents, when it does not say.")
+    timeout_seconds: types.Seconds = Field(5, description="How long an answer waits for this source.")
+    max_results: types.Whole = Field(10, ge=1, le=100, description="The most hits that are taken from it.")
+    version: types.OptionalText = Field(None, description="The version of what it documents, when it does not say.")
 
 
 def _docs(value: Any) -> Any:
@@ -63,42 +63,42 @@ class McpServerConfig(_Entry):
     type: Annotated[TransportKind | None, BeforeValidator(_kind)] = Field(
         None, description="The transport; by `command` or `url` when not set."
     )
-    command: kinds.Program = Field(None, description="The program to start, for standard input and output.")
-    args: kinds.Arguments = Field((), description="Its arguments.")
-    env: kinds.Variables = Field(default_factory=dict, description="Its environment variables.")
-    cwd: kinds.OptionalPath = Field(None, description="The folder it is started in.")
-    url: kinds.ServerUrl = Field(None, description="The address, for the other transports.")
-    headers: kinds.Headers = Field(default_factory=dict, description="HTTP headers, such as a token.")
+    command: types.Program = Field(None, description="The program to start, for standard input and output.")
+    args: types.Arguments = Field((), description="Its arguments.")
+    env: types.Variables = Field(default_factory=dict, description="Its environment variables.")
+    cwd: types.OptionalPath = Field(None, description="The folder it is started in.")
+    url: types.ServerUrl = Field(None, description="The address, for the other transports.")
+    headers: types.Headers = Field(default_factory=dict, description="HTTP headers, such as a token.")
     enabled: bool = Field(True, description="Whether it is used at all.")
     session: Literal["pooled", "short"] = Field(
         "pooled", description="Whether its connection is kept, or made anew for each operation."
     )
-    protocol_version: kinds.OptionalText = Field(
+    protocol_version: types.OptionalText = Field(
         None, description="The MCP revision to ask for; `downstream.protocol_version` when not set."
     )
-    call_timeout_seconds: kinds.Seconds = Field(60, description="How long a call may take.")
-    capabilities_timeout_seconds: kinds.Seconds = Field(30, description="How long a list may take.")
-    connect_timeout_seconds: kinds.Seconds = Field(30, description="How long connecting may take.")
-    connect_tries: kinds.Whole = Field(5, ge=1, le=100, description="How often connecting is tried in a row.")
-    idle_seconds: kinds.SecondsOrNone = Field(
+    call_timeout_seconds: types.Seconds = Field(60, description="How long a call may take.")
+    capabilities_timeout_seconds: types.Seconds = Field(30, description="How long a list may take.")
+    connect_timeout_seconds: types.Seconds = Field(30, description="How long connecting may take.")
+    connect_tries: types.Whole = Field(5, ge=1, le=100, description="How often connecting is tried in a row.")
+    idle_seconds: types.SecondsOrNone = Field(
         600, description="How long an unused connection is kept; zero keeps it for ever."
     )
-    cache_ttl_seconds: kinds.SecondsOrNone | None = Field(
+    cache_ttl_seconds: types.SecondsOrNone | None = Field(
         None, description="How long its lists are kept; `downstream.tool_cache_ttl_seconds` when not set."
     )
     tools: ToolRules = ToolRules()
-    preset: kinds.OptionalText = Field(None, description="A set of rules of `downstream.presets` to begin with.")
+    preset: types.OptionalText = Field(None, description="A set of rules of `downstream.presets` to begin with.")
     hold: Literal["changed", "new", "nothing"] = Field(
         "changed", description="Which tools wait for `refdesk servers approve`: changed ones, new ones too, or none."
     )
     docs: Annotated[DocsSource | None, BeforeValidator(_docs)] = Field(
         None, description="Its part in `search_documentation`; `true` for a tool `search` with the argument `query`."
     )
-    max_message_bytes: kinds.Bytes = Field(16_777_216, ge=1024, description="The largest message taken from it.")
-    max_result_tokens: kinds.Whole | None = Field(
+    max_message_bytes: types.Bytes = Field(16_777_216, ge=1024, description="The largest message taken from it.")
+    max_result_tokens: types.Whole | None = Field(
         None, ge=0, description="The most of a result that is passed on; `downstream.max_result_tokens` when not set."
     )
-    tenants: kinds.Texts = Field((), description="The tenants it is there for; all when empty.")
+    tenants: types.Texts = Field((), description="The tenants it is there for; all when empty.")
     forward_token: bool = Field(False, description="Whether the caller's own credential is passed on to it, over HTTP.")
     filled_in: tuple[SecretStr, ...] = Field((), exclude=True, repr=False)
     """Secrets of the environment that stand somewhere in the texts above."""
@@ -147,10 +147,10 @@ class McpServerConfig(_Entry):
         match name, value:
             case "args", _:
                 return self._shown_arguments()
-            case "url", kinds.Url():
+            case "url", types.Url():
                 return self.where
             case "docs", DocsSource():
-                return value.model_copy(update={"arguments": dict.fromkeys(value.arguments, kinds.MASK)})
+                return value.model_copy(update={"arguments": dict.fromkeys(value.arguments, types.MASK)})
             case (("command" | "cwd"), value) if value is not None:
                 return without(self._secrets, str(value))
         return value

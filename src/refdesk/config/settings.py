@@ -13,9 +13,9 @@ from typing import Any, Literal, get_args, get_origin
 from pydantic import BaseModel, SecretStr
 from pydantic.fields import FieldInfo
 
-from refdesk.config.kinds import YEAR_SECONDS, Unit, Url
 from refdesk.config.models import NOT_SETTINGS, ApiKey, Config
 from refdesk.config.servers import NOT_WRITTEN
+from refdesk.config.types import YEAR_SECONDS, Unit, Url
 from refdesk.config.wording import Fault, kind_of, quoted, shown, suggestion, unknown
 
 

@@ -17,9 +17,9 @@ from pydantic import BaseModel, SecretStr
 from pydantic.fields import FieldInfo
 
 from refdesk.config.environment import ENVIRONMENT
-from refdesk.config.kinds import Url
 from refdesk.config.models import NOT_SETTINGS, Config
 from refdesk.config.settings import SERVERS, SETTINGS
+from refdesk.config.types import Url
 
 WIDTH = 100
 """Characters of a line, as far as it can be broken."""

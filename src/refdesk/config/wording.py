@@ -14,7 +14,7 @@ from typing import Any
 from pydantic import BaseModel, SecretStr
 from pydantic_core import ErrorDetails
 
-from refdesk.config.kinds import MASK, Url
+from refdesk.config.types import MASK, Url
 
 LONGEST_SHOWN = 80
 PLAIN = re.compile(r"[\w.+*/:@~-]+")

@@ -7,8 +7,8 @@ from typing import Any
 
 from pydantic import BaseModel, SecretStr
 
-from refdesk.config import McpServerConfig, kinds
-from refdesk.config.confidential import secrets_in_address
+from refdesk.config import McpServerConfig, types
+from refdesk.config.secrets import secrets_in_address
 
 
 def secrets_of(part: BaseModel) -> Iterator[str]:
@@ -21,7 +21,7 @@ def secrets_of(part: BaseModel) -> Iterator[str]:
 
 def _secrets_in(value: Any) -> Iterator[str]:
     match value:
-        case kinds.Url():
+        case types.Url():
             yield from secrets_in_address(value.get_secret_value())
         case SecretStr():
             yield value.get_secret_value()

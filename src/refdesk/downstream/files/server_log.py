@@ -11,7 +11,7 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
-from refdesk.config.confidential import without
+from refdesk.config.secrets import without
 
 MOST_BYTES = 131_072
 """Of a file; when it is full it becomes the old one, so that a server has at most twice as much."""

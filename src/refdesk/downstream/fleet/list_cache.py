@@ -17,8 +17,8 @@ from typing import Any, Literal
 
 import orjson
 
-from refdesk.config.kinds import mask_url
 from refdesk.config.servers import McpServerConfig
+from refdesk.config.types import mask_url
 from refdesk.downstream.fleet.names import cleaned, marked
 from refdesk.downstream.transports.base import Message
 

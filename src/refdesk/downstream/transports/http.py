@@ -18,7 +18,7 @@ from multidict import CIMultiDict
 from yarl import URL
 
 from refdesk.config import McpServerConfig
-from refdesk.config.kinds import mask_url
+from refdesk.config.types import mask_url
 from refdesk.downstream.transports.base import Inbox, Message, NotLetIn
 from refdesk.downstream.transports.events import Event
 from refdesk.downstream.transports.messages import COUNTED_SIZE, MAX_PARTS, written

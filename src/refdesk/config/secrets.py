@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from urllib.parse import unquote, urlsplit
 
-from refdesk.config.kinds import MASK, mask_url
+from refdesk.config.types import MASK, mask_url
 from refdesk.config.variables import sounds_confidential
 
 SHORTEST = 4
