@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from refdesk.calls import LOCAL, Answer, Call, Caller, Handler, Policy
+from refdesk.components import Parts, offer_console, offer_servers, offer_tools, open_parts
 from refdesk.config import Config, load, require_support
 from refdesk.console.console import Console
 from refdesk.errors import DependencyError
 from refdesk.inbound.access import LOOPBACK_NAMES
-from refdesk.parts import Parts, offer_console, offer_servers, offer_tools, open_parts
 from refdesk.policy.authenticate import Authenticate, open_authentication
 from refdesk.policy.chain import chain
 from refdesk.policy.deadline import Deadline

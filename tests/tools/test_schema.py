@@ -7,8 +7,8 @@ from typing import Annotated, Any, Literal
 import pytest
 from pydantic import BaseModel, Field, ValidationError
 
-from refdesk.problems import invalid_arguments
 from refdesk.tools.schema import Arguments, published_schema, with_choices
+from refdesk.validation import invalid_arguments
 
 
 class Inner(BaseModel):

@@ -22,7 +22,7 @@ from refdesk.cli.settings import load_settings
 from refdesk.cli.terminal import Ink, ink_for, printable
 from refdesk.config import Config, find, load
 from refdesk.errors import ConfigError
-from refdesk.problems import nearest_name
+from refdesk.validation import nearest_name
 
 Looking = Mapping[str, Callable[[Situation], Sequence[Finding]]]
 Asking = Mapping[str, Callable[[Situation], Awaitable[Sequence[Finding]]]]

@@ -17,7 +17,7 @@ from refdesk.cli.terminal import print_table, say
 from refdesk.config import Config
 from refdesk.engines.base import UNDER_WAY, CollectionInfo, DocumentStatus, Engine, Listing, Status
 from refdesk.errors import InvalidArguments, Problem
-from refdesk.problems import nearest_name
+from refdesk.validation import nearest_name
 
 PAGE = 1000
 """Documents that are listed at a time."""

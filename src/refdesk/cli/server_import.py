@@ -20,7 +20,7 @@ from refdesk.config.variables import map_texts
 from refdesk.downstream.files.client_files import CLIENTS, NO_SERVERS, ClientFile, find_servers, known_files, project_of
 from refdesk.downstream.files.servers_file import ServersFile, is_this_desk
 from refdesk.errors import CannotOpen, ConfigError
-from refdesk.problems import nearest_name
+from refdesk.validation import nearest_name
 
 OTHER_CHARACTERS = re.compile(r"[^A-Za-z0-9._ -]+")
 LONGEST_NAME = 64

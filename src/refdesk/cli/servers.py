@@ -18,7 +18,7 @@ from refdesk.config.variables import IN_SERVERS, sounds_confidential
 from refdesk.downstream.files.servers_file import ServersFile, is_this_desk, last_lines
 from refdesk.downstream.files.switching import require_own, switch, switched_on, usable
 from refdesk.errors import InvalidArguments, Problem
-from refdesk.problems import nearest_name
+from refdesk.validation import nearest_name
 
 HEAD = ("NAME", "TRANSPORT", "STATE", "SOURCE", "WHERE")
 

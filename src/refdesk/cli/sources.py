@@ -17,8 +17,8 @@ from refdesk.documents.file_names import clean_name
 from refdesk.documents.folders import LeftOut
 from refdesk.engines.base import FileSource, NewDocument, Source, TextSource
 from refdesk.errors import CannotFetch
-from refdesk.problems import nearest_name
 from refdesk.tools.ingestion import url_source
+from refdesk.validation import nearest_name
 
 STANDARD_INPUT = "-"
 

@@ -12,7 +12,7 @@ from refdesk.console import reading
 from refdesk.console.params import ById, ByIds, Documents, NewCollection, Nothing, Read
 from refdesk.engines.base import UNDER_WAY, CollectionInfo, DocumentInfo, DocumentStatus, Engine, Listing, Status
 from refdesk.errors import DocumentNotFound, InvalidArguments, Problem
-from refdesk.problems import shortened
+from refdesk.validation import shortened
 
 EVERYTHING = "all"
 """What tools call every collection at once, so that none can have this name."""

@@ -7,7 +7,7 @@ from typing import Annotated, Literal, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 
 from refdesk.calls import Call
-from refdesk.problems import invalid_arguments
+from refdesk.validation import invalid_arguments
 
 P = TypeVar("P", bound="Params")
 

@@ -18,7 +18,7 @@ from refdesk.documents.export.markdown import block_to_markdown
 from refdesk.documents.model import Block, Chunk, Code, Section, Table
 from refdesk.documents.packed_document import Shelf
 from refdesk.errors import DocumentNotFound, InvalidArguments, Problem
-from refdesk.problems import nearest_name, shortened
+from refdesk.validation import nearest_name, shortened
 
 MOST_BLOCKS = 200
 """Blocks of one answer: several screens."""

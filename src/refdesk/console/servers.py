@@ -22,8 +22,8 @@ from refdesk.downstream.fleet.exposure import Offer
 from refdesk.downstream.fleet.fleet import Fleet
 from refdesk.downstream.fleet.pins import Held
 from refdesk.errors import InvalidArguments, Problem
-from refdesk.problems import nearest_name, shortened
 from refdesk.telemetry.history import History
+from refdesk.validation import nearest_name, shortened
 
 LONGEST_DESCRIPTION = 500
 """Characters of what a server says of a tool."""

@@ -21,7 +21,7 @@ from refdesk.inbound.mcp import CACHE, SdkServer, log_arrival
 from refdesk.inbound.request_context import Visitor
 from refdesk.inbound.server_requests import cannot_end
 from refdesk.inbound.traces import in_trace
-from refdesk.problems import invalid_arguments
+from refdesk.validation import invalid_arguments
 
 
 class PlainLane:

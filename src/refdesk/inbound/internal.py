@@ -18,7 +18,7 @@ from refdesk.inbound.error_mapping import http_status, log_unforeseen, to_wire
 from refdesk.inbound.interfaces import Services
 from refdesk.inbound.request_context import Visitor
 from refdesk.inbound.traces import in_trace
-from refdesk.problems import invalid_arguments
+from refdesk.validation import invalid_arguments
 
 EXECUTE = "/internal/mcp/execute"
 WINDOW = "/internal/retrieval/chunks/window"

@@ -34,7 +34,7 @@ from refdesk.inbound.request_context import VISITOR, Visitor
 from refdesk.inbound.sdk_client import SdkClient, connection_of
 from refdesk.inbound.server_requests import Questions, cannot_end
 from refdesk.inbound.traces import in_trace
-from refdesk.problems import invalid_arguments
+from refdesk.validation import invalid_arguments
 from refdesk.version import __version__
 
 logger = logging.getLogger(__name__)

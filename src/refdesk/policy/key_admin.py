@@ -11,7 +11,7 @@ from refdesk.calls import DEFAULT_TENANT, ROLES
 from refdesk.config import TOOLSETS, ApiKey
 from refdesk.errors import InvalidArguments, Problem
 from refdesk.policy.keys import FILE_NAME, KeyFile, StoredKey, digest, new_key
-from refdesk.problems import nearest_name, shortened
+from refdesk.validation import nearest_name, shortened
 
 LONGEST_NAME = 255
 """Characters of a name, as the file has them."""

@@ -23,7 +23,7 @@ from refdesk.calls import Caller, TenantId, UserId
 from refdesk.config import ApiKey
 from refdesk.config.plain_files import replace_text, while_alone
 from refdesk.errors import ConfigError, InvalidArguments, Problem, StorageError
-from refdesk.problems import nearest_name
+from refdesk.validation import nearest_name
 
 FILE_NAME = "keys.json"
 

@@ -37,7 +37,7 @@ from refdesk.calls import (
     Handler,
 )
 from refdesk.errors import Forbidden, UnknownResource
-from refdesk.problems import shortened
+from refdesk.validation import shortened
 
 _KNOWN = frozenset(ROLES)
 _EVERY_TOOL = frozenset({WRITER, SERVICE, ADMIN})

@@ -14,12 +14,12 @@ from refdesk.config import ConvertConfig
 from refdesk.documents.fetch import Progress
 from refdesk.engines.base import Engine, FileSource, FolderSync, NewDocument
 from refdesk.errors import CannotConvert, CannotFetch
-from refdesk.problems import shortened
 from refdesk.recipes.archives import Page
 from refdesk.recipes.installed import find_installed
 from refdesk.recipes.keeping import KeptPages, Record
 from refdesk.recipes.published import newest_release, open_site, published
 from refdesk.recipes.recipe import INDEX, Recipe
+from refdesk.validation import shortened
 
 FOLDER = "recipes"
 """Beneath the data folder: the pages that were brought in, a folder for each version."""

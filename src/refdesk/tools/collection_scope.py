@@ -11,8 +11,8 @@ from pydantic import Field
 from refdesk.calls import Call, TenantId
 from refdesk.engines.base import CollectionInfo, Engine
 from refdesk.errors import ToolFailure
-from refdesk.problems import nearest_name, shortened
 from refdesk.tools.projects import Projects
+from refdesk.validation import nearest_name, shortened
 
 ALL = "all"
 DEFAULT_COLLECTION = "default"

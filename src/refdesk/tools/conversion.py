@@ -24,7 +24,6 @@ from refdesk.documents.convert.source import PageRange
 from refdesk.documents.packed_document import Shelf
 from refdesk.documents.scratch import scratch_file
 from refdesk.errors import DocumentNotFound, InvalidArguments, Problem
-from refdesk.problems import shortened
 from refdesk.tools.budget import Blocklist
 from refdesk.tools.converted import ConvertedResources
 from refdesk.tools.outline import MAX_CHARACTERS, OutlineEntry, brief
@@ -32,6 +31,7 @@ from refdesk.tools.paging import DEFAULT_TOKENS, FilePart
 from refdesk.tools.registry import Annotations, Registry, Tool
 from refdesk.tools.schema import Arguments, Result
 from refdesk.tools.sources import ConvertFile, Sources
+from refdesk.validation import shortened
 
 TOOLSET = "convert"
 

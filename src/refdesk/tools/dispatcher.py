@@ -21,9 +21,9 @@ from refdesk.errors import (
     UnknownResource,
     UnknownTool,
 )
-from refdesk.problems import nearest_name, shortened
 from refdesk.tools.interfaces import Completion, OfferedPrompt, OfferedTool, Offering
 from refdesk.tools.registry import Registry
+from refdesk.validation import nearest_name, shortened
 
 LONGEST_URI = 8000
 """Characters; longer ones are not even looked at."""

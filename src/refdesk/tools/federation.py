@@ -19,11 +19,11 @@ from refdesk.downstream.connection.connection import Connection
 from refdesk.downstream.fleet.fleet import Fleet
 from refdesk.engines.base import Hit
 from refdesk.errors import RefdeskError, ServerLacks, ServerRefused
-from refdesk.problems import shortened
 from refdesk.resilience.partial_results import fell_short
 from refdesk.tools.client_callbacks import SILENCE
 from refdesk.tools.foreign_hits import Passage, canonical, passages
 from refdesk.tools.hits import source_of
+from refdesk.validation import shortened
 
 Reach = Callable[[Caller, str, str, Collection[str]], bool]
 

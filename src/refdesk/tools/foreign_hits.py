@@ -16,7 +16,7 @@ from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 import orjson
 
 from refdesk.downstream.fleet.sanitize import visible
-from refdesk.problems import shortened
+from refdesk.validation import shortened
 
 LONGEST_PASSAGE = 8000
 """Characters of one passage that are taken: more than any answer has room for."""

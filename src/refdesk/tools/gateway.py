@@ -23,13 +23,13 @@ from refdesk.downstream.fleet.exposure import Offer
 from refdesk.downstream.fleet.fleet import Fleet
 from refdesk.downstream.fleet.sanitize import visible
 from refdesk.errors import DependencyError, Refused, ServerRefused
-from refdesk.problems import shortened
 from refdesk.tools.forwarding import Passing
 from refdesk.tools.interfaces import OfferedTool, Offering
 from refdesk.tools.long_results import LongResults
 from refdesk.tools.proxied import TOOLSET, ProxiedPrompt, ProxiedResources, ProxiedTool, Reach
 from refdesk.tools.registry import Registry
 from refdesk.tools.server_resources import ServerResources
+from refdesk.validation import shortened
 
 logger = logging.getLogger(__name__)
 

@@ -11,9 +11,9 @@ import orjson
 
 from refdesk.calls import TenantId
 from refdesk.engines.base import DocumentInfo, Engine, Hit, Search
-from refdesk.problems import shortened
 from refdesk.tools.outline import MAX_CHARACTERS, brief_path
 from refdesk.tools.paging import CHARACTERS_PER_TOKEN, DEFAULT_TOKENS, cut_before
+from refdesk.validation import shortened
 
 SPARE_HITS = 5
 """Asked for beyond what is wanted, in place of those that turn out to be the same again."""

@@ -33,13 +33,13 @@ from refdesk.engines.base import (
     UrlSource,
 )
 from refdesk.errors import CannotFetch, DocumentNotFound, InvalidArguments, Problem, ToolFailure
-from refdesk.problems import shortened
 from refdesk.tools.collection_scope import CollectionId, Scopes, may_be_left_out
 from refdesk.tools.not_found import no_document
 from refdesk.tools.outline import MAX_CHARACTERS
 from refdesk.tools.registry import Annotations, Registry, Tool
 from refdesk.tools.schema import Arguments, Result
 from refdesk.tools.sources import ConvertFile, Located, Sources
+from refdesk.validation import shortened
 
 TOOLSET = "r2r"
 

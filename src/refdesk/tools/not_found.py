@@ -5,7 +5,7 @@ from __future__ import annotations
 from refdesk.calls import TenantId
 from refdesk.engines.base import Engine
 from refdesk.errors import DocumentNotFound
-from refdesk.problems import nearest_name, shortened
+from refdesk.validation import nearest_name, shortened
 
 COMPARED = 1000
 """Documents among which the nearest id is looked for; to compare them all could take seconds."""

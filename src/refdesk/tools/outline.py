@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from refdesk.documents.model import Section
-from refdesk.problems import shortened
 from refdesk.tools.schema import Result
+from refdesk.validation import shortened
 
 MAX_CHARACTERS = 160
 """Of a title, a warning, a tag or a property; the longest honest titles have about a hundred."""

@@ -30,7 +30,7 @@ from refdesk.calls import Call, TenantId, UserId
 from refdesk.config import ProjectsConfig
 from refdesk.engines.base import CollectionInfo, Engine
 from refdesk.errors import ClientCannot, EngineError, MissingCapability, StorageError
-from refdesk.problems import shortened
+from refdesk.validation import shortened
 
 COLLECTION_PREFIX = "claude-code-"
 """What a project's collection is called before the project's own name."""

@@ -7,10 +7,10 @@ from typing import Any
 
 from refdesk.calls import Call, text_content
 from refdesk.engines.base import DocumentStatus, Engine, Listing
-from refdesk.problems import shortened
 from refdesk.tools.collection_scope import ALL, Scopes
 from refdesk.tools.outline import MAX_CHARACTERS
 from refdesk.tools.registry import Prompt, PromptArgument, Registry
+from refdesk.validation import shortened
 
 TOOLSET = "r2r"
 

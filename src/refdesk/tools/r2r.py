@@ -33,13 +33,13 @@ from refdesk.engines.base import (
     Status,
 )
 from refdesk.errors import InvalidArguments, Problem
-from refdesk.problems import shortened
 from refdesk.tools.collection_scope import CollectionId, CollectionIds, Scope, Scopes
 from refdesk.tools.hits import default_tokens, excerpt, fitted, found, hit_metadata
 from refdesk.tools.outline import MAX_CHARACTERS, brief_path
 from refdesk.tools.paging import MaxTokens
 from refdesk.tools.registry import Registry, Tool
 from refdesk.tools.schema import Arguments, Result
+from refdesk.validation import shortened
 
 TOOLSET = "r2r"
 

@@ -16,7 +16,6 @@ from refdesk.documents.model import Block, Section
 from refdesk.documents.packed_document import Shelf
 from refdesk.documents.tokens import count_tokens
 from refdesk.errors import DocumentNotFound, InvalidArguments, Problem, ToolFailure
-from refdesk.problems import invalid_arguments, nearest_name, shortened
 from refdesk.resilience.limits import Limits, MemoryLimits
 from refdesk.tools.budget import Blocklist, ReadingRate
 from refdesk.tools.document_lookup import Shelves
@@ -25,6 +24,7 @@ from refdesk.tools.outline import MAX_CHARACTERS, OutlineEntry, brief, brief_map
 from refdesk.tools.registry import Registry, Tool
 from refdesk.tools.schema import Arguments, Result
 from refdesk.tools.windows import LocalWindows, WindowChunk, Windows
+from refdesk.validation import invalid_arguments, nearest_name, shortened
 
 TOOLSET = "reader"
 

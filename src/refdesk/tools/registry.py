@@ -16,9 +16,9 @@ from pydantic import ValidationError
 
 from refdesk.calls import Call, Caller, Event, ListChanged, Listener, text_content, tool_answer
 from refdesk.errors import InvalidArguments, Problem
-from refdesk.problems import invalid_arguments, shortened
 from refdesk.tools.interfaces import Completion, Elsewhere, OfferedPrompt, OfferedTool, Offering, Resources
 from refdesk.tools.schema import Arguments, Result, published_schema, with_choices
+from refdesk.validation import invalid_arguments, shortened
 
 A = TypeVar("A", bound=Arguments)
 

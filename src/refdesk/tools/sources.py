@@ -23,8 +23,8 @@ from refdesk.documents.file_names import clean_name
 from refdesk.documents.files import OpenedFile, Roots
 from refdesk.documents.scratch import scratch_file
 from refdesk.errors import CannotOpen, ClientCannot, InvalidArguments, MissingCapability, Problem
-from refdesk.problems import shortened
 from refdesk.tools.schema import Arguments
+from refdesk.validation import shortened
 
 T = TypeVar("T")
 FilePath = Annotated[str | None, Field(min_length=1, max_length=4096, description="Path on the desk's machine.")]

@@ -17,12 +17,12 @@ from pydantic import Field
 
 from refdesk.calls import Call, Handler
 from refdesk.errors import InvalidArguments, Problem
-from refdesk.problems import nearest_name, shortened
 from refdesk.tools.interfaces import OfferedTool
 from refdesk.tools.proxied import TOOLSET, ProxiedTool
 from refdesk.tools.registry import Annotations, Registry, Tool
 from refdesk.tools.schema import Arguments, Result
 from refdesk.tools.tool_index import Described, Embed, ToolIndex, ToolVectors, described
+from refdesk.validation import nearest_name, shortened
 
 SEARCH, CALL = "search_tools", "call_tool"
 

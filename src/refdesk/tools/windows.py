@@ -16,13 +16,13 @@ from refdesk.config import ReaderConfig
 from refdesk.documents.conversion_store import HANDLE
 from refdesk.engines.base import Engine
 from refdesk.errors import DocumentNotFound, EngineError
-from refdesk.problems import shortened
 from refdesk.resilience.dependency import SERVICE, Dependency
 from refdesk.resilience.response_body import read_body
 from refdesk.resilience.retries import retry_after_seconds
 from refdesk.telemetry import outgoing_headers
 from refdesk.tools.document_lookup import Shelves
 from refdesk.tools.outline import brief_path
+from refdesk.validation import shortened
 
 RETRIES = 1
 """Of a request: to read is harmless, and what passes by itself has mostly passed by then."""

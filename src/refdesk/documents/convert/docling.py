@@ -28,7 +28,7 @@ from refdesk.documents.model import (
     Table,
 )
 from refdesk.errors import CannotConvert
-from refdesk.problems import shortened
+from refdesk.validation import shortened
 
 MAX_SPAN = 10_000
 """As far as a table cell may reach: a cell that claims a billion columns is no table."""

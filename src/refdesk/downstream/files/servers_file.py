@@ -21,7 +21,7 @@ from refdesk.config.wording import Fault
 from refdesk.downstream.files.client_files import CLIENTS, NO_SERVERS, ClientFile, find_servers, known_files
 from refdesk.downstream.files.server_log import ServerLog, last_lines
 from refdesk.errors import ConfigError, InvalidArguments, Problem, StorageError
-from refdesk.problems import nearest_name
+from refdesk.validation import nearest_name
 
 __all__ = [
     "CLIENTS",

@@ -22,7 +22,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from refdesk.config.plain_files import replace_text, while_alone
 from refdesk.downstream.transports.base import Message
 from refdesk.errors import ConfigError, InvalidArguments, Problem, StorageError
-from refdesk.problems import nearest_name
+from refdesk.validation import nearest_name
 
 logger = logging.getLogger(__name__)
 

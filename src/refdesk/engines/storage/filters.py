@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 from typing import Any, Literal
 
 from refdesk.errors import InvalidArguments, Problem
-from refdesk.problems import MAX_PROBLEMS, nearest_name, shortened
+from refdesk.validation import MAX_PROBLEMS, nearest_name, shortened
 
 MAX_DEPTH = 10
 """How deep filters, and the names of metadata, may nest."""

@@ -13,7 +13,7 @@ from refdesk.documents.model import slug_of
 from refdesk.engines.base import FileSource, ShelfSource, Source, TextSource, UrlSource
 from refdesk.engines.storage.rows import digest_of
 from refdesk.errors import CannotFetch
-from refdesk.problems import shortened
+from refdesk.validation import shortened
 
 MAX_DOCUMENT_ID = 500
 """Characters; a longer path keeps its end, which tells documents apart."""
