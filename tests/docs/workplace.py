@@ -14,6 +14,7 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+import httpx2
 from platformdirs import user_cache_path
 
 from tests.clients.npm import CACHE
@@ -212,6 +213,7 @@ class Workplace:
         )
         try:
             self.port = await self._ready(process)
+            await eventually(lambda: self._has_manual(settings.get("MCP_API_KEY", "")))
             yield
         finally:
             if process.returncode is None:
@@ -219,6 +221,15 @@ class Workplace:
             async with asyncio.timeout(PATIENCE_SECONDS):
                 await process.wait()
             log.close()
+
+    async def _has_manual(self, key: str) -> bool:
+        """Whether the desk's manual is indexed and embedded. Results are ranked differently until then."""
+        async with httpx2.AsyncClient(base_url=f"http://127.0.0.1:{self.port}", headers={"X-API-Key": key}) as http:
+            totals = []
+            for status in ("all", "pending"):
+                wanted = {"collection": "refdesk", "status": status, "limit": 1}
+                totals.append((await http.post("/api/console/documents", json=wanted)).json()["total"])
+        return bool(totals[0] and not totals[1])
 
     async def _ready(self, process: asyncio.subprocess.Process) -> int:
         """Wait for the line that says so; its port."""
