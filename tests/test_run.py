@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.run import GROUPS, PYTEST, QUICK_FIRST, ROOT, WITH_PROGRAMS, Job, list_jobs, run_jobs
+from tests.run import GROUPS, NOT_QUICK, PYTEST, QUICK_FIRST, ROOT, Job, list_jobs, run_jobs
 
 pytestmark = pytest.mark.anyio
 
@@ -82,8 +82,8 @@ def test_quick_run_tests_each_remaining_folder_once(tmp_path: Path) -> None:
     folders = {argument for argument in first.command if argument.startswith("tests/")}
     assert folders == {f"tests/{folder}" for folder in QUICK_FIRST}
     ignored = {argument.removeprefix("--ignore=") for argument in second.command if argument.startswith("--ignore=")}
-    assert ignored == folders | {f"tests/{folder}" for folder in WITH_PROGRAMS}
-    assert all((ROOT / folder).is_dir() for folder in ignored)
+    assert ignored == folders | {f"tests/{path}" for path in NOT_QUICK}
+    assert all((ROOT / path).exists() for path in ignored)
 
 
 def test_missing_programs_are_listed_where_they_cannot_be_installed(tmp_path: Path) -> None:

@@ -101,12 +101,14 @@ class Findings:
             self.problems.append(f"request: {request.url}")
 
 
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Mark the tests of this folder, before `-m` selects by marker."""
+    item.add_marker(pytest.mark.browser)
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests of this folder, and run them together after all others, so that they share one browser."""
-    for item in items:
-        if item.path.is_relative_to(HERE):
-            item.add_marker(pytest.mark.browser)
+    """Run the tests of this folder together after all others, so that they share one browser."""
     items.sort(key=lambda item: item.path.is_relative_to(HERE))
 
 
