@@ -132,11 +132,11 @@ REQUIREMENTS = {
         "Answers are kept in memory or in Redis, made once for all who ask at once; a cache that is away fails none.",
         (
             "tools/test_knowledge_cache.py::test_a_thousand_searches_at_once_are_one_for_the_engine",
-            "cache/test_shared.py::test_a_thousand_who_ask_at_once_for_what_is_not_there_share_one_making",
-            "cache/test_shared.py::test_two_processes_that_ask_at_once_make_one_answer",
-            "cache/test_shared.py::test_a_redis_that_is_killed_and_restarted_fails_no_call",
-            "cache/test_shared.py::test_while_redis_is_paused_only_the_first_operation_waits",
-            "cache/test_shared.py::test_answers_are_cleared_by_tenant_by_tool_or_all",
+            "cache/test_redis.py::test_a_thousand_who_ask_at_once_for_what_is_not_there_share_one_making",
+            "cache/test_redis.py::test_two_processes_that_ask_at_once_make_one_answer",
+            "cache/test_redis.py::test_a_redis_that_is_killed_and_restarted_fails_no_call",
+            "cache/test_redis.py::test_while_redis_is_paused_only_the_first_operation_waits",
+            "cache/test_redis.py::test_answers_are_cleared_by_tenant_by_tool_or_all",
             "inbound/test_state.py::test_a_desk_whose_redis_was_never_there_answers_and_says_so",
         ),
     ),
@@ -193,15 +193,15 @@ REQUIREMENTS = {
     "r2r": Requirement(
         "The six r2r tools search, answer, bring in, list and watch, with budgets, filters and a cache.",
         (
-            "tools/test_knowledge.py::test_what_is_brought_in_is_found_with_its_source_version_and_age",
-            "tools/test_knowledge.py::test_text_and_structure_each_tell_the_whole",
-            "tools/test_knowledge.py::test_filters_choose_by_fields_and_metadata_in_every_mode",
-            "tools/test_knowledge.py::test_an_answer_keeps_to_its_budget_in_text_and_in_structure",
-            "tools/test_knowledge.py::test_the_same_search_is_answered_from_the_cache_until_a_document_changes",
-            "tools/test_knowledge.py::test_documents_are_listed_page_by_page_with_the_number_of_all",
-            "tools/test_knowledge.py::test_progress_is_told_while_a_call_waits",
-            "tools/test_knowledge.py::test_in_a_batch_the_good_ones_go_on_and_the_others_are_told_of",
-            "tools/test_knowledge.py::test_nothing_outside_the_open_folders_is_brought_in",
+            "tools/test_r2r.py::test_what_is_brought_in_is_found_with_its_source_version_and_age",
+            "tools/test_r2r.py::test_text_and_structure_each_tell_the_whole",
+            "tools/test_r2r.py::test_filters_choose_by_fields_and_metadata_in_every_mode",
+            "tools/test_r2r.py::test_an_answer_keeps_to_its_budget_in_text_and_in_structure",
+            "tools/test_r2r.py::test_the_same_search_is_answered_from_the_cache_until_a_document_changes",
+            "tools/test_r2r.py::test_documents_are_listed_page_by_page_with_the_number_of_all",
+            "tools/test_r2r.py::test_progress_is_told_while_a_call_waits",
+            "tools/test_r2r.py::test_in_a_batch_the_good_ones_go_on_and_the_others_are_told_of",
+            "tools/test_r2r.py::test_nothing_outside_the_open_folders_is_brought_in",
         ),
     ),
     "answers": Requirement(
@@ -218,7 +218,7 @@ REQUIREMENTS = {
         (
             "tools/test_projects.py::test_the_first_root_names_the_collection_which_is_made_and_written_down",
             "tools/test_projects.py::test_a_project_is_found_again_after_a_restart_by_the_file_that_people_may_edit",
-            "tools/test_knowledge.py::test_the_history_has_the_last_ten_searches_of_its_own_user_and_survives_a_restart",
+            "tools/test_r2r.py::test_the_history_has_the_last_ten_searches_of_its_own_user_and_survives_a_restart",
         ),
     ),
     "nothing is lost": Requirement(
@@ -309,8 +309,8 @@ REQUIREMENTS = {
         (
             "downstream/connection/test_connection.py::test_it_connects_by_itself_and_its_statuses_are_seen_in_order",
             "downstream/connection/test_connection.py::test_time_outs_can_be_changed_while_it_runs",
-            "downstream/connection/test_restarts.py::test_pauses_double_and_are_scattered",
-            "downstream/connection/test_restarts.py::test_after_so_many_tries_it_rests_long_unless_it_is_asked_for",
+            "downstream/connection/test_backoff.py::test_pauses_double_and_are_scattered",
+            "downstream/connection/test_backoff.py::test_after_so_many_tries_it_rests_long_unless_it_is_asked_for",
             "downstream/connection/test_connection.py::test_an_unused_session_is_closed_and_the_next_call_opens_another",
             "downstream/connection/test_connection.py::test_short_sessions_are_made_for_each_operation",
             "downstream/connection/test_connection.py::test_the_breaker_opens_on_a_hanging_server_and_one_trial_closes_it",
@@ -362,7 +362,7 @@ REQUIREMENTS = {
         "Tools are filtered and renamed, and one that changes behind one's back is held until it is approved.",
         (
             "downstream/fleet/test_fleet.py::test_rules_say_what_is_offered_and_under_which_name",
-            "downstream/fleet/test_offers.py::test_a_server_begins_with_its_preset_and_adds_its_own_rules",
+            "downstream/fleet/test_exposure.py::test_a_server_begins_with_its_preset_and_adds_its_own_rules",
             "downstream/fleet/test_fleet_processes.py::test_a_tool_that_changes_behind_ones_back_is_held_until_it_is_approved",
             "downstream/fleet/test_pins.py::test_a_tool_that_changes_while_somebody_looks_at_it_is_not_approved",
             "cli/test_servers.py::test_what_is_held_is_shown_with_what_changed_and_what_does_not_show",
@@ -371,8 +371,8 @@ REQUIREMENTS = {
     "G8": Requirement(
         "What servers print is in the log without secrets, lists are traced, and nothing is left behind.",
         (
-            "downstream/transports/test_chatter.py::test_a_line_is_logged_with_the_command_and_kept",
-            "downstream/transports/test_chatter.py::test_what_a_real_server_prints_is_heard_without_its_secrets",
+            "downstream/transports/test_stderr.py::test_a_line_is_logged_with_the_command_and_kept",
+            "downstream/transports/test_stderr.py::test_what_a_real_server_prints_is_heard_without_its_secrets",
             "downstream/test_session.py::test_lists_and_their_answers_are_traced",
             "downstream/connection/test_connection_processes.py::test_a_hundred_short_sessions_leave_nothing_behind",
             "downstream/connection/test_connection_processes.py::test_many_crashes_leave_nothing_behind",
