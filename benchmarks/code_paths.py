@@ -75,7 +75,7 @@ async def main() -> None:
     threading.setprofile(tracer)
     sys.setprofile(tracer)
     text = "# Deploy\n\n## Roll back a release\n\nRun `deploy rollback`. It takes two minutes.\n"
-    calls = {
+    calls: dict[str, tuple[str, dict[str, Any]]] = {
         "a search": ("search_documentation", {"query": "How do I roll back?"}),
         "an ingested document": ("r2r_ingest_document", {"title": "Deploy", "text": text, "run_async": False}),
         "a forwarded call": ("echo__echo", {"text": "hello"}),
