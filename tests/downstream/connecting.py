@@ -30,11 +30,11 @@ class Watcher:
 
     def __init__(self) -> None:
         self.states: list[str] = []
-        self.heard: list[tuple[str, Mapping[str, Any]]] = []
+        self.notifications: list[tuple[str, Mapping[str, Any]]] = []
         self._moved = asyncio.Event()
 
     def noticed(self, connection: Connection, method: str, params: Mapping[str, Any]) -> None:
-        self.heard.append((method, params))
+        self.notifications.append((method, params))
         self._moved.set()
 
     def changed(self, connection: Connection) -> None:

@@ -30,12 +30,12 @@ class Owner:
         self.losses: list[RefdeskError] = []
         self._changed = asyncio.Event()
 
-    def noticed(self, method: str, params: Mapping[str, Any]) -> None:
+    def on_notification(self, method: str, params: Mapping[str, Any]) -> None:
         """A notification that belongs to no call."""
         self.noticed_methods.append(method)
         self._changed.set()
 
-    def disconnected(self, error: RefdeskError) -> None:
+    def on_disconnect(self, error: RefdeskError) -> None:
         """The connection is over."""
         self.losses.append(error)
         self._changed.set()
@@ -137,7 +137,7 @@ async def conversation(settings: McpServerConfig, owner: Owner | None = None) ->
     peer = Peer("talkative", owner)
     try:
         async with open_transport("talkative", settings, peer) as transport:
-            peer.talk_through(transport)
+            peer.attach(transport)
             yield Conversation(peer, owner, await _greeted(peer, transport))
     finally:
         await peer.close()
@@ -148,7 +148,7 @@ async def _greeted(peer: Peer, transport: Transport) -> Message:
     params = {"protocolVersion": VERSION, "capabilities": CAPABILITIES, "clientInfo": info}
     async with asyncio.timeout(PATIENCE_SECONDS):
         greeting = await peer.request("initialize", params)
-        transport.speaks(greeting["protocolVersion"])
+        transport.set_protocol_version(greeting["protocolVersion"])
         await peer.notify("notifications/initialized")
     return greeting
 
@@ -162,18 +162,18 @@ class Box:
         self.losses: list[RefdeskError] = []
         self._news = asyncio.Event()
 
-    def received(self, message: Message, related: str | None = None) -> None:
+    def on_message(self, message: Message, related: str | None = None) -> None:
         """A message; of a connection that has no streams for single requests."""
         assert related is None
         self.messages.append(message)
         self._news.set()
 
-    def garbled(self, what: str) -> None:
+    def on_garbage(self, what: str) -> None:
         """What is no message."""
         self.garbage.append(what)
         self._news.set()
 
-    def lost(self, error: RefdeskError) -> None:
+    def on_close(self, error: RefdeskError) -> None:
         """The end."""
         self.losses.append(error)
         self._news.set()

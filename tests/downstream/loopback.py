@@ -10,7 +10,7 @@ from typing import Any
 from anyio.lowlevel import checkpoint
 
 from refdesk.config.servers import McpServerConfig
-from refdesk.downstream.transports.base import Inbox, Message
+from refdesk.downstream.transports.base import Message, TransportListener
 from refdesk.errors import RefdeskError, ServerAway, ServerGone
 
 Answer = Callable[[Message], Awaitable[Message | None]]
@@ -26,10 +26,10 @@ class Loopback:
         self.received: list[Message] = []
         self.headers: list[Mapping[str, str] | None] = []
         self.spoken: list[str] = []
-        self.opened = self.closed = 0
+        self.open_count = self.close_count = 0
         self.away: str | None = None
         self.hangs: set[str] = set()
-        self.inboxes: list[Inbox] = []
+        self.listeners: list[TransportListener] = []
 
     @property
     def methods(self) -> list[str]:
@@ -38,31 +38,31 @@ class Loopback:
 
     def die(self, error: RefdeskError | None = None) -> None:
         """End the connections at once."""
-        inboxes, self.inboxes = self.inboxes, []
-        for inbox in inboxes:
-            inbox.lost(error or ServerGone("The server ended"))
+        listeners, self.listeners = self.listeners, []
+        for listener in listeners:
+            listener.on_close(error or ServerGone("The server ended"))
 
     def say(self, message: Message, related: str | None = None) -> None:
         """Send a message to whoever is connected."""
-        for inbox in list(self.inboxes):
-            inbox.received(message, related)
+        for listener in list(self.listeners):
+            listener.on_message(message, related)
 
     @asynccontextmanager
-    async def open(self, name: str, settings: McpServerConfig, inbox: Inbox) -> AsyncIterator[_Way]:
+    async def open(self, name: str, settings: McpServerConfig, listener: TransportListener) -> AsyncIterator[_Way]:
         """The way to it."""
-        self.opened += 1
+        self.open_count += 1
         if self.away is not None:
             raise ServerAway(self.away)
-        self.inboxes.append(inbox)
+        self.listeners.append(listener)
         try:
-            yield _Way(self, inbox)
+            yield _Way(self, listener)
         finally:
-            self.closed += 1
-            if inbox in self.inboxes:
-                self.inboxes.remove(inbox)
-            inbox.lost(ServerGone("The connection was closed"))
+            self.close_count += 1
+            if listener in self.listeners:
+                self.listeners.remove(listener)
+            listener.on_close(ServerGone("The connection was closed"))
 
-    async def answer(self, message: Message, inbox: Inbox) -> None:
+    async def answer(self, message: Message, listener: TransportListener) -> None:
         """Have a request answered, by what is set for it."""
         method = message["method"]
         if method in self.hangs or "*" in self.hangs:
@@ -86,25 +86,25 @@ class Loopback:
             body = {"error": {"code": -32601, "message": "Unknown method"}}
         else:
             body = {"result": {"echo": message.get("params")}}
-        if body is not None and inbox in self.inboxes:
-            inbox.received({"jsonrpc": "2.0", "id": message["id"], **body})
+        if body is not None and listener in self.listeners:
+            listener.on_message({"jsonrpc": "2.0", "id": message["id"], **body})
 
 
 class _Way:
-    def __init__(self, server: Loopback, inbox: Inbox) -> None:
+    def __init__(self, server: Loopback, listener: TransportListener) -> None:
         self._server = server
-        self._inbox = inbox
+        self._listener = listener
 
     async def send(self, message: Message, headers: Mapping[str, str] | None = None) -> None:
-        if self._inbox not in self._server.inboxes:
+        if self._listener not in self._server.listeners:
             raise ServerGone("The connection is closed")
         self._server.received.append(message)
         self._server.headers.append(headers)
         await checkpoint()
         if "id" in message and "method" in message:
-            await self._server.answer(message, self._inbox)
+            await self._server.answer(message, self._listener)
 
-    def speaks(self, version: str) -> None:
+    def set_protocol_version(self, version: str) -> None:
         self._server.spoken.append(version)
 
 

@@ -13,7 +13,7 @@ from refdesk.config import DownstreamConfig
 from refdesk.config.servers import McpServerConfig
 from refdesk.downstream.connection.connection import Connection
 from refdesk.downstream.fleet.fleet import Fleet, open_fleet
-from refdesk.downstream.transports.base import Inbox, Message, Transport
+from refdesk.downstream.transports.base import Message, Transport, TransportListener
 from refdesk.errors import ServerAway, ServerGone
 from tests.waiting import PATIENCE_SECONDS
 
@@ -30,16 +30,16 @@ def reached(**settings: Any) -> McpServerConfig:
 class _Session:
     """A Transport to a scripted server."""
 
-    def __init__(self, server: Scripted, inbox: Inbox) -> None:
+    def __init__(self, server: Scripted, listener: TransportListener) -> None:
         self._server = server
-        self._inbox = inbox
+        self._listener = listener
 
     async def send(self, message: Message, headers: Mapping[str, str] | None = None) -> None:
         answer = self._server.hear(message)
         if answer is not None:
-            asyncio.get_running_loop().call_soon(self._inbox.received, answer)
+            asyncio.get_running_loop().call_soon(self._listener.on_message, answer)
 
-    def speaks(self, version: str) -> None:
+    def set_protocol_version(self, version: str) -> None:
         return
 
 
@@ -59,20 +59,20 @@ class Scripted:
         self.asked: Counter[str] = Counter()
         self.sessions = 0
         self.open_now = 0
-        self._inbox: Inbox | None = None
+        self._listener: TransportListener | None = None
 
     @asynccontextmanager
-    async def open(self, name: str, settings: McpServerConfig, inbox: Inbox) -> AsyncIterator[Transport]:
+    async def open(self, name: str, settings: McpServerConfig, listener: TransportListener) -> AsyncIterator[Transport]:
         if self.is_away:
             raise ServerAway("There is nobody")
         self.sessions += 1
         self.open_now += 1
-        self._inbox = inbox
+        self._listener = listener
         try:
-            yield _Session(self, inbox)
+            yield _Session(self, listener)
         finally:
             self.open_now -= 1
-            inbox.lost(ServerGone("closed"))
+            listener.on_close(ServerGone("closed"))
 
     def hear(self, message: Message) -> Message | None:
         """The answer to a message, if it gets one."""
@@ -84,8 +84,8 @@ class Scripted:
 
     def say(self, method: str, **params: Any) -> None:
         """Tell the client something."""
-        assert self._inbox is not None
-        self._inbox.received({"jsonrpc": "2.0", "method": method, "params": params})
+        assert self._listener is not None
+        self._listener.on_message({"jsonrpc": "2.0", "method": method, "params": params})
 
     def offer(self, *tools: Message) -> None:
         """Have these tools from now on, and say so."""
@@ -95,8 +95,8 @@ class Scripted:
     def die(self) -> None:
         """Be gone, and stay away."""
         self.is_away = True
-        assert self._inbox is not None
-        self._inbox.lost(ServerGone("It died"))
+        assert self._listener is not None
+        self._listener.on_close(ServerGone("It died"))
 
     def _answer(self, method: str, params: Mapping[str, Any]) -> Message:
         if method in self.refused:

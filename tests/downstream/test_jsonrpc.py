@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from refdesk.downstream.jsonrpc import MAX_UNREAD, Peer
+from refdesk.downstream.jsonrpc import MAX_UNSENT, Peer
 from refdesk.downstream.transports.base import Message
 from refdesk.errors import RefdeskError
 from tests.waiting import PATIENCE_SECONDS
@@ -19,9 +19,9 @@ pytestmark = pytest.mark.anyio
 class Nobody:
     """A host that does not care."""
 
-    def noticed(self, method: str, params: Any) -> None: ...
+    def on_notification(self, method: str, params: Any) -> None: ...
 
-    def disconnected(self, error: RefdeskError) -> None: ...
+    def on_disconnect(self, error: RefdeskError) -> None: ...
 
 
 class Pipe:
@@ -44,7 +44,7 @@ class Pipe:
                 self._moved.clear()
                 await self._moved.wait()
 
-    def speaks(self, version: str) -> None: ...
+    def set_protocol_version(self, version: str) -> None: ...
 
 
 class Unwell:
@@ -61,15 +61,15 @@ class Unwell:
 
 async def test_a_server_that_asks_on_and_reads_nothing_is_owed_no_more_than_so_many_answers() -> None:
     pipe, peer = Pipe(), Peer("it", Nobody())
-    peer.talk_through(pipe)
-    for number in range(3 * MAX_UNREAD):
-        peer.received({"jsonrpc": "2.0", "id": number, "method": ("ping", "roots/list", "what")[number % 3]})
-    assert len(peer._tasks) == MAX_UNREAD
-    assert peer.garbage == 2 * MAX_UNREAD
+    peer.attach(pipe)
+    for number in range(3 * MAX_UNSENT):
+        peer.on_message({"jsonrpc": "2.0", "id": number, "method": ("ping", "roots/list", "what")[number % 3]})
+    assert len(peer._tasks) == MAX_UNSENT
+    assert peer.garbage == 2 * MAX_UNSENT
     pipe.is_read.set()
-    await pipe.has_sent(MAX_UNREAD)
-    peer.received({"jsonrpc": "2.0", "id": "late", "method": "ping"})
-    await pipe.has_sent(MAX_UNREAD + 1)
+    await pipe.has_sent(MAX_UNSENT)
+    peer.on_message({"jsonrpc": "2.0", "id": "late", "method": "ping"})
+    await pipe.has_sent(MAX_UNSENT + 1)
     assert pipe.sent[-1] == {"jsonrpc": "2.0", "id": "late", "result": {}}
     await peer.close()
 
@@ -77,14 +77,14 @@ async def test_a_server_that_asks_on_and_reads_nothing_is_owed_no_more_than_so_m
 async def test_what_cannot_be_told_or_asked_costs_the_call_nothing_and_the_server_is_answered() -> None:
     pipe, peer = Pipe(), Peer("it", Nobody())
     pipe.is_read.set()
-    peer.talk_through(pipe)
+    peer.attach(pipe)
     asking = asyncio.create_task(peer.request("tools/call", {"name": "x"}, voice=Unwell()))
     await pipe.has_sent(1)
-    peer.received({"jsonrpc": "2.0", "method": "notifications/message", "params": {"data": "deep"}})
-    peer.received({"jsonrpc": "2.0", "id": "q", "method": "elicitation/create", "params": {}})
+    peer.on_message({"jsonrpc": "2.0", "method": "notifications/message", "params": {"data": "deep"}})
+    peer.on_message({"jsonrpc": "2.0", "id": "q", "method": "elicitation/create", "params": {}})
     await pipe.has_sent(2)
     assert pipe.sent[1]["error"]["message"] == "This elicitation/create cannot be passed on"
-    peer.received({"jsonrpc": "2.0", "id": pipe.sent[0]["id"], "result": {"content": []}})
+    peer.on_message({"jsonrpc": "2.0", "id": pipe.sent[0]["id"], "result": {"content": []}})
     assert await asking == {"content": []}
     assert peer.garbage == 2
     await peer.close()
@@ -93,16 +93,16 @@ async def test_what_cannot_be_told_or_asked_costs_the_call_nothing_and_the_serve
 async def test_what_is_asked_while_nobody_calls_is_about_no_call() -> None:
     pipe, peer = Pipe(), Peer("it", Nobody())
     pipe.is_read.set()
-    peer.talk_through(pipe)
+    peer.attach(pipe)
     listing = asyncio.create_task(peer.request("tools/list"))
     await pipe.has_sent(1)
-    peer.received({"jsonrpc": "2.0", "id": "q", "method": "roots/list"})
+    peer.on_message({"jsonrpc": "2.0", "id": "q", "method": "roots/list"})
     await pipe.has_sent(2)
     assert pipe.sent[1] == {"jsonrpc": "2.0", "id": "q", "result": {"roots": []}}
     assert not _asks_anyone(peer)
     calling = asyncio.create_task(peer.request("tools/call", {"name": "x"}, voice=Unwell()))
     await pipe.has_sent(3)
-    peer.received({"jsonrpc": "2.0", "id": "r", "method": "roots/list"})
+    peer.on_message({"jsonrpc": "2.0", "id": "r", "method": "roots/list"})
     assert _asks_anyone(peer)
     for task in (listing, calling):
         task.cancel()
@@ -111,4 +111,4 @@ async def test_what_is_asked_while_nobody_calls_is_about_no_call() -> None:
 
 
 def _asks_anyone(peer: Peer) -> bool:
-    return peer.asks_anyone
+    return peer.has_ambiguous_requests

@@ -12,9 +12,9 @@ import pytest
 
 from refdesk.config.servers import McpServerConfig
 from refdesk.downstream import session as sessions
-from refdesk.downstream.envelopes import RESERVED
+from refdesk.downstream.envelopes import RESERVED_PREFIX
 from refdesk.downstream.jsonrpc import Peer
-from refdesk.downstream.session import Greeting, Session, greet
+from refdesk.downstream.session import Greeting, McpSession, open_session
 from refdesk.downstream.transports.base import Message
 from refdesk.errors import RefdeskError, ServerRefused, ServerTalksNonsense
 from tests.downstream.loopback import Loopback
@@ -28,19 +28,19 @@ OLD, NEW = "2025-11-25", "2026-07-28"
 class Nobody:
     """A host that does not care."""
 
-    def noticed(self, method: str, params: Any) -> None: ...
+    def on_notification(self, method: str, params: Any) -> None: ...
 
-    def disconnected(self, error: RefdeskError) -> None: ...
+    def on_disconnect(self, error: RefdeskError) -> None: ...
 
 
 @asynccontextmanager
 async def greeted(
     server: Loopback, wanted: str | None = None, probe_seconds: float = PATIENCE_SECONDS
-) -> AsyncIterator[Session]:
+) -> AsyncIterator[McpSession]:
     peer = Peer("it", Nobody())
     async with server.open("it", McpServerConfig(command="it"), peer) as transport:
-        peer.talk_through(transport)
-        yield await greet(peer, transport, wanted, probe_seconds=probe_seconds)
+        peer.attach(transport)
+        yield await open_session(peer, transport, wanted, probe_seconds=probe_seconds)
     await peer.close()
 
 
@@ -173,9 +173,9 @@ async def test_a_request_of_the_newest_revision_carries_envelope_and_headers() -
         await session.request("tools/call", {"name": "größe", "_meta": {"x": 1}}, token="t0ken")
         assert server.received[-1]["params"]["_meta"].keys() == {
             "x",
-            f"{RESERVED}protocolVersion",
-            f"{RESERVED}clientInfo",
-            f"{RESERVED}clientCapabilities",
+            f"{RESERVED_PREFIX}protocolVersion",
+            f"{RESERVED_PREFIX}clientInfo",
+            f"{RESERVED_PREFIX}clientCapabilities",
         }
         assert server.headers[-1] == {
             "mcp-protocol-version": NEW,
@@ -188,7 +188,7 @@ async def test_a_request_of_the_newest_revision_carries_envelope_and_headers() -
 async def test_a_request_after_a_handshake_carries_neither() -> None:
     server = Loopback()
     async with greeted(server) as session:
-        await session.request("tools/call", {"name": "a", "_meta": {f"{RESERVED}clientInfo": {}, "x": 1}})
+        await session.request("tools/call", {"name": "a", "_meta": {f"{RESERVED_PREFIX}clientInfo": {}, "x": 1}})
         assert server.received[-1]["params"] == {"name": "a", "_meta": {"x": 1}}
         assert server.headers[-1] is None
 

@@ -22,7 +22,7 @@ MODERN_VERSIONS = ("2026-07-28",)
 
 NEWEST_HANDSHAKE, NEWEST_MODERN = HANDSHAKE_VERSIONS[-1], MODERN_VERSIONS[-1]
 
-RESERVED = "io.modelcontextprotocol/"
+RESERVED_PREFIX = "io.modelcontextprotocol/"
 """What the keys of `_meta` begin with that belong to the protocol."""
 
 CLIENT_INFO: Mapping[str, Any] = {"name": "refdesk", "version": __version__}
@@ -36,36 +36,36 @@ CLIENT_CAPABILITIES: Mapping[str, Any] = {
 
 METHOD_HEADER, NAME_HEADER, PARAM_HEADER = "mcp-method", "mcp-name", "mcp-param-"
 
-_NAMED_BY = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
+_NAME_PARAMS = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
 """The parameter that a method's `Mcp-Name` repeats."""
 
-_MARK = "x-mcp-header"
+_HEADER_KEYWORD = "x-mcp-header"
 """The key of a property's schema that has the argument repeated in a header."""
 
-_WRAPPED = re.compile(r"=\?base64\?.*\?=", re.DOTALL)
-_PLAIN = re.compile(r"[\x20-\x7e]*")
-_TOKEN = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
-_MARKABLE = frozenset({"string", "integer", "boolean"})
+_BASE64_FORM = re.compile(r"=\?base64\?.*\?=", re.DOTALL)
+_PLAIN_TEXT = re.compile(r"[\x20-\x7e]*")
+_HEADER_TOKEN = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
+_MIRRORABLE_TYPES = frozenset({"string", "integer", "boolean"})
 
 Mirrored = Mapping[tuple[str, ...], str]
 """The arguments of a tool that headers repeat: the way to the argument, and the rest of the header's name."""
 
 
-class Unmirrorable(ValueError):
+class HeaderMirrorError(ValueError):
     """A schema that marks what no header can repeat; a tool with such a schema is not to be called."""
 
 
-def without_envelope(params: Mapping[str, Any]) -> Mapping[str, Any]:
+def strip_envelope(params: Mapping[str, Any]) -> Mapping[str, Any]:
     """The parameters for a server with a handshake, which has agreed on what the protocol's own keys would say."""
     meta = params.get("_meta")
-    if not isinstance(meta, dict) or not any(key.startswith(RESERVED) for key in meta):
+    if not isinstance(meta, dict) or not any(key.startswith(RESERVED_PREFIX) for key in meta):
         return params
-    kept = {key: value for key, value in meta.items() if not key.startswith(RESERVED)}
+    remaining = {key: value for key, value in meta.items() if not key.startswith(RESERVED_PREFIX)}
     bare = {key: value for key, value in params.items() if key != "_meta"}
-    return {**bare, "_meta": kept} if kept else bare
+    return {**bare, "_meta": remaining} if remaining else bare
 
 
-def with_envelope(
+def add_envelope(
     version: str,
     params: Mapping[str, Any] | None,
     capabilities: Mapping[str, Any] | None = None,
@@ -73,56 +73,56 @@ def with_envelope(
 ) -> dict[str, Any]:
     """The parameters for a server without a handshake. `capabilities` are those of the client behind this request;
     `level` is from where on it is to log, unless the client says so itself."""
-    given = params or {}
-    meta = given.get("_meta")
+    original = params or {}
+    meta = original.get("_meta")
     envelope: dict[str, Any] = {
-        f"{RESERVED}protocolVersion": version,
-        f"{RESERVED}clientInfo": CLIENT_INFO,
-        f"{RESERVED}clientCapabilities": CLIENT_CAPABILITIES if capabilities is None else capabilities,
+        f"{RESERVED_PREFIX}protocolVersion": version,
+        f"{RESERVED_PREFIX}clientInfo": CLIENT_INFO,
+        f"{RESERVED_PREFIX}clientCapabilities": CLIENT_CAPABILITIES if capabilities is None else capabilities,
     }
     if isinstance(meta, dict):
         envelope = {**meta, **envelope}
     if level is not None:
-        envelope.setdefault(f"{RESERVED}logLevel", level)
-    return {**given, "_meta": envelope}
+        envelope.setdefault(f"{RESERVED_PREFIX}logLevel", level)
+    return {**original, "_meta": envelope}
 
 
-def headers_of(version: str, method: str, params: Mapping[str, Any], mirrored: Mirrored | None) -> dict[str, str]:
+def build_headers(version: str, method: str, params: Mapping[str, Any], mirrored: Mirrored | None) -> dict[str, str]:
     """The headers of a request without a handshake."""
     headers = {VERSION_HEADER: version, METHOD_HEADER: method}
-    key = _NAMED_BY.get(method)
+    key = _NAME_PARAMS.get(method)
     name = params.get(key) if key is not None else None
     if isinstance(name, str):
-        headers[NAME_HEADER] = header_value(name)
+        headers[NAME_HEADER] = encode_header_value(name)
     for path, token in (mirrored or {}).items():
-        value = _rendered(_at(params.get("arguments"), path))
+        value = _format_value(_get_argument(params.get("arguments"), path))
         if value is not None:
-            headers[PARAM_HEADER + token.lower()] = header_value(value)
+            headers[PARAM_HEADER + token.lower()] = encode_header_value(value)
     return headers
 
 
-def header_value(value: str) -> str:
+def encode_header_value(value: str) -> str:
     """A text as a header can carry it: itself if it survives that, in base64 otherwise."""
-    if _PLAIN.fullmatch(value) and value == value.strip() and not _WRAPPED.fullmatch(value):
+    if _PLAIN_TEXT.fullmatch(value) and value == value.strip() and not _BASE64_FORM.fullmatch(value):
         return value
     return f"=?base64?{base64.b64encode(value.encode()).decode()}?="
 
 
-def mirrored_arguments(schema: Any) -> Mirrored:
+def find_mirrored_arguments(schema: Any) -> Mirrored:
     """The arguments that headers repeat, by a tool's input schema; raises `Unmirrorable`."""
     found: dict[tuple[str, ...], str] = {}
-    for path, node in _positions(schema):
-        if _MARK not in node:
+    for path, node in _iter_subschemas(schema):
+        if _HEADER_KEYWORD not in node:
             continue
-        token = node[_MARK]
+        token = node[_HEADER_KEYWORD]
         if not path:
-            raise Unmirrorable(f"{_MARK} stands where there is no one argument")
-        if not isinstance(token, str) or not _TOKEN.fullmatch(token):
-            raise Unmirrorable(f"{_MARK} of {'.'.join(path)!r} is no name for a header")
-        if node.get("type") not in _MARKABLE:
-            raise Unmirrorable(f"{_MARK} of {'.'.join(path)!r}, whose type no header can carry")
+            raise HeaderMirrorError(f"{_HEADER_KEYWORD} stands where there is no one argument")
+        if not isinstance(token, str) or not _HEADER_TOKEN.fullmatch(token):
+            raise HeaderMirrorError(f"{_HEADER_KEYWORD} of {'.'.join(path)!r} is no name for a header")
+        if node.get("type") not in _MIRRORABLE_TYPES:
+            raise HeaderMirrorError(f"{_HEADER_KEYWORD} of {'.'.join(path)!r}, whose type no header can carry")
         if token.lower() in (other.lower() for other in found.values()):
-            raise Unmirrorable(f"{_MARK} {token!r} is there twice")
+            raise HeaderMirrorError(f"{_HEADER_KEYWORD} {token!r} is there twice")
         found[path] = token
     return found
 
@@ -135,32 +135,32 @@ _SCHEMA_LIST_KEYS = frozenset({"allOf", "anyOf", "oneOf", "prefixItems"})
 _SCHEMA_MAP_KEYS = frozenset({"patternProperties", "dependentSchemas", "$defs", "definitions"})
 
 
-def _positions(schema: Any) -> Iterator[tuple[tuple[str, ...] | None, dict[str, Any]]]:
+def _iter_subschemas(schema: Any) -> Iterator[tuple[tuple[str, ...] | None, dict[str, Any]]]:
     """Every place of a schema that is a schema itself, with the way to it where only `properties` lie on that way."""
-    waiting: list[tuple[tuple[str, ...] | None, Any]] = [((), schema)]
-    while waiting:
-        path, node = waiting.pop()
+    pending: list[tuple[tuple[str, ...] | None, Any]] = [((), schema)]
+    while pending:
+        path, node = pending.pop()
         if not isinstance(node, dict):
             continue
         yield path, node
         for key, value in node.items():
             if key == "properties" and isinstance(value, dict):
-                waiting += [(None if path is None else (*path, name), each) for name, each in value.items()]
+                pending += [(None if path is None else (*path, name), each) for name, each in value.items()]
             elif key in _SCHEMA_KEYS:
-                waiting.append((None, value))
+                pending.append((None, value))
             elif key in _SCHEMA_LIST_KEYS and isinstance(value, list):
-                waiting += [(None, each) for each in value]
+                pending += [(None, each) for each in value]
             elif key in _SCHEMA_MAP_KEYS and isinstance(value, dict):
-                waiting += [(None, each) for each in value.values()]
+                pending += [(None, each) for each in value.values()]
 
 
-def _at(arguments: Any, path: tuple[str, ...]) -> Any:
+def _get_argument(arguments: Any, path: tuple[str, ...]) -> Any:
     for key in path:
         arguments = arguments.get(key) if isinstance(arguments, dict) else None
     return arguments
 
 
-def _rendered(value: Any) -> str | None:
+def _format_value(value: Any) -> str | None:
     """A single value as text; nothing for what is absent or more than one value."""
     if isinstance(value, bool):
         return "true" if value else "false"

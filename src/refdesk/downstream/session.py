@@ -20,13 +20,13 @@ from refdesk.downstream.envelopes import (
     MODERN_VERSIONS,
     NEWEST_HANDSHAKE,
     NEWEST_MODERN,
-    RESERVED,
+    RESERVED_PREFIX,
+    HeaderMirrorError,
     Mirrored,
-    Unmirrorable,
-    headers_of,
-    mirrored_arguments,
-    with_envelope,
-    without_envelope,
+    add_envelope,
+    build_headers,
+    find_mirrored_arguments,
+    strip_envelope,
 )
 from refdesk.downstream.jsonrpc import Peer, Voice
 from refdesk.downstream.transports.base import Message, Transport
@@ -46,7 +46,7 @@ PROBE_SECONDS = 5.0
 """What `server/discover` has to be answered in when it is only tried: some servers with a handshake say nothing at all
 to what comes before it."""
 
-_IDENTIFIED_BY = {"tools": "name", "prompts": "name", "resources": "uri", "resourceTemplates": "uriTemplate"}
+_KEY_FIELDS = {"tools": "name", "prompts": "name", "resources": "uri", "resourceTemplates": "uriTemplate"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,27 +72,27 @@ class Greeting:
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
+class SessionOptions:
     """What a server is told of its client, and what the client makes of the server."""
 
     capabilities: Mapping[str, Any] = field(default_factory=lambda: CLIENT_CAPABILITIES)
     check: Callable[[Greeting], None] | None = None
     """Raises a RefdeskError for a server that will not do, before the handshake is completed."""
-    outside: Voice | None = None
+    fallback: Voice | None = None
     """Who is asked what belongs to no call."""
 
 
-TERMS = Terms()
+DEFAULT_OPTIONS = SessionOptions()
 """Those of a desk, which passes on what it is asked."""
 
 
-class Session:
+class McpSession:
     """A greeted server: raw requests in the words of its revision."""
 
-    def __init__(self, peer: Peer, greeting: Greeting, mirrored: dict[str, Mirrored] | None = None) -> None:
-        self.greeting = greeting
+    def __init__(self, peer: Peer, profile: Greeting, mirrored: dict[str, Mirrored] | None = None) -> None:
+        self.greeting = profile
         self.peer = peer
-        self._is_modern = greeting.is_modern
+        self._is_modern = profile.is_modern
         self.mirrored: dict[str, Mirrored] = {} if mirrored is None else mirrored
         """By tool, the arguments that headers repeat, as the last list of tools says."""
         self.capabilities: Mapping[str, Any] = CLIENT_CAPABILITIES
@@ -118,11 +118,11 @@ class Session:
         headers = None
         if self._is_modern:
             capabilities = self.capabilities if capabilities is None else capabilities
-            params = with_envelope(self.greeting.version, params, capabilities, self.level)
+            params = add_envelope(self.greeting.version, params, capabilities, self.level)
             mirrored = self.mirrored.get(params.get("name", "")) if method == "tools/call" and self.mirrored else None
-            headers = headers_of(self.greeting.version, method, params, mirrored)
+            headers = build_headers(self.greeting.version, method, params, mirrored)
         elif params is not None and "_meta" in params:
-            params = without_envelope(params)
+            params = strip_envelope(params)
         if token is not None:
             headers = {**(headers or {}), "authorization": f"Bearer {token}"}
         return await self.peer.request(method, params, voice=voice, headers=headers)
@@ -140,44 +140,45 @@ class Session:
         size = 0
         cursors: set[str] = set()
         params: Mapping[str, Any] | None = None
-        self._trace("downstream.list_asked", method=method)
+        self._log_debug("downstream.list_asked", method=method)
         for _ in range(MAX_PAGES):
             page = await self.request(method, params)
-            usable = self._usable(member, page.get(member))
+            usable = self._select_usable(member, page.get(member))
             entries += usable
-            size += sum(map(_size, usable))
+            size += sum(map(_encoded_size, usable))
             cursor = page.get("nextCursor")
             if not isinstance(cursor, str) or not cursor:
                 break
             if cursor in cursors or len(entries) > MAX_ENTRIES or size > MAX_LIST_BYTES:
-                self._warn("downstream.endless_list", method=method, entries=len(entries))
+                self._log_warning("downstream.endless_list", method=method, entries=len(entries))
                 break
             cursors.add(cursor)
             params = {"cursor": cursor}
         else:
-            self._warn("downstream.endless_list", method=method, entries=len(entries))
-        self._trace("downstream.listed", method=method, entries=len(entries))
-        return self._learn(entries[:MAX_ENTRIES]) if member == "tools" and self._is_modern else entries[:MAX_ENTRIES]
+            self._log_warning("downstream.endless_list", method=method, entries=len(entries))
+        self._log_debug("downstream.listed", method=method, entries=len(entries))
+        entries = entries[:MAX_ENTRIES]
+        return self._record_mirrored(entries) if member == "tools" and self._is_modern else entries
 
-    def _usable(self, member: str, given: Any) -> list[Message]:
+    def _select_usable(self, member: str, given: Any) -> list[Message]:
         """The entries of a page that somebody could use; the others are counted and left out."""
         if not isinstance(given, list):
             raise ServerTalksNonsense(f"The server {self.peer.name!r} gave a list without {member!r}")
-        key = _IDENTIFIED_BY.get(member, "name")
+        key = _KEY_FIELDS.get(member, "name")
         usable = [entry for entry in given if isinstance(entry, dict) and isinstance(entry.get(key), str)]
         if len(usable) < len(given):
-            self._warn("downstream.entries_dropped", member=member, dropped=len(given) - len(usable))
+            self._log_warning("downstream.entries_dropped", member=member, dropped=len(given) - len(usable))
         return usable
 
-    def _learn(self, tools: list[Message]) -> list[Message]:
+    def _record_mirrored(self, tools: list[Message]) -> list[Message]:
         """Note which arguments headers repeat; tools are left out whose arguments no header could."""
         learned: dict[str, Mirrored] = {}
         usable: list[Message] = []
         for tool in tools:
             try:
-                mirrored = mirrored_arguments(tool.get("inputSchema"))
-            except Unmirrorable as error:
-                self._warn("downstream.tool_unusable", tool=tool["name"][:100], why=str(error)[:200])
+                mirrored = find_mirrored_arguments(tool.get("inputSchema"))
+            except HeaderMirrorError as error:
+                self._log_warning("downstream.tool_unusable", tool=tool["name"][:100], why=str(error)[:200])
                 continue
             usable.append(tool)
             if mirrored:
@@ -186,91 +187,92 @@ class Session:
         self.mirrored.update(learned)
         return usable
 
-    def _trace(self, event: str, **fields: Any) -> None:
+    def _log_debug(self, event: str, **fields: Any) -> None:
         logger.debug(event, extra={"fields": {"server": self.peer.name, **fields}})
 
-    def _warn(self, event: str, **fields: Any) -> None:
+    def _log_warning(self, event: str, **fields: Any) -> None:
         logger.warning(event, extra={"fields": {"server": self.peer.name, **fields}})
 
 
-async def greet(
+async def open_session(
     peer: Peer,
     transport: Transport,
-    wanted: str | None,
+    version: str | None,
     mirrored: dict[str, Mirrored] | None = None,
-    terms: Terms = TERMS,
+    options: SessionOptions = DEFAULT_OPTIONS,
     *,
     probe_seconds: float = PROBE_SECONDS,
-) -> Session:
+) -> McpSession:
     """A session in the revision that is wanted, or in one that the server speaks; then a warning is logged.
 
     `mirrored` is what an earlier session with the same server learned of its tools. `probe_seconds` is the time limit
     of the probe for a revision without a handshake.
     """
-    if wanted in MODERN_VERSIONS:
-        greeting = await _probe(peer, terms, probe_seconds) or await _shake_hands(peer, NEWEST_HANDSHAKE, terms)
+    if version in MODERN_VERSIONS:
+        profile = await _probe_discover(peer, options, probe_seconds)
+        profile = profile or await _initialize_or_discover(peer, NEWEST_HANDSHAKE, options)
     else:
-        greeting = await _shake_hands(peer, wanted or NEWEST_HANDSHAKE, terms)
-    if wanted is not None and greeting.version != wanted:
-        fields = {"server": peer.name, "wanted": wanted, "spoken": greeting.version}
+        profile = await _initialize_or_discover(peer, version or NEWEST_HANDSHAKE, options)
+    if version is not None and profile.version != version:
+        fields = {"server": peer.name, "wanted": version, "spoken": profile.version}
         logger.warning("downstream.version_mismatch", extra={"fields": fields})
-    if terms.check is not None:
-        terms.check(greeting)
-    transport.speaks(greeting.version)
-    if not greeting.is_modern:
+    if options.check is not None:
+        options.check(profile)
+    transport.set_protocol_version(profile.version)
+    if not profile.is_modern:
         await peer.notify("notifications/initialized")
-    session = Session(peer, greeting, mirrored)
-    session.capabilities = terms.capabilities
+    session = McpSession(peer, profile, mirrored)
+    session.capabilities = options.capabilities
     return session
 
 
-async def _shake_hands(peer: Peer, version: str, terms: Terms) -> Greeting:
+async def _initialize_or_discover(peer: Peer, version: str, options: SessionOptions) -> Greeting:
     """Agree on a revision; a server that will not, for it has none with a handshake, is asked what it speaks."""
     try:
-        greeting = await _initialize(peer, version, terms)
+        profile = await _initialize(peer, version, options)
     except ServerRefused:
-        discovered = await _discover(peer, terms)
+        discovered = await _discover(peer, options)
         if discovered is None:
             raise
         return discovered
-    return await _discover(peer, terms) or greeting if greeting.is_modern else greeting
+    return await _discover(peer, options) or profile if profile.is_modern else profile
 
 
-async def _probe(peer: Peer, terms: Terms, seconds: float) -> Greeting | None:
+async def _probe_discover(peer: Peer, options: SessionOptions, seconds: float) -> Greeting | None:
     try:
         async with asyncio.timeout(seconds):
-            return await _discover(peer, terms)
+            return await _discover(peer, options)
     except TimeoutError:
         return None
 
 
-async def _initialize(peer: Peer, version: str, terms: Terms) -> Greeting:
-    params = {"protocolVersion": version, "capabilities": terms.capabilities, "clientInfo": CLIENT_INFO}
+async def _initialize(peer: Peer, version: str, options: SessionOptions) -> Greeting:
+    params = {"protocolVersion": version, "capabilities": options.capabilities, "clientInfo": CLIENT_INFO}
     answer = await peer.request("initialize", params)
-    spoken = answer.get("protocolVersion")
-    if not isinstance(spoken, str) or not 0 < len(spoken) <= MAX_VERSION_CHARACTERS or not spoken.isprintable():
+    agreed = answer.get("protocolVersion")
+    if not isinstance(agreed, str) or not 0 < len(agreed) <= MAX_VERSION_CHARACTERS or not agreed.isprintable():
         raise ServerTalksNonsense(f"The server {peer.name!r} did not say which revision of MCP it speaks")
-    return _greeting(peer, spoken, answer, answer.get("serverInfo"))
+    return _build_profile(peer, agreed, answer, answer.get("serverInfo"))
 
 
-async def _discover(peer: Peer, terms: Terms) -> Greeting | None:
+async def _discover(peer: Peer, options: SessionOptions) -> Greeting | None:
     """What a server without a handshake says of itself; nothing when it has one."""
-    params = with_envelope(NEWEST_MODERN, None, terms.capabilities)
-    headers = headers_of(NEWEST_MODERN, "server/discover", params, None)
+    params = add_envelope(NEWEST_MODERN, None, options.capabilities)
+    headers = build_headers(NEWEST_MODERN, "server/discover", params, None)
     try:
         answer = await peer.request("server/discover", params, headers=headers)
     except ServerRefused:
         return None
     supported = answer.get("supportedVersions")
-    spoken = [version for version in MODERN_VERSIONS if isinstance(supported, list) and version in supported]
-    if not spoken:
+    common = [version for version in MODERN_VERSIONS if isinstance(supported, list) and version in supported]
+    if not common:
         return None
     meta = answer.get("_meta")
-    info = meta.get(f"{RESERVED}serverInfo") if isinstance(meta, dict) else None
-    return _greeting(peer, spoken[-1], answer, info)
+    info = meta.get(f"{RESERVED_PREFIX}serverInfo") if isinstance(meta, dict) else None
+    return _build_profile(peer, common[-1], answer, info)
 
 
-def _size(entry: Message) -> int:
+def _encoded_size(entry: Message) -> int:
     """Bytes of an entry; one that cannot be written, for it is nested too deep, is more than is taken."""
     try:
         return len(orjson.dumps(entry))
@@ -278,7 +280,7 @@ def _size(entry: Message) -> int:
         return MAX_LIST_BYTES + 1
 
 
-def _greeting(peer: Peer, version: str, answer: Message, info: Any) -> Greeting:
+def _build_profile(peer: Peer, version: str, answer: Message, info: Any) -> Greeting:
     capabilities, instructions = answer.get("capabilities"), answer.get("instructions")
     if not isinstance(capabilities, dict):
         raise ServerTalksNonsense(f"The server {peer.name!r} did not say what it can do")

@@ -16,13 +16,13 @@ from refdesk.downstream.client.converting import (
     MAX_SENT_BYTES,
     TOOLS,
     URL_SECONDS,
-    Converted,
-    converted,
-    exported,
-    fit,
+    RemoteDocument,
+    adapt_route,
+    get_timeout,
+    parse_conversion,
+    parse_export,
     route,
     route_export,
-    seconds_for,
 )
 from refdesk.downstream.client.mapping import map_error
 from refdesk.downstream.client.results import ToolResult
@@ -125,7 +125,7 @@ def test_the_table_is_the_one_of_the_desk() -> None:
     assert (URL_SECONDS, EXPORT_SECONDS) == (conversions.URL_SECONDS, conversions.EXPORT_SECONDS)
     assert MAX_FILE_BYTES == conversions.MAX_FILE_BYTES
     for size in (0, 10 * MEGABYTE, 50 * MEGABYTE, 100 * MEGABYTE):
-        assert seconds_for(size) == conversions.seconds_for(size)
+        assert get_timeout(size) == conversions.seconds_for(size)
 
 
 @pytest.mark.parametrize("form", ["markdown", "html", "json"])
@@ -136,7 +136,7 @@ def test_exports_have_60_seconds(form: Any) -> None:
         {"handle": "doc-1"},
         60,
     )
-    assert route_export(Converted("doc-1", ToolResult({})), form) == by_handle
+    assert route_export(RemoteDocument("doc-1", ToolResult({})), form) == by_handle
     assert route_export({"schema_name": "DoclingDocument"}, form).arguments == {
         "document": {"schema_name": "DoclingDocument"}
     }
@@ -150,39 +150,42 @@ def test_an_unknown_form_is_told_the_known_ones() -> None:
 def test_a_small_file_can_be_sent(tmp_path: Path) -> None:
     file = tmp_path / "a.pdf"
     file.write_bytes(b"%PDF")
-    assert fit(route(file), DESK, as_bytes=True).arguments == {"content_base64": "JVBERg==", "file_name": "a.pdf"}
-    assert fit(route(file), DESK, as_bytes=False).arguments == {"file_path": str(file)}
+    assert adapt_route(route(file), DESK, as_bytes=True).arguments == {
+        "content_base64": "JVBERg==",
+        "file_name": "a.pdf",
+    }
+    assert adapt_route(route(file), DESK, as_bytes=False).arguments == {"file_path": str(file)}
 
 
 def test_a_large_file_cannot_be_sent() -> None:
     with pytest.raises(CannotConvert, match="can be sent"):
-        fit(route("a.pdf", MAX_SENT_BYTES + 1), DESK, as_bytes=True)
+        adapt_route(route("a.pdf", MAX_SENT_BYTES + 1), DESK, as_bytes=True)
 
 
 def test_docling_has_one_tool_for_everything(tmp_path: Path) -> None:
     convert = "convert_document_into_docling_document"
-    file = fit(route("/documents/a.xlsx", 20 * MEGABYTE), DOCLING, as_bytes=False)
+    file = adapt_route(route("/documents/a.xlsx", 20 * MEGABYTE), DOCLING, as_bytes=False)
     assert (file.tool, file.arguments, file.timeout_seconds) == (convert, {"source": "/documents/a.xlsx"}, 180)
-    url = fit(route("https://example.com"), DOCLING, as_bytes=False)
+    url = adapt_route(route("https://example.com"), DOCLING, as_bytes=False)
     assert (url.tool, url.arguments, url.timeout_seconds) == (convert, {"source": "https://example.com"}, 180)
-    export = fit(route_export("key", "markdown"), DOCLING, as_bytes=False)
+    export = adapt_route(route_export("key", "markdown"), DOCLING, as_bytes=False)
     assert (export.tool, export.arguments) == ("export_docling_document_to_markdown", {"document_key": "key"})
 
 
 @pytest.mark.parametrize("wanted", [route_export("key", "html"), route_export({"name": "x"}, "markdown")])
 def test_what_docling_has_no_tool_for_is_told_with_what_it_has(wanted: Any) -> None:
     with pytest.raises(UnknownTool, match="export_docling_document_to_markdown"):
-        fit(wanted, DOCLING, as_bytes=False)
+        adapt_route(wanted, DOCLING, as_bytes=False)
 
 
 def test_a_server_that_converts_nothing_is_told_of() -> None:
     with pytest.raises(UnknownTool, match="it offers none"):
-        fit(route("a.pdf", 5), {"echo"}, as_bytes=False)
+        adapt_route(route("a.pdf", 5), {"echo"}, as_bytes=False)
 
 
 @pytest.mark.parametrize("structured", [{"handle": "doc-1"}, {"document_key": "doc-1", "from_cache": False}])
 def test_the_handle_is_found_in_either_answer(structured: dict[str, Any]) -> None:
-    assert converted("it", ToolResult({"content": [], "structuredContent": structured})).handle == "doc-1"
+    assert parse_conversion("it", ToolResult({"content": [], "structuredContent": structured})).handle == "doc-1"
 
 
 @pytest.mark.parametrize(
@@ -195,33 +198,33 @@ def test_the_handle_is_found_in_either_answer(structured: dict[str, Any]) -> Non
 )
 def test_an_answer_without_a_handle_is_a_failure(raw: dict[str, Any]) -> None:
     with pytest.raises((ServerRefused, ServerTalksNonsense)):
-        converted("it", ToolResult(raw))
+        parse_conversion("it", ToolResult(raw))
 
 
 def test_an_export_is_text_in_either_answer() -> None:
     desk = {
         "content": [{"type": "text", "text": "# A", "_meta": {"nextCursor": "3"}}, {"type": "text", "text": "note"}]
     }
-    assert exported("it", ToolResult(desk)) == ("# A", "3")
+    assert parse_export("it", ToolResult(desk)) == ("# A", "3")
     docling = {"content": [{"type": "text", "text": "{}"}], "structuredContent": {"markdown": "# A"}}
-    assert exported("it", ToolResult(docling)) == ("# A", None)
+    assert parse_export("it", ToolResult(docling)) == ("# A", None)
 
 
 @pytest.mark.parametrize("raw", [{"content": []}, {"content": [{"type": "text", "text": "no"}], "isError": True}])
 def test_an_export_without_text_is_a_failure(raw: dict[str, Any]) -> None:
     with pytest.raises((ServerRefused, ServerTalksNonsense)):
-        exported("it", ToolResult(raw))
+        parse_export("it", ToolResult(raw))
 
 
 def test_a_failure_says_which_of_the_two_it_was() -> None:
     raw = {"content": [{"type": "text", "text": "It is locked."}], "isError": True}
     with pytest.raises(ServerRefused, match=r"It is locked\.") as caught:
-        converted("it", ToolResult(raw))
+        parse_conversion("it", ToolResult(raw))
     assert (caught.value.code, map_error(caught.value).code, map_error(caught.value).retryable) == (
         -32002,
         "E302",
         True,
     )
     with pytest.raises(ServerRefused) as caught:
-        exported("it", ToolResult(raw))
+        parse_export("it", ToolResult(raw))
     assert (caught.value.code, map_error(caught.value).code) == (-32003, "E303")

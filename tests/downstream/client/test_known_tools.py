@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from anyio import wait_all_tasks_blocked
 
-from refdesk.downstream.client.known_tools import KnownTools
+from refdesk.downstream.client.known_tools import ToolCache
 from refdesk.errors import ServerAway, ServerRefused
 
 pytestmark = pytest.mark.anyio
@@ -44,7 +44,7 @@ class Clock:
 
 async def test_they_are_asked_for_again_when_their_time_is_over() -> None:
     server, clock = Server(), Clock()
-    tools = KnownTools(server.tools, 300, clock)
+    tools = ToolCache(server.tools, 300, clock)
     await tools.all()
     clock.seconds = 299.9
     await tools.all()
@@ -56,12 +56,12 @@ async def test_they_are_asked_for_again_when_their_time_is_over() -> None:
 
 async def test_a_change_during_the_answer_has_them_asked_for_once_more() -> None:
     server = Server()
-    tools = KnownTools(server.tools, 300, Clock())
+    tools = ToolCache(server.tools, 300, Clock())
     server.gate.clear()
     asking = asyncio.create_task(tools.all())
     await wait_all_tasks_blocked()
     server.names.append("b")
-    tools.outdate()
+    tools.invalidate()
     server.gate.set()
     assert set(await asking) == {"a"}
     assert set(await tools.all()) == {"a", "b"}
@@ -69,7 +69,7 @@ async def test_a_change_during_the_answer_has_them_asked_for_once_more() -> None
 
 async def test_one_that_is_not_known_has_the_server_asked_once_more() -> None:
     server = Server()
-    tools = KnownTools(server.tools, 300, Clock())
+    tools = ToolCache(server.tools, 300, Clock())
     assert await tools.find("b") is None
     assert server.asked == 1, "it has only just been asked"
     assert await tools.find("b") is None
@@ -82,7 +82,7 @@ async def test_one_that_is_not_known_has_the_server_asked_once_more() -> None:
 
 async def test_whoever_gives_up_waiting_does_not_take_the_answer_from_others() -> None:
     server = Server()
-    tools = KnownTools(server.tools, 300, Clock())
+    tools = ToolCache(server.tools, 300, Clock())
     server.gate.clear()
     first, second = asyncio.create_task(tools.all()), asyncio.create_task(tools.all())
     await wait_all_tasks_blocked()
@@ -93,7 +93,7 @@ async def test_whoever_gives_up_waiting_does_not_take_the_answer_from_others() -
 
 async def test_old_ones_stay_while_the_server_cannot_be_asked() -> None:
     server, clock = Server(), Clock()
-    tools = KnownTools(server.tools, 300, clock)
+    tools = ToolCache(server.tools, 300, clock)
     await tools.all()
     clock.seconds = 1000.0
     server.error = ServerAway("away")
@@ -102,6 +102,6 @@ async def test_old_ones_stay_while_the_server_cannot_be_asked() -> None:
     with pytest.raises(ServerRefused):
         await tools.all()
     server.error = ServerAway("away")
-    tools.forget()
+    tools.clear()
     with pytest.raises(ServerAway):
         await tools.all()

@@ -27,8 +27,8 @@ def settings(**more: Any) -> McpServerConfig:
     return McpServerConfig(command="loopback", **more)
 
 
-def timed(clock: Clock, chance: float = 1.0) -> dict[str, Any]:
-    return {"now": clock.now, "pause": clock.pause, "chance": lambda: chance}
+def timed(clock: Clock, jitter: float = 1.0) -> dict[str, Any]:
+    return {"now": clock.now, "pause": clock.pause, "jitter": lambda: jitter}
 
 
 def state_of(connection: Connection) -> str:
@@ -43,7 +43,7 @@ async def test_it_connects_by_itself_and_its_statuses_are_seen_in_order() -> Non
         assert connection.greeting.has("tools.listChanged")
         assert server.methods == ["initialize", "notifications/initialized"]
     assert watcher.states == ["Starting", "Running", "Stopped"]
-    assert server.closed == 1
+    assert server.close_count == 1
 
 
 async def test_the_greeting_is_there_when_the_status_is_told() -> None:
@@ -86,7 +86,7 @@ async def test_a_hang_in_the_greeting_is_cut_and_told() -> None:
         with pytest.raises(ServerAway, match=r"did not answer the greeting within 0\.05 s"):
             await connection.request("x/y")
         assert connection.status.text.startswith("Error(The server 'it' did not answer the greeting")
-        assert server.closed == 1
+        assert server.close_count == 1
 
 
 @pytest.mark.parametrize(("name", "shown"), [("x" * 1000, "x" * 100), ([[]], None), (7, None)])
@@ -184,7 +184,7 @@ async def test_a_call_while_the_server_is_away_fails_at_once_and_says_why() -> N
         for _ in range(20):
             with pytest.raises(ServerAway, match="nothing answers at its address"):
                 await connection.request("x/y")
-        assert server.opened == 1
+        assert server.open_count == 1
         assert connection.dependency.state == "closed"
 
 
@@ -200,7 +200,7 @@ async def test_a_call_after_the_rest_has_the_server_tried_at_once() -> None:
         clock.time += 1.0  # the rest is a second, and by itself it would be tried after a minute
         server.away = None
         assert await connection.request("x/y") == {"echo": None}
-        assert server.opened == 2
+        assert server.open_count == 2
 
 
 async def test_the_breaker_opens_on_a_hanging_server_and_one_trial_closes_it() -> None:
@@ -376,7 +376,7 @@ async def test_a_session_that_was_waited_for_is_closed_when_idle_and_stays_so() 
         await waiting
         await watcher.until(lambda: connection.status.state == "Stopped")
         await wait_all_tasks_blocked()
-        assert (connection.status.state, server.opened) == ("Stopped", 1)
+        assert (connection.status.state, server.open_count) == ("Stopped", 1)
 
 
 async def test_a_session_with_a_subscription_is_not_idle() -> None:
@@ -385,7 +385,7 @@ async def test_a_session_with_a_subscription_is_not_idle() -> None:
         await connection.request("resources/subscribe", {"uri": "a:1"})
         await eventually(lambda: len(clock.pauses) >= 5)
         assert connection.status.state == "Running"
-        assert server.opened == 1
+        assert server.open_count == 1
 
 
 async def test_a_session_with_a_call_under_way_is_not_idle() -> None:
@@ -415,7 +415,7 @@ async def test_a_restart_opens_another_session_and_ends_what_was_in_flight() -> 
         with pytest.raises(ServerGone):
             await hanging
         assert connection.status.state == "Running"
-        assert (server.opened, server.closed) == (2, 1)
+        assert (server.open_count, server.close_count) == (2, 1)
         assert watcher.states == ["Starting", "Running", "Starting", "Running"]
 
 
@@ -454,7 +454,7 @@ async def test_a_message_that_was_not_taken_is_sent_again_once_in_the_next_sessi
     server.answers["x/y"] = forget
     async with connected(open_transport=server.open) as (connection, _):
         assert await connection.request("x/y") == {"times": 2}
-        assert server.opened == 2
+        assert server.open_count == 2
 
 
 async def test_a_message_that_is_never_taken_is_not_sent_for_ever() -> None:
@@ -507,7 +507,7 @@ async def test_a_server_that_is_only_slow_is_let_live() -> None:
             await connection.request("x/z", seconds=0.02)
         await eventually(lambda: "ping" in server.methods)
         await connection.request("x/y")
-        assert server.opened == 1
+        assert server.open_count == 1
 
 
 async def test_the_callers_credential_is_passed_on_only_where_that_is_set() -> None:
@@ -524,7 +524,7 @@ async def test_what_belongs_to_no_call_is_heard_and_traced(caplog: pytest.LogCap
     async with connected(open_transport=server.open) as (connection, watcher):
         await connection.request("x/y")
         server.say({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"})
-        assert watcher.heard == [("notifications/tools/list_changed", {})]
+        assert watcher.notifications == [("notifications/tools/list_changed", {})]
     assert "downstream.list_changed" in caplog.text
 
 
@@ -558,7 +558,7 @@ async def test_a_server_of_the_newest_revision_is_listened_to_as_long_as_it_is_c
         id = asked[0]["id"]
         server.say({"jsonrpc": "2.0", "method": "notifications/subscriptions/acknowledged", "params": {}}, id)
         server.say({"jsonrpc": "2.0", "method": "notifications/tools/list_changed", "params": {}}, id)
-        assert watcher.heard == [("notifications/tools/list_changed", {})]
+        assert watcher.notifications == [("notifications/tools/list_changed", {})]
         assert await connection.request("resources/subscribe", {"uri": "a:1"}) == {}
         await eventually(lambda: server.methods.count("subscriptions/listen") >= 2)
         assert server.received[-1]["params"]["notifications"] == {
@@ -579,7 +579,7 @@ async def test_listening_that_the_server_ends_is_taken_up_again_and_what_was_mis
 
     server.answers["subscriptions/listen"] = end
     async with connected(settings(idle_seconds=0), **timed(clock), open_transport=server.open) as (_, watcher):
-        await watcher.until(lambda: watcher.heard == [("notifications/tools/list_changed", {})])
+        await watcher.until(lambda: watcher.notifications == [("notifications/tools/list_changed", {})])
         await eventually(lambda: server.methods.count("subscriptions/listen") >= 2)
 
 
@@ -612,7 +612,7 @@ async def test_short_sessions_are_made_for_each_operation() -> None:
         for _ in range(3):
             await connection.request("x/y")
             await watcher.until(lambda: connection.status.state == "Stopped")
-        assert (server.opened, server.closed) == (3, 3)
+        assert (server.open_count, server.close_count) == (3, 3)
         assert server.methods[:3] == ["initialize", "notifications/initialized", "x/y"]
         assert watcher.states == ["Starting", "Running", "Stopped"] * 3
 
@@ -623,14 +623,14 @@ async def test_short_sessions_at_a_time_are_bounded() -> None:
 
     async def count(message: Message) -> Message:
         nonlocal most
-        most = max(most, server.opened - server.closed)
+        most = max(most, server.open_count - server.close_count)
         await checkpoint()
         return {"result": {}}
 
     server.answers["x/y"] = count
     async with connected(settings(session="short"), open_transport=server.open) as (connection, _):
         await asyncio.gather(*(connection.request("x/y") for _ in range(100)))
-        assert server.opened == 100
+        assert server.open_count == 100
         assert most == 8
 
 

@@ -100,14 +100,14 @@ async def test_every_revision_is_spoken_and_what_changes_is_heard(kind: Kind, er
         assert connection.greeting.is_modern == (era == "modern")
         assert await call(connection, "echo", text="größe") == "größe"
         # What is listened to is asked for beside the calls, and may come a little later than they.
-        while not watcher.heard:
+        while not watcher.notifications:
             await call(connection, "grow")
-        assert watcher.heard[0][0] == "notifications/tools/list_changed"
+        assert watcher.notifications[0][0] == "notifications/tools/list_changed"
         assert len(await connection.list_all("tools/list", "tools")) > len(before)
         await connection.request("resources/subscribe", {"uri": "talk://document/1"})
-        while watcher.heard[-1][0] != "notifications/resources/updated":
+        while watcher.notifications[-1][0] != "notifications/resources/updated":
             await call(connection, "touch", uri="talk://document/1")
-        assert watcher.heard[-1][1]["uri"] == "talk://document/1"
+        assert watcher.notifications[-1][1]["uri"] == "talk://document/1"
 
 
 @pytest.mark.parametrize("kind", ["stdio", "http"])

@@ -59,7 +59,7 @@ async def test_more_clients_than_sessions_have_their_turn() -> None:
         await name_by(connection, Person("first"))
         names = [f"client {number}" for number in range(12)]
         assert await asyncio.gather(*(name_by(connection, Person(name)) for name in names)) == names
-        assert connection.describe()["sessions"] <= leases.MOST_SESSIONS
+        assert connection.describe()["sessions"] <= leases.MAX_SESSIONS
 
 
 async def test_the_calls_of_one_client_share_a_session() -> None:
@@ -90,10 +90,10 @@ async def test_a_server_that_says_whose_call_it_asks_about_has_one_session_too()
 async def test_a_client_that_waits_for_his_turn_can_be_called_off() -> None:
     async with talkative("stdio", era="legacy") as settings, connected(settings) as (connection, _):
         await name_by(connection, Person("first"))
-        everybody = asyncio.Barrier(leases.MOST_SESSIONS + 1)
-        people = [Person(str(number), everybody) for number in range(leases.MOST_SESSIONS)]
+        everybody = asyncio.Barrier(leases.MAX_SESSIONS + 1)
+        people = [Person(str(number), everybody) for number in range(leases.MAX_SESSIONS)]
         answers = [asyncio.create_task(name_by(connection, person)) for person in people]
-        await eventually(lambda: everybody.n_waiting == leases.MOST_SESSIONS)
+        await eventually(lambda: everybody.n_waiting == leases.MAX_SESSIONS)
         late = asyncio.create_task(name_by(connection, Person("late")))
         later = asyncio.create_task(name_by(connection, Person("later")))
         await wait_all_tasks_blocked()
@@ -111,8 +111,8 @@ async def test_all_sessions_are_replaced_when_they_die() -> None:
         people = [Person(name, everybody) for name in ("Ann", "Ben", "Cas")]
         asking = [asyncio.create_task(name_by(connection, person)) for person in people]
         await eventually(lambda: everybody.n_waiting == 3)
-        for link in list(connection._open_links):
-            link.peer.lost(ServerGone("killed"))
+        for session_task in list(connection._open_sessions):
+            session_task.peer.on_close(ServerGone("killed"))
         results = await asyncio.gather(*asking, return_exceptions=True)
         assert all(isinstance(result, ServerGone) for result in results)
         assert await name_by(connection, Person("again")) == "again"
@@ -122,12 +122,12 @@ async def test_all_sessions_are_replaced_when_they_die() -> None:
 async def test_a_session_that_nobody_needs_is_closed() -> None:
     async with (
         talkative("stdio", era="legacy") as settings,
-        connected(settings, spare_seconds=0.05) as (connection, _),
+        connected(settings, extra_session_seconds=0.05) as (connection, _),
     ):
         await name_by(connection, Person("first"))
         everybody = asyncio.Barrier(2)
         await asyncio.gather(*(name_by(connection, Person(name, everybody)) for name in ("Ann", "Ben")))
-        await eventually(lambda: len(connection._open_links) == 1)
+        await eventually(lambda: len(connection._open_sessions) == 1)
         assert await name_by(connection, Person("after")) == "after"
 
 

@@ -33,7 +33,7 @@ SECRET = "hunter2hunter2"
 X = {"command": "x"}
 
 
-def written(folder: Path, content: Any, name: str = "mcp.json") -> Path:
+def write_file(folder: Path, content: Any, name: str = "mcp.json") -> Path:
     path = folder / name
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(content if isinstance(content, str) else json.dumps(content))
@@ -126,7 +126,7 @@ def test_keys_given_twice_are_found_wherever_they_are() -> None:
     ],
 )
 def test_the_servers_of_every_client_are_found(tmp_path: Path, name: str, content: Any) -> None:
-    read = read_servers(written(tmp_path, content, name), {})
+    read = read_servers(write_file(tmp_path, content, name), {})
     assert (read.problems, list(read.servers), read.servers["a"].command) == ((), ["a"], "x")
 
 
@@ -136,14 +136,14 @@ def test_a_project_of_claude_code_brings_its_servers_and_the_others_are_named(tm
         "mcpServers": {"a": X},
         "projects": {str(tmp_path): {"mcpServers": {"b": X}}, "/else": elsewhere, "/no": {}},
     }
-    found = find_servers(written(tmp_path, content, ".claude.json"), tmp_path)
+    found = find_servers(write_file(tmp_path, content, ".claude.json"), tmp_path)
     assert found is not None
     assert list(found.entries) == ["a", "b"]
     assert found.of_projects == {"/else": ("c", "d")}
 
 
 def test_a_problem_names_file_server_and_key_and_the_others_are_read(tmp_path: Path) -> None:
-    path = written(tmp_path, {"servers": {"a": {"comand": "x"}, "b": X, "c": {**X, "env": {"K": "${input:k}"}}}})
+    path = write_file(tmp_path, {"servers": {"a": {"comand": "x"}, "b": X, "c": {**X, "env": {"K": "${input:k}"}}}})
     read = read_servers(path, {})
     assert list(read.servers) == ["b"]
     assert list(map(str, read.problems)) == [
@@ -171,13 +171,13 @@ def test_a_problem_names_file_server_and_key_and_the_others_are_read(tmp_path: P
     ],
 )
 def test_a_file_that_cannot_be_taken_says_why(tmp_path: Path, content: str, words: str) -> None:
-    path = written(tmp_path, content)
+    path = write_file(tmp_path, content)
     assert problem(path).startswith(f"{path}: ")
     assert words in problem(path)
 
 
 def test_keys_that_a_client_has_twice_elsewhere_are_its_own_affair(tmp_path: Path) -> None:
-    path = written(tmp_path, '{"theme": 1, "theme": 2, "mcpServers": {"a": {"command": "x"}}}')
+    path = write_file(tmp_path, '{"theme": 1, "theme": 2, "mcpServers": {"a": {"command": "x"}}}')
     assert list(read_servers(path, {}).servers) == ["a"]
 
 
@@ -197,19 +197,19 @@ def test_files_that_are_none_are_not_waited_for(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
 def test_a_file_that_may_not_be_read_says_so(tmp_path: Path) -> None:
-    path = written(tmp_path, {"mcpServers": {}})
+    path = write_file(tmp_path, {"mcpServers": {}})
     path.chmod(0)
     assert "cannot be read: Permission denied" in problem(path)
 
 
 def test_a_link_to_a_file_is_followed(tmp_path: Path) -> None:
-    (tmp_path / "link.json").symlink_to(written(tmp_path, {"mcpServers": {"a": X}}))
+    (tmp_path / "link.json").symlink_to(write_file(tmp_path, {"mcpServers": {"a": X}}))
     assert list(read_servers(tmp_path / "link.json", {}).servers) == ["a"]
 
 
 def test_a_large_file_is_read_and_one_too_large_is_not(tmp_path: Path) -> None:
     history = [f"// {'x' * 100} /* " for _ in range(100_000)]
-    path = written(tmp_path, json.dumps({"history": history, "mcpServers": {"a": X}})[:-1] + ",}")
+    path = write_file(tmp_path, json.dumps({"history": history, "mcpServers": {"a": X}})[:-1] + ",}")
     assert path.stat().st_size > 10_000_000
     assert list(read_servers(path, {}).servers) == ["a"]
     with pytest.raises(ValueError, match="is larger than the 1,000 bytes"):
@@ -228,7 +228,7 @@ def test_a_large_file_is_read_and_one_too_large_is_not(tmp_path: Path) -> None:
     )
 )
 def test_any_layout_gives_servers_or_a_plain_problem(tmp_path_factory: pytest.TempPathFactory, content: Any) -> None:
-    path = written(tmp_path_factory.getbasetemp(), content, "any.json")
+    path = write_file(tmp_path_factory.getbasetemp(), content, "any.json")
     try:
         read = read_servers(path, {})
     except ConfigError as error:
@@ -302,7 +302,7 @@ def test_a_name_that_will_not_do_is_not_written(file: ServersFile) -> None:
 
 
 def test_a_broken_file_is_named_and_not_written_over(file: ServersFile) -> None:
-    written(file.path.parent, "{", file.path.name)
+    write_file(file.path.parent, "{", file.path.name)
     for change in (
         lambda: file.add({"a": X}),
         lambda: file.remove("a"),
@@ -315,7 +315,7 @@ def test_a_broken_file_is_named_and_not_written_over(file: ServersFile) -> None:
 
 
 def test_a_file_that_is_a_link_stays_one(file: ServersFile, tmp_path: Path) -> None:
-    target = written(tmp_path / "dotfiles", {"mcpServers": {"a": X}}, "servers.json")
+    target = write_file(tmp_path / "dotfiles", {"mcpServers": {"a": X}}, "servers.json")
     file.path.parent.mkdir()
     file.path.symlink_to(target)
     file.add({"b": X})

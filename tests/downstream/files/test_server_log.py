@@ -11,8 +11,8 @@ import pytest
 
 from refdesk.downstream.files.server_log import (
     LINES_PER_SECOND,
-    LONGEST_LINE,
-    MOST_BYTES,
+    MAX_BYTES,
+    MAX_LINE_CHARACTERS,
     ServerLog,
     last_lines,
     log_path,
@@ -48,9 +48,9 @@ def test_a_server_that_writes_without_end_has_two_files_and_no_more(tmp_path: Pa
     log("y" * 1_000_000)
     files = list((tmp_path / "logs").iterdir())
     assert {file.name for file in files} == {"a.log", "a.log.1"}
-    assert all(file.stat().st_size <= MOST_BYTES + LONGEST_LINE + 100 for file in files)
+    assert all(file.stat().st_size <= MAX_BYTES + MAX_LINE_CHARACTERS + 100 for file in files)
     kept = texts(tmp_path)
-    assert len(kept[-1]) == LONGEST_LINE
+    assert len(kept[-1]) == MAX_LINE_CHARACTERS
     numbers = [int(line.split()[0]) for line in kept[:-1]]
     assert numbers == list(range(numbers[0], 2000))
     assert len(numbers) > 200

@@ -27,7 +27,7 @@ from refdesk.downstream.files.servers_file import (
     last_lines,
     watched_files,
 )
-from refdesk.downstream.files.watching import MOST_WAITS, FollowedServers
+from refdesk.downstream.files.watching import MAX_SETTLE_CHECKS, FollowedServers
 from refdesk.downstream.fleet.fleet import open_fleet
 from refdesk.errors import ConfigError, StorageError
 from refdesk.telemetry import secrets_of
@@ -181,7 +181,7 @@ async def test_a_broken_file_of_the_desk_changes_nothing_either(
 async def test_a_file_that_is_being_written_is_waited_for(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     whole = json.dumps({"mcpServers": {f"s{n}": {"command": "x"} for n in range(50)}})
     path, states = tmp_path / "servers.json", [whole[:length] for length in range(10, len(whole), 100)]
-    assert len(states) < MOST_WAITS
+    assert len(states) < MAX_SETTLE_CHECKS
     path.write_text(states.pop(0))
     states.append(whole)
     applied: list[list[str]] = []

@@ -7,13 +7,19 @@ from typing import Any
 import pytest
 
 from refdesk.config.servers import McpServerConfig, ToolRules
-from refdesk.downstream.fleet.exposure import MAX_DEFINITION_BYTES, MAX_ENTRIES, MAX_NAME_CHARACTERS, Rules, sift
+from refdesk.downstream.fleet.exposure import (
+    MAX_DEFINITION_BYTES,
+    MAX_ENTRIES,
+    MAX_NAME_CHARACTERS,
+    ExposureRules,
+    filter_list,
+)
 from tests.downstream.scripted import reached, tool
 
 
-def rules(preset: ToolRules | None = None, **own: Any) -> Rules:
+def rules(preset: ToolRules | None = None, **own: Any) -> ExposureRules:
     settings: McpServerConfig = reached(tools=own, preset="begin" if preset else None)
-    return Rules(settings, {"begin": preset} if preset else {})
+    return ExposureRules(settings, {"begin": preset} if preset else {})
 
 
 def test_a_definition_is_passed_on_with_what_nobody_here_knows() -> None:
@@ -26,7 +32,7 @@ def test_a_definition_is_passed_on_with_what_nobody_here_knows() -> None:
         _meta={"vendor/x": 1},
         fromTheFuture={"deep": [1, None]},
     )
-    (entry,) = sift("tools", [whole]).entries
+    (entry,) = filter_list("tools", [whole]).entries
     assert entry.definition is whole
 
 
@@ -54,25 +60,25 @@ def test_a_definition_is_passed_on_with_what_nobody_here_knows() -> None:
     ],
 )
 def test_a_definition_that_a_strict_client_could_not_read_is_left_out_and_told(broken: dict[str, Any]) -> None:
-    sifted = sift("tools", [tool("good"), {**tool("bad"), **broken}])
+    sifted = filter_list("tools", [tool("good"), {**tool("bad"), **broken}])
     assert [entry.original for entry in sifted.entries] == ["good"]
     assert sifted.dropped == len(sifted.reasons) == 1
 
 
 def test_a_schema_that_leaves_its_type_unsaid_is_mended() -> None:
-    (entry,) = sift("tools", [{**tool("now"), "inputSchema": {"properties": {}}}]).entries
+    (entry,) = filter_list("tools", [{**tool("now"), "inputSchema": {"properties": {}}}]).entries
     assert entry.definition["inputSchema"] == {"type": "object", "properties": {}}
     assert entry.given["inputSchema"] == {"properties": {}}
 
 
 def test_of_two_of_one_name_the_first_counts() -> None:
-    sifted = sift("tools", [tool("a", "first"), tool("a", "second")])
+    sifted = filter_list("tools", [tool("a", "first"), tool("a", "second")])
     assert [entry.definition["description"] for entry in sifted.entries] == ["first"]
     assert sifted.reasons == ["'a': it is there twice"]
 
 
 def test_a_list_without_end_is_cut() -> None:
-    sifted = sift(
+    sifted = filter_list(
         "templates", ({"uriTemplate": f"x:{n}{{a}}", "name": "x"} for n in range(MAX_ENTRIES["templates"] + 5))
     )
     assert len(sifted.entries) == MAX_ENTRIES["templates"]
@@ -80,18 +86,18 @@ def test_a_list_without_end_is_cut() -> None:
 
 
 def test_what_cannot_be_seen_is_counted() -> None:
-    sifted = sift("tools", [tool("a", "do\u200b not \u202e read")])
+    sifted = filter_list("tools", [tool("a", "do\u200b not \u202e read")])
     assert sifted.invisible == 2
     assert sifted.entries[0].definition["description"] == "do not  read"
 
 
 def test_resources_need_a_uri_and_a_name() -> None:
-    sifted = sift("resources", [{"uri": "x:1", "name": "one"}, {"uri": "x:2"}, {"name": "three"}])
+    sifted = filter_list("resources", [{"uri": "x:1", "name": "one"}, {"uri": "x:2"}, {"name": "three"}])
     assert [entry.original for entry in sifted.entries] == ["x:1"]
 
 
 def test_resources_with_a_hidden_name_are_cleaned_and_with_a_hidden_uri_left_out() -> None:
-    sifted = sift("resources", [{"uri": "x:1", "name": "o\u200bne"}, {"uri": "x:\u202e2", "name": "two"}])
+    sifted = filter_list("resources", [{"uri": "x:1", "name": "o\u200bne"}, {"uri": "x:\u202e2", "name": "two"}])
     assert [entry.definition["name"] for entry in sifted.entries] == ["one"]
     assert (sifted.invisible, sifted.dropped) == (1, 1)
 
@@ -112,7 +118,7 @@ def test_a_server_begins_with_its_preset_and_adds_its_own_rules() -> None:
 
 
 def test_an_unknown_preset_offers_nothing_and_says_so() -> None:
-    ours = Rules(reached(preset="strict", tools={"allow": ("*",)}), {})
+    ours = ExposureRules(reached(preset="strict", tools={"allow": ("*",)}), {})
     assert not ours.allows("anything")
     assert ours.problem == "there is no preset 'strict' in downstream.presets"
 

@@ -9,10 +9,10 @@ import pytest
 
 from refdesk.downstream.connection.connection import Connection
 from refdesk.downstream.fleet.list_refresh import (
-    CALM_SECONDS,
     COALESCE_SECONDS,
     FREE_CHANGES,
-    LONGEST_CALM_SECONDS,
+    MAX_PENALTY_SECONDS,
+    QUIET_SECONDS,
     ServerList,
 )
 
@@ -28,17 +28,17 @@ async def test_a_list_that_changes_without_end_is_looked_at_later_each_time_unti
 
     def look() -> float:
         """Announce a change and have it looked at; how late that was."""
-        kept.changed()
-        after: Any = kept._after
-        clock.now += after
-        kept._wanted.clear()
-        kept._settle()
-        return float(after)
+        kept.on_list_changed()
+        delay: Any = kept._delay
+        clock.now += delay
+        kept._refresh_requested.clear()
+        kept._mark_asked()
+        return float(delay)
 
     assert [look() for _ in range(FREE_CHANGES + 1)] == [COALESCE_SECONDS] * (FREE_CHANGES + 1)
     later = [look() for _ in range(20)]
     assert later == sorted(later)
     assert later[0] == 2 * COALESCE_SECONDS
-    assert later[-1] == LONGEST_CALM_SECONDS
-    clock.now += CALM_SECONDS + 10**9
+    assert later[-1] == MAX_PENALTY_SECONDS
+    clock.now += QUIET_SECONDS + 10**9
     assert look() == COALESCE_SECONDS

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from refdesk.config import DownstreamConfig
-from refdesk.downstream.fleet.names import Claim, cleaned, expose, server_ids
+from refdesk.downstream.fleet.names import Claim, assign_names, assign_server_ids, clean_name
 
 LETTERS = re.compile(r"[A-Za-z0-9_-]+")
 texts = st.text(min_size=0, max_size=90)
@@ -22,9 +22,9 @@ def settings(**more: object) -> DownstreamConfig:
 def names_of(*tools: tuple[str, str], reserved: tuple[str, ...] = (), **more: object) -> list[str]:
     """The names of `server, tool` pairs, in their order."""
     given = settings(**more)
-    ids = server_ids({server: None for server, _ in tools}, given.max_name_length)
-    claims = [Claim(server, ids[server], tool, cleaned(tool)) for server, tool in tools]
-    return expose(claims, given, reserved.__contains__)
+    ids = assign_server_ids({server: None for server, _ in tools}, given.max_name_length)
+    claims = [Claim(server, ids[server], tool, clean_name(tool)) for server, tool in tools]
+    return assign_names(claims, given, reserved.__contains__)
 
 
 def test_a_tool_is_named_with_its_server() -> None:
@@ -85,7 +85,7 @@ def test_a_plain_name_cannot_pose_as_that_of_another_server() -> None:
 
 
 def test_servers_whose_names_are_alike_once_cleaned_are_told_apart() -> None:
-    ids = server_ids(["a__b", "a_b", "a b"], 64)
+    ids = assign_server_ids(["a__b", "a_b", "a b"], 64)
     assert ids["a_b"] == "a_b"
     assert len(set(ids.values())) == 3
     assert not any("__" in id or id.endswith("_") for id in ids.values())
@@ -97,12 +97,12 @@ def test_servers_whose_names_are_alike_once_cleaned_are_told_apart() -> None:
     st.integers(16, 128),
 )
 def test_every_name_fits_is_unique_and_reserved_ones_are_left_alone(
-    prefix: str, tools: list[tuple[str, str]], longest: int
+    prefix: str, tools: list[tuple[str, str]], max_length: int
 ) -> None:
     reserved = ("search", "a__search", "b__", "0")
-    names = names_of(*tools, prefix=prefix, max_name_length=longest, reserved=reserved)
+    names = names_of(*tools, prefix=prefix, max_name_length=max_length, reserved=reserved)
     assert len(set(names)) == len(names)
-    assert all(LETTERS.fullmatch(name) and len(name) <= longest for name in names)
+    assert all(LETTERS.fullmatch(name) and len(name) <= max_length for name in names)
     assert not set(names) & set(reserved)
 
 

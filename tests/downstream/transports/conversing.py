@@ -12,31 +12,31 @@ import pytest
 
 from refdesk.config import McpServerConfig
 from refdesk.downstream.jsonrpc import Peer
-from refdesk.downstream.session import Session, greet
-from refdesk.downstream.transports.base import Inbox, Message, Transport
-from refdesk.downstream.transports.streamable import StreamableHttp
+from refdesk.downstream.session import McpSession, open_session
+from refdesk.downstream.transports.base import Message, Transport, TransportListener
+from refdesk.downstream.transports.streamable import StreamableHttpTransport
 from refdesk.errors import RefdeskError
 from tests.downstream.servers.bad_http import BadHttp
 from tests.waiting import PATIENCE_SECONDS, eventually
 
-Opener = Callable[[str, McpServerConfig, Inbox], AbstractAsyncContextManager[Transport]]
+Opener = Callable[[str, McpServerConfig, TransportListener], AbstractAsyncContextManager[Transport]]
 
 
 @dataclass
-class Host:
+class RecordingListener:
     """Writes down what belongs to no call."""
 
     noted: list[str] = field(default_factory=list)
-    lost: list[RefdeskError] = field(default_factory=list)
+    losses: list[RefdeskError] = field(default_factory=list)
     is_told: asyncio.Event = field(default_factory=asyncio.Event)
     is_lost: asyncio.Event = field(default_factory=asyncio.Event)
 
-    def noticed(self, method: str, params: Mapping[str, Any]) -> None:
+    def on_notification(self, method: str, params: Mapping[str, Any]) -> None:
         self.noted.append(method)
         self.is_told.set()
 
-    def disconnected(self, error: RefdeskError) -> None:
-        self.lost.append(error)
+    def on_disconnect(self, error: RefdeskError) -> None:
+        self.losses.append(error)
         self.is_lost.set()
 
 
@@ -62,8 +62,8 @@ class Conversation:
 
     peer: Peer
     transport: Transport
-    host: Host
-    session: Session | None = None
+    host: RecordingListener
+    session: McpSession | None = None
 
     async def call(self, tool: str, voice: Caller | None = None, **arguments: Any) -> Message:
         """Call a tool, in the words of the session when there is one."""
@@ -80,7 +80,7 @@ class Conversation:
 
     def is_reading(self, answers: int = 1) -> bool:
         """Whether the bodies of so many answers over Streamable HTTP are being read."""
-        assert isinstance(self.transport, StreamableHttp)
+        assert isinstance(self.transport, StreamableHttpTransport)
         reading = [response.method for response in self.transport._endpoint._reading]
         return reading.count("POST") >= answers
 
@@ -108,10 +108,10 @@ async def conversing(
     open_it: Opener, url: str, *, greeted: bool = True, version: str | None = None, **settings: Any
 ) -> AsyncIterator[Conversation]:
     """Open the transport and, unless told otherwise, greet the server."""
-    host = Host()
+    host = RecordingListener()
     peer = Peer("bad", host)
     async with open_it("bad", McpServerConfig.model_validate({"url": url, **settings}), peer) as transport:
-        peer.talk_through(transport)
-        session = await greet(peer, transport, version) if greeted else None
+        peer.attach(transport)
+        session = await open_session(peer, transport, version) if greeted else None
         yield Conversation(peer, transport, host, session)
     await peer.close()

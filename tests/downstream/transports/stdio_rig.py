@@ -37,12 +37,12 @@ class Owner:
     losses: list[RefdeskError] = field(default_factory=list)
     is_lost: asyncio.Event = field(default_factory=asyncio.Event)
 
-    def noticed(self, method: str, params: Mapping[str, Any]) -> None:
+    def on_notification(self, method: str, params: Mapping[str, Any]) -> None:
         """A notification that belongs to no call."""
         self.noticed_methods.append(method)
         self.has_noticed.set()
 
-    def disconnected(self, error: RefdeskError) -> None:
+    def on_disconnect(self, error: RefdeskError) -> None:
         """The connection is over."""
         self.losses.append(error)
         self.is_lost.set()
@@ -55,7 +55,7 @@ class Talk:
     peer: Peer
     transport: StdioTransport
     owner: Owner
-    heard: list[str]
+    stderr_seen: list[str]
 
     async def call(self, tool: str, **arguments: Any) -> str:
         """What a tool answers, as text."""
@@ -83,27 +83,27 @@ def bad(modes: str = "", **settings: Any) -> McpServerConfig:
 async def talk(
     settings: McpServerConfig,
     *,
-    greet: bool = True,
+    initialize: bool = True,
     end_timeouts: EndTimeouts = PATIENT,
-    last_words_seconds: float = PATIENCE_SECONDS,
+    exit_grace_seconds: float = PATIENCE_SECONDS,
 ) -> AsyncIterator[Talk]:
     """A connection to a server, greeted; whoever leaves this has nothing left of it."""
-    owner, heard = Owner(), list[str]()
+    owner, stderr_seen = Owner(), list[str]()
     peer = Peer("bad", owner)
     async with open_stdio(
         "bad",
         settings,
         peer,
-        heard_stderr=heard.append,
+        heard_stderr=stderr_seen.append,
         end_timeouts=end_timeouts,
-        last_words_seconds=last_words_seconds,
+        exit_grace_seconds=exit_grace_seconds,
     ) as transport:
-        peer.talk_through(transport)
+        peer.attach(transport)
         try:
-            if greet:
+            if initialize:
                 async with asyncio.timeout(PATIENCE_SECONDS):
                     await peer.request("initialize", {"protocolVersion": "2025-11-25", "capabilities": {}})
-            yield Talk(peer, transport, owner, heard)
+            yield Talk(peer, transport, owner, stderr_seen)
         finally:
             await peer.close()
 

@@ -5,38 +5,38 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from refdesk.downstream.transports.events import MAX_ID_BYTES, Event, EventReader
+from refdesk.downstream.transports.events import MAX_ID_BYTES, SseEvent, SseParser
 
 
-def read(*pieces: bytes, max_bytes: int = 1000) -> list[Event]:
-    reader = EventReader(max_bytes)
+def read(*pieces: bytes, max_bytes: int = 1000) -> list[SseEvent]:
+    reader = SseParser(max_bytes)
     return [event for piece in pieces for event in reader.feed(piece)]
 
 
 def test_an_event_has_a_kind_and_data_and_ends_with_an_empty_line() -> None:
-    assert read(b"event: endpoint\ndata: /here\n\n") == [Event("endpoint", b"/here")]
-    assert read(b"data: 1\n\ndata: 2\n\n") == [Event("message", b"1"), Event("message", b"2")]
+    assert read(b"event: endpoint\ndata: /here\n\n") == [SseEvent("endpoint", b"/here")]
+    assert read(b"data: 1\n\ndata: 2\n\n") == [SseEvent("message", b"1"), SseEvent("message", b"2")]
     assert read(b"data: not yet\n") == []
 
 
 def test_lines_of_data_are_joined_and_one_space_is_dropped() -> None:
-    assert read(b"data: a\ndata:b\ndata:  c\ndata\n\n") == [Event("message", b"a\nb\n c\n")]
+    assert read(b"data: a\ndata:b\ndata:  c\ndata\n\n") == [SseEvent("message", b"a\nb\n c\n")]
 
 
 def test_comments_unknown_fields_and_events_without_data_are_nothing() -> None:
-    assert read(b": hello\n\nnonsense\nother: 1\n\nevent: x\n\ndata: 1\n\n") == [Event("message", b"1")]
+    assert read(b": hello\n\nnonsense\nother: 1\n\nevent: x\n\ndata: 1\n\n") == [SseEvent("message", b"1")]
 
 
 def test_lines_end_with_any_of_the_three_ends() -> None:
-    assert read(b"data: a\r\n\r\ndata: b\r\rdata: c\n\n") == [Event("message", data) for data in (b"a", b"b", b"c")]
+    assert read(b"data: a\r\n\r\ndata: b\r\rdata: c\n\n") == [SseEvent("message", data) for data in (b"a", b"b", b"c")]
 
 
 def test_a_byte_order_mark_is_dropped_at_the_beginning_only() -> None:
-    assert read(b"\xef\xbb\xbfdata: a\n\n\xef\xbb\xbfdata: b\n\n") == [Event("message", b"a")]
+    assert read(b"\xef\xbb\xbfdata: a\n\n\xef\xbb\xbfdata: b\n\n") == [SseEvent("message", b"a")]
 
 
 def test_the_id_of_the_last_complete_event_is_kept() -> None:
-    reader = EventReader(1000)
+    reader = SseParser(1000)
     reader.feed(b"id: one\ndata:\n\nid: two\n")
     assert reader.last_id == "one"
     reader.feed(b"\n")
@@ -48,13 +48,13 @@ def test_the_id_of_the_last_complete_event_is_kept() -> None:
 
 
 def test_an_id_that_no_header_can_carry_is_taken_for_none() -> None:
-    reader = EventReader(10_000, "before")
+    reader = SseParser(10_000, "before")
     reader.feed(b"id: a\0b\n\nid: \xff\n\nid: " + b"x" * (MAX_ID_BYTES + 1) + b"\n\n")
     assert reader.last_id == "before"
 
 
 def test_the_time_to_wait_is_read_when_it_is_a_number() -> None:
-    reader = EventReader(1000)
+    reader = SseParser(1000)
     reader.feed(b"retry: soon\nretry: -1\nretry: " + b"9" * 5000 + b"\n")
     assert reader.retry is None
     reader.feed(b"retry: 1500\n")
@@ -62,16 +62,16 @@ def test_the_time_to_wait_is_read_when_it_is_a_number() -> None:
 
 
 def test_an_event_that_is_too_large_is_told_once_and_the_next_one_is_whole() -> None:
-    lost = Event("message", b"", is_whole=False)
+    lost = SseEvent("message", b"", is_whole=False)
     after = b"\n\ndata: after\n\n"
-    assert read(b"data: " + b"x" * 200 + after, max_bytes=100) == [lost, Event("message", b"after")]
-    assert read(*[b"data: xxxx\n"] * 50, after[1:], max_bytes=100) == [lost, Event("message", b"after")]
-    assert read(b"data: ", *[b"x" * 10] * 50, after, max_bytes=100) == [lost, Event("message", b"after")]
-    assert read(*[b"data\n"] * 200, after[1:], max_bytes=100) == [lost, Event("message", b"after")]
+    assert read(b"data: " + b"x" * 200 + after, max_bytes=100) == [lost, SseEvent("message", b"after")]
+    assert read(*[b"data: xxxx\n"] * 50, after[1:], max_bytes=100) == [lost, SseEvent("message", b"after")]
+    assert read(b"data: ", *[b"x" * 10] * 50, after, max_bytes=100) == [lost, SseEvent("message", b"after")]
+    assert read(*[b"data\n"] * 200, after[1:], max_bytes=100) == [lost, SseEvent("message", b"after")]
 
 
 def test_a_line_without_end_is_not_kept() -> None:
-    reader = EventReader(1000)
+    reader = SseParser(1000)
     events = [event for _ in range(1000) for event in reader.feed(b"x" * 1000)]
     assert [event.is_whole for event in events] == [False]
     assert len(reader._line) <= 1000
@@ -92,9 +92,9 @@ ENDS = st.sampled_from([b"\n", b"\r\n", b"\r"])
 def test_it_does_not_matter_how_a_stream_is_cut(lines: list[tuple[bytes, bytes]], data: st.DataObject) -> None:
     # A lone CR before a line that begins with LF would be one end in one cut and two in another: there is none here.
     stream = b"".join(line + end for line, end in lines)
-    whole, cut = EventReader(10_000), EventReader(10_000)
+    whole, cut = SseParser(10_000), SseParser(10_000)
     expected = whole.feed(stream)
-    found: list[Event] = []
+    found: list[SseEvent] = []
     while stream:
         length = data.draw(st.integers(1, len(stream)))
         found += cut.feed(stream[:length])
@@ -105,14 +105,14 @@ def test_it_does_not_matter_how_a_stream_is_cut(lines: list[tuple[bytes, bytes]]
 
 @given(st.binary(max_size=2000))
 def test_any_bytes_are_read_without_an_error_and_within_the_bound(stream: bytes) -> None:
-    reader = EventReader(100)
+    reader = SseParser(100)
     for event in [*reader.feed(stream), *reader.feed(b"\n\n\ndata: end\n\n")]:
         assert len(event.data) <= 100
 
 
 def test_single_bytes_are_put_together_in_linear_time() -> None:
     """Copying or searching what is held for each of them would take minutes."""
-    reader = EventReader(20_000_000)
+    reader = SseParser(20_000_000)
     reader.feed(b"data: " + b"x" * 16_000_000)
     for _ in range(200_000):
         reader.feed(b"x")

@@ -123,7 +123,7 @@ async def test_tools_are_listed_and_called(json_response: bool, version: str | N
         with pytest.raises(ServerRefused) as caught:
             await conversation.session.request("no/such", {})
         assert caught.value.code == -32601
-        assert conversation.host.lost == []
+        assert conversation.host.losses == []
 
 
 @pytest.mark.parametrize("version", [None, MODERN])
@@ -167,7 +167,7 @@ async def test_a_server_without_sessions_is_spoken_to_as_well() -> None:
     app = good_server().streamable_http_app(stateless_http=True, json_response=True)
     async with serving(app) as url, conversing(open_streamable, f"{url}/mcp") as conversation:
         assert await conversation.says("echo", text="hello") == "hello"
-        assert conversation.host.lost == []
+        assert conversation.host.losses == []
 
 
 async def test_the_old_transport_does_the_same() -> None:

@@ -28,13 +28,13 @@ async def test_a_message_is_posted_to_where_the_stream_says_and_answered_on_the_
         assert await conversation.says("echo", text="hello") == "hello"
         await server.say({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"})
         await asyncio.wait_for(conversation.host.is_told.wait(), PATIENCE_SECONDS)
-        assert conversation.host.lost == []
+        assert conversation.host.losses == []
     stream, *posts = server.seen
     assert (stream.method, stream.target) == ("GET", "/sse")
     assert {(post.method, post.target) for post in posts} == {("POST", "/sse?session=1")}
     ours = {"host", "user-agent", "accept", "accept-encoding", "content-type", "content-length", "x-key"}
     assert all(request.headers.keys() <= ours for request in server.seen)
-    assert [type(error) for error in conversation.host.lost] == [ServerGone]
+    assert [type(error) for error in conversation.host.losses] == [ServerGone]
 
 
 async def test_many_answers_find_their_callers(server: BadHttp) -> None:
@@ -85,10 +85,10 @@ async def test_whoever_waits_is_told_when_the_stream_ends(server: BadHttp) -> No
         with pytest.raises(ServerGone):
             await conversation.call("cut")
         await asyncio.gather(silent, return_exceptions=True)
-        assert [type(error) for error in conversation.host.lost] == [ServerGone]
+        assert [type(error) for error in conversation.host.losses] == [ServerGone]
         with pytest.raises(ServerGone):
             await conversation.call("echo")
-    assert len(conversation.host.lost) == 1
+    assert len(conversation.host.losses) == 1
 
 
 @pytest.mark.parametrize(
@@ -99,14 +99,14 @@ async def test_a_message_that_is_refused_fails_alone(server: BadHttp, fault: str
         with pytest.raises(kind):
             await conversation.call("any")
         assert await conversation.is_alive()
-        assert conversation.host.lost == []
+        assert conversation.host.losses == []
 
 
 async def test_a_server_that_no_longer_knows_us_is_gone(server: BadHttp) -> None:
     async with conversing(open_sse, server.url("sse/e404")) as conversation:
         with pytest.raises(ServerGone):
             await conversation.call("any")
-        assert [type(error) for error in conversation.host.lost] == [ServerGone]
+        assert [type(error) for error in conversation.host.losses] == [ServerGone]
 
 
 async def test_a_call_that_is_given_up_leaves_the_stream_open(server: BadHttp) -> None:

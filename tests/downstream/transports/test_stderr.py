@@ -9,14 +9,14 @@ from collections.abc import Callable, Iterable
 import pytest
 
 from refdesk.downstream.transports import stderr
-from refdesk.downstream.transports.stderr import Chatter
+from refdesk.downstream.transports.stderr import StderrReader
 from tests.downstream.transports.stdio_rig import bad, talk
 
 LOGGER = "refdesk.downstream.transports.stderr"
 
 
-def listen(secrets: Iterable[str] = (), now: Callable[[], float] = time.monotonic) -> Chatter:
-    return Chatter("docs", "npx", secrets, None, lambda: None, now=now)
+def listen(secrets: Iterable[str] = (), now: Callable[[], float] = time.monotonic) -> StderrReader:
+    return StderrReader("docs", "npx", secrets, None, lambda: None, now=now)
 
 
 def test_a_line_is_logged_with_the_command_and_kept(caplog: pytest.LogCaptureFixture) -> None:
@@ -86,7 +86,7 @@ def test_a_long_line_is_cut_and_costs_no_memory() -> None:
     chatter_ = listen()
     for _ in range(100):
         chatter_.data_received(b"y" * 100_000)
-    assert len(chatter_._held) == stderr.MAX_LINE_BYTES
+    assert len(chatter_._partial) == stderr.MAX_LINE_BYTES
     chatter_.data_received(b"\nshort\n")
     assert [len(line) for line in chatter_.lines] == [stderr.MAX_LINE_CHARACTERS, 5]
 
@@ -110,8 +110,8 @@ async def test_what_a_real_server_prints_is_heard_without_its_secrets(caplog: py
     async with talk(bad(env={"API_KEY": "open-sesame"})) as conversation:
         await conversation.call("stderrodd")
         await conversation.call("secret")
-    assert conversation.heard == list(conversation.transport.stderr_lines)
-    assert conversation.heard[:2] == ["red and\\ttab", "invalid � byte"]
-    assert conversation.heard[3] == "without an endusing key ******** for this"
-    everything = "\n".join([*conversation.heard, *caplog.messages])
+    assert conversation.stderr_seen == list(conversation.transport.stderr_lines)
+    assert conversation.stderr_seen[:2] == ["red and\\ttab", "invalid � byte"]
+    assert conversation.stderr_seen[3] == "without an endusing key ******** for this"
+    everything = "\n".join([*conversation.stderr_seen, *caplog.messages])
     assert not [secret for secret in ("sesame", "SECRET123", "abc.DEF", "hunter22") if secret in everything]

@@ -14,7 +14,7 @@ from anyio import wait_all_tasks_blocked
 
 from refdesk.config.servers import McpServerConfig
 from refdesk.downstream.jsonrpc import Peer
-from refdesk.downstream.transports.stdio import MAX_LINES_A_TURN, _Output, open_stdio
+from refdesk.downstream.transports.stdio import MAX_LINES_PER_TURN, _Output, open_stdio
 from refdesk.errors import InvalidCall, ServerAway, ServerGone, ServerRefused, ServerTalksNonsense
 from tests.downstream.transports.stdio_rig import Owner, bad, talk
 from tests.waiting import PATIENCE_SECONDS, eventually
@@ -134,7 +134,7 @@ async def test_errors_of_the_server_keep_their_code_and_data() -> None:
 async def test_an_answer_that_comes_by_the_byte_holds_nobody_up() -> None:
     async with talk(bad()) as other, talk(bad()) as conversation:
         dripping = asyncio.create_task(conversation.call("drip", seconds=None))
-        await eventually(lambda: conversation.transport._stdout._held.endswith(b"}"))
+        await eventually(lambda: conversation.transport._stdout._partial.endswith(b"}"))
         assert await other.call("echo", text="meanwhile") == "meanwhile"
         assert not dripping.done()
         await conversation.peer.notify("notifications/enough")
@@ -209,7 +209,7 @@ async def test_many_lines_at_once_are_followed_by_a_turn_for_others() -> None:
 
     output = _Output(Peer("it", Owner()), 1000, bytes.decode, pytest.fail, lambda: None)
     output.connection_made(Reading())
-    output.data_received(b"{}\n" * (MAX_LINES_A_TURN + 1))
+    output.data_received(b"{}\n" * (MAX_LINES_PER_TURN + 1))
     assert pauses == ["paused"]
     await wait_all_tasks_blocked()
     assert pauses == ["paused", "resumed"]

@@ -55,14 +55,14 @@ async def test_what_a_server_says_right_before_it_ends_is_heard() -> None:
     for _ in range(20):
         owner = Owner()
         config = McpServerConfig(command=sys.executable, args=("-I", "-S", "-c", script))
-        async with open_stdio("last", config, Peer("last", owner), last_words_seconds=PATIENCE_SECONDS):
+        async with open_stdio("last", config, Peer("last", owner), exit_grace_seconds=PATIENCE_SECONDS):
             await asyncio.wait_for(owner.is_lost.wait(), PATIENCE_SECONDS)
         assert owner.noticed_methods == ["notifications/last"]
         assert owner.losses[0].detail == "The server 'last' ended with exit status 7; it last said: why"
 
 
 async def test_a_server_that_exits_at_its_start_is_quoted_without_its_secrets() -> None:
-    async with talk(bad("exit"), greet=False) as conversation:
+    async with talk(bad("exit"), initialize=False) as conversation:
         error = await conversation.loss()
     assert error.detail == (
         "The server 'bad' ended with exit status 3; "
@@ -77,7 +77,7 @@ async def test_a_server_that_is_killed_is_said_to_be() -> None:
 
 
 async def test_a_server_that_closes_its_output_is_lost_although_it_lives() -> None:
-    async with talk(bad(), last_words_seconds=0.1) as conversation:
+    async with talk(bad(), exit_grace_seconds=0.1) as conversation:
         with pytest.raises(ServerGone, match="has closed its output"):
             await conversation.call("closeout")
         pid = conversation.transport.pid

@@ -91,7 +91,7 @@ async def test_a_server_without_such_a_stream_is_asked_for_it_once(server: BadHt
         await server.until(lambda: _gets(server))
         assert await conversation.is_alive()
     assert len(_gets(server)) == 1
-    assert [str(error) for error in conversation.host.lost] == ["The session with the server 'bad' is over"]
+    assert [str(error) for error in conversation.host.losses] == ["The session with the server 'bad' is over"]
 
 
 async def test_what_is_said_on_the_stream_of_a_call_belongs_to_that_call(server: BadHttp) -> None:
@@ -136,12 +136,12 @@ async def test_a_session_that_the_server_forgot_is_over_for_all(server: BadHttp)
     async with conversing(open_streamable, server.url("e404session")) as conversation:
         with pytest.raises(ServerGone, match="is over"):
             await conversation.call("any")
-        assert [type(error) for error in conversation.host.lost] == [ServerGone]
+        assert [type(error) for error in conversation.host.losses] == [ServerGone]
         with pytest.raises(ServerGone):
             await conversation.call("any")
         requests = len(server.posted("tools/call"))
     assert requests == 1
-    assert len(conversation.host.lost) == 1
+    assert len(conversation.host.losses) == 1
     assert "DELETE" not in {request.method for request in server.seen}
 
 
@@ -166,7 +166,7 @@ async def test_a_call_that_is_given_up_is_called_off(server: BadHttp) -> None:
 
 async def test_in_the_newest_revision_closing_the_stream_calls_it_off_and_there_is_no_session(server: BadHttp) -> None:
     async with conversing(open_streamable, server.url("hangsse"), greeted=False) as conversation:
-        conversation.transport.speaks("2026-07-28")
+        conversation.transport.set_protocol_version("2026-07-28")
         headers = {"Mcp-Method": "tools/call"}
         request = conversation.peer.request("tools/call", {"name": "any"}, headers=headers)
         await call_off(request, server, conversation.is_reading)
@@ -178,7 +178,7 @@ async def test_in_the_newest_revision_closing_the_stream_calls_it_off_and_there_
 
 async def test_a_long_request_says_much_before_it_ends(server: BadHttp) -> None:
     async with conversing(open_streamable, server.url("sseforever"), greeted=False) as conversation:
-        conversation.transport.speaks("2026-07-28")
+        conversation.transport.set_protocol_version("2026-07-28")
         caller = Caller()
         listening = asyncio.create_task(conversation.peer.request("subscriptions/listen", {}, voice=caller))
         await eventually(lambda: len(caller.told) >= 5)
@@ -213,11 +213,11 @@ async def test_calls_fail_at_once_when_the_transport_is_closed(server: BadHttp, 
 
 async def test_the_farewell_waits_for_no_server_that_hangs(server: BadHttp) -> None:
     server.hangs_at_the_end = True
-    open_briskly = partial(open_streamable, farewell_seconds=0.1)
+    open_briskly = partial(open_streamable, delete_seconds=0.1)
     async with asyncio.timeout(PATIENCE_SECONDS):
         async with conversing(open_briskly, server.url()) as conversation:
             await conversation.call("echo")
-    assert [type(error) for error in conversation.host.lost] == [ServerGone]
+    assert [type(error) for error in conversation.host.losses] == [ServerGone]
 
 
 async def test_a_server_that_is_not_there_is_away(unused_port: int) -> None:

@@ -76,7 +76,7 @@ async def test_a_fault_is_told_at_once_and_the_next_call_works(server: BadHttp, 
         with pytest.raises(kind, match=words):
             await conversation.call("any")
         assert await conversation.is_alive()
-        assert conversation.host.lost == []
+        assert conversation.host.losses == []
     assert len(server.posted("tools/call")) == 1
 
 
@@ -99,11 +99,11 @@ async def test_a_handshake_can_fail_in_the_same_ways(server: BadHttp, fault: str
 
 
 async def test_a_handshake_that_hangs_can_be_called_off(server: BadHttp) -> None:
-    async def greet() -> None:
+    async def initialize() -> None:
         async with conversing(open_streamable, server.url("init/hang")):
             pytest.fail("it was greeted")
 
-    greeting = asyncio.create_task(greet())
+    greeting = asyncio.create_task(initialize())
     await server.until(lambda: server.posted("initialize"))
     greeting.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -180,7 +180,7 @@ async def test_without_a_session_an_unknown_method_is_just_that(server: BadHttp)
         with pytest.raises(ServerRefused) as caught:
             await conversation.call("any")
     assert caught.value.code == -32601
-    assert [type(error) for error in conversation.host.lost] == [ServerGone]
+    assert [type(error) for error in conversation.host.losses] == [ServerGone]
 
 
 async def test_credentials_that_are_refused_once_are_sent_again_with_the_next_call(server: BadHttp) -> None:

@@ -380,6 +380,6 @@ async def test_over_tls_only_who_is_trusted_is_talked_to(tmp_path: Path) -> None
                 pytest.fail("it was trusted")
         settings = McpServerConfig(type="websocket", url=address)
         trusting = ssl.create_default_context(cafile=str(pem))
-        async with open_websocket("chat", settings, box, trust=lambda: trusting):
+        async with open_websocket("chat", settings, box, create_ssl_context=lambda: trusting):
             await box.holds(messages=1)
     assert len(box.losses) == 1

@@ -16,12 +16,12 @@ from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any, Literal
 
 from refdesk.config.servers import McpServerConfig
-from refdesk.downstream.client.handlers import Handlers, HandlersVoice, OnProgress
-from refdesk.downstream.client.known_tools import Definition, KnownTools
+from refdesk.downstream.client.handlers import HandlerCallbacks, Handlers, OnProgress
+from refdesk.downstream.client.known_tools import Definition, ToolCache
 from refdesk.downstream.client.results import ToolResult
-from refdesk.downstream.client.rounds import go_on
+from refdesk.downstream.client.rounds import resolve_input_requests
 from refdesk.downstream.connection.connection import Connection, Status
-from refdesk.downstream.session import Greeting, Terms
+from refdesk.downstream.session import Greeting, SessionOptions
 from refdesk.errors import (
     DependencyError,
     ServerAway,
@@ -33,11 +33,11 @@ from refdesk.errors import (
 from refdesk.resilience.retries import pause_before
 
 if TYPE_CHECKING:
-    from refdesk.downstream.client.converting import Converted, Form
+    from refdesk.downstream.client.converting import Form, RemoteDocument
 
 logger = logging.getLogger(__name__)
 
-MAX_NEWS = 1000
+MAX_NOTIFICATIONS = 1000
 """What a server may say outside of calls before its program has taken any of it; more is dropped."""
 
 
@@ -58,21 +58,21 @@ class Client:
         self.name = name
         self._handlers = handlers
         self._requires_tools = require_tools
-        self._lacking: ServerLacks | None = None
+        self._missing_tools: ServerLacks | None = None
         self._failures = 0
         self._on_status = on_status
         self._is_ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._news: asyncio.Queue[tuple[str, Mapping[str, Any]]] = asyncio.Queue(MAX_NEWS)
-        self._voice = HandlersVoice(handlers) if handlers.hears_calls else None
+        self._notifications: asyncio.Queue[tuple[str, Mapping[str, Any]]] = asyncio.Queue(MAX_NOTIFICATIONS)
+        self._voice = HandlerCallbacks(handlers) if handlers.has_call_handlers else None
         self._connection = Connection(
             name,
             settings,
             protocol_version=protocol_version,
             heard=self,
-            changed=self._take_status,
-            terms=Terms(handlers.capabilities, self._check, self._voice),
+            changed=self._handle_status,
+            options=SessionOptions(handlers.capabilities, self._check, self._voice),
         )
-        self._tools = KnownTools(self._list_tools, tool_cache_seconds)
+        self._tools = ToolCache(self._list_tools, tool_cache_seconds)
 
     # What it is connected to.
 
@@ -89,21 +89,21 @@ class Client:
     @property
     def server(self) -> Mapping[str, Any]:
         """What the server calls itself: `name`, `version`, and so on."""
-        return self._greeting.info
+        return self._profile.info
 
     @property
     def protocol_version(self) -> str:
         """The revision of MCP that is spoken."""
-        return self._greeting.version
+        return self._profile.version
 
     @property
     def instructions(self) -> str | None:
         """How the server says that it wants to be used."""
-        return self._greeting.instructions
+        return self._profile.instructions
 
     def has_capability(self, capability: str) -> bool:
         """Whether the server declared a capability, or a part of one: `tools`, `tools.listChanged`."""
-        return self._greeting.has(capability)
+        return self._profile.has(capability)
 
     def describe(self) -> dict[str, Any]:
         """All that is known of the connection, for a health check; without secrets."""
@@ -134,7 +134,7 @@ class Client:
         params: dict[str, Any] = {"name": tool, "arguments": dict(arguments or {})}
         if progress is not None or self._handlers.progress is not None:
             params["_meta"] = {"progressToken": "1"}
-        return ToolResult.of(self.name, await self._ask("tools/call", params, timeout, progress))
+        return ToolResult.of(self.name, await self._request("tools/call", params, timeout, progress))
 
     async def tools(self) -> tuple[Definition, ...]:
         """The definitions of all tools, no older than the time that they are kept for."""
@@ -154,7 +154,7 @@ class Client:
 
     def invalidate(self) -> None:
         """Forget the tools: whoever wants them next has the server asked."""
-        self._tools.forget()
+        self._tools.clear()
 
     async def prompts(self) -> list[dict[str, Any]]:
         """The prompts; none for a server that does not declare any."""
@@ -162,7 +162,7 @@ class Client:
 
     async def prompt(self, name: str, arguments: Mapping[str, str] | None = None) -> Mapping[str, Any]:
         """A prompt filled in: its `messages`."""
-        return await self._ask("prompts/get", {"name": name, "arguments": dict(arguments or {})})
+        return await self._request("prompts/get", {"name": name, "arguments": dict(arguments or {})})
 
     async def resources(self) -> list[dict[str, Any]]:
         """The resources; none for a server that does not declare any."""
@@ -174,7 +174,7 @@ class Client:
 
     async def read(self, uri: str) -> list[dict[str, Any]]:
         """The contents of a resource."""
-        contents = (await self._ask("resources/read", {"uri": uri})).get("contents")
+        contents = (await self._request("resources/read", {"uri": uri})).get("contents")
         if not isinstance(contents, list):
             raise ServerTalksNonsense(f"The server {self.name!r} gave a resource without contents")
         return contents
@@ -199,14 +199,14 @@ class Client:
         params: dict[str, Any] = {"ref": dict(ref), "argument": {"name": argument, "value": value}}
         if context:
             params["context"] = {"arguments": dict(context)}
-        completion = (await self._ask("completion/complete", params)).get("completion")
+        completion = (await self._request("completion/complete", params)).get("completion")
         values = completion.get("values") if isinstance(completion, dict) else None
         return [value for value in values or () if isinstance(value, str)]
 
     async def ping(self) -> float:
         """The seconds that the server takes to say that it is there."""
         started = time.monotonic()
-        await self._connection.request("server/discover" if self._greeting.is_modern else "ping")
+        await self._connection.request("server/discover" if self._profile.is_modern else "ping")
         return time.monotonic() - started
 
     async def set_log_level(self, level: str) -> None:
@@ -225,7 +225,7 @@ class Client:
         *,
         send: Literal["path", "bytes"] | None = None,
         progress: OnProgress | None = None,
-    ) -> Converted:
+    ) -> RemoteDocument:
         """Have a file or an address converted by the tool that is for it, in the time that it has by its size.
 
         A file is sent as `bytes` where the server takes them and it is small enough, and named by its `path` otherwise.
@@ -236,7 +236,7 @@ class Client:
 
         return await converting.convert(self, source, send, progress)
 
-    async def export(self, document: str | Converted | Mapping[str, Any], form: Form = "markdown") -> str:
+    async def export(self, document: str | RemoteDocument | Mapping[str, Any], form: Form = "markdown") -> str:
         """The whole of a converted document as Markdown, HTML or JSON: by its handle, or a DoclingDocument itself."""
         from refdesk.downstream.client import converting
 
@@ -247,48 +247,48 @@ class Client:
     def noticed(self, connection: Connection, method: str, params: Mapping[str, Any]) -> None:
         """What belongs to no call."""
         if method == "notifications/tools/list_changed":
-            self._tools.outdate()
+            self._tools.invalidate()
         with suppress(asyncio.QueueFull):
-            self._news.put_nowait((method, params))
+            self._notifications.put_nowait((method, params))
 
-    def _take_status(self, connection: Connection) -> None:
+    def _handle_status(self, connection: Connection) -> None:
         status = connection.status
         if self._on_status is not None:
             asyncio.get_running_loop().call_soon(self._on_status, status)
         if status.state == "Running":
             if connection.settings.session != "short":
-                self._tools.outdate()  # it may be another version of itself
+                self._tools.invalidate()  # it may be another version of itself
             if not self._is_ready.done():
                 self._is_ready.set_result(None)
         elif status.state == "Error" and not self._is_ready.done():
             self._failures += 1
-            if self._lacking is not None or self._failures >= connection.settings.connect_tries:
-                self._is_ready.set_exception(self._lacking or ServerAway(status.message))
+            if self._missing_tools is not None or self._failures >= connection.settings.connect_tries:
+                self._is_ready.set_exception(self._missing_tools or ServerAway(status.message))
                 self._is_ready.exception()  # whoever waited for it may have gone meanwhile
 
-    def _check(self, greeting: Greeting) -> None:
+    def _check(self, profile: Greeting) -> None:
         """Before the handshake is completed: whether this server will do at all."""
-        if self._requires_tools and not greeting.has("tools"):
-            self._lacking = ServerLacks(f"The server {self.name!r} does not declare that it has tools")
-            raise self._lacking
+        if self._requires_tools and not profile.has("tools"):
+            self._missing_tools = ServerLacks(f"The server {self.name!r} does not declare that it has tools")
+            raise self._missing_tools
 
     # How it is done.
 
     @asynccontextmanager
-    async def running(self, log_level: str) -> AsyncIterator[Client]:
+    async def run(self, log_level: str) -> AsyncIterator[Client]:
         """Connected, and all there is for that; leaving it leaves nothing behind."""
         connection = asyncio.create_task(self._connection.run(), name=f"client {self.name}")
-        news = asyncio.create_task(self._tell_news(), name=f"client {self.name} news")
+        dispatcher = asyncio.create_task(self._dispatch_notifications(), name=f"client {self.name} news")
         try:
-            await self._be_ready(connection, log_level)
+            await self._wait_until_ready(connection, log_level)
             yield self
         finally:
-            news.cancel()
-            await _ended(connection, news)
+            dispatcher.cancel()
+            await _cancel_and_wait(connection, dispatcher)
 
-    async def _be_ready(self, running: asyncio.Task[None], log_level: str) -> None:
+    async def _wait_until_ready(self, running: asyncio.Task[None], log_level: str) -> None:
         if self._connection.settings.session == "short":
-            await self._reach()
+            await self._connect_ephemeral()
         else:
             await asyncio.wait({self._is_ready, running}, return_when=asyncio.FIRST_COMPLETED)
             if not self._is_ready.done():
@@ -302,7 +302,7 @@ class Client:
             except ServerRefused as error:
                 logger.info("client.log_level_refused", extra={"fields": {"server": self.name, "why": error.detail}})
 
-    async def _reach(self) -> None:
+    async def _connect_ephemeral(self) -> None:
         """Find a server that is connected to anew for each operation."""
         tries = self._connection.settings.connect_tries
         for attempt in range(1, tries + 1):
@@ -317,16 +317,16 @@ class Client:
             else:
                 return
 
-    async def _tell_news(self) -> None:
+    async def _dispatch_notifications(self) -> None:
         while True:
-            await self._handlers.tell(*await self._news.get())
+            await self._handlers.notify(*await self._notifications.get())
 
     @property
-    def _greeting(self) -> Greeting:
-        greeting = self._connection.greeting
-        if greeting is None:
+    def _profile(self) -> Greeting:
+        profile = self._connection.greeting
+        if profile is None:
             raise ServerAway(f"The server {self.name!r} has not been connected to yet")
-        return greeting
+        return profile
 
     async def _list_tools(self) -> list[dict[str, Any]]:
         return await self._list("tools/list", "tools", "tools")
@@ -336,22 +336,24 @@ class Client:
             return []
         return await self._connection.list_all(method, member)
 
-    async def _ask(
+    async def _request(
         self,
         method: str,
         params: Mapping[str, Any],
         seconds: float | None = None,
         progress: OnProgress | None = None,
     ) -> Mapping[str, Any]:
-        voice = self._voice if progress is None else HandlersVoice(self._handlers, progress)
+        voice = self._voice if progress is None else HandlerCallbacks(self._handlers, progress)
         result = await self._connection.request(method, params, voice=voice, seconds=seconds)
         if result.get("resultType") != "input_required":
             return result
-        bound = self._connection.call_seconds if seconds is None else seconds
-        return await go_on(self._connection, method, params, result, voice or HandlersVoice(self._handlers), bound)
+        limit = self._connection.call_seconds if seconds is None else seconds
+        return await resolve_input_requests(
+            self._connection, method, params, result, voice or HandlerCallbacks(self._handlers), limit
+        )
 
 
-async def _ended(*tasks: asyncio.Task[None]) -> None:
+async def _cancel_and_wait(*tasks: asyncio.Task[None]) -> None:
     """Cancel tasks and wait for their end; told to hurry, they do."""
     for task in tasks:
         task.cancel()

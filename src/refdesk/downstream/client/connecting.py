@@ -59,19 +59,19 @@ async def connect(
     Raises ConfigError for a target that is none, ServerAway when it cannot be connected to in so many tries, and
     ServerLacks when it has no tools and they are required.
     """
-    given: dict[str, Any] = {"env": env, "cwd": cwd, "headers": headers, "connect_tries": connect_tries}
+    overrides: dict[str, Any] = {"env": env, "cwd": cwd, "headers": headers, "connect_tries": connect_tries}
     seconds = {"call": timeout, "capabilities": list_timeout, "connect": connect_timeout}
-    given |= {f"{of}_timeout_seconds": value for of, value in seconds.items()}
-    found, defaults = find_target(target, name, given, environ), read_defaults(environ)
-    kept = found.settings.cache_ttl_seconds if tool_cache_seconds is None else tool_cache_seconds
+    overrides |= {f"{phase}_timeout_seconds": value for phase, value in seconds.items()}
+    resolved, defaults = find_target(target, name, overrides, environ), read_defaults(environ)
+    ttl = resolved.settings.cache_ttl_seconds if tool_cache_seconds is None else tool_cache_seconds
     client = Client(
-        found.name,
-        found.settings,
+        resolved.name,
+        resolved.settings,
         Handlers(on_sampling, on_elicitation, on_roots, on_progress, on_log, on_change),
         protocol_version=protocol_version or defaults.protocol_version,
-        tool_cache_seconds=defaults.tool_cache_ttl_seconds if kept is None else kept,
+        tool_cache_seconds=defaults.tool_cache_ttl_seconds if ttl is None else ttl,
         require_tools=require_tools,
         on_status=on_status,
     )
-    async with client.running(log_level):
+    async with client.run(log_level):
         yield client

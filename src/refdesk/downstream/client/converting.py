@@ -63,7 +63,7 @@ TOOLS: Mapping[str, str] = MappingProxyType(
 )
 """Which tool converts what, by the end of a file's name."""
 
-_ANYTHING, _TO_MARKDOWN = "convert_document_into_docling_document", "export_docling_document_to_markdown"
+_DOCLING_CONVERT, _DOCLING_EXPORT = "convert_document_into_docling_document", "export_docling_document_to_markdown"
 
 
 CONVERSION_FAILED, EXPORT_FAILED = -32002, -32003
@@ -83,14 +83,14 @@ class Route:
 
 
 @dataclass(frozen=True, slots=True)
-class Converted:
+class RemoteDocument:
     """A document that the server has converted and keeps; its handle is what exports are asked for."""
 
     handle: str
     result: ToolResult
 
 
-def seconds_for(size: int) -> float:
+def get_timeout(size: int) -> float:
     """How long the conversion of a file of this size may take."""
     if size < 10 * MEGABYTE:
         return 60.0
@@ -116,7 +116,7 @@ def route(source: str | os.PathLike[str], size: int | None = None) -> Route:
 
 def _route_file(path: Path, size: int | None) -> Route:
     if size is None:
-        size = _size(path)
+        size = _get_size(path)
     tool = TOOLS.get(path.suffix.lower())
     if tool is None:
         kind = f"files that end with {path.suffix!r}" if path.suffix else "files without an extension"
@@ -125,10 +125,10 @@ def _route_file(path: Path, size: int | None) -> Route:
         raise CannotConvert(
             f"{path.name!r} has {size / MEGABYTE:.1f} MB; files of more than 100 MB are not converted. Split it."
         )
-    return Route(tool, {"file_path": str(path.absolute())}, seconds_for(size), path, size)
+    return Route(tool, {"file_path": str(path.absolute())}, get_timeout(size), path, size)
 
 
-def _size(path: Path) -> int:
+def _get_size(path: Path) -> int:
     try:
         found = path.stat()
     except FileNotFoundError:
@@ -142,34 +142,34 @@ def _size(path: Path) -> int:
     return found.st_size
 
 
-def route_export(document: str | Converted | Mapping[str, Any], form: Form) -> Route:
+def route_export(document: str | RemoteDocument | Mapping[str, Any], form: Form) -> Route:
     """The tool and the time for a document in another form: its handle, or the DoclingDocument itself."""
     if form not in FORMS:
         raise InvalidCall(f"There is no form {str(form)[:40]!r}; the forms are {', '.join(FORMS)}")
     if isinstance(document, Mapping):
         return Route(f"export_{form}", {"document": dict(document)}, EXPORT_SECONDS)
-    handle = document.handle if isinstance(document, Converted) else document
+    handle = document.handle if isinstance(document, RemoteDocument) else document
     return Route(f"export_{form}", {"handle": handle}, EXPORT_SECONDS)
 
 
-def fit(wanted: Route, tools: Collection[str], as_bytes: bool) -> Route:
+def adapt_route(wanted: Route, tools: Collection[str], as_bytes: bool) -> Route:
     """The route in the words of the server that has these tools; UnknownTool when it has none for it.
 
     `as_bytes` has a file sent instead of named: for a server that does not see it.
     """
     if wanted.tool in tools:
-        return _with_bytes(wanted) if as_bytes and wanted.path is not None else wanted
-    if wanted.tool.startswith("convert_") and _ANYTHING in tools:
+        return _with_content(wanted) if as_bytes and wanted.path is not None else wanted
+    if wanted.tool.startswith("convert_") and _DOCLING_CONVERT in tools:
         (source,) = wanted.arguments.values()
-        return Route(_ANYTHING, {"source": source}, wanted.timeout_seconds)
-    if wanted.tool == "export_markdown" and _TO_MARKDOWN in tools and "handle" in wanted.arguments:
-        return Route(_TO_MARKDOWN, {"document_key": wanted.arguments["handle"]}, wanted.timeout_seconds)
+        return Route(_DOCLING_CONVERT, {"source": source}, wanted.timeout_seconds)
+    if wanted.tool == "export_markdown" and _DOCLING_EXPORT in tools and "handle" in wanted.arguments:
+        return Route(_DOCLING_EXPORT, {"document_key": wanted.arguments["handle"]}, wanted.timeout_seconds)
     offered = " ".join(sorted(tool for tool in tools if tool.startswith(("convert_", "export_")))) or "none"
     what = " for a document that it has not converted itself" if "document" in wanted.arguments else ""
     raise UnknownTool(f"The server has no tool {wanted.tool!r}{what}; of its kind it offers {offered}")
 
 
-def _with_bytes(wanted: Route) -> Route:
+def _with_content(wanted: Route) -> Route:
     if wanted.path is None or wanted.size > MAX_SENT_BYTES:
         megabytes = wanted.size / 1_000_000
         raise CannotConvert(f"The file has {megabytes:.1f} MB; only {MAX_SENT_BYTES / 1_000_000:g} MB can be sent.")
@@ -181,21 +181,21 @@ def _with_bytes(wanted: Route) -> Route:
     return Route(wanted.tool, sent, wanted.timeout_seconds)
 
 
-def converted(server: str, result: ToolResult) -> Converted:
+def parse_conversion(server: str, result: ToolResult) -> RemoteDocument:
     """What a convert tool has answered; ServerRefused when it failed."""
     if result.is_error:
-        raise _refused(server, CONVERSION_FAILED, result)
+        raise _build_refusal(server, CONVERSION_FAILED, result)
     structured = result.structured if isinstance(result.structured, Mapping) else {}
     handle = structured.get("handle") or structured.get("document_key")
     if not isinstance(handle, str):
         raise ServerTalksNonsense(f"The server {server!r} did not say by which handle it keeps the document")
-    return Converted(handle, result)
+    return RemoteDocument(handle, result)
 
 
-def exported(server: str, result: ToolResult) -> tuple[str, str | None]:
+def parse_export(server: str, result: ToolResult) -> tuple[str, str | None]:
     """What an export tool has answered: a text, and where it goes on if it does; ServerRefused when it failed."""
     if result.is_error:
-        raise _refused(server, EXPORT_FAILED, result)
+        raise _build_refusal(server, EXPORT_FAILED, result)
     structured = result.structured if isinstance(result.structured, Mapping) else {}
     if isinstance(markdown := structured.get("markdown"), str):
         return markdown, None
@@ -207,7 +207,7 @@ def exported(server: str, result: ToolResult) -> tuple[str, str | None]:
     return texts[0]["text"], cursor if isinstance(cursor, str) else None
 
 
-def _refused(server: str, code: int, result: ToolResult) -> ServerRefused:
+def _build_refusal(server: str, code: int, result: ToolResult) -> ServerRefused:
     """A desk says in `_meta` which error it was; others only have a sentence for it."""
     meta = result.raw.get("_meta")
     data = meta.get(ERROR_META) if isinstance(meta, Mapping) else None
@@ -219,28 +219,28 @@ async def convert(
     source: str | os.PathLike[str],
     send: Literal["path", "bytes"] | None,
     progress: OnProgress | None,
-) -> Converted:
+) -> RemoteDocument:
     """Have it converted by the server that the client is connected to."""
     wanted = await asyncio.to_thread(route, source)
     tools = {tool["name"]: tool for tool in await client.tools()}
     if send is None:
-        takes_bytes = "content_base64" in _arguments(tools.get(wanted.tool))
+        takes_bytes = "content_base64" in _get_argument_names(tools.get(wanted.tool))
         send = "bytes" if takes_bytes and wanted.size <= MAX_SENT_BYTES else "path"
-    call = await asyncio.to_thread(fit, wanted, tools, send == "bytes")
+    call = await asyncio.to_thread(adapt_route, wanted, tools, send == "bytes")
     result = await client.call(call.tool, call.arguments, timeout=call.timeout_seconds, progress=progress)
-    return converted(client.name, result)
+    return parse_conversion(client.name, result)
 
 
-async def export(client: Client, document: str | Converted | Mapping[str, Any], form: Form) -> str:
+async def export(client: Client, document: str | RemoteDocument | Mapping[str, Any], form: Form) -> str:
     """The whole of it, in as many parts as the server gives it in."""
     tools = {tool["name"]: tool for tool in await client.tools()}
-    call = fit(route_export(document, form), tools, as_bytes=False)
+    call = adapt_route(route_export(document, form), tools, as_bytes=False)
     arguments, parts = dict(call.arguments), []
-    if "max_tokens" in _arguments(tools[call.tool]):
+    if "max_tokens" in _get_argument_names(tools[call.tool]):
         arguments["max_tokens"] = EXPORT_TOKENS
     for _ in range(MAX_PARTS):
         result = await client.call(call.tool, arguments, timeout=call.timeout_seconds)
-        text, cursor = exported(client.name, result)
+        text, cursor = parse_export(client.name, result)
         parts.append(text)
         if cursor is None:
             return "".join(parts)
@@ -248,7 +248,7 @@ async def export(client: Client, document: str | Converted | Mapping[str, Any], 
     raise ServerTalksNonsense(f"The server {client.name!r} gave {MAX_PARTS} parts of a document without an end")
 
 
-def _arguments(definition: Mapping[str, Any] | None) -> Collection[str]:
+def _get_argument_names(definition: Mapping[str, Any] | None) -> Collection[str]:
     schema = (definition or {}).get("inputSchema")
     properties = schema.get("properties") if isinstance(schema, dict) else None
     return properties if isinstance(properties, dict) else ()

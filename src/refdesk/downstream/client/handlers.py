@@ -56,10 +56,10 @@ class Handlers:
         offered = {"sampling": self.sampling, "elicitation": self.elicitation, "roots": self.roots}
         return {name: CLIENT_CAPABILITIES[name] for name, handler in offered.items() if handler is not None}
 
-    async def answer(self, method: str, params: Json) -> Json:
+    async def handle_request(self, method: str, params: Json) -> Json:
         """What the server is answered; raises RefdeskErrors only."""
         try:
-            answer = await self._answer(method, params)
+            answer = await self._dispatch_request(method, params)
             # Whatever cannot be sent would leave the server waiting.
             orjson.dumps(answer)
         except RefdeskError:
@@ -69,42 +69,44 @@ class Handlers:
             raise InternalError(f"The client's handler of {method} failed") from None
         return answer
 
-    async def _answer(self, method: str, params: Json) -> dict[str, Any]:
+    async def _dispatch_request(self, method: str, params: Json) -> dict[str, Any]:
         match method:
             case "sampling/createMessage" if self.sampling is not None:
-                return _sampled(await _settled(self.sampling(params)))
+                return _to_sampling_result(await _await_if_needed(self.sampling(params)))
             case "elicitation/create" if self.elicitation is not None:
-                elicited = await _settled(self.elicitation(params))
+                elicited = await _await_if_needed(self.elicitation(params))
                 return {"action": "decline"} if elicited is None else dict(elicited)
             case "roots/list" if self.roots is not None:
-                given = await _settled(self.roots()) if callable(self.roots) else self.roots
-                return {"roots": [_root(root) for root in given]}
-        raise _unhandled(method)
+                given = await _await_if_needed(self.roots()) if callable(self.roots) else self.roots
+                return {"roots": [_to_root(root) for root in given]}
+        raise _build_unhandled_error(method)
 
-    async def tell(self, method: str, params: Json, progress: OnProgress | None = None) -> None:
+    async def notify(self, method: str, params: Json, progress: OnProgress | None = None) -> None:
         """Pass on what the server says; nobody but the log learns of a handler that fails."""
         try:
             match method:
                 case "notifications/progress" if progress is not None or self.progress is not None:
-                    told = progress or self.progress
-                    if told is not None:
-                        await _settled(told(params.get("progress", 0), params.get("total"), params.get("message")))
+                    handler = progress or self.progress
+                    if handler is not None:
+                        await _await_if_needed(
+                            handler(params.get("progress", 0), params.get("total"), params.get("message"))
+                        )
                 case "notifications/message" if self.log is not None:
                     level = str(params.get("level", "info"))
-                    await _settled(self.log(level, params.get("data"), params.get("logger")))
+                    await _await_if_needed(self.log(level, params.get("data"), params.get("logger")))
                 case _ if self.change is not None and method != "notifications/progress":
-                    await _settled(self.change(method, params))
+                    await _await_if_needed(self.change(method, params))
         except Exception:
             logger.exception("client.handler_failed", extra={"fields": {"method": method}})
 
     @property
-    def hears_calls(self) -> bool:
+    def has_call_handlers(self) -> bool:
         """Whether anything that a server says or asks during a call is of interest."""
         return bool(self.capabilities or self.progress or self.log)
 
 
 @dataclass(frozen=True, slots=True)
-class HandlersVoice:
+class HandlerCallbacks:
     """The handlers, for one call or for what belongs to none."""
 
     handlers: Handlers
@@ -117,31 +119,31 @@ class HandlersVoice:
 
     async def tell(self, method: str, params: Json) -> None:
         """Progress or a log message."""
-        await self.handlers.tell(method, params, self.progress)
+        await self.handlers.notify(method, params, self.progress)
 
     async def ask(self, id: str, method: str, params: Json) -> Json:
         """Sampling, elicitation, roots."""
-        return await self.handlers.answer(method, params)
+        return await self.handlers.handle_request(method, params)
 
 
-def _unhandled(method: str) -> ClientCannot:
+def _build_unhandled_error(method: str) -> ClientCannot:
     """What the server is told by its code, and a program by the sentence."""
     error = ClientCannot(f"This client has no handler for {method[:100]}, which the server asks for")
     error.code = METHOD_NOT_FOUND
     return error
 
 
-async def _settled(value: Awaitable[T] | T) -> T:
+async def _await_if_needed(value: Awaitable[T] | T) -> T:
     return await value if inspect.isawaitable(value) else value
 
 
-def _sampled(answer: Json | str) -> dict[str, Any]:
+def _to_sampling_result(answer: Json | str) -> dict[str, Any]:
     if isinstance(answer, str):
         return {"role": "assistant", "content": {"type": "text", "text": answer}, "model": "unknown"}
     return dict(answer)
 
 
-def _root(root: Root) -> dict[str, Any]:
+def _to_root(root: Root) -> dict[str, Any]:
     match root:
         case Mapping():
             return dict(root)

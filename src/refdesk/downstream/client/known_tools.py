@@ -15,7 +15,7 @@ logger = logging.getLogger(__name__)
 Definition = Mapping[str, Any]
 
 
-class KnownTools:
+class ToolCache:
     """Asked for once for everybody; asked for again when they are too old, or the server says that they changed."""
 
     def __init__(
@@ -28,40 +28,40 @@ class KnownTools:
         self._ttl = ttl_seconds
         self._now = now
         self._tools: Mapping[str, Definition] | None = None
-        self._good_until = 0.0
-        self._changes = 0
-        self._asking = asyncio.Lock()
+        self._expires_at = 0.0
+        self._generation = 0
+        self._lock = asyncio.Lock()
 
-    def outdate(self) -> None:
+    def invalidate(self) -> None:
         """The server has others now: it is asked before they are used again."""
-        self._changes += 1
-        self._good_until = 0.0
+        self._generation += 1
+        self._expires_at = 0.0
 
-    def forget(self) -> None:
+    def clear(self) -> None:
         """Nothing is known any more, not even for a server that cannot be asked."""
-        self.outdate()
+        self.invalidate()
         self._tools = None
 
     async def all(self) -> Mapping[str, Definition]:
         """By name. What was known stays when the server cannot be asked."""
-        if self._tools is not None and self._now() < self._good_until:
+        if self._tools is not None and self._now() < self._expires_at:
             return self._tools
-        async with self._asking:
-            if self._tools is not None and self._now() < self._good_until:
+        async with self._lock:
+            if self._tools is not None and self._now() < self._expires_at:
                 return self._tools  # somebody else has asked meanwhile
-            return await self._ask()
+            return await self._refresh()
 
     async def find(self, name: str) -> Definition | None:
         """One of them; one that is not known may be new, and the server is asked once more."""
         known = self._tools
         tools = await self.all()
         if name not in tools and tools is known:
-            self.outdate()
+            self.invalidate()
             tools = await self.all()
         return tools.get(name)
 
-    async def _ask(self) -> Mapping[str, Definition]:
-        changes = self._changes
+    async def _refresh(self) -> Mapping[str, Definition]:
+        generation = self._generation
         try:
             tools = {tool["name"]: tool for tool in await self._fetch()}
         except DependencyError as error:
@@ -70,6 +70,6 @@ class KnownTools:
             logger.warning("client.tools_are_old", extra={"fields": {"why": error.detail[:200]}})
             return self._tools
         self._tools = tools
-        if changes == self._changes:
-            self._good_until = self._now() + self._ttl
+        if generation == self._generation:
+            self._expires_at = self._now() + self._ttl
         return tools

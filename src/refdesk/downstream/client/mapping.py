@@ -17,7 +17,7 @@ AGAIN, LATER, SUPPORT = "Try again", "Try again later", "Contact support"
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class ErrorMapping:
     """What an application makes of one kind of error."""
 
     code: str
@@ -41,30 +41,30 @@ class AppError:
     """The number of the JSON-RPC error, where there was one."""
 
 
-def _passing(code: str, user_message: str) -> Entry:
-    return Entry(code, user_message, True, AGAIN)
+def _retryable(code: str, user_message: str) -> ErrorMapping:
+    return ErrorMapping(code, user_message, True, AGAIN)
 
 
-def _lasting(code: str, user_message: str, action: str = SUPPORT) -> Entry:
-    return Entry(code, user_message, False, action)
+def _permanent(code: str, user_message: str, action: str = SUPPORT) -> ErrorMapping:
+    return ErrorMapping(code, user_message, False, action)
 
 
-UNAVAILABLE = _passing("E201", "The processing service is unavailable")
-TIMED_OUT = _passing("E202", "The request took too long")
-INVALID = _lasting("E203", "The request is not one that the service understands")
-NO_SUCH_TOOL = _lasting("E204", "The requested tool is not available")
-NO_TOOLS = _lasting("E205", "The service does not offer what is needed")
-NOT_CONVERTED = _passing("E302", "The document could not be converted")
-NOT_EXPORTED = _passing("E303", "The document could not be exported")
-UNEXPECTED = Entry("E201", "An unexpected error occurred", True, LATER)
+UNAVAILABLE = _retryable("E201", "The processing service is unavailable")
+TIMED_OUT = _retryable("E202", "The request took too long")
+INVALID = _permanent("E203", "The request is not one that the service understands")
+NO_SUCH_TOOL = _permanent("E204", "The requested tool is not available")
+NO_TOOLS = _permanent("E205", "The service does not offer what is needed")
+NOT_CONVERTED = _retryable("E302", "The document could not be converted")
+NOT_EXPORTED = _retryable("E303", "The document could not be exported")
+UNEXPECTED = ErrorMapping("E201", "An unexpected error occurred", True, LATER)
 
-ERRORS: Mapping[int, Entry] = MappingProxyType(
+ERRORS: Mapping[int, ErrorMapping] = MappingProxyType(
     {
         errors.PARSE_ERROR: INVALID,
         errors.INVALID_REQUEST: INVALID,
         errors.METHOD_NOT_FOUND: NO_SUCH_TOOL,
-        errors.INVALID_PARAMS: _lasting("E203", "The request has invalid parameters", "Check what was entered"),
-        errors.INTERNAL_ERROR: _passing("E201", "The processing service failed"),
+        errors.INVALID_PARAMS: _permanent("E203", "The request has invalid parameters", "Check what was entered"),
+        errors.INTERNAL_ERROR: _retryable("E201", "The processing service failed"),
         -32000: UNAVAILABLE,
         -32001: TIMED_OUT,
         -32002: NOT_CONVERTED,
@@ -73,30 +73,30 @@ ERRORS: Mapping[int, Entry] = MappingProxyType(
 )
 """The catalogue: what a server's error means, by its code. Any other code is `UNEXPECTED`."""
 
-_NOT_ALLOWED = _lasting("E201", "The service does not accept the credentials", "Check the key or token")
-_BUSY = Entry("E201", "The processing service is busy", True, LATER)
-_UNUSABLE = _lasting("E302", "The document is not one that can be converted", "Try another file")
-_NOT_OPENED = _lasting("E203", "The file or address cannot be opened", "Check what was entered")
+_NOT_ALLOWED = _permanent("E201", "The service does not accept the credentials", "Check the key or token")
+_BUSY = ErrorMapping("E201", "The processing service is busy", True, LATER)
+_UNUSABLE = _permanent("E302", "The document is not one that can be converted", "Try another file")
+_CANNOT_OPEN = _permanent("E203", "The file or address cannot be opened", "Check what was entered")
 
-_FAILURES: tuple[tuple[type[BaseException], Entry], ...] = (
+_MAPPINGS_BY_TYPE: tuple[tuple[type[BaseException], ErrorMapping], ...] = (
     (errors.ServerLacks, NO_TOOLS),
     (errors.ServerTooSlow, TIMED_OUT),
     (errors.DeadlineExceeded, TIMED_OUT),
     (TimeoutError, TIMED_OUT),
-    (errors.BreakerOpen, Entry("E201", UNAVAILABLE.user_message, True, LATER)),
+    (errors.BreakerOpen, ErrorMapping("E201", UNAVAILABLE.user_message, True, LATER)),
     (errors.DependencyError, UNAVAILABLE),
     (errors.RateLimited, _BUSY),
     (errors.Overloaded, _BUSY),
     (errors.Refused, _NOT_ALLOWED),
     (errors.UnknownTool, NO_SUCH_TOOL),
     (errors.CannotConvert, _UNUSABLE),
-    (errors.CannotOpen, _NOT_OPENED),
-    (errors.CannotFetch, _NOT_OPENED),
+    (errors.CannotOpen, _CANNOT_OPEN),
+    (errors.CannotFetch, _CANNOT_OPEN),
     (OSError, UNAVAILABLE),
 )
 """What our own errors mean, the more special ones first; all others go by their code."""
 
-_OURS = MappingProxyType({kind.__name__: kind for kind in vars(errors).values() if isinstance(kind, type)})
+_ERROR_TYPES = MappingProxyType({kind.__name__: kind for kind in vars(errors).values() if isinstance(kind, type)})
 
 
 def map_error(error: BaseException | Mapping[str, Any]) -> AppError:
@@ -106,43 +106,43 @@ def map_error(error: BaseException | Mapping[str, Any]) -> AppError:
     a document that it could not convert.
     """
     if isinstance(error, Mapping):
-        error = _raised(error)
-    entry, original = _entry(error), _original(error)
+        error = _to_exception(error)
+    entry, original = _map_exception(error), _get_code(error)
     message = error.detail if isinstance(error, errors.RefdeskError) else str(error) or type(error).__name__
     return AppError(entry.code, message, entry.user_message, entry.suggested_action, entry.retryable, original)
 
 
-def _raised(error: Mapping[str, Any]) -> errors.ServerRefused:
+def _to_exception(error: Mapping[str, Any]) -> errors.ServerRefused:
     """The exception that this client would have raised for it."""
     code, message = error.get("code"), error.get("message")
     number = code if isinstance(code, int) and not isinstance(code, bool) else errors.INTERNAL_ERROR
     return errors.ServerRefused("", number, str(message or "no reason given"), error.get("data"))
 
 
-def _entry(error: BaseException) -> Entry:
+def _map_exception(error: BaseException) -> ErrorMapping:
     if isinstance(error, errors.ServerRefused):
-        kind = _kind_told(error.given)
-        return (kind and _by_kind(kind)) or ERRORS.get(error.code, UNEXPECTED)
-    found = _by_kind(type(error))
+        kind = _get_reported_type(error.given)
+        return (kind and _map_type(kind)) or ERRORS.get(error.code, UNEXPECTED)
+    found = _map_type(type(error))
     if found is None and isinstance(error, errors.RefdeskError):
         found = ERRORS.get(error.code)
     return found or UNEXPECTED
 
 
-def _by_kind(kind: type[BaseException]) -> Entry | None:
-    entry = next((entry for base, entry in _FAILURES if issubclass(kind, base)), None)
+def _map_type(kind: type[BaseException]) -> ErrorMapping | None:
+    entry = next((entry for base, entry in _MAPPINGS_BY_TYPE if issubclass(kind, base)), None)
     if entry is not None and entry.retryable and issubclass(kind, errors.RefdeskError) and not kind.retryable:
-        return _lasting(entry.code, entry.user_message)
+        return _permanent(entry.code, entry.user_message)
     return entry
 
 
-def _kind_told(data: Any) -> type[BaseException] | None:
+def _get_reported_type(data: Any) -> type[BaseException] | None:
     """Which of our errors it is, in the words that all of ours have on the wire."""
     if not isinstance(data, dict) or not isinstance(data.get("retryable"), bool) or "detail" not in data:
         return None
-    kind = _OURS.get(str(data.get("type")))
+    kind = _ERROR_TYPES.get(str(data.get("type")))
     return kind if kind is not None and issubclass(kind, errors.RefdeskError) else None
 
 
-def _original(error: BaseException) -> int | None:
+def _get_code(error: BaseException) -> int | None:
     return error.code if isinstance(error, errors.RefdeskError) else None

@@ -19,7 +19,7 @@ class ToolResult:
     def of(cls, server: str, raw: Mapping[str, Any]) -> ToolResult:
         """The result, if it is one: its content a list of objects whose text is text."""
         content = raw.get("content", [])
-        if isinstance(content, list) and all(_is_sound(item) for item in content):
+        if isinstance(content, list) and all(_is_valid_item(item) for item in content):
             return cls(raw)
         raise ServerTalksNonsense(f"The server {server!r} gave a result that is none: its content is malformed")
 
@@ -45,5 +45,5 @@ class ToolResult:
         return self.raw.get("isError") is True
 
 
-def _is_sound(item: Any) -> bool:
+def _is_valid_item(item: Any) -> bool:
     return isinstance(item, dict) and (item.get("type") != "text" or isinstance(item.get("text"), str))

@@ -15,15 +15,15 @@ MAX_ROUNDS = 10
 """How often a server may end a call to ask something before it has to have an answer."""
 
 
-async def go_on(
+async def resolve_input_requests(
     server: Connection, method: str, params: Mapping[str, Any], result: Message, voice: Voice, seconds: float
 ) -> Message:
     """The result of a call that was ended with questions; there are so many seconds for all of it."""
     try:
         async with asyncio.timeout(seconds):
             for _ in range(MAX_ROUNDS):
-                again = {**params, **await _answers(server, result, voice)}
-                result = await server.request(method, again, voice=voice, seconds=seconds)
+                next_params = {**params, **await _answer_requests(server, result, voice)}
+                result = await server.request(method, next_params, voice=voice, seconds=seconds)
                 if result.get("resultType") != "input_required":
                     return result
     except TimeoutError:
@@ -31,19 +31,19 @@ async def go_on(
     raise ServerTalksNonsense(f"The server {server.name!r} asked {MAX_ROUNDS} times without an answer")
 
 
-async def _answers(server: Connection, result: Message, voice: Voice) -> dict[str, Any]:
+async def _answer_requests(server: Connection, result: Message, voice: Voice) -> dict[str, Any]:
     """What the server is called again with."""
-    asked = result.get("inputRequests")
-    if not isinstance(asked, dict) or not all(_is_question(each) for each in asked.values()):
+    requests = result.get("inputRequests")
+    if not isinstance(requests, dict) or not all(_is_request(each) for each in requests.values()):
         raise ServerTalksNonsense(f"The server {server.name!r} asks for input without saying what")
-    answers = {name: await voice.ask(name, each["method"], each.get("params") or {}) for name, each in asked.items()}
+    answers = {name: await voice.ask(name, each["method"], each.get("params") or {}) for name, each in requests.items()}
     state = {"requestState": result["requestState"]} if "requestState" in result else {}
     return {"inputResponses": answers, **state}
 
 
-def _is_question(asked: Any) -> bool:
+def _is_request(requests: Any) -> bool:
     return (
-        isinstance(asked, dict)
-        and isinstance(asked.get("method"), str)
-        and isinstance(asked.get("params", {}), (dict, type(None)))
+        isinstance(requests, dict)
+        and isinstance(requests.get("method"), str)
+        and isinstance(requests.get("params", {}), (dict, type(None)))
     )

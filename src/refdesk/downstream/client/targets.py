@@ -26,41 +26,43 @@ _SOURCE = "connect"
 
 
 @dataclass(frozen=True, slots=True)
-class Named:
+class ResolvedTarget:
     """A server, and the name it has in errors and in the log."""
 
     name: str
     settings: McpServerConfig
 
 
-def find_target(target: Target, name: str | None, changes: Mapping[str, Any], environ: Mapping[str, str]) -> Named:
+def find_target(
+    target: Target, name: str | None, overrides: Mapping[str, Any], environ: Mapping[str, str]
+) -> ResolvedTarget:
     """The one server that is meant; `name` chooses among several.
 
     `changes` are settings that go before its own, unless they are None; mappings are added to its own.
 
     Raises ConfigError with all that is wrong.
     """
-    changes = {key: value for key, value in changes.items() if value is not None}
+    overrides = {key: value for key, value in overrides.items() if value is not None}
     match target:
         case McpServerConfig():
-            found = Named(name or _name(target), target)
+            found = ResolvedTarget(name or _derive_name(target), target)
         case str() if target.lower().startswith(_SCHEMES):
-            return _made(name, {"url": target, **changes})
+            return _build_target(name, {"url": target, **overrides})
         case str() if "://" in target.split(" ")[0]:
             raise ConfigError([f"{_SOURCE}: a server is reached by http://, https://, ws:// or wss://, or a command"])
         case str():
-            return _made(name, {**_command(_words(target)), **changes})
+            return _build_target(name, {**_command_settings(_split_command(target)), **overrides})
         case Mapping():
-            found = _listed(target, name, environ)
+            found = _select_entry(target, name, environ)
         case _:
-            return _made(name, {**_command(target), **changes})
-    if not changes:
+            return _build_target(name, {**_command_settings(target), **overrides})
+    if not overrides:
         return found
     own = {key: getattr(found.settings, key) for key in found.settings.model_fields_set}
     merged: dict[str, Any] = {
-        key: {**own[key], **changes[key]} for key in ("env", "headers") if key in own and key in changes
+        key: {**own[key], **overrides[key]} for key in ("env", "headers") if key in own and key in overrides
     }
-    return _made(found.name, {**own, **changes, **merged})
+    return _build_target(found.name, {**own, **overrides, **merged})
 
 
 def read_defaults(environ: Mapping[str, str]) -> DownstreamConfig:
@@ -74,55 +76,55 @@ def read_defaults(environ: Mapping[str, str]) -> DownstreamConfig:
     try:
         return DownstreamConfig.model_validate(given)
     except ValidationError as error:
-        raise _wrong(error) from None
+        raise _to_config_error(error) from None
 
 
-def _words(command: str) -> list[str]:
+def _split_command(command: str) -> list[str]:
     try:
         return shlex.split(command)
     except ValueError as error:
         raise ConfigError([f"{_SOURCE}: the command cannot be split into words: {error}"]) from None
 
 
-def _command(words: Sequence[str]) -> dict[str, Any]:
+def _command_settings(words: Sequence[str]) -> dict[str, Any]:
     if not isinstance(words, Sequence) or not words or not all(isinstance(word, str) for word in words):
         raise ConfigError([f"{_SOURCE}: a command is a program and its arguments, all of them text"])
     return {"command": words[0], "args": tuple(words[1:])}
 
 
-def _made(name: str | None, values: Mapping[str, Any]) -> Named:
+def _build_target(name: str | None, values: Mapping[str, Any]) -> ResolvedTarget:
     try:
         settings = McpServerConfig.model_validate(dict(values))
     except ValidationError as error:
-        raise _wrong(error) from None
-    return Named(name or _name(settings), settings)
+        raise _to_config_error(error) from None
+    return ResolvedTarget(name or _derive_name(settings), settings)
 
 
-def _listed(target: Mapping[str, Any], name: str | None, environ: Mapping[str, str]) -> Named:
+def _select_entry(target: Mapping[str, Any], name: str | None, environ: Mapping[str, str]) -> ResolvedTarget:
     """Of `{"mcpServers": {name: entry}}`, of the entries alone, or one entry without a name."""
     entries: Any = next((target[section] for section in _SECTIONS if section in target), target)
     if isinstance(entries, Mapping) and ("command" in entries or "url" in entries):
         entries = {name or "server": entries}
     read = read_entries(entries, environ, source=_SOURCE, folder=Path.cwd())
-    wanted = name or (next(iter(entries)) if isinstance(entries, Mapping) and len(entries) == 1 else None)
-    if wanted is None and not read.faults:
+    chosen = name or (next(iter(entries)) if isinstance(entries, Mapping) and len(entries) == 1 else None)
+    if chosen is None and not read.faults:
         names = ", ".join(quoted(each) for each in entries) or "none"
         raise ConfigError([f"{_SOURCE}: say by `name` which of the servers is meant; there are {names}"])
-    if wanted in read.servers:
-        return Named(str(wanted), read.servers[str(wanted)])
-    faults = read.broken.get(str(wanted), read.faults)
-    missing = f"{_SOURCE}: there is no server {quoted(wanted)}"
+    if chosen in read.servers:
+        return ResolvedTarget(str(chosen), read.servers[str(chosen)])
+    faults = read.broken.get(str(chosen), read.faults)
+    missing = f"{_SOURCE}: there is no server {quoted(chosen)}"
     raise ConfigError([str(fault) for fault in faults] or [missing])
 
 
-def _name(settings: McpServerConfig) -> str:
+def _derive_name(settings: McpServerConfig) -> str:
     """What a server is called that nobody has named: by its host, or its program."""
     if settings.url is not None:
         return urlsplit(settings.url.get_secret_value()).hostname or "server"
     return PurePath(settings.command or "").name or "server"
 
 
-def _wrong(error: ValidationError) -> ConfigError:
+def _to_config_error(error: ValidationError) -> ConfigError:
     """Never with the value, which may be a secret."""
     found = error.errors(include_url=False, include_input=False)
     return ConfigError(

@@ -16,22 +16,22 @@ from datetime import UTC, datetime
 from typing import Any, Protocol, TypeVar
 
 from refdesk.config.servers import McpServerConfig
-from refdesk.downstream.connection.ephemeral import ShortSessions
-from refdesk.downstream.connection.leases import SPARE_SECONDS
-from refdesk.downstream.connection.persistent import KeptSession
-from refdesk.downstream.connection.session_task import AlsoLost, Link, OpenTransport, Owner
+from refdesk.downstream.connection.ephemeral import EphemeralSessions
+from refdesk.downstream.connection.leases import EXTRA_SESSION_SECONDS
+from refdesk.downstream.connection.persistent import PersistentSession
+from refdesk.downstream.connection.session_task import DuplicateFailure, OpenTransport, SessionListener, SessionTask
 from refdesk.downstream.connection.status import STOPPED, Status
-from refdesk.downstream.connection.subscriptions import STANDING_METHODS, Standing
+from refdesk.downstream.connection.subscriptions import SUBSCRIPTION_METHODS, SubscriptionState
 from refdesk.downstream.envelopes import Mirrored
 from refdesk.downstream.jsonrpc import Voice
-from refdesk.downstream.session import TERMS, Greeting, Session, Terms
+from refdesk.downstream.session import DEFAULT_OPTIONS, Greeting, McpSession, SessionOptions
 from refdesk.downstream.transports import open_transport
-from refdesk.downstream.transports.base import Inbox, Message, NotLetIn, NotTaken, Transport
+from refdesk.downstream.transports.base import Message, NotLetIn, NotTaken, Transport, TransportListener
 from refdesk.errors import RefdeskError, ServerAway, ServerGone, ServerTooSlow
 from refdesk.resilience.deadlines import Deadlines, Overdue
 from refdesk.resilience.dependency import SERVICE, Dependency, Pause
 
-__all__ = ["Connection", "Heard", "Status"]
+__all__ = ["Connection", "NotificationListener", "Status"]
 
 logger = logging.getLogger(__name__)
 
@@ -43,14 +43,14 @@ CONCURRENCY = 1000
 STDERR_LINES = 200
 """How much of what a server writes on standard error is kept."""
 
-SHOWN_CHARACTERS = 100
+MAX_INFO_CHARACTERS = 100
 """Of the name and version that a server gives itself."""
 
-MOST_BOUNDS = 32
+MAX_DEADLINES = 32
 """How many different time-outs are remembered; calls mostly have one of a few."""
 
 
-class Heard(Protocol):
+class NotificationListener(Protocol):
     """Who hears what belongs to no call."""
 
     def noticed(self, connection: Connection, method: str, params: Mapping[str, Any]) -> None:
@@ -67,15 +67,15 @@ class Connection:
         settings: McpServerConfig,
         *,
         protocol_version: str | None = None,
-        heard: Heard,
+        heard: NotificationListener,
         changed: Callable[[Connection], None],
         now: Callable[[], float] = time.monotonic,
         pause: Pause = asyncio.sleep,
-        chance: Callable[[], float] = random.random,
+        jitter: Callable[[], float] = random.random,
         heard_stderr: Callable[[str], None] | None = None,
         open_transport: OpenTransport | None = None,
-        terms: Terms = TERMS,
-        spare_seconds: float = SPARE_SECONDS,
+        options: SessionOptions = DEFAULT_OPTIONS,
+        extra_session_seconds: float = EXTRA_SESSION_SECONDS,
     ) -> None:
         self.name = name
         self.settings = settings
@@ -89,22 +89,29 @@ class Connection:
         self.stderr_lines: deque[str] = deque(maxlen=STDERR_LINES)
         """The last of what the server wrote on standard error, without secrets; `heard_stderr` is told every line."""
         self._version = protocol_version
-        self._terms = terms
+        self._options = options
         self._heard = heard
         self._changed = changed
         self._heard_stderr = heard_stderr
         self._open_transport = open_transport or self._open_by_settings
         self._since = datetime.now(UTC)
-        self._opened = 0
+        self._open_count = 0
         self._garbage = 0
-        self._open_links: set[Link] = set()
+        self._open_sessions: set[SessionTask] = set()
         self._mirrored: dict[str, Mirrored] = {}
         self._deadlines: dict[float, Deadlines] = {}
-        self._standing = Standing()
-        self._sessions: KeptSession | ShortSessions = (
-            ShortSessions(self)
+        self._subscriptions = SubscriptionState()
+        self._sessions: PersistentSession | EphemeralSessions = (
+            EphemeralSessions(self)
             if settings.session == "short"
-            else KeptSession(self, self._standing, now=now, pause=pause, chance=chance, spare_seconds=spare_seconds)
+            else PersistentSession(
+                self,
+                self._subscriptions,
+                now=now,
+                pause=pause,
+                jitter=jitter,
+                extra_session_seconds=extra_session_seconds,
+            )
         )
 
     async def run(self) -> None:
@@ -135,22 +142,22 @@ class Connection:
         ServerRefused when the server said no. `capabilities` are those of the client that the call is made for.
         """
         credential = token if self.settings.forward_token else None
-        if method in STANDING_METHODS:
-            return await self._have_stand(method, params or {}, credential)
+        if method in SUBSCRIPTION_METHODS:
+            return await self._update_subscription(method, params or {}, credential)
 
-        def ask(session: Session) -> Awaitable[Message]:
+        def ask(session: McpSession) -> Awaitable[Message]:
             return session.request(method, params, voice=voice, token=credential, capabilities=capabilities)
 
         key = None if voice is None else voice.key
         return await self._perform(ask, self.call_seconds if seconds is None else seconds, key)
 
-    async def _have_stand(self, method: str, params: Mapping[str, Any], token: str | None) -> Message:
+    async def _update_subscription(self, method: str, params: Mapping[str, Any], token: str | None) -> Message:
         """Ask for something that outlives the session; a server without a handshake has another way to be asked."""
 
-        async def ask(session: Session) -> Message:
+        async def ask(session: McpSession) -> Message:
             answer = {} if session.greeting.is_modern else await session.request(method, params, token=token)
-            self._standing.note(method, params)
-            session.level = self._standing.level
+            self._subscriptions.record(method, params)
+            session.level = self._subscriptions.level
             return answer
 
         return await self._perform(ask, self.call_seconds)
@@ -163,93 +170,93 @@ class Connection:
 
     async def notify(self, method: str, params: Mapping[str, Any] | None = None) -> None:
         """Tell the server something; one without a session at this time has nothing to be told about."""
-        for link in list(self._open_links):
-            if link.session is not None:
-                await link.session.notify(method, params)
+        for task in list(self._open_sessions):
+            if task.session is not None:
+                await task.session.notify(method, params)
 
     def describe(self) -> dict[str, Any]:
         """How it stands, for those who look after this desk."""
-        described: dict[str, Any] = {
+        description: dict[str, Any] = {
             "state": self.status.state,
             "since": self._since.isoformat(timespec="milliseconds"),
             "transport": self.settings.kind,
             "session": self.settings.session,
             "restarts": max(0, self._sessions.restarts),
-            "sessions": self._opened,
-            "garbage": self._garbage + sum(link.peer.garbage for link in self._open_links),
-            "in_flight": sum(link.users for link in self._open_links),
+            "sessions": self._open_count,
+            "garbage": self._garbage + sum(task.peer.garbage for task in self._open_sessions),
+            "in_flight": sum(task.in_flight for task in self._open_sessions),
             "breaker": self.dependency.state,
         }
         if self.status.message:
-            described["message"] = self.status.message
-        pids = [link.pid for link in self._open_links if link.pid is not None]
+            description["message"] = self.status.message
+        pids = [task.pid for task in self._open_sessions if task.pid is not None]
         if pids:
-            described["pid"] = pids[0]
+            description["pid"] = pids[0]
         if self.greeting is not None:
-            described["version"] = self.greeting.version
+            description["version"] = self.greeting.version
             info = self.greeting.info
-            described["server"] = {key: _shown(info.get(key)) for key in ("name", "version")}
-        return described
+            description["server"] = {key: _truncate(info.get(key)) for key in ("name", "version")}
+        return description
 
     async def _perform(
-        self, work: Callable[[Session], Awaitable[T]], seconds: float, key: object = None, *, is_call: bool = True
+        self, work: Callable[[McpSession], Awaitable[T]], seconds: float, key: object = None, *, is_call: bool = True
     ) -> T:
         sessions = self._sessions
-        sessions.refuse_while_away()
-        deadlines = self._deadlines.get(seconds) or self._new_deadlines(seconds)
+        sessions.raise_if_unavailable()
+        deadlines = self._deadlines.get(seconds) or self._create_deadlines(seconds)
 
-        def operate() -> Awaitable[T]:
-            return deadlines.run(sessions.operate, work, key)
+        def execute() -> Awaitable[T]:
+            return deadlines.run(sessions.execute, work, key)
 
         try:
-            return await (self.dependency.run(operate, queue_seconds=seconds) if is_call else operate())
-        except AlsoLost as also:
-            raise _as_known(also.error) from None
+            return await (self.dependency.run(execute, queue_seconds=seconds) if is_call else execute())
+        except DuplicateFailure as duplicate:
+            raise _to_public_error(duplicate.error) from None
         except (NotTaken, NotLetIn) as error:
-            raise _as_known(error) from error
+            raise _to_public_error(error) from error
         except Overdue:
-            sessions.doubt()
+            sessions.check_liveness()
             raise ServerTooSlow(f"The server {self.name!r} did not answer within {seconds:g} s") from None
 
-    def _new_deadlines(self, seconds: float) -> Deadlines:
-        if len(self._deadlines) >= MOST_BOUNDS:
+    def _create_deadlines(self, seconds: float) -> Deadlines:
+        if len(self._deadlines) >= MAX_DEADLINES:
             self._deadlines.clear()  # what runs under them is kept by itself
         deadlines = self._deadlines[seconds] = Deadlines(seconds)
         return deadlines
 
     # What the sessions call.
 
-    def new_link(self, owner: Owner) -> Link:
+    def create_session_task(self, listener: SessionListener) -> SessionTask:
         """A link that is yet to be opened."""
-        return Link(self.name, self.settings, owner, self._open_transport, self._terms)
+        return SessionTask(self.name, self.settings, listener, self._open_transport, self._options)
 
     def _open_by_settings(
-        self, name: str, settings: McpServerConfig, inbox: Inbox
+        self, name: str, settings: McpServerConfig, listener: TransportListener
     ) -> AbstractAsyncContextManager[Transport]:
         if settings.kind == "stdio":
             from refdesk.downstream.transports.stdio import open_stdio
 
-            return open_stdio(name, settings, inbox, heard_stderr=self._take_stderr)
-        return open_transport(name, settings, inbox)
+            return open_stdio(name, settings, listener, heard_stderr=self._record_stderr)
+        return open_transport(name, settings, listener)
 
-    def _take_stderr(self, line: str) -> None:
+    def _record_stderr(self, line: str) -> None:
         self.stderr_lines.append(line)
         if self._heard_stderr is not None:
             self._heard_stderr(line)
 
-    async def open(self, link: Link) -> None:
+    async def open(self, task: SessionTask) -> None:
         """Open it, within the time that connecting has at this moment."""
-        await link.open(self.connect_seconds, self._version, self._mirrored)
+        await task.open(self.connect_seconds, self._version, self._mirrored)
 
-    def opened(self, link: Link) -> None:
+    def on_open(self, task: SessionTask) -> None:
         """The server has been greeted."""
-        self._opened += 1
-        self._open_links.add(link)
-        if link.session is not None:
-            self.greeting = link.session.greeting
-            link.session.level = self._standing.level
+        self._open_count += 1
+        self._open_sessions.add(task)
+        if task.session is not None:
+            self.greeting = task.session.greeting
+            task.session.level = self._subscriptions.level
 
-    def heard(self, link: Link, method: str, params: Mapping[str, Any]) -> None:
+    def on_notification(self, task: SessionTask, method: str, params: Mapping[str, Any]) -> None:
         """Pass on what the server says to nobody in particular."""
         if method == "notifications/subscriptions/acknowledged":
             return
@@ -257,7 +264,7 @@ class Connection:
             logger.debug("downstream.list_changed", extra={"fields": {"server": self.name, "method": method}})
         self._heard.noticed(self, method, params)
 
-    def stands(self, status: Status) -> None:
+    def set_status(self, status: Status) -> None:
         """Have another status, and tell so."""
         if status == self.status:
             return
@@ -268,22 +275,22 @@ class Connection:
         logger.log(level, "downstream.status", extra={"fields": fields})
         self._changed(self)
 
-    def is_back(self) -> None:
+    def mark_recovered(self) -> None:
         """It can be reached again, which is what its breaker waits to find out."""
         self.dependency.recovered()
 
-    def closed(self, link: Link) -> None:
+    def on_closed(self, task: SessionTask) -> None:
         """Nothing is left of it."""
-        self._open_links.discard(link)
-        self._garbage += link.peer.garbage
+        self._open_sessions.discard(task)
+        self._garbage += task.peer.garbage
 
 
-def _shown(given: object) -> str | None:
+def _truncate(given: object) -> str | None:
     """What a server says of itself, where it is text at all."""
-    return given[:SHOWN_CHARACTERS] if isinstance(given, str) else None
+    return given[:MAX_INFO_CHARACTERS] if isinstance(given, str) else None
 
 
-def _as_known(error: RefdeskError) -> RefdeskError:
+def _to_public_error(error: RefdeskError) -> RefdeskError:
     """By the name that callers know: what some say beyond that has been made use of here."""
     if isinstance(error, NotTaken):
         return ServerGone(error.detail)

@@ -11,12 +11,12 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, TypeVar
 
-from refdesk.downstream.connection.backoff import Rest, Restarts
+from refdesk.downstream.connection.backoff import Delay, RestartPolicy
 from refdesk.downstream.connection.leases import Leases
-from refdesk.downstream.connection.session_task import AlsoLost, Door, Link, close_all
+from refdesk.downstream.connection.session_task import DuplicateFailure, SessionHost, SessionTask, close_all
 from refdesk.downstream.connection.status import RUNNING, STARTING, STOPPED, Status
-from refdesk.downstream.connection.subscriptions import Standing
-from refdesk.downstream.session import Session
+from refdesk.downstream.connection.subscriptions import SubscriptionState
+from refdesk.downstream.session import McpSession
 from refdesk.downstream.transports.base import NotLetIn, NotTaken
 from refdesk.errors import RefdeskError, ServerAway
 from refdesk.resilience.dependency import Pause
@@ -25,240 +25,240 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-OVER = float("inf")
+NEVER = float("inf")
 """When a server can be called again that is no longer kept."""
 
 
-class KeptSession:
+class PersistentSession:
     """The one session of a server that all callers use."""
 
     def __init__(
         self,
-        door: Door,
-        standing: Standing,
+        host: SessionHost,
+        subscriptions: SubscriptionState,
         *,
         now: Callable[[], float],
         pause: Pause,
-        chance: Callable[[], float],
-        spare_seconds: float,
+        jitter: Callable[[], float],
+        extra_session_seconds: float,
     ) -> None:
-        self.link: Link | None = None
+        self.current: SessionTask | None = None
         self.restarts = -1
         """How often it was opened again."""
-        self._door = door
+        self._host = host
         self._now = now
         self._pause = pause
-        self._chance = chance
-        self._restarts = Restarts(door.settings.connect_tries)
-        self._links: set[Link] = set()
-        self._leases = Leases(door, now, spare_seconds)
-        self._asks_anyone = False
+        self._jitter = jitter
+        self._restarts = RestartPolicy(host.settings.connect_tries)
+        self._session_tasks: set[SessionTask] = set()
+        self._leases = Leases(host, now, extra_session_seconds)
+        self._has_ambiguous_requests = False
         """Whether the server asks clients something and does not say which; what it once did it may do again."""
-        self._waiting: set[asyncio.Future[Link]] = set()
+        self._waiters: set[asyncio.Future[SessionTask]] = set()
         self._error: RefdeskError | None = None
         self._due_at: float | None = 0.0
         """When a session is opened next by itself; never while it is None."""
-        self._callable_at = 0.0
+        self._retry_at = 0.0
         """From when on a call has it opened."""
-        self._is_wanted = False
+        self._is_requested = False
         self._wake = asyncio.Event()
-        self._standing = standing
+        self._subscriptions = subscriptions
 
     async def run(self) -> None:
         """Keep a session until this is cancelled; then nothing is left of it."""
         try:
             while True:
-                await self._until_due()
-                await self._hold(await self._open())
+                await self._wait_until_due()
+                await self._wait_until_idle(await self._open())
         finally:
             await self._close()
 
-    async def operate(self, work: Callable[[Session], Awaitable[T]], key: object = None) -> T:
+    async def execute(self, work: Callable[[McpSession], Awaitable[T]], key: object = None) -> T:
         """Do something in the session that is there, or in the one that is being opened; `key` is of the client."""
-        link = self.link or await self._next()
-        self._asks_anyone = self._asks_anyone or link.peer.asks_anyone
-        if self._asks_anyone and key is not None:
-            return await self._leases.use(self._present, key, work)
+        task = self.current or await self._wait_for_session()
+        self._has_ambiguous_requests = self._has_ambiguous_requests or task.peer.has_ambiguous_requests
+        if self._has_ambiguous_requests and key is not None:
+            return await self._leases.use(self._get_session, key, work)
         try:
-            return await link.use(work, self._now())
+            return await task.use(work, self._now())
         except (NotTaken, NotLetIn) as error:
-            if not self._give_up(link, error):
+            if not self._discard(task, error):
                 raise
         except ServerAway as error:
             if error.retry_after is None:  # whoever says when to come back is there
-                self.doubt()
+                self.check_liveness()
             raise
-        again = self.link or await self._next()
+        again = self.current or await self._wait_for_session()
         return await again.use(work, self._now())
 
-    async def _present(self) -> Link:
-        return self.link or await self._next()
+    async def _get_session(self) -> SessionTask:
+        return self.current or await self._wait_for_session()
 
-    def doubt(self) -> None:
+    def check_liveness(self) -> None:
         """Somebody was let down."""
-        if self.link is not None:
-            self.link.doubt(self._door.connect_seconds)
+        if self.current is not None:
+            self.current.check_liveness(self._host.connect_seconds)
 
-    def refuse_while_away(self) -> None:
+    def raise_if_unavailable(self) -> None:
         """Raise why there is no session, when waiting for one would be in vain for now."""
-        wait = self._callable_at - self._now()
-        if self.link is None and self._error is not None and wait > 0:
-            raise ServerAway(self._error.detail, retry_after=wait if wait < OVER else None)
+        wait = self._retry_at - self._now()
+        if self.current is None and self._error is not None and wait > 0:
+            raise ServerAway(self._error.detail, retry_after=wait if wait < NEVER else None)
 
     async def restart(self) -> None:
         """Close the session and open another one, whatever it stood like; wait for how that turns out."""
-        if self._callable_at == OVER:
-            self.refuse_while_away()
-        old, self.link = self.link, None
-        self._door.stands(STARTING)
+        if self._retry_at == NEVER:
+            self.raise_if_unavailable()
+        old, self.current = self.current, None
+        self._host.set_status(STARTING)
         if old is not None:
             old.end()
-            await old.is_closed()
+            await old.wait_closed()
         await self._leases.close()
-        self._restarts.was_of_use()
-        self._due_at = self._callable_at = self._now()
+        self._restarts.reset()
+        self._due_at = self._retry_at = self._now()
         try:
-            await self._next()
-        except (RefdeskError, AlsoLost) as error:
-            logger.info("downstream.restart_failed", extra={"fields": {"server": self._door.name, "why": str(error)}})
+            await self._wait_for_session()
+        except (RefdeskError, DuplicateFailure) as error:
+            logger.info("downstream.restart_failed", extra={"fields": {"server": self._host.name, "why": str(error)}})
 
     # What the link calls.
 
-    def heard(self, link: Link, method: str, params: Mapping[str, Any]) -> None:
+    def on_notification(self, task: SessionTask, method: str, params: Mapping[str, Any]) -> None:
         """Passed on, whichever session it came in."""
-        self._door.heard(link, method, params)
+        self._host.on_notification(task, method, params)
 
-    def opened(self, link: Link) -> None:
+    def on_open(self, task: SessionTask) -> None:
         """There is a session: whoever waits for it has it."""
-        self.link = link
-        self._is_wanted = False
+        self.current = task
+        self._is_requested = False
         self.restarts += 1
-        self._door.opened(link)
-        link.used_at = self._now()
+        self._host.on_open(task)
+        task.used_at = self._now()
         if self._error is not None:
-            self._door.is_back()
+            self._host.mark_recovered()
         self._error = None
-        self._door.stands(RUNNING)
-        link.uphold(self._standing, self._pause)
-        for waiter in self._take_waiters():
-            waiter.set_result(link)
+        self._host.set_status(RUNNING)
+        task.restore_subscriptions(self._subscriptions, self._pause)
+        for waiter in self._pop_waiters():
+            waiter.set_result(task)
 
-    def lost(self, link: Link, error: RefdeskError) -> None:
+    def on_lost(self, task: SessionTask, error: RefdeskError) -> None:
         """The session is over: what follows is decided here and now, so that whoever calls next knows it."""
-        if self.link is not link:
+        if self.current is not task:
             return
-        self.link = None
-        if link.is_of_use:
-            rest = self._restarts.after_use(self._now())
+        self.current = None
+        if task.has_answered:
+            delay = self._restarts.back_off_after_use(self._now())
         else:
-            rest = self._restarts.after_loss(self._now(), self._chance())
+            delay = self._restarts.back_off_after_loss(self._now(), self._jitter())
         if self._restarts.failures > 1:
-            self._be_away(error, rest)
+            self._mark_unavailable(error, delay)
         else:
-            self._rest(rest)
-            self._door.stands(STARTING)
+            self._schedule(delay)
+            self._host.set_status(STARTING)
         self._wake.set()
 
-    def closed(self, link: Link) -> None:
+    def on_closed(self, task: SessionTask) -> None:
         """Nothing is left of it."""
-        self._links.discard(link)
-        self._door.closed(link)
+        self._session_tasks.discard(task)
+        self._host.on_closed(task)
 
     # The life of it.
 
-    def _give_up(self, link: Link, error: RefdeskError) -> bool:
+    def _discard(self, task: SessionTask, error: RefdeskError) -> bool:
         """Have another session than this one; not for the sake of one caller while others wait for its answers."""
-        if self.link is link:
-            if link.users and isinstance(error, NotLetIn):
+        if self.current is task:
+            if task.in_flight and isinstance(error, NotLetIn):
                 return False
-            self.lost(link, error)
-            link.end()
+            self.on_lost(task, error)
+            task.end()
         return True
 
-    async def _until_due(self) -> None:
+    async def _wait_until_due(self) -> None:
         while not self._is_due():
             self._wake.clear()
             await self._wait(None if self._due_at is None else self._due_at - self._now())
 
     def _is_due(self) -> bool:
         now = self._now()
-        if self._is_wanted and now >= self._callable_at:
+        if self._is_requested and now >= self._retry_at:
             return True
         return self._due_at is not None and now >= self._due_at
 
-    async def _open(self) -> Link:
-        self._is_wanted = False
-        self._door.stands(STARTING)
-        self._restarts.began(self._now())
-        link = self._door.new_link(self)
-        self._links.add(link)
+    async def _open(self) -> SessionTask:
+        self._is_requested = False
+        self._host.set_status(STARTING)
+        self._restarts.record_attempt(self._now())
+        task = self._host.create_session_task(self)
+        self._session_tasks.add(task)
         try:
-            await self._door.open(link)
+            await self._host.open(task)
         except RefdeskError as error:
-            self._be_away(error, self._restarts.after_failure(self._now(), self._chance()))
-        return link
+            self._mark_unavailable(error, self._restarts.back_off_after_failure(self._now(), self._jitter()))
+        return task
 
-    async def _hold(self, link: Link) -> None:
+    async def _wait_until_idle(self, task: SessionTask) -> None:
         """Until it is lost or restarted, or nobody has used it for long."""
-        while self.link is link:
+        while self.current is task:
             self._wake.clear()
-            left = self._idle_left(link)
+            left = self._remaining_idle_seconds(task)
             if left is None or left > 0:
                 await self._wait(left)
-            elif link.users or self._standing.has_subscriptions:
-                link.used_at = self._now()
+            elif task.in_flight or self._subscriptions.has_subscriptions:
+                task.used_at = self._now()
             else:
-                self.link, self._due_at, self._callable_at = None, None, 0.0
-                self._door.stands(STOPPED)
-                link.end()
+                self.current, self._due_at, self._retry_at = None, None, 0.0
+                self._host.set_status(STOPPED)
+                task.end()
 
-    def _idle_left(self, link: Link) -> float | None:
+    def _remaining_idle_seconds(self, task: SessionTask) -> float | None:
         """How long it may yet be unused; None means for ever."""
-        bound = self._door.settings.idle_seconds
-        return link.used_at + bound - self._now() if bound else None
+        bound = self._host.settings.idle_seconds
+        return task.used_at + bound - self._now() if bound else None
 
-    def _rest(self, rest: Rest) -> None:
+    def _schedule(self, delay: Delay) -> None:
         now = self._now()
-        self._due_at, self._callable_at = now + rest.seconds, now + rest.least
+        self._due_at, self._retry_at = now + delay.seconds, now + delay.on_demand
 
-    def _be_away(self, error: RefdeskError, rest: Rest) -> None:
+    def _mark_unavailable(self, error: RefdeskError, delay: Delay) -> None:
         """There is no session, nor will there be one soon: nobody waits for it."""
-        self._rest(rest)
-        self._is_wanted = False
+        self._schedule(delay)
+        self._is_requested = False
         self._error = error
-        self._door.stands(Status("Error", error.detail))
-        for number, waiter in enumerate(self._take_waiters()):
+        self._host.set_status(Status("Error", error.detail))
+        for number, waiter in enumerate(self._pop_waiters()):
             reason = type(error)(error.detail)
-            waiter.set_exception(AlsoLost(reason) if number else reason)
+            waiter.set_exception(DuplicateFailure(reason) if number else reason)
 
     async def _close(self) -> None:
         """End all sessions and wait for that; told to hurry, it does."""
-        self.link = None
-        self._error, self._callable_at = ServerAway(f"The server {self._door.name!r} is no longer used"), OVER
-        self._door.stands(STOPPED)
-        for waiter in self._take_waiters():
+        self.current = None
+        self._error, self._retry_at = ServerAway(f"The server {self._host.name!r} is no longer used"), NEVER
+        self._host.set_status(STOPPED)
+        for waiter in self._pop_waiters():
             waiter.set_exception(ServerAway(self._error.detail))
         try:
             await self._leases.close()
         finally:
-            await close_all(list(self._links))
+            await close_all(list(self._session_tasks))
 
     # Waiting.
 
-    async def _next(self) -> Link:
+    async def _wait_for_session(self) -> SessionTask:
         """The session that is being opened, or that is opened because of this."""
-        waiter: asyncio.Future[Link] = asyncio.get_running_loop().create_future()
-        self._waiting.add(waiter)
-        self._is_wanted = True
+        waiter: asyncio.Future[SessionTask] = asyncio.get_running_loop().create_future()
+        self._waiters.add(waiter)
+        self._is_requested = True
         self._wake.set()
         try:
             return await waiter
         finally:
-            self._waiting.discard(waiter)
+            self._waiters.discard(waiter)
 
-    def _take_waiters(self) -> list[asyncio.Future[Link]]:
-        waiters = [waiter for waiter in self._waiting if not waiter.done()]
-        self._waiting.clear()
+    def _pop_waiters(self) -> list[asyncio.Future[SessionTask]]:
+        waiters = [waiter for waiter in self._waiters if not waiter.done()]
+        self._waiters.clear()
         return waiters
 
     async def _wait(self, seconds: float | None) -> None:

@@ -10,11 +10,11 @@ from typing import Any, Protocol, TypeVar
 
 from refdesk.config.servers import McpServerConfig
 from refdesk.downstream.connection.status import Status
-from refdesk.downstream.connection.subscriptions import Standing, uphold
+from refdesk.downstream.connection.subscriptions import SubscriptionState, restore_subscriptions
 from refdesk.downstream.envelopes import Mirrored
 from refdesk.downstream.jsonrpc import Peer
-from refdesk.downstream.session import TERMS, Session, Terms, greet
-from refdesk.downstream.transports.base import Inbox, Transport
+from refdesk.downstream.session import DEFAULT_OPTIONS, McpSession, SessionOptions, open_session
+from refdesk.downstream.transports.base import Transport, TransportListener
 from refdesk.errors import DependencyError, RefdeskError, ServerAway, ServerGone, ServerRefused
 from refdesk.resilience.dependency import Pause
 
@@ -23,7 +23,7 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
-class AlsoLost(Exception):
+class DuplicateFailure(Exception):
     """What somebody else has been told already, as `error`: a hundred calls that a server takes along when it dies are
     one failure of it, not a hundred."""
 
@@ -32,30 +32,30 @@ class AlsoLost(Exception):
         self.error = error
 
 
-OpenTransport = Callable[[str, McpServerConfig, Inbox], AbstractAsyncContextManager[Transport]]
+OpenTransport = Callable[[str, McpServerConfig, TransportListener], AbstractAsyncContextManager[Transport]]
 
 
-class Owner(Protocol):
+class SessionListener(Protocol):
     """Whoever has links; none of it waits."""
 
-    def opened(self, link: Link) -> None:
+    def on_open(self, task: SessionTask) -> None:
         """The server has been greeted."""
         ...
 
-    def heard(self, link: Link, method: str, params: Mapping[str, Any]) -> None:
+    def on_notification(self, task: SessionTask, method: str, params: Mapping[str, Any]) -> None:
         """A notification that belongs to no call."""
         ...
 
-    def lost(self, link: Link, error: RefdeskError) -> None:
+    def on_lost(self, task: SessionTask, error: RefdeskError) -> None:
         """The session that had been opened is over, also when it was to end."""
         ...
 
-    def closed(self, link: Link) -> None:
+    def on_closed(self, task: SessionTask) -> None:
         """Nothing is left of it."""
         ...
 
 
-class Door(Protocol):
+class SessionHost(Protocol):
     """What those who have sessions know of the server."""
 
     @property
@@ -71,72 +71,72 @@ class Door(Protocol):
         """How long connecting may take at this moment."""
         ...
 
-    def new_link(self, owner: Owner) -> Link:
+    def create_session_task(self, listener: SessionListener) -> SessionTask:
         """A link that is yet to be opened."""
         ...
 
-    async def open(self, link: Link) -> None:
+    async def open(self, task: SessionTask) -> None:
         """Open it, within the time that connecting has."""
         ...
 
-    def opened(self, link: Link) -> None:
+    def on_open(self, task: SessionTask) -> None:
         """The server has been greeted."""
         ...
 
-    def heard(self, link: Link, method: str, params: Mapping[str, Any]) -> None:
+    def on_notification(self, task: SessionTask, method: str, params: Mapping[str, Any]) -> None:
         """A notification that belongs to no call."""
         ...
 
-    def stands(self, status: Status) -> None:
+    def set_status(self, status: Status) -> None:
         """How it stands now."""
         ...
 
-    def is_back(self) -> None:
+    def mark_recovered(self) -> None:
         """There is a session again, after there could be none: what was held against the server is over."""
         ...
 
-    def closed(self, link: Link) -> None:
+    def on_closed(self, task: SessionTask) -> None:
         """Nothing is left of it."""
         ...
 
 
-class Link:
+class SessionTask:
     """A session that is being opened, is open, or is being closed. It begins with `open`, and ends with `end`."""
 
     def __init__(
         self,
         name: str,
         settings: McpServerConfig,
-        owner: Owner,
+        listener: SessionListener,
         open_transport: OpenTransport,
-        terms: Terms = TERMS,
+        options: SessionOptions = DEFAULT_OPTIONS,
     ) -> None:
         self.name = name
-        self.peer = Peer(name, self, terms.outside)
+        self.peer = Peer(name, self, options.fallback)
         self.transport: Transport | None = None
-        self.session: Session | None = None
-        self.is_of_use = False
+        self.session: McpSession | None = None
+        self.has_answered = False
         """Whether it has answered anything since it was greeted."""
         self.used_at = 0.0
-        self.users = 0
+        self.in_flight = 0
         """How many wait for an answer."""
         self.is_ending = False
         self._settings = settings
-        self._owner = owner
+        self._listener = listener
         self._open_transport = open_transport
-        self._terms = terms
-        self._over = asyncio.Event()
-        self._opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self.task: asyncio.Task[None] | None = None
-        self._chores: set[asyncio.Task[None]] = set()
-        self._is_loss_told = False
-        self._doubt: asyncio.Task[None] | None = None
+        self._options = options
+        self._ending = asyncio.Event()
+        self._open_result: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.runner: asyncio.Task[None] | None = None
+        self._background: set[asyncio.Task[None]] = set()
+        self._is_loss_reported = False
+        self._liveness_check: asyncio.Task[None] | None = None
 
-    async def open(self, seconds: float, wanted: str | None, mirrored: dict[str, Mirrored]) -> None:
+    async def open(self, seconds: float, version: str | None, mirrored: dict[str, Mirrored]) -> None:
         """Until the server is greeted; raises what says why it could not be. Cancelling it ends the link."""
-        self.task = asyncio.create_task(self._keep(seconds, wanted, mirrored), name=f"downstream {self.name}")
+        self.runner = asyncio.create_task(self._run(seconds, version, mirrored), name=f"downstream {self.name}")
         try:
-            await asyncio.shield(self._opened)
+            await asyncio.shield(self._open_result)
         except asyncio.CancelledError:
             self.end()
             raise
@@ -144,50 +144,58 @@ class Link:
     def end(self) -> None:
         """Have it closed; `is_closed` says when it is."""
         self.is_ending = True
-        self._over.set()
-        if self.task is not None and not self._opened.done():
-            self.task.cancel()
+        self._ending.set()
+        if self.runner is not None and not self._open_result.done():
+            self.runner.cancel()
 
-    async def use(self, work: Callable[[Session], Awaitable[T]], now: float) -> T:
+    async def use(self, work: Callable[[McpSession], Awaitable[T]], now: float) -> T:
         """Do something in the session."""
         if self.session is None:
             raise ServerGone(f"The server {self.name!r} is not connected")
         self.used_at = now
-        self.users += 1
+        self.in_flight += 1
         try:
             answer = await work(self.session)
         except ServerRefused:
-            self.is_of_use = True
+            self.has_answered = True
             raise
         except ServerGone as error:
-            if self._is_loss_told:
-                raise AlsoLost(error) from None
-            self._is_loss_told = self.is_over
+            if self._is_loss_reported:
+                raise DuplicateFailure(error) from None
+            self._is_loss_reported = self.is_ended
             raise
         finally:
-            self.users -= 1
-        self.is_of_use = True
+            self.in_flight -= 1
+        self.has_answered = True
         return answer
 
-    def uphold(self, standing: Standing, pause: Pause) -> None:
+    def restore_subscriptions(self, subscriptions: SubscriptionState, pause: Pause) -> None:
         """Have the server do in this session what it did in the last, beside everything else."""
         if self.session is not None:
-            self._do_beside(uphold(self.session, standing, lambda method: self.noticed(method, {}), pause))
+            self._spawn(
+                restore_subscriptions(
+                    self.session, subscriptions, lambda method: self.on_notification(method, {}), pause
+                )
+            )
 
-    def doubt(self, seconds: float) -> None:
+    def check_liveness(self, seconds: float) -> None:
         """Somebody was let down: find out whether the server is there at all, and give the link up if it is not."""
-        if self.session is not None and not self.is_over and (self._doubt is None or self._doubt.done()):
-            self._doubt = self._do_beside(self._probe(self.session, seconds))
+        if (
+            self.session is not None
+            and not self.is_ended
+            and (self._liveness_check is None or self._liveness_check.done())
+        ):
+            self._liveness_check = self._spawn(self._probe(self.session, seconds))
 
-    async def is_closed(self) -> None:
+    async def wait_closed(self) -> None:
         """Wait until nothing is left of it."""
-        if self.task is not None:
-            await asyncio.wait({self.task})
+        if self.runner is not None:
+            await asyncio.wait({self.runner})
 
     @property
-    def is_over(self) -> bool:
+    def is_ended(self) -> bool:
         """Whether it was lost, or is to end."""
-        return self._over.is_set()
+        return self._ending.is_set()
 
     @property
     def pid(self) -> int | None:
@@ -197,23 +205,23 @@ class Link:
 
     # What the peer calls.
 
-    def noticed(self, method: str, params: Mapping[str, Any]) -> None:
+    def on_notification(self, method: str, params: Mapping[str, Any]) -> None:
         """What the server says to nobody in particular."""
-        self._owner.heard(self, method, params)
+        self._listener.on_notification(self, method, params)
 
-    def disconnected(self, error: RefdeskError) -> None:
+    def on_disconnect(self, error: RefdeskError) -> None:
         """The connection is over; before there was a session, opening it fails by that."""
-        self._over.set()
+        self._ending.set()
         if self.session is not None:
-            self._owner.lost(self, error)
+            self._listener.on_lost(self, error)
 
-    async def _keep(self, seconds: float, wanted: str | None, mirrored: dict[str, Mirrored]) -> None:
+    async def _run(self, seconds: float, version: str | None, mirrored: dict[str, Mirrored]) -> None:
         try:
             async with AsyncExitStack() as stack:
-                session = await self._greeted(stack, seconds, wanted, mirrored)
+                session = await self._open_session(stack, seconds, version, mirrored)
                 if session is not None:
-                    await self._over.wait()
-                    await cancel_all(self._chores)
+                    await self._ending.wait()
+                    await cancel_all(self._background)
         except asyncio.CancelledError:
             if not self.is_ending:
                 raise
@@ -221,32 +229,32 @@ class Link:
             # Of the closing, for what opening raises is told. Whoever keeps a server survives what is wrong with it.
             logger.exception("downstream.closing_failed", extra={"fields": {"server": self.name}})
         finally:
-            if not self._opened.done():
-                self._fail(ServerAway(f"The server {self.name!r} was let go before it had been greeted"))
+            if not self._open_result.done():
+                self._fail_open(ServerAway(f"The server {self.name!r} was let go before it had been greeted"))
             await self.peer.close()
-            self._owner.closed(self)
+            self._listener.on_closed(self)
 
-    async def _greeted(
-        self, stack: AsyncExitStack, seconds: float, wanted: str | None, mirrored: dict[str, Mirrored]
-    ) -> Session | None:
+    async def _open_session(
+        self, stack: AsyncExitStack, seconds: float, version: str | None, mirrored: dict[str, Mirrored]
+    ) -> McpSession | None:
         """The session, told to whoever opens it; nothing when there is none, and then the reason is told."""
         try:
             async with asyncio.timeout(seconds):
                 opening = self._open_transport(self.name, self._settings, self.peer)
                 self.transport = await stack.enter_async_context(opening)
-                self.peer.talk_through(self.transport)
-                session = await greet(self.peer, self.transport, wanted, mirrored, self._terms)
-                if self.is_over:
+                self.peer.attach(self.transport)
+                session = await open_session(self.peer, self.transport, version, mirrored, self._options)
+                if self.is_ended:
                     raise ServerGone("it closed the connection")
         except Exception as error:  # noqa: BLE001 whatever it is, it is told to whoever opens it
-            self._fail(self._reason(error, seconds))
+            self._fail_open(self._map_open_error(error, seconds))
             return None
         self.session = session
-        self._opened.set_result(None)
-        self._owner.opened(self)
+        self._open_result.set_result(None)
+        self._listener.on_open(self)
         return session
 
-    async def _probe(self, session: Session, seconds: float) -> None:
+    async def _probe(self, session: McpSession, seconds: float) -> None:
         try:
             async with asyncio.timeout(seconds):
                 await session.request("server/discover" if session.greeting.is_modern else "ping")
@@ -255,21 +263,21 @@ class Link:
         except (DependencyError, TimeoutError) as error:
             is_there = isinstance(error, DependencyError) and error.retry_after is not None
             # A server may be too busy with what others wait for to answer this as well.
-            if not is_there and not self.users:
+            if not is_there and not self.in_flight:
                 why = error.detail if isinstance(error, DependencyError) else f"it did not answer within {seconds:g} s"
-                self.peer.lost(ServerAway(f"The server {self.name!r} is there no more: {why[:500]}"))
+                self.peer.on_close(ServerAway(f"The server {self.name!r} is there no more: {why[:500]}"))
 
-    def _do_beside(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         chore = asyncio.create_task(work, name=f"downstream {self.name}")
-        self._chores.add(chore)
-        chore.add_done_callback(self._chores.discard)
+        self._background.add(chore)
+        chore.add_done_callback(self._background.discard)
         return chore
 
-    def _fail(self, error: RefdeskError) -> None:
-        self._opened.set_exception(error)
-        self._opened.exception()  # whoever opened it may have gone meanwhile
+    def _fail_open(self, error: RefdeskError) -> None:
+        self._open_result.set_exception(error)
+        self._open_result.exception()  # whoever opened it may have gone meanwhile
 
-    def _reason(self, error: Exception, seconds: float) -> RefdeskError:
+    def _map_open_error(self, error: Exception, seconds: float) -> RefdeskError:
         """Why there is no session, in a sentence for whoever wanted one."""
         match error:
             case TimeoutError():
@@ -293,11 +301,11 @@ async def cancel_all(tasks: set[asyncio.Task[None]]) -> None:
         await asyncio.wait(tasks)
 
 
-async def close_all(links: Iterable[Link]) -> None:
+async def close_all(session_tasks: Iterable[SessionTask]) -> None:
     """End links and wait until nothing is left of them; cancelling it only cuts their ending short."""
-    tasks = {link.task for link in links if link.task is not None}
-    for link in links:
-        link.end()
+    tasks = {each.runner for each in session_tasks if each.runner is not None}
+    for each in session_tasks:
+        each.end()
     if not tasks:
         return
     try:

@@ -12,14 +12,14 @@ import logging
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from refdesk.downstream.session import Greeting, Session
+from refdesk.downstream.session import Greeting, McpSession
 from refdesk.errors import DependencyError, ServerRefused
 from refdesk.resilience.dependency import Pause
 
 logger = logging.getLogger(__name__)
 
 SUBSCRIBE, UNSUBSCRIBE, SET_LEVEL = "resources/subscribe", "resources/unsubscribe", "logging/setLevel"
-STANDING_METHODS = frozenset({SUBSCRIBE, UNSUBSCRIBE, SET_LEVEL})
+SUBSCRIPTION_METHODS = frozenset({SUBSCRIBE, UNSUBSCRIBE, SET_LEVEL})
 
 MAX_SUBSCRIPTIONS = 10_000
 """What is remembered for one server; beyond that the oldest is not asked for anew."""
@@ -27,14 +27,14 @@ MAX_SUBSCRIPTIONS = 10_000
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 1.0, 30.0
 """Before changes are listened to again, when the server ended that."""
 
-_LISTENED = {
+_LIST_CHANGED_FILTERS = {
     "tools.listChanged": "toolsListChanged",
     "prompts.listChanged": "promptsListChanged",
     "resources.listChanged": "resourcesListChanged",
 }
 
 
-class Standing:
+class SubscriptionState:
     """What stands, whichever session there is."""
 
     def __init__(self) -> None:
@@ -47,7 +47,7 @@ class Standing:
         """Whether somebody waits to be told of a change."""
         return bool(self._uris)
 
-    def note(self, method: str, params: Mapping[str, Any]) -> None:
+    def record(self, method: str, params: Mapping[str, Any]) -> None:
         """The server has agreed to this, or will be asked for it."""
         uri, level = params.get("uri"), params.get("level")
         if method == SET_LEVEL and isinstance(level, str):
@@ -60,30 +60,34 @@ class Standing:
             self._uris.pop(uri, None)
         self.changed.set()
 
-    def requests(self) -> Iterator[tuple[str, dict[str, Any]]]:
+    def iter_requests(self) -> Iterator[tuple[str, dict[str, Any]]]:
         """What a server with a handshake has to be asked."""
         if self.level is not None:
             yield SET_LEVEL, {"level": self.level}
         for uri in list(self._uris):
             yield SUBSCRIBE, {"uri": uri}
 
-    def wanted(self, greeting: Greeting) -> dict[str, Any]:
+    def build_listen_filter(self, profile: Greeting) -> dict[str, Any]:
         """What a server without one has to tell."""
-        wanted: dict[str, Any] = {name: True for capability, name in _LISTENED.items() if greeting.has(capability)}
+        listen_filter: dict[str, Any] = {
+            name: True for capability, name in _LIST_CHANGED_FILTERS.items() if profile.has(capability)
+        }
         if self._uris:
-            wanted["resourceSubscriptions"] = list(self._uris)
-        return wanted
+            listen_filter["resourceSubscriptions"] = list(self._uris)
+        return listen_filter
 
 
-async def uphold(session: Session, standing: Standing, missed: Callable[[str], None], pause: Pause) -> None:
+async def restore_subscriptions(
+    session: McpSession, state: SubscriptionState, on_missed: Callable[[str], None], pause: Pause
+) -> None:
     """Have a new session do what stands; for one without a handshake, as long as it lasts.
 
     `missed` is told the notifications that may have been missed while nothing was listened to.
     """
     if session.greeting.is_modern:
-        await _listen(session, standing, missed, pause)
+        await _listen_until_refused(session, state, on_missed, pause)
         return
-    for method, params in standing.requests():
+    for method, params in state.iter_requests():
         try:
             await session.request(method, params)
         except (ServerRefused, DependencyError) as error:
@@ -93,13 +97,15 @@ async def uphold(session: Session, standing: Standing, missed: Callable[[str], N
                 return
 
 
-async def _listen(session: Session, standing: Standing, missed: Callable[[str], None], pause: Pause) -> None:
+async def _listen_until_refused(
+    session: McpSession, state: SubscriptionState, on_missed: Callable[[str], None], pause: Pause
+) -> None:
     seconds = FIRST_PAUSE_SECONDS
     while True:
-        standing.changed.clear()
-        wanted = standing.wanted(session.greeting)
+        state.changed.clear()
+        listen_filter = state.build_listen_filter(session.greeting)
         try:
-            ended = await _listen_once(session, standing, wanted)
+            ended = await _listen_once(session, state, listen_filter)
         except ServerRefused as error:
             fields = {"server": session.peer.name, "why": error.detail[:200]}
             logger.info("downstream.not_listening", extra={"fields": fields})
@@ -108,21 +114,21 @@ async def _listen(session: Session, standing: Standing, missed: Callable[[str], 
             await pause(seconds)
             seconds = min(2 * seconds, LONGEST_PAUSE_SECONDS)
         for kind in ("tools", "prompts", "resources"):
-            if wanted.get(f"{kind}ListChanged"):
-                missed(f"notifications/{kind}/list_changed")
+            if listen_filter.get(f"{kind}ListChanged"):
+                on_missed(f"notifications/{kind}/list_changed")
 
 
-async def _listen_once(session: Session, standing: Standing, wanted: Mapping[str, Any]) -> bool:
+async def _listen_once(session: McpSession, state: SubscriptionState, listen_filter: Mapping[str, Any]) -> bool:
     """Until the server ends it, which is True, or something else is to be listened to."""
-    changing = asyncio.ensure_future(standing.changed.wait())
-    waits: set[asyncio.Future[Any]] = {changing}
-    if wanted:
-        waits.add(asyncio.ensure_future(session.request("subscriptions/listen", {"notifications": wanted})))
+    change = asyncio.ensure_future(state.changed.wait())
+    waits: set[asyncio.Future[Any]] = {change}
+    if listen_filter:
+        waits.add(asyncio.ensure_future(session.request("subscriptions/listen", {"notifications": listen_filter})))
     try:
         done, _ = await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-        for wait in done - {changing}:
+        for wait in done - {change}:
             wait.result()
-        return changing not in done
+        return change not in done
     except DependencyError as error:
         logger.debug("downstream.listening_ended", extra={"fields": {"server": session.peer.name, "why": error.detail}})
         return True

@@ -12,7 +12,7 @@ from refdesk.config.plain_files import read_plain_text
 from refdesk.downstream.files import jsonc
 from refdesk.errors import ConfigError
 
-MOST_BYTES = 33_554_432
+MAX_BYTES = 33_554_432
 """Claude Code keeps its history in the same file, which can be many megabytes; more than this is no settings file."""
 
 LAYOUTS = (
@@ -34,7 +34,7 @@ PROJECT_FILES = (".mcp.json", "opencode.json")
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class ClientServers:
     """The servers of a file, as they are written there."""
 
     section: str
@@ -54,19 +54,22 @@ class ClientFile:
 NO_SERVERS = "no servers in it; they are expected under mcpServers"
 
 
-def find_servers(path: Path, cwd: Path) -> Found | None:
+def find_servers(path: Path, cwd: Path) -> ClientServers | None:
     """The servers in a file of any client, None when it is about other things; ConfigError when it cannot be read."""
-    document = _document(path)
+    document = _parse_file(path)
     if not isinstance(document, dict):
         raise ConfigError([f"{path}: expected an object with mcpServers"])
-    if twice := list(jsonc.given_twice(_relevant(document))):
-        raise ConfigError([f"{path}: {_short(key)}: given twice" for key in twice[:10]])
-    here, elsewhere = _projects(document, cwd)
+    if duplicates := list(jsonc.given_twice(_select_layout_keys(document))):
+        raise ConfigError([f"{path}: {_truncate(key)}: given twice" for key in duplicates[:10]])
+    here, elsewhere = _split_projects(document, cwd)
     for layout in LAYOUTS:
-        section = _at(document, layout)
+        section = _find_section(document, layout)
         if section is not None:
-            return _found(path, ".".join(layout), section, here, elsewhere)
-    return Found("projects", here, elsewhere) if here or elsewhere else None
+            name = ".".join(layout)
+            if not isinstance(section, dict):
+                raise ConfigError([f"{path}: {name}: expected servers by their names"])
+            return ClientServers(name, {**section, **here}, elsewhere)
+    return ClientServers("projects", here, elsewhere) if here or elsewhere else None
 
 
 def project_of(path: Path, home: Path) -> Path | None:
@@ -79,9 +82,9 @@ def project_of(path: Path, home: Path) -> Path | None:
     return None if folder == home or folder.is_relative_to(home / ".config") else folder
 
 
-def _document(path: Path) -> Any:
+def _parse_file(path: Path) -> Any:
     try:
-        text = read_plain_text(path, MOST_BYTES)
+        text = read_plain_text(path, MAX_BYTES)
         return tomllib.loads(text) if path.suffix == ".toml" else jsonc.parse(text) if text.strip() else {}
     except FileNotFoundError:
         raise ConfigError([f"{path}: no such file"]) from None
@@ -93,15 +96,15 @@ def _document(path: Path) -> Any:
         raise ConfigError([f"{path}: {error}"]) from None
 
 
-def _relevant(document: dict[str, Any]) -> Any:
+def _select_layout_keys(document: dict[str, Any]) -> Any:
     """What of a file may hold servers: a client's other settings are its own affair."""
     names = {layout[0] for layout in LAYOUTS}
-    relevant = jsonc.Doubled({name: document[name] for name in names & document.keys()})
-    relevant.twice = tuple(name for name in getattr(document, "twice", ()) if name in names)
+    relevant = jsonc.DuplicateKeyObject({name: document[name] for name in names & document.keys()})
+    relevant.duplicates = tuple(name for name in getattr(document, "duplicates", ()) if name in names)
     return relevant
 
 
-def _at(document: Any, layout: tuple[str, ...]) -> Any:
+def _find_section(document: Any, layout: tuple[str, ...]) -> Any:
     for step in layout:
         document = document.get(step) if isinstance(document, dict) else None
     if layout[-1] in ("servers", "mcp") and not _looks_like_servers(document):
@@ -114,13 +117,7 @@ def _looks_like_servers(value: Any) -> bool:
     return isinstance(value, dict) and all(isinstance(entry, dict) for entry in value.values())
 
 
-def _found(path: Path, name: str, section: Any, here: dict[str, Any], elsewhere: dict[str, tuple[str, ...]]) -> Found:
-    if not isinstance(section, dict):
-        raise ConfigError([f"{path}: {name}: expected servers by their names"])
-    return Found(name, {**section, **here}, elsewhere)
-
-
-def _projects(document: dict[str, Any], cwd: Path) -> tuple[dict[str, Any], dict[str, tuple[str, ...]]]:
+def _split_projects(document: dict[str, Any], cwd: Path) -> tuple[dict[str, Any], dict[str, tuple[str, ...]]]:
     """The servers of the project in this folder, and the names of those of all other projects."""
     projects = document.get("projects")
     here: dict[str, Any] = {}
@@ -135,7 +132,7 @@ def _projects(document: dict[str, Any], cwd: Path) -> tuple[dict[str, Any], dict
     return here, elsewhere
 
 
-def _short(key: str) -> str:
+def _truncate(key: str) -> str:
     return key if len(key) <= 100 else f"{key[:100]}…"
 
 
@@ -145,7 +142,7 @@ def known_files(home: Path, cwd: Path, platform: str) -> list[ClientFile]:
     settings = {"darwin": mac, "win32": windows}.get(platform, home / ".config")
     code = settings / "Code" / "User"
     extensions = code / "globalStorage"
-    places = {
+    paths_by_client = {
         "claude-desktop": (settings / "Claude" / "claude_desktop_config.json",),
         "claude-code": (cwd / ".mcp.json", home / ".claude.json"),
         "cursor": (cwd / ".cursor" / "mcp.json", home / ".cursor" / "mcp.json"),
@@ -162,7 +159,7 @@ def known_files(home: Path, cwd: Path, platform: str) -> list[ClientFile]:
         "opencode": (cwd / "opencode.json", home / ".config" / "opencode" / "opencode.json"),
         "lmstudio": (home / ".lmstudio" / "mcp.json",),
     }
-    return [ClientFile(client, path) for client, paths in places.items() for path in paths]
+    return [ClientFile(client, path) for client, paths in paths_by_client.items() for path in paths]
 
 
 CLIENTS = tuple(dict.fromkeys(file.client for file in known_files(Path(), Path(), "linux")))

@@ -14,41 +14,41 @@ from typing import Any, NoReturn
 _COMMENT = re.compile(r'"(?:[^"\\]|\\.)*+"?|//[^\n]*+|/\*.*?(?:\*/|\Z)', re.DOTALL)
 """Strings are matched as well, so that what looks like a comment in one is passed over."""
 
-_LAST_COMMA = re.compile(r'"(?:[^"\\]|\\.)*+"?|,(?=\s*+[}\]])', re.DOTALL)
+_TRAILING_COMMA = re.compile(r'"(?:[^"\\]|\\.)*+"?|,(?=\s*+[}\]])', re.DOTALL)
 
-_NOT_A_BREAK = re.compile(r"[^\n]")
+_NOT_NEWLINE = re.compile(r"[^\n]")
 
 
-class Doubled(dict[str, Any]):
+class DuplicateKeyObject(dict[str, Any]):
     """An object that had a key more than once; the last one counts, and `twice` names them."""
 
-    twice: tuple[str, ...] = ()
+    duplicates: tuple[str, ...] = ()
 
 
 def parse(text: str) -> Any:
     """The value; raises ValueError with the place and what is wrong there, and nothing of the text itself."""
     try:
-        return _parse(text)
+        return _parse_strict(text)
     except ValueError:
-        return _parse(_LAST_COMMA.sub(_blank, _COMMENT.sub(_blank, text)))
+        return _parse_strict(_TRAILING_COMMA.sub(_blank, _COMMENT.sub(_blank, text)))
 
 
 def given_twice(value: Any) -> Iterator[str]:
     """The keys that are given more than once, each with the way to it."""
-    waiting: list[tuple[str, Any]] = [("", value)]
-    while waiting:
-        path, item = waiting.pop()
-        if isinstance(item, Doubled):
-            yield from (f"{path}.{name}".lstrip(".") for name in item.twice)
+    pending: list[tuple[str, Any]] = [("", value)]
+    while pending:
+        path, item = pending.pop()
+        if isinstance(item, DuplicateKeyObject):
+            yield from (f"{path}.{name}".lstrip(".") for name in item.duplicates)
         if isinstance(item, dict):
-            waiting += [(f"{path}.{name}".lstrip("."), inner) for name, inner in item.items()]
+            pending += [(f"{path}.{name}".lstrip("."), inner) for name, inner in item.items()]
         elif isinstance(item, list):
-            waiting += [(f"{path}[{index}]", inner) for index, inner in enumerate(item)]
+            pending += [(f"{path}[{index}]", inner) for index, inner in enumerate(item)]
 
 
-def _parse(text: str) -> Any:
+def _parse_strict(text: str) -> Any:
     try:
-        return json.loads(text, object_pairs_hook=_object, parse_constant=_refuse)
+        return json.loads(text, object_pairs_hook=_build_object, parse_constant=_reject_constant)
     except json.JSONDecodeError as error:
         raise ValueError(f"line {error.lineno}, column {error.colno}: not valid JSON: {error.msg}") from None
     except RecursionError:
@@ -57,19 +57,19 @@ def _parse(text: str) -> Any:
         raise ValueError(f"not valid JSON: {error}") from None
 
 
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _build_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) == len(pairs):
         return found
-    doubled = Doubled(found)
-    doubled.twice = tuple(name for name, count in Counter(name for name, _ in pairs).items() if count > 1)
-    return doubled
+    object_ = DuplicateKeyObject(found)
+    object_.duplicates = tuple(name for name, count in Counter(name for name, _ in pairs).items() if count > 1)
+    return object_
 
 
-def _refuse(constant: str) -> NoReturn:
+def _reject_constant(constant: str) -> NoReturn:
     raise ValueError(f"{constant} is no number")
 
 
 def _blank(match: re.Match[str]) -> str:
     """Spaces in the place of a comment, so that what is told of places stays true."""
-    return match[0] if match[0].startswith('"') else _NOT_A_BREAK.sub(" ", match[0])
+    return match[0] if match[0].startswith('"') else _NOT_NEWLINE.sub(" ", match[0])

@@ -13,10 +13,10 @@ from pathlib import Path
 
 from refdesk.config.secrets import without
 
-MOST_BYTES = 131_072
+MAX_BYTES = 131_072
 """Of a file; when it is full it becomes the old one, so that a server has at most twice as much."""
 
-LONGEST_LINE = 4096
+MAX_LINE_CHARACTERS = 4096
 """Characters of a line that are kept."""
 
 LINES_PER_SECOND = 200
@@ -43,39 +43,39 @@ class ServerLog:
         self._secrets = tuple(secrets)
         self._now = now
         self._second = 0.0
-        self._room = 0
-        self._left_out = 0
-        self._is_given_up = False
+        self._quota = 0
+        self._dropped = 0
+        self._is_disabled = False
 
     def __call__(self, line: str) -> None:
         """Keep a line. What cannot be written is left out: a full disk is no reason to lose the server."""
-        if self._is_given_up or not self._has_room():
+        if self._is_disabled or not self._consume_quota():
             return
-        kept = without(self._secrets, line.rstrip("\r\n"))[:LONGEST_LINE]
-        told = f"({self._left_out} lines were left out)\n" if self._left_out else ""
-        self._left_out = 0
+        text = without(self._secrets, line.rstrip("\r\n"))[:MAX_LINE_CHARACTERS]
+        notice = f"({self._dropped} lines were left out)\n" if self._dropped else ""
+        self._dropped = 0
         try:
-            self._write(f"{told}{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ} {kept}\n".encode("utf-8", "replace"))
+            self._write(f"{notice}{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ} {text}\n".encode("utf-8", "replace"))
         except OSError as error:
-            self._is_given_up = True
+            self._is_disabled = True
             logger.warning("downstream.log_lost", extra={"fields": {"path": str(self.path), "why": error.strerror}})
 
-    def _has_room(self) -> bool:
+    def _consume_quota(self) -> bool:
         if self._now() - self._second >= 1:
-            self._second, self._room = self._now(), LINES_PER_SECOND
-        self._room -= 1
-        if self._room < 0:
-            self._left_out += 1
-        return self._room >= 0
+            self._second, self._quota = self._now(), LINES_PER_SECOND
+        self._quota -= 1
+        if self._quota < 0:
+            self._dropped += 1
+        return self._quota >= 0
 
     def _write(self, line: bytes) -> None:
         self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         file = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         try:
             os.write(file, line)
-            if os.fstat(file).st_size >= MOST_BYTES:
+            if os.fstat(file).st_size >= MAX_BYTES:
                 with suppress(FileNotFoundError):  # another process has just done so
-                    os.replace(self.path, _old(self.path))
+                    os.replace(self.path, _rotated_path(self.path))
         finally:
             os.close(file)
 
@@ -84,11 +84,11 @@ def last_lines(folder: Path, name: str, lines: int) -> list[str]:
     """The newest lines that are kept of a server; none when there is no file."""
     kept: deque[str] = deque(maxlen=max(lines, 0))
     path = log_path(folder, name)
-    for each in (_old(path), path):
+    for each in (_rotated_path(path), path):
         if each.is_file():
             kept.extend(each.read_text("utf-8", "replace").splitlines())
     return list(kept)
 
 
-def _old(path: Path) -> Path:
+def _rotated_path(path: Path) -> Path:
     return path.with_name(f"{path.name}.1")

@@ -26,8 +26,8 @@ from refdesk.validation import nearest_name
 __all__ = [
     "CLIENTS",
     "ClientFile",
+    "ServerDefinitions",
     "ServerLog",
-    "Servers",
     "ServersFile",
     "combined",
     "is_this_desk",
@@ -43,7 +43,7 @@ LOOPBACK = ("127.0.0.1", "localhost", "::1", "0.0.0.0", "::")
 
 
 @dataclass(frozen=True, slots=True)
-class Servers:
+class ServerDefinitions:
     """What a file, or all of them together, say of servers."""
 
     servers: Mapping[str, McpServerConfig]
@@ -55,7 +55,7 @@ class Servers:
     warnings: tuple[str, ...] = ()
 
 
-def read_servers(path: Path, environ: Mapping[str, str], *, cwd: Path | None = None) -> Servers:
+def read_servers(path: Path, environ: Mapping[str, str], *, cwd: Path | None = None) -> ServerDefinitions:
     """The servers in a file of any client; raises ConfigError for a file that cannot be read as a whole."""
     folder = cwd or Path.cwd()
     found = find_servers(path, folder)
@@ -63,7 +63,7 @@ def read_servers(path: Path, environ: Mapping[str, str], *, cwd: Path | None = N
         raise ConfigError([f"{path}: {NO_SERVERS}"])
     entries = read_entries(found.entries, environ, source=str(path), folder=folder, key=found.section)
     warnings = tuple(map(str, entries.warnings))
-    return Servers(entries.servers, entries.written, tuple(entries.faults), entries.broken, warnings)
+    return ServerDefinitions(entries.servers, entries.written, tuple(entries.faults), entries.broken, warnings)
 
 
 class ServersFile:
@@ -75,13 +75,13 @@ class ServersFile:
     def __init__(self, path: Path) -> None:
         self.path = path
 
-    def read(self, environ: Mapping[str, str]) -> Servers:
+    def read(self, environ: Mapping[str, str]) -> ServerDefinitions:
         """The servers in it, none when there is no file; raises ConfigError for one that cannot be read as a whole."""
-        return read_servers(self.path, environ) if self._is_there() else Servers({})
+        return read_servers(self.path, environ) if self._exists() else ServerDefinitions({})
 
     def entries(self) -> dict[str, Any]:
         """The servers in it as they are written, usable or not."""
-        if not self._is_there():
+        if not self._exists():
             return {}
         found = find_servers(self.path, Path.cwd())
         if found is None:
@@ -90,30 +90,30 @@ class ServersFile:
 
     def add(self, entries: Mapping[str, Mapping[str, Any]], *, replace: bool = False) -> None:
         """Keep more servers; a name can be taken only once, unless it is to be replaced."""
-        with self._changed() as there:
+        with self._edit() as stored:
             for name, entry in entries.items():
                 if not NAME.fullmatch(name):
                     raise InvalidArguments([Problem("NAME", f"{name[:80]!r} will not do: {NAME_RULE}")])
-                if name in there and not replace:
+                if name in stored and not replace:
                     rule = f"there is a server named {name!r} already; remove it first, or give --replace"
                     raise InvalidArguments([Problem("NAME", rule)])
-                there[name] = dict(entry)
+                stored[name] = dict(entry)
 
     def remove(self, name: str) -> None:
         """Forget a server."""
-        with self._changed() as there:
-            del there[self._known(name, there)]
+        with self._edit() as stored:
+            del stored[self._require_known(name, stored)]
 
     def enable(self, name: str, *, on: bool = True) -> None:
         """Switch a server on or off."""
-        with self._changed() as there:
-            entry = there[self._known(name, there)]
+        with self._edit() as stored:
+            entry = stored[self._require_known(name, stored)]
             if not isinstance(entry, dict):
                 raise ConfigError([f"{self.path}: {SECTION}.{name}: expected an object"])
             entry.pop("disabled", None)
             entry["enabled"] = on
 
-    def _is_there(self) -> bool:
+    def _exists(self) -> bool:
         """A folder that may not be looked into is not one without the file: it is no reason to stop all servers."""
         try:
             self.path.stat()
@@ -123,15 +123,15 @@ class ServersFile:
             raise ConfigError([f"{self.path}: cannot be read: {error.strerror}"]) from None
         return True
 
-    def _known(self, name: str, there: Iterable[str]) -> str:
-        if name in there:
+    def _require_known(self, name: str, entries: Iterable[str]) -> str:
+        if name in entries:
             return name
-        nearest = nearest_name(name, list(there))
+        nearest = nearest_name(name, list(entries))
         hint = f"did you mean {nearest!r}?" if nearest else "`refdesk servers` lists them"
         raise InvalidArguments([Problem("NAME", f"there is no server named {name[:80]!r} in {self.path}; {hint}")])
 
     @contextmanager
-    def _changed(self) -> Iterator[dict[str, Any]]:
+    def _edit(self) -> Iterator[dict[str, Any]]:
         """The servers as they are, to be changed and written back, while no other process does."""
         try:
             with while_alone(self.path):
@@ -142,35 +142,35 @@ class ServersFile:
             raise StorageError(f"{self.path} cannot be written: {error.strerror}") from error
 
 
-def combined(config: Config, environ: Mapping[str, str]) -> Servers:
+def combined(config: Config, environ: Mapping[str, str]) -> ServerDefinitions:
     """All servers as the files are at this moment, the configuration's first; ConfigError when one cannot be used."""
     file = ServersFile(config.servers_path)
-    configured = _configured(config, environ)
-    kept = file.read(environ)
-    if kept.problems:
-        raise ConfigError(list(map(str, kept.problems)))
-    hidden = [f"{file.path}: {SECTION}.{name}: the configuration has a server of this name, which wins"
-              for name in kept.servers if name in configured]  # fmt: skip
-    servers = {**configured, **{name: one for name, one in kept.servers.items() if name not in configured}}
-    loops = [name for name, one in servers.items() if is_this_desk(one, config)]
-    looping = [f"{SECTION}.{name}: this is the desk itself, so it is left out" for name in loops]
-    used = {name: one for name, one in servers.items() if name not in loops}
-    return Servers(used, warnings=(*kept.warnings, *hidden, *looping))
+    configured = _load_configured(config, environ)
+    stored = file.read(environ)
+    if stored.problems:
+        raise ConfigError(list(map(str, stored.problems)))
+    shadowed = [f"{file.path}: {SECTION}.{name}: the configuration has a server of this name, which wins"
+              for name in stored.servers if name in configured]  # fmt: skip
+    servers = {**configured, **{name: server for name, server in stored.servers.items() if name not in configured}}
+    own_names = [name for name, server in servers.items() if is_this_desk(server, config)]
+    loop_warnings = [f"{SECTION}.{name}: this is the desk itself, so it is left out" for name in own_names]
+    usable = {name: server for name, server in servers.items() if name not in own_names}
+    return ServerDefinitions(usable, warnings=(*stored.warnings, *shadowed, *loop_warnings))
 
 
 def watched_files(config: Config) -> tuple[Path, ...]:
     """The files that say which servers there are."""
     own = (config.servers_path,)
-    return (config.config_file, *own) if config.config_file is not None and _is_of_file(config) else own
+    return (config.config_file, *own) if config.config_file is not None and _has_file_servers(config) else own
 
 
-def _configured(config: Config, environ: Mapping[str, str]) -> Mapping[str, McpServerConfig]:
-    if config.config_file is None or not _is_of_file(config):
+def _load_configured(config: Config, environ: Mapping[str, str]) -> Mapping[str, McpServerConfig]:
+    if config.config_file is None or not _has_file_servers(config):
         return config.mcpServers
     return read_servers_again(config.config_file, environ)
 
 
-def _is_of_file(config: Config) -> bool:
+def _has_file_servers(config: Config) -> bool:
     """Whether the configuration's servers are those of its file, or none yet; a program may have given others."""
     return config.sources.get(SECTION) != "command line"
 
@@ -178,24 +178,24 @@ def _is_of_file(config: Config) -> bool:
 def is_this_desk(server: McpServerConfig, config: Config) -> bool:
     """Whether a server is the desk that would have it behind itself, by its address or by how it is started."""
     if server.url is not None:
-        return _is_own_address(server.url.get_secret_value(), config)
-    if any(_is_own_address(word, config) for word in server.args if "://" in word):
+        return _is_own_url(server.url.get_secret_value(), config)
+    if any(_is_own_url(word, config) for word in server.args if "://" in word):
         return True
     words = [PurePath(word).name for word in (server.command or "", *server.args)]
     if "refdesk" not in words or "serve" not in words[words.index("refdesk") :]:
         return False
-    data = _after("--data", server.args) or _plain(server, "REFDESK_DATA")
+    data = _get_option("--data", server.args) or _get_env_value(server, "REFDESK_DATA")
     if data is not None:
-        return _is_same(data, config.data_path)
-    file = _after("--config", server.args) or _plain(server, "REFDESK_CONFIG")
-    return file is None or (config.config_file is not None and _is_same(file, config.config_file))
+        return _is_same_path(data, config.data_path)
+    file = _get_option("--config", server.args) or _get_env_value(server, "REFDESK_CONFIG")
+    return file is None or (config.config_file is not None and _is_same_path(file, config.config_file))
 
 
-def _is_same(path: str, other: Path) -> bool:
+def _is_same_path(path: str, other: Path) -> bool:
     return os.path.abspath(os.path.expanduser(path)) == str(other.absolute())
 
 
-def _is_own_address(url: str, config: Config) -> bool:
+def _is_own_url(url: str, config: Config) -> bool:
     try:
         parts = urlsplit(url)
         port = parts.port or {"https": 443, "wss": 443}.get(parts.scheme, 80)
@@ -205,7 +205,7 @@ def _is_own_address(url: str, config: Config) -> bool:
     return parts.hostname in hosts and port == config.server.port
 
 
-def _after(option: str, args: tuple[str, ...]) -> str | None:
+def _get_option(option: str, args: tuple[str, ...]) -> str | None:
     for word, following in zip(args, (*args[1:], None), strict=True):
         if word == option:
             return following
@@ -214,6 +214,6 @@ def _after(option: str, args: tuple[str, ...]) -> str | None:
     return None
 
 
-def _plain(server: McpServerConfig, variable: str) -> str | None:
+def _get_env_value(server: McpServerConfig, variable: str) -> str | None:
     value = server.env.get(variable)
     return value.get_secret_value() if value is not None else None

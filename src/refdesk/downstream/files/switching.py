@@ -11,22 +11,22 @@ from refdesk.config.server_entries import key_within, read_entries
 from refdesk.downstream.files.servers_file import ServersFile
 from refdesk.errors import InvalidArguments, Problem
 
-TakeIn: TypeAlias = Callable[[], Awaitable[None]]
+Reload: TypeAlias = Callable[[], Awaitable[None]]
 
 
 def switch(file: ServersFile, config: Config, environ: Mapping[str, str], name: str, *, on: bool) -> None:
     """Switch a server on or off; raises InvalidArguments when it is not in the file, or cannot be used."""
-    there = file.entries()
-    require_own(config, name, there)
-    if on and isinstance(there.get(name), dict):
+    entries = file.entries()
+    require_own(config, name, entries)
+    if on and isinstance(entries.get(name), dict):
         # A server that cannot be used would keep all changes from a desk that runs, and the next one from starting.
-        switched_on(name, there[name], environ)
+        switched_on(name, entries[name], environ)
     file.enable(name, on=on)
 
 
-def require_own(config: Config, name: str, there: Mapping[str, Any]) -> None:
+def require_own(config: Config, name: str, entries: Mapping[str, Any]) -> None:
     """Refuse to change a server that is not in the desk's own file but in the configuration."""
-    if name in config.mcpServers and name not in there:
+    if name in config.mcpServers and name not in entries:
         source = config.sources.get("mcpServers", "the configuration")
         raise InvalidArguments([Problem("NAME", f"{name!r} is a server of {source}; change it there")])
 
@@ -47,7 +47,7 @@ def switched_on(name: str, entry: Mapping[str, Any], environ: Mapping[str, str])
 class OwnServers:
     """The servers of the desk's own file, for a desk that runs: what is changed counts once it is taken in."""
 
-    def __init__(self, config: Config, environ: Mapping[str, str], take_in: TakeIn) -> None:
+    def __init__(self, config: Config, environ: Mapping[str, str], take_in: Reload) -> None:
         """`take_in` has servers used as they are written down, without waiting for somebody to look at the files."""
         self._file = ServersFile(config.servers_path)
         self._config = config

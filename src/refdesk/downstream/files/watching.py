@@ -16,18 +16,18 @@ import anyio.to_thread
 from refdesk.config import McpServerConfig
 from refdesk.errors import ConfigError, RefdeskError
 
-LOOK_SECONDS = 1.0
+POLL_SECONDS = 1.0
 """Between two looks, which cost a system call a file."""
 
 SETTLE_SECONDS = 0.2
 """How long files must have been at rest: editors write in several steps."""
 
-MOST_WAITS = 25
+MAX_SETTLE_CHECKS = 25
 """Times that files are waited for to come to rest; one that is written to all the time is then taken as it is."""
 
 logger = logging.getLogger(__name__)
 
-Stamps: TypeAlias = tuple[tuple[int, int, int] | None, ...]
+FileStamps: TypeAlias = tuple[tuple[int, int, int] | None, ...]
 """What tells one state of the files from another."""
 
 
@@ -45,65 +45,65 @@ class FollowedServers:
         self._paths = paths
         self._load = load
         self._apply = apply
-        self._known = known
-        self._complaint = ""
-        self._turn = anyio.Lock()
+        self._applied = known
+        self._last_problem = ""
+        self._lock = anyio.Lock()
 
     async def take_in(self) -> None:
         """Use what the files say now; raises what stands in the way.
 
         One at a time, from the look to the use: else an earlier look could be used last, and stay.
         """
-        async with self._turn:
+        async with self._lock:
             servers = await anyio.to_thread.run_sync(self._load, abandon_on_cancel=True)
-            if self._complaint:
-                self._complaint = ""
+            if self._last_problem:
+                self._last_problem = ""
                 logger.warning("downstream.config_mended", extra={"fields": {"servers": len(servers)}})
-            if servers != self._known:
+            if servers != self._applied:
                 # What could not be applied is tried again at the next change, whatever that is.
-                self._known = None
+                self._applied = None
                 await self._apply(dict(servers))
-                self._known = servers
+                self._applied = servers
 
     async def follow(self, sleep: Callable[[float], Awaitable[None]] = anyio.sleep) -> None:
         """Take in whatever changes, once the files have come to rest; runs until it is cancelled."""
-        if self._known is None:
-            await self._heed()
+        if self._applied is None:
+            await self._try_reload()
         # The first look finds what has changed since the caller read the files.
-        before: Stamps | None = None
+        before: FileStamps | None = None
         while True:
-            seen = await self._look()
+            seen = await self._read_stamps()
             if seen != before:
-                before = await _settled(seen, self._look, sleep)
-                await self._heed()
-            await sleep(LOOK_SECONDS)
+                before = await _wait_until_stable(seen, self._read_stamps, sleep)
+                await self._try_reload()
+            await sleep(POLL_SECONDS)
 
-    async def _look(self) -> Stamps:
-        return await anyio.to_thread.run_sync(_stamps, self._paths, abandon_on_cancel=True)
+    async def _read_stamps(self) -> FileStamps:
+        return await anyio.to_thread.run_sync(_get_stamps, self._paths, abandon_on_cancel=True)
 
-    async def _heed(self) -> None:
+    async def _try_reload(self) -> None:
         try:
             await self.take_in()
         except ConfigError as error:
-            self._complain(error)
+            self._log_config_error(error)
         except RefdeskError as error:
             logger.error("downstream.config_not_applied", extra={"fields": {"problem": error.detail}})
 
-    def _complain(self, error: ConfigError) -> None:
+    def _log_config_error(self, error: ConfigError) -> None:
         """One line, however much is wrong, and only when it is something else than before."""
         first, *more = error.problems
-        complaint = f"{first} (and {len(more)} more)" if more else first
-        if complaint != self._complaint:
-            self._complaint = complaint
-            fields = {"problem": complaint, "effect": "the servers are as they were"}
+        problem = f"{first} (and {len(more)} more)" if more else first
+        if problem != self._last_problem:
+            self._last_problem = problem
+            fields = {"problem": problem, "effect": "the servers are as they were"}
             logger.error("downstream.config_broken", extra={"fields": fields})
 
 
-async def _settled(
-    seen: Stamps, look: Callable[[], Awaitable[Stamps]], sleep: Callable[[float], Awaitable[None]]
-) -> Stamps:
+async def _wait_until_stable(
+    seen: FileStamps, look: Callable[[], Awaitable[FileStamps]], sleep: Callable[[float], Awaitable[None]]
+) -> FileStamps:
     """The first look that is the same as the one before it."""
-    for _ in range(MOST_WAITS):
+    for _ in range(MAX_SETTLE_CHECKS):
         await sleep(SETTLE_SECONDS)
         before, seen = seen, await look()
         if seen == before:
@@ -111,11 +111,11 @@ async def _settled(
     return seen
 
 
-def _stamps(paths: Sequence[Path]) -> Stamps:
-    return tuple(map(_stamp, paths))
+def _get_stamps(paths: Sequence[Path]) -> FileStamps:
+    return tuple(map(_get_stamp, paths))
 
 
-def _stamp(path: Path) -> tuple[int, int, int] | None:
+def _get_stamp(path: Path) -> tuple[int, int, int] | None:
     try:
         found = path.stat()
     except OSError:

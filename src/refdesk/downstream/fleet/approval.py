@@ -9,7 +9,7 @@ from typing import Any
 
 from refdesk.downstream.fleet.pins import Held, Pins
 
-AROUND = 2
+CONTEXT_LINES = 2
 """Lines of what is unchanged that are shown around a change."""
 
 
@@ -28,13 +28,13 @@ def decide(pins: Pins, server: str, tool: str | None, shown: Sequence[Held], *, 
 
 def difference(before: Mapping[str, Any] | None, after: Mapping[str, Any]) -> Iterator[str]:
     """What was taken away and what was added, line by line, with nothing in it that cannot be seen."""
-    old, new = (_lines(one) if one is not None else [] for one in (before, after))
-    for line in list(difflib.unified_diff(old, new, n=AROUND, lineterm=""))[2:]:
+    old, new = (_format_lines(one) if one is not None else [] for one in (before, after))
+    for line in list(difflib.unified_diff(old, new, n=CONTEXT_LINES, lineterm=""))[2:]:
         if not line.startswith("@@"):
             yield line
 
 
-def _lines(definition: Mapping[str, Any]) -> list[str]:
+def _format_lines(definition: Mapping[str, Any]) -> list[str]:
     return [visible(line) for line in json.dumps(definition, indent=2, sort_keys=True, ensure_ascii=False).splitlines()]
 
 

@@ -19,7 +19,7 @@ from refdesk.downstream.fleet.list_cache import ListName
 from refdesk.downstream.fleet.sanitize import TooDeep, clean_definition, visible
 from refdesk.downstream.transports.base import Message
 
-IDENTIFIED_BY: Mapping[ListName, str] = {
+KEY_FIELDS: Mapping[ListName, str] = {
     "tools": "name",
     "prompts": "name",
     "resources": "uri",
@@ -36,15 +36,21 @@ MAX_NAME_CHARACTERS = 256
 MAX_URI_CHARACTERS = 8000
 """Of what a server calls a tool or prompt, and of a URI: names are shown, logged and kept wherever the thing is."""
 
-MAX_TOLD = 20
+MAX_REASONS = 20
 """What was left out of a list is counted, and this much of it named."""
 
-_OBJECT: Mapping[str, Any] = {"annotations": dict, "_meta": dict, "icons": list, "title": str, "description": str}
+_COMMON_FIELDS: Mapping[str, Any] = {
+    "annotations": dict,
+    "_meta": dict,
+    "icons": list,
+    "title": str,
+    "description": str,
+}
 _FIELDS: Mapping[ListName, Mapping[str, Any]] = {
-    "tools": {**_OBJECT, "outputSchema": dict, "execution": dict},
-    "prompts": {**_OBJECT, "arguments": list},
-    "resources": {**_OBJECT, "mimeType": str, "size": (int, float)},
-    "templates": {**_OBJECT, "mimeType": str},
+    "tools": {**_COMMON_FIELDS, "outputSchema": dict, "execution": dict},
+    "prompts": {**_COMMON_FIELDS, "arguments": list},
+    "resources": {**_COMMON_FIELDS, "mimeType": str, "size": (int, float)},
+    "templates": {**_COMMON_FIELDS, "mimeType": str},
 }
 """What fields have to be where there is something in them, by list."""
 
@@ -64,7 +70,7 @@ class Offer:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class ListEntry:
     """A definition of a list that can be offered."""
 
     original: str
@@ -74,10 +80,10 @@ class Entry:
 
 
 @dataclass(slots=True)
-class Sifted:
+class FilteredList:
     """A list without what cannot be offered, and what became of the rest."""
 
-    entries: list[Entry] = field(default_factory=list)
+    entries: list[ListEntry] = field(default_factory=list)
     dropped: int = 0
     reasons: list[str] = field(default_factory=list)
     """Of the first that were left out."""
@@ -87,56 +93,56 @@ class Sifted:
     def drop(self, original: object, why: str) -> None:
         """Leave an entry out."""
         self.dropped += 1
-        if len(self.reasons) < MAX_TOLD:
+        if len(self.reasons) < MAX_REASONS:
             shown, _ = visible(str(original))
             self.reasons.append(f"{shown[:100]!r}: {why}")
 
 
-def sift(list_name: ListName, definitions: Iterable[Message]) -> Sifted:
+def filter_list(list_name: ListName, definitions: Iterable[Message]) -> FilteredList:
     """What of a list can be used at all; of two entries of the same name, the first."""
-    sifted, seen = Sifted(), set[str]()
+    filtered, seen = FilteredList(), set[str]()
     for definition in definitions:
-        original = definition.get(IDENTIFIED_BY[list_name])
+        original = definition.get(KEY_FIELDS[list_name])
         try:
             _check(list_name, definition)
             if original in seen:
-                raise _Unusable("it is there twice")
+                raise _InvalidDefinition("it is there twice")
             if len(seen) >= MAX_ENTRIES[list_name]:
-                raise _Unusable(f"there are {MAX_ENTRIES[list_name]} of them already")
-            readable, invisible = _readable(list_name, definition)
-        except (_Unusable, TooDeep) as error:
-            sifted.drop(original, str(error))
+                raise _InvalidDefinition(f"there are {MAX_ENTRIES[list_name]} of them already")
+            sanitized, invisible = _sanitize(list_name, definition)
+        except (_InvalidDefinition, TooDeep) as error:
+            filtered.drop(original, str(error))
         else:
             seen.add(str(original))
-            sifted.invisible += invisible
-            sifted.entries.append(Entry(str(original), readable, definition))
-    return sifted
+            filtered.invisible += invisible
+            filtered.entries.append(ListEntry(str(original), sanitized, definition))
+    return filtered
 
 
-class _Unusable(ValueError):
+class _InvalidDefinition(ValueError):
     """Why a definition cannot be offered."""
 
 
 def _check(list_name: ListName, definition: Message) -> None:
     """Raise what is wrong with a definition."""
-    for name in (IDENTIFIED_BY[list_name], "name"):
+    for name in (KEY_FIELDS[list_name], "name"):
         if not isinstance(definition.get(name), str) or not definition[name]:
-            raise _Unusable(f"its {name} is no text")
-    longest = MAX_URI_CHARACTERS if "uri" in IDENTIFIED_BY[list_name] else MAX_NAME_CHARACTERS
-    if len(definition[IDENTIFIED_BY[list_name]]) > longest:
-        raise _Unusable(f"its {IDENTIFIED_BY[list_name]} has more than {longest} characters")
-    for name, kind in _FIELDS[list_name].items():
-        if definition.get(name) is not None and not isinstance(definition[name], kind):
-            raise _Unusable(f"its {name} is not of the right kind")
+            raise _InvalidDefinition(f"its {name} is no text")
+    max_length = MAX_URI_CHARACTERS if "uri" in KEY_FIELDS[list_name] else MAX_NAME_CHARACTERS
+    if len(definition[KEY_FIELDS[list_name]]) > max_length:
+        raise _InvalidDefinition(f"its {KEY_FIELDS[list_name]} has more than {max_length} characters")
+    for name, expected_type in _FIELDS[list_name].items():
+        if definition.get(name) is not None and not isinstance(definition[name], expected_type):
+            raise _InvalidDefinition(f"its {name} is not of the right kind")
     if list_name == "tools" and not _is_object_schema(definition.get("inputSchema")):
-        raise _Unusable("its inputSchema does not describe an object")
-    if "uri" in IDENTIFIED_BY[list_name] and visible(definition[IDENTIFIED_BY[list_name]])[1]:
-        raise _Unusable("its URI has characters in it that nobody can see")
+        raise _InvalidDefinition("its inputSchema does not describe an object")
+    if "uri" in KEY_FIELDS[list_name] and visible(definition[KEY_FIELDS[list_name]])[1]:
+        raise _InvalidDefinition("its URI has characters in it that nobody can see")
     try:
         if len(orjson.dumps(definition)) > MAX_DEFINITION_BYTES:
-            raise _Unusable("it is too long")
+            raise _InvalidDefinition("it is too long")
     except TypeError as error:
-        raise _Unusable("it cannot be written as JSON") from error
+        raise _InvalidDefinition("it cannot be written as JSON") from error
 
 
 def _is_object_schema(schema: object) -> bool:
@@ -147,19 +153,21 @@ def _is_object_schema(schema: object) -> bool:
     return isinstance(properties, dict) and isinstance(required, list)
 
 
-def _readable(list_name: ListName, definition: Message) -> tuple[Mapping[str, Any], int]:
+def _sanitize(list_name: ListName, definition: Message) -> tuple[Mapping[str, Any], int]:
     """The definition as it is passed on, and how much nobody could have seen of it."""
-    readable, invisible = clean_definition(definition)
+    sanitized, invisible = clean_definition(definition)
     if list_name == "tools":
-        schema = readable["inputSchema"]
-        return (readable if "type" in schema else {**readable, "inputSchema": {"type": "object", **schema}}), invisible
+        schema = sanitized["inputSchema"]
+        return (
+            sanitized if "type" in schema else {**sanitized, "inputSchema": {"type": "object", **schema}}
+        ), invisible
     if list_name == "prompts":
-        return readable, invisible
-    name, more = visible(readable["name"])  # of a resource it is text like any other
-    return ({**readable, "name": name} if more else readable), invisible + more
+        return sanitized, invisible
+    name, more = visible(sanitized["name"])  # of a resource it is text like any other
+    return ({**sanitized, "name": name} if more else sanitized), invisible + more
 
 
-class Rules:
+class ExposureRules:
     """Which tools of a server are offered, and what they are called: its preset, and its own rules on top.
 
     Their `allow` and `deny` are added up, and its own names count first. With an unknown preset nothing is offered:
@@ -173,7 +181,7 @@ class Rules:
         preset = preset or ToolRules(deny=("*",))
         self._allow = (*preset.allow, *settings.tools.allow)
         self._deny = (*preset.deny, *settings.tools.deny)
-        self._rename = {**settings.tools.rename, **_without(preset.rename, settings.tools.rename)}
+        self._rename = {**settings.tools.rename, **_exclude_keys(preset.rename, settings.tools.rename)}
 
     def allows(self, original: str) -> bool:
         """Whether a tool is offered."""
@@ -184,18 +192,18 @@ class Rules:
     def name_of(self, original: str) -> str:
         """What the tool is to be called; a `*` in a new name stands for what the `*` of its pattern stood for."""
         if original in self._rename:
-            return _filled(self._rename[original], original, original)
+            return _fill_wildcard(self._rename[original], original, original)
         for pattern, name in self._rename.items():
             if fnmatchcase(original, pattern):
-                return _filled(name, pattern, original)
+                return _fill_wildcard(name, pattern, original)
         return original
 
 
-def _without(rename: Mapping[str, str], others: Mapping[str, str]) -> dict[str, str]:
+def _exclude_keys(rename: Mapping[str, str], others: Mapping[str, str]) -> dict[str, str]:
     return {pattern: name for pattern, name in rename.items() if pattern not in others}
 
 
-def _filled(name: str, pattern: str, original: str) -> str:
+def _fill_wildcard(name: str, pattern: str, original: str) -> str:
     before, star, after = pattern.partition("*")
     if not star or any(sign in before + after for sign in "*?["):
         return name

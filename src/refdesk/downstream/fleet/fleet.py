@@ -20,13 +20,13 @@ from anyio import CancelScope
 from refdesk.config import DownstreamConfig
 from refdesk.config.servers import McpServerConfig
 from refdesk.downstream.connection.connection import Connection
-from refdesk.downstream.fleet.catalogue import Catalogue, assemble
-from refdesk.downstream.fleet.exposure import Offer, Rules
-from refdesk.downstream.fleet.list_cache import Listings
+from refdesk.downstream.fleet.catalogue import FleetCatalogue, assemble
+from refdesk.downstream.fleet.exposure import ExposureRules, Offer
+from refdesk.downstream.fleet.list_cache import ListCache
 from refdesk.downstream.fleet.list_refresh import COALESCE_SECONDS
 from refdesk.downstream.fleet.member import Member
 from refdesk.downstream.fleet.pins import Held, Pins
-from refdesk.downstream.fleet.resource_lookup import Found, Read
+from refdesk.downstream.fleet.resource_lookup import Read, ResourceOwners
 from refdesk.downstream.transports.base import Message
 from refdesk.resilience.dependency import Dependency
 
@@ -34,10 +34,10 @@ __all__ = ["Fleet", "Held", "Offer", "open_fleet"]
 
 logger = logging.getLogger(__name__)
 
-LOOK_SECONDS = 0.5
+PIN_POLL_SECONDS = 0.5
 """How long an approval may go unseen; to look costs a system call."""
 
-FRESHEN_SECONDS = 2.0
+REFRESH_SECONDS = 2.0
 """How long a list waits for servers whose lists are asked for each time."""
 
 CLOSE_SECONDS = 15.0
@@ -55,7 +55,7 @@ LIVE_SETTINGS = frozenset(
 STATES = ("Starting", "Running", "Error", "Stopped")
 
 
-class Counts(Protocol):
+class FleetMetrics(Protocol):
     """Who counts servers and what they offer."""
 
     def servers_by_state(self, states: Mapping[str, int]) -> None:
@@ -80,7 +80,7 @@ class Fleet:
         folder: Path,
         *,
         reserved: Callable[[str], bool] = lambda name: False,
-        counts: Counts | None = None,
+        counts: FleetMetrics | None = None,
         started: Callable[[Connection], None] | None = None,
         connect: Callable[..., Connection] = Connection,
     ) -> None:
@@ -89,7 +89,7 @@ class Fleet:
         self.revision = 0
         """Another one whenever the catalogue may be."""
         self._settings = settings
-        self._listings = Listings(folder)
+        self._list_cache = ListCache(folder)
         self._reserved = reserved
         self._counts = counts
         self._started = started
@@ -100,14 +100,14 @@ class Fleet:
         self._servers: dict[str, Connection] = {}
         self._tasks: dict[Connection, asyncio.Task[None]] = {}
         """One for each server, those among them that are being ended."""
-        self._assembled = Catalogue()
-        self._is_outdated = False
+        self._cached_catalogue = FleetCatalogue()
+        self._is_stale = False
         self._listeners: list[Callable[[str], None]] = []
-        self._hearers: list[Callable[[str, str, Mapping[str, Any]], None]] = []
-        self._told = self._assembled
-        self._telling: asyncio.TimerHandle | None = None
-        self._found = Found()
-        self._applying = asyncio.Lock()
+        self._notification_listeners: list[Callable[[str, str, Mapping[str, Any]], None]] = []
+        self._announced = self._cached_catalogue
+        self._announce_timer: asyncio.TimerHandle | None = None
+        self._resource_owners = ResourceOwners()
+        self._apply_lock = asyncio.Lock()
 
     # What is offered.
 
@@ -154,11 +154,11 @@ class Fleet:
     @property
     def alike(self) -> Mapping[str, Sequence[Offer]]:
         """Resources and templates that several servers have under one URI, by that; all of each, in their order."""
-        return self._catalogue.alike
+        return self._catalogue.duplicates
 
     def owner_of(self, uri: str, is_open: Callable[[Connection], bool] = lambda connection: True) -> Connection | None:
         """The first server that is open whose resource it is: in its list, by a template, or found so by `scan`."""
-        owners = chain(self._catalogue.owners_of(uri), filter(None, (self._found.get(uri),)))
+        owners = chain(self._catalogue.iter_owners(uri), filter(None, (self._resource_owners.get(uri),)))
         return next(filter(is_open, owners), None)
 
     async def scan(
@@ -173,36 +173,36 @@ class Fleet:
         `is_open` says which may be asked. The first that answers is remembered; None when none does.
         """
         connections = [connection for connection in self.servers.values() if is_open(connection)]
-        return await self._found.scan(uri, connections, call)
+        return await self._resource_owners.scan(uri, connections, call)
 
-    async def freshen(self, seconds: float = FRESHEN_SECONDS) -> None:
+    async def freshen(self, seconds: float = REFRESH_SECONDS) -> None:
         """Have lists that are too old asked for again: in the background, unless they are to be asked for each time.
 
         `seconds` is the time limit for those; after it, a list stays as it was last known.
         """
-        waits = []
+        refreshes = []
         for member in self._members.values():
-            ttl = self._ttl(member.connection.settings)
-            for kept in member.lists.values():
-                if not kept.is_due(ttl):
+            ttl = self._list_ttl(member.connection.settings)
+            for server_list in member.lists.values():
+                if not server_list.is_due(ttl):
                     continue
                 if ttl > 0:
-                    kept.want()
+                    server_list.request_refresh()
                 else:
-                    waits.append(asyncio.ensure_future(kept.be_asked()))
-        if waits:
-            _, late = await asyncio.wait(waits, timeout=seconds)
-            for wait in late:
-                wait.cancel()
+                    refreshes.append(asyncio.ensure_future(server_list.refresh()))
+        if refreshes:
+            _, late = await asyncio.wait(refreshes, timeout=seconds)
+            for refresh in late:
+                refresh.cancel()
 
     def names_taken(self) -> None:
         """Other names are reserved now than before."""
-        self._outdate()
+        self._invalidate()
 
     def describe(self) -> dict[str, Any]:
         """How every server is, for those who look after them."""
-        described: dict[str, Any] = {name: member.describe() for name, member in self._members.items()}
-        return described | {name: {"state": "Stopped", "message": "switched off"} for name in self.disabled}
+        description: dict[str, Any] = {name: member.describe() for name, member in self._members.items()}
+        return description | {name: {"state": "Stopped", "message": "switched off"} for name in self.disabled}
 
     # Who is told.
 
@@ -212,15 +212,15 @@ class Fleet:
 
     def heard(self, listener: Callable[[str, str, Mapping[str, Any]], None]) -> None:
         """Have the notifications told that belong to no call: the server, the method and the parameters."""
-        self._hearers.append(listener)
+        self._notification_listeners.append(listener)
 
     def noticed(self, connection: Connection, method: str, params: Mapping[str, Any]) -> None:
         """What a server says outside of any call."""
         member = self._members.get(connection.name)
-        if member is None or member.connection is not connection or member.noticed(method):
+        if member is None or member.connection is not connection or member.handle_notification(method):
             return
-        for hearer in self._hearers:
-            hearer(connection.name, method, params)
+        for listener in self._notification_listeners:
+            listener(connection.name, method, params)
 
     # The servers themselves.
 
@@ -229,45 +229,45 @@ class Fleet:
 
         The others go on untouched, and none is waited for but those that are stopped.
         """
-        async with self._applying:
+        async with self._apply_lock:
             before = self._members
-            wanted = {name: settings for name, settings in servers.items() if settings.enabled}
-            members = {name: self._member(name, settings) for name, settings in wanted.items()}
+            enabled = {name: settings for name, settings in servers.items() if settings.enabled}
+            members = {name: self._reuse_or_create_member(name, settings) for name, settings in enabled.items()}
             new = [member for name, member in members.items() if before.get(name) is not member]
-            await asyncio.gather(*(member.recall() for member in new))
-            await self._adjust(members, wanted)
+            await asyncio.gather(*(member.load_cached() for member in new))
+            await self._apply_live_settings(members, enabled)
             gone = [member for name, member in before.items() if members.get(name) is not member]
             ending = [self._tasks[member.connection] for member in gone if member.connection in self._tasks]
             # In one step: a server is in use or switched off, and at no moment neither or both.
             self.disabled = {name: settings for name, settings in servers.items() if not settings.enabled}
-            self._use(members)
+            self._set_members(members)
             for member in gone:
                 self._stop(member)
             for member in new:
                 self._start(member, before.get(member.connection.name))
-            self._tell_now()
-            await _ended(ending)
+            self._announce_now()
+            await _wait_for_tasks(ending)
 
     async def close(self) -> None:
         """End all servers, side by side and for good."""
         with CancelScope(shield=True):
-            async with self._applying:
-                self._use({})
-                if self._telling is not None:
-                    self._telling.cancel()
+            async with self._apply_lock:
+                self._set_members({})
+                if self._announce_timer is not None:
+                    self._announce_timer.cancel()
                 tasks = list(self._tasks.values())
                 for task in tasks:
                     task.cancel()
-                await _ended(tasks)
+                await _wait_for_tasks(tasks)
 
     async def watch_pins(self) -> None:
         """Have approvals count that were given elsewhere, until this is cancelled."""
         stamp = self.pins.stamp()
         while True:
-            await asyncio.sleep(LOOK_SECONDS)
-            if (seen := self.pins.stamp()) != stamp:
+            await asyncio.sleep(PIN_POLL_SECONDS)
+            if (current := self.pins.stamp()) != stamp:
                 # Before it is read: should it change meanwhile, the next look sees another one.
-                stamp = seen
+                stamp = current
                 try:
                     await self.review()
                 except Exception:
@@ -276,18 +276,18 @@ class Fleet:
     async def review(self) -> None:
         """See which tools wait for approval now."""
         await asyncio.gather(*(member.review() for member in self._members.values()))
-        self._tell_now()
+        self._announce_now()
 
-    def _use(self, members: dict[str, Member]) -> None:
+    def _set_members(self, members: dict[str, Member]) -> None:
         self._members = members
         self._servers = {name: member.connection for name, member in members.items()}
         self._count_states()
-        self._outdate()
+        self._invalidate()
 
-    def _member(self, name: str, settings: McpServerConfig) -> Member:
+    def _reuse_or_create_member(self, name: str, settings: McpServerConfig) -> Member:
         """The one there is, if it can go on, or else a new one."""
         member = self._members.get(name)
-        if member is not None and _can_go_on(member.connection.settings, settings):
+        if member is not None and _can_reuse(member.connection.settings, settings):
             return member
         connection = self._connect(
             name,
@@ -296,34 +296,34 @@ class Fleet:
             heard=self,
             changed=self._status_changed,
         )
-        rules = Rules(settings, self._settings.presets)
-        return Member(connection, rules, self.pins, self._listings, self._outdate)
+        rules = ExposureRules(settings, self._settings.presets)
+        return Member(connection, rules, self.pins, self._list_cache, self._invalidate)
 
-    async def _adjust(self, members: Mapping[str, Member], servers: Mapping[str, McpServerConfig]) -> None:
+    async def _apply_live_settings(self, members: Mapping[str, Member], servers: Mapping[str, McpServerConfig]) -> None:
         for name, settings in servers.items():
             member = members[name]
             before = member.connection.settings
             if before != settings:
-                await member.adjust(settings, Rules(settings, self._settings.presets))
+                await member.apply_settings(settings, ExposureRules(settings, self._settings.presets))
             if before.tenants != settings.tenants:
                 # The lists are the same, but not for everybody.
-                self._told = Catalogue()
+                self._announced = FleetCatalogue()
 
     def _start(self, member: Member, before: Member | None) -> None:
         if self._started is not None:
             self._started(member.connection)
         ending = self._tasks.get(before.connection) if before is not None else None
-        task = asyncio.create_task(self._keep(member, ending), name=f"downstream {member.connection.name}")
+        task = asyncio.create_task(self._run_member(member, ending), name=f"downstream {member.connection.name}")
         self._tasks[member.connection] = task
         task.add_done_callback(lambda _: self._tasks.pop(member.connection))
 
     def _stop(self, member: Member) -> None:
-        self._found.forget(member.connection)
+        self._resource_owners.forget(member.connection)
         task = self._tasks.get(member.connection)
         if task is not None:
             task.cancel()
 
-    async def _keep(self, member: Member, ending: asyncio.Task[None] | None) -> None:
+    async def _run_member(self, member: Member, ending: asyncio.Task[None] | None) -> None:
         """Begin when the server's former connection has ended: two at a time may not be what a server can bear."""
         if ending is not None:
             await asyncio.wait({ending})
@@ -348,36 +348,36 @@ class Fleet:
     # The catalogue.
 
     @property
-    def _catalogue(self) -> Catalogue:
+    def _catalogue(self) -> FleetCatalogue:
         """Put together when it is looked at: what ten servers say while they start is few catalogues, not forty."""
-        if self._is_outdated:
-            self._is_outdated = False
-            sources = [member.source() for member in self._members.values()]
-            self._assembled = assemble(sources, self._settings, self._reserved)
-        return self._assembled
+        if self._is_stale:
+            self._is_stale = False
+            sources = [member.snapshot() for member in self._members.values()]
+            self._cached_catalogue = assemble(sources, self._settings, self._reserved)
+        return self._cached_catalogue
 
-    def _outdate(self) -> None:
+    def _invalidate(self) -> None:
         """Something is another now; whether the catalogue is, is found out and told in a moment."""
-        self._is_outdated = True
+        self._is_stale = True
         self.revision += 1
         if self._counts is not None:
             self._counts.tools_held(len(self.held))
-        if self._telling is None:
-            self._telling = asyncio.get_running_loop().call_later(COALESCE_SECONDS, self._tell)
+        if self._announce_timer is None:
+            self._announce_timer = asyncio.get_running_loop().call_later(COALESCE_SECONDS, self._announce)
 
-    def _tell_now(self) -> None:
+    def _announce_now(self) -> None:
         """Tell at once of what somebody has changed on purpose: they look at what came of it."""
-        later = self._telling
-        self._tell()
-        self._telling = later  # for what the servers say in the next moment
+        later = self._announce_timer
+        self._announce()
+        self._announce_timer = later  # for what the servers say in the next moment
 
-    def _tell(self) -> None:
-        before, self._told, self._telling = self._told, self._catalogue, None
-        for name in self._told.changed_since(before):
+    def _announce(self) -> None:
+        before, self._announced, self._announce_timer = self._announced, self._catalogue, None
+        for name in self._announced.list_changes(before):
             for listener in self._listeners:
                 listener(name)
 
-    def _ttl(self, settings: McpServerConfig) -> float:
+    def _list_ttl(self, settings: McpServerConfig) -> float:
         own = settings.cache_ttl_seconds
         return (self._settings.tool_cache_ttl_seconds if own is None else own) or 0.0
 
@@ -389,7 +389,7 @@ async def open_fleet(
     servers: Mapping[str, McpServerConfig] | None = None,
     *,
     reserved: Callable[[str], bool] = lambda name: False,
-    counts: Counts | None = None,
+    counts: FleetMetrics | None = None,
     started: Callable[[Connection], None] | None = None,
     connect: Callable[..., Connection] = Connection,
 ) -> AsyncIterator[Fleet]:
@@ -409,12 +409,12 @@ async def open_fleet(
         await asyncio.wait({watching})
 
 
-def _can_go_on(before: McpServerConfig, after: McpServerConfig) -> bool:
+def _can_reuse(before: McpServerConfig, after: McpServerConfig) -> bool:
     """Whether a connection that was made by these settings is one by those as well."""
     return before.model_copy(update={name: getattr(after, name) for name in LIVE_SETTINGS}) == after
 
 
-async def _ended(tasks: list[asyncio.Task[None]]) -> None:
+async def _wait_for_tasks(tasks: list[asyncio.Task[None]]) -> None:
     if not tasks:
         return
     _, late = await asyncio.wait(tasks, timeout=CLOSE_SECONDS)

@@ -19,7 +19,7 @@ import orjson
 
 from refdesk.config.servers import McpServerConfig
 from refdesk.config.types import mask_url
-from refdesk.downstream.fleet.names import cleaned, marked
+from refdesk.downstream.fleet.names import append_hash, clean_name
 from refdesk.downstream.transports.base import Message
 
 logger = logging.getLogger(__name__)
@@ -52,7 +52,7 @@ class Lists:
         return entries
 
 
-class Listings:
+class ListCache:
     """The folder of them."""
 
     def __init__(self, folder: Path) -> None:
@@ -65,7 +65,7 @@ class Listings:
             if path.stat().st_size > MAX_BYTES:
                 raise ValueError("it is too large")
             content = orjson.loads(path.read_bytes())
-            return _lists(content, server, fingerprint(settings))
+            return _parse_lists(content, server, fingerprint(settings))
         except FileNotFoundError:
             return None
         except (OSError, ValueError) as error:
@@ -76,10 +76,10 @@ class Listings:
         """Keep what a server has to offer. That it cannot be kept is told in the log, and matters only later."""
         content = {"format": FORMAT, "server": server, "fingerprint": fingerprint(settings)}
         try:
-            written = orjson.dumps({**content, **{name: lists[name] for name in LIST_NAMES}})
-            if len(written) > MAX_BYTES:
+            encoded = orjson.dumps({**content, **{name: lists[name] for name in LIST_NAMES}})
+            if len(encoded) > MAX_BYTES:
                 raise ValueError("it would be too large")
-            self._replace(self._path(server), written)
+            self._replace(self._path(server), encoded)
         except (OSError, ValueError, TypeError) as error:
             self._warn("downstream.listing_unwritten", server, error)
 
@@ -95,9 +95,9 @@ class Listings:
                 raise
 
     def _path(self, server: str) -> Path:
-        name = cleaned(server)
+        name = clean_name(server)
         if name != server or len(name) > MAX_FILE_NAME:
-            name = marked(name, server, MAX_FILE_NAME)
+            name = append_hash(name, server, MAX_FILE_NAME)
         return self._folder / f"{name}.json"
 
     def _warn(self, event: str, server: str, error: Exception) -> None:
@@ -107,7 +107,7 @@ class Listings:
 
 def fingerprint(settings: McpServerConfig) -> str:
     """What tells whether it is still the same server: how it is reached, with no value that may be a secret."""
-    reached = {
+    identity = {
         "kind": settings.kind,
         "command": settings.command,
         "args": settings.args,
@@ -116,19 +116,19 @@ def fingerprint(settings: McpServerConfig) -> str:
         "env": sorted(settings.env),
         "headers": sorted(name.lower() for name in settings.headers),
     }
-    return sha256(orjson.dumps(reached, option=orjson.OPT_SORT_KEYS)).hexdigest()
+    return sha256(orjson.dumps(identity, option=orjson.OPT_SORT_KEYS)).hexdigest()
 
 
-def _lists(content: object, server: str, expected: str) -> Lists | None:
+def _parse_lists(content: object, server: str, expected: str) -> Lists | None:
     """What the file says, if it is a file of this server; one of another says nothing."""
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         raise ValueError("it is not a list of ours")
     if content.get("server") != server or content.get("fingerprint") != expected:
         return None
-    return Lists(**{name: _objects(content, name) for name in LIST_NAMES})
+    return Lists(**{name: _read_entries(content, name) for name in LIST_NAMES})
 
 
-def _objects(content: Mapping[str, Any], name: str) -> tuple[Message, ...]:
+def _read_entries(content: Mapping[str, Any], name: str) -> tuple[Message, ...]:
     entries = content.get(name)
     if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
         raise ValueError(f"its {name} are no list of objects")

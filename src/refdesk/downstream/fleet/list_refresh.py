@@ -21,9 +21,9 @@ logger = logging.getLogger(__name__)
 COALESCE_SECONDS = 0.05
 """What a server says of a list within this time is one change."""
 
-CALM_SECONDS = 2.0
+QUIET_SECONDS = 2.0
 FREE_CHANGES = 5
-LONGEST_CALM_SECONDS = 30.0
+MAX_PENALTY_SECONDS = 30.0
 """A list that is said to have changed again within this time of the last look is looked at so often at once, and then
 twice as late each time: who announces changes without end keeps neither us nor all clients busy with them."""
 
@@ -32,21 +32,21 @@ LAST_RETRY_SECONDS = 300.0
 """How long a server that is there, but failed to give its list, is let alone: twice as long each time."""
 
 
-SHOWN_CHARACTERS = 500
+MAX_ERROR_CHARACTERS = 500
 """Of why a list could not be had, in which the server has a say."""
 
 
-class _Words(NamedTuple):
+class _ListMethod(NamedTuple):
     method: str
     member: str
     capability: str
 
 
-_WORDS: dict[ListName, _Words] = {
-    "tools": _Words("tools/list", "tools", "tools"),
-    "prompts": _Words("prompts/list", "prompts", "prompts"),
-    "resources": _Words("resources/list", "resources", "resources"),
-    "templates": _Words("resources/templates/list", "resourceTemplates", "resources"),
+_LIST_METHODS: dict[ListName, _ListMethod] = {
+    "tools": _ListMethod("tools/list", "tools", "tools"),
+    "prompts": _ListMethod("prompts/list", "prompts", "prompts"),
+    "resources": _ListMethod("resources/list", "resources", "resources"),
+    "templates": _ListMethod("resources/templates/list", "resourceTemplates", "resources"),
 }
 
 
@@ -57,7 +57,7 @@ class ServerList:
         self,
         name: ListName,
         connection: Connection,
-        taken: Callable[[ServerList, bool], Awaitable[None]],
+        on_result: Callable[[ServerList, bool], Awaitable[None]],
         *,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -68,102 +68,102 @@ class ServerList:
         self.was_asked = self.is_live = False
         """Whether the server was asked at all, and whether it gave this list when it was."""
         self._connection = connection
-        self._taken = taken
+        self._on_result = on_result
         self._now = now
         self._asked_at = 0.0
         self._failures = 0
         self._changes = 0
-        self._wanted = asyncio.Event()
-        self._after = 0.0
-        self._next: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._refresh_requested = asyncio.Event()
+        self._delay = 0.0
+        self._next_result: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
-    def want(self, after: float = 0.0) -> None:
+    def request_refresh(self, delay: float = 0.0) -> None:
         """Have the list asked for, at once or after so many seconds."""
-        if not self._wanted.is_set():
-            self._after = after
-            self._wanted.set()
+        if not self._refresh_requested.is_set():
+            self._delay = delay
+            self._refresh_requested.set()
 
-    def changed(self) -> None:
+    def on_list_changed(self) -> None:
         """The server says that the list is another now."""
-        if self._wanted.is_set():
+        if self._refresh_requested.is_set():
             return
-        late = COALESCE_SECONDS * 2.0 ** max(0, self._changes - FREE_CHANGES)
-        is_calm = self._now() >= self._asked_at + CALM_SECONDS + late
-        self._changes = 1 if is_calm else min(self._changes + 1, 30)
-        self.want(COALESCE_SECONDS if is_calm else min(late, LONGEST_CALM_SECONDS))
+        penalty = COALESCE_SECONDS * 2.0 ** max(0, self._changes - FREE_CHANGES)
+        is_quiet = self._now() >= self._asked_at + QUIET_SECONDS + penalty
+        self._changes = 1 if is_quiet else min(self._changes + 1, 30)
+        self.request_refresh(COALESCE_SECONDS if is_quiet else min(penalty, MAX_PENALTY_SECONDS))
 
     def is_due(self, ttl_seconds: float) -> bool:
         """Whether what is known of it is too old, and the server is there to be asked; one asleep is not woken."""
         is_there = self._connection.settings.session == "short" or self._connection.status.state == "Running"
         return is_there and self._now() >= self._asked_at + ttl_seconds
 
-    async def be_asked(self) -> None:
+    async def refresh(self) -> None:
         """Have the list asked for, and wait until that is done."""
-        self.want()
-        await asyncio.shield(self._next)
+        self.request_refresh()
+        await asyncio.shield(self._next_result)
 
     async def run(self) -> None:
         """Ask whenever the list is wanted, until this is cancelled."""
         while True:
-            await self._until_wanted()
-            await asyncio.sleep(self._after)
-            self._wanted.clear()
-            asked, self._next = self._next, asyncio.get_running_loop().create_future()
+            await self._wait_for_request()
+            await asyncio.sleep(self._delay)
+            self._refresh_requested.clear()
+            result, self._next_result = self._next_result, asyncio.get_running_loop().create_future()
             try:
-                await self._ask()
+                await self._fetch()
             except Exception:
                 logger.exception("downstream.list_broken", extra={"fields": {"server": self._connection.name}})
                 self.error, self.is_live, self._failures = "an error that nobody foresaw; the log says more", False, 1
             finally:
-                asked.set_result(None)
+                result.set_result(None)
 
-    async def _until_wanted(self) -> None:
+    async def _wait_for_request(self) -> None:
         """A server that failed is asked again by and by, as long as it is there."""
         while True:
             seconds = min(FIRST_RETRY_SECONDS * 2.0 ** (self._failures - 1), LAST_RETRY_SECONDS)
             try:
                 async with asyncio.timeout(seconds if self._failures else None):
-                    await self._wanted.wait()
+                    await self._refresh_requested.wait()
                     return
             except TimeoutError:
                 if self.is_due(0):
                     return
 
-    async def _ask(self) -> None:
+    async def _fetch(self) -> None:
         greeting = self._connection.greeting
         if greeting is None and self.name != "tools":
             # Nothing is known of what a server with short sessions can do before the first of them.
             return
-        words = _WORDS[self.name]
-        if greeting is not None and not greeting.has(words.capability):
-            await self._take(())
+        list_method = _LIST_METHODS[self.name]
+        if greeting is not None and not greeting.has(list_method.capability):
+            await self._record_entries(())
             return
         try:
-            entries = await self._connection.list_all(words.method, words.member)
+            entries = await self._connection.list_all(list_method.method, list_method.member)
         except RefdeskError as error:
-            await self._miss(error)
+            await self._record_failure(error)
         else:
-            await self._take(tuple(entries))
+            await self._record_entries(tuple(entries))
 
-    async def _take(self, entries: tuple[Message, ...]) -> None:
+    async def _record_entries(self, entries: tuple[Message, ...]) -> None:
         is_new = entries != self.entries
         self.entries, self.error, self.is_live, self._failures = entries, None, True, 0
-        self._settle()
-        await self._taken(self, is_new)
+        self._mark_asked()
+        await self._on_result(self, is_new)
 
-    async def _miss(self, error: RefdeskError) -> None:
+    async def _record_failure(self, error: RefdeskError) -> None:
         if isinstance(error, ServerRefused) and error.code == METHOD_NOT_FOUND:
             # Many that have resources have no templates, and say so only in this way.
-            await self._take(())
+            await self._record_entries(())
             return
-        self.error, self.is_live = error.detail[:SHOWN_CHARACTERS], False
+        self.error, self.is_live = error.detail[:MAX_ERROR_CHARACTERS], False
         # A server that is there and says no will say so again; it has the time that any list has.
         self._failures = min(self._failures + 1, 30) if isinstance(error, DependencyError) else 0
-        self._settle()
+        self._mark_asked()
         fields = {"server": self._connection.name, "list": self.name, "why": error.detail[:200]}
         logger.warning("downstream.list_failed", extra={"fields": fields})
-        await self._taken(self, False)
+        await self._on_result(self, False)
 
-    def _settle(self) -> None:
+    def _mark_asked(self) -> None:
         self.was_asked = True
         self._asked_at = self._now()

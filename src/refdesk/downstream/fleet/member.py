@@ -11,16 +11,16 @@ from anyio import CancelScope
 
 from refdesk.config.servers import McpServerConfig
 from refdesk.downstream.connection.connection import Connection
-from refdesk.downstream.fleet.catalogue import Source
-from refdesk.downstream.fleet.exposure import Rules, Sifted, sift
-from refdesk.downstream.fleet.list_cache import LIST_NAMES, Listings, ListName, Lists
+from refdesk.downstream.fleet.catalogue import ServerSnapshot
+from refdesk.downstream.fleet.exposure import ExposureRules, FilteredList, filter_list
+from refdesk.downstream.fleet.list_cache import LIST_NAMES, ListCache, ListName, Lists
 from refdesk.downstream.fleet.list_refresh import ServerList
 from refdesk.downstream.fleet.pins import Held, Pins
 from refdesk.errors import RefdeskError
 
 logger = logging.getLogger(__name__)
 
-_CHANGES: Mapping[str, tuple[ListName, ...]] = {
+_LIST_NOTIFICATIONS: Mapping[str, tuple[ListName, ...]] = {
     "notifications/tools/list_changed": ("tools",),
     "notifications/prompts/list_changed": ("prompts",),
     "notifications/resources/list_changed": ("resources", "templates"),
@@ -31,61 +31,68 @@ class Member:
     """A server and what is known of it; `changed` is told when that is something else."""
 
     def __init__(
-        self, connection: Connection, rules: Rules, pins: Pins, listings: Listings, changed: Callable[[], None]
+        self,
+        connection: Connection,
+        rules: ExposureRules,
+        pins: Pins,
+        list_cache: ListCache,
+        on_change: Callable[[], None],
     ) -> None:
         self.connection = connection
         self.rules = rules
-        self.lists: dict[ListName, ServerList] = {name: ServerList(name, connection, self._take) for name in LIST_NAMES}
+        self.lists: dict[ListName, ServerList] = {
+            name: ServerList(name, connection, self._handle_result) for name in LIST_NAMES
+        }
         self.held: Mapping[str, Held] = {}
-        self._sifted: dict[ListName, Sifted] = {name: Sifted() for name in LIST_NAMES}
+        self._filtered: dict[ListName, FilteredList] = {name: FilteredList() for name in LIST_NAMES}
         self._is_live: dict[ListName, bool] = dict.fromkeys(LIST_NAMES, False)
-        self._kept = Lists()
-        self._unpinned: str | None = None
+        self._saved = Lists()
+        self._pin_error: str | None = None
         self._pins = pins
-        self._listings = listings
-        self._changed = changed
-        self._alone = asyncio.Lock()
-        self._was_running = self._was_away = False
+        self._list_cache = list_cache
+        self._on_change = on_change
+        self._lock = asyncio.Lock()
+        self._was_running = self._had_error = False
 
-    async def recall(self) -> None:
+    async def load_cached(self) -> None:
         """Begin with what was last known of the server."""
-        known = await asyncio.to_thread(self._listings.read, self.connection.name, self.connection.settings)
-        self._kept = known or Lists()
-        for name, kept in self.lists.items():
-            kept.entries = self._kept[name]
-            await self._look_through(kept)
+        known = await asyncio.to_thread(self._list_cache.read, self.connection.name, self.connection.settings)
+        self._saved = known or Lists()
+        for name, server_list in self.lists.items():
+            server_list.entries = self._saved[name]
+            await self._review_list(server_list)
 
     async def run(self) -> None:
         """Keep the connection and its lists, until this is cancelled."""
         if self.connection.settings.session == "short":
-            self.lists["tools"].want()
+            self.lists["tools"].request_refresh()
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self.connection.run())
-                for kept in self.lists.values():
-                    group.create_task(kept.run())
+                for server_list in self.lists.values():
+                    group.create_task(server_list.run())
         finally:
             with CancelScope(shield=True):
-                await self._keep()
+                await self._save()
 
-    def noticed(self, method: str) -> bool:
+    def handle_notification(self, method: str) -> bool:
         """Take note of a notification, if it is about the lists."""
-        for name in _CHANGES.get(method, ()):
-            self.lists[name].changed()
-        return method in _CHANGES
+        for name in _LIST_NOTIFICATIONS.get(method, ()):
+            self.lists[name].on_list_changed()
+        return method in _LIST_NOTIFICATIONS
 
     def status_changed(self) -> None:
         """Ask a server that is there, or there again, for its lists; have those of one that is away marked."""
         state = self.connection.status.state
         if state == "Running" and not self._was_running and self.connection.settings.session == "pooled":
-            for kept in self.lists.values():
-                kept.want()
-        was_away, self._was_away = self._was_away, state == "Error"
+            for server_list in self.lists.values():
+                server_list.request_refresh()
+        had_error, self._had_error = self._had_error, state == "Error"
         self._was_running = state == "Running"
-        if was_away != self._was_away:
-            self._changed()
+        if had_error != self._had_error:
+            self._on_change()
 
-    async def adjust(self, settings: McpServerConfig, rules: Rules) -> None:
+    async def apply_settings(self, settings: McpServerConfig, rules: ExposureRules) -> None:
         """Go by other rules and times, for which the connection need not be made anew."""
         connection = self.connection
         connection.settings, self.rules = settings, rules
@@ -96,75 +103,77 @@ class Member:
 
     async def review(self) -> None:
         """See which tools wait for approval now."""
-        before = self.held, self._unpinned
-        await self._look_through(self.lists["tools"])
-        if (self.held, self._unpinned) != before:
-            self._changed()
+        before = self.held, self._pin_error
+        await self._review_list(self.lists["tools"])
+        if (self.held, self._pin_error) != before:
+            self._on_change()
 
-    def source(self) -> Source:
+    def snapshot(self) -> ServerSnapshot:
         """What the catalogue is made of."""
-        is_away = self.connection.status.state == "Error"
-        stale = frozenset(name for name, is_live in self._is_live.items() if is_away or not is_live)
-        entries = {name: sifted.entries for name, sifted in self._sifted.items()}
-        return Source(self.connection, self.rules, entries, self.held, stale)
+        has_error = self.connection.status.state == "Error"
+        stale = frozenset(name for name, is_live in self._is_live.items() if has_error or not is_live)
+        entries = {name: filtered.entries for name, filtered in self._filtered.items()}
+        return ServerSnapshot(self.connection, self.rules, entries, self.held, stale)
 
     def describe(self) -> dict[str, Any]:
         """How it stands with the server and its lists."""
-        described: dict[str, Any] = {**self.connection.describe()}
-        described |= {name: len(sifted.entries) for name, sifted in self._sifted.items()}
-        described["stale"] = sorted(self.source().stale)
-        told = {
-            "partial": {name: kept.error for name, kept in self.lists.items() if kept.error is not None},
-            "dropped": {name: sifted.reasons for name, sifted in self._sifted.items() if sifted.dropped},
-            "invisible_characters": sum(sifted.invisible for sifted in self._sifted.values()),
+        description: dict[str, Any] = {**self.connection.describe()}
+        description |= {name: len(filtered.entries) for name, filtered in self._filtered.items()}
+        description["stale"] = sorted(self.snapshot().stale)
+        details = {
+            "partial": {
+                name: server_list.error for name, server_list in self.lists.items() if server_list.error is not None
+            },
+            "dropped": {name: filtered.reasons for name, filtered in self._filtered.items() if filtered.dropped},
+            "invisible_characters": sum(filtered.invisible for filtered in self._filtered.values()),
             "held": sorted(self.held),
-            "problems": [problem for problem in (self.rules.problem, self._unpinned) if problem is not None],
+            "problems": [problem for problem in (self.rules.problem, self._pin_error) if problem is not None],
         }
-        return described | {name: value for name, value in told.items() if value}
+        return description | {name: value for name, value in details.items() if value}
 
-    async def _take(self, kept: ServerList, is_new: bool) -> None:
-        was_live = self._is_live[kept.name]
+    async def _handle_result(self, server_list: ServerList, is_new: bool) -> None:
+        was_live = self._is_live[server_list.name]
         if is_new:
-            await self._look_through(kept)
-        self._is_live[kept.name] = kept.is_live
-        if kept.name == "tools":
+            await self._review_list(server_list)
+        self._is_live[server_list.name] = server_list.is_live
+        if server_list.name == "tools":
             for other in self.lists.values():
                 if not other.was_asked:
-                    other.want()
-        if is_new or was_live != kept.is_live or kept.error is not None:
-            self._changed()
-        await self._keep()
+                    other.request_refresh()
+        if is_new or was_live != server_list.is_live or server_list.error is not None:
+            self._on_change()
+        await self._save()
 
-    async def _look_through(self, kept: ServerList) -> None:
+    async def _review_list(self, server_list: ServerList) -> None:
         """Find out what of a list can be offered: in a thread, as a list can be long and what is held is on disk."""
         hold = self.connection.settings.hold
-        async with self._alone:
-            sifted = await asyncio.to_thread(sift, kept.name, kept.entries)
-            if kept.name == "tools":
+        async with self._lock:
+            filtered = await asyncio.to_thread(filter_list, server_list.name, server_list.entries)
+            if server_list.name == "tools":
                 try:
-                    given = [entry.given for entry in sifted.entries]
+                    given = [entry.given for entry in filtered.entries]
                     held = await asyncio.to_thread(self._pins.review, self.connection.name, given, hold)
                 except RefdeskError as error:
                     # What cannot be held against what was trusted is not offered; what is offered already stays.
-                    self._unpinned = error.detail
+                    self._pin_error = error.detail
                     logger.error("downstream.pins_unread", extra={"fields": {"why": error.detail[:300]}})
                     return
-                self._tell_of(held)
-                self.held, self._unpinned = held, None
-            self._sifted[kept.name], self._is_live[kept.name] = sifted, kept.is_live
+                self._log_held(held)
+                self.held, self._pin_error = held, None
+            self._filtered[server_list.name], self._is_live[server_list.name] = filtered, server_list.is_live
 
-    def _tell_of(self, held: Mapping[str, Held]) -> None:
+    def _log_held(self, held: Mapping[str, Held]) -> None:
         """Once for each tool, as long as it waits as it is."""
         for name, tool in held.items():
             if self.held.get(name) != tool:
                 fields = {"server": self.connection.name, "tool": name[:100], "is_new": tool.before is None}
                 logger.warning("downstream.tool_changed", extra={"fields": fields})
 
-    async def _keep(self) -> None:
+    async def _save(self) -> None:
         """Have on disk what is known now."""
-        async with self._alone:
-            lists = Lists(**{name: kept.entries for name, kept in self.lists.items()})
-            if lists != self._kept:
+        async with self._lock:
+            lists = Lists(**{name: server_list.entries for name, server_list in self.lists.items()})
+            if lists != self._saved:
                 connection = self.connection
-                await asyncio.to_thread(self._listings.write, connection.name, connection.settings, lists)
-                self._kept = lists
+                await asyncio.to_thread(self._list_cache.write, connection.name, connection.settings, lists)
+                self._saved = lists

@@ -16,13 +16,13 @@ from typing import NamedTuple
 
 from refdesk.config import DownstreamConfig
 
-MARK_LENGTH = 8
+HASH_LENGTH = 8
 """Hexadecimal digits that tell two names apart which would be alike."""
 
-_NOT_TAKEN = re.compile(r"[^A-Za-z0-9_-]")
-_RUN = re.compile(r"__+")
+_UNSUPPORTED_CHARACTERS = re.compile(r"[^A-Za-z0-9_-]")
+_UNDERSCORES = re.compile(r"__+")
 
-Reserved = Callable[[str], bool]
+IsReserved = Callable[[str], bool]
 
 
 class Claim(NamedTuple):
@@ -43,35 +43,35 @@ class Claim(NamedTuple):
         return self.plain != self.original
 
 
-def cleaned(name: str) -> str:
+def clean_name(name: str) -> str:
     """The name with an underscore for every character that the APIs of models do not take."""
-    return _NOT_TAKEN.sub("_", name) or "_"
+    return _UNSUPPORTED_CHARACTERS.sub("_", name) or "_"
 
 
-def marked(name: str, source: str, longest: int) -> str:
+def append_hash(name: str, source: str, max_length: int) -> str:
     """The name, cut where it has to be, with a mark that follows from the source alone."""
-    mark = sha256(source.encode("utf-8", "surrogatepass")).hexdigest()[:MARK_LENGTH]
-    return f"{name[: longest - MARK_LENGTH - 1]}_{mark}"
+    suffix = sha256(source.encode("utf-8", "surrogatepass")).hexdigest()[:HASH_LENGTH]
+    return f"{name[: max_length - HASH_LENGTH - 1]}_{suffix}"
 
 
-def server_ids(servers: Iterable[str], longest: int) -> dict[str, str]:
+def assign_server_ids(servers: Iterable[str], max_length: int) -> dict[str, str]:
     """What each server is called in names, by its name in the settings.
 
     No id has two underscores in a row or one at its end, so that the first `__` of a name always ends the id. It takes
     at most half of a name, for the other half to be the tool's.
     """
     servers = tuple(servers)
-    plain = {server: _RUN.sub("_", cleaned(server)).strip("_") or "server" for server in servers}
-    room = max(longest // 2 - 1, MARK_LENGTH + 2)
+    plain = {server: _UNDERSCORES.sub("_", clean_name(server)).strip("_") or "server" for server in servers}
+    max_id_length = max(max_length // 2 - 1, HASH_LENGTH + 2)
     claimed = Counter(plain.values())
     ids: dict[str, str] = {}
     for server, id in plain.items():
-        is_clear = len(id) <= room and (id == server or claimed[id] == 1)
-        ids[server] = id if is_clear else marked(id, server, room)
+        is_clear = len(id) <= max_id_length and (id == server or claimed[id] == 1)
+        ids[server] = id if is_clear else append_hash(id, server, max_id_length)
     return ids
 
 
-def expose(claims: Sequence[Claim], settings: DownstreamConfig, reserved: Reserved) -> list[str]:
+def assign_names(claims: Sequence[Claim], settings: DownstreamConfig, reserved: IsReserved) -> list[str]:
     """The names of the claims: all different, none reserved, none too long.
 
     Of those that would be alike, one whose own name needed no cleaning keeps it, and the others are marked by the name
@@ -83,18 +83,18 @@ def expose(claims: Sequence[Claim], settings: DownstreamConfig, reserved: Reserv
         is_clear = {name for name, count in plain.items() if count == 1 and not reserved(name)}
         names = [claim.plain if claim.plain in is_clear else name for claim, name in zip(claims, names, strict=True)]
     wanted, taken = Counter(names), set[str]()
-    for place in sorted(range(len(claims)), key=lambda place: claims[place].is_changed):
-        claim, name = claims[place], names[place]
+    for index in sorted(range(len(claims)), key=lambda index: claims[index].is_changed):
+        claim, name = claims[index], names[index]
         is_alike = claim.is_changed and wanted[name] > 1
         if is_alike or name in taken or len(name) > settings.max_name_length or reserved(name):
-            name = _marked_free(name, claim, settings.max_name_length, lambda name: name in taken or reserved(name))
-        names[place] = name
+            name = _find_free_name(name, claim, settings.max_name_length, lambda name: name in taken or reserved(name))
+        names[index] = name
         taken.add(name)
     return names
 
 
-def _marked_free(base: str, claim: Claim, longest: int, is_taken: Callable[[str], bool]) -> str:
+def _find_free_name(base: str, claim: Claim, max_length: int, is_taken: Callable[[str], bool]) -> str:
     """The first name that nobody has; more than one is tried only where two marks are alike by chance or by design."""
     source = f"{claim.server}\0{claim.original}"
-    tries = (marked(base, f"{source}\0{attempt}" if attempt else source, longest) for attempt in count())
+    tries = (append_hash(base, f"{source}\0{attempt}" if attempt else source, max_length) for attempt in count())
     return next(name for name in tries if not is_taken(name))

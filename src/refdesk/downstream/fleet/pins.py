@@ -56,7 +56,7 @@ class Held:
     """The hash of what it is now, by which it can be approved as it was shown."""
 
 
-class _Seen(BaseModel):
+class _SeenDefinition(BaseModel):
     """A definition: its hash, and what there is to show of it."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -65,20 +65,20 @@ class _Seen(BaseModel):
     shown: Mapping[str, Any]
 
 
-class _Server(BaseModel):
+class _ServerPins(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
-    trusted: dict[str, _Seen] = Field(default_factory=dict)
-    held: dict[str, _Seen] = Field(default_factory=dict)
+    trusted: dict[str, _SeenDefinition] = Field(default_factory=dict)
+    held: dict[str, _SeenDefinition] = Field(default_factory=dict)
     rejected: dict[str, Digest] = Field(default_factory=dict)
     """What was refused: it is not offered, and not asked about again unless it changes; that is asked about anew."""
 
 
-class _File(BaseModel):
+class _PinsFile(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     version: Literal[1] = 1
-    servers: dict[str, _Server] = Field(default_factory=dict)
+    servers: dict[str, _ServerPins] = Field(default_factory=dict)
 
 
 class Pins:
@@ -102,28 +102,32 @@ class Pins:
         """
         if hold == "nothing":
             return {}
-        now = {tool["name"]: _Seen(sha256=digest(tool), shown=_shown(tool)) for tool in tools}
-        known = self._read().servers.get(server, _Server())
-        if _reviewed(known, now, hold) != known:
-            known = self._remember(server, now, hold)
-        return {name: _held(server, name, known, now[name]) for name in now if not _is_trusted(known, name, now[name])}
+        seen_now = {tool["name"]: _SeenDefinition(sha256=digest(tool), shown=_limit_definition(tool)) for tool in tools}
+        known = self._read().servers.get(server, _ServerPins())
+        if _update_pins(known, seen_now, hold) != known:
+            known = self._store_review(server, seen_now, hold)
+        return {
+            name: _build_held(server, name, known, seen_now[name])
+            for name in seen_now
+            if not _is_trusted(known, name, seen_now[name])
+        }
 
-    def _remember(self, server: str, now: Mapping[str, _Seen], hold: Hold) -> _Server:
+    def _store_review(self, server: str, seen_now: Mapping[str, _SeenDefinition], hold: Hold) -> _ServerPins:
         """What is known once these are the server's tools, written down; on a full disk, what is known for now."""
         try:
-            with self._alone():
+            with self._lock():
                 file = self._read()
-                known = file.servers[server] = _reviewed(file.servers.get(server, _Server()), now, hold)
+                known = file.servers[server] = _update_pins(file.servers.get(server, _ServerPins()), seen_now, hold)
                 self._replace(file)
                 return known
         except StorageError as error:
             logger.error("downstream.pins_unwritten", extra={"fields": {"server": server, "why": error.detail}})
-            return _reviewed(self._read().servers.get(server, _Server()), now, hold)
+            return _update_pins(self._read().servers.get(server, _ServerPins()), seen_now, hold)
 
     def held(self, server: str | None = None) -> list[Held]:
         """Every tool that waits for approval, of one server or of all."""
         return [
-            _held(name, tool, known, seen)
+            _build_held(name, tool, known, seen)
             for name, known in self._read().servers.items()
             if server in (None, name)
             for tool, seen in known.held.items()
@@ -135,10 +139,10 @@ class Pins:
         With `as_shown` only what is still what was shown: a server may change a tool while somebody looks at it.
         """
         shown = None if as_shown is None else {(held.tool, held.sha256) for held in as_shown}
-        with self._alone():
+        with self._lock():
             file = self._read()
-            waiting = self._waiting(file, server, tool)
-            approved = [held for held in waiting if shown is None or (held.tool, held.sha256) in shown]
+            held_tools = self._select_held(file, server, tool)
+            approved = [held for held in held_tools if shown is None or (held.tool, held.sha256) in shown]
             known = file.servers[server]
             for held in approved:
                 known.trusted[held.tool] = known.held.pop(held.tool)
@@ -148,9 +152,9 @@ class Pins:
 
     def reject(self, server: str, tool: str | None = None) -> list[Held]:
         """Refuse a tool as it is now, or all that wait of a server; it is not offered until it is another again."""
-        with self._alone():
+        with self._lock():
             file = self._read()
-            rejected = self._waiting(file, server, tool)
+            rejected = self._select_held(file, server, tool)
             known = file.servers[server]
             for held in rejected:
                 known.rejected[held.tool] = known.held.pop(held.tool).sha256
@@ -159,23 +163,23 @@ class Pins:
 
     def forget(self, server: str) -> None:
         """Know nothing of a server any more, so that it is trusted anew as it is first seen."""
-        with self._alone():
+        with self._lock():
             file = self._read()
             if file.servers.pop(server, None) is not None:
                 self._replace(file)
 
-    def _waiting(self, file: _File, server: str, tool: str | None) -> list[Held]:
-        known = file.servers.get(server, _Server())
+    def _select_held(self, file: _PinsFile, server: str, tool: str | None) -> list[Held]:
+        known = file.servers.get(server, _ServerPins())
         names = list(known.held) if tool is None else [tool]
         if not names or names[0] not in known.held:
-            raise InvalidArguments([Problem("TOOL" if tool else "SERVER", _nothing_waits(file, server, tool))])
-        return [_held(server, name, known, known.held[name]) for name in names]
+            raise InvalidArguments([Problem("TOOL" if tool else "SERVER", _describe_nothing_held(file, server, tool))])
+        return [_build_held(server, name, known, known.held[name]) for name in names]
 
-    def _read(self) -> _File:
+    def _read(self) -> _PinsFile:
         try:
-            return _File.model_validate_json(self.path.read_bytes())
+            return _PinsFile.model_validate_json(self.path.read_bytes())
         except FileNotFoundError:
-            return _File()
+            return _PinsFile()
         except OSError as error:
             raise ConfigError([f"{self.path}: cannot be read: {error.strerror}"]) from error
         except ValidationError as error:
@@ -183,11 +187,11 @@ class Pins:
             place = ".".join(map(str, where["loc"])) or "the whole"
             raise ConfigError([f"{self.path}: cannot be understood ({place}: {where['msg']}); mend it"]) from None
 
-    def _replace(self, file: _File) -> None:
+    def _replace(self, file: _PinsFile) -> None:
         replace_text(self.path, orjson.dumps(file.model_dump(mode="json"), option=orjson.OPT_INDENT_2).decode() + "\n")
 
     @contextmanager
-    def _alone(self) -> Iterator[None]:
+    def _lock(self) -> Iterator[None]:
         """While nobody else writes."""
         try:
             with while_alone(self.path):
@@ -203,36 +207,36 @@ def digest(definition: Mapping[str, Any]) -> str:
     return sha256(unicodedata.normalize("NFC", text).encode()).hexdigest()
 
 
-def _shown(definition: Mapping[str, Any]) -> dict[str, Any]:
+def _limit_definition(definition: Mapping[str, Any]) -> dict[str, Any]:
     shown = {name: definition[name] for name in PINNED_FIELDS if definition.get(name) is not None}
     if len(orjson.dumps(shown)) <= MAX_SHOWN_BYTES:
         return shown
     return {"name": definition["name"], "description": "(too long to be shown)"}
 
 
-def _reviewed(known: _Server, now: Mapping[str, _Seen], hold: Hold) -> _Server:
+def _update_pins(known: _ServerPins, seen_now: Mapping[str, _SeenDefinition], hold: Hold) -> _ServerPins:
     """What is known of a server once these are its tools."""
     trusted = dict(known.trusted)
-    held: dict[str, _Seen] = {}
-    for name, seen in now.items():
+    held: dict[str, _SeenDefinition] = {}
+    for name, seen in seen_now.items():
         is_new = name not in trusted and name not in known.held and name not in known.rejected
         if is_new and hold == "changed" and len(trusted) < MAX_TOOLS:
             trusted[name] = seen
         elif not _is_trusted(known, name, seen) and known.rejected.get(name) != seen.sha256 and len(held) < MAX_TOOLS:
             held[name] = seen
-    return _Server(trusted=trusted, held=held, rejected=known.rejected)
+    return _ServerPins(trusted=trusted, held=held, rejected=known.rejected)
 
 
-def _is_trusted(known: _Server, name: str, seen: _Seen) -> bool:
+def _is_trusted(known: _ServerPins, name: str, seen: _SeenDefinition) -> bool:
     return name in known.trusted and known.trusted[name].sha256 == seen.sha256
 
 
-def _held(server: str, tool: str, known: _Server, seen: _Seen) -> Held:
+def _build_held(server: str, tool: str, known: _ServerPins, seen: _SeenDefinition) -> Held:
     before = known.trusted.get(tool)
     return Held(server, tool, before.shown if before else None, seen.shown, seen.sha256)
 
 
-def _nothing_waits(file: _File, server: str, tool: str | None) -> str:
+def _describe_nothing_held(file: _PinsFile, server: str, tool: str | None) -> str:
     known = file.servers.get(server)
     if known is None or not known.held:
         waiting = [name for name, other in file.servers.items() if other.held]

@@ -19,13 +19,13 @@ SCAN_SECONDS = 5.0
 MAX_SCAN_SECONDS = 15.0
 """How long all of them have."""
 
-MAX_FOUND = 1000
+MAX_RESOURCES = 1000
 """Resources that are remembered; the one found longest ago goes first."""
 
 Read = Callable[[Connection], Awaitable[Message]]
 
 
-class Found:
+class ResourceOwners:
     """Resources whose servers were found by asking."""
 
     def __init__(self) -> None:
@@ -45,26 +45,26 @@ class Found:
         try:
             async with asyncio.timeout(MAX_SCAN_SECONDS):
                 for connection in connections:
-                    if _may_have_resources(connection) and (answer := await _answer(connection, read)) is not None:
-                        self._remember(uri, connection)
+                    if _may_have_resources(connection) and (answer := await _try_read(connection, read)) is not None:
+                        self._store(uri, connection)
                         return connection, answer
         except TimeoutError:
             logger.warning("downstream.scan_ended", extra={"fields": {"seconds": MAX_SCAN_SECONDS}})
         return None
 
-    def _remember(self, uri: str, connection: Connection) -> None:
+    def _store(self, uri: str, connection: Connection) -> None:
         self._owners[uri] = connection
         self._owners.move_to_end(uri)
-        if len(self._owners) > MAX_FOUND:
+        if len(self._owners) > MAX_RESOURCES:
             self._owners.popitem(last=False)
 
 
 def _may_have_resources(connection: Connection) -> bool:
-    is_there = connection.status.state in ("Running", "Stopped")  # one that is only asleep wakes up
-    return is_there and connection.greeting is not None and connection.greeting.has("resources")
+    is_available = connection.status.state in ("Running", "Stopped")  # one that is only asleep wakes up
+    return is_available and connection.greeting is not None and connection.greeting.has("resources")
 
 
-async def _answer(connection: Connection, read: Read) -> Message | None:
+async def _try_read(connection: Connection, read: Read) -> Message | None:
     """What the server gives, if it does: one that says no, fails or takes long is not the one."""
     try:
         async with asyncio.timeout(SCAN_SECONDS):

@@ -26,9 +26,9 @@ _INVISIBLE = re.compile(
 
 _LINE_ENDS = re.compile(r"\r\n?|[\u2028\u2029]")
 
-_TEXTS = frozenset({"title", "description"})
-_DATA = frozenset({"_meta", "icons", "default", "const", "enum", "examples"})
-_NAMED = frozenset({"properties", "patternProperties", "dependentSchemas", "$defs", "definitions"})
+_TEXT_KEYS = frozenset({"title", "description"})
+_DATA_KEYS = frozenset({"_meta", "icons", "default", "const", "enum", "examples"})
+_NAME_MAP_KEYS = frozenset({"properties", "patternProperties", "dependentSchemas", "$defs", "definitions"})
 """Whose members are called what the server likes: one called `default` is a schema like any other."""
 
 
@@ -72,10 +72,10 @@ def _clean_object(value: Mapping[str, Any], depth: int, *, is_named: bool = Fals
 
 def _clean_keyword(key: str, member: Any, depth: int) -> tuple[Any, int]:
     if isinstance(member, str):
-        return visible(member) if key in _TEXTS else (member, 0)
-    if key in _DATA:
+        return visible(member) if key in _TEXT_KEYS else (member, 0)
+    if key in _DATA_KEYS:
         return member, 0
-    if key in _NAMED and isinstance(member, dict):
+    if key in _NAME_MAP_KEYS and isinstance(member, dict):
         return _clean_object(member, depth, is_named=True)
     return _clean_value(member, depth)
 

@@ -18,7 +18,7 @@ eighth of a second for the longest URI, in which nobody is served."""
 
 _EXPRESSION = re.compile(r"\{([+#./;?&]?)[^{}]*\}")
 
-_ENDS = {"": "/?#", "#": "", ".": "/?#", "/": "?#", ";": "/?#", "?": "#", "&": "#"}
+_TERMINATORS = {"": "/?#", "#": "", ".": "/?#", "/": "?#", ";": "/?#", "?": "#", "&": "#"}
 """By operator: the characters that end what an expression stands for. Looser than the RFC, as servers are."""
 
 
@@ -33,13 +33,13 @@ class Template:
         """Whether the URI can be one of those that the template stands for."""
         if len(uri) > MAX_URI_LENGTH or not uri.startswith(self.head):
             return False
-        places = {len(self.head)}
+        positions = {len(self.head)}
         for operator, text in self.rest:
-            places = _behind(uri, places, operator)
-            places = {place + len(text) for place in places if uri.startswith(text, place)}
-            if not places:
+            positions = _advance(uri, positions, operator)
+            positions = {position + len(text) for position in positions if uri.startswith(text, position)}
+            if not positions:
                 return False
-        return len(uri) in places
+        return len(uri) in positions
 
 
 def parse_template(text: str) -> Template | None:
@@ -51,22 +51,22 @@ def parse_template(text: str) -> Template | None:
     return Template(head, tuple(zip(rest[::2], rest[1::2], strict=True)))
 
 
-def _behind(uri: str, places: set[int], operator: str) -> set[int]:
+def _advance(uri: str, positions: set[int], operator: str) -> set[int]:
     """Where one can be behind an expression, having been at these places before it.
 
     One that brings a character of its own with it may stand for nothing at all.
     """
     if operator == "+":
-        return set(range(min(places) + 1, len(uri) + 1))
-    begins, ends = operator, _ENDS[operator]
-    reached = set(places) if begins else set()
-    inside = False
-    for place in range(min(places), len(uri)):
-        character = uri[place]
-        if begins:
-            inside = (place in places and character == begins) or (inside and character not in ends)
+        return set(range(min(positions) + 1, len(uri) + 1))
+    prefix, terminators = operator, _TERMINATORS[operator]
+    reached = set(positions) if prefix else set()
+    is_inside = False
+    for position in range(min(positions), len(uri)):
+        character = uri[position]
+        if prefix:
+            is_inside = (position in positions and character == prefix) or (is_inside and character not in terminators)
         else:
-            inside = (inside or place in places) and character not in ends
-        if inside:
-            reached.add(place + 1)
+            is_inside = (is_inside or position in positions) and character not in terminators
+        if is_inside:
+            reached.add(position + 1)
     return reached

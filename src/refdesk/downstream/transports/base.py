@@ -21,18 +21,18 @@ class NotLetIn(ServerAway):
     """What was let in before is not any more: nothing was begun, and a new connection may be let in again."""
 
 
-class Inbox(Protocol):
+class TransportListener(Protocol):
     """Takes what a server sends; none of it waits."""
 
-    def received(self, message: Message, related: str | None = None) -> None:
+    def on_message(self, message: Message, related: str | None = None) -> None:
         """A message; `related` is the id of our request on whose own answer stream it came, where there is such."""
         ...
 
-    def garbled(self, what: str) -> None:
+    def on_garbage(self, what: str) -> None:
         """Something that is no message; what came before and after it stands."""
         ...
 
-    def lost(self, error: RefdeskError) -> None:
+    def on_close(self, error: RefdeskError) -> None:
         """The connection is over; nothing comes any more. Told once, also when it is closed from this side."""
         ...
 
@@ -49,6 +49,6 @@ class Transport(Protocol):
         """
         ...
 
-    def speaks(self, version: str) -> None:
+    def set_protocol_version(self, version: str) -> None:
         """The revision that both sides have agreed on; told once, right after the handshake."""
         ...

@@ -21,7 +21,7 @@ _ID = re.compile(rb"[\x20-\x7e]{0,%d}" % MAX_ID_BYTES)
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class SseEvent:
     """An event: its kind, and its data as bytes that may be no text at all."""
 
     kind: str
@@ -30,7 +30,7 @@ class Event:
     """False for an event that is larger than one may be: its data is dropped, what comes after it is not."""
 
 
-class EventReader:
+class SseParser:
     """Takes the pieces of one stream and gives the events that are complete with them."""
 
     __slots__ = (
@@ -38,7 +38,7 @@ class EventReader:
         "_at_start",
         "_data",
         "_id",
-        "_is_lost",
+        "_is_oversized",
         "_kind",
         "_line",
         "_max_bytes",
@@ -56,44 +56,44 @@ class EventReader:
         self._data = bytearray()
         self._kind = b""
         self._id = last_id
-        self._is_lost = False
+        self._is_oversized = False
         self._after_cr = False
         self._at_start = True
 
-    def anew(self) -> EventReader:
+    def resume(self) -> SseParser:
         """A reader for the stream that goes on where this one broke off."""
-        reader = EventReader(self._max_bytes, self.last_id)
+        reader = SseParser(self._max_bytes, self.last_id)
         reader.retry = self.retry
         return reader
 
-    def feed(self, piece: bytes) -> list[Event]:
+    def feed(self, chunk: bytes) -> list[SseEvent]:
         """The events that are complete with this piece of the stream."""
-        if self._after_cr and piece:
-            piece = piece.removeprefix(b"\n")  # the second half of the end of a line that has been taken
+        if self._after_cr and chunk:
+            chunk = chunk.removeprefix(b"\n")  # the second half of the end of a line that has been taken
             self._after_cr = False
-        events: list[Event] = []
-        for line in piece.splitlines(keepends=True):
+        events: list[SseEvent] = []
+        for line in chunk.splitlines(keepends=True):
             if line.endswith((b"\n", b"\r")):
-                self._take_line(self._complete(line), events)
+                self._handle_line(self._complete_line(line), events)
             elif self._has_room(len(line), events):
                 self._line += line
             else:
                 self._line[:] = b":"  # the rest of a line whose beginning is dropped is read as a comment
-        self._after_cr = self._after_cr or piece.endswith(b"\r")
+        self._after_cr = self._after_cr or chunk.endswith(b"\r")
         return events
 
-    def _has_room(self, more: int, events: list[Event]) -> bool:
+    def _has_room(self, more: int, events: list[SseEvent]) -> bool:
         """Whether the event may grow by that. The first time it may not, it is told and forgotten."""
-        if self._is_lost:
+        if self._is_oversized:
             return False
         if len(self._line) + len(self._data) + more <= self._max_bytes:
             return True
-        events.append(Event(self._kind_said, b"", is_whole=False))
-        self._is_lost = True
+        events.append(SseEvent(self._current_kind, b"", is_whole=False))
+        self._is_oversized = True
         self._data.clear()
         return False
 
-    def _complete(self, end: bytes) -> bytes:
+    def _complete_line(self, end: bytes) -> bytes:
         """A line whose end has come, without what ends it."""
         if self._line:
             self._line += end
@@ -105,9 +105,9 @@ class EventReader:
             line = line.removeprefix(_BYTE_ORDER_MARK)
         return line
 
-    def _take_line(self, line: bytes, events: list[Event]) -> None:
+    def _handle_line(self, line: bytes, events: list[SseEvent]) -> None:
         if not line:
-            self._end_event(events)
+            self._finish_event(events)
             return
         field, _, value = line.partition(b":")
         value = value.removeprefix(b" ")
@@ -122,14 +122,14 @@ class EventReader:
         elif field == b"retry" and _MILLISECONDS.fullmatch(value):
             self.retry = int(value) / 1000
 
-    def _end_event(self, events: list[Event]) -> None:
+    def _finish_event(self, events: list[SseEvent]) -> None:
         self.last_id = self._id
         if self._data:
-            events.append(Event(self._kind_said, bytes(memoryview(self._data)[:-1])))
+            events.append(SseEvent(self._current_kind, bytes(memoryview(self._data)[:-1])))
             self._data = bytearray()
         self._kind = b""
-        self._is_lost = False
+        self._is_oversized = False
 
     @property
-    def _kind_said(self) -> str:
+    def _current_kind(self) -> str:
         return self._kind.decode(errors="replace") or "message"

@@ -19,9 +19,9 @@ from yarl import URL
 
 from refdesk.config import McpServerConfig
 from refdesk.config.types import mask_url
-from refdesk.downstream.transports.base import Inbox, Message, NotLetIn
-from refdesk.downstream.transports.events import Event
-from refdesk.downstream.transports.messages import COUNTED_SIZE, MAX_PARTS, written
+from refdesk.downstream.transports.base import Message, NotLetIn, TransportListener
+from refdesk.downstream.transports.events import SseEvent
+from refdesk.downstream.transports.messages import MAX_PARTS, PART_COUNT_THRESHOLD, encode_message
 from refdesk.errors import RefdeskError, ServerAway, ServerGone, ServerRefused, ServerTalksNonsense
 from refdesk.resilience.retries import retry_after_seconds
 from refdesk.version import __version__
@@ -45,7 +45,7 @@ LARGE_BYTES = 1_000_000
 MAX_REFUSAL_BYTES = 65_536
 """What is read of the body of a refusal, which may be an error of JSON-RPC."""
 
-SENT_ONCE = ("tools/call",)
+NOT_RESENT = ("tools/call",)
 """What may change something each time that the server gets it."""
 
 INVALID_REQUEST = -32600
@@ -62,7 +62,7 @@ class Endpoint:
         self.name = name
         self.max_bytes = settings.max_message_bytes
         self.connect_seconds = settings.connect_timeout_seconds
-        self.url, headers = _address(name, settings)
+        self.url, headers = _resolve_post_url(name, settings)
         self._loop = asyncio.get_running_loop()
         self._reading: set[aiohttp.ClientResponse] = set()
         self._leftover: set[aiohttp.ClientResponse] = set()
@@ -94,15 +94,15 @@ class Endpoint:
         self, message: Message, headers: Mapping[str, str] | None, url: URL | None = None
     ) -> aiohttp.ClientResponse:
         """Send a message. One that changes nothing is sent again when the connection, idle so far, was just closed."""
-        body = written(self.name, message)
+        body = encode_message(self.name, message)
         try:
-            return await self.ask("POST", body, headers, url)
+            return await self.request("POST", body, headers, url)
         except ServerGone:
-            if message.get("method") in SENT_ONCE:
+            if message.get("method") in NOT_RESENT:
                 raise
-        return await self.ask("POST", body, headers, url)
+        return await self.request("POST", body, headers, url)
 
-    async def ask(
+    async def request(
         self, method: str, body: bytes | None = None, headers: Mapping[str, str] | None = None, url: URL | None = None
     ) -> aiohttp.ClientResponse:
         """Send a request. The head of its answer has come, the rest is to be read, and closed or let go."""
@@ -112,46 +112,46 @@ class Endpoint:
                 method, url or self.url, headers=headers, data=data, allow_redirects=False
             )
         except _FAILURES as error:
-            raise self._failure(error) from error
+            raise self._map_exception(error) from error
 
-    async def next_piece(self, response: aiohttp.ClientResponse) -> bytes:
+    async def read_chunk(self, response: aiohttp.ClientResponse) -> bytes:
         """What has come of the body since; nothing at its end."""
         self._reading.add(response)
         try:
             return await response.content.readany()
         except _FAILURES as error:
-            raise self._failure(error) from error
+            raise self._map_exception(error) from error
         finally:
             self._reading.discard(response)
 
     async def read(self, response: aiohttp.ClientResponse, max_bytes: int) -> bytes:
         """The whole body, or an error when there is more of it than may be."""
         if (response.content_length or 0) > max_bytes:
-            raise self.too_large(max_bytes)
-        pieces: list[bytes] = []
+            raise self.build_size_error(max_bytes)
+        chunks: list[bytes] = []
         size = 0
         while not response.content.at_eof():
-            pieces.append(await self.next_piece(response))
-            size += len(pieces[-1])
+            chunks.append(await self.read_chunk(response))
+            size += len(chunks[-1])
             if size > max_bytes:
-                raise self.too_large(max_bytes)
-        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+                raise self.build_size_error(max_bytes)
+        return chunks[0] if len(chunks) == 1 else b"".join(chunks)
 
-    def let_go(self, response: aiohttp.ClientResponse) -> None:
+    def release(self, response: aiohttp.ClientResponse) -> None:
         """Nobody wants the rest; when it ends soon, its connection is used again."""
         if not response.closed:
             self._leftover.add(response)
-            self._loop.call_later(LEFTOVER_SECONDS, self._give_up, response)
+            self._loop.call_later(LEFTOVER_SECONDS, self._close_leftover, response)
 
-    def _give_up(self, response: aiohttp.ClientResponse) -> None:
+    def _close_leftover(self, response: aiohttp.ClientResponse) -> None:
         self._leftover.discard(response)
         response.close()
 
-    def refusal(self, response: aiohttp.ClientResponse) -> RefdeskError:
+    def build_status_error(self, response: aiohttp.ClientResponse) -> RefdeskError:
         """What an answer means that is no success."""
         status = response.status
         if status in (401, 403):
-            if not self._is_by_our_own(response):
+            if not self._used_own_credential(response):
                 # What one caller may not says nothing of the server, which is there for all others.
                 said = f"The server {self.name!r} refused the credentials of this caller ({status})"
                 return ServerRefused(self.name, INVALID_REQUEST, said)
@@ -172,83 +172,83 @@ class Endpoint:
         hint = "; a server of the older kind needs the type 'sse'" if status in _OTHER_TRANSPORT else ""
         return ServerRefused(self.name, INVALID_REQUEST, f"HTTP {status} of the server {self.name!r}{hint}")
 
-    def _is_by_our_own(self, response: aiohttp.ClientResponse) -> bool:
+    def _used_own_credential(self, response: aiohttp.ClientResponse) -> bool:
         """Whether what was asked for was asked with the credential that is set, and not with a caller's."""
         sent = response.request_info.headers.get(hdrs.AUTHORIZATION)
         return sent == self.headers.get(hdrs.AUTHORIZATION)
 
-    async def told_error(self, response: aiohttp.ClientResponse) -> Message | None:
+    async def read_jsonrpc_error(self, response: aiohttp.ClientResponse) -> Message | None:
         """The error of JSON-RPC in the body of a refusal, if there is one."""
-        if kind_of(response) != JSON:
+        if get_media_type(response) != JSON:
             return None
         try:
-            message = parsed(await self.read(response, min(self.max_bytes, MAX_REFUSAL_BYTES)))
+            message = parse_json(await self.read(response, min(self.max_bytes, MAX_REFUSAL_BYTES)))
         except (orjson.JSONDecodeError, ServerTalksNonsense):
             return None
         error = message.get("error") if isinstance(message, dict) else None
         return error if isinstance(error, dict) else None
 
-    def nonsense(self, what: str) -> ServerTalksNonsense:
+    def build_protocol_error(self, what: str) -> ServerTalksNonsense:
         """The error for an answer that is none."""
         return ServerTalksNonsense(f"The server {self.name!r} {what}")
 
-    def too_large(self, max_bytes: int) -> ServerTalksNonsense:
+    def build_size_error(self, max_bytes: int) -> ServerTalksNonsense:
         """The error for an answer that is larger than one may be."""
-        return self.nonsense(f"sent a message of more than {max_bytes} bytes")
+        return self.build_protocol_error(f"sent a message of more than {max_bytes} bytes")
 
-    def _failure(self, error: Exception) -> RefdeskError:
+    def _map_exception(self, error: Exception) -> RefdeskError:
         """What an error of the connection means; its own words may hold the address, and are left out."""
         if isinstance(error, aiohttp.ConnectionTimeoutError):
             return ServerAway(
                 f"The server {self.name!r} did not take a connection within {self.connect_seconds:g} seconds"
             )
         if isinstance(error, aiohttp.ClientConnectorError):
-            return ServerAway(f"The server {self.name!r} cannot be connected to: {_reason(error)}")
+            return ServerAway(f"The server {self.name!r} cannot be connected to: {_describe_connect_error(error)}")
         if isinstance(error, aiohttp.ClientResponseError):
-            return self.nonsense("sent what is no HTTP")
+            return self.build_protocol_error("sent what is no HTTP")
         if isinstance(error, aiohttp.ClientPayloadError):
             return ServerGone(f"The answer of the server {self.name!r} broke off or was no HTTP")
         return ServerGone(f"The connection to the server {self.name!r} ended before its answer")
 
 
-def parsed(body: bytes) -> Any:
+def parse_json(body: bytes) -> Any:
     """What the JSON says; what has more parts than are taken is treated as none."""
-    if len(body) > COUNTED_SIZE and body.count(b"[") + body.count(b"{") > MAX_PARTS:
+    if len(body) > PART_COUNT_THRESHOLD and body.count(b"[") + body.count(b"{") > MAX_PARTS:
         raise orjson.JSONDecodeError("more parts than are taken", "", 0)
     return orjson.loads(body)
 
 
-def deliver(inbox: Inbox, content: Any, id: str | None) -> bool:
+def deliver(listener: TransportListener, content: Any, id: str | None) -> bool:
     """Hand over a message, or several at once; whether the answer to the request of that id was among them."""
     is_answered = False
     for message in content if isinstance(content, list) else (content,):
         if isinstance(message, dict):
-            inbox.received(message, id)
+            listener.on_message(message, id)
             is_answered |= id is not None and message.get("id") == id and "method" not in message
         else:
-            inbox.garbled("JSON that is no message")
+            listener.on_garbage("JSON that is no message")
     return is_answered
 
 
-def deliver_event(inbox: Inbox, event: Event, id: str | None) -> bool:
+def deliver_event(listener: TransportListener, event: SseEvent, id: str | None) -> bool:
     """The same for what an event holds."""
     if not event.is_whole:
-        inbox.garbled("an event that is too large")
+        listener.on_garbage("an event that is too large")
     elif event.kind == "message" and event.data:
         try:
-            return deliver(inbox, parsed(event.data), id)
+            return deliver(listener, parse_json(event.data), id)
         except orjson.JSONDecodeError:
-            inbox.garbled("an event that is no JSON")
+            listener.on_garbage("an event that is no JSON")
     return False
 
 
-def kind_of(response: aiohttp.ClientResponse) -> str:
+def get_media_type(response: aiohttp.ClientResponse) -> str:
     """The media type of an answer, without its parameters."""
     kind = response.headers.get(hdrs.CONTENT_TYPE, "")
     return kind if kind == JSON else kind.partition(";")[0].strip().lower()
 
 
-def _reason(error: aiohttp.ClientConnectorError) -> str:
+def _describe_connect_error(error: aiohttp.ClientConnectorError) -> str:
     if isinstance(error, aiohttp.ClientConnectorCertificateError):
         return "its certificate is not trusted"
     if isinstance(error, aiohttp.ClientSSLError):
@@ -258,7 +258,7 @@ def _reason(error: aiohttp.ClientConnectorError) -> str:
     return "nothing answers at its address"
 
 
-def _address(name: str, settings: McpServerConfig) -> tuple[URL, CIMultiDict[str]]:
+def _resolve_post_url(name: str, settings: McpServerConfig) -> tuple[URL, CIMultiDict[str]]:
     """Where a server is, and the headers that every request to it has; a login in the address becomes one of them."""
     try:
         url = URL(settings.url.get_secret_value() if settings.url else "")

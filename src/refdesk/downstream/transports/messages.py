@@ -7,7 +7,7 @@ from typing import Any
 
 import orjson
 
-from refdesk.downstream.transports.base import Inbox, Message
+from refdesk.downstream.transports.base import Message, TransportListener
 from refdesk.errors import InvalidCall
 
 MAX_BATCH = 1000
@@ -17,48 +17,48 @@ MAX_PARTS = 200_000
 """Objects and lists in one message. More take longer than a tenth of a second to read, and nobody is served meanwhile;
 a few megabytes of nothing but empty lists would take seconds and half a gigabyte."""
 
-COUNTED_SIZE = 262_144
+PART_COUNT_THRESHOLD = 262_144
 """From this size on they are counted; smaller messages cannot have that many that it would matter."""
 
-SHOWN = 100
+MAX_QUOTE_CHARACTERS = 100
 """The characters of garbage that are worth a look."""
 
 
-def written(name: str, message: Message) -> bytes:
+def encode_message(name: str, message: Message) -> bytes:
     """A message for the server of that name."""
     try:
-        return orjson.dumps(message, _plain)
+        return orjson.dumps(message, _encode_mapping)
     except orjson.JSONEncodeError as error:
         raise InvalidCall(f"This cannot be sent to the server {name!r} as JSON: {error}") from error
 
 
-def deliver(inbox: Inbox, text: str) -> None:
+def deliver(listener: TransportListener, text: str) -> None:
     """Hand over the message that a text is, or the several; anything else is garbage."""
-    if len(text) > COUNTED_SIZE and text.count("[") + text.count("{") > MAX_PARTS:
-        inbox.garbled(f"a text of {len(text)} characters with more parts than are taken")
+    if len(text) > PART_COUNT_THRESHOLD and text.count("[") + text.count("{") > MAX_PARTS:
+        listener.on_garbage(f"a text of {len(text)} characters with more parts than are taken")
         return
     try:
         content = orjson.loads(text)
     except orjson.JSONDecodeError:
-        inbox.garbled(f"no JSON: {text[:SHOWN]!r}")
+        listener.on_garbage(f"no JSON: {text[:MAX_QUOTE_CHARACTERS]!r}")
         return
     if type(content) is dict:
-        inbox.received(content)
+        listener.on_message(content)
     elif isinstance(content, list) and 0 < len(content) <= MAX_BATCH:
-        _deliver_batch(inbox, content)
+        _deliver_batch(listener, content)
     else:
-        inbox.garbled(f"JSON that is no message: {text[:SHOWN]!r}")
+        listener.on_garbage(f"JSON that is no message: {text[:MAX_QUOTE_CHARACTERS]!r}")
 
 
-def _deliver_batch(inbox: Inbox, messages: list[Any]) -> None:
+def _deliver_batch(listener: TransportListener, messages: list[Any]) -> None:
     for message in messages:
         if isinstance(message, dict):
-            inbox.received(message)
+            listener.on_message(message)
         else:
-            inbox.garbled("something in a batch that is no message")
+            listener.on_garbage("something in a batch that is no message")
 
 
-def _plain(value: Any) -> Any:
+def _encode_mapping(value: Any) -> Any:
     """Mappings that are no dictionaries are given to be passed on, too."""
     if isinstance(value, Mapping):
         return dict(value)

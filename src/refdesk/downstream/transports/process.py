@@ -25,7 +25,7 @@ from refdesk.errors import ServerAway
 
 logger = logging.getLogger(__name__)
 
-LOOK_SECONDS = 0.05
+POLL_SECONDS = 0.05
 """Between two looks at whether a process has ended, where the system does not tell."""
 
 INHERITED = (
@@ -63,14 +63,14 @@ class Pipes(NamedTuple):
     stderr: FileIO
 
 
-def environment_for(given: Mapping[str, str], ours: Mapping[str, str]) -> dict[str, str]:
+def build_environment(configured: Mapping[str, str], ours: Mapping[str, str]) -> dict[str, str]:
     """What a server's process sees: a little of our own environment, and what is set for it."""
-    passed_on = {
+    inherited = {
         name: value
         for name, value in ours.items()
         if (name.upper() in INHERITED or name.startswith(INHERITED_FAMILIES)) and not value.startswith("()")
     }
-    return passed_on | dict(given)
+    return inherited | dict(configured)
 
 
 class ServerProcess:
@@ -80,23 +80,23 @@ class ServerProcess:
         self,
         popen: subprocess.Popen[bytes],
         pipes: Pipes,
-        ended: Callable[[], None],
+        on_exit: Callable[[], None],
         timeouts: EndTimeouts,
         guard: Sequence[str],
     ) -> None:
         self.pipes = pipes
         """Whoever takes them closes them."""
         self._popen = popen
-        self._ended = ended
+        self._on_exit = on_exit
         self._timeouts = timeouts
         self._loop = asyncio.get_running_loop()
-        self._gone = asyncio.Event()
+        self._exited = asyncio.Event()
         self._guard = _start_guard(guard, popen.pid)
         self._pidfd = _open_pidfd(popen.pid)
         if self._pidfd is None:
-            self._loop.call_soon(self._look)
+            self._loop.call_soon(self._poll)
         else:
-            self._loop.add_reader(self._pidfd, self._look)
+            self._loop.add_reader(self._pidfd, self._poll)
 
     @classmethod
     def start(
@@ -105,7 +105,7 @@ class ServerProcess:
         argv: Sequence[str],
         env: Mapping[str, str],
         cwd: Path | None,
-        ended: Callable[[], None],
+        on_exit: Callable[[], None],
         *,
         timeouts: EndTimeouts = END_TIMEOUTS,
         guard: Sequence[str] = GUARD,
@@ -129,9 +129,11 @@ class ServerProcess:
                     start_new_session=True,
                 )
             except (OSError, ValueError) as error:
-                raise ServerAway(f"The server {name!r} cannot be started: {_reason(error, argv[0], cwd)}") from error
+                raise ServerAway(
+                    f"The server {name!r} cannot be started: {_describe_start_error(error, argv[0], cwd)}"
+                ) from error
             ours.pop_all()
-        return cls(popen, Pipes(our_stdin, our_stdout, our_stderr), ended, timeouts, guard)
+        return cls(popen, Pipes(our_stdin, our_stdout, our_stderr), on_exit, timeouts, guard)
 
     @property
     def pid(self) -> int:
@@ -162,13 +164,13 @@ class ServerProcess:
     async def _wait(self, seconds: float) -> None:
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
-                await self._gone.wait()
+                await self._exited.wait()
 
-    def _look(self) -> None:
+    def _poll(self) -> None:
         """Whether it has ended; if so, what it has started has nobody left to work for."""
         if self._popen.poll() is None:
             if self._pidfd is None:
-                self._loop.call_later(LOOK_SECONDS, self._look)
+                self._loop.call_later(POLL_SECONDS, self._poll)
             return
         self._signal(signal.SIGKILL)
         if self._guard is not None:
@@ -176,11 +178,11 @@ class ServerProcess:
         if self._pidfd is not None:
             self._loop.remove_reader(self._pidfd)
             os.close(self._pidfd)
-        self._gone.set()
-        self._ended()
+        self._exited.set()
+        self._on_exit()
 
     def _signal(self, number: signal.Signals) -> None:
-        if not self._gone.is_set():
+        if not self._exited.is_set():
             with suppress(ProcessLookupError, PermissionError):  # what a group of the dead answers, by system
                 os.killpg(self.pid, number)
 
@@ -238,7 +240,7 @@ def _open_pipe(*, reader: ExitStack, writer: ExitStack) -> tuple[FileIO, FileIO]
     return reader.enter_context(FileIO(read_end, "rb")), writer.enter_context(FileIO(write_end, "wb"))
 
 
-def _reason(error: OSError | ValueError, command: str, cwd: Path | None) -> str:
+def _describe_start_error(error: OSError | ValueError, command: str, cwd: Path | None) -> str:
     """Why a process could not be started, and what helps; the arguments are left out, for there may be secrets."""
     if isinstance(error, ValueError):
         return "its command, arguments or environment hold what no process can be given, such as a null character"

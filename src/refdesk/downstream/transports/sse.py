@@ -14,9 +14,9 @@ from aiohttp import hdrs
 from yarl import URL
 
 from refdesk.config import McpServerConfig
-from refdesk.downstream.transports.base import Inbox, Message
-from refdesk.downstream.transports.events import Event, EventReader
-from refdesk.downstream.transports.http import EVENTS, JSON, Endpoint, deliver_event, kind_of
+from refdesk.downstream.transports.base import Message, TransportListener
+from refdesk.downstream.transports.events import SseEvent, SseParser
+from refdesk.downstream.transports.http import EVENTS, JSON, Endpoint, deliver_event, get_media_type
 from refdesk.errors import RefdeskError, ServerAway, ServerGone, ServerTalksNonsense
 
 MAX_ADDRESS_BYTES = 8192
@@ -24,10 +24,10 @@ MAX_ADDRESS_BYTES = 8192
 
 
 @asynccontextmanager
-async def open_sse(name: str, settings: McpServerConfig, inbox: Inbox) -> AsyncIterator[HttpWithEvents]:
+async def open_sse(name: str, settings: McpServerConfig, listener: TransportListener) -> AsyncIterator[SseTransport]:
     """The way to a server over its stream of events, which is open and has said where messages go."""
     async with Endpoint(name, settings) as endpoint:
-        transport = HttpWithEvents(endpoint, inbox)
+        transport = SseTransport(endpoint, listener)
         try:
             await transport.open()
             yield transport
@@ -35,15 +35,15 @@ async def open_sse(name: str, settings: McpServerConfig, inbox: Inbox) -> AsyncI
             await transport.close()
 
 
-class HttpWithEvents:
+class SseTransport:
     """A `Transport`."""
 
-    def __init__(self, endpoint: Endpoint, inbox: Inbox) -> None:
+    def __init__(self, endpoint: Endpoint, listener: TransportListener) -> None:
         self._endpoint = endpoint
-        self._inbox = inbox
+        self._listener = listener
         self._is_open = False
-        self._place: asyncio.Future[URL] = asyncio.get_running_loop().create_future()
-        self._reading: asyncio.Task[None] | None = None
+        self._post_url: asyncio.Future[URL] = asyncio.get_running_loop().create_future()
+        self._reader: asyncio.Task[None] | None = None
         endpoint.headers[hdrs.ACCEPT] = EVENTS
         endpoint.headers[hdrs.CONTENT_TYPE] = JSON
 
@@ -52,9 +52,9 @@ class HttpWithEvents:
         seconds = self._endpoint.connect_seconds
         try:
             async with asyncio.timeout(seconds):
-                response = await self._endpoint.ask("GET")
-                self._reading = asyncio.create_task(self._read(response), name=f"listen to {self._endpoint.name}")
-                await self._place
+                response = await self._endpoint.request("GET")
+                self._reader = asyncio.create_task(self._read(response), name=f"listen to {self._endpoint.name}")
+                await self._post_url
         except (ServerGone, ServerTalksNonsense) as error:
             raise ServerAway(error.detail) from error
         except TimeoutError as error:
@@ -65,81 +65,83 @@ class HttpWithEvents:
     async def send(self, message: Message, headers: Mapping[str, str] | None = None) -> None:
         """POST a message; the answer to a request comes on the stream."""
         if not self._is_open:
-            raise self._gone()
-        response = await self._endpoint.post(message, headers, self._place.result())
+            raise self._build_closed_error()
+        response = await self._endpoint.post(message, headers, self._post_url.result())
         try:
             if response.status >= 300:
-                self._take_refusal(response)
+                self._handle_refusal(response)
         except BaseException:
             response.close()
             raise
-        self._endpoint.let_go(response)
+        self._endpoint.release(response)
 
-    def speaks(self, version: str) -> None:
+    def set_protocol_version(self, version: str) -> None:
         """Nothing here depends on it."""
 
     async def close(self) -> None:
         """Give the stream up; the connections are closed by the endpoint."""
-        if self._reading is not None:
-            self._reading.cancel()
-            await asyncio.wait((self._reading,))
-        self._lose(self._gone())
+        if self._reader is not None:
+            self._reader.cancel()
+            await asyncio.wait((self._reader,))
+        self._close_with(self._build_closed_error())
 
     async def _read(self, response: aiohttp.ClientResponse) -> None:
         """Take all that comes; the end of it is the end of the connection."""
-        error: RefdeskError = self._gone()
+        error: RefdeskError = self._build_closed_error()
         try:
-            self._must_be_stream(response)
-            reader = EventReader(self._endpoint.max_bytes)
-            while piece := await self._endpoint.next_piece(response):
-                for event in reader.feed(piece):
-                    self._take_event(event)
+            self._require_event_stream(response)
+            reader = SseParser(self._endpoint.max_bytes)
+            while chunk := await self._endpoint.read_chunk(response):
+                for event in reader.feed(chunk):
+                    self._handle_event(event)
         except RefdeskError as broken:
             error = broken
         finally:
             response.close()
-        if self._place.done():
-            self._lose(error)
+        if self._post_url.done():
+            self._close_with(error)
         else:
-            self._place.set_exception(ServerAway(error.detail, retry_after=error.retry_after))
+            self._post_url.set_exception(ServerAway(error.detail, retry_after=error.retry_after))
 
-    def _must_be_stream(self, response: aiohttp.ClientResponse) -> None:
+    def _require_event_stream(self, response: aiohttp.ClientResponse) -> None:
         if response.status >= 300:
-            raise self._endpoint.refusal(response)
-        if kind_of(response) != EVENTS:
-            raise self._endpoint.nonsense("does not answer with a stream of events; is it of the type 'http'?")
+            raise self._endpoint.build_status_error(response)
+        if get_media_type(response) != EVENTS:
+            raise self._endpoint.build_protocol_error(
+                "does not answer with a stream of events; is it of the type 'http'?"
+            )
 
-    def _take_event(self, event: Event) -> None:
+    def _handle_event(self, event: SseEvent) -> None:
         if not event.is_whole:
             # It may have been an answer, and nobody can tell to whom.
-            raise self._endpoint.too_large(self._endpoint.max_bytes)
+            raise self._endpoint.build_size_error(self._endpoint.max_bytes)
         if event.kind != "endpoint":
-            deliver_event(self._inbox, event, None)
-        elif not self._place.done():
-            self._place.set_result(self._address(event.data))
+            deliver_event(self._listener, event, None)
+        elif not self._post_url.done():
+            self._post_url.set_result(self._resolve_post_url(event.data))
             self._is_open = True
 
-    def _address(self, named: bytes) -> URL:
+    def _resolve_post_url(self, named: bytes) -> URL:
         """The address that the server names, when it is one of its own."""
         try:
             place = self._endpoint.url.join(URL(named[:MAX_ADDRESS_BYTES].decode()))
         except ValueError as error:
-            raise self._endpoint.nonsense("names an address for messages that is none") from error
+            raise self._endpoint.build_protocol_error("names an address for messages that is none") from error
         if place.user is not None or place.origin() != self._endpoint.url.origin():
-            raise self._endpoint.nonsense("names an address for messages that is not its own")
+            raise self._endpoint.build_protocol_error("names an address for messages that is not its own")
         return place
 
-    def _take_refusal(self, response: aiohttp.ClientResponse) -> None:
+    def _handle_refusal(self, response: aiohttp.ClientResponse) -> None:
         """A message that is refused concerns nothing else, unless it is because the server no longer knows us."""
         if response.status == 404:
-            self._lose(self._gone())
-            raise self._gone()
-        raise self._endpoint.refusal(response)
+            self._close_with(self._build_closed_error())
+            raise self._build_closed_error()
+        raise self._endpoint.build_status_error(response)
 
-    def _lose(self, error: RefdeskError) -> None:
+    def _close_with(self, error: RefdeskError) -> None:
         if self._is_open:
             self._is_open = False
-            self._inbox.lost(error)
+            self._listener.on_close(error)
 
-    def _gone(self) -> ServerGone:
+    def _build_closed_error(self) -> ServerGone:
         return ServerGone(f"The connection to the server {self._endpoint.name!r} is over")

@@ -18,7 +18,7 @@ MAX_LINE_CHARACTERS = 2000
 MAX_LINE_BYTES = 65_536
 """Of a line that are looked at; what follows up to its end is dropped."""
 
-KEPT_LINES = 200
+MAX_KEPT_LINES = 200
 """The last ones, for whoever wants to know what became of a server."""
 
 LINES_PER_SECOND = 100
@@ -29,12 +29,14 @@ MIN_SECRET_CHARACTERS = 6
 
 MASK = "********"
 
-_COLOURS = re.compile("\x1b\\[[0-9;:?]*[ -/]*[@-~]")
-_UNSEEN = re.compile("[\x00-\x1f\x7f-\x9f\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
-                     "\U000e0000-\U000e0fff]")  # fmt: skip
+_ANSI_ESCAPES = re.compile("\x1b\\[[0-9;:?]*[ -/]*[@-~]")
+_INVISIBLE = re.compile(
+    "[\x00-\x1f\x7f-\x9f\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
+    "\U000e0000-\U000e0fff]"
+)
 """What a terminal obeys, or what does not show."""
 
-_CONFESSION = re.compile(
+_CREDENTIAL = re.compile(
     r"""(?ix) ( (?: api[_-]?key | token | secret | passw(?:or)?d | passphrase | credentials? | authorization )
                 [\w-]{0,32} ["']? \s{0,4} [:=] \s{0,4} ["']? (?: (?:bearer|basic|token) \s{1,4} )? ) [^\s"',;&]+
         | ( \b (?: bearer | basic ) \s{1,4} ) [\w.~+/=-]{8,}
@@ -44,7 +46,7 @@ _CONFESSION = re.compile(
 """What follows these words is no business of a log, set by us or not."""
 
 
-class Chatter(asyncio.Protocol):
+class StderrReader(asyncio.Protocol):
     """Reads a server's error output as it comes, so that the server never waits for a reader."""
 
     def __init__(
@@ -52,24 +54,24 @@ class Chatter(asyncio.Protocol):
         server: str,
         command: str,
         secrets: Iterable[str],
-        heard: Callable[[str], None] | None,
-        over: Callable[[], None],
+        on_line: Callable[[str], None] | None,
+        on_close: Callable[[], None],
         *,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.lines: deque[str] = deque(maxlen=KEPT_LINES)
-        self.is_over = False
+        self.lines: deque[str] = deque(maxlen=MAX_KEPT_LINES)
+        self.is_closed = False
         self._server = server
-        self._prefix = f"[STDERR][{_visible(command)[:200]}]"
-        self._heard = heard
-        self._over = over
+        self._prefix = f"[STDERR][{_escape_invisible(command)[:200]}]"
+        self._on_line = on_line
+        self._on_close = on_close
         self._now = now
-        self._held = bytearray()
-        self._secrets, self._longest = _pattern_of(secrets)
+        self._partial = bytearray()
+        self._secrets, self._longest = _compile_secrets(secrets)
         self._transport: asyncio.BaseTransport | None = None
         self._second = 0.0
         self._logged = 0
-        self._left_out = 0
+        self._dropped = 0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Now it is read."""
@@ -84,63 +86,63 @@ class Chatter(asyncio.Protocol):
         """Take in some of it; of a flood, only the lines that would be kept are looked at."""
         *lines, rest = data.split(b"\n")
         if lines:
-            self._hold(lines[0])
-            lines[0] = bytes(self._held)
-            self._held.clear()
-            self._left_out += max(0, len(lines) - KEPT_LINES)
-            for line in lines[-KEPT_LINES:]:
-                self._take(line)
-        self._hold(rest)
+            self._append_partial(lines[0])
+            lines[0] = bytes(self._partial)
+            self._partial.clear()
+            self._dropped += max(0, len(lines) - MAX_KEPT_LINES)
+            for line in lines[-MAX_KEPT_LINES:]:
+                self._handle_line(line)
+        self._append_partial(rest)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The last words may have no line end."""
-        if self._held:
-            self._take(bytes(self._held))
+        if self._partial:
+            self._handle_line(bytes(self._partial))
         self._second = 0.0
-        self._tell_left_out()
-        self.is_over = True
-        self._over()
+        self._log_dropped()
+        self.is_closed = True
+        self._on_close()
 
     def clean(self, raw: bytes) -> str:
         """A line as it may be shown. Colours go first, for they could stand in the middle of a secret."""
-        text = _COLOURS.sub("", raw[:MAX_LINE_BYTES].decode("utf-8", "replace").rstrip())
+        text = _ANSI_ESCAPES.sub("", raw[:MAX_LINE_BYTES].decode("utf-8", "replace").rstrip())
         if self._secrets is not None:
             text = self._secrets.sub(MASK, text)
             if len(raw) >= MAX_LINE_BYTES:
                 text = text[: -self._longest]  # of a secret that was cut in two, half would be left
-        return _visible(_CONFESSION.sub(_masked, text[:MAX_LINE_CHARACTERS]))[:MAX_LINE_CHARACTERS]
+        return _escape_invisible(_CREDENTIAL.sub(_mask_match, text[:MAX_LINE_CHARACTERS]))[:MAX_LINE_CHARACTERS]
 
-    def _hold(self, data: bytes) -> None:
-        self._held += data[: MAX_LINE_BYTES - len(self._held)]
+    def _append_partial(self, data: bytes) -> None:
+        self._partial += data[: MAX_LINE_BYTES - len(self._partial)]
 
-    def _take(self, raw: bytes) -> None:
+    def _handle_line(self, raw: bytes) -> None:
         text = self.clean(raw)
         if not text:
             return
         self.lines.append(text)
-        if self._heard is not None:
-            self._heard(text)
-        if self._has_turn():
+        if self._on_line is not None:
+            self._on_line(text)
+        if self._may_log():
             logger.info(f"{self._prefix} {text}", extra={"fields": {"server": self._server}})
         else:
-            self._left_out += 1
+            self._dropped += 1
 
-    def _has_turn(self) -> bool:
+    def _may_log(self) -> bool:
         now = self._now()
         if now - self._second >= 1:
-            self._tell_left_out()
+            self._log_dropped()
             self._second, self._logged = now, 0
         self._logged += 1
         return self._logged <= LINES_PER_SECOND
 
-    def _tell_left_out(self) -> None:
-        if self._left_out:
-            fields = {"server": self._server, "lines": self._left_out}
+    def _log_dropped(self) -> None:
+        if self._dropped:
+            fields = {"server": self._server, "lines": self._dropped}
             logger.info(f"{self._prefix} (lines left out)", extra={"fields": fields})
-            self._left_out = 0
+            self._dropped = 0
 
 
-def _pattern_of(secrets: Iterable[str]) -> tuple[re.Pattern[str] | None, int]:
+def _compile_secrets(secrets: Iterable[str]) -> tuple[re.Pattern[str] | None, int]:
     """Finds any of them, also by the line where one has several, as keys in files do; and how long the longest is."""
     pieces = chain.from_iterable((secret, *secret.splitlines()) for secret in secrets)
     # The longest first: of two secrets, one may begin with the other.
@@ -148,9 +150,9 @@ def _pattern_of(secrets: Iterable[str]) -> tuple[re.Pattern[str] | None, int]:
     return (re.compile("|".join(map(re.escape, found))), len(found[0])) if found else (None, 0)
 
 
-def _masked(found: re.Match[str]) -> str:
+def _mask_match(found: re.Match[str]) -> str:
     return next(group for group in found.groups() if group is not None) + MASK
 
 
-def _visible(text: str) -> str:
-    return _UNSEEN.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+def _escape_invisible(text: str) -> str:
+    return _INVISIBLE.sub(lambda found: found[0].encode("unicode_escape").decode(), text)

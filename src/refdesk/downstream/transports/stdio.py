@@ -16,13 +16,13 @@ from typing import Any, cast
 import orjson
 
 from refdesk.config.servers import McpServerConfig
-from refdesk.downstream.transports.base import Inbox, Message, NotTaken
-from refdesk.downstream.transports.process import END_TIMEOUTS, EndTimeouts, ServerProcess, environment_for
-from refdesk.downstream.transports.stderr import Chatter
+from refdesk.downstream.transports.base import Message, NotTaken, TransportListener
+from refdesk.downstream.transports.process import END_TIMEOUTS, EndTimeouts, ServerProcess, build_environment
+from refdesk.downstream.transports.stderr import StderrReader
 from refdesk.errors import InvalidCall, RefdeskError, ServerAway, ServerGone, ServerTalksNonsense
 from refdesk.telemetry.secrets import secrets_of
 
-LAST_WORDS_SECONDS = 1.0
+EXIT_GRACE_SECONDS = 1.0
 """From the first sign that a server is at its end to telling so: for what it has said before, and its exit status. All
 of it is there within a millisecond, unless the machine is busy or the server has only closed its output."""
 
@@ -33,10 +33,10 @@ MAX_PARTS = 200_000
 """Objects and lists in one message. More take longer than a tenth of a second to read, and nobody is served meanwhile;
 a few megabytes of nothing but empty lists would take seconds and half a gigabyte."""
 
-COUNTED_BYTES = 262_144
+PART_COUNT_THRESHOLD = 262_144
 """From this size on they are counted; smaller messages cannot have that many that it would matter."""
 
-MAX_LINES_A_TURN = 256
+MAX_LINES_PER_TURN = 256
 """Taken in one go; then others have a turn of the loop, whatever a server floods us with."""
 
 CLOSING_SECONDS = 0.5
@@ -53,22 +53,22 @@ MAX_QUOTE_CHARACTERS = 300
 async def open_stdio(
     name: str,
     settings: McpServerConfig,
-    inbox: Inbox,
+    listener: TransportListener,
     *,
     heard_stderr: Callable[[str], None] | None = None,
     end_timeouts: EndTimeouts = END_TIMEOUTS,
-    last_words_seconds: float = LAST_WORDS_SECONDS,
+    exit_grace_seconds: float = EXIT_GRACE_SECONDS,
 ) -> AsyncIterator[StdioTransport]:
     """Start the server's process; it is gone, with whatever it has started, within three seconds of leaving.
 
     `heard_stderr` is called with every line of its error output that is kept, secrets masked.
     """
-    transport = StdioTransport(name, settings, inbox, heard_stderr, end_timeouts, last_words_seconds)
+    transport = StdioTransport(name, settings, listener, heard_stderr, end_timeouts, exit_grace_seconds)
     try:
-        await _to_the_end(transport.connect())
+        await _run_uncancelled(transport.connect())
         yield transport
     finally:
-        await _to_the_end(transport.close())
+        await _run_uncancelled(transport.close())
 
 
 class StdioTransport:
@@ -78,27 +78,27 @@ class StdioTransport:
         self,
         name: str,
         settings: McpServerConfig,
-        inbox: Inbox,
+        listener: TransportListener,
         heard_stderr: Callable[[str], None] | None,
         end_timeouts: EndTimeouts,
-        last_words_seconds: float,
+        exit_grace_seconds: float,
     ) -> None:
         self.name = name
-        self._last_words_seconds = last_words_seconds
-        self._inbox = inbox
+        self._last_words_seconds = exit_grace_seconds
+        self._listener = listener
         self._error: RefdeskError | None = None
-        self._last_words: asyncio.TimerHandle | None = None
-        self._is_over = asyncio.Event()
+        self._exit_timer: asyncio.TimerHandle | None = None
+        self._all_closed = asyncio.Event()
         self._loop = asyncio.get_running_loop()
         command = settings.command or ""
-        env = environment_for({name: value.get_secret_value() for name, value in settings.env.items()}, os.environ)
-        self._stdin = _Input(self._is_ending)
-        self._stderr = Chatter(name, command, secrets_of(settings), heard_stderr, self._is_ending)
-        max_bytes, shown = settings.max_message_bytes, self._stderr.clean
-        self._stdout = _Output(inbox, max_bytes, shown, self._overflow, self._is_ending)
+        env = build_environment({name: value.get_secret_value() for name, value in settings.env.items()}, os.environ)
+        self._stdin = _Input(self._on_part_closed)
+        self._stderr = StderrReader(name, command, secrets_of(settings), heard_stderr, self._on_part_closed)
+        max_bytes, sanitize = settings.max_message_bytes, self._stderr.clean
+        self._stdout = _Output(listener, max_bytes, sanitize, self._reject_oversized, self._on_part_closed)
         argv = [command, *settings.args]
-        self._process = ServerProcess.start(name, argv, env, settings.cwd, self._is_ending, timeouts=end_timeouts)
-        self._unclaimed = list(self._process.pipes)
+        self._process = ServerProcess.start(name, argv, env, settings.cwd, self._on_part_closed, timeouts=end_timeouts)
+        self._unclaimed_pipes = list(self._process.pipes)
 
     @property
     def pid(self) -> int:
@@ -112,82 +112,82 @@ class StdioTransport:
 
     async def connect(self) -> None:
         """Take hold of the pipes."""
-        stdin, stdout, stderr = self._unclaimed
+        stdin, stdout, stderr = self._unclaimed_pipes
         try:
             await self._loop.connect_read_pipe(lambda: self._stderr, stderr)
-            self._unclaimed.remove(stderr)
+            self._unclaimed_pipes.remove(stderr)
             await self._loop.connect_read_pipe(lambda: self._stdout, stdout)
-            self._unclaimed.remove(stdout)
+            self._unclaimed_pipes.remove(stdout)
             await self._loop.connect_write_pipe(lambda: self._stdin, stdin)
-            self._unclaimed.remove(stdin)
+            self._unclaimed_pipes.remove(stdin)
         except OSError as error:
             raise ServerAway(f"The server {self.name!r} cannot be talked to: {error.strerror}; try again") from error
 
     async def send(self, message: Message, headers: Mapping[str, str] | None = None) -> None:
         """Write a message; waits only while the server does not read."""
         try:
-            line = orjson.dumps(message, _plain, orjson.OPT_APPEND_NEWLINE)
+            line = orjson.dumps(message, _encode_mapping, orjson.OPT_APPEND_NEWLINE)
         except orjson.JSONEncodeError as error:
             raise InvalidCall(f"This cannot be sent to the server {self.name!r} as JSON: {error}") from error
-        while self._stdin.room is not None and self._error is None:
-            await asyncio.shield(self._stdin.room)
+        while self._stdin.drained is not None and self._error is None:
+            await asyncio.shield(self._stdin.drained)
         if self._error is not None:
             raise type(self._error)(self._error.detail)
-        if self._last_words is not None:
+        if self._exit_timer is not None:
             raise NotTaken(f"The server {self.name!r} is at its end")
         self._stdin.write(line)
 
-    def speaks(self, version: str) -> None:
+    def set_protocol_version(self, version: str) -> None:
         """Nothing here depends on it."""
 
     async def close(self) -> None:
         """Whoever waits is told, the process is seen to its end, and the pipes are closed."""
-        self._lose(ServerGone(f"The connection to the server {self.name!r} was closed"))
+        self._close_with(ServerGone(f"The connection to the server {self.name!r} was closed"))
         self._stdin.close()
         await self._process.end()
         self._stdout.close()
         self._stderr.close()
-        for pipe in self._unclaimed:
+        for pipe in self._unclaimed_pipes:
             pipe.close()
         with suppress(TimeoutError):
             async with asyncio.timeout(CLOSING_SECONDS):
-                await self._is_over.wait()
+                await self._all_closed.wait()
 
-    def _is_ending(self) -> None:
+    def _on_part_closed(self) -> None:
         """One of the pipes has ended, or the process has: soon all of them will have, and then it is known why."""
-        has_spoken = self._stdout.is_over and self._stderr.is_over and self._process.status is not None
-        if has_spoken and self._stdin.is_over:
-            self._is_over.set()
-        if self._error is None and has_spoken:
-            self._lose_by_itself()
-        elif self._error is None and self._last_words is None:
-            self._last_words = self._loop.call_later(self._last_words_seconds, self._lose_by_itself)
+        is_output_complete = self._stdout.is_closed and self._stderr.is_closed and self._process.status is not None
+        if is_output_complete and self._stdin.is_closed:
+            self._all_closed.set()
+        if self._error is None and is_output_complete:
+            self._close_after_exit()
+        elif self._error is None and self._exit_timer is None:
+            self._exit_timer = self._loop.call_later(self._last_words_seconds, self._close_after_exit)
 
-    def _lose_by_itself(self) -> None:
-        self._lose(ServerGone(_obituary(self.name, self._process.status, self.stderr_lines)))
+    def _close_after_exit(self) -> None:
+        self._close_with(ServerGone(_describe_exit(self.name, self._process.status, self.stderr_lines)))
 
-    def _overflow(self, what: str) -> None:
-        self._lose(ServerTalksNonsense(f"The server {self.name!r} was stopped: it sent {what}"))
+    def _reject_oversized(self, what: str) -> None:
+        self._close_with(ServerTalksNonsense(f"The server {self.name!r} was stopped: it sent {what}"))
         self._process.kill()
 
-    def _lose(self, error: RefdeskError) -> None:
+    def _close_with(self, error: RefdeskError) -> None:
         if self._error is None:
             self._error = error
-            if self._last_words is not None:
-                self._last_words.cancel()
+            if self._exit_timer is not None:
+                self._exit_timer.cancel()
             self._stdout.is_muted = True
             self._stdin.resume_writing()  # whoever waits for room is to see that there is none
-            self._inbox.lost(error)
+            self._listener.on_close(error)
 
 
 class _Input(asyncio.Protocol):
     """Our end of a server's standard input."""
 
-    def __init__(self, over: Callable[[], None]) -> None:
-        self.is_over = False
-        self.room: asyncio.Future[None] | None = None
+    def __init__(self, on_close: Callable[[], None]) -> None:
+        self.is_closed = False
+        self.drained: asyncio.Future[None] | None = None
         """While the server does not read: done when there is room again."""
-        self._over = over
+        self._on_close = on_close
         self._transport: asyncio.WriteTransport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -198,13 +198,13 @@ class _Input(asyncio.Protocol):
             self._transport.write(line)
 
     def pause_writing(self) -> None:
-        if self.room is None:
-            self.room = asyncio.get_running_loop().create_future()
+        if self.drained is None:
+            self.drained = asyncio.get_running_loop().create_future()
 
     def resume_writing(self) -> None:
-        room, self.room = self.room, None
-        if room is not None:
-            room.set_result(None)
+        drained, self.drained = self.drained, None
+        if drained is not None:
+            drained.set_result(None)
 
     def close(self) -> None:
         """Tell the server that nothing follows; what it has not read by now it never will."""
@@ -214,8 +214,8 @@ class _Input(asyncio.Protocol):
             self._transport.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self.is_over = True
-        self._over()
+        self.is_closed = True
+        self._on_close()
 
 
 class _Output(asyncio.Protocol):
@@ -223,21 +223,21 @@ class _Output(asyncio.Protocol):
 
     def __init__(
         self,
-        inbox: Inbox,
+        listener: TransportListener,
         max_bytes: int,
-        shown: Callable[[bytes], str],
-        overflow: Callable[[str], None],
-        over: Callable[[], None],
+        sanitize: Callable[[bytes], str],
+        on_overflow: Callable[[str], None],
+        on_close: Callable[[], None],
     ) -> None:
-        self.is_over = False
+        self.is_closed = False
         self.is_muted = False
         """Once it is, what comes is read, so that the server can end, and dropped."""
-        self._inbox = inbox
+        self._listener = listener
         self._max_bytes = max_bytes
-        self._shown = shown
-        self._overflow = overflow
-        self._over = over
-        self._held = bytearray()
+        self._sanitize = sanitize
+        self._reject_oversized = on_overflow
+        self._on_close = on_close
+        self._partial = bytearray()
         self._transport: asyncio.ReadTransport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -248,82 +248,82 @@ class _Output(asyncio.Protocol):
             return
         *lines, rest = data.split(b"\n")
         if lines:
-            if self._held:
-                self._finish_held(lines.pop(0))
+            if self._partial:
+                self._finish_line(lines.pop(0))
             for line in lines:
                 if not self.is_muted:
-                    self._take(line)
-            if len(lines) > MAX_LINES_A_TURN:
-                self._have_a_break()
+                    self._handle_line(line)
+            if len(lines) > MAX_LINES_PER_TURN:
+                self._yield_to_loop()
         if rest:
-            self._held += rest
-            if len(self._held) > self._max_bytes:
-                self._refuse()
+            self._partial += rest
+            if len(self._partial) > self._max_bytes:
+                self._abort_oversized()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        if self._held and not self.is_muted:
-            self._inbox.garbled("a line that was cut off")
-        self.is_over = True
-        self._over()
+        if self._partial and not self.is_muted:
+            self._listener.on_garbage("a line that was cut off")
+        self.is_closed = True
+        self._on_close()
 
     def close(self) -> None:
         if self._transport is not None:
             self._transport.close()
 
-    def _finish_held(self, end: bytes) -> None:
-        self._held += end
-        line, self._held = self._held, bytearray()
-        self._take(line)
+    def _finish_line(self, end: bytes) -> None:
+        self._partial += end
+        line, self._partial = self._partial, bytearray()
+        self._handle_line(line)
 
-    def _take(self, line: bytes | bytearray) -> None:
+    def _handle_line(self, line: bytes | bytearray) -> None:
         if len(line) > self._max_bytes:
-            self._refuse()
+            self._abort_oversized()
             return
-        if len(line) > COUNTED_BYTES and line.count(b"[") + line.count(b"{") > MAX_PARTS:
-            self._inbox.garbled(f"a line of {len(line)} bytes with more parts than are taken")
+        if len(line) > PART_COUNT_THRESHOLD and line.count(b"[") + line.count(b"{") > MAX_PARTS:
+            self._listener.on_garbage(f"a line of {len(line)} bytes with more parts than are taken")
             return
         try:
             message = orjson.loads(line)
         except orjson.JSONDecodeError:
             if line and not line.isspace():
-                self._garbled(line)
+                self._report_garbage(line)
             return
         if type(message) is dict:
-            self._inbox.received(message)
+            self._listener.on_message(message)
         else:
-            self._take_batch(message, line)
+            self._handle_batch(message, line)
 
-    def _take_batch(self, messages: Any, line: bytes | bytearray) -> None:
+    def _handle_batch(self, messages: Any, line: bytes | bytearray) -> None:
         if not isinstance(messages, list) or not 0 < len(messages) <= MAX_BATCH:
-            self._garbled(line)
+            self._report_garbage(line)
             return
         for message in messages:
             if isinstance(message, dict):
-                self._inbox.received(message)
+                self._listener.on_message(message)
             else:
-                self._inbox.garbled("something in a batch that is no message")
+                self._listener.on_garbage("something in a batch that is no message")
 
-    def _garbled(self, line: bytes | bytearray) -> None:
-        shown = self._shown(bytes(line[:MAX_GARBAGE_BYTES]))
-        self._inbox.garbled(f"a line that is no message: {shown[:MAX_QUOTE_CHARACTERS]}")
+    def _report_garbage(self, line: bytes | bytearray) -> None:
+        sanitize = self._sanitize(bytes(line[:MAX_GARBAGE_BYTES]))
+        self._listener.on_garbage(f"a line that is no message: {sanitize[:MAX_QUOTE_CHARACTERS]}")
 
-    def _refuse(self) -> None:
-        self._held = bytearray()
+    def _abort_oversized(self) -> None:
+        self._partial = bytearray()
         self.close()
-        self._overflow(f"a message of more than {self._max_bytes} bytes")
+        self._reject_oversized(f"a message of more than {self._max_bytes} bytes")
 
-    def _have_a_break(self) -> None:
+    def _yield_to_loop(self) -> None:
         transport = self._transport
         if transport is not None and not transport.is_closing():
             transport.pause_reading()
-            asyncio.get_running_loop().call_soon(self._go_on)
+            asyncio.get_running_loop().call_soon(self._resume_reading)
 
-    def _go_on(self) -> None:
+    def _resume_reading(self) -> None:
         if self._transport is not None and not self._transport.is_closing():
             self._transport.resume_reading()
 
 
-async def _to_the_end(work: Coroutine[Any, Any, None]) -> None:
+async def _run_uncancelled(work: Coroutine[Any, Any, None]) -> None:
     """Do what is bounded and must not be left half done, and only then heed that we were cancelled."""
     task, cancelled = asyncio.ensure_future(work), None
     while not task.done():
@@ -336,7 +336,7 @@ async def _to_the_end(work: Coroutine[Any, Any, None]) -> None:
     task.result()
 
 
-def _obituary(name: str, status: int | None, stderr: Sequence[str]) -> str:
+def _describe_exit(name: str, status: int | None, stderr: Sequence[str]) -> str:
     if status is None:
         how = "has closed its output"
     elif status >= 0:
@@ -347,7 +347,7 @@ def _obituary(name: str, status: int | None, stderr: Sequence[str]) -> str:
     return f"The server {name!r} {how}{last}"
 
 
-def _plain(value: Any) -> Any:
+def _encode_mapping(value: Any) -> Any:
     """Mappings that are no dictionaries are given to be passed on, too."""
     if isinstance(value, Mapping):
         return dict(value)

@@ -18,9 +18,17 @@ from aiohttp import hdrs
 from multidict import istr
 
 from refdesk.config import McpServerConfig
-from refdesk.downstream.transports.base import VERSION_HEADER, Inbox, Message, NotTaken
-from refdesk.downstream.transports.events import EventReader
-from refdesk.downstream.transports.http import EVENTS, JSON, Endpoint, deliver, deliver_event, kind_of, parsed
+from refdesk.downstream.transports.base import VERSION_HEADER, Message, NotTaken, TransportListener
+from refdesk.downstream.transports.events import SseParser
+from refdesk.downstream.transports.http import (
+    EVENTS,
+    JSON,
+    Endpoint,
+    deliver,
+    deliver_event,
+    get_media_type,
+    parse_json,
+)
 from refdesk.errors import RefdeskError, ServerAway, ServerGone, ServerRefused
 
 logger = logging.getLogger(__name__)
@@ -31,10 +39,10 @@ LAST_EVENT_HEADER = istr("last-event-id")
 FIRST_WITHOUT_SESSIONS = "2026-07-28"
 """From this revision on there are no sessions and no stream but those of requests, and closing one calls it off."""
 
-NO_ANSWERS = (401, 403, 429)
+NON_ANSWER_STATUSES = (401, 403, 429)
 """Refusals that are about who asks or how often, never the answer to what is asked."""
 
-FAREWELL_SECONDS = 2.0
+DELETE_SECONDS = 2.0
 """How long the server has to hear that a session is over."""
 
 MAX_RESUMES = 5
@@ -50,28 +58,28 @@ LONGEST_PAUSE_SECONDS = 30.0
 
 @asynccontextmanager
 async def open_streamable(
-    name: str, settings: McpServerConfig, inbox: Inbox, *, farewell_seconds: float = FAREWELL_SECONDS
-) -> AsyncIterator[StreamableHttp]:
+    name: str, settings: McpServerConfig, listener: TransportListener, *, delete_seconds: float = DELETE_SECONDS
+) -> AsyncIterator[StreamableHttpTransport]:
     """The way to a server over Streamable HTTP. Nothing is sent before the first message."""
     async with Endpoint(name, settings) as endpoint:
-        transport = StreamableHttp(endpoint, inbox, farewell_seconds)
+        transport = StreamableHttpTransport(endpoint, listener, delete_seconds)
         try:
             yield transport
         finally:
             await transport.close()
 
 
-class StreamableHttp:
+class StreamableHttpTransport:
     """A `Transport`."""
 
-    def __init__(self, endpoint: Endpoint, inbox: Inbox, farewell_seconds: float) -> None:
+    def __init__(self, endpoint: Endpoint, listener: TransportListener, delete_seconds: float) -> None:
         self._endpoint = endpoint
-        self._farewell_seconds = farewell_seconds
-        self._inbox = inbox
+        self._farewell_seconds = delete_seconds
+        self._listener = listener
         self._has_session = False
         self._version = ""
         self._is_initialized = False
-        self._is_lost = False
+        self._is_closed = False
         self._listening: asyncio.Task[None] | None = None
         endpoint.headers[hdrs.ACCEPT] = f"{JSON}, {EVENTS}"
         endpoint.headers[hdrs.CONTENT_TYPE] = JSON
@@ -79,107 +87,107 @@ class StreamableHttp:
     async def send(self, message: Message, headers: Mapping[str, str] | None = None) -> None:
         """POST a message; for a request, its answer has been received when this returns."""
         method = message.get("method")
-        if self._is_lost:
-            raise self._gone()
+        if self._is_closed:
+            raise self._build_closed_error()
         if method == "notifications/cancelled" and self._version >= FIRST_WITHOUT_SESSIONS:
             return  # the stream that was closed has said so
         response = await self._endpoint.post(message, headers)
         try:
             if response.status >= 300:
-                await self._take_refusal(response, message)
+                await self._handle_refusal(response, message)
             elif method is not None and "id" in message:
-                await self._take_answer(response, message)
+                await self._handle_response(response, message)
         except BaseException:
             response.close()
             raise
-        self._endpoint.let_go(response)
+        self._endpoint.release(response)
         if method == "notifications/initialized":
             self._is_initialized = True
-            self._listen()
+            self._start_listening()
 
-    def speaks(self, version: str) -> None:
+    def set_protocol_version(self, version: str) -> None:
         """From now on every request says so, and the server may say what belongs to no call."""
         self._version = version
         self._endpoint.headers[VERSION_HEADER] = version
-        self._listen()
+        self._start_listening()
 
     async def close(self) -> None:
         """Tell the server that the session is over; the connections are closed by the endpoint."""
         if self._listening is not None:
             self._listening.cancel()
             await asyncio.wait((self._listening,))
-        if self._has_session and not self._is_lost:
-            await self._say_farewell()
-        self._lose()
+        if self._has_session and not self._is_closed:
+            await self._delete_session()
+        self._close_with()
 
     # Answers.
 
-    async def _take_answer(self, response: aiohttp.ClientResponse, request: Message) -> None:
+    async def _handle_response(self, response: aiohttp.ClientResponse, request: Message) -> None:
         id = request["id"]
         if request["method"] == "initialize":
-            self._begin_session(response)
-        kind = kind_of(response)
+            self._store_session_id(response)
+        kind = get_media_type(response)
         if kind == JSON:
-            self._take_body(await self._endpoint.read(response, self._endpoint.max_bytes), id)
+            self._handle_json(await self._endpoint.read(response, self._endpoint.max_bytes), id)
         elif kind == EVENTS:
-            await self._take_stream(response, id)
+            await self._handle_stream(response, id)
         else:
-            raise self._endpoint.nonsense(f"answered a request with HTTP {response.status} and no JSON")
+            raise self._endpoint.build_protocol_error(f"answered a request with HTTP {response.status} and no JSON")
 
-    def _begin_session(self, response: aiohttp.ClientResponse) -> None:
+    def _store_session_id(self, response: aiohttp.ClientResponse) -> None:
         session = response.headers.get(SESSION_HEADER)
         if session:
             if not (session.isascii() and session.isprintable()):
-                raise self._endpoint.nonsense("gave a session an id that no header can carry")
+                raise self._endpoint.build_protocol_error("gave a session an id that no header can carry")
             self._has_session = True
             self._endpoint.headers[SESSION_HEADER] = session
 
-    def _take_body(self, body: bytes, id: str) -> None:
+    def _handle_json(self, body: bytes, id: str) -> None:
         try:
-            content = parsed(body)
+            content = parse_json(body)
         except orjson.JSONDecodeError as error:
-            raise self._endpoint.nonsense("answered with what is no JSON") from error
-        if not deliver(self._inbox, content, id):
-            raise self._endpoint.nonsense("gave no answer to what was asked")
+            raise self._endpoint.build_protocol_error("answered with what is no JSON") from error
+        if not deliver(self._listener, content, id):
+            raise self._endpoint.build_protocol_error("gave no answer to what was asked")
 
-    async def _take_refusal(self, response: aiohttp.ClientResponse, message: Message) -> None:
+    async def _handle_refusal(self, response: aiohttp.ClientResponse, message: Message) -> None:
         """A refusal may be the answer to a request; else it is raised. One ends the session."""
         status = response.status
         if status == 404 and self._has_session:
-            self._lose()
-            raise NotTaken(self._gone().detail)
-        if 400 <= status < 500 and status not in NO_ANSWERS and "method" in message and "id" in message:
-            error = await self._endpoint.told_error(response)
+            self._close_with()
+            raise NotTaken(self._build_closed_error().detail)
+        if 400 <= status < 500 and status not in NON_ANSWER_STATUSES and "method" in message and "id" in message:
+            error = await self._endpoint.read_jsonrpc_error(response)
             if error is not None:
-                self._inbox.received({"jsonrpc": "2.0", "id": message["id"], "error": error}, message["id"])
+                self._listener.on_message({"jsonrpc": "2.0", "id": message["id"], "error": error}, message["id"])
                 return
-        raise self._endpoint.refusal(response)
+        raise self._endpoint.build_status_error(response)
 
     # Streams.
 
-    async def _take_stream(self, response: aiohttp.ClientResponse, id: str) -> None:
+    async def _handle_stream(self, response: aiohttp.ClientResponse, id: str) -> None:
         """Take what comes until the answer has; a stream that breaks before is taken up again where it can be."""
-        reader = EventReader(self._endpoint.max_bytes)
+        reader = SseParser(self._endpoint.max_bytes)
         error: RefdeskError = ServerGone(f"The server {self._endpoint.name!r} ended its answer before the end")
         try:
-            if await self._follow(response, reader, id):
+            if await self._read_stream(response, reader, id):
                 return
         except ServerGone as broken:
             error = broken
         if not (self._has_session and reader.last_id and await self._resume(reader, id)):
             raise error
 
-    async def _resume(self, reader: EventReader, id: str) -> bool:
+    async def _resume(self, reader: SseParser, id: str) -> bool:
         """Go on after the last event that came; whether the answer was had so."""
         tries = 0
-        while tries < MAX_RESUMES and not self._is_lost:
-            await asyncio.sleep(_pause(reader, tries))
+        while tries < MAX_RESUMES and not self._is_closed:
+            await asyncio.sleep(_reconnect_delay(reader, tries))
             tries += 1
-            reader = reader.anew()
+            reader = reader.resume()
             last_id = reader.last_id
             try:
-                async with self._stream(last_id) as response:
-                    if await self._follow(response, reader, id):
+                async with self._open_stream(last_id) as response:
+                    if await self._read_stream(response, reader, id):
                         return True
             except ServerRefused:
                 return False
@@ -189,76 +197,76 @@ class StreamableHttp:
                 tries = 0
         return False
 
-    def _listen(self) -> None:
+    def _start_listening(self) -> None:
         """Open the stream for what belongs to no call, once the handshake is over."""
         if self._is_initialized and "" < self._version < FIRST_WITHOUT_SESSIONS and self._listening is None:
-            self._listening = asyncio.create_task(self._keep_listening(), name=f"listen to {self._endpoint.name}")
+            self._listening = asyncio.create_task(self._listen_forever(), name=f"listen to {self._endpoint.name}")
 
-    async def _keep_listening(self) -> None:
-        reader = EventReader(self._endpoint.max_bytes)
+    async def _listen_forever(self) -> None:
+        reader = SseParser(self._endpoint.max_bytes)
         tries = 0
-        while not self._is_lost:
+        while not self._is_closed:
             try:
-                async with self._stream(reader.last_id) as response:
+                async with self._open_stream(reader.last_id) as response:
                     tries = 0
-                    await self._follow(response, reader, None)
+                    await self._read_stream(response, reader, None)
             except ServerRefused:
                 return  # it has no such stream
             except RefdeskError as error:
                 self._log("downstream.not_listening", error)
-            await asyncio.sleep(_pause(reader, tries))
+            await asyncio.sleep(_reconnect_delay(reader, tries))
             tries += 1
-            reader = reader.anew()
+            reader = reader.resume()
 
     @asynccontextmanager
-    async def _stream(self, last_id: str) -> AsyncIterator[aiohttp.ClientResponse]:
+    async def _open_stream(self, last_id: str) -> AsyncIterator[aiohttp.ClientResponse]:
         """A stream by GET, from that event on."""
-        response = await self._endpoint.ask("GET", None, {LAST_EVENT_HEADER: last_id} if last_id else None)
+        response = await self._endpoint.request("GET", None, {LAST_EVENT_HEADER: last_id} if last_id else None)
         try:
             status = response.status
             if status in (404, 429) or status >= 500:
-                await self._take_refusal(response, {})
-            if status >= 300 or kind_of(response) != EVENTS:
+                await self._handle_refusal(response, {})
+            if status >= 300 or get_media_type(response) != EVENTS:
                 raise ServerRefused(self._endpoint.name, -32600, f"HTTP {status} and no stream of events")
             yield response
         finally:
             response.close()
 
-    async def _follow(self, response: aiohttp.ClientResponse, reader: EventReader, id: str | None) -> bool:
+    async def _read_stream(self, response: aiohttp.ClientResponse, reader: SseParser, id: str | None) -> bool:
         """Take the events of a stream until it has brought the answer to that request; False when it ends before."""
-        while piece := await self._endpoint.next_piece(response):
+        while chunk := await self._endpoint.read_chunk(response):
             is_answered = False
-            for event in reader.feed(piece):
+            for event in reader.feed(chunk):
                 if id is not None and not event.is_whole:
-                    raise self._endpoint.too_large(self._endpoint.max_bytes)
-                is_answered |= deliver_event(self._inbox, event, id)
+                    raise self._endpoint.build_size_error(self._endpoint.max_bytes)
+                is_answered |= deliver_event(self._listener, event, id)
             if is_answered:
                 return True
         return False
 
     # The end.
 
-    async def _say_farewell(self) -> None:
+    async def _delete_session(self) -> None:
         try:
             async with asyncio.timeout(self._farewell_seconds):
-                response = await self._endpoint.ask("DELETE")
+                response = await self._endpoint.request("DELETE")
                 response.close()
         except (RefdeskError, TimeoutError) as error:
             self._log("downstream.no_farewell", error)
 
-    def _lose(self) -> None:
-        if not self._is_lost:
-            self._is_lost = True
-            self._inbox.lost(self._gone())
+    def _close_with(self) -> None:
+        if not self._is_closed:
+            self._is_closed = True
+            self._listener.on_close(self._build_closed_error())
 
-    def _gone(self) -> ServerGone:
+    def _build_closed_error(self) -> ServerGone:
         return ServerGone(f"The session with the server {self._endpoint.name!r} is over")
 
     def _log(self, event: str, error: Exception) -> None:
         logger.debug(event, extra={"fields": {"server": self._endpoint.name, "why": str(error) or "too slow"}})
 
 
-def _pause(reader: EventReader, tries: int) -> float:
+def _reconnect_delay(reader: SseParser, tries: int) -> float:
     """How long to wait before a stream is opened again: as its server says, and longer each time that it failed."""
     if reader.retry is None:
         first = FIRST_PAUSE_SECONDS * random.uniform(0.5, 1)  # who was cut off together must not come back together

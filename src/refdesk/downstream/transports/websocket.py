@@ -16,18 +16,20 @@ from websockets.frames import CloseCode
 from websockets.typing import Subprotocol
 
 from refdesk.config.servers import McpServerConfig
-from refdesk.downstream.transports.base import Inbox, Message
-from refdesk.downstream.transports.messages import deliver, written
+from refdesk.downstream.transports.base import Message, TransportListener
+from refdesk.downstream.transports.messages import deliver, encode_message
 from refdesk.errors import RefdeskError, ServerAway, ServerGone, ServerTalksNonsense
 from refdesk.version import __version__
 
 SUBPROTOCOL = Subprotocol("mcp")
 
-MAX_WAITING = 16
+MAX_QUEUED_FRAMES = 16
 """The frames taken from the network before the reader has seen them; it never keeps them waiting for long."""
 
-_wire = logging.getLogger(f"{__name__}.wire")
-_wire.setLevel(logging.WARNING)  # what the library says below that holds the headers, and with them credentials
+_library_logger = logging.getLogger(f"{__name__}.wire")
+_library_logger.setLevel(
+    logging.WARNING
+)  # what the library says below that holds the headers, and with them credentials
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +48,7 @@ TIMEOUTS = Timeouts()
 
 
 @cache
-def _trust_system() -> ssl.SSLContext:
+def _create_system_context() -> ssl.SSLContext:
     """Made once: loading the certificates takes longer than connecting does."""
     return ssl.create_default_context()
 
@@ -55,22 +57,22 @@ def _trust_system() -> ssl.SSLContext:
 async def open_websocket(
     name: str,
     settings: McpServerConfig,
-    inbox: Inbox,
+    listener: TransportListener,
     *,
     timeouts: Timeouts = TIMEOUTS,
-    trust: Callable[[], ssl.SSLContext] = _trust_system,
+    create_ssl_context: Callable[[], ssl.SSLContext] = _create_system_context,
 ) -> AsyncIterator[WebSocketTransport]:
     """Connect; what the server sends goes to the inbox until it is closed, from whichever side.
 
     `trust` returns the TLS context for a `wss:` address.
     """
-    socket = await _connected(name, settings, timeouts, trust)
-    transport = WebSocketTransport(name, socket, inbox, settings.max_message_bytes)
+    socket = await _connect(name, settings, timeouts, create_ssl_context)
+    transport = WebSocketTransport(name, socket, listener, settings.max_message_bytes)
     reading = asyncio.create_task(transport.read(), name=f"downstream {name} websocket")
     try:
         yield transport
     finally:
-        transport.lose(ServerGone(f"The connection to the server {name!r} was closed"))
+        transport.close_with(ServerGone(f"The connection to the server {name!r} was closed"))
         try:
             await _close(socket)
         finally:
@@ -81,24 +83,24 @@ async def open_websocket(
 class WebSocketTransport:
     """The open connection."""
 
-    def __init__(self, name: str, socket: ClientConnection, inbox: Inbox, max_bytes: int) -> None:
+    def __init__(self, name: str, socket: ClientConnection, listener: TransportListener, max_bytes: int) -> None:
         self._name = name
         self._socket = socket
-        self._inbox = inbox
+        self._listener = listener
         self._max_bytes = max_bytes
         self._error: RefdeskError | None = None
 
     async def send(self, message: Message, headers: Mapping[str, str] | None = None) -> None:
         """Send a message; waits while the server takes none."""
-        self._check()
-        text = written(self._name, message)
+        self._raise_if_closed()
+        text = encode_message(self._name, message)
         try:
             await self._socket.send(text, text=True)
         except ConnectionClosed as closed:
-            raise self._why(closed) from None
-        self._check()  # a connection that ends while this waits makes no error of it
+            raise self._map_close(closed) from None
+        self._raise_if_closed()  # a connection that ends while this waits makes no error of it
 
-    def speaks(self, version: str) -> None:
+    def set_protocol_version(self, version: str) -> None:
         """No matter here: nothing but messages is sent."""
 
     async def read(self) -> None:
@@ -107,29 +109,29 @@ class WebSocketTransport:
             while True:
                 frame = await self._socket.recv()
                 if self._error is None:
-                    self._take(frame)
+                    self._handle_frame(frame)
         except ConnectionClosed as closed:
-            self.lose(self._why(closed))
+            self.close_with(self._map_close(closed))
         finally:
-            self.lose(ServerGone(f"The connection to the server {self._name!r} is no longer read"))
+            self.close_with(ServerGone(f"The connection to the server {self._name!r} is no longer read"))
 
-    def lose(self, error: RefdeskError) -> None:
+    def close_with(self, error: RefdeskError) -> None:
         """The connection is over, for the first reason that there is."""
         if self._error is None:
             self._error = error
-            self._inbox.lost(error)
+            self._listener.on_close(error)
 
-    def _check(self) -> None:
+    def _raise_if_closed(self) -> None:
         if self._error is not None:
             raise type(self._error)(self._error.detail)
 
-    def _take(self, frame: str | bytes) -> None:
+    def _handle_frame(self, frame: str | bytes) -> None:
         if isinstance(frame, str):
-            deliver(self._inbox, frame)
+            deliver(self._listener, frame)
         else:
-            self._inbox.garbled(f"a binary frame of {len(frame)} bytes")
+            self._listener.on_garbage(f"a binary frame of {len(frame)} bytes")
 
-    def _why(self, closed: ConnectionClosed) -> RefdeskError:
+    def _map_close(self, closed: ConnectionClosed) -> RefdeskError:
         """What ended the connection, in a sentence; what the server gave as a reason is not for others to read."""
         server, broken = f"The server {self._name!r}", self._socket.protocol.parser_exc
         if isinstance(broken, PayloadTooBig):
@@ -143,10 +145,10 @@ class WebSocketTransport:
         return ServerGone(f"{server} hung up: WebSocket code {CloseCode.ABNORMAL_CLOSURE:d}")
 
 
-class _Socket(ClientConnection):
+class _Connection(ClientConnection):
     """The library waits for the other side to hang up once no more messages can come; this does so for a while only."""
 
-    _hanging_up: asyncio.TimerHandle | None = None
+    _abort_timer: asyncio.TimerHandle | None = None
 
     def start_keepalive(self) -> None:
         """Not for a connection that is over as soon as it is there; nobody would end that."""
@@ -155,29 +157,29 @@ class _Socket(ClientConnection):
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
-        if self._hanging_up is None and self.protocol.close_expected():
-            self._hanging_up = self.loop.call_later(self.close_timeout or 0, self.transport.abort)
+        if self._abort_timer is None and self.protocol.close_expected():
+            self._abort_timer = self.loop.call_later(self.close_timeout or 0, self.transport.abort)
             if self.protocol.parser_exc is not None:
                 self.transport.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        if self._hanging_up is not None:
-            self._hanging_up.cancel()
+        if self._abort_timer is not None:
+            self._abort_timer.cancel()
         super().connection_lost(exc)
 
 
-class _Straight(connect):
+class _NoRedirectConnect(connect):
     """Goes where it is told: a redirect would take headers, and with them credentials, to a place of others' choice."""
 
     def process_redirect(self, exc: Exception) -> Exception | str:
         return exc
 
 
-async def _connected(
-    name: str, settings: McpServerConfig, timeouts: Timeouts, trust: Callable[[], ssl.SSLContext]
+async def _connect(
+    name: str, settings: McpServerConfig, timeouts: Timeouts, create_ssl_context: Callable[[], ssl.SSLContext]
 ) -> ClientConnection:
     try:
-        return await _straight(settings, timeouts, trust)
+        return await _build_connect(settings, timeouts, create_ssl_context)
     except TimeoutError:
         reason = f"no answer within {settings.connect_timeout_seconds:g} s"
     except InvalidStatus as error:
@@ -193,13 +195,15 @@ async def _connected(
     raise ServerAway(f"The server {name!r} cannot be connected to: {reason}")
 
 
-def _straight(settings: McpServerConfig, timeouts: Timeouts, trust: Callable[[], ssl.SSLContext]) -> _Straight:
+def _build_connect(
+    settings: McpServerConfig, timeouts: Timeouts, create_ssl_context: Callable[[], ssl.SSLContext]
+) -> _NoRedirectConnect:
     """A connection yet to be awaited."""
-    url = _address(settings)
-    return _Straight(
+    url = _websocket_url(settings)
+    return _NoRedirectConnect(
         url,
-        create_connection=_Socket,
-        ssl=trust() if url.startswith("wss:") else None,
+        create_connection=_Connection,
+        ssl=create_ssl_context() if url.startswith("wss:") else None,
         subprotocols=[SUBPROTOCOL],
         additional_headers={key: value.get_secret_value() for key, value in settings.headers.items()},
         user_agent_header=f"refdesk/{__version__}",
@@ -210,12 +214,12 @@ def _straight(settings: McpServerConfig, timeouts: Timeouts, trust: Callable[[],
         ping_interval=timeouts.ping,
         ping_timeout=timeouts.pong,
         max_size=settings.max_message_bytes,
-        max_queue=MAX_WAITING,
-        logger=_wire,
+        max_queue=MAX_QUEUED_FRAMES,
+        logger=_library_logger,
     )
 
 
-def _address(settings: McpServerConfig) -> str:
+def _websocket_url(settings: McpServerConfig) -> str:
     """Settings may say http for ws, as the address of a server often does."""
     url = settings.url.get_secret_value() if settings.url is not None else ""
     return f"ws{url[4:]}" if url.startswith(("http://", "https://")) else url
