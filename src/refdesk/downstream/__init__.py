@@ -1,1 +1,1 @@
-"""Other MCP servers behind this desk: a client of them that survives what they do, and a fleet of such clients."""
+"""MCP client side: sessions with downstream servers, and the fleet that exposes them."""

@@ -1,7 +1,7 @@
-"""How the revisions of MCP dress a request: what stands in its `_meta`, and what is repeated in HTTP headers. No I/O.
+"""Per-version request metadata: protocol keys in `_meta`, and parameters mirrored in HTTP headers. No I/O.
 
-The revisions with a handshake agree on everything once; those without one say it all again with each request, and
-repeat in headers what a proxy on the way may route by.
+Versions with a handshake negotiate once. Versions without one send version, client info and capabilities with every
+request, and mirror in headers what proxies may route by.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from refdesk.downstream.transports.base import VERSION_HEADER
 from refdesk.version import __version__
 
 HANDSHAKE_VERSIONS = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")
-"""The revisions that are agreed on by `initialize`, oldest first."""
+"""Versions negotiated by `initialize`, oldest first."""
 
 MODERN_VERSIONS = ("2026-07-28",)
-"""The revisions without a handshake, found by `server/discover`."""
+"""Versions without a handshake, found by `server/discover`."""
 
 NEWEST_HANDSHAKE, NEWEST_MODERN = HANDSHAKE_VERSIONS[-1], MODERN_VERSIONS[-1]
 
 RESERVED_PREFIX = "io.modelcontextprotocol/"
-"""What the keys of `_meta` begin with that belong to the protocol."""
+"""Prefix of the `_meta` keys that belong to the protocol."""
 
 CLIENT_INFO: Mapping[str, Any] = {"name": "refdesk", "version": __version__}
 
@@ -32,15 +32,15 @@ CLIENT_CAPABILITIES: Mapping[str, Any] = {
     "elicitation": {"form": {}, "url": {}},
     "roots": {"listChanged": False},
 }
-"""What a server may ask of whoever is behind us; a client that cannot answer says so when it is asked."""
+"""Capabilities declared to servers on behalf of all clients. A client that lacks one rejects the request."""
 
 METHOD_HEADER, NAME_HEADER, PARAM_HEADER = "mcp-method", "mcp-name", "mcp-param-"
 
 _NAME_PARAMS = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
-"""The parameter that a method's `Mcp-Name` repeats."""
+"""The parameter that `Mcp-Name` mirrors, by method."""
 
 _HEADER_KEYWORD = "x-mcp-header"
-"""The key of a property's schema that has the argument repeated in a header."""
+"""Schema keyword that has an argument mirrored in a header."""
 
 _BASE64_FORM = re.compile(r"=\?base64\?.*\?=", re.DOTALL)
 _PLAIN_TEXT = re.compile(r"[\x20-\x7e]*")
@@ -48,15 +48,15 @@ _HEADER_TOKEN = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 _MIRRORABLE_TYPES = frozenset({"string", "integer", "boolean"})
 
 Mirrored = Mapping[tuple[str, ...], str]
-"""The arguments of a tool that headers repeat: the way to the argument, and the rest of the header's name."""
+"""Mirrored arguments of a tool: path of the argument, and suffix of the header name."""
 
 
 class HeaderMirrorError(ValueError):
-    """A schema that marks what no header can repeat; a tool with such a schema is not to be called."""
+    """A schema that marks an argument which no header can carry. Such a tool must not be called."""
 
 
 def strip_envelope(params: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The parameters for a server with a handshake, which has agreed on what the protocol's own keys would say."""
+    """Remove the protocol's own `_meta` keys, for servers with a handshake."""
     meta = params.get("_meta")
     if not isinstance(meta, dict) or not any(key.startswith(RESERVED_PREFIX) for key in meta):
         return params
@@ -71,8 +71,10 @@ def add_envelope(
     capabilities: Mapping[str, Any] | None = None,
     level: str | None = None,
 ) -> dict[str, Any]:
-    """The parameters for a server without a handshake. `capabilities` are those of the client behind this request;
-    `level` is from where on it is to log, unless the client says so itself."""
+    """Add the protocol's `_meta` keys, for servers without a handshake.
+
+    `capabilities` are those of the client that the request is for. `level` is the log level, unless the client set one.
+    """
     original = params or {}
     meta = original.get("_meta")
     envelope: dict[str, Any] = {
@@ -88,7 +90,7 @@ def add_envelope(
 
 
 def build_headers(version: str, method: str, params: Mapping[str, Any], mirrored: Mirrored | None) -> dict[str, str]:
-    """The headers of a request without a handshake."""
+    """Return the headers of a request without a handshake."""
     headers = {VERSION_HEADER: version, METHOD_HEADER: method}
     key = _NAME_PARAMS.get(method)
     name = params.get(key) if key is not None else None
@@ -102,14 +104,14 @@ def build_headers(version: str, method: str, params: Mapping[str, Any], mirrored
 
 
 def encode_header_value(value: str) -> str:
-    """A text as a header can carry it: itself if it survives that, in base64 otherwise."""
+    """Encode a text for a header: unchanged if it's safe, or else as base64."""
     if _PLAIN_TEXT.fullmatch(value) and value == value.strip() and not _BASE64_FORM.fullmatch(value):
         return value
     return f"=?base64?{base64.b64encode(value.encode()).decode()}?="
 
 
 def find_mirrored_arguments(schema: Any) -> Mirrored:
-    """The arguments that headers repeat, by a tool's input schema; raises `Unmirrorable`."""
+    """Return the arguments that a tool's input schema marks for headers. Raises `HeaderMirrorError`."""
     found: dict[tuple[str, ...], str] = {}
     for path, node in _iter_subschemas(schema):
         if _HEADER_KEYWORD not in node:
@@ -136,7 +138,7 @@ _SCHEMA_MAP_KEYS = frozenset({"patternProperties", "dependentSchemas", "$defs", 
 
 
 def _iter_subschemas(schema: Any) -> Iterator[tuple[tuple[str, ...] | None, dict[str, Any]]]:
-    """Every place of a schema that is a schema itself, with the way to it where only `properties` lie on that way."""
+    """Yield every subschema, with its argument path if that consists of `properties` only."""
     pending: list[tuple[tuple[str, ...] | None, Any]] = [((), schema)]
     while pending:
         path, node = pending.pop()
@@ -161,12 +163,12 @@ def _get_argument(arguments: Any, path: tuple[str, ...]) -> Any:
 
 
 def _format_value(value: Any) -> str | None:
-    """A single value as text; nothing for what is absent or more than one value."""
+    """Format a scalar as text. Return None for a missing value, object or list."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if not isinstance(value, (str, int, float)):
         return None
     try:
         return str(value)
-    except ValueError:  # a number of more digits than Python writes
+    except ValueError:  # more digits than Python converts
         return None

@@ -1,7 +1,7 @@
-"""The conversation with one server over one connection: ids, answers, and what the server says in between.
+"""JSON-RPC peer: matches responses to requests and routes the server's notifications and requests.
 
-Raw JSON objects go in and come out; nothing is built for what is only passed on. Ids are minted here, so that answers
-can never reach another caller than the one who asked.
+Messages stay raw JSON objects; nothing is parsed into models just to be forwarded. Request ids are generated here, so a
+response can only reach the caller that sent the request.
 """
 
 from __future__ import annotations
@@ -20,49 +20,50 @@ from refdesk.errors import RefdeskError, ServerGone, ServerRefused, ServerTalksN
 logger = logging.getLogger(__name__)
 
 MAX_NOTIFICATIONS = 1000
-"""What a server may say during one call before its caller has taken any of it; progress beyond that is dropped."""
+"""Notifications queued for one request until its caller consumes them. The oldest are dropped beyond that."""
 
 MAX_SERVER_REQUESTS = 16
-"""What a server may ask at a time during one call."""
+"""Concurrent requests that a server may send during one call."""
 
 MAX_UNSENT = 1000
-"""Of what is said to a server that nobody waits for: a server that asks on and on and reads nothing gets no answers."""
+"""Messages queued without anyone awaiting them. A server that keeps sending requests but reads nothing gets no
+responses."""
 
 METHOD_NOT_FOUND = -32601
 INTERNAL_ERROR = -32603
 
 
 class Voice(Protocol):
-    """Whoever made a call, as far as the server can speak to them while it works on it."""
+    """Callbacks of a request: what its caller does with the server's notifications and requests."""
 
     @property
     def key(self) -> object:
-        """Equal for the calls of one client, so that what a server asks can be told apart by who is to answer."""
+        """Identifies the client: equal for all calls of one client."""
         ...
 
     async def tell(self, method: str, params: Mapping[str, Any]) -> None:
-        """A notification that belongs to the call: progress or a log message."""
+        """Handle a notification that belongs to the call: progress or a log message."""
         ...
 
     async def ask(self, id: str, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
-        """A request of the server: sampling, elicitation, roots. RefdeskErrors are told to the server."""
+        """Answer a server request: sampling, elicitation or roots. A RefdeskError is returned to the server."""
         ...
 
 
 class PeerListener(Protocol):
-    """Whoever owns the connection: hears what belongs to no call."""
+    """Listener for events that belong to no call."""
 
     def on_notification(self, method: str, params: Mapping[str, Any]) -> None:
-        """A notification: lists or resources that changed, log messages."""
+        """Handle a notification: a changed list or resource, or a log message."""
         ...
 
     def on_disconnect(self, error: RefdeskError) -> None:
-        """The connection is over."""
+        """Handle the end of the connection."""
         ...
 
 
 class PendingRequest:
-    """A request of ours that is under way."""
+    """A request that was sent and has no response yet."""
 
     __slots__ = ("answer", "id", "notifications", "notifier", "server_requests", "voice")
 
@@ -76,10 +77,13 @@ class PendingRequest:
 
 
 class Peer:
-    """The conversation; an `Inbox` of its transport, which is given to it by `talk_through` before anything is sent."""
+    """JSON-RPC endpoint of one connection.
+
+    It's the listener of its transport, which `attach` sets before anything is sent.
+    """
 
     def __init__(self, name: str, host: PeerListener, fallback: Voice | None = None) -> None:
-        """`outside` is asked what belongs to no call; without it there is nobody to be asked."""
+        """`fallback` answers server requests that belong to no call. Without it they are rejected."""
         self.name = name
         self._host = host
         self._transport: Transport | None = None
@@ -90,17 +94,17 @@ class Peer:
         self._tasks: set[asyncio.Task[None]] = set()
         self._unsent = 0
         self.garbage = 0
-        """How much that came was no message, or an answer to nothing that was asked."""
+        """Number of invalid messages and of responses to unknown requests."""
         self.has_ambiguous_requests = False
-        """Whether the server has asked something during calls without saying which of them it is about."""
+        """Whether the server has sent requests during calls without naming the call they belong to."""
 
     def attach(self, transport: Transport) -> None:
-        """From now on messages can be sent."""
+        """Set the transport that messages are sent through."""
         self._transport = transport
 
     @property
     def in_flight(self) -> int:
-        """Requests of ours that are under way."""
+        """Number of requests without a response."""
         return len(self._pending)
 
     async def request(
@@ -111,9 +115,9 @@ class Peer:
         voice: Voice | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> Message:
-        """The result of a request. Cancelling it tells the server; there is no time-out here.
+        """Send a request and return its result. Cancelling it notifies the server. There is no timeout here.
 
-        Raises ServerRefused with the server's own error, ServerGone at once when the connection is lost meanwhile.
+        Raises ServerRefused with the server's own error, and ServerGone as soon as the connection is lost.
         """
         transport = self._require_transport()
         id = str(uuid4())
@@ -146,22 +150,22 @@ class Peer:
         await self._require_transport().send(message)
 
     async def close(self) -> None:
-        """End what is still being said; the transport is closed by its owner."""
+        """Cancel all background tasks. The transport is closed by its owner."""
         for task in self._tasks:
             task.cancel()
         if self._tasks:
             await asyncio.wait(self._tasks)
 
-    # What the transport calls.
+    # Transport listener
 
     def on_message(self, message: Message, related: str | None = None) -> None:
-        """Take a message of the server."""
+        """Dispatch a message of the server."""
         id = message.get("id")
         method = message.get("method")
         if method is None:
             pending = self._pending.get(id) if isinstance(id, str) else None
             if pending is None or pending.answer.done():
-                # Of a call that was given up, told twice, or made up.
+                # The request was cancelled, answered before or never sent.
                 self.garbage += 1
             else:
                 pending.answer.set_result(message)
@@ -175,24 +179,24 @@ class Peer:
             self.on_garbage("a request whose id is neither text nor number")
 
     def on_garbage(self, what: str) -> None:
-        """Count what cannot be understood, and write the first of it down."""
+        """Count an invalid message, and log the first ten."""
         self.garbage += 1
         if self.garbage <= 10:
             fields = {"server": self.name, "what": what[:200]}
             logger.warning("downstream.garbled", extra={"fields": fields})
 
     def on_close(self, error: RefdeskError) -> None:
-        """Whoever waits for an answer is told at once, each by an error of their own."""
+        """Fail all pending requests, each with its own exception."""
         if self._error is not None:
             return
         self._error = error
         for pending in self._pending.values():
             if not pending.answer.done():
                 pending.answer.set_exception(type(error)(error.detail))
-                pending.answer.exception()  # a caller that is still sending gets to know by that
+                pending.answer.exception()  # retrieved here: the caller may still be sending
         self._host.on_disconnect(error)
 
-    # What the server says.
+    # Notifications and requests of the server
 
     def _handle_notification(self, method: str, params: Mapping[str, Any], related: str | None) -> None:
         if method == "notifications/cancelled":
@@ -211,7 +215,7 @@ class Peer:
             self._host.on_notification(method, params)
 
     def _queue_notification(self, pending: PendingRequest, method: str, params: Mapping[str, Any]) -> None:
-        """What is told to one caller stays in order, and waits for nobody else."""
+        """Queue a notification for one caller, in order and without blocking others."""
         if pending.notifications is None:
             pending.notifications = deque(maxlen=MAX_NOTIFICATIONS)
         pending.notifications.append((method, params))
@@ -219,23 +223,23 @@ class Peer:
             pending.notifier = self._spawn(self._deliver_notifications(pending))
 
     async def _deliver_notifications(self, pending: PendingRequest) -> None:
-        """What cannot be told, because of what the server put into it, is not worth the call that it is about."""
+        """Deliver queued notifications. One that can't be delivered must not fail its call."""
         try:
             while pending.notifications and pending.voice is not None:
                 await pending.voice.tell(*pending.notifications.popleft())
-        except Exception as error:  # noqa: BLE001 whatever it is, it is written down
+        except Exception as error:  # noqa: BLE001 logged
             self.on_garbage(f"a notification that cannot be passed on: {type(error).__name__}")
 
     def _handle_request(self, id: str | int, method: str, params: Mapping[str, Any], related: str | None) -> None:
         if method == "ping":
             self._respond(id, {"result": {}})
             return
-        # What is asked while nobody has a call under way, as by servers that want to know roots first, is about none.
+        # Without a pending call the request isn't ambiguous: some servers ask for roots first.
         if related is None and any(self._iter_with_callbacks()):
             self.has_ambiguous_requests = True
         pending = self._find_related(related)
         if pending is not None and related is None:
-            # Any of this client's calls may be meant; each takes its share of the questions.
+            # Any call of this client may be meant, so the requests are spread over them.
             pending = min(self._list_same_client(pending), key=lambda each: len(each.server_requests or ()))
         if pending is None or pending.voice is None:
             pending = self._fallback
@@ -252,7 +256,7 @@ class Peer:
         server_requests[id] = self._spawn(self._answer_request(pending, id, method, params))
 
     def _list_same_client(self, pending: PendingRequest) -> list[PendingRequest]:
-        """The calls that the client of this one has under way, the newest first."""
+        """Return the pending requests of the same client, newest first."""
         key = pending.voice.key if pending.voice is not None else None
         calls = reversed(self._pending.values())
         return [each for each in calls if each.voice is not None and each.voice.key == key]
@@ -267,7 +271,7 @@ class Peer:
             answer: Message = {"result": await voice.ask(str(id), method, params)}
         except RefdeskError as error:
             answer = {"error": {"code": error.code, "message": error.detail, "data": error.data}}
-        except Exception as error:  # noqa: BLE001 the server is told, and it is written down
+        except Exception as error:  # noqa: BLE001 logged, and returned to the server
             self.on_garbage(f"a question that cannot be passed on: {type(error).__name__}")
             answer = {"error": {"code": INTERNAL_ERROR, "message": f"This {method[:100]} cannot be passed on"}}
         finally:
@@ -275,7 +279,10 @@ class Peer:
         self._respond(id, answer)
 
     def _find_related(self, related: str | None) -> PendingRequest | None:
-        """Whose call it is that the server speaks about: it says so, or there is but one client that it can be."""
+        """Return the request that a message belongs to.
+
+        It's the one that the message names. Without a name, it's the newest one if all callers are the same client.
+        """
         if related is not None:
             return self._pending.get(related)
         candidates = list(self._iter_with_callbacks())
@@ -296,14 +303,14 @@ class Peer:
     def _respond(self, id: str | int, answer: Message) -> None:
         self._send_in_background({"jsonrpc": "2.0", "id": id, **answer})
 
-    # What is ours.
+    # Outgoing messages
 
     def _send_cancellation(self, id: str) -> None:
         params = {"requestId": id, "reason": "The caller no longer waits for it"}
         self._send_in_background({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params})
 
     def _send_in_background(self, message: Message) -> None:
-        """Send what nobody waits for, unless too much of that is unread already."""
+        """Send a message that nobody awaits, unless too many are queued."""
         if self._unsent < MAX_UNSENT:
             self._unsent += 1
             self._spawn(self._send_ignoring_errors(message))
@@ -311,7 +318,7 @@ class Peer:
             self.garbage += 1
 
     async def _send_ignoring_errors(self, message: Message) -> None:
-        """To a server that may be gone, and then needs no answer."""
+        """Send a message, and ignore a lost connection."""
         try:
             if self._error is None and self._transport is not None:
                 await self._transport.send(message)
@@ -329,8 +336,7 @@ class Peer:
     def _transfer_server_requests(
         self, pending: PendingRequest, server_requests: dict[str | int, asyncio.Task[None]]
     ) -> None:
-        """What is still asked when a call is over may be about another of the same client's calls; else it is called
-        off."""
+        """Move open server requests to another call of the same client, or cancel them."""
         others = self._list_same_client(pending) if self.has_ambiguous_requests else []
         if not others:
             for task in server_requests.values():
@@ -377,7 +383,7 @@ def _as_object(params: object) -> Mapping[str, Any]:
 
 
 def _reply_without_client(method: str) -> Message:
-    """What a server is told that asks outside of any call, or when it cannot be told whose call it means."""
+    """Return the response to a server request that can't be assigned to a client."""
     if method == "roots/list":
         return {"result": {"roots": []}}
     message = f"There is no one client here that {method} could be meant for"

@@ -1,7 +1,6 @@
-"""A server that has been greeted, and requests in the words of the revision it speaks.
+"""MCP session: protocol negotiation, and requests in the format of the negotiated version.
 
-Raw objects in, raw objects out. What it costs to wait for an answer, and what becomes of a server that gives none, is
-the business of the connection.
+Requests and results are raw objects. Timeouts and failure handling belong to the connection.
 """
 
 from __future__ import annotations
@@ -37,21 +36,20 @@ logger = logging.getLogger(__name__)
 MAX_PAGES = 1000
 MAX_ENTRIES = 10_000
 MAX_LIST_BYTES = 16_777_216
-"""What is taken of one list: more than any server has to offer, and little enough to hold for all of them."""
+"""Limit for one list: more than any real server offers, and small enough to keep for all servers."""
 
 MAX_VERSION_CHARACTERS = 32
-"""Of the name of a revision, which is sent back in a header; those that there are have ten."""
+"""Maximum length of a protocol version, which is sent back in a header. Real ones have ten characters."""
 
 PROBE_SECONDS = 5.0
-"""What `server/discover` has to be answered in when it is only tried: some servers with a handshake say nothing at all
-to what comes before it."""
+"""Timeout for probing `server/discover`: some servers with a handshake ignore any request before `initialize`."""
 
 _KEY_FIELDS = {"tools": "name", "prompts": "name", "resources": "uri", "resourceTemplates": "uriTemplate"}
 
 
 @dataclass(frozen=True, slots=True)
 class Greeting:
-    """What a server said of itself."""
+    """What a server declared: protocol version, capabilities, name and instructions."""
 
     version: str
     capabilities: Mapping[str, Any]
@@ -60,11 +58,11 @@ class Greeting:
 
     @property
     def is_modern(self) -> bool:
-        """Whether it speaks a revision without a handshake."""
+        """Whether the version has no handshake."""
         return self.version in MODERN_VERSIONS
 
     def has(self, capability: str) -> bool:
-        """Whether it declared a capability, or a part of one: `tools`, `tools.listChanged`."""
+        """Whether the server declared a capability, or part of one: `tools`, `tools.listChanged`."""
         found: Any = self.capabilities
         for part in capability.split("."):
             found = found.get(part) if isinstance(found, Mapping) else None
@@ -73,32 +71,32 @@ class Greeting:
 
 @dataclass(frozen=True, slots=True)
 class SessionOptions:
-    """What a server is told of its client, and what the client makes of the server."""
+    """Client side of a session: declared capabilities, acceptance check and fallback callbacks."""
 
     capabilities: Mapping[str, Any] = field(default_factory=lambda: CLIENT_CAPABILITIES)
     check: Callable[[Greeting], None] | None = None
-    """Raises a RefdeskError for a server that will not do, before the handshake is completed."""
+    """Raises a RefdeskError to reject a server before the handshake completes."""
     fallback: Voice | None = None
-    """Who is asked what belongs to no call."""
+    """Callbacks for server requests that belong to no call."""
 
 
 DEFAULT_OPTIONS = SessionOptions()
-"""Those of a desk, which passes on what it is asked."""
+"""Options of a gateway, which forwards server requests to its clients."""
 
 
 class McpSession:
-    """A greeted server: raw requests in the words of its revision."""
+    """Session with a server whose protocol version is negotiated."""
 
     def __init__(self, peer: Peer, profile: Greeting, mirrored: dict[str, Mirrored] | None = None) -> None:
         self.greeting = profile
         self.peer = peer
         self._is_modern = profile.is_modern
         self.mirrored: dict[str, Mirrored] = {} if mirrored is None else mirrored
-        """By tool, the arguments that headers repeat, as the last list of tools says."""
+        """Arguments to repeat in headers, by tool, from the last tool list."""
         self.capabilities: Mapping[str, Any] = CLIENT_CAPABILITIES
-        """What a server without a handshake is told of its client, where a request is for no other."""
+        """Client capabilities for servers without a handshake, unless a request has its own."""
         self.level: str | None = None
-        """From which level on a server without a handshake is to log, which it is told with each request."""
+        """Log level for servers without a handshake, sent with each request."""
 
     async def request(
         self,
@@ -109,11 +107,11 @@ class McpSession:
         token: str | None = None,
         capabilities: Mapping[str, Any] | None = None,
     ) -> Message:
-        """The result of a request, as the server gave it: one without a handshake may say in `resultType` that it
-        needs input first.
+        """Send a request and return the raw result.
 
-        `token` is sent as the credential of this request. `capabilities` are those of the client behind it, for a
-        server that is told them with each request; all that we pass on when not given.
+        The `resultType` of a server without a handshake may say that input is required. `token` is sent as the bearer
+        token of this request. `capabilities` are those of the client that the request is for; servers without a
+        handshake get them with each request.
         """
         headers = None
         if self._is_modern:
@@ -128,14 +126,14 @@ class McpSession:
         return await self.peer.request(method, params, voice=voice, headers=headers)
 
     async def notify(self, method: str, params: Mapping[str, Any] | None = None) -> None:
-        """Send a notification; a revision without a handshake has none that a client could send."""
+        """Send a notification. Versions without a handshake have no client notifications."""
         if self._is_modern:
             logger.debug("downstream.not_told", extra={"fields": {"server": self.peer.name, "method": method}})
         else:
             await self.peer.notify(method, params)
 
     async def list_all(self, method: str, member: str) -> list[Message]:
-        """All entries of a list, page by page; a list without end is taken as far as it is bearable."""
+        """Return all entries of a paged list, up to the limits for pages, entries and bytes."""
         entries: list[Message] = []
         size = 0
         cursors: set[str] = set()
@@ -161,7 +159,7 @@ class McpSession:
         return self._record_mirrored(entries) if member == "tools" and self._is_modern else entries
 
     def _select_usable(self, member: str, given: Any) -> list[Message]:
-        """The entries of a page that somebody could use; the others are counted and left out."""
+        """Return the valid entries of a page. The others are logged and dropped."""
         if not isinstance(given, list):
             raise ServerTalksNonsense(f"The server {self.peer.name!r} gave a list without {member!r}")
         key = _KEY_FIELDS.get(member, "name")
@@ -171,7 +169,7 @@ class McpSession:
         return usable
 
     def _record_mirrored(self, tools: list[Message]) -> list[Message]:
-        """Note which arguments headers repeat; tools are left out whose arguments no header could."""
+        """Record which arguments are repeated in headers, and drop tools whose arguments can't be."""
         learned: dict[str, Mirrored] = {}
         usable: list[Message] = []
         for tool in tools:
@@ -203,10 +201,10 @@ async def open_session(
     *,
     probe_seconds: float = PROBE_SECONDS,
 ) -> McpSession:
-    """A session in the revision that is wanted, or in one that the server speaks; then a warning is logged.
+    """Negotiate a protocol version and return the session. A version other than the requested one is logged.
 
-    `mirrored` is what an earlier session with the same server learned of its tools. `probe_seconds` is the time limit
-    of the probe for a revision without a handshake.
+    `mirrored` comes from an earlier session with the same server. `probe_seconds` is the timeout of `server/discover`
+    when it's only a probe.
     """
     if version in MODERN_VERSIONS:
         profile = await _probe_discover(peer, options, probe_seconds)
@@ -227,7 +225,7 @@ async def open_session(
 
 
 async def _initialize_or_discover(peer: Peer, version: str, options: SessionOptions) -> Greeting:
-    """Agree on a revision; a server that will not, for it has none with a handshake, is asked what it speaks."""
+    """Run the handshake, or `server/discover` if the server rejects it."""
     try:
         profile = await _initialize(peer, version, options)
     except ServerRefused:
@@ -256,7 +254,7 @@ async def _initialize(peer: Peer, version: str, options: SessionOptions) -> Gree
 
 
 async def _discover(peer: Peer, options: SessionOptions) -> Greeting | None:
-    """What a server without a handshake says of itself; nothing when it has one."""
+    """Return what a server without a handshake declares, or None if it has one."""
     params = add_envelope(NEWEST_MODERN, None, options.capabilities)
     headers = build_headers(NEWEST_MODERN, "server/discover", params, None)
     try:
@@ -273,7 +271,7 @@ async def _discover(peer: Peer, options: SessionOptions) -> Greeting | None:
 
 
 def _encoded_size(entry: Message) -> int:
-    """Bytes of an entry; one that cannot be written, for it is nested too deep, is more than is taken."""
+    """Return the size of an entry in bytes. One that is nested too deeply to encode exceeds the limit."""
     try:
         return len(orjson.dumps(entry))
     except orjson.JSONEncodeError:

@@ -1,4 +1,4 @@
-"""The ways to a server: standard input and output, Streamable HTTP, SSE, WebSocket."""
+"""Transports: stdio, Streamable HTTP, SSE and WebSocket."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ def open_transport(
     *,
     heard_stderr: Callable[[str], None] | None = None,
 ) -> AbstractAsyncContextManager[Transport]:
-    """The way that the settings name; entering raises ServerAway when the server cannot be reached.
+    """Open the transport that the settings select. Entering it raises ServerAway if the server is unreachable.
 
-    What the process of a server writes on standard error is told to `heard_stderr`. Each way is imported when it is
-    first used: the libraries of the others take long to load.
+    `heard_stderr` receives each line that a server process writes to stderr. Transports are imported on first use
+    because their libraries are slow to load.
     """
     match settings.kind:
         case "stdio":

@@ -1,4 +1,4 @@
-"""What every way to a server promises; `tests/downstream/contract.py` is run on all of them."""
+"""Transport interface. `tests/downstream/contract.py` runs on every implementation."""
 
 from __future__ import annotations
 
@@ -8,47 +8,47 @@ from typing import Any, Protocol
 from refdesk.errors import RefdeskError, ServerAway, ServerGone
 
 Message = dict[str, Any]
-"""A JSON-RPC message as it was parsed; nothing is known of it but that it is an object."""
+"""A parsed JSON-RPC message: any JSON object."""
 
 VERSION_HEADER = "mcp-protocol-version"
 
 
 class NotTaken(ServerGone):
-    """The connection is over, and the server has not begun what the message asks: it may be sent again in the next."""
+    """The connection ended before the server started on the message. It can be sent again on a new connection."""
 
 
 class NotLetIn(ServerAway):
-    """What was let in before is not any more: nothing was begun, and a new connection may be let in again."""
+    """The server no longer accepts the credentials. Nothing was started, and a new connection may be accepted."""
 
 
 class TransportListener(Protocol):
-    """Takes what a server sends; none of it waits."""
+    """Receiver of a transport's events. Its methods don't block."""
 
     def on_message(self, message: Message, related: str | None = None) -> None:
-        """A message; `related` is the id of our request on whose own answer stream it came, where there is such."""
+        """Handle a message. `related` is the id of the request whose response stream it came on, if it came on one."""
         ...
 
     def on_garbage(self, what: str) -> None:
-        """Something that is no message; what came before and after it stands."""
+        """Handle data that isn't a message. Messages before and after it are unaffected."""
         ...
 
     def on_close(self, error: RefdeskError) -> None:
-        """The connection is over; nothing comes any more. Told once, also when it is closed from this side."""
+        """Handle the end of the connection. Called once, also when this side closes it."""
         ...
 
 
 class Transport(Protocol):
-    """An open connection to a server. It is opened and closed as a context manager, by the task that owns it."""
+    """An open connection to a server. The task that owns it opens and closes it as a context manager."""
 
     async def send(self, message: Message, headers: Mapping[str, str] | None = None) -> None:
-        """Hand a message over; `headers` are for transports that have some.
+        """Send a message. `headers` are for transports that have headers.
 
-        A transport on which every request has an answer stream of its own returns when that stream has ended, the
-        answer received. What fails for this message alone is raised; what ends the connection is `lost` as well.
-        Cancelling it gives the stream up.
+        A transport with one response stream per request returns when that stream has ended and the response was
+        received. Errors of this message alone are raised; errors that end the connection are reported to the listener
+        too. Cancelling closes the stream.
         """
         ...
 
     def set_protocol_version(self, version: str) -> None:
-        """The revision that both sides have agreed on; told once, right after the handshake."""
+        """Set the negotiated version. Called once, right after the handshake."""
         ...

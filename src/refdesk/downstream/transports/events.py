@@ -1,7 +1,6 @@
-"""Server-sent events out of the bytes of a stream, as they come: `text/event-stream` of the HTML standard.
+"""Incremental parser for server-sent events (`text/event-stream` of the HTML standard). No I/O.
 
-Every byte is looked at once, however the stream is cut into pieces, and no more than one event is held. Pure: it knows
-neither HTTP nor JSON.
+Each byte is processed once, however the stream is chunked, and at most one event is buffered.
 """
 
 from __future__ import annotations
@@ -10,10 +9,10 @@ import re
 from dataclasses import dataclass
 
 MAX_ID_BYTES = 1024
-"""An event's id is sent back in a header; a longer one is taken for none."""
+"""Maximum length of an event id, which is sent back in a header. Longer ones are ignored."""
 
 MAX_KIND_BYTES = 64
-"""The kinds that anybody waits for are short words."""
+"""Maximum length of an event type. The known ones are short."""
 
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _MILLISECONDS = re.compile(rb"[0-9]{1,9}")
@@ -22,16 +21,16 @@ _ID = re.compile(rb"[\x20-\x7e]{0,%d}" % MAX_ID_BYTES)
 
 @dataclass(frozen=True, slots=True)
 class SseEvent:
-    """An event: its kind, and its data as bytes that may be no text at all."""
+    """An event: its type, and its data as bytes."""
 
     kind: str
     data: bytes
     is_whole: bool = True
-    """False for an event that is larger than one may be: its data is dropped, what comes after it is not."""
+    """False for an event above the size limit. Its data is dropped; later events are unaffected."""
 
 
 class SseParser:
-    """Takes the pieces of one stream and gives the events that are complete with them."""
+    """Parser for one stream: takes chunks and returns complete events."""
 
     __slots__ = (
         "_after_cr",
@@ -48,9 +47,9 @@ class SseParser:
 
     def __init__(self, max_bytes: int, last_id: str = "") -> None:
         self.last_id = last_id
-        """The id of the last complete event that had one: another stream can go on from there."""
+        """Id of the last complete event that had one. A new stream can resume from there."""
         self.retry: float | None = None
-        """The seconds that the server wants to pass before that."""
+        """Reconnection delay in seconds, as set by the server."""
         self._max_bytes = max_bytes
         self._line = bytearray()
         self._data = bytearray()
@@ -61,15 +60,15 @@ class SseParser:
         self._at_start = True
 
     def resume(self) -> SseParser:
-        """A reader for the stream that goes on where this one broke off."""
+        """Return a parser for a stream that resumes where this one broke off."""
         reader = SseParser(self._max_bytes, self.last_id)
         reader.retry = self.retry
         return reader
 
     def feed(self, chunk: bytes) -> list[SseEvent]:
-        """The events that are complete with this piece of the stream."""
+        """Parse a chunk and return the events it completes."""
         if self._after_cr and chunk:
-            chunk = chunk.removeprefix(b"\n")  # the second half of the end of a line that has been taken
+            chunk = chunk.removeprefix(b"\n")  # second half of a CRLF
             self._after_cr = False
         events: list[SseEvent] = []
         for line in chunk.splitlines(keepends=True):
@@ -78,12 +77,12 @@ class SseParser:
             elif self._has_room(len(line), events):
                 self._line += line
             else:
-                self._line[:] = b":"  # the rest of a line whose beginning is dropped is read as a comment
+                self._line[:] = b":"  # the rest of an oversized line parses as a comment
         self._after_cr = self._after_cr or chunk.endswith(b"\r")
         return events
 
     def _has_room(self, more: int, events: list[SseEvent]) -> bool:
-        """Whether the event may grow by that. The first time it may not, it is told and forgotten."""
+        """Whether the event may grow by so many bytes. The first excess reports and drops it."""
         if self._is_oversized:
             return False
         if len(self._line) + len(self._data) + more <= self._max_bytes:
@@ -94,7 +93,7 @@ class SseParser:
         return False
 
     def _complete_line(self, end: bytes) -> bytes:
-        """A line whose end has come, without what ends it."""
+        """Return a complete line without its terminator."""
         if self._line:
             self._line += end
             end = bytes(self._line)

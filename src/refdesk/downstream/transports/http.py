@@ -1,6 +1,6 @@
-"""What both ways over HTTP stand on: one client for one server, our own headers only, and what a refusal means.
+"""HTTP client shared by the Streamable HTTP and SSE transports.
 
-Nothing that a server names is ever fetched: no redirect, no address out of a header, no cookie.
+It never follows anything that a server names: no redirects, no URLs from headers, no cookies.
 """
 
 from __future__ import annotations
@@ -30,39 +30,39 @@ JSON = "application/json"
 EVENTS = "text/event-stream"
 
 KEEPALIVE_SECONDS = 4.0
-"""Shorter than the five seconds after which uvicorn and Node close an idle connection: a request that meets such an end
-on its way is lost, and a call may not be sent twice."""
+"""Shorter than the five seconds after which uvicorn and Node close idle connections. A request sent while the server
+closes is lost, and a call must not be sent twice."""
 
 READ_BUFFER_BYTES = 65_536
-"""What is read ahead of an answer, and the most of it that is looked at in one go."""
+"""Read-ahead per response, and the most that is processed in one step."""
 
 LEFTOVER_SECONDS = 1.0
-"""How long the rest of an answer may take that nobody waits for; with it the connection can be used again."""
+"""Time to receive the unread rest of a response, so that its connection can be reused."""
 
 LARGE_BYTES = 1_000_000
-"""What is larger is sent piece by piece, so that others have their turn meanwhile."""
+"""Bodies above this size are sent in chunks, so that other tasks can run in between."""
 
 MAX_REFUSAL_BYTES = 65_536
-"""What is read of the body of a refusal, which may be an error of JSON-RPC."""
+"""Bytes read from the body of an error response, which may contain a JSON-RPC error."""
 
 NOT_RESENT = ("tools/call",)
-"""What may change something each time that the server gets it."""
+"""Methods that may have side effects and are never sent twice."""
 
 INVALID_REQUEST = -32600
-"""JSON-RPC's, for what a server refuses without one of its own."""
+"""JSON-RPC code for error responses without a code of their own."""
 
 _OTHER_TRANSPORT = (404, 405)
-_FAILURES = (aiohttp.ClientError, OSError, RuntimeError)  # the last is what aiohttp says when it is closed meanwhile
+_FAILURES = (aiohttp.ClientError, OSError, RuntimeError)  # aiohttp raises RuntimeError when closed
 
 
 class Endpoint:
-    """One server's address, the connections to it, and what goes along with every request."""
+    """HTTP client for one server: its URL, connections and default headers."""
 
     def __init__(self, name: str, settings: McpServerConfig) -> None:
         self.name = name
         self.max_bytes = settings.max_message_bytes
         self.connect_seconds = settings.connect_timeout_seconds
-        self.url, headers = _resolve_post_url(name, settings)
+        self.url, headers = _parse_url_and_headers(name, settings)
         self._loop = asyncio.get_running_loop()
         self._reading: set[aiohttp.ClientResponse] = set()
         self._leftover: set[aiohttp.ClientResponse] = set()
@@ -82,18 +82,18 @@ class Endpoint:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         for response in (*self._reading, *self._leftover):
-            response.close()  # which tells its reader; closing the client alone does not
+            response.close()  # wakes its reader; closing the client alone doesn't
         await self._client.close()
 
     @property
     def headers(self) -> CIMultiDict[str]:
-        """What every request carries; may be added to."""
+        """Headers of every request. Callers may add to them."""
         return self._client.headers
 
     async def post(
         self, message: Message, headers: Mapping[str, str] | None, url: URL | None = None
     ) -> aiohttp.ClientResponse:
-        """Send a message. One that changes nothing is sent again when the connection, idle so far, was just closed."""
+        """Send a message. One without side effects is sent again if the server had just closed the idle connection."""
         body = encode_message(self.name, message)
         try:
             return await self.request("POST", body, headers, url)
@@ -105,7 +105,10 @@ class Endpoint:
     async def request(
         self, method: str, body: bytes | None = None, headers: Mapping[str, str] | None = None, url: URL | None = None
     ) -> aiohttp.ClientResponse:
-        """Send a request. The head of its answer has come, the rest is to be read, and closed or let go."""
+        """Send a request and return the response once its headers have arrived.
+
+        The caller reads the body, and closes or releases the response.
+        """
         data = body if body is None or len(body) < LARGE_BYTES else io.BytesIO(body)
         try:
             return await self._client.request(
@@ -115,7 +118,7 @@ class Endpoint:
             raise self._map_exception(error) from error
 
     async def read_chunk(self, response: aiohttp.ClientResponse) -> bytes:
-        """What has come of the body since; nothing at its end."""
+        """Return the next available part of the body, or nothing at its end."""
         self._reading.add(response)
         try:
             return await response.content.readany()
@@ -125,7 +128,7 @@ class Endpoint:
             self._reading.discard(response)
 
     async def read(self, response: aiohttp.ClientResponse, max_bytes: int) -> bytes:
-        """The whole body, or an error when there is more of it than may be."""
+        """Return the whole body. Raises an error if it exceeds the limit."""
         if (response.content_length or 0) > max_bytes:
             raise self.build_size_error(max_bytes)
         chunks: list[bytes] = []
@@ -138,7 +141,7 @@ class Endpoint:
         return chunks[0] if len(chunks) == 1 else b"".join(chunks)
 
     def release(self, response: aiohttp.ClientResponse) -> None:
-        """Nobody wants the rest; when it ends soon, its connection is used again."""
+        """Discard the rest of a response, and reuse its connection if the rest arrives soon."""
         if not response.closed:
             self._leftover.add(response)
             self._loop.call_later(LEFTOVER_SECONDS, self._close_leftover, response)
@@ -148,11 +151,11 @@ class Endpoint:
         response.close()
 
     def build_status_error(self, response: aiohttp.ClientResponse) -> RefdeskError:
-        """What an answer means that is no success."""
+        """Return the error for an unsuccessful HTTP status."""
         status = response.status
         if status in (401, 403):
             if not self._used_own_credential(response):
-                # What one caller may not says nothing of the server, which is there for all others.
+                # Only this caller was rejected: the server is available for all others.
                 said = f"The server {self.name!r} refused the credentials of this caller ({status})"
                 return ServerRefused(self.name, INVALID_REQUEST, said)
             kind = NotLetIn if status == 401 else ServerAway
@@ -173,12 +176,12 @@ class Endpoint:
         return ServerRefused(self.name, INVALID_REQUEST, f"HTTP {status} of the server {self.name!r}{hint}")
 
     def _used_own_credential(self, response: aiohttp.ClientResponse) -> bool:
-        """Whether what was asked for was asked with the credential that is set, and not with a caller's."""
+        """Whether the request carried the configured credential rather than a caller's."""
         sent = response.request_info.headers.get(hdrs.AUTHORIZATION)
         return sent == self.headers.get(hdrs.AUTHORIZATION)
 
     async def read_jsonrpc_error(self, response: aiohttp.ClientResponse) -> Message | None:
-        """The error of JSON-RPC in the body of a refusal, if there is one."""
+        """Return the JSON-RPC error in the body of an error response, if there is one."""
         if get_media_type(response) != JSON:
             return None
         try:
@@ -189,15 +192,15 @@ class Endpoint:
         return error if isinstance(error, dict) else None
 
     def build_protocol_error(self, what: str) -> ServerTalksNonsense:
-        """The error for an answer that is none."""
+        """Return the error for an invalid response."""
         return ServerTalksNonsense(f"The server {self.name!r} {what}")
 
     def build_size_error(self, max_bytes: int) -> ServerTalksNonsense:
-        """The error for an answer that is larger than one may be."""
+        """Return the error for a response that exceeds the size limit."""
         return self.build_protocol_error(f"sent a message of more than {max_bytes} bytes")
 
     def _map_exception(self, error: Exception) -> RefdeskError:
-        """What an error of the connection means; its own words may hold the address, and are left out."""
+        """Map a connection error. Its own text may contain the URL and is left out."""
         if isinstance(error, aiohttp.ConnectionTimeoutError):
             return ServerAway(
                 f"The server {self.name!r} did not take a connection within {self.connect_seconds:g} seconds"
@@ -212,14 +215,14 @@ class Endpoint:
 
 
 def parse_json(body: bytes) -> Any:
-    """What the JSON says; what has more parts than are taken is treated as none."""
+    """Parse JSON. Documents with too many objects and lists are rejected as invalid."""
     if len(body) > PART_COUNT_THRESHOLD and body.count(b"[") + body.count(b"{") > MAX_PARTS:
         raise orjson.JSONDecodeError("more parts than are taken", "", 0)
     return orjson.loads(body)
 
 
 def deliver(listener: TransportListener, content: Any, id: str | None) -> bool:
-    """Hand over a message, or several at once; whether the answer to the request of that id was among them."""
+    """Deliver a message or batch. Return whether it contained the response to the given request."""
     is_answered = False
     for message in content if isinstance(content, list) else (content,):
         if isinstance(message, dict):
@@ -231,7 +234,7 @@ def deliver(listener: TransportListener, content: Any, id: str | None) -> bool:
 
 
 def deliver_event(listener: TransportListener, event: SseEvent, id: str | None) -> bool:
-    """The same for what an event holds."""
+    """Deliver the messages of an SSE event. Return whether they contained the response to the given request."""
     if not event.is_whole:
         listener.on_garbage("an event that is too large")
     elif event.kind == "message" and event.data:
@@ -243,7 +246,7 @@ def deliver_event(listener: TransportListener, event: SseEvent, id: str | None) 
 
 
 def get_media_type(response: aiohttp.ClientResponse) -> str:
-    """The media type of an answer, without its parameters."""
+    """Return the media type of a response, without parameters."""
     kind = response.headers.get(hdrs.CONTENT_TYPE, "")
     return kind if kind == JSON else kind.partition(";")[0].strip().lower()
 
@@ -258,8 +261,8 @@ def _describe_connect_error(error: aiohttp.ClientConnectorError) -> str:
     return "nothing answers at its address"
 
 
-def _resolve_post_url(name: str, settings: McpServerConfig) -> tuple[URL, CIMultiDict[str]]:
-    """Where a server is, and the headers that every request to it has; a login in the address becomes one of them."""
+def _parse_url_and_headers(name: str, settings: McpServerConfig) -> tuple[URL, CIMultiDict[str]]:
+    """Return the URL of a server and its default headers. Credentials in the URL become a header."""
     try:
         url = URL(settings.url.get_secret_value() if settings.url else "")
     except ValueError as error:

@@ -1,4 +1,4 @@
-"""Messages as they go over the wire: written whatever they are made of, and read within bounds."""
+"""JSON encoding of messages, and bounded decoding."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from refdesk.downstream.transports.base import Message, TransportListener
 from refdesk.errors import InvalidCall
 
 MAX_BATCH = 1000
-"""Messages sent as one; revisions that know batches know none of that size."""
+"""Messages in one batch. No protocol version with batches uses that many."""
 
 MAX_PARTS = 200_000
-"""Objects and lists in one message. More take longer than a tenth of a second to read, and nobody is served meanwhile;
-a few megabytes of nothing but empty lists would take seconds and half a gigabyte."""
+"""Objects and lists in one message. More take over a tenth of a second to parse and block the event loop: a few
+megabytes of empty lists would take seconds and half a gigabyte."""
 
 PART_COUNT_THRESHOLD = 262_144
-"""From this size on they are counted; smaller messages cannot have that many that it would matter."""
+"""Message size from which objects and lists are counted. Smaller messages can't contain enough to matter."""
 
 MAX_QUOTE_CHARACTERS = 100
-"""The characters of garbage that are worth a look."""
+"""Characters of invalid input quoted in a log entry."""
 
 
 def encode_message(name: str, message: Message) -> bytes:
-    """A message for the server of that name."""
+    """Encode a message for the named server as JSON."""
     try:
         return orjson.dumps(message, _encode_mapping)
     except orjson.JSONEncodeError as error:
@@ -33,7 +33,7 @@ def encode_message(name: str, message: Message) -> bytes:
 
 
 def deliver(listener: TransportListener, text: str) -> None:
-    """Hand over the message that a text is, or the several; anything else is garbage."""
+    """Parse a text and deliver the message or batch to the listener. Anything else is reported as garbage."""
     if len(text) > PART_COUNT_THRESHOLD and text.count("[") + text.count("{") > MAX_PARTS:
         listener.on_garbage(f"a text of {len(text)} characters with more parts than are taken")
         return
@@ -59,7 +59,7 @@ def _deliver_batch(listener: TransportListener, messages: list[Any]) -> None:
 
 
 def _encode_mapping(value: Any) -> Any:
-    """Mappings that are no dictionaries are given to be passed on, too."""
+    """Encode mappings other than dict."""
     if isinstance(value, Mapping):
         return dict(value)
     raise TypeError(f"{type(value).__name__} is not known to JSON")

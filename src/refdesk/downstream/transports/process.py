@@ -1,9 +1,9 @@
-"""A server's process with all that it starts: begun without a shell, and ended for good, however we end ourselves.
+"""Server process: started without a shell, and ended with its whole process group, even if this process is killed.
 
-Every server leads a session and process group of its own, so that one signal reaches whatever it has started. Beside
-it waits a guard: `sh`, reading from a pipe that only we hold the other end of. If we are killed, the kernel closes that
-end and the guard kills the group. The signal at a parent's death that Linux offers would reach the server alone and not
-what `npx` or `uvx` have started, and to set it takes code between fork and exec, which may deadlock.
+Every server leads its own session and process group, so one signal reaches all of its children. A guard process (`sh`)
+waits beside it, reading from a pipe whose other end only we hold. If we are killed, the kernel closes that end and the
+guard kills the group. Linux's parent-death signal would reach only the server and not what `npx` or `uvx` have started,
+and setting it requires code between fork and exec, which may deadlock.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from refdesk.errors import ServerAway
 logger = logging.getLogger(__name__)
 
 POLL_SECONDS = 0.05
-"""Between two looks at whether a process has ended, where the system does not tell."""
+"""Interval for polling the exit of a process, where the system has no notification for it."""
 
 INHERITED = (
     "HOME", "LANG", "LANGUAGE", "LOGNAME", "PATH", "SHELL", "TERM", "TMPDIR", "TZ", "USER",
@@ -34,10 +34,11 @@ INHERITED = (
     "SYSTEMROOT", "TEMP", "TMP", "USERNAME", "USERPROFILE",
 )  # fmt: skip
 INHERITED_FAMILIES = ("LC_", "XDG_")
-"""What a server sees of our environment, in which secrets are kept; the same as other MCP clients pass on."""
+"""Environment variables that a server inherits. Others may contain secrets. Other MCP clients pass on the same ones."""
 
 GUARD = ("/bin/sh", "-c", 'read -r _; kill -s KILL -- "-$1"', "refdesk-guard")
-"""Nothing is ever written to it: it reads until we are gone. On an orderly way out it is killed before that."""
+"""Guard command. Nothing is ever written to its stdin, so it blocks until we are gone. On a regular exit it's killed
+first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +46,7 @@ class EndTimeouts:
     """Time limits of the steps that end a server's process, in seconds."""
 
     input_end: float = 1.0
-    """For a server to exit once its input has ended, as the protocol requires; most take a tenth of that."""
+    """For a server to exit once its input has ended, as the protocol requires. Most take a tenth of that."""
     term: float = 1.0
     """For a server to exit after SIGTERM. One that hangs doesn't, and closing the connection waits for it."""
     kill: float = 0.5
@@ -64,7 +65,7 @@ class Pipes(NamedTuple):
 
 
 def build_environment(configured: Mapping[str, str], ours: Mapping[str, str]) -> dict[str, str]:
-    """What a server's process sees: a little of our own environment, and what is set for it."""
+    """Return the environment of a server process: the inherited variables and the configured ones."""
     inherited = {
         name: value
         for name, value in ours.items()
@@ -74,7 +75,7 @@ def build_environment(configured: Mapping[str, str], ours: Mapping[str, str]) ->
 
 
 class ServerProcess:
-    """A process that leads a group; `ended` is called when it is over, and the rest of its group with it."""
+    """A process that leads its own group. `on_exit` is called when it and the rest of its group have ended."""
 
     def __init__(
         self,
@@ -85,7 +86,7 @@ class ServerProcess:
         guard: Sequence[str],
     ) -> None:
         self.pipes = pipes
-        """Whoever takes them closes them."""
+        """Closed by whoever takes them."""
         self._popen = popen
         self._on_exit = on_exit
         self._timeouts = timeouts
@@ -110,9 +111,10 @@ class ServerProcess:
         timeouts: EndTimeouts = END_TIMEOUTS,
         guard: Sequence[str] = GUARD,
     ) -> ServerProcess:
-        """Start it; raises ServerAway with what to do about it when that cannot be done.
+        """Start a process. Raises ServerAway with a hint if that fails.
 
-        This takes a millisecond, whatever our own size: the process shares our memory until it runs its own program.
+        This takes a millisecond regardless of our memory size: the child shares our memory until it executes its
+        program.
         """
         with ExitStack() as ours, ExitStack() as theirs:
             try:
@@ -137,20 +139,20 @@ class ServerProcess:
 
     @property
     def pid(self) -> int:
-        """Of the process, and of its group."""
+        """Id of the process, which is also its group id."""
         return self._popen.pid
 
     @property
     def status(self) -> int | None:
-        """The exit status, the negative number of a signal, or None while it runs."""
+        """Exit status, negative signal number, or None while it runs."""
         return self._popen.returncode
 
     def kill(self) -> None:
-        """Kill it, and whatever it has started."""
+        """Kill the process group."""
         self._signal(signal.SIGKILL)
 
     async def end(self) -> None:
-        """See to its end, its input being closed already: wait, tell it, kill it, each within its time limit."""
+        """End the process: wait, send SIGTERM, send SIGKILL, each with its time limit. Its input is already closed."""
         timeouts = self._timeouts
         await self._wait(timeouts.input_end)
         for number, seconds in ((signal.SIGTERM, timeouts.term), (signal.SIGKILL, timeouts.kill)):
@@ -158,7 +160,7 @@ class ServerProcess:
                 self._signal(number)
                 await self._wait(seconds)
         if self.status is None:
-            # It is looked after still, and taken away whenever it ends.
+            # It's still watched, and reaped when it exits.
             logger.warning("downstream.unkillable", extra={"fields": {"pid": self.pid}})
 
     async def _wait(self, seconds: float) -> None:
@@ -167,7 +169,7 @@ class ServerProcess:
                 await self._exited.wait()
 
     def _poll(self) -> None:
-        """Whether it has ended; if so, what it has started has nobody left to work for."""
+        """Check whether the process has exited. If so, kill the rest of its group."""
         if self._popen.poll() is None:
             if self._pidfd is None:
                 self._loop.call_later(POLL_SECONDS, self._poll)
@@ -183,12 +185,12 @@ class ServerProcess:
 
     def _signal(self, number: signal.Signals) -> None:
         if not self._exited.is_set():
-            with suppress(ProcessLookupError, PermissionError):  # what a group of the dead answers, by system
+            with suppress(ProcessLookupError, PermissionError):  # the group is gone; the error depends on the system
                 os.killpg(self.pid, number)
 
 
 def _open_pidfd(pid: int) -> int | None:
-    """A descriptor that can be read from when the process has ended; None where there is no such thing."""
+    """Return a descriptor that becomes readable when the process exits, or None if unsupported."""
     try:
         return os.pidfd_open(pid)
     except (AttributeError, OSError):
@@ -197,13 +199,13 @@ def _open_pidfd(pid: int) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class _Guard:
-    """A running guard, and the pipe whose end tells it that we are gone."""
+    """A running guard process, and the pipe that it reads from."""
 
     popen: subprocess.Popen[bytes]
     pipe: FileIO
 
     def dismiss(self) -> None:
-        # Killed before its pipe is closed, or it would do what it is there for.
+        # Kill it before closing its pipe, or it would kill the group.
         self.popen.kill()
         self.popen.wait()
         self.pipe.close()
@@ -223,7 +225,7 @@ def _start_guard(command: Sequence[str], group: int) -> _Guard | None:
                 start_new_session=True,
             )
         except OSError as error:
-            # A server is of more use than its guard; the end of its input still tells it that we are gone.
+            # Run the server without a guard: the end of its input still tells it that we are gone.
             logger.warning("downstream.unguarded", extra={"fields": {"pid": group, "reason": error.strerror}})
             return None
         ours.pop_all()
@@ -231,17 +233,20 @@ def _start_guard(command: Sequence[str], group: int) -> _Guard | None:
 
 
 def _open_pipe(*, reader: ExitStack, writer: ExitStack) -> tuple[FileIO, FileIO]:
-    """Return the read and the write end of a new pipe, each to be closed by its stack.
+    """Return the read and the write end of a new pipe, each closed by its stack.
 
-    `subprocess.PIPE` would do, but without descriptors for all of its pipes, `Popen` of Python 3.11.2 leaves those
-    open that it has made already.
+    `subprocess.PIPE` isn't used: if descriptors run out, `Popen` of Python 3.11.2 leaks the pipes that it has made
+    already.
     """
     read_end, write_end = os.pipe()
     return reader.enter_context(FileIO(read_end, "rb")), writer.enter_context(FileIO(write_end, "wb"))
 
 
 def _describe_start_error(error: OSError | ValueError, command: str, cwd: Path | None) -> str:
-    """Why a process could not be started, and what helps; the arguments are left out, for there may be secrets."""
+    """Describe why a process couldn't be started, and what to do.
+
+    Arguments are left out because they may be secrets.
+    """
     if isinstance(error, ValueError):
         return "its command, arguments or environment hold what no process can be given, such as a null character"
     if cwd is not None and not cwd.is_dir():

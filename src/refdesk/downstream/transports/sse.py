@@ -1,6 +1,6 @@
-"""HTTP with server-sent events, the transport of 2024-11-05: a stream for what the server says, POSTs for what we say.
+"""HTTP+SSE transport of 2024-11-05: an event stream from the server, POSTs to it.
 
-The stream's first event names the address for the POSTs; one of another origin is not believed.
+The first event names the URL for the POSTs. A URL of another origin is rejected.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from refdesk.downstream.transports.http import EVENTS, JSON, Endpoint, deliver_e
 from refdesk.errors import RefdeskError, ServerAway, ServerGone, ServerTalksNonsense
 
 MAX_ADDRESS_BYTES = 8192
-"""The longest address that the server may name for messages."""
+"""Maximum length of the URL that the server names for messages."""
 
 
 @asynccontextmanager
 async def open_sse(name: str, settings: McpServerConfig, listener: TransportListener) -> AsyncIterator[SseTransport]:
-    """The way to a server over its stream of events, which is open and has said where messages go."""
+    """Open the event stream, and wait until the server has named the URL for messages."""
     async with Endpoint(name, settings) as endpoint:
         transport = SseTransport(endpoint, listener)
         try:
@@ -36,7 +36,7 @@ async def open_sse(name: str, settings: McpServerConfig, listener: TransportList
 
 
 class SseTransport:
-    """A `Transport`."""
+    """HTTP+SSE `Transport`."""
 
     def __init__(self, endpoint: Endpoint, listener: TransportListener) -> None:
         self._endpoint = endpoint
@@ -48,7 +48,7 @@ class SseTransport:
         endpoint.headers[hdrs.CONTENT_TYPE] = JSON
 
     async def open(self) -> None:
-        """Open the stream and wait for the address that it names."""
+        """Open the stream and wait for the URL that it names."""
         seconds = self._endpoint.connect_seconds
         try:
             async with asyncio.timeout(seconds):
@@ -63,7 +63,7 @@ class SseTransport:
             ) from error
 
     async def send(self, message: Message, headers: Mapping[str, str] | None = None) -> None:
-        """POST a message; the answer to a request comes on the stream."""
+        """POST a message. The response to a request arrives on the stream."""
         if not self._is_open:
             raise self._build_closed_error()
         response = await self._endpoint.post(message, headers, self._post_url.result())
@@ -76,17 +76,17 @@ class SseTransport:
         self._endpoint.release(response)
 
     def set_protocol_version(self, version: str) -> None:
-        """Nothing here depends on it."""
+        """Do nothing: the transport doesn't depend on the version."""
 
     async def close(self) -> None:
-        """Give the stream up; the connections are closed by the endpoint."""
+        """Close the stream. The endpoint closes the connections."""
         if self._reader is not None:
             self._reader.cancel()
             await asyncio.wait((self._reader,))
         self._close_with(self._build_closed_error())
 
     async def _read(self, response: aiohttp.ClientResponse) -> None:
-        """Take all that comes; the end of it is the end of the connection."""
+        """Handle the events of the stream. Its end closes the connection."""
         error: RefdeskError = self._build_closed_error()
         try:
             self._require_event_stream(response)
@@ -113,7 +113,7 @@ class SseTransport:
 
     def _handle_event(self, event: SseEvent) -> None:
         if not event.is_whole:
-            # It may have been an answer, and nobody can tell to whom.
+            # It may have been a response, and its request is unknown.
             raise self._endpoint.build_size_error(self._endpoint.max_bytes)
         if event.kind != "endpoint":
             deliver_event(self._listener, event, None)
@@ -122,7 +122,7 @@ class SseTransport:
             self._is_open = True
 
     def _resolve_post_url(self, named: bytes) -> URL:
-        """The address that the server names, when it is one of its own."""
+        """Return the URL that the server names, if it has the same origin."""
         try:
             place = self._endpoint.url.join(URL(named[:MAX_ADDRESS_BYTES].decode()))
         except ValueError as error:
@@ -132,7 +132,7 @@ class SseTransport:
         return place
 
     def _handle_refusal(self, response: aiohttp.ClientResponse) -> None:
-        """A message that is refused concerns nothing else, unless it is because the server no longer knows us."""
+        """Raise the error of a rejected message. Only a 404, for an unknown session, closes the connection."""
         if response.status == 404:
             self._close_with(self._build_closed_error())
             raise self._build_closed_error()

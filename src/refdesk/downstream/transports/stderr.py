@@ -1,4 +1,4 @@
-"""What a server prints on its error output: to the log, line by line, without secrets and without drowning the rest."""
+"""Reader for a server's stderr: masks secrets, limits the rate, and logs each line."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from itertools import chain
 logger = logging.getLogger(__name__)
 
 MAX_LINE_CHARACTERS = 2000
-"""Of a line; a traceback's longest are shorter, and what is longer is data."""
+"""Characters kept of a line. The longest lines of tracebacks are shorter; longer ones are data."""
 
 MAX_LINE_BYTES = 65_536
-"""Of a line that are looked at; what follows up to its end is dropped."""
+"""Bytes considered of a line. The rest up to its end is dropped."""
 
 MAX_KEPT_LINES = 200
-"""The last ones, for whoever wants to know what became of a server."""
+"""Last lines kept for diagnosis."""
 
 LINES_PER_SECOND = 100
-"""Logged at most; more is a flood, of which only the number is told."""
+"""Lines logged per second. The rest of a flood is only counted."""
 
 MIN_SECRET_CHARACTERS = 6
-"""Shorter ones would be found in innocent words, and are no secrets worth the name."""
+"""Shorter secrets would match ordinary words."""
 
 MASK = "********"
 
@@ -34,7 +34,7 @@ _INVISIBLE = re.compile(
     "[\x00-\x1f\x7f-\x9f\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
     "\U000e0000-\U000e0fff]"
 )
-"""What a terminal obeys, or what does not show."""
+"""Terminal control characters and invisible characters."""
 
 _CREDENTIAL = re.compile(
     r"""(?ix) ( (?: api[_-]?key | token | secret | passw(?:or)?d | passphrase | credentials? | authorization )
@@ -43,11 +43,11 @@ _CREDENTIAL = re.compile(
         | ( \b \w{2,16} :// [^\s/:@]{0,256} : ) [^\s/@]{1,256} (?=@)
         | () \b (?: sk | pk | ghp | gho | ghs | github_pat | glpat | xox[abp] ) [_-] [\w-]{6,}"""
 )
-"""What follows these words is no business of a log, set by us or not."""
+"""Values that follow these words look like credentials and are masked, whether we configured them or not."""
 
 
 class StderrReader(asyncio.Protocol):
-    """Reads a server's error output as it comes, so that the server never waits for a reader."""
+    """Protocol that reads a server's stderr continuously, so that the server never blocks on it."""
 
     def __init__(
         self,
@@ -74,16 +74,16 @@ class StderrReader(asyncio.Protocol):
         self._dropped = 0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Now it is read."""
+        """Store the transport."""
         self._transport = transport
 
     def close(self) -> None:
-        """Read no more of it."""
+        """Stop reading."""
         if self._transport is not None:
             self._transport.close()
 
     def data_received(self, data: bytes) -> None:
-        """Take in some of it; of a flood, only the lines that would be kept are looked at."""
+        """Handle complete lines. In a flood, only the lines that would be kept are processed."""
         *lines, rest = data.split(b"\n")
         if lines:
             self._append_partial(lines[0])
@@ -95,7 +95,7 @@ class StderrReader(asyncio.Protocol):
         self._append_partial(rest)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The last words may have no line end."""
+        """Handle the last line, which may lack a line end."""
         if self._partial:
             self._handle_line(bytes(self._partial))
         self._second = 0.0
@@ -104,12 +104,15 @@ class StderrReader(asyncio.Protocol):
         self._on_close()
 
     def clean(self, raw: bytes) -> str:
-        """A line as it may be shown. Colours go first, for they could stand in the middle of a secret."""
+        """Return a line without secrets and control characters.
+
+        Escape sequences are removed first because they could split a secret.
+        """
         text = _ANSI_ESCAPES.sub("", raw[:MAX_LINE_BYTES].decode("utf-8", "replace").rstrip())
         if self._secrets is not None:
             text = self._secrets.sub(MASK, text)
             if len(raw) >= MAX_LINE_BYTES:
-                text = text[: -self._longest]  # of a secret that was cut in two, half would be left
+                text = text[: -self._longest]  # a secret cut in two would leave one half
         return _escape_invisible(_CREDENTIAL.sub(_mask_match, text[:MAX_LINE_CHARACTERS]))[:MAX_LINE_CHARACTERS]
 
     def _append_partial(self, data: bytes) -> None:
@@ -143,9 +146,9 @@ class StderrReader(asyncio.Protocol):
 
 
 def _compile_secrets(secrets: Iterable[str]) -> tuple[re.Pattern[str] | None, int]:
-    """Finds any of them, also by the line where one has several, as keys in files do; and how long the longest is."""
+    """Return a pattern for the secrets and each of their lines, and the length of the longest."""
     pieces = chain.from_iterable((secret, *secret.splitlines()) for secret in secrets)
-    # The longest first: of two secrets, one may begin with the other.
+    # Longest first: one secret may be a prefix of another.
     found = sorted({piece for piece in pieces if len(piece) >= MIN_SECRET_CHARACTERS}, key=len, reverse=True)
     return (re.compile("|".join(map(re.escape, found))), len(found[0])) if found else (None, 0)
 

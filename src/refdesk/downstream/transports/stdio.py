@@ -1,6 +1,6 @@
-"""A server that is a process of ours: one JSON message a line, to its input and from its output.
+"""stdio transport: a child process with one JSON message per line on stdin and stdout.
 
-What it prints that is no message costs that one line; a line longer than is taken costs it its life.
+An invalid line is skipped. A line above the size limit gets the process killed.
 """
 
 from __future__ import annotations
@@ -23,30 +23,30 @@ from refdesk.errors import InvalidCall, RefdeskError, ServerAway, ServerGone, Se
 from refdesk.telemetry.secrets import secrets_of
 
 EXIT_GRACE_SECONDS = 1.0
-"""From the first sign that a server is at its end to telling so: for what it has said before, and its exit status. All
-of it is there within a millisecond, unless the machine is busy or the server has only closed its output."""
+"""Time from the first sign of a server's exit until the connection is reported lost, to collect its last output and
+exit status. They arrive within a millisecond, unless the machine is busy or the server has only closed its output."""
 
 MAX_BATCH = 1000
-"""Messages in one line; revisions that know batches know none of that size."""
+"""Messages in one line. No protocol version with batches uses that many."""
 
 MAX_PARTS = 200_000
-"""Objects and lists in one message. More take longer than a tenth of a second to read, and nobody is served meanwhile;
-a few megabytes of nothing but empty lists would take seconds and half a gigabyte."""
+"""Objects and lists in one message. More take over a tenth of a second to parse and block the event loop: a few
+megabytes of empty lists would take seconds and half a gigabyte."""
 
 PART_COUNT_THRESHOLD = 262_144
-"""From this size on they are counted; smaller messages cannot have that many that it would matter."""
+"""Message size from which objects and lists are counted. Smaller messages can't contain enough to matter."""
 
 MAX_LINES_PER_TURN = 256
-"""Taken in one go; then others have a turn of the loop, whatever a server floods us with."""
+"""Lines handled before other tasks get a turn of the event loop."""
 
 CLOSING_SECONDS = 0.5
-"""For the loop to close our ends of the pipes; it takes one turn of it."""
+"""Time for the event loop to close our ends of the pipes, which takes one iteration."""
 
 MAX_GARBAGE_BYTES = 4096
-"""Of a line that is no message, looked at to quote it."""
+"""Bytes of an invalid line that are considered for quoting."""
 
 MAX_QUOTE_CHARACTERS = 300
-"""Of a server's own words in a sentence of ours."""
+"""Characters of server output quoted in an error message."""
 
 
 @asynccontextmanager
@@ -59,9 +59,9 @@ async def open_stdio(
     end_timeouts: EndTimeouts = END_TIMEOUTS,
     exit_grace_seconds: float = EXIT_GRACE_SECONDS,
 ) -> AsyncIterator[StdioTransport]:
-    """Start the server's process; it is gone, with whatever it has started, within three seconds of leaving.
+    """Start the server process. It and its child processes are gone within three seconds of leaving.
 
-    `heard_stderr` is called with every line of its error output that is kept, secrets masked.
+    `heard_stderr` receives each kept line of its stderr, with secrets masked.
     """
     transport = StdioTransport(name, settings, listener, heard_stderr, end_timeouts, exit_grace_seconds)
     try:
@@ -72,7 +72,7 @@ async def open_stdio(
 
 
 class StdioTransport:
-    """A running server: its process, and the three pipes to it."""
+    """A running server process and its three pipes."""
 
     def __init__(
         self,
@@ -102,16 +102,16 @@ class StdioTransport:
 
     @property
     def pid(self) -> int:
-        """Of the server's process, and of its group."""
+        """Process id of the server, which is also its process group id."""
         return self._process.pid
 
     @property
     def stderr_lines(self) -> deque[str]:
-        """The last lines of its error output, secrets masked."""
+        """Last lines of stderr, with secrets masked."""
         return self._stderr.lines
 
     async def connect(self) -> None:
-        """Take hold of the pipes."""
+        """Connect the pipes to the event loop."""
         stdin, stdout, stderr = self._unclaimed_pipes
         try:
             await self._loop.connect_read_pipe(lambda: self._stderr, stderr)
@@ -124,7 +124,7 @@ class StdioTransport:
             raise ServerAway(f"The server {self.name!r} cannot be talked to: {error.strerror}; try again") from error
 
     async def send(self, message: Message, headers: Mapping[str, str] | None = None) -> None:
-        """Write a message; waits only while the server does not read."""
+        """Write a message. Waits only while the server doesn't read."""
         try:
             line = orjson.dumps(message, _encode_mapping, orjson.OPT_APPEND_NEWLINE)
         except orjson.JSONEncodeError as error:
@@ -138,10 +138,10 @@ class StdioTransport:
         self._stdin.write(line)
 
     def set_protocol_version(self, version: str) -> None:
-        """Nothing here depends on it."""
+        """Do nothing: the transport doesn't depend on the version."""
 
     async def close(self) -> None:
-        """Whoever waits is told, the process is seen to its end, and the pipes are closed."""
+        """Report the loss, end the process and close the pipes."""
         self._close_with(ServerGone(f"The connection to the server {self.name!r} was closed"))
         self._stdin.close()
         await self._process.end()
@@ -154,7 +154,10 @@ class StdioTransport:
                 await self._all_closed.wait()
 
     def _on_part_closed(self) -> None:
-        """One of the pipes has ended, or the process has: soon all of them will have, and then it is known why."""
+        """Handle the end of a pipe or of the process.
+
+        Once all of them have ended, the reason is known. Until then a timer runs.
+        """
         is_output_complete = self._stdout.is_closed and self._stderr.is_closed and self._process.status is not None
         if is_output_complete and self._stdin.is_closed:
             self._all_closed.set()
@@ -176,17 +179,17 @@ class StdioTransport:
             if self._exit_timer is not None:
                 self._exit_timer.cancel()
             self._stdout.is_muted = True
-            self._stdin.resume_writing()  # whoever waits for room is to see that there is none
+            self._stdin.resume_writing()  # wakes senders, which then see the error
             self._listener.on_close(error)
 
 
 class _Input(asyncio.Protocol):
-    """Our end of a server's standard input."""
+    """Our end of a server's stdin."""
 
     def __init__(self, on_close: Callable[[], None]) -> None:
         self.is_closed = False
         self.drained: asyncio.Future[None] | None = None
-        """While the server does not read: done when there is room again."""
+        """Set while the server doesn't read; done when there's room again."""
         self._on_close = on_close
         self._transport: asyncio.WriteTransport | None = None
 
@@ -207,7 +210,7 @@ class _Input(asyncio.Protocol):
             drained.set_result(None)
 
     def close(self) -> None:
-        """Tell the server that nothing follows; what it has not read by now it never will."""
+        """Close stdin. Data that the server hasn't read yet is discarded."""
         if self._transport is not None and self._transport.get_write_buffer_size():
             self._transport.abort()
         elif self._transport is not None:
@@ -219,7 +222,7 @@ class _Input(asyncio.Protocol):
 
 
 class _Output(asyncio.Protocol):
-    """A server's standard output, cut into messages; a line is copied together but once, in however many pieces."""
+    """A server's stdout, split into messages. The parts of a line are joined only once."""
 
     def __init__(
         self,
@@ -231,7 +234,7 @@ class _Output(asyncio.Protocol):
     ) -> None:
         self.is_closed = False
         self.is_muted = False
-        """Once it is, what comes is read, so that the server can end, and dropped."""
+        """If set, output is read so that the server can exit, and discarded."""
         self._listener = listener
         self._max_bytes = max_bytes
         self._sanitize = sanitize
@@ -324,7 +327,7 @@ class _Output(asyncio.Protocol):
 
 
 async def _run_uncancelled(work: Coroutine[Any, Any, None]) -> None:
-    """Do what is bounded and must not be left half done, and only then heed that we were cancelled."""
+    """Run bounded work to completion, and only then raise a cancellation."""
     task, cancelled = asyncio.ensure_future(work), None
     while not task.done():
         try:
@@ -348,7 +351,7 @@ def _describe_exit(name: str, status: int | None, stderr: Sequence[str]) -> str:
 
 
 def _encode_mapping(value: Any) -> Any:
-    """Mappings that are no dictionaries are given to be passed on, too."""
+    """Encode mappings other than dict."""
     if isinstance(value, Mapping):
         return dict(value)
     raise TypeError(f"{type(value).__name__} is not known to JSON")

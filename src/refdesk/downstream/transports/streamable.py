@@ -1,7 +1,7 @@
-"""Streamable HTTP: every message is a POST, whose answer is JSON or a stream of events of its own.
+"""Streamable HTTP transport: every message is a POST, answered with JSON or an event stream.
 
-Revisions with a handshake have a session besides, and a stream for what belongs to no call; both are kept here. The
-newest has neither. A request is sent and its answer received in the task of whoever asks: nothing is queued.
+Versions with a handshake also have a session and a stream for notifications outside of calls. Newer versions have
+neither. Requests are sent and their responses received in the caller's task, without a queue.
 """
 
 from __future__ import annotations
@@ -37,30 +37,30 @@ SESSION_HEADER = istr("mcp-session-id")
 LAST_EVENT_HEADER = istr("last-event-id")
 
 FIRST_WITHOUT_SESSIONS = "2026-07-28"
-"""From this revision on there are no sessions and no stream but those of requests, and closing one calls it off."""
+"""First version without sessions. Its only streams are those of requests, and closing one cancels the request."""
 
 NON_ANSWER_STATUSES = (401, 403, 429)
-"""Refusals that are about who asks or how often, never the answer to what is asked."""
+"""Statuses about credentials or rate limits, never the response to the request itself."""
 
 DELETE_SECONDS = 2.0
-"""How long the server has to hear that a session is over."""
+"""Timeout for deleting the session on the server."""
 
 MAX_RESUMES = 5
-"""How often in a row an answer's stream is taken up again without anything new in it."""
+"""Consecutive attempts to resume a response stream without receiving anything new."""
 
 FIRST_PAUSE_SECONDS = 0.5
-"""Before a stream is opened again, unless its server says how long; twice as long each further time."""
+"""Delay before a stream is reopened, unless the server sets one. Doubles with each attempt."""
 
 SHORTEST_PAUSE_SECONDS = 0.01
 LONGEST_PAUSE_SECONDS = 30.0
-"""Whatever the server says."""
+"""Limits for the delay, whatever the server sets."""
 
 
 @asynccontextmanager
 async def open_streamable(
     name: str, settings: McpServerConfig, listener: TransportListener, *, delete_seconds: float = DELETE_SECONDS
 ) -> AsyncIterator[StreamableHttpTransport]:
-    """The way to a server over Streamable HTTP. Nothing is sent before the first message."""
+    """Open a Streamable HTTP transport. Nothing is sent before the first message."""
     async with Endpoint(name, settings) as endpoint:
         transport = StreamableHttpTransport(endpoint, listener, delete_seconds)
         try:
@@ -70,7 +70,7 @@ async def open_streamable(
 
 
 class StreamableHttpTransport:
-    """A `Transport`."""
+    """Streamable HTTP `Transport`."""
 
     def __init__(self, endpoint: Endpoint, listener: TransportListener, delete_seconds: float) -> None:
         self._endpoint = endpoint
@@ -85,12 +85,12 @@ class StreamableHttpTransport:
         endpoint.headers[hdrs.CONTENT_TYPE] = JSON
 
     async def send(self, message: Message, headers: Mapping[str, str] | None = None) -> None:
-        """POST a message; for a request, its answer has been received when this returns."""
+        """POST a message. For a request, the response has been received when this returns."""
         method = message.get("method")
         if self._is_closed:
             raise self._build_closed_error()
         if method == "notifications/cancelled" and self._version >= FIRST_WITHOUT_SESSIONS:
-            return  # the stream that was closed has said so
+            return  # closing the stream cancelled it
         response = await self._endpoint.post(message, headers)
         try:
             if response.status >= 300:
@@ -106,13 +106,13 @@ class StreamableHttpTransport:
             self._start_listening()
 
     def set_protocol_version(self, version: str) -> None:
-        """From now on every request says so, and the server may say what belongs to no call."""
+        """Send the version with every request, and start listening for notifications."""
         self._version = version
         self._endpoint.headers[VERSION_HEADER] = version
         self._start_listening()
 
     async def close(self) -> None:
-        """Tell the server that the session is over; the connections are closed by the endpoint."""
+        """Delete the session on the server. The endpoint closes the connections."""
         if self._listening is not None:
             self._listening.cancel()
             await asyncio.wait((self._listening,))
@@ -120,7 +120,7 @@ class StreamableHttpTransport:
             await self._delete_session()
         self._close_with()
 
-    # Answers.
+    # Responses
 
     async def _handle_response(self, response: aiohttp.ClientResponse, request: Message) -> None:
         id = request["id"]
@@ -151,7 +151,7 @@ class StreamableHttpTransport:
             raise self._endpoint.build_protocol_error("gave no answer to what was asked")
 
     async def _handle_refusal(self, response: aiohttp.ClientResponse, message: Message) -> None:
-        """A refusal may be the answer to a request; else it is raised. One ends the session."""
+        """Deliver an error response that answers the request, or raise it. A 404 ends the session."""
         status = response.status
         if status == 404 and self._has_session:
             self._close_with()
@@ -163,10 +163,10 @@ class StreamableHttpTransport:
                 return
         raise self._endpoint.build_status_error(response)
 
-    # Streams.
+    # Streams
 
     async def _handle_stream(self, response: aiohttp.ClientResponse, id: str) -> None:
-        """Take what comes until the answer has; a stream that breaks before is taken up again where it can be."""
+        """Read a response stream until the response arrives, and resume it if it breaks off."""
         reader = SseParser(self._endpoint.max_bytes)
         error: RefdeskError = ServerGone(f"The server {self._endpoint.name!r} ended its answer before the end")
         try:
@@ -178,7 +178,7 @@ class StreamableHttpTransport:
             raise error
 
     async def _resume(self, reader: SseParser, id: str) -> bool:
-        """Go on after the last event that came; whether the answer was had so."""
+        """Resume a response stream after its last event. Return whether the response arrived."""
         tries = 0
         while tries < MAX_RESUMES and not self._is_closed:
             await asyncio.sleep(_reconnect_delay(reader, tries))
@@ -198,7 +198,7 @@ class StreamableHttpTransport:
         return False
 
     def _start_listening(self) -> None:
-        """Open the stream for what belongs to no call, once the handshake is over."""
+        """Open the notification stream once the handshake is complete."""
         if self._is_initialized and "" < self._version < FIRST_WITHOUT_SESSIONS and self._listening is None:
             self._listening = asyncio.create_task(self._listen_forever(), name=f"listen to {self._endpoint.name}")
 
@@ -211,7 +211,7 @@ class StreamableHttpTransport:
                     tries = 0
                     await self._read_stream(response, reader, None)
             except ServerRefused:
-                return  # it has no such stream
+                return  # the server has no notification stream
             except RefdeskError as error:
                 self._log("downstream.not_listening", error)
             await asyncio.sleep(_reconnect_delay(reader, tries))
@@ -220,7 +220,7 @@ class StreamableHttpTransport:
 
     @asynccontextmanager
     async def _open_stream(self, last_id: str) -> AsyncIterator[aiohttp.ClientResponse]:
-        """A stream by GET, from that event on."""
+        """Open a GET stream, starting after the given event."""
         response = await self._endpoint.request("GET", None, {LAST_EVENT_HEADER: last_id} if last_id else None)
         try:
             status = response.status
@@ -233,7 +233,7 @@ class StreamableHttpTransport:
             response.close()
 
     async def _read_stream(self, response: aiohttp.ClientResponse, reader: SseParser, id: str | None) -> bool:
-        """Take the events of a stream until it has brought the answer to that request; False when it ends before."""
+        """Deliver the events of a stream. Return whether it contained the response to the given request."""
         while chunk := await self._endpoint.read_chunk(response):
             is_answered = False
             for event in reader.feed(chunk):
@@ -244,7 +244,7 @@ class StreamableHttpTransport:
                 return True
         return False
 
-    # The end.
+    # Closing
 
     async def _delete_session(self) -> None:
         try:
@@ -267,9 +267,9 @@ class StreamableHttpTransport:
 
 
 def _reconnect_delay(reader: SseParser, tries: int) -> float:
-    """How long to wait before a stream is opened again: as its server says, and longer each time that it failed."""
+    """Return the delay before a stream is reopened: the server's, or ours with jitter, doubled with each attempt."""
     if reader.retry is None:
-        first = FIRST_PAUSE_SECONDS * random.uniform(0.5, 1)  # who was cut off together must not come back together
+        first = FIRST_PAUSE_SECONDS * random.uniform(0.5, 1)  # jitter: not all at once
     else:
         first = max(SHORTEST_PAUSE_SECONDS, reader.retry)
     return min(LONGEST_PAUSE_SECONDS, first * 2.0 ** min(tries, 12))

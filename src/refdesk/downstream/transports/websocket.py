@@ -1,4 +1,4 @@
-"""A server behind a WebSocket: one connection on which both sides speak, one text frame per message."""
+"""WebSocket transport: one text frame per message."""
 
 from __future__ import annotations
 
@@ -24,12 +24,10 @@ from refdesk.version import __version__
 SUBPROTOCOL = Subprotocol("mcp")
 
 MAX_QUEUED_FRAMES = 16
-"""The frames taken from the network before the reader has seen them; it never keeps them waiting for long."""
+"""Frames buffered before the reader has handled them, which it does without delay."""
 
 _library_logger = logging.getLogger(f"{__name__}.wire")
-_library_logger.setLevel(
-    logging.WARNING
-)  # what the library says below that holds the headers, and with them credentials
+_library_logger.setLevel(logging.WARNING)  # debug logs contain headers and credentials
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +47,7 @@ TIMEOUTS = Timeouts()
 
 @cache
 def _create_system_context() -> ssl.SSLContext:
-    """Made once: loading the certificates takes longer than connecting does."""
+    """Return the default TLS context. It's cached because loading the certificates takes longer than connecting."""
     return ssl.create_default_context()
 
 
@@ -62,9 +60,9 @@ async def open_websocket(
     timeouts: Timeouts = TIMEOUTS,
     create_ssl_context: Callable[[], ssl.SSLContext] = _create_system_context,
 ) -> AsyncIterator[WebSocketTransport]:
-    """Connect; what the server sends goes to the inbox until it is closed, from whichever side.
+    """Connect to the server, and deliver its messages to the listener until either side closes.
 
-    `trust` returns the TLS context for a `wss:` address.
+    `create_ssl_context` returns the TLS context for a `wss:` URL.
     """
     socket = await _connect(name, settings, timeouts, create_ssl_context)
     transport = WebSocketTransport(name, socket, listener, settings.max_message_bytes)
@@ -81,7 +79,7 @@ async def open_websocket(
 
 
 class WebSocketTransport:
-    """The open connection."""
+    """WebSocket `Transport`."""
 
     def __init__(self, name: str, socket: ClientConnection, listener: TransportListener, max_bytes: int) -> None:
         self._name = name
@@ -91,20 +89,20 @@ class WebSocketTransport:
         self._error: RefdeskError | None = None
 
     async def send(self, message: Message, headers: Mapping[str, str] | None = None) -> None:
-        """Send a message; waits while the server takes none."""
+        """Send a message. Waits while the server doesn't read."""
         self._raise_if_closed()
         text = encode_message(self._name, message)
         try:
             await self._socket.send(text, text=True)
         except ConnectionClosed as closed:
             raise self._map_close(closed) from None
-        self._raise_if_closed()  # a connection that ends while this waits makes no error of it
+        self._raise_if_closed()  # `send` doesn't raise if the connection ends while it waits
 
     def set_protocol_version(self, version: str) -> None:
-        """No matter here: nothing but messages is sent."""
+        """Do nothing: the transport doesn't depend on the version."""
 
     async def read(self) -> None:
-        """Hand over what comes until nothing can come any more."""
+        """Deliver messages until the connection closes."""
         try:
             while True:
                 frame = await self._socket.recv()
@@ -116,7 +114,7 @@ class WebSocketTransport:
             self.close_with(ServerGone(f"The connection to the server {self._name!r} is no longer read"))
 
     def close_with(self, error: RefdeskError) -> None:
-        """The connection is over, for the first reason that there is."""
+        """Mark the connection as closed and report the first reason."""
         if self._error is None:
             self._error = error
             self._listener.on_close(error)
@@ -132,7 +130,7 @@ class WebSocketTransport:
             self._listener.on_garbage(f"a binary frame of {len(frame)} bytes")
 
     def _map_close(self, closed: ConnectionClosed) -> RefdeskError:
-        """What ended the connection, in a sentence; what the server gave as a reason is not for others to read."""
+        """Return the error for a closed connection. The server's own reason text is left out."""
         server, broken = f"The server {self._name!r}", self._socket.protocol.parser_exc
         if isinstance(broken, PayloadTooBig):
             return ServerTalksNonsense(f"{server} sent a message of more than {self._max_bytes} bytes")
@@ -146,12 +144,15 @@ class WebSocketTransport:
 
 
 class _Connection(ClientConnection):
-    """The library waits for the other side to hang up once no more messages can come; this does so for a while only."""
+    """WebSocket connection that aborts if the other side doesn't close in time.
+
+    The library waits for the other side without a limit once no more messages can arrive.
+    """
 
     _abort_timer: asyncio.TimerHandle | None = None
 
     def start_keepalive(self) -> None:
-        """Not for a connection that is over as soon as it is there; nobody would end that."""
+        """Start pings, unless the connection is already lost: nothing would stop them then."""
         if not self.connection_lost_waiter.done():
             super().start_keepalive()
 
@@ -169,7 +170,7 @@ class _Connection(ClientConnection):
 
 
 class _NoRedirectConnect(connect):
-    """Goes where it is told: a redirect would take headers, and with them credentials, to a place of others' choice."""
+    """Connector that follows no redirects, which would send credentials to another host."""
 
     def process_redirect(self, exc: Exception) -> Exception | str:
         return exc
@@ -198,7 +199,7 @@ async def _connect(
 def _build_connect(
     settings: McpServerConfig, timeouts: Timeouts, create_ssl_context: Callable[[], ssl.SSLContext]
 ) -> _NoRedirectConnect:
-    """A connection yet to be awaited."""
+    """Return the connector, to be awaited."""
     url = _websocket_url(settings)
     return _NoRedirectConnect(
         url,
@@ -220,13 +221,13 @@ def _build_connect(
 
 
 def _websocket_url(settings: McpServerConfig) -> str:
-    """Settings may say http for ws, as the address of a server often does."""
+    """Return the URL with the scheme ws or wss. Settings may say http or https."""
     url = settings.url.get_secret_value() if settings.url is not None else ""
     return f"ws{url[4:]}" if url.startswith(("http://", "https://")) else url
 
 
 async def _close(socket: ClientConnection) -> None:
-    """Say goodbye; a server that does not answer it, or takes nothing any more, is hung up on."""
+    """Run the closing handshake, and abort if the server doesn't answer it."""
     try:
         with suppress(TimeoutError):
             async with asyncio.timeout(socket.close_timeout):
