@@ -1,1 +1,1 @@
-"""One server: its session, kept or short, owned by one task, and asked within bounds."""
+"""Connection to one downstream server: sessions, reconnection, leases and subscriptions."""

@@ -1,5 +1,4 @@
-"""When a server that was lost, or could not be reached, is tried again. No clock and no waiting: whoever uses it says
-what time it is."""
+"""Restart policy: when to reconnect to a server that was lost or unreachable. No clock: callers pass the time."""
 
 from __future__ import annotations
 
@@ -7,59 +6,59 @@ from collections import deque
 from dataclasses import dataclass
 
 FIRST_MAX_SECONDS = 1.0
-"""The most that is waited after the first failure; twice that after the second, and so on."""
+"""Upper bound of the delay after the first failure. It doubles with each further one."""
 
 LAST_MAX_SECONDS = 30.0
-"""Where the doubling ends."""
+"""Where the doubling stops."""
 
 GIVEN_UP_SECONDS = 60.0
-"""The most that is waited, once trying has been given up, before a server that nobody asks for is tried again."""
+"""Longest delay between attempts once `connect_tries` is used up and nobody calls the server."""
 
 MAX_FAILED_ATTEMPTS, FAILED_ATTEMPTS_SECONDS = 6, 60.0
-"""What a server that only crashes may cost, however the dice of the pauses fall: a start of a process each."""
+"""Limit for a server that only crashes, whatever the jitter: each attempt starts a process."""
 
 MAX_RESTARTS, RESTART_SECONDS = 5, 5.0
-"""What a server may cost that works until somebody makes it crash: at once a few times, then one each second."""
+"""Limit for a server that works until a caller makes it crash: a few restarts at once, then one per second."""
 
 
 @dataclass(frozen=True, slots=True)
 class Delay:
-    """How long a server is let alone."""
+    """Delay before the next attempt."""
 
     seconds: float
-    """Until it is tried again by itself."""
+    """Until the next attempt without a call."""
     on_demand: float
-    """Until it is tried because somebody asks for it."""
+    """Until a call may trigger an attempt."""
 
 
 class RestartPolicy:
-    """The tries of one server."""
+    """Reconnection attempts of one server, with exponential backoff and jitter."""
 
     def __init__(self, tries: int) -> None:
         self.failures = 0
-        """How many tries in a row came to nothing."""
+        """Consecutive failed attempts."""
         self._tries = tries
         self._failed_attempts = _SlidingWindow(MAX_FAILED_ATTEMPTS, FAILED_ATTEMPTS_SECONDS)
         self._attempts = _SlidingWindow(MAX_RESTARTS, RESTART_SECONDS)
 
     def record_attempt(self, now: float) -> None:
-        """A try begins."""
+        """Record the start of an attempt."""
         self._failed_attempts.record(now)
         self._attempts.record(now)
 
     def reset(self) -> None:
-        """The session answered something: whatever happens next is no crash loop."""
+        """Reset the failures: the session answered something, so this is no crash loop."""
         self.failures = 0
         self._failed_attempts.clear()
 
     def back_off_after_use(self, now: float) -> Delay:
-        """A session that had been of use is lost."""
+        """Return the delay after losing a session that had answered something."""
         self.reset()
         wait = self._attempts.wait(now)
         return Delay(wait, wait)
 
     def back_off_after_loss(self, now: float, jitter: float) -> Delay:
-        """A session is lost that never answered anything; the first time that says little."""
+        """Return the delay after losing a session that never answered. The first loss is retried at once."""
         self.failures += 1
         return (
             Delay(0.0, 0.0)
@@ -68,7 +67,7 @@ class RestartPolicy:
         )
 
     def back_off_after_failure(self, now: float, jitter: float) -> Delay:
-        """There was no session to be had. `chance` is between 0 and 1."""
+        """Return the delay after a failed attempt. `jitter` is between 0 and 1."""
         self.failures += 1
         return self._compute_delay(now, jitter)
 
@@ -81,7 +80,7 @@ class RestartPolicy:
 
 
 class _SlidingWindow:
-    """So many within so many seconds, and no more."""
+    """Limit for the number of events within a time window."""
 
     def __init__(self, limit: int, seconds: float) -> None:
         self._times: deque[float] = deque(maxlen=limit)
@@ -95,5 +94,5 @@ class _SlidingWindow:
         self._times.clear()
 
     def wait(self, now: float) -> float:
-        """The seconds until there is room for one more."""
+        """Return the seconds until another event is allowed."""
         return max(0.0, self._times[0] + self._seconds - now) if len(self._times) == self._limit else 0.0

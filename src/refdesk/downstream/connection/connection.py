@@ -1,6 +1,6 @@
-"""One server, as everybody else knows it: asked within bounds, and never worth more than one typed error when it fails.
+"""Connection to one downstream server: timeouts, circuit breaker, status, and typed errors.
 
-Whether its session is kept or made anew for each operation is decided by its settings, and done in `kept` and `short`.
+The settings decide whether its session is persistent or ephemeral; see `persistent` and `ephemeral`.
 """
 
 from __future__ import annotations
@@ -38,28 +38,28 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 CONCURRENCY = 1000
-"""Calls of one server at a time: they wait here, where a waiting call costs a few kilobytes, and not in the server."""
+"""Concurrent calls per server. More wait here, where a waiting call costs a few kilobytes, and not in the server."""
 
 STDERR_LINES = 200
-"""How much of what a server writes on standard error is kept."""
+"""Last stderr lines kept."""
 
 MAX_INFO_CHARACTERS = 100
-"""Of the name and version that a server gives itself."""
+"""Characters kept of the name and version that a server declares."""
 
 MAX_DEADLINES = 32
-"""How many different time-outs are remembered; calls mostly have one of a few."""
+"""Number of distinct timeouts cached. Calls mostly use a few."""
 
 
 class NotificationListener(Protocol):
-    """Who hears what belongs to no call."""
+    """Listener for notifications that belong to no call."""
 
     def noticed(self, connection: Connection, method: str, params: Mapping[str, Any]) -> None:
-        """A notification of the server: lists or resources that changed, log messages."""
+        """Handle a notification: a changed list or resource, or a log message."""
         ...
 
 
 class Connection:
-    """One server: its session, kept or short, owned by one task."""
+    """Connection to one server, with a persistent session or one session per operation."""
 
     def __init__(
         self,
@@ -81,13 +81,13 @@ class Connection:
         self.settings = settings
         self.status = STOPPED
         self.greeting: Greeting | None = None
-        """What the server said of itself when it was last greeted."""
+        """What the server declared in its last session."""
         self.dependency = Dependency(f"downstream {name}", SERVICE, concurrency=CONCURRENCY, now=now)
         self.call_seconds = settings.call_timeout_seconds
         self.capabilities_seconds = settings.capabilities_timeout_seconds
         self.connect_seconds = settings.connect_timeout_seconds
         self.stderr_lines: deque[str] = deque(maxlen=STDERR_LINES)
-        """The last of what the server wrote on standard error, without secrets; `heard_stderr` is told every line."""
+        """Last stderr lines, with secrets masked. `heard_stderr` receives every line."""
         self._version = protocol_version
         self._options = options
         self._heard = heard
@@ -115,7 +115,7 @@ class Connection:
         )
 
     async def run(self) -> None:
-        """Own all that the server needs here, until this is cancelled; then nothing is left of it."""
+        """Run the connection until cancelled, then release everything."""
         try:
             await self._sessions.run()
         finally:
@@ -123,7 +123,7 @@ class Connection:
                 deadlines.close()
 
     async def restart(self) -> None:
-        """Close the session and open another; how that turned out is the status afterwards."""
+        """Close the session and open a new one. The status tells the outcome."""
         await self._sessions.restart()
 
     async def request(
@@ -136,10 +136,10 @@ class Connection:
         seconds: float | None = None,
         capabilities: Mapping[str, Any] | None = None,
     ) -> Message:
-        """The result of a request, within the time that a call has.
+        """Send a request and return its result, within the call timeout.
 
-        Raises ServerAway, ServerGone, ServerTooSlow, ServerTalksNonsense or BreakerOpen when there is none, and
-        ServerRefused when the server said no. `capabilities` are those of the client that the call is made for.
+        Raises ServerAway, ServerGone, ServerTooSlow, ServerTalksNonsense or BreakerOpen if there is no result, and
+        ServerRefused if the server returned an error. `capabilities` are those of the client that the call is made for.
         """
         credential = token if self.settings.forward_token else None
         if method in SUBSCRIPTION_METHODS:
@@ -152,7 +152,10 @@ class Connection:
         return await self._perform(ask, self.call_seconds if seconds is None else seconds, key)
 
     async def _update_subscription(self, method: str, params: Mapping[str, Any], token: str | None) -> Message:
-        """Ask for something that outlives the session; a server without a handshake has another way to be asked."""
+        """Change a subscription or the log level, which outlive the session.
+
+        Servers without a handshake are told through `subscriptions/listen`.
+        """
 
         async def ask(session: McpSession) -> Message:
             answer = {} if session.greeting.is_modern else await session.request(method, params, token=token)
@@ -163,19 +166,21 @@ class Connection:
         return await self._perform(ask, self.call_seconds)
 
     async def list_all(self, method: str, member: str) -> list[Message]:
-        """All entries of a list, within the time that a list has. A server whose lists fail can still be called: its
-        breaker is told nothing of them."""
+        """Return all entries of a list, within the list timeout.
+
+        The breaker ignores the outcome: a server whose lists fail can still be called.
+        """
         seconds = self.capabilities_seconds
         return await self._perform(lambda session: session.list_all(method, member), seconds, is_call=False)
 
     async def notify(self, method: str, params: Mapping[str, Any] | None = None) -> None:
-        """Tell the server something; one without a session at this time has nothing to be told about."""
+        """Send a notification in all open sessions."""
         for task in list(self._open_sessions):
             if task.session is not None:
                 await task.session.notify(method, params)
 
     def describe(self) -> dict[str, Any]:
-        """How it stands, for those who look after this desk."""
+        """Return the state of the connection for health checks and the console."""
         description: dict[str, Any] = {
             "state": self.status.state,
             "since": self._since.isoformat(timespec="milliseconds"),
@@ -220,14 +225,14 @@ class Connection:
 
     def _create_deadlines(self, seconds: float) -> Deadlines:
         if len(self._deadlines) >= MAX_DEADLINES:
-            self._deadlines.clear()  # what runs under them is kept by itself
+            self._deadlines.clear()  # running calls keep theirs
         deadlines = self._deadlines[seconds] = Deadlines(seconds)
         return deadlines
 
-    # What the sessions call.
+    # Session host
 
     def create_session_task(self, listener: SessionListener) -> SessionTask:
-        """A link that is yet to be opened."""
+        """Return a session task that isn't open yet."""
         return SessionTask(self.name, self.settings, listener, self._open_transport, self._options)
 
     def _open_by_settings(
@@ -245,11 +250,11 @@ class Connection:
             self._heard_stderr(line)
 
     async def open(self, task: SessionTask) -> None:
-        """Open it, within the time that connecting has at this moment."""
+        """Open a session within the current connect timeout."""
         await task.open(self.connect_seconds, self._version, self._mirrored)
 
     def on_open(self, task: SessionTask) -> None:
-        """The server has been greeted."""
+        """Record a new session."""
         self._open_count += 1
         self._open_sessions.add(task)
         if task.session is not None:
@@ -257,7 +262,7 @@ class Connection:
             task.session.level = self._subscriptions.level
 
     def on_notification(self, task: SessionTask, method: str, params: Mapping[str, Any]) -> None:
-        """Pass on what the server says to nobody in particular."""
+        """Forward a notification that belongs to no call."""
         if method == "notifications/subscriptions/acknowledged":
             return
         if method.endswith("/list_changed"):
@@ -265,7 +270,7 @@ class Connection:
         self._heard.noticed(self, method, params)
 
     def set_status(self, status: Status) -> None:
-        """Have another status, and tell so."""
+        """Change the status, and report the change."""
         if status == self.status:
             return
         self.status = status
@@ -276,22 +281,22 @@ class Connection:
         self._changed(self)
 
     def mark_recovered(self) -> None:
-        """It can be reached again, which is what its breaker waits to find out."""
+        """Tell the breaker that the server is reachable again."""
         self.dependency.recovered()
 
     def on_closed(self, task: SessionTask) -> None:
-        """Nothing is left of it."""
+        """Remove a closed session."""
         self._open_sessions.discard(task)
         self._garbage += task.peer.garbage
 
 
 def _truncate(given: object) -> str | None:
-    """What a server says of itself, where it is text at all."""
+    """Return a declared value if it's text, cut to the limit."""
     return given[:MAX_INFO_CHARACTERS] if isinstance(given, str) else None
 
 
 def _to_public_error(error: RefdeskError) -> RefdeskError:
-    """By the name that callers know: what some say beyond that has been made use of here."""
+    """Replace internal errors by their public base. What they add has been used here."""
     if isinstance(error, NotTaken):
         return ServerGone(error.detail)
     return ServerAway(error.detail) if isinstance(error, NotLetIn) else error

@@ -1,4 +1,4 @@
-"""Short sessions: connect, do one thing, disconnect. Dear, and only for servers that must not be kept open."""
+"""Ephemeral sessions: one per operation. Expensive, and only for servers that must not be kept open."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from refdesk.errors import RefdeskError, ServerAway
 T = TypeVar("T")
 
 MAX_EPHEMERAL_SESSIONS = 8
-"""Short sessions of one server at a time, those that are still being closed among them: each may be a process."""
+"""Concurrent sessions per server, including those being closed. Each may be a process."""
 
 
 class EphemeralSessions:
-    """A session of its own for each operation; it is closed behind the back of whoever has the answer already."""
+    """One session per operation, closed in the background once the result is there."""
 
     restarts = 0
-    """None is ever opened again."""
+    """Always 0: sessions are never reopened."""
 
     def __init__(self, host: SessionHost) -> None:
         self._host = host
@@ -32,7 +32,7 @@ class EphemeralSessions:
         self._has_failed = False
 
     async def run(self) -> None:
-        """Until this is cancelled; then no session is left."""
+        """Wait until cancelled, then close all sessions."""
         try:
             await asyncio.Event().wait()
         finally:
@@ -41,7 +41,7 @@ class EphemeralSessions:
             self._host.set_status(STOPPED)
 
     async def execute(self, work: Callable[[McpSession], Awaitable[T]], key: object = None) -> T:
-        """Do something in a session of its own, whichever client it is for."""
+        """Run `work` in a new session."""
         await self._slots.acquire()
         if self._is_stopped:
             self._slots.release()
@@ -55,15 +55,15 @@ class EphemeralSessions:
             task.end()
 
     def raise_if_unavailable(self) -> None:
-        """Raise when there will be no session any more."""
+        """Raise if the connection is stopped."""
         if self._is_stopped:
             raise ServerAway(f"The server {self._host.name!r} is no longer used")
 
     def check_liveness(self) -> None:
-        """Somebody was let down, by a session that is gone already."""
+        """Do nothing: the failed session is already closed."""
 
     async def restart(self) -> None:
-        """Nothing is kept that could be begun anew."""
+        """Do nothing: there is no session to restart."""
 
     async def _open(self, task: SessionTask) -> None:
         self._host.set_status(STARTING)
@@ -74,10 +74,10 @@ class EphemeralSessions:
             self._host.set_status(Status("Error", error.detail))
             raise
 
-    # What a link calls.
+    # Session listener
 
     def on_open(self, task: SessionTask) -> None:
-        """One more is open."""
+        """Record a new session."""
         self._host.on_open(task)
         if self._has_failed:
             self._host.mark_recovered()
@@ -85,14 +85,14 @@ class EphemeralSessions:
         self._host.set_status(RUNNING)
 
     def on_notification(self, task: SessionTask, method: str, params: Mapping[str, Any]) -> None:
-        """Passed on, whichever session it came in."""
+        """Forward a notification."""
         self._host.on_notification(task, method, params)
 
     def on_lost(self, task: SessionTask, error: RefdeskError) -> None:
-        """Whoever uses it is told by the answer that does not come."""
+        """Do nothing: the caller fails through its pending request."""
 
     def on_closed(self, task: SessionTask) -> None:
-        """Nothing is left of it: there is room for another."""
+        """Make room for another session."""
         self._session_tasks.discard(task)
         self._slots.release()
         self._host.on_closed(task)

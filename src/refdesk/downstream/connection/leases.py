@@ -1,5 +1,6 @@
-"""Sessions for a server that asks its clients something and does not say which of them: each client has one to itself
-while it waits for an answer, so that nobody is asked what another one's call is about.
+"""Session leases for servers that send requests without naming the call they belong to.
+
+Each client gets a session of its own while it waits for an answer, so that no client is asked about another one's call.
 """
 
 from __future__ import annotations
@@ -17,22 +18,22 @@ from refdesk.errors import RefdeskError
 T = TypeVar("T")
 
 MAX_SESSIONS = 4
-"""Sessions with one server, the one that is always kept among them; clients beyond that wait for their turn."""
+"""Sessions per server, including the persistent one. Further clients wait."""
 
 EXTRA_SESSION_SECONDS = 60.0
-"""How long a session is kept that nobody needs at the moment; opening one may mean to start a process."""
+"""How long an unused extra session stays open. Opening one may start a process."""
 
 
 @dataclass(slots=True)
 class _Lease:
-    """Whose session it is, as long as anything is under way in it; the next time he has it again if it is free."""
+    """A client's claim to a session while calls run in it. It keeps its session for the next call if that's free."""
 
     key: object
     calls: int = 0
 
 
 class Leases:
-    """Who has which session; an owner of all of them but the first."""
+    """Leases of a server's sessions, and the owner of all sessions but the persistent one."""
 
     def __init__(self, host: SessionHost, now: Callable[[], float], extra_session_seconds: float) -> None:
         self._host = host
@@ -45,7 +46,7 @@ class Leases:
     async def use(
         self, first: Callable[[], Awaitable[SessionTask]], key: object, work: Callable[[McpSession], Awaitable[T]]
     ) -> T:
-        """Do something for a client in a session that is nobody else's meanwhile; `first` is the one that is kept."""
+        """Run `work` in a session that no other client uses. `first` returns the persistent session."""
         task = await self._acquire(first, key)
         try:
             return await task.use(work, self._now())
@@ -53,7 +54,7 @@ class Leases:
             self._release(task)
 
     async def close(self) -> None:
-        """End all sessions but the first, and wait for that."""
+        """Close all extra sessions and wait for them."""
         await close_all(list(self._extra))
 
     async def _acquire(self, first: Callable[[], Awaitable[SessionTask]], key: object) -> SessionTask:
@@ -73,7 +74,7 @@ class Leases:
         return any(lease.key == key and task.session is None for task, lease in self._leases.items())
 
     def _find_available(self, first: SessionTask, key: object) -> SessionTask | None:
-        """A session that is his, or that was, or that nobody uses, in this order."""
+        """Return a session of this client, or one that is unused."""
         session_tasks = [first, *(task for task in self._extra if task.session is not None and not task.is_ended)]
         own = [task for task in session_tasks if task in self._leases and self._leases[task].key == key]
         free = [task for task in session_tasks if task not in self._leases or not self._leases[task].calls]
@@ -82,7 +83,7 @@ class Leases:
     async def _open(self, key: object) -> SessionTask:
         task = self._host.create_session_task(self)
         self._extra.add(task)
-        self._leases[task] = _Lease(key, 1)  # nobody else's, from the moment that it is there
+        self._leases[task] = _Lease(key, 1)  # reserved before it's open
         try:
             await self._host.open(task)
         except BaseException:
@@ -105,7 +106,7 @@ class Leases:
             self._wake_next()
 
     def _end_if_unused(self, task: SessionTask, since: float) -> None:
-        """Close a session that nobody has used since then."""
+        """Close a session that hasn't been used since the given time."""
         lease = self._leases.get(task)
         if lease is not None and not lease.calls and task.used_at <= since:
             self._remove(task)
@@ -123,7 +124,7 @@ class Leases:
             await turn
         except asyncio.CancelledError:
             if turn.done() and not turn.cancelled():
-                self._wake_next()  # he was called off after his turn had come
+                self._wake_next()  # cancelled after its turn came: pass it on
             raise
 
     def _wake_next(self) -> None:
@@ -137,23 +138,23 @@ class Leases:
         for _ in range(len(self._waiters)):
             self._wake_next()
 
-    # What a link calls.
+    # Session listener
 
     def on_open(self, task: SessionTask) -> None:
-        """One more is open."""
+        """Record a new session."""
         self._host.on_open(task)
 
     def on_notification(self, task: SessionTask, method: str, params: Mapping[str, Any]) -> None:
-        """What changes is heard in the first session already; what is logged is not."""
+        """Forward log messages only: changes are already reported in the persistent session."""
         if method == "notifications/message":
             self._host.on_notification(task, method, params)
 
     def on_lost(self, task: SessionTask, error: RefdeskError) -> None:
-        """Whoever uses it is told by the answer that does not come."""
+        """Remove the lease. The callers fail through their pending requests."""
         self._remove(task)
 
     def on_closed(self, task: SessionTask) -> None:
-        """Nothing is left of it: there is room for another."""
+        """Make room for another session."""
         self._extra.discard(task)
         self._host.on_closed(task)
         self._wake_next()

@@ -1,7 +1,7 @@
-"""A session that is kept: opened at once, opened again when it is lost, closed while nobody uses it.
+"""Persistent session: opened at once, reopened after a loss, and closed when idle.
 
-One task, `run`, decides when there is one. Each session is opened and closed by a task of its own, so that one that
-takes long to die does not keep the next one waiting.
+One task, `run`, decides when to open a session. Each session is opened and closed by its own task, so that one which is
+slow to close doesn't delay the next.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 NEVER = float("inf")
-"""When a server can be called again that is no longer kept."""
+"""Retry time of a connection that is stopped."""
 
 
 class PersistentSession:
-    """The one session of a server that all callers use."""
+    """The one session of a server, shared by all callers."""
 
     def __init__(
         self,
@@ -44,7 +44,7 @@ class PersistentSession:
     ) -> None:
         self.current: SessionTask | None = None
         self.restarts = -1
-        """How often it was opened again."""
+        """Number of times the session was reopened."""
         self._host = host
         self._now = now
         self._pause = pause
@@ -53,19 +53,19 @@ class PersistentSession:
         self._session_tasks: set[SessionTask] = set()
         self._leases = Leases(host, now, extra_session_seconds)
         self._has_ambiguous_requests = False
-        """Whether the server asks clients something and does not say which; what it once did it may do again."""
+        """Whether the server has ever sent requests without naming the call. It may do so again in later sessions."""
         self._waiters: set[asyncio.Future[SessionTask]] = set()
         self._error: RefdeskError | None = None
         self._due_at: float | None = 0.0
-        """When a session is opened next by itself; never while it is None."""
+        """When the next session is opened without a request; None means never."""
         self._retry_at = 0.0
-        """From when on a call has it opened."""
+        """Earliest time at which a request opens a session."""
         self._is_requested = False
         self._wake = asyncio.Event()
         self._subscriptions = subscriptions
 
     async def run(self) -> None:
-        """Keep a session until this is cancelled; then nothing is left of it."""
+        """Keep a session open until cancelled, then close all."""
         try:
             while True:
                 await self._wait_until_due()
@@ -74,7 +74,7 @@ class PersistentSession:
             await self._close()
 
     async def execute(self, work: Callable[[McpSession], Awaitable[T]], key: object = None) -> T:
-        """Do something in the session that is there, or in the one that is being opened; `key` is of the client."""
+        """Run `work` in the current session, or in the one being opened. `key` identifies the client."""
         task = self.current or await self._wait_for_session()
         self._has_ambiguous_requests = self._has_ambiguous_requests or task.peer.has_ambiguous_requests
         if self._has_ambiguous_requests and key is not None:
@@ -85,7 +85,7 @@ class PersistentSession:
             if not self._discard(task, error):
                 raise
         except ServerAway as error:
-            if error.retry_after is None:  # whoever says when to come back is there
+            if error.retry_after is None:  # a server that sets Retry-After is alive
                 self.check_liveness()
             raise
         again = self.current or await self._wait_for_session()
@@ -95,18 +95,18 @@ class PersistentSession:
         return self.current or await self._wait_for_session()
 
     def check_liveness(self) -> None:
-        """Somebody was let down."""
+        """Probe the session after a failure."""
         if self.current is not None:
             self.current.check_liveness(self._host.connect_seconds)
 
     def raise_if_unavailable(self) -> None:
-        """Raise why there is no session, when waiting for one would be in vain for now."""
+        """Raise the reason if there is no session and won't be one soon."""
         wait = self._retry_at - self._now()
         if self.current is None and self._error is not None and wait > 0:
             raise ServerAway(self._error.detail, retry_after=wait if wait < NEVER else None)
 
     async def restart(self) -> None:
-        """Close the session and open another one, whatever it stood like; wait for how that turns out."""
+        """Close the session, open a new one, and wait for the outcome."""
         if self._retry_at == NEVER:
             self.raise_if_unavailable()
         old, self.current = self.current, None
@@ -122,14 +122,14 @@ class PersistentSession:
         except (RefdeskError, DuplicateFailure) as error:
             logger.info("downstream.restart_failed", extra={"fields": {"server": self._host.name, "why": str(error)}})
 
-    # What the link calls.
+    # Session listener
 
     def on_notification(self, task: SessionTask, method: str, params: Mapping[str, Any]) -> None:
-        """Passed on, whichever session it came in."""
+        """Forward a notification."""
         self._host.on_notification(task, method, params)
 
     def on_open(self, task: SessionTask) -> None:
-        """There is a session: whoever waits for it has it."""
+        """Make the session current and hand it to the waiters."""
         self.current = task
         self._is_requested = False
         self.restarts += 1
@@ -144,7 +144,7 @@ class PersistentSession:
             waiter.set_result(task)
 
     def on_lost(self, task: SessionTask, error: RefdeskError) -> None:
-        """The session is over: what follows is decided here and now, so that whoever calls next knows it."""
+        """Schedule the next session right away, so that the next call knows."""
         if self.current is not task:
             return
         self.current = None
@@ -160,14 +160,14 @@ class PersistentSession:
         self._wake.set()
 
     def on_closed(self, task: SessionTask) -> None:
-        """Nothing is left of it."""
+        """Remove a closed session."""
         self._session_tasks.discard(task)
         self._host.on_closed(task)
 
-    # The life of it.
+    # Lifecycle
 
     def _discard(self, task: SessionTask, error: RefdeskError) -> bool:
-        """Have another session than this one; not for the sake of one caller while others wait for its answers."""
+        """Drop a session so that the call can be retried in a new one. Return False if other calls still need it."""
         if self.current is task:
             if task.in_flight and isinstance(error, NotLetIn):
                 return False
@@ -199,7 +199,7 @@ class PersistentSession:
         return task
 
     async def _wait_until_idle(self, task: SessionTask) -> None:
-        """Until it is lost or restarted, or nobody has used it for long."""
+        """Wait until the session is lost, restarted or idle for too long."""
         while self.current is task:
             self._wake.clear()
             left = self._remaining_idle_seconds(task)
@@ -213,7 +213,7 @@ class PersistentSession:
                 task.end()
 
     def _remaining_idle_seconds(self, task: SessionTask) -> float | None:
-        """How long it may yet be unused; None means for ever."""
+        """Return how long the session may stay unused; None means forever."""
         bound = self._host.settings.idle_seconds
         return task.used_at + bound - self._now() if bound else None
 
@@ -222,7 +222,7 @@ class PersistentSession:
         self._due_at, self._retry_at = now + delay.seconds, now + delay.on_demand
 
     def _mark_unavailable(self, error: RefdeskError, delay: Delay) -> None:
-        """There is no session, nor will there be one soon: nobody waits for it."""
+        """Set the error status and fail all waiters."""
         self._schedule(delay)
         self._is_requested = False
         self._error = error
@@ -232,7 +232,7 @@ class PersistentSession:
             waiter.set_exception(DuplicateFailure(reason) if number else reason)
 
     async def _close(self) -> None:
-        """End all sessions and wait for that; told to hurry, it does."""
+        """Close all sessions and wait for them. Cancelling it speeds that up."""
         self.current = None
         self._error, self._retry_at = ServerAway(f"The server {self._host.name!r} is no longer used"), NEVER
         self._host.set_status(STOPPED)
@@ -243,10 +243,10 @@ class PersistentSession:
         finally:
             await close_all(list(self._session_tasks))
 
-    # Waiting.
+    # Waiting
 
     async def _wait_for_session(self) -> SessionTask:
-        """The session that is being opened, or that is opened because of this."""
+        """Request a session and wait for it."""
         waiter: asyncio.Future[SessionTask] = asyncio.get_running_loop().create_future()
         self._waiters.add(waiter)
         self._is_requested = True
@@ -262,7 +262,7 @@ class PersistentSession:
         return waiters
 
     async def _wait(self, seconds: float | None) -> None:
-        """Until there is something to decide, or for so long."""
+        """Wait for a wake-up, at most for so many seconds."""
         if seconds is None:
             await self._wake.wait()
             return

@@ -1,4 +1,4 @@
-"""One session with a server, from its opening to its closing; the task that opens it closes it."""
+"""Task that owns one session: it opens the session, keeps it and closes it."""
 
 from __future__ import annotations
 
@@ -24,8 +24,10 @@ T = TypeVar("T")
 
 
 class DuplicateFailure(Exception):
-    """What somebody else has been told already, as `error`: a hundred calls that a server takes along when it dies are
-    one failure of it, not a hundred."""
+    """A lost connection that another caller already reported, with the original as `error`.
+
+    A hundred calls that fail with one crash count as one failure for the breaker.
+    """
 
     def __init__(self, error: RefdeskError) -> None:
         super().__init__(error.detail)
@@ -36,72 +38,72 @@ OpenTransport = Callable[[str, McpServerConfig, TransportListener], AbstractAsyn
 
 
 class SessionListener(Protocol):
-    """Whoever has links; none of it waits."""
+    """Listener of a session task. Its methods don't block."""
 
     def on_open(self, task: SessionTask) -> None:
-        """The server has been greeted."""
+        """Handle an opened session."""
         ...
 
     def on_notification(self, task: SessionTask, method: str, params: Mapping[str, Any]) -> None:
-        """A notification that belongs to no call."""
+        """Handle a notification that belongs to no call."""
         ...
 
     def on_lost(self, task: SessionTask, error: RefdeskError) -> None:
-        """The session that had been opened is over, also when it was to end."""
+        """Handle the end of an opened session, whether intended or not."""
         ...
 
     def on_closed(self, task: SessionTask) -> None:
-        """Nothing is left of it."""
+        """Handle the end of the task: all resources are released."""
         ...
 
 
 class SessionHost(Protocol):
-    """What those who have sessions know of the server."""
+    """The connection, as its session managers see it."""
 
     @property
     def name(self) -> str: ...
 
     @property
     def settings(self) -> McpServerConfig:
-        """What is set for it at this moment."""
+        """Current settings of the server."""
         ...
 
     @property
     def connect_seconds(self) -> float:
-        """How long connecting may take at this moment."""
+        """Current connect timeout."""
         ...
 
     def create_session_task(self, listener: SessionListener) -> SessionTask:
-        """A link that is yet to be opened."""
+        """Return a session task that isn't open yet."""
         ...
 
     async def open(self, task: SessionTask) -> None:
-        """Open it, within the time that connecting has."""
+        """Open a session within the connect timeout."""
         ...
 
     def on_open(self, task: SessionTask) -> None:
-        """The server has been greeted."""
+        """Record a new session."""
         ...
 
     def on_notification(self, task: SessionTask, method: str, params: Mapping[str, Any]) -> None:
-        """A notification that belongs to no call."""
+        """Forward a notification that belongs to no call."""
         ...
 
     def set_status(self, status: Status) -> None:
-        """How it stands now."""
+        """Change the status of the connection."""
         ...
 
     def mark_recovered(self) -> None:
-        """There is a session again, after there could be none: what was held against the server is over."""
+        """Reset the breaker: there is a session again after a failure."""
         ...
 
     def on_closed(self, task: SessionTask) -> None:
-        """Nothing is left of it."""
+        """Remove a closed session."""
         ...
 
 
 class SessionTask:
-    """A session that is being opened, is open, or is being closed. It begins with `open`, and ends with `end`."""
+    """A session that is opening, open or closing. `open` starts it and `end` closes it."""
 
     def __init__(
         self,
@@ -116,10 +118,10 @@ class SessionTask:
         self.transport: Transport | None = None
         self.session: McpSession | None = None
         self.has_answered = False
-        """Whether it has answered anything since it was greeted."""
+        """Whether the server has answered anything since the handshake."""
         self.used_at = 0.0
         self.in_flight = 0
-        """How many wait for an answer."""
+        """Number of calls that wait for an answer."""
         self.is_ending = False
         self._settings = settings
         self._listener = listener
@@ -133,7 +135,7 @@ class SessionTask:
         self._liveness_check: asyncio.Task[None] | None = None
 
     async def open(self, seconds: float, version: str | None, mirrored: dict[str, Mirrored]) -> None:
-        """Until the server is greeted; raises what says why it could not be. Cancelling it ends the link."""
+        """Open the session. Raises the reason if that fails. Cancelling it ends the task."""
         self.runner = asyncio.create_task(self._run(seconds, version, mirrored), name=f"downstream {self.name}")
         try:
             await asyncio.shield(self._open_result)
@@ -142,14 +144,14 @@ class SessionTask:
             raise
 
     def end(self) -> None:
-        """Have it closed; `is_closed` says when it is."""
+        """Start closing the session; `wait_closed` waits for it."""
         self.is_ending = True
         self._ending.set()
         if self.runner is not None and not self._open_result.done():
             self.runner.cancel()
 
     async def use(self, work: Callable[[McpSession], Awaitable[T]], now: float) -> T:
-        """Do something in the session."""
+        """Run `work` in the session."""
         if self.session is None:
             raise ServerGone(f"The server {self.name!r} is not connected")
         self.used_at = now
@@ -170,7 +172,7 @@ class SessionTask:
         return answer
 
     def restore_subscriptions(self, subscriptions: SubscriptionState, pause: Pause) -> None:
-        """Have the server do in this session what it did in the last, beside everything else."""
+        """Restore subscriptions and log level in the background."""
         if self.session is not None:
             self._spawn(
                 restore_subscriptions(
@@ -179,7 +181,7 @@ class SessionTask:
             )
 
     def check_liveness(self, seconds: float) -> None:
-        """Somebody was let down: find out whether the server is there at all, and give the link up if it is not."""
+        """Probe the server in the background, and drop the session if it doesn't answer."""
         if (
             self.session is not None
             and not self.is_ended
@@ -188,29 +190,29 @@ class SessionTask:
             self._liveness_check = self._spawn(self._probe(self.session, seconds))
 
     async def wait_closed(self) -> None:
-        """Wait until nothing is left of it."""
+        """Wait until all resources are released."""
         if self.runner is not None:
             await asyncio.wait({self.runner})
 
     @property
     def is_ended(self) -> bool:
-        """Whether it was lost, or is to end."""
+        """Whether the session was lost or is ending."""
         return self._ending.is_set()
 
     @property
     def pid(self) -> int | None:
-        """The process of the server, where it is one of ours."""
+        """Process id of the server, if it's a child process."""
         pid = getattr(self.transport, "pid", None)
         return pid if isinstance(pid, int) else None
 
-    # What the peer calls.
+    # Peer listener
 
     def on_notification(self, method: str, params: Mapping[str, Any]) -> None:
-        """What the server says to nobody in particular."""
+        """Forward a notification that belongs to no call."""
         self._listener.on_notification(self, method, params)
 
     def on_disconnect(self, error: RefdeskError) -> None:
-        """The connection is over; before there was a session, opening it fails by that."""
+        """Handle the end of the connection. Before the session is open, opening it fails."""
         self._ending.set()
         if self.session is not None:
             self._listener.on_lost(self, error)
@@ -226,7 +228,7 @@ class SessionTask:
             if not self.is_ending:
                 raise
         except Exception:
-            # Of the closing, for what opening raises is told. Whoever keeps a server survives what is wrong with it.
+            # From closing: errors of opening are reported to `open`. A broken server must not break its owner.
             logger.exception("downstream.closing_failed", extra={"fields": {"server": self.name}})
         finally:
             if not self._open_result.done():
@@ -237,7 +239,7 @@ class SessionTask:
     async def _open_session(
         self, stack: AsyncExitStack, seconds: float, version: str | None, mirrored: dict[str, Mirrored]
     ) -> McpSession | None:
-        """The session, told to whoever opens it; nothing when there is none, and then the reason is told."""
+        """Open transport and session, and report the outcome to `open`. Return None if that failed."""
         try:
             async with asyncio.timeout(seconds):
                 opening = self._open_transport(self.name, self._settings, self.peer)
@@ -246,7 +248,7 @@ class SessionTask:
                 session = await open_session(self.peer, self.transport, version, mirrored, self._options)
                 if self.is_ended:
                     raise ServerGone("it closed the connection")
-        except Exception as error:  # noqa: BLE001 whatever it is, it is told to whoever opens it
+        except Exception as error:  # noqa: BLE001 reported to `open`
             self._fail_open(self._map_open_error(error, seconds))
             return None
         self.session = session
@@ -259,10 +261,10 @@ class SessionTask:
             async with asyncio.timeout(seconds):
                 await session.request("server/discover" if session.greeting.is_modern else "ping")
         except ServerRefused:
-            return  # which is an answer
+            return  # an error is an answer, too
         except (DependencyError, TimeoutError) as error:
             is_there = isinstance(error, DependencyError) and error.retry_after is not None
-            # A server may be too busy with what others wait for to answer this as well.
+            # With calls in flight the server may just be too busy to answer.
             if not is_there and not self.in_flight:
                 why = error.detail if isinstance(error, DependencyError) else f"it did not answer within {seconds:g} s"
                 self.peer.on_close(ServerAway(f"The server {self.name!r} is there no more: {why[:500]}"))
@@ -275,10 +277,10 @@ class SessionTask:
 
     def _fail_open(self, error: RefdeskError) -> None:
         self._open_result.set_exception(error)
-        self._open_result.exception()  # whoever opened it may have gone meanwhile
+        self._open_result.exception()  # retrieved here: the opener may be cancelled
 
     def _map_open_error(self, error: Exception, seconds: float) -> RefdeskError:
-        """Why there is no session, in a sentence for whoever wanted one."""
+        """Return the error for a session that couldn't be opened."""
         match error:
             case TimeoutError():
                 did = "answer the greeting" if self.transport is not None else "start"
@@ -294,7 +296,7 @@ class SessionTask:
 
 
 async def cancel_all(tasks: set[asyncio.Task[None]]) -> None:
-    """Cancel tasks and wait for their end."""
+    """Cancel tasks and wait for them."""
     for task in tasks:
         task.cancel()
     if tasks:
@@ -302,7 +304,7 @@ async def cancel_all(tasks: set[asyncio.Task[None]]) -> None:
 
 
 async def close_all(session_tasks: Iterable[SessionTask]) -> None:
-    """End links and wait until nothing is left of them; cancelling it only cuts their ending short."""
+    """End sessions and wait until they are closed. Cancelling it cuts the closing short."""
     tasks = {each.runner for each in session_tasks if each.runner is not None}
     for each in session_tasks:
         each.end()

@@ -1,4 +1,4 @@
-"""How it stands with a connection, as people and programs are told."""
+"""Status of a connection."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ State = Literal["Starting", "Running", "Error", "Stopped"]
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """A state, and why it is so where that is not plain."""
+    """A state, with a message for errors."""
 
     state: State
     message: str = ""
 
     @property
     def text(self) -> str:
-        """As it is shown: `Error` says why."""
+        """The state as displayed: `Error` includes the message."""
         return f"{self.state}({self.message})" if self.message else self.state
 
 

@@ -1,8 +1,7 @@
-"""What a server was asked to go on doing: to tell of changes, to log from some level on. Every new session is asked
-for it anew.
+"""Subscriptions and log level of a server, restored in every new session.
 
-A server with a handshake takes a request for each; one without is told by a single request, which is kept open as long
-as the session and answered only by its end.
+A server with a handshake gets one request for each. A server without one gets a single request that stays open for the
+whole session.
 """
 
 from __future__ import annotations
@@ -22,10 +21,10 @@ SUBSCRIBE, UNSUBSCRIBE, SET_LEVEL = "resources/subscribe", "resources/unsubscrib
 SUBSCRIPTION_METHODS = frozenset({SUBSCRIBE, UNSUBSCRIBE, SET_LEVEL})
 
 MAX_SUBSCRIPTIONS = 10_000
-"""What is remembered for one server; beyond that the oldest is not asked for anew."""
+"""Subscriptions remembered per server. Beyond that the oldest is not restored."""
 
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 1.0, 30.0
-"""Before changes are listened to again, when the server ended that."""
+"""Delay before listening again after the server ended the request."""
 
 _LIST_CHANGED_FILTERS = {
     "tools.listChanged": "toolsListChanged",
@@ -35,7 +34,7 @@ _LIST_CHANGED_FILTERS = {
 
 
 class SubscriptionState:
-    """What stands, whichever session there is."""
+    """Subscribed resources and log level, independent of the session."""
 
     def __init__(self) -> None:
         self.level: str | None = None
@@ -44,11 +43,11 @@ class SubscriptionState:
 
     @property
     def has_subscriptions(self) -> bool:
-        """Whether somebody waits to be told of a change."""
+        """Whether any resource is subscribed."""
         return bool(self._uris)
 
     def record(self, method: str, params: Mapping[str, Any]) -> None:
-        """The server has agreed to this, or will be asked for it."""
+        """Apply a subscribe, unsubscribe or log level request."""
         uri, level = params.get("uri"), params.get("level")
         if method == SET_LEVEL and isinstance(level, str):
             self.level = level
@@ -61,14 +60,14 @@ class SubscriptionState:
         self.changed.set()
 
     def iter_requests(self) -> Iterator[tuple[str, dict[str, Any]]]:
-        """What a server with a handshake has to be asked."""
+        """Yield the requests that restore the state on a server with a handshake."""
         if self.level is not None:
             yield SET_LEVEL, {"level": self.level}
         for uri in list(self._uris):
             yield SUBSCRIBE, {"uri": uri}
 
     def build_listen_filter(self, profile: Greeting) -> dict[str, Any]:
-        """What a server without one has to tell."""
+        """Return the notification filter for a server without a handshake."""
         listen_filter: dict[str, Any] = {
             name: True for capability, name in _LIST_CHANGED_FILTERS.items() if profile.has(capability)
         }
@@ -80,9 +79,9 @@ class SubscriptionState:
 async def restore_subscriptions(
     session: McpSession, state: SubscriptionState, on_missed: Callable[[str], None], pause: Pause
 ) -> None:
-    """Have a new session do what stands; for one without a handshake, as long as it lasts.
+    """Restore the state in a new session. Without a handshake this runs as long as the session.
 
-    `missed` is told the notifications that may have been missed while nothing was listened to.
+    `on_missed` receives the notifications that may have been missed while not listening.
     """
     if session.greeting.is_modern:
         await _listen_until_refused(session, state, on_missed, pause)
@@ -119,7 +118,7 @@ async def _listen_until_refused(
 
 
 async def _listen_once(session: McpSession, state: SubscriptionState, listen_filter: Mapping[str, Any]) -> bool:
-    """Until the server ends it, which is True, or something else is to be listened to."""
+    """Listen until the server ends the request (True) or the state changes (False)."""
     change = asyncio.ensure_future(state.changed.wait())
     waits: set[asyncio.Future[Any]] = {change}
     if listen_filter:
