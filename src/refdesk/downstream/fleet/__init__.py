@@ -1,1 +1,1 @@
-"""All servers behind this desk: what they offer together, under which names, and what of it is trusted."""
+"""The fleet of downstream servers: list refresh, exposure, naming and tool pinning."""

@@ -1,4 +1,4 @@
-"""Deciding about tools that changed since they were trusted: what is different, and that it counts only as shown."""
+"""Approval of changed tools: diffs, and decisions that apply only to what was shown."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from typing import Any
 from refdesk.downstream.fleet.pins import Held, Pins
 
 CONTEXT_LINES = 2
-"""Lines of what is unchanged that are shown around a change."""
+"""Unchanged lines shown around a change."""
 
 
 def waiting(pins: Pins, server: str | None, tool: str | None) -> list[Held]:
-    """What waits for approval: of all servers or of one, all tools or one."""
+    """Return the held tools: of all servers or one, all tools or one."""
     return [held for held in pins.held(server) if tool in (None, held.tool)]
 
 
 def decide(pins: Pins, server: str, tool: str | None, shown: Sequence[Held], *, reject: bool) -> list[Held]:
-    """Trust what was shown, or refuse it; what was decided about.
+    """Approve the tools as shown, or reject them. Return the affected ones.
 
-    Raises InvalidArguments when nothing waits. Only what was seen is trusted, also when it changes at this very moment.
+    Raises InvalidArguments if none is held. A tool that has changed since it was shown isn't approved.
     """
     return pins.reject(server, tool) if reject else pins.approve(server, tool, as_shown=shown)
 
 
 def difference(before: Mapping[str, Any] | None, after: Mapping[str, Any]) -> Iterator[str]:
-    """What was taken away and what was added, line by line, with nothing in it that cannot be seen."""
+    """Yield a line diff of two definitions, with invisible characters escaped."""
     old, new = (_format_lines(one) if one is not None else [] for one in (before, after))
     for line in list(difflib.unified_diff(old, new, n=CONTEXT_LINES, lineterm=""))[2:]:
         if not line.startswith("@@"):
@@ -39,5 +39,5 @@ def _format_lines(definition: Mapping[str, Any]) -> list[str]:
 
 
 def visible(text: str) -> str:
-    """The text with what does not show, and may be meant for a model alone, written as codes."""
+    """Escape unprintable characters, which may be meant for a model only."""
     return "".join(one if one.isprintable() else f"\\u{{{ord(one):x}}}" for one in text)

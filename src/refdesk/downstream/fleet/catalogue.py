@@ -1,7 +1,4 @@
-"""Everything that all servers offer, under the names that it has here, and whose it is.
-
-Put together as a whole whenever something has changed, and never changed afterwards.
-"""
+"""Immutable catalogue of everything that the servers expose. Rebuilt as a whole on every change."""
 
 from __future__ import annotations
 
@@ -23,22 +20,22 @@ _URI_LISTS: tuple[ListName, ...] = ("resources", "templates")
 
 @dataclass(frozen=True, slots=True)
 class ServerSnapshot:
-    """A server as far as the catalogue is concerned."""
+    """A server's state as input for the catalogue."""
 
     connection: Connection
     rules: ExposureRules
     entries: Mapping[ListName, Sequence[ListEntry]]
     held: Mapping[str, Held]
     stale: frozenset[ListName]
-    """The lists that are only the last known ones."""
+    """Lists that are only the last known ones."""
 
 
 @dataclass(frozen=True, slots=True)
 class FleetCatalogue:
-    """What is offered: tools and prompts by their names here, resources by URI, templates by URI template.
+    """Exposed items: tools and prompts by name, resources by URI, templates by URI template.
 
-    Of what several servers have under one URI, the first one's is in the mapping and all are in `alike`: which of them
-    it is depends on who asks.
+    If several servers have the same URI, the mapping has the first server's item and `duplicates` has all of them: the
+    caller's permissions decide.
     """
 
     tools: Mapping[str, Offer] = field(default_factory=dict)
@@ -48,13 +45,13 @@ class FleetCatalogue:
     duplicates: Mapping[str, tuple[Offer, ...]] = field(default_factory=dict)
     """By URI or URI template, in the order of the servers."""
     routes: tuple[tuple[Template, Connection], ...] = ()
-    """The templates that stand for something, in the order in which they are tried."""
+    """Parsed templates in matching order."""
     native_names: Mapping[tuple[str, str], Offer] = field(default_factory=dict)
-    """Tools by their server's id or name and the name that the server gave."""
+    """Tools by server id or name, and the server's own tool name."""
     reserved: IsReserved = lambda name: False
 
     def find_tool(self, name: str) -> Offer | None:
-        """The tool of that name here, or `server:tool` or `server__tool` in the server's own words, if that is one."""
+        """Return a tool by its exposed name, or by `server:tool` or `server__tool` if that is unambiguous."""
         offer = self.tools.get(name)
         if offer is not None or self.reserved(name):
             return offer
@@ -63,14 +60,14 @@ class FleetCatalogue:
         return next(iter(matches.values())) if len(matches) == 1 else None
 
     def iter_owners(self, uri: str) -> Iterator[Connection]:
-        """The servers whose resource it is, and then those whose template the URI fits."""
+        """Yield the servers that list the resource, then those with a matching template."""
         offer = self.resources.get(uri)
         if offer is not None:
             yield from (each.connection for each in self.duplicates.get(uri, (offer,)))
         yield from (connection for template, connection in self.routes if template.fits(uri))
 
     def list_changes(self, before: FleetCatalogue) -> list[str]:
-        """The lists that are not what they were: `tools`, `prompts`, `resources`; templates are resources as well."""
+        """Return the changed lists: `tools`, `prompts`, `resources`. Templates count as resources."""
         changed = {
             "tools": _has_differences(before.tools, self.tools),
             "prompts": _has_differences(before.prompts, self.prompts),
@@ -82,7 +79,7 @@ class FleetCatalogue:
 
 
 def assemble(servers: Sequence[ServerSnapshot], settings: DownstreamConfig, reserved: IsReserved) -> FleetCatalogue:
-    """The catalogue of these servers, in their order."""
+    """Build the catalogue of these servers, in their order."""
     ids = assign_server_ids((server.connection.name for server in servers), settings.max_name_length)
     tools, prompts = (_expose_named(servers, name, ids, settings, reserved) for name in _NAMED_LISTS)
     by_uri = [_expose_by_uri(servers, name) for name in _URI_LISTS]
@@ -90,7 +87,7 @@ def assemble(servers: Sequence[ServerSnapshot], settings: DownstreamConfig, rese
     duplicates = {uri: tuple(offers) for found in by_uri for uri, offers in found.items() if len(offers) > 1}
     parsed = ((parse_template(text), offer.connection) for text, offers in by_uri[1].items() for offer in offers)
     routes = tuple((template, connection) for template, connection in parsed if template is not None)
-    # A server's own name counts before what another is called here.
+    # A server's name takes precedence over another server's id.
     native_names = {(ids[offer.connection.name], offer.original): offer for offer in tools.values()}
     native_names |= {(offer.connection.name, offer.original): offer for offer in tools.values()}
     return FleetCatalogue(tools, prompts, resources, templates, duplicates, routes, native_names, reserved)
@@ -103,7 +100,7 @@ def _expose_named(
     settings: DownstreamConfig,
     reserved: IsReserved,
 ) -> dict[str, Offer]:
-    """Tools or prompts by their names here. One that is held keeps its name, so that others' names do not move."""
+    """Return tools or prompts by exposed name. Held tools keep their names, so that other names don't change."""
     claims = [(claim, server, entry) for server in servers for claim, entry in _iter_claims(server, list_name, ids)]
     names = assign_names([claim for claim, _, _ in claims], settings, reserved)
     offers: dict[str, Offer] = {}
@@ -144,12 +141,12 @@ def _get_definitions(duplicates: Mapping[str, Sequence[Offer]]) -> dict[str, lis
 
 
 def _has_differences(before: Mapping[str, Offer], now: Mapping[str, Offer]) -> bool:
-    """Whether there is another list to be shown; whose it is and how fresh is not in it."""
+    """Whether the displayed lists differ. Owner and staleness aren't displayed."""
     return before.keys() != now.keys() or any(before[name].definition != now[name].definition for name in now)
 
 
 def _iter_splits(name: str, separator: str) -> Iterator[tuple[str, str]]:
-    """Every way in which the name can be a server's and a tool's."""
+    """Yield every way to split a name into server and tool."""
     place = name.find(separator)
     while place != -1:
         yield name[:place], name[place + len(separator) :]

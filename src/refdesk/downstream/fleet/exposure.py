@@ -1,7 +1,7 @@
-"""What of a server's lists is offered here: definitions that can be used, that the rules let through, made readable.
+"""Filtering of server lists: valid definitions only, selected and renamed by rules, without invisible text.
 
-A definition is passed on as the server gave it, with the fields that nobody here knows, but for its name and for text
-that cannot be seen. One that a strict client could not read is left out: it would cost that client the whole list.
+Definitions keep unknown fields, and change only in their name and in invisible text. A definition that a strict client
+couldn't parse is dropped: it would cost that client the whole list.
 """
 
 from __future__ import annotations
@@ -27,17 +27,18 @@ KEY_FIELDS: Mapping[ListName, str] = {
 }
 
 MAX_ENTRIES: Mapping[ListName, int] = {"tools": 1000, "prompts": 1000, "resources": 10_000, "templates": 100}
-"""Of one server: more than any has that means well. A URI is held against every template, so of these there are few."""
+"""Entries per server: more than any legitimate server has. Templates have a low limit because every URI is matched
+against all of them."""
 
 MAX_DEFINITION_BYTES = 256 * 1024
-"""Of one definition: more than a model could read, and than a client should have to."""
+"""Size of one definition: more than a model could read, or a client should have to."""
 
 MAX_NAME_CHARACTERS = 256
 MAX_URI_CHARACTERS = 8000
-"""Of what a server calls a tool or prompt, and of a URI: names are shown, logged and kept wherever the thing is."""
+"""Length of tool and prompt names, and of URIs. They are displayed, logged and stored in many places."""
 
 MAX_REASONS = 20
-"""What was left out of a list is counted, and this much of it named."""
+"""Dropped entries that are named. The others are only counted."""
 
 _COMMON_FIELDS: Mapping[str, Any] = {
     "annotations": dict,
@@ -52,46 +53,46 @@ _FIELDS: Mapping[ListName, Mapping[str, Any]] = {
     "resources": {**_COMMON_FIELDS, "mimeType": str, "size": (int, float)},
     "templates": {**_COMMON_FIELDS, "mimeType": str},
 }
-"""What fields have to be where there is something in them, by list."""
+"""Expected types of optional fields, by list."""
 
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """A tool, prompt, resource or template of a server, as it is offered here."""
+    """An exposed tool, prompt, resource or template of a server."""
 
     connection: Connection
     original: str
-    """What the server calls it: its name, URI or URI template."""
+    """The server's own name, URI or URI template."""
     definition: Mapping[str, Any]
-    """As the server gave it, under the name that it has here, its text made visible."""
+    """The server's definition with the exposed name, and without invisible text."""
     exposed: str
     is_stale: bool
-    """Whether it is only the last that was known of a server which cannot be asked at the moment."""
+    """Whether it's only the last known definition, because the server is unavailable."""
 
 
 @dataclass(frozen=True, slots=True)
 class ListEntry:
-    """A definition of a list that can be offered."""
+    """A valid definition of a list."""
 
     original: str
     definition: Mapping[str, Any]
     given: Message
-    """The definition to the letter, by which it is pinned."""
+    """The unmodified definition, which is what gets pinned."""
 
 
 @dataclass(slots=True)
 class FilteredList:
-    """A list without what cannot be offered, and what became of the rest."""
+    """The valid entries of a list, and statistics about the rest."""
 
     entries: list[ListEntry] = field(default_factory=list)
     dropped: int = 0
     reasons: list[str] = field(default_factory=list)
-    """Of the first that were left out."""
+    """Reasons for the first dropped entries."""
     invisible: int = 0
-    """Characters that were taken out because nobody could have seen them."""
+    """Number of invisible characters removed."""
 
     def drop(self, original: object, why: str) -> None:
-        """Leave an entry out."""
+        """Record a dropped entry."""
         self.dropped += 1
         if len(self.reasons) < MAX_REASONS:
             shown, _ = visible(str(original))
@@ -99,7 +100,7 @@ class FilteredList:
 
 
 def filter_list(list_name: ListName, definitions: Iterable[Message]) -> FilteredList:
-    """What of a list can be used at all; of two entries of the same name, the first."""
+    """Return the valid entries of a list. Of duplicates, the first is kept."""
     filtered, seen = FilteredList(), set[str]()
     for definition in definitions:
         original = definition.get(KEY_FIELDS[list_name])
@@ -120,11 +121,11 @@ def filter_list(list_name: ListName, definitions: Iterable[Message]) -> Filtered
 
 
 class _InvalidDefinition(ValueError):
-    """Why a definition cannot be offered."""
+    """Why a definition can't be exposed."""
 
 
 def _check(list_name: ListName, definition: Message) -> None:
-    """Raise what is wrong with a definition."""
+    """Raise if a definition is invalid."""
     for name in (KEY_FIELDS[list_name], "name"):
         if not isinstance(definition.get(name), str) or not definition[name]:
             raise _InvalidDefinition(f"its {name} is no text")
@@ -146,7 +147,7 @@ def _check(list_name: ListName, definition: Message) -> None:
 
 
 def _is_object_schema(schema: object) -> bool:
-    """Whether a client can fill it in; that it leaves its type unsaid can be mended."""
+    """Whether a schema describes an object. A missing type is added later."""
     if not isinstance(schema, dict) or schema.get("type", "object") != "object":
         return False
     properties, required = schema.get("properties", {}), schema.get("required", [])
@@ -154,7 +155,7 @@ def _is_object_schema(schema: object) -> bool:
 
 
 def _sanitize(list_name: ListName, definition: Message) -> tuple[Mapping[str, Any], int]:
-    """The definition as it is passed on, and how much nobody could have seen of it."""
+    """Return the definition to expose, and the number of invisible characters removed."""
     sanitized, invisible = clean_definition(definition)
     if list_name == "tools":
         schema = sanitized["inputSchema"]
@@ -163,15 +164,15 @@ def _sanitize(list_name: ListName, definition: Message) -> tuple[Mapping[str, An
         ), invisible
     if list_name == "prompts":
         return sanitized, invisible
-    name, more = visible(sanitized["name"])  # of a resource it is text like any other
+    name, more = visible(sanitized["name"])  # a resource's name is only display text
     return ({**sanitized, "name": name} if more else sanitized), invisible + more
 
 
 class ExposureRules:
-    """Which tools of a server are offered, and what they are called: its preset, and its own rules on top.
+    """Which tools of a server are exposed and under which names: its preset combined with its own rules.
 
-    Their `allow` and `deny` are added up, and its own names count first. With an unknown preset nothing is offered:
-    what it would have kept out is not known.
+    `allow` and `deny` are merged, and the server's own renames take precedence. With an unknown preset nothing is
+    exposed, because what it would deny is unknown.
     """
 
     def __init__(self, settings: McpServerConfig, presets: Mapping[str, ToolRules]) -> None:
@@ -184,13 +185,13 @@ class ExposureRules:
         self._rename = {**settings.tools.rename, **_exclude_keys(preset.rename, settings.tools.rename)}
 
     def allows(self, original: str) -> bool:
-        """Whether a tool is offered."""
+        """Whether a tool is exposed."""
         if any(fnmatchcase(original, pattern) for pattern in self._deny):
             return False
         return not self._allow or any(fnmatchcase(original, pattern) for pattern in self._allow)
 
     def name_of(self, original: str) -> str:
-        """What the tool is to be called; a `*` in a new name stands for what the `*` of its pattern stood for."""
+        """Return the name for a tool. A `*` in the new name stands for what the `*` of the pattern matched."""
         if original in self._rename:
             return _fill_wildcard(self._rename[original], original, original)
         for pattern, name in self._rename.items():

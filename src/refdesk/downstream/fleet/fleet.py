@@ -1,7 +1,7 @@
-"""All servers behind this desk: started together, waited for by nobody, and offered as one catalogue.
+"""Fleet of downstream servers: starts them in the background and exposes them as one catalogue.
 
-A server that hangs, crashes or lies costs the others nothing. What one had to offer when it was last seen is offered
-on, marked as stale, also after a start; whoever calls it is told what is wrong by its connection.
+A server that hangs, crashes or misbehaves doesn't affect the others. The last known lists of a server stay exposed
+while it's down, marked as stale, also after a restart of Refdesk. Calls to it fail with the error of its connection.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ __all__ = ["Fleet", "Held", "Offer", "open_fleet"]
 logger = logging.getLogger(__name__)
 
 PIN_POLL_SECONDS = 0.5
-"""How long an approval may go unseen; to look costs a system call."""
+"""Interval for polling the pins file, which costs one system call."""
 
 REFRESH_SECONDS = 2.0
-"""How long a list waits for servers whose lists are asked for each time."""
+"""How long a list request waits for servers whose lists are never cached."""
 
 CLOSE_SECONDS = 15.0
-"""How long ending all servers may take. Each bounds the steps of its own end; this is for what nobody foresaw."""
+"""Time limit for closing all servers. Each limits its own steps; this is a safety net."""
 
 LIVE_SETTINGS = frozenset(
     {
@@ -49,30 +49,30 @@ LIVE_SETTINGS = frozenset(
         "preset", "hold", "docs", "max_result_tokens", "tenants", "forward_token",
     }
 )  # fmt: skip
-"""What can be another without the connection being made anew."""
+"""Settings that can change without a new connection."""
 
 
 STATES = ("Starting", "Running", "Error", "Stopped")
 
 
 class FleetMetrics(Protocol):
-    """Who counts servers and what they offer."""
+    """Metrics about servers and held tools."""
 
     def servers_by_state(self, states: Mapping[str, int]) -> None:
-        """How many servers are in which state."""
+        """Set the number of servers in each state."""
         ...
 
     def server_connected(self, server: str) -> None:
-        """A session with a server was opened that is kept."""
+        """Count an opened session."""
         ...
 
     def tools_held(self, count: int) -> None:
-        """How many tools wait for approval."""
+        """Set the number of tools that wait for approval."""
         ...
 
 
 class Fleet:
-    """The servers, and what they offer together. Made by `open_fleet`."""
+    """The downstream servers and their combined catalogue. Created by `open_fleet`."""
 
     def __init__(
         self,
@@ -84,10 +84,10 @@ class Fleet:
         started: Callable[[Connection], None] | None = None,
         connect: Callable[..., Connection] = Connection,
     ) -> None:
-        """`reserved` says which names are taken; `started` is told of every connection before it is used."""
+        """`reserved` returns whether a name is taken. `started` is called with every connection before it's used."""
         self.pins = Pins(folder)
         self.revision = 0
-        """Another one whenever the catalogue may be."""
+        """Increases whenever the catalogue may have changed."""
         self._settings = settings
         self._list_cache = ListCache(folder)
         self._reserved = reserved
@@ -95,11 +95,11 @@ class Fleet:
         self._started = started
         self._connect = connect
         self.disabled: dict[str, McpServerConfig] = {}
-        """The servers that are set and switched off."""
+        """Configured servers that are disabled."""
         self._members: dict[str, Member] = {}
         self._servers: dict[str, Connection] = {}
         self._tasks: dict[Connection, asyncio.Task[None]] = {}
-        """One for each server, those among them that are being ended."""
+        """One task per server, including servers that are being stopped."""
         self._cached_catalogue = FleetCatalogue()
         self._is_stale = False
         self._listeners: list[Callable[[str], None]] = []
@@ -109,55 +109,55 @@ class Fleet:
         self._resource_owners = ResourceOwners()
         self._apply_lock = asyncio.Lock()
 
-    # What is offered.
+    # Catalogue
 
     @property
     def servers(self) -> Mapping[str, Connection]:
-        """The servers in use, in the order of the settings."""
+        """Connections of the enabled servers, in the order of the settings."""
         return self._servers
 
     @property
     def tools(self) -> Mapping[str, Offer]:
-        """By the names that they have here."""
+        """Exposed tools by exposed name."""
         return self._catalogue.tools
 
     @property
     def prompts(self) -> Mapping[str, Offer]:
-        """By the names that they have here."""
+        """Exposed prompts by exposed name."""
         return self._catalogue.prompts
 
     @property
     def resources(self) -> Mapping[str, Offer]:
-        """By URI."""
+        """Exposed resources by URI."""
         return self._catalogue.resources
 
     @property
     def templates(self) -> Mapping[str, Offer]:
-        """By URI template."""
+        """Exposed resource templates by URI template."""
         return self._catalogue.templates
 
     @property
     def held(self) -> Mapping[str, Held]:
-        """What waits for approval, by `server:tool`."""
+        """Tools that wait for approval, by `server:tool`."""
         members = self._members.items()
         return {f"{name}:{tool}": held for name, member in members for tool, held in member.held.items()}
 
     @property
     def dependencies(self) -> list[Dependency]:
-        """The breakers around the servers."""
+        """Circuit breakers of the servers."""
         return [member.connection.dependency for member in self._members.values()]
 
     def find_tool(self, name: str) -> Offer | None:
-        """The tool of that name here, or `server:tool` or `server__tool` in the server's own words."""
+        """Return a tool by its exposed name, or by `server:tool` or `server__tool` with the server's own tool name."""
         return self._catalogue.find_tool(name)
 
     @property
     def alike(self) -> Mapping[str, Sequence[Offer]]:
-        """Resources and templates that several servers have under one URI, by that; all of each, in their order."""
+        """Resources and templates that several servers have under one URI, in the order of the servers."""
         return self._catalogue.duplicates
 
     def owner_of(self, uri: str, is_open: Callable[[Connection], bool] = lambda connection: True) -> Connection | None:
-        """The first server that is open whose resource it is: in its list, by a template, or found so by `scan`."""
+        """Return the first open server that has the resource: by its list, by a template, or by an earlier `scan`."""
         owners = chain(self._catalogue.iter_owners(uri), filter(None, (self._resource_owners.get(uri),)))
         return next(filter(is_open, owners), None)
 
@@ -168,17 +168,17 @@ class Fleet:
         *,
         is_open: Callable[[Connection], bool] = lambda connection: True,
     ) -> tuple[Connection, Message] | None:
-        """Find the server of a resource that no list names, by having `call` read it from one server after the other.
+        """Find the server of an unlisted resource by reading it with `call` from one server after the other.
 
-        `is_open` says which may be asked. The first that answers is remembered; None when none does.
+        `is_open` selects the servers to ask. The first one that answers is remembered. Returns None if none does.
         """
         connections = [connection for connection in self.servers.values() if is_open(connection)]
         return await self._resource_owners.scan(uri, connections, call)
 
     async def freshen(self, seconds: float = REFRESH_SECONDS) -> None:
-        """Have lists that are too old asked for again: in the background, unless they are to be asked for each time.
+        """Refresh expired lists: in the background, or right away for servers without a list cache.
 
-        `seconds` is the time limit for those; after it, a list stays as it was last known.
+        `seconds` limits the wait for the latter. After that, their last known lists are used.
         """
         refreshes = []
         for member in self._members.values():
@@ -196,38 +196,38 @@ class Fleet:
                 refresh.cancel()
 
     def names_taken(self) -> None:
-        """Other names are reserved now than before."""
+        """Rebuild the catalogue because the reserved names changed."""
         self._invalidate()
 
     def describe(self) -> dict[str, Any]:
-        """How every server is, for those who look after them."""
+        """Return the state of every server."""
         description: dict[str, Any] = {name: member.describe() for name, member in self._members.items()}
         return description | {name: {"state": "Stopped", "message": "switched off"} for name in self.disabled}
 
-    # Who is told.
+    # Listeners
 
     def listen(self, listener: Callable[[str], None]) -> None:
-        """Have `tools`, `prompts` or `resources` told when that list is another now."""
+        """Add a listener that is called with `tools`, `prompts` or `resources` when that list changes."""
         self._listeners.append(listener)
 
     def heard(self, listener: Callable[[str, str, Mapping[str, Any]], None]) -> None:
-        """Have the notifications told that belong to no call: the server, the method and the parameters."""
+        """Add a listener for notifications outside of calls. It gets the server, the method and the parameters."""
         self._notification_listeners.append(listener)
 
     def noticed(self, connection: Connection, method: str, params: Mapping[str, Any]) -> None:
-        """What a server says outside of any call."""
+        """Handle a notification that belongs to no call."""
         member = self._members.get(connection.name)
         if member is None or member.connection is not connection or member.handle_notification(method):
             return
         for listener in self._notification_listeners:
             listener(connection.name, method, params)
 
-    # The servers themselves.
+    # Servers
 
     async def apply(self, servers: Mapping[str, McpServerConfig]) -> None:
-        """Use these servers: new ones are started, those that are gone stopped, those set otherwise made anew.
+        """Apply server settings: start new servers, stop removed ones and reconnect changed ones.
 
-        The others go on untouched, and none is waited for but those that are stopped.
+        Unchanged servers aren't interrupted. Only stopping servers are waited for.
         """
         async with self._apply_lock:
             before = self._members
@@ -238,7 +238,7 @@ class Fleet:
             await self._apply_live_settings(members, enabled)
             gone = [member for name, member in before.items() if members.get(name) is not member]
             ending = [self._tasks[member.connection] for member in gone if member.connection in self._tasks]
-            # In one step: a server is in use or switched off, and at no moment neither or both.
+            # No await in between: a server is always either in use or disabled.
             self.disabled = {name: settings for name, settings in servers.items() if not settings.enabled}
             self._set_members(members)
             for member in gone:
@@ -249,7 +249,7 @@ class Fleet:
             await _wait_for_tasks(ending)
 
     async def close(self) -> None:
-        """End all servers, side by side and for good."""
+        """Stop all servers concurrently."""
         with CancelScope(shield=True):
             async with self._apply_lock:
                 self._set_members({})
@@ -261,12 +261,12 @@ class Fleet:
                 await _wait_for_tasks(tasks)
 
     async def watch_pins(self) -> None:
-        """Have approvals count that were given elsewhere, until this is cancelled."""
+        """Apply approvals made by other processes, until cancelled."""
         stamp = self.pins.stamp()
         while True:
             await asyncio.sleep(PIN_POLL_SECONDS)
             if (current := self.pins.stamp()) != stamp:
-                # Before it is read: should it change meanwhile, the next look sees another one.
+                # Taken before the file is read, so that a change in between is seen by the next poll.
                 stamp = current
                 try:
                     await self.review()
@@ -274,7 +274,7 @@ class Fleet:
                     logger.exception("downstream.pins_unwatched")
 
     async def review(self) -> None:
-        """See which tools wait for approval now."""
+        """Recheck which tools wait for approval."""
         await asyncio.gather(*(member.review() for member in self._members.values()))
         self._announce_now()
 
@@ -285,7 +285,7 @@ class Fleet:
         self._invalidate()
 
     def _reuse_or_create_member(self, name: str, settings: McpServerConfig) -> Member:
-        """The one there is, if it can go on, or else a new one."""
+        """Return the current member if its connection can be kept, or else a new one."""
         member = self._members.get(name)
         if member is not None and _can_reuse(member.connection.settings, settings):
             return member
@@ -306,7 +306,7 @@ class Fleet:
             if before != settings:
                 await member.apply_settings(settings, ExposureRules(settings, self._settings.presets))
             if before.tenants != settings.tenants:
-                # The lists are the same, but not for everybody.
+                # The lists are the same, but visible to other tenants.
                 self._announced = FleetCatalogue()
 
     def _start(self, member: Member, before: Member | None) -> None:
@@ -324,7 +324,7 @@ class Fleet:
             task.cancel()
 
     async def _run_member(self, member: Member, ending: asyncio.Task[None] | None) -> None:
-        """Begin when the server's former connection has ended: two at a time may not be what a server can bear."""
+        """Run a member once its predecessor has ended: a server may not support two connections."""
         if ending is not None:
             await asyncio.wait({ending})
         try:
@@ -345,11 +345,11 @@ class Fleet:
             states = Counter[str](member.connection.status.state for member in self._members.values())
             self._counts.servers_by_state({**dict.fromkeys(STATES, 0), **states})
 
-    # The catalogue.
+    # Catalogue updates
 
     @property
     def _catalogue(self) -> FleetCatalogue:
-        """Put together when it is looked at: what ten servers say while they start is few catalogues, not forty."""
+        """The catalogue, rebuilt lazily: ten starting servers cause a few rebuilds, not forty."""
         if self._is_stale:
             self._is_stale = False
             sources = [member.snapshot() for member in self._members.values()]
@@ -357,7 +357,7 @@ class Fleet:
         return self._cached_catalogue
 
     def _invalidate(self) -> None:
-        """Something is another now; whether the catalogue is, is found out and told in a moment."""
+        """Mark the catalogue as outdated, and announce changes shortly after."""
         self._is_stale = True
         self.revision += 1
         if self._counts is not None:
@@ -366,10 +366,10 @@ class Fleet:
             self._announce_timer = asyncio.get_running_loop().call_later(COALESCE_SECONDS, self._announce)
 
     def _announce_now(self) -> None:
-        """Tell at once of what somebody has changed on purpose: they look at what came of it."""
+        """Announce changes at once, after a deliberate change."""
         later = self._announce_timer
         self._announce()
-        self._announce_timer = later  # for what the servers say in the next moment
+        self._announce_timer = later  # keep the timer for changes that follow
 
     def _announce(self) -> None:
         before, self._announced, self._announce_timer = self._announced, self._catalogue, None
@@ -393,9 +393,9 @@ async def open_fleet(
     started: Callable[[Connection], None] | None = None,
     connect: Callable[..., Connection] = Connection,
 ) -> AsyncIterator[Fleet]:
-    """The fleet of these servers, which start in the background; at the end nothing is left of them.
+    """Open a fleet whose servers start in the background, and stop them at the end.
 
-    Raises ConfigError when what is known of trusted tools cannot be understood.
+    Raises ConfigError if the pins file is invalid.
     """
     fleet = Fleet(settings, folder, reserved=reserved, counts=counts, started=started, connect=connect)
     await asyncio.to_thread(fleet.pins.held)
@@ -410,7 +410,7 @@ async def open_fleet(
 
 
 def _can_reuse(before: McpServerConfig, after: McpServerConfig) -> bool:
-    """Whether a connection that was made by these settings is one by those as well."""
+    """Whether a connection made with one set of settings can be kept with another."""
     return before.model_copy(update={name: getattr(after, name) for name in LIVE_SETTINGS}) == after
 
 

@@ -1,7 +1,7 @@
-"""The last known lists of each server, on disk: what a desk offers that starts while its servers are down.
+"""Disk cache of the last known lists of each server, exposed while the servers are down at startup.
 
-One file for each server. It counts only for the server that it was written for, reached in the same way; what it says
-is taken no more on trust than what the server says.
+There is one file per server. It's valid only for the same server, reached in the same way, and is trusted no more than
+the server itself.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ FOLDER_NAME = "listings"
 FORMAT = 1
 
 MAX_BYTES = 8 * 1024 * 1024
-"""Of one server's file: some thousand tools. The lists of one with more live only while the desk does."""
+"""Size of one server's file: some thousand tools. Larger lists aren't cached."""
 
 MAX_FILE_NAME = 100
-"""Characters of a file's name without its ending: what every file system takes."""
+"""Characters of a file name without extension, which every file system supports."""
 
 
 ListName = Literal["tools", "prompts", "resources", "templates"]
@@ -40,7 +40,7 @@ LIST_NAMES: tuple[ListName, ...] = ("tools", "prompts", "resources", "templates"
 
 @dataclass(frozen=True, slots=True)
 class Lists:
-    """What a server has to offer, in its own words."""
+    """The lists of a server, unmodified."""
 
     tools: tuple[Message, ...] = ()
     prompts: tuple[Message, ...] = ()
@@ -53,13 +53,13 @@ class Lists:
 
 
 class ListCache:
-    """The folder of them."""
+    """The cache folder."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder / FOLDER_NAME
 
     def read(self, server: str, settings: McpServerConfig) -> Lists | None:
-        """What was last known of a server; None when that is nothing, or not to be relied on."""
+        """Return the last known lists of a server, or None if there are none or the file is invalid."""
         path = self._path(server)
         try:
             if path.stat().st_size > MAX_BYTES:
@@ -73,7 +73,7 @@ class ListCache:
             return None
 
     def write(self, server: str, settings: McpServerConfig, lists: Lists) -> None:
-        """Keep what a server has to offer. That it cannot be kept is told in the log, and matters only later."""
+        """Store the lists of a server. A failure is only logged."""
         content = {"format": FORMAT, "server": server, "fingerprint": fingerprint(settings)}
         try:
             encoded = orjson.dumps({**content, **{name: lists[name] for name in LIST_NAMES}})
@@ -106,7 +106,7 @@ class ListCache:
 
 
 def fingerprint(settings: McpServerConfig) -> str:
-    """What tells whether it is still the same server: how it is reached, with no value that may be a secret."""
+    """Return a hash of how the server is reached, without secrets."""
     identity = {
         "kind": settings.kind,
         "command": settings.command,
@@ -120,7 +120,7 @@ def fingerprint(settings: McpServerConfig) -> str:
 
 
 def _parse_lists(content: object, server: str, expected: str) -> Lists | None:
-    """What the file says, if it is a file of this server; one of another says nothing."""
+    """Return the lists in a file, or None if it belongs to another server."""
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         raise ValueError("it is not a list of ours")
     if content.get("server") != server or content.get("fingerprint") != expected:

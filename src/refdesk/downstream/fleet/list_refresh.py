@@ -1,6 +1,6 @@
-"""One list of one server: what it was when the server was last asked for it, and when it is asked for again.
+"""Refresh of one list of a server: coalesces change notifications, and retries with backoff.
 
-What is known stays until something better is known: a server that fails, or takes too long, takes nothing away.
+The last known list is kept until there is a newer one: a server that fails or is slow loses nothing.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ from refdesk.errors import METHOD_NOT_FOUND, DependencyError, RefdeskError, Serv
 logger = logging.getLogger(__name__)
 
 COALESCE_SECONDS = 0.05
-"""What a server says of a list within this time is one change."""
+"""Change notifications within this time count as one."""
 
 QUIET_SECONDS = 2.0
 FREE_CHANGES = 5
 MAX_PENALTY_SECONDS = 30.0
-"""A list that is said to have changed again within this time of the last look is looked at so often at once, and then
-twice as late each time: who announces changes without end keeps neither us nor all clients busy with them."""
+"""A list that changes again within the quiet period is refreshed at once for the first free changes, then with a delay
+that doubles each time. Endless notifications must not keep us and all clients busy."""
 
 FIRST_RETRY_SECONDS = 5.0
 LAST_RETRY_SECONDS = 300.0
-"""How long a server that is there, but failed to give its list, is let alone: twice as long each time."""
+"""Retry delays for a server that is connected but failed to return its list. They double each time."""
 
 
 MAX_ERROR_CHARACTERS = 500
-"""Of why a list could not be had, in which the server has a say."""
+"""Characters kept of an error, which may quote the server."""
 
 
 class _ListMethod(NamedTuple):
@@ -51,7 +51,7 @@ _LIST_METHODS: dict[ListName, _ListMethod] = {
 
 
 class ServerList:
-    """A list of a server, asked for when it is wanted; `taken` is called with every answer."""
+    """A list of a server, fetched on request. `on_result` is called with every outcome."""
 
     def __init__(
         self,
@@ -64,9 +64,9 @@ class ServerList:
         self.name: ListName = name
         self.entries: tuple[Message, ...] = ()
         self.error: str | None = None
-        """Why the list is not what the server would say now."""
+        """Why the list isn't current."""
         self.was_asked = self.is_live = False
-        """Whether the server was asked at all, and whether it gave this list when it was."""
+        """Whether the server was asked at all, and whether it returned this list."""
         self._connection = connection
         self._on_result = on_result
         self._now = now
@@ -78,13 +78,13 @@ class ServerList:
         self._next_result: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def request_refresh(self, delay: float = 0.0) -> None:
-        """Have the list asked for, at once or after so many seconds."""
+        """Request a refresh, at once or after so many seconds."""
         if not self._refresh_requested.is_set():
             self._delay = delay
             self._refresh_requested.set()
 
     def on_list_changed(self) -> None:
-        """The server says that the list is another now."""
+        """Handle a change notification."""
         if self._refresh_requested.is_set():
             return
         penalty = COALESCE_SECONDS * 2.0 ** max(0, self._changes - FREE_CHANGES)
@@ -93,17 +93,17 @@ class ServerList:
         self.request_refresh(COALESCE_SECONDS if is_quiet else min(penalty, MAX_PENALTY_SECONDS))
 
     def is_due(self, ttl_seconds: float) -> bool:
-        """Whether what is known of it is too old, and the server is there to be asked; one asleep is not woken."""
+        """Whether the list has expired and the server is available. Idle servers aren't woken."""
         is_there = self._connection.settings.session == "short" or self._connection.status.state == "Running"
         return is_there and self._now() >= self._asked_at + ttl_seconds
 
     async def refresh(self) -> None:
-        """Have the list asked for, and wait until that is done."""
+        """Request a refresh and wait for it."""
         self.request_refresh()
         await asyncio.shield(self._next_result)
 
     async def run(self) -> None:
-        """Ask whenever the list is wanted, until this is cancelled."""
+        """Fetch the list whenever requested, until cancelled."""
         while True:
             await self._wait_for_request()
             await asyncio.sleep(self._delay)
@@ -118,7 +118,7 @@ class ServerList:
                 result.set_result(None)
 
     async def _wait_for_request(self) -> None:
-        """A server that failed is asked again by and by, as long as it is there."""
+        """Wait for a refresh request, or until a failed fetch is due for a retry."""
         while True:
             seconds = min(FIRST_RETRY_SECONDS * 2.0 ** (self._failures - 1), LAST_RETRY_SECONDS)
             try:
@@ -132,7 +132,7 @@ class ServerList:
     async def _fetch(self) -> None:
         greeting = self._connection.greeting
         if greeting is None and self.name != "tools":
-            # Nothing is known of what a server with short sessions can do before the first of them.
+            # With ephemeral sessions the capabilities are unknown before the first one.
             return
         list_method = _LIST_METHODS[self.name]
         if greeting is not None and not greeting.has(list_method.capability):
@@ -153,11 +153,11 @@ class ServerList:
 
     async def _record_failure(self, error: RefdeskError) -> None:
         if isinstance(error, ServerRefused) and error.code == METHOD_NOT_FOUND:
-            # Many that have resources have no templates, and say so only in this way.
+            # Many servers with resources have no templates, and this is the only sign.
             await self._record_entries(())
             return
         self.error, self.is_live = error.detail[:MAX_ERROR_CHARACTERS], False
-        # A server that is there and says no will say so again; it has the time that any list has.
+        # A server that rejects the request will do so again: no retries before the list expires.
         self._failures = min(self._failures + 1, 30) if isinstance(error, DependencyError) else 0
         self._mark_asked()
         fields = {"server": self._connection.name, "list": self.name, "why": error.detail[:200]}

@@ -1,4 +1,4 @@
-"""One server of the fleet: its connection, its four lists, and what of them can be offered."""
+"""One server of the fleet: its connection, its four lists, and what of them is exposed."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _LIST_NOTIFICATIONS: Mapping[str, tuple[ListName, ...]] = {
 
 
 class Member:
-    """A server and what is known of it; `changed` is told when that is something else."""
+    """A server and its lists. `on_change` is called when they change."""
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ class Member:
         self._was_running = self._had_error = False
 
     async def load_cached(self) -> None:
-        """Begin with what was last known of the server."""
+        """Load the last known lists from disk."""
         known = await asyncio.to_thread(self._list_cache.read, self.connection.name, self.connection.settings)
         self._saved = known or Lists()
         for name, server_list in self.lists.items():
@@ -63,7 +63,7 @@ class Member:
             await self._review_list(server_list)
 
     async def run(self) -> None:
-        """Keep the connection and its lists, until this is cancelled."""
+        """Run the connection and refresh its lists, until cancelled."""
         if self.connection.settings.session == "short":
             self.lists["tools"].request_refresh()
         try:
@@ -76,13 +76,13 @@ class Member:
                 await self._save()
 
     def handle_notification(self, method: str) -> bool:
-        """Take note of a notification, if it is about the lists."""
+        """Handle a list change notification. Return whether it was one."""
         for name in _LIST_NOTIFICATIONS.get(method, ()):
             self.lists[name].on_list_changed()
         return method in _LIST_NOTIFICATIONS
 
     def status_changed(self) -> None:
-        """Ask a server that is there, or there again, for its lists; have those of one that is away marked."""
+        """Refresh the lists when the server comes up, and report when they become stale or current."""
         state = self.connection.status.state
         if state == "Running" and not self._was_running and self.connection.settings.session == "pooled":
             for server_list in self.lists.values():
@@ -93,7 +93,7 @@ class Member:
             self._on_change()
 
     async def apply_settings(self, settings: McpServerConfig, rules: ExposureRules) -> None:
-        """Go by other rules and times, for which the connection need not be made anew."""
+        """Apply settings that don't require a new connection."""
         connection = self.connection
         connection.settings, self.rules = settings, rules
         connection.call_seconds = settings.call_timeout_seconds
@@ -102,21 +102,21 @@ class Member:
         await self.review()
 
     async def review(self) -> None:
-        """See which tools wait for approval now."""
+        """Recheck which tools wait for approval."""
         before = self.held, self._pin_error
         await self._review_list(self.lists["tools"])
         if (self.held, self._pin_error) != before:
             self._on_change()
 
     def snapshot(self) -> ServerSnapshot:
-        """What the catalogue is made of."""
+        """Return the input for the catalogue."""
         has_error = self.connection.status.state == "Error"
         stale = frozenset(name for name, is_live in self._is_live.items() if has_error or not is_live)
         entries = {name: filtered.entries for name, filtered in self._filtered.items()}
         return ServerSnapshot(self.connection, self.rules, entries, self.held, stale)
 
     def describe(self) -> dict[str, Any]:
-        """How it stands with the server and its lists."""
+        """Return the state of the server and its lists."""
         description: dict[str, Any] = {**self.connection.describe()}
         description |= {name: len(filtered.entries) for name, filtered in self._filtered.items()}
         description["stale"] = sorted(self.snapshot().stale)
@@ -145,7 +145,7 @@ class Member:
         await self._save()
 
     async def _review_list(self, server_list: ServerList) -> None:
-        """Find out what of a list can be offered: in a thread, as a list can be long and what is held is on disk."""
+        """Filter a list and check its pins, in a thread because lists can be long and pins are on disk."""
         hold = self.connection.settings.hold
         async with self._lock:
             filtered = await asyncio.to_thread(filter_list, server_list.name, server_list.entries)
@@ -154,7 +154,7 @@ class Member:
                     given = [entry.given for entry in filtered.entries]
                     held = await asyncio.to_thread(self._pins.review, self.connection.name, given, hold)
                 except RefdeskError as error:
-                    # What cannot be held against what was trusted is not offered; what is offered already stays.
+                    # Without pins nothing new is exposed. What is exposed already stays.
                     self._pin_error = error.detail
                     logger.error("downstream.pins_unread", extra={"fields": {"why": error.detail[:300]}})
                     return
@@ -163,14 +163,14 @@ class Member:
             self._filtered[server_list.name], self._is_live[server_list.name] = filtered, server_list.is_live
 
     def _log_held(self, held: Mapping[str, Held]) -> None:
-        """Once for each tool, as long as it waits as it is."""
+        """Log each held tool once per definition."""
         for name, tool in held.items():
             if self.held.get(name) != tool:
                 fields = {"server": self.connection.name, "tool": name[:100], "is_new": tool.before is None}
                 logger.warning("downstream.tool_changed", extra={"fields": fields})
 
     async def _save(self) -> None:
-        """Have on disk what is known now."""
+        """Write the lists to disk if they changed."""
         async with self._lock:
             lists = Lists(**{name: server_list.entries for name, server_list in self.lists.items()})
             if lists != self._saved:

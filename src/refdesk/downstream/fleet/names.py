@@ -1,8 +1,8 @@
-"""What servers, and the tools and prompts of servers, are called here.
+"""Naming of servers, tools and prompts. No I/O.
 
-Pure: a name follows from the settings, the server and the name that the server gave, never from what other servers do,
-so that a rule about a name goes on meaning the same tool. Only where two would be called alike does one know of the
-other. Every name is ASCII of a kind that the APIs of models take: what looks like another name is another name.
+A name depends only on the settings, the server and the server's own name for the tool, so that a rule about a name
+keeps meaning the same tool. Only on a collision do other servers matter. Names are ASCII of the kind that model APIs
+accept, so that no two look alike.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import NamedTuple
 from refdesk.config import DownstreamConfig
 
 HASH_LENGTH = 8
-"""Hexadecimal digits that tell two names apart which would be alike."""
+"""Hexadecimal digits of the suffix that distinguishes colliding names."""
 
 _UNSUPPORTED_CHARACTERS = re.compile(r"[^A-Za-z0-9_-]")
 _UNDERSCORES = re.compile(r"__+")
@@ -26,39 +26,39 @@ IsReserved = Callable[[str], bool]
 
 
 class Claim(NamedTuple):
-    """A tool or prompt that wants a name."""
+    """A tool or prompt to be named."""
 
     server: str
     """The server's name in the settings."""
     id: str
-    """What the server is called in names; of `server_ids`."""
+    """The server's id in names, from `assign_server_ids`."""
     original: str
-    """The name that the server gave."""
+    """The server's own name for it."""
     plain: str
-    """That name, or one that a rule gave in its place, cleaned."""
+    """The cleaned name, after renaming rules."""
 
     @property
     def is_changed(self) -> bool:
-        """Whether it would not be called what the server calls it."""
+        """Whether the name differs from the server's own."""
         return self.plain != self.original
 
 
 def clean_name(name: str) -> str:
-    """The name with an underscore for every character that the APIs of models do not take."""
+    """Replace every character that model APIs don't accept by an underscore."""
     return _UNSUPPORTED_CHARACTERS.sub("_", name) or "_"
 
 
 def append_hash(name: str, source: str, max_length: int) -> str:
-    """The name, cut where it has to be, with a mark that follows from the source alone."""
+    """Append a hash of the source to the name, and cut the name to the maximum length."""
     suffix = sha256(source.encode("utf-8", "surrogatepass")).hexdigest()[:HASH_LENGTH]
     return f"{name[: max_length - HASH_LENGTH - 1]}_{suffix}"
 
 
 def assign_server_ids(servers: Iterable[str], max_length: int) -> dict[str, str]:
-    """What each server is called in names, by its name in the settings.
+    """Return the id of each server, by its name in the settings.
 
-    No id has two underscores in a row or one at its end, so that the first `__` of a name always ends the id. It takes
-    at most half of a name, for the other half to be the tool's.
+    No id contains `__` or ends with an underscore, so that the first `__` of a name always ends the id. An id takes at
+    most half of a name, leaving the rest for the tool.
     """
     servers = tuple(servers)
     plain = {server: _UNDERSCORES.sub("_", clean_name(server)).strip("_") or "server" for server in servers}
@@ -72,10 +72,10 @@ def assign_server_ids(servers: Iterable[str], max_length: int) -> dict[str, str]
 
 
 def assign_names(claims: Sequence[Claim], settings: DownstreamConfig, reserved: IsReserved) -> list[str]:
-    """The names of the claims: all different, none reserved, none too long.
+    """Return the names of the claims: unique, not reserved, and within the length limit.
 
-    Of those that would be alike, one whose own name needed no cleaning keeps it, and the others are marked by the name
-    that their server gave them, whatever the order is in which they come.
+    On a collision, a claim whose name needed no cleaning keeps it. The others get a hash of their own names,
+    independent of their order.
     """
     names = [f"{claim.id}{settings.separator}{claim.plain}" for claim in claims]
     if settings.prefix == "never":
@@ -94,7 +94,7 @@ def assign_names(claims: Sequence[Claim], settings: DownstreamConfig, reserved: 
 
 
 def _find_free_name(base: str, claim: Claim, max_length: int, is_taken: Callable[[str], bool]) -> str:
-    """The first name that nobody has; more than one is tried only where two marks are alike by chance or by design."""
+    """Return the first free name with a hash. More than one is tried only if hashes collide."""
     source = f"{claim.server}\0{claim.original}"
     tries = (append_hash(base, f"{source}\0{attempt}" if attempt else source, max_length) for attempt in count())
     return next(name for name in tries if not is_taken(name))

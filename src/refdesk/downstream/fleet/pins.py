@@ -1,8 +1,8 @@
-"""What tools were when they were trusted, so that one that is changed behind one's back is held until it is approved.
+"""Tool pinning: a tool that changed since it was trusted is held until it's approved.
 
-A tool is trusted as it is first seen, unless the server's `hold` says `new`: then every tool waits, those of a server's
-very first list too. One file holds the hashes, the definitions as they were, and those that wait; every process that
-shares the folder reads it again when it has changed, so that an approval counts in a server that runs.
+A tool is trusted when first seen, unless the server's `hold` is `new`: then every tool waits, including those of the
+first list. One file has the hashes, the trusted definitions and the held ones. Every process that shares the folder
+rereads it when it changes, so that an approval takes effect in a running server.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ logger = logging.getLogger(__name__)
 FILE_NAME = "pins.json"
 
 PINNED_FIELDS = ("name", "title", "description", "inputSchema", "outputSchema", "annotations")
-"""What a model reads of a tool, and what its arguments are made by."""
+"""Fields of a tool that a model reads, or that shape its arguments."""
 
 MAX_TOOLS = 1000
-"""Tools of one server that are remembered. None is ever forgotten for another, which would be a way to change it: those
-that come when there are so many are held."""
+"""Tools remembered per server. None is ever evicted, because that would be a way to change it: tools beyond the limit
+are held."""
 
 MAX_SHOWN_BYTES = 16 * 1024
-"""Of a definition that is kept to be shown; of a longer one only the hash is."""
+"""Size up to which a definition is stored for display. Of longer ones only the hash is stored."""
 
 Hold = Literal["changed", "new", "nothing"]
 Stamp = tuple[int, int, int] | None
@@ -50,14 +50,14 @@ class Held:
     server: str
     tool: str
     before: Mapping[str, Any] | None
-    """As it was trusted; None for a tool that is new."""
+    """The trusted definition; None for a new tool."""
     after: Mapping[str, Any]
     sha256: str
-    """The hash of what it is now, by which it can be approved as it was shown."""
+    """Hash of the current definition, to approve exactly what was shown."""
 
 
 class _SeenDefinition(BaseModel):
-    """A definition: its hash, and what there is to show of it."""
+    """A definition: its hash, and the part stored for display."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -71,7 +71,7 @@ class _ServerPins(BaseModel):
     trusted: dict[str, _SeenDefinition] = Field(default_factory=dict)
     held: dict[str, _SeenDefinition] = Field(default_factory=dict)
     rejected: dict[str, Digest] = Field(default_factory=dict)
-    """What was refused: it is not offered, and not asked about again unless it changes; that is asked about anew."""
+    """Rejected definitions by hash. They aren't exposed, and not held again unless they change."""
 
 
 class _PinsFile(BaseModel):
@@ -82,13 +82,13 @@ class _PinsFile(BaseModel):
 
 
 class Pins:
-    """The file of them. Everything here waits for the disk, and may be called from any thread."""
+    """The pins file. All methods block on disk access and are thread-safe."""
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / FILE_NAME
 
     def stamp(self) -> Stamp:
-        """What tells one state of the file from another; None where none is in reach."""
+        """Return a stamp that changes with the file, or None if there is no readable file."""
         try:
             found = self.path.stat()
         except OSError:
@@ -96,9 +96,9 @@ class Pins:
         return found.st_ino, found.st_size, found.st_mtime_ns
 
     def review(self, server: str, tools: Iterable[Message], hold: Hold) -> dict[str, Held]:
-        """Which of a server's tools wait for approval, by their names; what is seen for the first time is remembered.
+        """Return the tools of a server that wait for approval, by name, and record tools seen for the first time.
 
-        Those that were rejected are among them, as long as they are what was rejected.
+        Rejected tools are included as long as they are unchanged.
         """
         if hold == "nothing":
             return {}
@@ -113,7 +113,7 @@ class Pins:
         }
 
     def _store_review(self, server: str, seen_now: Mapping[str, _SeenDefinition], hold: Hold) -> _ServerPins:
-        """What is known once these are the server's tools, written down; on a full disk, what is known for now."""
+        """Update and store the pins of a server. If the disk is full, the update isn't stored."""
         try:
             with self._lock():
                 file = self._read()
@@ -125,7 +125,7 @@ class Pins:
             return _update_pins(self._read().servers.get(server, _ServerPins()), seen_now, hold)
 
     def held(self, server: str | None = None) -> list[Held]:
-        """Every tool that waits for approval, of one server or of all."""
+        """Return the tools that wait for approval, of one server or of all."""
         return [
             _build_held(name, tool, known, seen)
             for name, known in self._read().servers.items()
@@ -134,9 +134,9 @@ class Pins:
         ]
 
     def approve(self, server: str, tool: str | None = None, *, as_shown: Iterable[Held] | None = None) -> list[Held]:
-        """Trust a tool as it is now, or all that wait of a server; what was approved.
+        """Trust a held tool, or all held tools of a server. Return the approved ones.
 
-        With `as_shown` only what is still what was shown: a server may change a tool while somebody looks at it.
+        With `as_shown`, only tools that are still as shown are approved: a server may change a tool during the review.
         """
         shown = None if as_shown is None else {(held.tool, held.sha256) for held in as_shown}
         with self._lock():
@@ -151,7 +151,7 @@ class Pins:
         return approved
 
     def reject(self, server: str, tool: str | None = None) -> list[Held]:
-        """Refuse a tool as it is now, or all that wait of a server; it is not offered until it is another again."""
+        """Reject a held tool, or all held tools of a server, until they change again."""
         with self._lock():
             file = self._read()
             rejected = self._select_held(file, server, tool)
@@ -162,7 +162,7 @@ class Pins:
         return rejected
 
     def forget(self, server: str) -> None:
-        """Know nothing of a server any more, so that it is trusted anew as it is first seen."""
+        """Delete the pins of a server, so that its tools are trusted anew when first seen."""
         with self._lock():
             file = self._read()
             if file.servers.pop(server, None) is not None:
@@ -192,7 +192,7 @@ class Pins:
 
     @contextmanager
     def _lock(self) -> Iterator[None]:
-        """While nobody else writes."""
+        """Hold the write lock of the file."""
         try:
             with while_alone(self.path):
                 yield
@@ -201,7 +201,7 @@ class Pins:
 
 
 def digest(definition: Mapping[str, Any]) -> str:
-    """What a definition is pinned by: the same for two that are spelt alike in Unicode, whatever the order of keys."""
+    """Return the hash of a definition. Key order and Unicode normalization don't matter."""
     fields = {name: definition[name] for name in PINNED_FIELDS if definition.get(name) is not None}
     text = orjson.dumps(fields, option=orjson.OPT_SORT_KEYS).decode()
     return sha256(unicodedata.normalize("NFC", text).encode()).hexdigest()
@@ -215,7 +215,7 @@ def _limit_definition(definition: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _update_pins(known: _ServerPins, seen_now: Mapping[str, _SeenDefinition], hold: Hold) -> _ServerPins:
-    """What is known of a server once these are its tools."""
+    """Return the pins of a server after it listed these tools."""
     trusted = dict(known.trusted)
     held: dict[str, _SeenDefinition] = {}
     for name, seen in seen_now.items():

@@ -1,4 +1,4 @@
-"""Whose a resource is that no list names: found by asking one server after the other, and remembered."""
+"""Lookup of the server that has an unlisted resource, by asking one after the other."""
 
 from __future__ import annotations
 
@@ -14,34 +14,34 @@ from refdesk.errors import RefdeskError
 logger = logging.getLogger(__name__)
 
 SCAN_SECONDS = 5.0
-"""How long one server has to say whether the resource is its own."""
+"""Timeout for one server."""
 
 MAX_SCAN_SECONDS = 15.0
-"""How long all of them have."""
+"""Timeout for all servers together."""
 
 MAX_RESOURCES = 1000
-"""Resources that are remembered; the one found longest ago goes first."""
+"""Remembered resources. The oldest is evicted first."""
 
 Read = Callable[[Connection], Awaitable[Message]]
 
 
 class ResourceOwners:
-    """Resources whose servers were found by asking."""
+    """Servers of unlisted resources, as found by `scan`."""
 
     def __init__(self) -> None:
         self._owners: OrderedDict[str, Connection] = OrderedDict()
 
     def get(self, uri: str) -> Connection | None:
-        """The server that gave it."""
+        """Return the server that had the resource."""
         return self._owners.get(uri)
 
     def forget(self, connection: Connection) -> None:
-        """A server that is used no longer has nothing."""
+        """Remove all resources of a server."""
         for uri in [uri for uri, owner in self._owners.items() if owner is connection]:
             del self._owners[uri]
 
     async def scan(self, uri: str, connections: Iterable[Connection], read: Read) -> tuple[Connection, Message] | None:
-        """The first server that lets the resource be read, and what it gave; None when none does."""
+        """Return the first server that can read the resource, with the result, or None."""
         try:
             async with asyncio.timeout(MAX_SCAN_SECONDS):
                 for connection in connections:
@@ -60,12 +60,12 @@ class ResourceOwners:
 
 
 def _may_have_resources(connection: Connection) -> bool:
-    is_available = connection.status.state in ("Running", "Stopped")  # one that is only asleep wakes up
+    is_available = connection.status.state in ("Running", "Stopped")  # an idle server wakes up
     return is_available and connection.greeting is not None and connection.greeting.has("resources")
 
 
 async def _try_read(connection: Connection, read: Read) -> Message | None:
-    """What the server gives, if it does: one that says no, fails or takes long is not the one."""
+    """Read the resource from a server. Return None if it fails or times out."""
     try:
         async with asyncio.timeout(SCAN_SECONDS):
             return await read(connection)

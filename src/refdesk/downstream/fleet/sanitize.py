@@ -1,7 +1,7 @@
-"""Text of servers without what nobody can see: control characters, marks that turn text around, hidden letters.
+"""Removal of invisible characters from server text: control characters, bidirectional marks, hidden letters.
 
-They can carry orders to a model that the person who approves a tool does not see, or make one word look like another.
-Values that a program reads (defaults, the names of arguments, `_meta`) are left alone.
+They can carry instructions to a model that the person who approves a tool doesn't see, or make one word look like
+another. Values that programs read (defaults, argument names, `_meta`) are left alone.
 """
 
 from __future__ import annotations
@@ -11,16 +11,16 @@ from collections.abc import Mapping
 from typing import Any
 
 MAX_DEPTH = 60
-"""Levels of a definition: deeper than any real schema, and shallow enough for whoever has to read it."""
+"""Nesting levels of a definition: deeper than any real schema, and safe for recursive readers."""
 
 _INVISIBLE = re.compile(
     r"["
-    r"\x00-\x08\x0b-\x1f\x7f-\x9f"  # controls, but for line feed and tab
-    r"\xad\u061c\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufeff\ufff9-\ufffc"  # what joins, parts and turns text
-    r"\U00013430-\U0001343f\U0001bca0-\U0001bca3\U0001d173-\U0001d17a"  # the like of old scripts and of music
-    r"\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\uffa0"  # letters that show as nothing
-    r"\ufe00-\ufe0d\U000e0000-\U000e0fff"  # variants and tags; the two that choose how an emoji looks are left
-    r"\ud800-\udfff"  # halves of characters, which no file can hold
+    r"\x00-\x08\x0b-\x1f\x7f-\x9f"  # controls except line feed and tab
+    r"\xad\u061c\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufeff\ufff9-\ufffc"  # joiners and bidirectional marks
+    r"\U00013430-\U0001343f\U0001bca0-\U0001bca3\U0001d173-\U0001d17a"  # the same for historic scripts and music
+    r"\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\uffa0"  # blank letters
+    r"\ufe00-\ufe0d\U000e0000-\U000e0fff"  # variation selectors and tags, except the two for emoji
+    r"\ud800-\udfff"  # surrogates, which can't be encoded
     r"]"
 )
 
@@ -29,27 +29,27 @@ _LINE_ENDS = re.compile(r"\r\n?|[\u2028\u2029]")
 _TEXT_KEYS = frozenset({"title", "description"})
 _DATA_KEYS = frozenset({"_meta", "icons", "default", "const", "enum", "examples"})
 _NAME_MAP_KEYS = frozenset({"properties", "patternProperties", "dependentSchemas", "$defs", "definitions"})
-"""Whose members are called what the server likes: one called `default` is a schema like any other."""
+"""Keys whose members have arbitrary names: one named `default` is a schema like any other."""
 
 
 class TooDeep(ValueError):
-    """A definition with more levels than are taken."""
+    """A definition with too many nesting levels."""
 
     def __init__(self) -> None:
         super().__init__(f"it has more than {MAX_DEPTH} levels")
 
 
 def visible(text: str) -> tuple[str, int]:
-    """The text without what cannot be seen, and how much of that there was."""
+    """Return the text without invisible characters, and the number removed."""
     if text.isascii() and text.isprintable():
         return text, 0
     return _INVISIBLE.subn("", _LINE_ENDS.sub("\n", text))
 
 
 def clean_definition(definition: Mapping[str, Any]) -> tuple[Mapping[str, Any], int]:
-    """The definition with its titles and descriptions made visible, in its schemas too, and how much was taken out.
+    """Remove invisible characters from titles and descriptions, also in schemas. Return the number removed, too.
 
-    The very same object where there was nothing to take out.
+    Returns the same object if nothing was removed.
     """
     return _clean_object(definition, 0)
 

@@ -1,7 +1,7 @@
-"""Which URIs a URI template stands for: RFC 6570, read backwards.
+"""Matching of URIs against URI templates (RFC 6570).
 
-No regular expression is made of what a server gives. Every place in the URI that can be reached is followed at once, so
-that the time grows with the length of the URI and the number of expressions, and with nothing else.
+Server input is never compiled into a regular expression. All reachable positions are tracked at once, so that the time
+grows only with the length of the URI and the number of expressions.
 """
 
 from __future__ import annotations
@@ -10,27 +10,27 @@ import re
 from dataclasses import dataclass
 
 MAX_URI_LENGTH = 1000
-"""Characters; a longer URI fits no template, and its server is found by asking."""
+"""Longer URIs match no template. Their servers are found by `scan`."""
 
 MAX_EXPRESSIONS = 6
-"""Of a template, more than real ones have; one with more stands for nothing. A hundred templates of so many take an
-eighth of a second for the longest URI, in which nobody is served."""
+"""Expressions per template: more than real ones have. Templates with more match nothing. A hundred templates of this
+size take an eighth of a second for the longest URI, which blocks the event loop."""
 
 _EXPRESSION = re.compile(r"\{([+#./;?&]?)[^{}]*\}")
 
 _TERMINATORS = {"": "/?#", "#": "", ".": "/?#", "/": "?#", ";": "/?#", "?": "#", "&": "#"}
-"""By operator: the characters that end what an expression stands for. Looser than the RFC, as servers are."""
+"""Characters that end an expression, by operator. Looser than the RFC, like real servers."""
 
 
 @dataclass(frozen=True, slots=True)
 class Template:
-    """A template that was taken apart: the text before, and then an expression's operator and the text after it."""
+    """A parsed template: the literal prefix, then pairs of operator and following literal."""
 
     head: str
     rest: tuple[tuple[str, str], ...]
 
     def fits(self, uri: str) -> bool:
-        """Whether the URI can be one of those that the template stands for."""
+        """Whether the URI can be an expansion of the template."""
         if len(uri) > MAX_URI_LENGTH or not uri.startswith(self.head):
             return False
         positions = {len(self.head)}
@@ -43,18 +43,18 @@ class Template:
 
 
 def parse_template(text: str) -> Template | None:
-    """The template; None for one that stands for everything, for too much, or for nothing."""
+    """Parse a template. Return None if it has no scheme or too many expressions."""
     head, *rest = _EXPRESSION.split(text, maxsplit=MAX_EXPRESSIONS + 1)
     if ":" not in head or len(rest) > 2 * MAX_EXPRESSIONS:
-        # Without a scheme of its own it would claim what others have.
+        # Without a scheme it would match the URIs of other servers.
         return None
     return Template(head, tuple(zip(rest[::2], rest[1::2], strict=True)))
 
 
 def _advance(uri: str, positions: set[int], operator: str) -> set[int]:
-    """Where one can be behind an expression, having been at these places before it.
+    """Return the positions reachable after an expression, given the positions before it.
 
-    One that brings a character of its own with it may stand for nothing at all.
+    An expression whose operator adds a prefix may be empty.
     """
     if operator == "+":
         return set(range(min(positions) + 1, len(uri) + 1))
