@@ -1,1 +1,1 @@
-"""`refdesk.connect`: a client of any MCP server, for programs that have no desk."""
+"""`refdesk.connect`: a standalone client for any MCP server."""

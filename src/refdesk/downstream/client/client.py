@@ -1,7 +1,6 @@
-"""One MCP server for one program: what `async with refdesk.connect(target) as client` gives.
+"""Client of one MCP server, as returned by `refdesk.connect`.
 
-The connection below it reconnects, bounds and breaks; here are the words that a program uses, and its functions that a
-server may ask.
+The connection below it reconnects, applies timeouts and has the circuit breaker.
 """
 
 from __future__ import annotations
@@ -38,11 +37,11 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 MAX_NOTIFICATIONS = 1000
-"""What a server may say outside of calls before its program has taken any of it; more is dropped."""
+"""Notifications outside of calls that are queued for the handlers. More are dropped."""
 
 
 class Client:
-    """A server that is connected to, and stays so as long as the block around it lasts."""
+    """A connected server, for the duration of the `async with` block."""
 
     def __init__(
         self,
@@ -74,62 +73,62 @@ class Client:
         )
         self._tools = ToolCache(self._list_tools, tool_cache_seconds)
 
-    # What it is connected to.
+    # Connection
 
     @property
     def status(self) -> Status:
-        """`Starting`, `Running`, `Error` with why, or `Stopped`; `status.text` is that in a word."""
+        """`Starting`, `Running`, `Error` with a message, or `Stopped`. `status.text` is the short form."""
         return self._connection.status
 
     @property
     def breaker(self) -> str:
-        """`closed`, `open` while the server is left alone after failures, `half_open` while one call may try it."""
+        """`closed`, `open` while calls are blocked after failures, or `half_open` while one call may try."""
         return self._connection.dependency.state
 
     @property
     def server(self) -> Mapping[str, Any]:
-        """What the server calls itself: `name`, `version`, and so on."""
+        """The server's description of itself: `name`, `version` and so on."""
         return self._profile.info
 
     @property
     def protocol_version(self) -> str:
-        """The revision of MCP that is spoken."""
+        """The negotiated MCP version."""
         return self._profile.version
 
     @property
     def instructions(self) -> str | None:
-        """How the server says that it wants to be used."""
+        """The server's usage instructions."""
         return self._profile.instructions
 
     def has_capability(self, capability: str) -> bool:
-        """Whether the server declared a capability, or a part of one: `tools`, `tools.listChanged`."""
+        """Whether the server declared a capability, or part of one: `tools`, `tools.listChanged`."""
         return self._profile.has(capability)
 
     def describe(self) -> dict[str, Any]:
-        """All that is known of the connection, for a health check; without secrets."""
+        """Return the state of the connection for a health check, without secrets."""
         return self._connection.describe()
 
     def set_timeouts(self, call: float | None = None, lists: float | None = None, connect: float | None = None) -> None:
-        """Give calls, lists or connecting another time, from the next one on."""
+        """Change the timeouts for calls, lists or connecting, from the next one on."""
         connection = self._connection
         connection.call_seconds = connection.call_seconds if call is None else call
         connection.capabilities_seconds = connection.capabilities_seconds if lists is None else lists
         connection.connect_seconds = connection.connect_seconds if connect is None else connect
 
-    # What it offers.
+    # Tools, prompts and resources
 
     async def call(
         self,
         tool: str,
         arguments: Mapping[str, Any] | None = None,
         *,
-        timeout: float | None = None,  # noqa: ASYNC109  the server is told when it is over
+        timeout: float | None = None,  # noqa: ASYNC109  the server is notified when it expires
         progress: OnProgress | None = None,
     ) -> ToolResult:
-        """The result of a tool, which may be that it failed: `is_error`.
+        """Call a tool and return its result. A tool that failed has `is_error` set.
 
-        `progress` hears of this call's steps, before `on_progress`. Raises ServerRefused with the server's own error,
-        ServerTooSlow, ServerGone, ServerAway, ServerTalksNonsense or BreakerOpen; `map_error` makes one thing of all.
+        `progress` receives the progress of this call, instead of `on_progress`. Raises ServerRefused with the server's
+        own error, ServerTooSlow, ServerGone, ServerAway, ServerTalksNonsense or BreakerOpen. `map_error` maps them all.
         """
         params: dict[str, Any] = {"name": tool, "arguments": dict(arguments or {})}
         if progress is not None or self._handlers.progress is not None:
@@ -137,54 +136,54 @@ class Client:
         return ToolResult.of(self.name, await self._request("tools/call", params, timeout, progress))
 
     async def tools(self) -> tuple[Definition, ...]:
-        """The definitions of all tools, no older than the time that they are kept for."""
+        """Return the definitions of all tools, at most as old as the cache allows."""
         return tuple((await self._tools.all()).values())
 
     async def tool(self, name: str) -> Definition:
-        """The definition of a tool; UnknownTool when the server, asked once more, still has none of that name."""
+        """Return the definition of a tool. Raises UnknownTool if a fresh list doesn't have it either."""
         found = await self._tools.find(name)
         if found is None:
             raise UnknownTool(f"The server {self.name!r} has no tool {name[:100]!r}")
         return found
 
     async def tool_schema(self, name: str) -> Mapping[str, Any]:
-        """What the arguments of a tool have to be."""
+        """Return the input schema of a tool."""
         schema: Mapping[str, Any] = (await self.tool(name)).get("inputSchema") or {"type": "object"}
         return schema
 
     def invalidate(self) -> None:
-        """Forget the tools: whoever wants them next has the server asked."""
+        """Clear the tool cache."""
         self._tools.clear()
 
     async def prompts(self) -> list[dict[str, Any]]:
-        """The prompts; none for a server that does not declare any."""
+        """Return the prompts, or none if the server doesn't declare any."""
         return await self._list("prompts/list", "prompts", "prompts")
 
     async def prompt(self, name: str, arguments: Mapping[str, str] | None = None) -> Mapping[str, Any]:
-        """A prompt filled in: its `messages`."""
+        """Render a prompt and return the result with its `messages`."""
         return await self._request("prompts/get", {"name": name, "arguments": dict(arguments or {})})
 
     async def resources(self) -> list[dict[str, Any]]:
-        """The resources; none for a server that does not declare any."""
+        """Return the resources, or none if the server doesn't declare any."""
         return await self._list("resources/list", "resources", "resources")
 
     async def resource_templates(self) -> list[dict[str, Any]]:
-        """The templates of resources; none for a server that does not declare resources."""
+        """Return the resource templates, or none if the server doesn't declare resources."""
         return await self._list("resources/templates/list", "resourceTemplates", "resources")
 
     async def read(self, uri: str) -> list[dict[str, Any]]:
-        """The contents of a resource."""
+        """Return the contents of a resource."""
         contents = (await self._request("resources/read", {"uri": uri})).get("contents")
         if not isinstance(contents, list):
             raise ServerTalksNonsense(f"The server {self.name!r} gave a resource without contents")
         return contents
 
     async def subscribe(self, uri: str) -> None:
-        """Have `on_change` told when a resource is another, also by the sessions after this one."""
+        """Subscribe to changes of a resource, reported to `on_change`. Reconnecting restores the subscription."""
         await self._connection.request("resources/subscribe", {"uri": uri})
 
     async def unsubscribe(self, uri: str) -> None:
-        """Have it told no more."""
+        """Cancel a subscription."""
         await self._connection.request("resources/unsubscribe", {"uri": uri})
 
     async def complete(
@@ -194,8 +193,11 @@ class Client:
         value: str,
         context: Mapping[str, str] | None = None,
     ) -> list[str]:
-        """How the value of an argument could go on. `ref` is `{"type": "ref/prompt", "name": …}` or
-        `{"type": "ref/resource", "uri": …}`; `context` are the arguments that are there already."""
+        """Return completions for the value of an argument.
+
+        `ref` is `{"type": "ref/prompt", "name": …}` or `{"type": "ref/resource", "uri": …}`. `context` has the
+        arguments that are already set.
+        """
         params: dict[str, Any] = {"ref": dict(ref), "argument": {"name": argument, "value": value}}
         if context:
             params["context"] = {"arguments": dict(context)}
@@ -204,20 +206,20 @@ class Client:
         return [value for value in values or () if isinstance(value, str)]
 
     async def ping(self) -> float:
-        """The seconds that the server takes to say that it is there."""
+        """Ping the server and return the response time in seconds."""
         started = time.monotonic()
         await self._connection.request("server/discover" if self._profile.is_modern else "ping")
         return time.monotonic() - started
 
     async def set_log_level(self, level: str) -> None:
-        """From which level on the server is to tell `on_log`; it is told anew in every session."""
+        """Set the minimum level for `on_log`. Reconnecting restores it."""
         await self._connection.request("logging/setLevel", {"level": level})
 
     async def restart(self) -> None:
-        """Close the connection and open another."""
+        """Close the connection and open a new one."""
         await self._connection.restart()
 
-    # Documents, by a server that converts them.
+    # Document conversion
 
     async def convert(
         self,
@@ -226,26 +228,26 @@ class Client:
         send: Literal["path", "bytes"] | None = None,
         progress: OnProgress | None = None,
     ) -> RemoteDocument:
-        """Have a file or an address converted by the tool that is for it, in the time that it has by its size.
+        """Convert a file or URL with the matching tool, with a timeout that depends on its size.
 
-        A file is sent as `bytes` where the server takes them and it is small enough, and named by its `path` otherwise.
-        Raises CannotOpen, CannotFetch or CannotConvert for what cannot be routed, UnknownTool when the server converts
-        no such thing, ServerRefused with -32002 when it tried.
+        A file is sent as `bytes` if the server accepts them and it's small enough, or else by its `path`. Raises
+        CannotOpen, CannotFetch or CannotConvert if there is no route, UnknownTool if the server has no such tool, and
+        ServerRefused with -32002 if the conversion failed.
         """
         from refdesk.downstream.client import converting
 
         return await converting.convert(self, source, send, progress)
 
     async def export(self, document: str | RemoteDocument | Mapping[str, Any], form: Form = "markdown") -> str:
-        """The whole of a converted document as Markdown, HTML or JSON: by its handle, or a DoclingDocument itself."""
+        """Export a whole document as Markdown, HTML or JSON, by its handle or from a DoclingDocument."""
         from refdesk.downstream.client import converting
 
         return await converting.export(self, document, form)
 
-    # What the connection calls.
+    # Connection listener
 
     def noticed(self, connection: Connection, method: str, params: Mapping[str, Any]) -> None:
-        """What belongs to no call."""
+        """Queue a notification that belongs to no call."""
         if method == "notifications/tools/list_changed":
             self._tools.invalidate()
         with suppress(asyncio.QueueFull):
@@ -257,26 +259,26 @@ class Client:
             asyncio.get_running_loop().call_soon(self._on_status, status)
         if status.state == "Running":
             if connection.settings.session != "short":
-                self._tools.invalidate()  # it may be another version of itself
+                self._tools.invalidate()  # the server may have been updated
             if not self._is_ready.done():
                 self._is_ready.set_result(None)
         elif status.state == "Error" and not self._is_ready.done():
             self._failures += 1
             if self._missing_tools is not None or self._failures >= connection.settings.connect_tries:
                 self._is_ready.set_exception(self._missing_tools or ServerAway(status.message))
-                self._is_ready.exception()  # whoever waited for it may have gone meanwhile
+                self._is_ready.exception()  # retrieved here: the waiter may be cancelled
 
     def _check(self, profile: Greeting) -> None:
-        """Before the handshake is completed: whether this server will do at all."""
+        """Reject a server without tools before the handshake completes, if tools are required."""
         if self._requires_tools and not profile.has("tools"):
             self._missing_tools = ServerLacks(f"The server {self.name!r} does not declare that it has tools")
             raise self._missing_tools
 
-    # How it is done.
+    # Internals
 
     @asynccontextmanager
     async def run(self, log_level: str) -> AsyncIterator[Client]:
-        """Connected, and all there is for that; leaving it leaves nothing behind."""
+        """Connect, yield the client, and release everything at the end."""
         connection = asyncio.create_task(self._connection.run(), name=f"client {self.name}")
         dispatcher = asyncio.create_task(self._dispatch_notifications(), name=f"client {self.name} news")
         try:
@@ -303,7 +305,7 @@ class Client:
                 logger.info("client.log_level_refused", extra={"fields": {"server": self.name, "why": error.detail}})
 
     async def _connect_ephemeral(self) -> None:
-        """Find a server that is connected to anew for each operation."""
+        """Try to reach a server that is connected to for each operation."""
         tries = self._connection.settings.connect_tries
         for attempt in range(1, tries + 1):
             try:
@@ -354,7 +356,7 @@ class Client:
 
 
 async def _cancel_and_wait(*tasks: asyncio.Task[None]) -> None:
-    """Cancel tasks and wait for their end; told to hurry, they do."""
+    """Cancel tasks and wait for them. Cancelling this repeats the cancellation."""
     for task in tasks:
         task.cancel()
     try:

@@ -1,4 +1,4 @@
-"""`refdesk.connect`: from what a program gives to a client that is connected."""
+"""`refdesk.connect`: resolves a target and connects a client to it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from refdesk.downstream.client.handlers import (
 from refdesk.downstream.client.targets import Target, find_target, read_defaults
 from refdesk.downstream.connection.connection import Status
 
-# A library is silent until its program has logging set up.
+# A library doesn't log until the program configures logging.
 logging.getLogger("refdesk").addHandler(logging.NullHandler())
 
 
@@ -33,7 +33,7 @@ async def connect(
     env: Mapping[str, str] | None = None,
     cwd: str | os.PathLike[str] | None = None,
     headers: Mapping[str, str] | None = None,
-    timeout: float | None = None,  # noqa: ASYNC109  of every call, and the server is told when one is over
+    timeout: float | None = None,  # noqa: ASYNC109  per call, and the server is notified when it expires
     list_timeout: float | None = None,
     connect_timeout: float | None = None,
     connect_tries: int | None = None,
@@ -50,14 +50,14 @@ async def connect(
     log_level: str = "info",
     environ: Mapping[str, str] = os.environ,
 ) -> AsyncIterator[Client]:
-    """A client of one MCP server, which stays connected for the length of the block.
+    """Connect to one MCP server for the duration of the block.
 
-    `target` is a URL, a command (as one text or as its words), servers as in other clients' files, or a configuration.
-    What is not given is as it is set there, or as `MCP_PROTOCOL_VERSION` and `MCP_TOOL_CACHE_TTL` (milliseconds) say;
-    `env` and `headers` are added to those of the target.
+    `target` is a URL, a command (a string or a list of words), servers as in other clients' files, or a configuration.
+    Missing options come from the target, or from `MCP_PROTOCOL_VERSION` and `MCP_TOOL_CACHE_TTL` (milliseconds). `env`
+    and `headers` are added to those of the target.
 
-    Raises ConfigError for a target that is none, ServerAway when it cannot be connected to in so many tries, and
-    ServerLacks when it has no tools and they are required.
+    Raises ConfigError for an invalid target, ServerAway if all connection attempts fail, and ServerLacks if tools are
+    required and the server has none.
     """
     overrides: dict[str, Any] = {"env": env, "cwd": cwd, "headers": headers, "connect_tries": connect_tries}
     seconds = {"call": timeout, "capabilities": list_timeout, "connect": connect_timeout}

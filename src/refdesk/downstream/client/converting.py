@@ -1,7 +1,7 @@
-"""From a file or an address to the tool that converts it, and the time that has: the input router.
+"""Document conversion: maps a file or URL to the tool that converts it, with a timeout.
 
-Two kinds of servers are known. The tools of a desk, one for each kind of file, take a path or bytes and give a handle;
-`docling-mcp` has one tool for everything, which takes a `source` and gives a `document_key`.
+Two kinds of servers are supported. Refdesk has one tool per file type, which takes a path or bytes and returns a
+handle. `docling-mcp` has one tool for everything, which takes a `source` and returns a `document_key`.
 """
 
 from __future__ import annotations
@@ -35,18 +35,18 @@ if TYPE_CHECKING:
 
 MEGABYTE = 1024 * 1024
 MAX_FILE_BYTES = 100 * MEGABYTE
-"""What no server is asked to convert."""
+"""Larger files are rejected."""
 
 URL_SECONDS, EXPORT_SECONDS = 180.0, 60.0
 
 MAX_SENT_BYTES = 3_000_000
-"""The largest file that is sent as bytes: in base64 it fits into the 4 MB that a server takes by default."""
+"""Largest file sent as bytes: as base64 it fits into the 4 MB that a server accepts by default."""
 
 EXPORT_TOKENS = 100_000
-"""How much of a document is asked for at a time: a program has no window that it would fill."""
+"""Tokens per export request. A program has no context window to fill."""
 
 MAX_PARTS = 10_000
-"""An export that has more is without end."""
+"""An export with more parts is considered endless."""
 
 Form = Literal["markdown", "html", "json"]
 FORMS: tuple[Form, ...] = get_args(Form)
@@ -61,47 +61,47 @@ _SUFFIXES = {
 TOOLS: Mapping[str, str] = MappingProxyType(
     {suffix: tool for tool, suffixes in _SUFFIXES.items() for suffix in suffixes.split()}
 )
-"""Which tool converts what, by the end of a file's name."""
+"""Conversion tool by file extension."""
 
 _DOCLING_CONVERT, _DOCLING_EXPORT = "convert_document_into_docling_document", "export_docling_document_to_markdown"
 
 
 CONVERSION_FAILED, EXPORT_FAILED = -32002, -32003
-"""What a result that says `isError` is refused with, so that an application knows which of the two it was."""
+"""Error codes for results with `isError`, so that applications can tell a failed conversion from a failed export."""
 
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """The call that does it."""
+    """A tool call for a conversion or export."""
 
     tool: str
     arguments: Mapping[str, Any]
     timeout_seconds: float
     path: Path | None = None
-    """The file, where it is one and not an address."""
+    """The file, if the source isn't a URL."""
     size: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class RemoteDocument:
-    """A document that the server has converted and keeps; its handle is what exports are asked for."""
+    """A converted document stored on the server. Its handle identifies it for exports."""
 
     handle: str
     result: ToolResult
 
 
 def get_timeout(size: int) -> float:
-    """How long the conversion of a file of this size may take."""
+    """Return the conversion timeout for a file of this size."""
     if size < 10 * MEGABYTE:
         return 60.0
     return 180.0 if size < 50 * MEGABYTE else 300.0
 
 
 def route(source: str | os.PathLike[str], size: int | None = None) -> Route:
-    """The tool and the time for a file or an address; a size that is given is believed, and the file not looked at.
+    """Return the tool call for a file or URL. With `size`, the file isn't accessed.
 
-    Raises CannotConvert for what no tool takes, CannotOpen for a path that is no file, CannotFetch for an address that
-    is none.
+    Raises CannotConvert for an unsupported type, CannotOpen for a path that isn't a file, and CannotFetch for an
+    invalid URL.
     """
     text = os.fspath(source)
     scheme = text.partition("://")[0].lower() if "://" in text else ""
@@ -143,7 +143,7 @@ def _get_size(path: Path) -> int:
 
 
 def route_export(document: str | RemoteDocument | Mapping[str, Any], form: Form) -> Route:
-    """The tool and the time for a document in another form: its handle, or the DoclingDocument itself."""
+    """Return the tool call for an export, by handle or from a DoclingDocument."""
     if form not in FORMS:
         raise InvalidCall(f"There is no form {str(form)[:40]!r}; the forms are {', '.join(FORMS)}")
     if isinstance(document, Mapping):
@@ -153,9 +153,9 @@ def route_export(document: str | RemoteDocument | Mapping[str, Any], form: Form)
 
 
 def adapt_route(wanted: Route, tools: Collection[str], as_bytes: bool) -> Route:
-    """The route in the words of the server that has these tools; UnknownTool when it has none for it.
+    """Adapt a route to the tools of the server. Raises UnknownTool if none matches.
 
-    `as_bytes` has a file sent instead of named: for a server that does not see it.
+    `as_bytes` sends the content of a file instead of its path, for a server without access to it.
     """
     if wanted.tool in tools:
         return _with_content(wanted) if as_bytes and wanted.path is not None else wanted
@@ -182,7 +182,7 @@ def _with_content(wanted: Route) -> Route:
 
 
 def parse_conversion(server: str, result: ToolResult) -> RemoteDocument:
-    """What a convert tool has answered; ServerRefused when it failed."""
+    """Return the converted document from a tool result. Raises ServerRefused if the tool failed."""
     if result.is_error:
         raise _build_refusal(server, CONVERSION_FAILED, result)
     structured = result.structured if isinstance(result.structured, Mapping) else {}
@@ -193,7 +193,7 @@ def parse_conversion(server: str, result: ToolResult) -> RemoteDocument:
 
 
 def parse_export(server: str, result: ToolResult) -> tuple[str, str | None]:
-    """What an export tool has answered: a text, and where it goes on if it does; ServerRefused when it failed."""
+    """Return the text of an export and the cursor of the next part, if any. Raises ServerRefused if the tool failed."""
     if result.is_error:
         raise _build_refusal(server, EXPORT_FAILED, result)
     structured = result.structured if isinstance(result.structured, Mapping) else {}
@@ -208,7 +208,7 @@ def parse_export(server: str, result: ToolResult) -> tuple[str, str | None]:
 
 
 def _build_refusal(server: str, code: int, result: ToolResult) -> ServerRefused:
-    """A desk says in `_meta` which error it was; others only have a sentence for it."""
+    """Return the error for a failed result. Refdesk servers put the error type into `_meta`."""
     meta = result.raw.get("_meta")
     data = meta.get(ERROR_META) if isinstance(meta, Mapping) else None
     return ServerRefused(server, code, result.text or "it failed, and did not say why", data)
@@ -220,7 +220,7 @@ async def convert(
     send: Literal["path", "bytes"] | None,
     progress: OnProgress | None,
 ) -> RemoteDocument:
-    """Have it converted by the server that the client is connected to."""
+    """Convert a document on the client's server."""
     wanted = await asyncio.to_thread(route, source)
     tools = {tool["name"]: tool for tool in await client.tools()}
     if send is None:
@@ -232,7 +232,7 @@ async def convert(
 
 
 async def export(client: Client, document: str | RemoteDocument | Mapping[str, Any], form: Form) -> str:
-    """The whole of it, in as many parts as the server gives it in."""
+    """Export a whole document, part by part."""
     tools = {tool["name"]: tool for tool in await client.tools()}
     call = adapt_route(route_export(document, form), tools, as_bytes=False)
     arguments, parts = dict(call.arguments), []

@@ -1,7 +1,7 @@
-"""Who a server talks to while a program waits for its answer: the functions that the program gave for it.
+"""Handlers for notifications and requests of a server: the functions passed to `refdesk.connect`.
 
-Any of them may be a coroutine function. What one of them raises is its program's mistake: it is logged, and the server
-told that there is no answer, for it waits for one.
+Each may be a coroutine function. An exception in a handler is logged, and the server gets an error because it waits for
+an answer.
 """
 
 from __future__ import annotations
@@ -24,24 +24,24 @@ T = TypeVar("T")
 
 Json = Mapping[str, Any]
 Root = str | Path | Json
-"""A folder: its path, its `file://` URI, or all that is to be said of it."""
+"""A root folder: its path, its `file://` URI, or the whole object."""
 
 OnSampling = Callable[[Json], Awaitable[Json | str] | Json | str]
-"""From the parameters of `sampling/createMessage` to its result, or just the text of it."""
+"""From the parameters of `sampling/createMessage` to its result, or just its text."""
 OnElicitation = Callable[[Json], Awaitable[Json | None] | Json | None]
 """From the parameters of `elicitation/create` to its result; None declines."""
 OnRoots = Callable[[], Awaitable[Iterable[Root]] | Iterable[Root]] | Iterable[Root]
 OnProgress = Callable[[float, float | None, str | None], Awaitable[None] | None]
-"""Told how much is done, of how much if that is known, and what is being done."""
+"""Called with the progress, the total if known, and a message."""
 OnLog = Callable[[str, Any, str | None], Awaitable[None] | None]
-"""Told the level, the message, and which part of the server wrote it."""
+"""Called with the level, the data and the logger name."""
 OnChange = Callable[[str, Json], Awaitable[None] | None]
-"""Told the method and the parameters of what the server says to nobody in particular."""
+"""Called with the method and parameters of any other notification."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Handlers:
-    """The functions of one client; what there is none for is not offered to the server."""
+    """Handlers of one client. Capabilities without a handler aren't declared to the server."""
 
     sampling: OnSampling | None = None
     elicitation: OnElicitation | None = None
@@ -52,15 +52,15 @@ class Handlers:
 
     @property
     def capabilities(self) -> dict[str, Any]:
-        """What the server may ask for."""
+        """Client capabilities to declare."""
         offered = {"sampling": self.sampling, "elicitation": self.elicitation, "roots": self.roots}
         return {name: CLIENT_CAPABILITIES[name] for name, handler in offered.items() if handler is not None}
 
     async def handle_request(self, method: str, params: Json) -> Json:
-        """What the server is answered; raises RefdeskErrors only."""
+        """Answer a server request. Raises only RefdeskErrors."""
         try:
             answer = await self._dispatch_request(method, params)
-            # Whatever cannot be sent would leave the server waiting.
+            # An answer that can't be encoded would leave the server waiting.
             orjson.dumps(answer)
         except RefdeskError:
             raise
@@ -82,7 +82,7 @@ class Handlers:
         raise _build_unhandled_error(method)
 
     async def notify(self, method: str, params: Json, progress: OnProgress | None = None) -> None:
-        """Pass on what the server says; nobody but the log learns of a handler that fails."""
+        """Call the handler for a notification. Its exceptions are only logged."""
         try:
             match method:
                 case "notifications/progress" if progress is not None or self.progress is not None:
@@ -101,33 +101,33 @@ class Handlers:
 
     @property
     def has_call_handlers(self) -> bool:
-        """Whether anything that a server says or asks during a call is of interest."""
+        """Whether any handler applies during calls."""
         return bool(self.capabilities or self.progress or self.log)
 
 
 @dataclass(frozen=True, slots=True)
 class HandlerCallbacks:
-    """The handlers, for one call or for what belongs to none."""
+    """Callbacks that call the handlers, for one call or for none."""
 
     handlers: Handlers
     progress: OnProgress | None = None
 
     @property
     def key(self) -> object:
-        """All calls of a client are answered by the same functions."""
+        """The handlers: all calls of a client share them."""
         return self.handlers
 
     async def tell(self, method: str, params: Json) -> None:
-        """Progress or a log message."""
+        """Handle progress or a log message."""
         await self.handlers.notify(method, params, self.progress)
 
     async def ask(self, id: str, method: str, params: Json) -> Json:
-        """Sampling, elicitation, roots."""
+        """Handle sampling, elicitation or roots."""
         return await self.handlers.handle_request(method, params)
 
 
 def _build_unhandled_error(method: str) -> ClientCannot:
-    """What the server is told by its code, and a program by the sentence."""
+    """Return the error for a request without a handler."""
     error = ClientCannot(f"This client has no handler for {method[:100]}, which the server asks for")
     error.code = METHOD_NOT_FOUND
     return error

@@ -1,4 +1,4 @@
-"""The tools of one server as they were when it was last asked, for as long as that may be believed."""
+"""Cache of one server's tool definitions."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Definition = Mapping[str, Any]
 
 
 class ToolCache:
-    """Asked for once for everybody; asked for again when they are too old, or the server says that they changed."""
+    """Tool definitions with a time to live. Concurrent refreshes are coalesced."""
 
     def __init__(
         self,
@@ -33,26 +33,26 @@ class ToolCache:
         self._lock = asyncio.Lock()
 
     def invalidate(self) -> None:
-        """The server has others now: it is asked before they are used again."""
+        """Expire the cache: the tools are fetched before they are used again."""
         self._generation += 1
         self._expires_at = 0.0
 
     def clear(self) -> None:
-        """Nothing is known any more, not even for a server that cannot be asked."""
+        """Clear the cache, so that no stale tools are returned even if the server is unavailable."""
         self.invalidate()
         self._tools = None
 
     async def all(self) -> Mapping[str, Definition]:
-        """By name. What was known stays when the server cannot be asked."""
+        """Return the tools by name. Stale ones are returned if the server is unavailable."""
         if self._tools is not None and self._now() < self._expires_at:
             return self._tools
         async with self._lock:
             if self._tools is not None and self._now() < self._expires_at:
-                return self._tools  # somebody else has asked meanwhile
+                return self._tools  # refreshed by another caller
             return await self._refresh()
 
     async def find(self, name: str) -> Definition | None:
-        """One of them; one that is not known may be new, and the server is asked once more."""
+        """Return one tool. An unknown name causes one refresh, because the tool may be new."""
         known = self._tools
         tools = await self.all()
         if name not in tools and tools is known:

@@ -1,7 +1,6 @@
-"""Errors in the words of an application: a code of its own, a sentence for its users, and what they can do about it.
+"""Mapping of errors to application errors: a code, a user message and a suggested action.
 
-What a server says comes as a number of JSON-RPC, what keeps a server from saying anything as an error of this client;
-`map_error` takes both, and knows an answer to everything.
+`map_error` accepts JSON-RPC errors of a server as well as exceptions of this client.
 """
 
 from __future__ import annotations
@@ -18,10 +17,10 @@ AGAIN, LATER, SUPPORT = "Try again", "Try again later", "Contact support"
 
 @dataclass(frozen=True, slots=True)
 class ErrorMapping:
-    """What an application makes of one kind of error."""
+    """Application error for one kind of error."""
 
     code: str
-    """E2xx: the way to the server and its words. E3xx: what it was to do with a document."""
+    """E2xx: connection and protocol. E3xx: document processing."""
     user_message: str
     retryable: bool
     suggested_action: str
@@ -29,16 +28,16 @@ class ErrorMapping:
 
 @dataclass(frozen=True, slots=True)
 class AppError:
-    """An error as an application reports it."""
+    """An application error."""
 
     code: str
     message: str
-    """What was said originally: for the log, and for whoever looks into it."""
+    """The original message, for logs."""
     user_message: str
     suggested_action: str
     retryable: bool
     original_code: int | None = None
-    """The number of the JSON-RPC error, where there was one."""
+    """The JSON-RPC error code, if there was one."""
 
 
 def _retryable(code: str, user_message: str) -> ErrorMapping:
@@ -71,7 +70,7 @@ ERRORS: Mapping[int, ErrorMapping] = MappingProxyType(
         -32003: NOT_EXPORTED,
     }
 )
-"""The catalogue: what a server's error means, by its code. Any other code is `UNEXPECTED`."""
+"""Mappings by JSON-RPC code. Any other code is `UNEXPECTED`."""
 
 _NOT_ALLOWED = _permanent("E201", "The service does not accept the credentials", "Check the key or token")
 _BUSY = ErrorMapping("E201", "The processing service is busy", True, LATER)
@@ -94,16 +93,15 @@ _MAPPINGS_BY_TYPE: tuple[tuple[type[BaseException], ErrorMapping], ...] = (
     (errors.CannotFetch, _CANNOT_OPEN),
     (OSError, UNAVAILABLE),
 )
-"""What our own errors mean, the more special ones first; all others go by their code."""
+"""Mappings by exception type, most specific first. Other types are mapped by code."""
 
 _ERROR_TYPES = MappingProxyType({kind.__name__: kind for kind in vars(errors).values() if isinstance(kind, type)})
 
 
 def map_error(error: BaseException | Mapping[str, Any]) -> AppError:
-    """What an application makes of an exception, or of the `error` object of a JSON-RPC answer.
+    """Map an exception, or the `error` object of a JSON-RPC response.
 
-    A server of this kind says in `data.type` which error it is: its -32002 is a credential that it does not accept, not
-    a document that it could not convert.
+    Refdesk servers put the error type into `data.type`: their -32002 is a rejected credential, not a failed conversion.
     """
     if isinstance(error, Mapping):
         error = _to_exception(error)
@@ -113,7 +111,7 @@ def map_error(error: BaseException | Mapping[str, Any]) -> AppError:
 
 
 def _to_exception(error: Mapping[str, Any]) -> errors.ServerRefused:
-    """The exception that this client would have raised for it."""
+    """Return the exception that this client would have raised."""
     code, message = error.get("code"), error.get("message")
     number = code if isinstance(code, int) and not isinstance(code, bool) else errors.INTERNAL_ERROR
     return errors.ServerRefused("", number, str(message or "no reason given"), error.get("data"))
@@ -137,7 +135,7 @@ def _map_type(kind: type[BaseException]) -> ErrorMapping | None:
 
 
 def _get_reported_type(data: Any) -> type[BaseException] | None:
-    """Which of our errors it is, in the words that all of ours have on the wire."""
+    """Return the error type that a Refdesk server put into `data`."""
     if not isinstance(data, dict) or not isinstance(data.get("retryable"), bool) or "detail" not in data:
         return None
     kind = _ERROR_TYPES.get(str(data.get("type")))

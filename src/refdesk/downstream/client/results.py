@@ -1,4 +1,4 @@
-"""What a tool answered, as a program reads it."""
+"""Result of a tool call."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from refdesk.errors import ServerTalksNonsense
 
 @dataclass(frozen=True, slots=True)
 class ToolResult:
-    """The result of a call; `raw` is all of it, as the server gave it."""
+    """The result of a tool call. `raw` is the whole object."""
 
     raw: Mapping[str, Any]
 
     @classmethod
     def of(cls, server: str, raw: Mapping[str, Any]) -> ToolResult:
-        """The result, if it is one: its content a list of objects whose text is text."""
+        """Validate a raw result: its content is a list of objects, and text items have text."""
         content = raw.get("content", [])
         if isinstance(content, list) and all(_is_valid_item(item) for item in content):
             return cls(raw)
@@ -25,23 +25,23 @@ class ToolResult:
 
     @property
     def content(self) -> Sequence[Mapping[str, Any]]:
-        """The items: text, images, audio, links, resources."""
+        """Content items: text, images, audio, links, resources."""
         items: Sequence[Mapping[str, Any]] = self.raw.get("content", ())
         return items
 
     @property
     def structured(self) -> Any:
-        """What is meant for programs, if there is any."""
+        """The structured content, if any."""
         return self.raw.get("structuredContent")
 
     @property
     def text(self) -> str:
-        """The text of all items that have some, set apart by blank lines."""
+        """The text of all text items, separated by blank lines."""
         return "\n\n".join(item["text"] for item in self.content if item.get("type") == "text")
 
     @property
     def is_error(self) -> bool:
-        """Whether the tool says that it failed; the text says why."""
+        """Whether the tool failed. The text says why."""
         return self.raw.get("isError") is True
 
 

@@ -1,4 +1,4 @@
-"""Newest revision: a server asks by ending the call, and is called again with the answers."""
+"""Input requests of versions without a handshake: the call ends with requests, and is repeated with the answers."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from refdesk.downstream.transports.base import Message
 from refdesk.errors import ServerTalksNonsense, ServerTooSlow
 
 MAX_ROUNDS = 10
-"""How often a server may end a call to ask something before it has to have an answer."""
+"""How often a server may request input before it has to return a result."""
 
 
 async def resolve_input_requests(
     server: Connection, method: str, params: Mapping[str, Any], result: Message, voice: Voice, seconds: float
 ) -> Message:
-    """The result of a call that was ended with questions; there are so many seconds for all of it."""
+    """Answer input requests and repeat the call until it has a result, within so many seconds in total."""
     try:
         async with asyncio.timeout(seconds):
             for _ in range(MAX_ROUNDS):
@@ -32,7 +32,7 @@ async def resolve_input_requests(
 
 
 async def _answer_requests(server: Connection, result: Message, voice: Voice) -> dict[str, Any]:
-    """What the server is called again with."""
+    """Return the parameters to add to the repeated call."""
     requests = result.get("inputRequests")
     if not isinstance(requests, dict) or not all(_is_request(each) for each in requests.values()):
         raise ServerTalksNonsense(f"The server {server.name!r} asks for input without saying what")

@@ -1,4 +1,4 @@
-"""What a program wants to be connected to, in any of the ways that people write it down."""
+"""Resolution of a `connect` target to the settings of one server."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _SOURCE = "connect"
 
 @dataclass(frozen=True, slots=True)
 class ResolvedTarget:
-    """A server, and the name it has in errors and in the log."""
+    """A server's settings, and its name in errors and logs."""
 
     name: str
     settings: McpServerConfig
@@ -36,11 +36,11 @@ class ResolvedTarget:
 def find_target(
     target: Target, name: str | None, overrides: Mapping[str, Any], environ: Mapping[str, str]
 ) -> ResolvedTarget:
-    """The one server that is meant; `name` chooses among several.
+    """Resolve a target to one server. `name` selects among several.
 
-    `changes` are settings that go before its own, unless they are None; mappings are added to its own.
+    `overrides` take precedence over the target's own settings unless they are None. Mappings are merged.
 
-    Raises ConfigError with all that is wrong.
+    Raises ConfigError with all problems.
     """
     overrides = {key: value for key, value in overrides.items() if value is not None}
     match target:
@@ -66,7 +66,7 @@ def find_target(
 
 
 def read_defaults(environ: Mapping[str, str]) -> DownstreamConfig:
-    """What the environment says of all servers; of its other variables none is looked at."""
+    """Return the settings for all servers from the environment. Other variables are ignored."""
     names = {variable.name for variable in ENVIRONMENT if variable.key.startswith("downstream.")}
     given: dict[str, Any] = {}
     for found in read_environment({name: value for name, value in environ.items() if name in names}):
@@ -101,7 +101,7 @@ def _build_target(name: str | None, values: Mapping[str, Any]) -> ResolvedTarget
 
 
 def _select_entry(target: Mapping[str, Any], name: str | None, environ: Mapping[str, str]) -> ResolvedTarget:
-    """Of `{"mcpServers": {name: entry}}`, of the entries alone, or one entry without a name."""
+    """Select a server from `{"mcpServers": {name: entry}}`, from the entries alone, or from one unnamed entry."""
     entries: Any = next((target[section] for section in _SECTIONS if section in target), target)
     if isinstance(entries, Mapping) and ("command" in entries or "url" in entries):
         entries = {name or "server": entries}
@@ -118,14 +118,14 @@ def _select_entry(target: Mapping[str, Any], name: str | None, environ: Mapping[
 
 
 def _derive_name(settings: McpServerConfig) -> str:
-    """What a server is called that nobody has named: by its host, or its program."""
+    """Derive the name of an unnamed server from its host or program."""
     if settings.url is not None:
         return urlsplit(settings.url.get_secret_value()).hostname or "server"
     return PurePath(settings.command or "").name or "server"
 
 
 def _to_config_error(error: ValidationError) -> ConfigError:
-    """Never with the value, which may be a secret."""
+    """Convert validation errors, without values because they may be secrets."""
     found = error.errors(include_url=False, include_input=False)
     return ConfigError(
         [
