@@ -1,1 +1,1 @@
-"""The files that say which servers there are, of this desk and of other clients, and what servers print."""
+"""Server definition files of Refdesk and of other MCP clients, and the servers' log files."""

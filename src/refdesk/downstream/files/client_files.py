@@ -1,4 +1,4 @@
-"""The files in which other MCP clients keep their servers: where they are, and how each of them is laid out."""
+"""Server files of other MCP clients: their locations and layouts."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from refdesk.downstream.files import jsonc
 from refdesk.errors import ConfigError
 
 MAX_BYTES = 33_554_432
-"""Claude Code keeps its history in the same file, which can be many megabytes; more than this is no settings file."""
+"""Claude Code keeps its history in the same file, which can be many megabytes. Anything larger is no settings file."""
 
 LAYOUTS = (
     ("mcpServers",),
@@ -24,28 +24,28 @@ LAYOUTS = (
     ("servers",),
     ("mcp",),
 )
-"""Where in a file the servers are. Zed has `context_servers`, Codex `mcp_servers`, VS Code `servers` and, in its
-settings, `mcp.servers`; opencode has them right in `mcp`; all others do as Claude Desktop does."""
+"""Paths of the server section in a file. Zed has `context_servers`, Codex `mcp_servers`, VS Code `servers` and, in its
+settings, `mcp.servers`. opencode has the servers right in `mcp`. All others do as Claude Desktop does."""
 
 
 PROJECT_FOLDERS = (".vscode", ".cursor", ".roo", ".zed", ".gemini", ".codex")
 PROJECT_FILES = (".mcp.json", "opencode.json")
-"""By which a file is known to belong to the project it lies in."""
+"""Names of files that belong to the project they are in."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClientServers:
-    """The servers of a file, as they are written there."""
+    """The server entries of a file, as written."""
 
     section: str
     entries: Mapping[str, Any]
     of_projects: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """Servers that Claude Code uses only in some other folder, by that folder."""
+    """Names of servers that Claude Code uses only in other project folders, by folder."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClientFile:
-    """A place where a client keeps its servers."""
+    """Location of a client's server file."""
 
     client: str
     path: Path
@@ -55,7 +55,10 @@ NO_SERVERS = "no servers in it; they are expected under mcpServers"
 
 
 def find_servers(path: Path, cwd: Path) -> ClientServers | None:
-    """The servers in a file of any client, None when it is about other things; ConfigError when it cannot be read."""
+    """Return the server entries in a file of any client, or None if it has none.
+
+    Raises ConfigError if the file is unreadable.
+    """
     document = _parse_file(path)
     if not isinstance(document, dict):
         raise ConfigError([f"{path}: expected an object with mcpServers"])
@@ -73,7 +76,7 @@ def find_servers(path: Path, cwd: Path) -> ClientServers | None:
 
 
 def project_of(path: Path, home: Path) -> Path | None:
-    """The folder whose project a file belongs to; its servers are started there. None for one of the user's own."""
+    """Return the project folder that a file belongs to, in which its servers run, or None for a user-level file."""
     folder = path.absolute().parent
     if folder.name in PROJECT_FOLDERS:
         folder = folder.parent
@@ -97,7 +100,7 @@ def _parse_file(path: Path) -> Any:
 
 
 def _select_layout_keys(document: dict[str, Any]) -> Any:
-    """What of a file may hold servers: a client's other settings are its own affair."""
+    """Return the keys that may contain servers. The client's other settings don't matter."""
     names = {layout[0] for layout in LAYOUTS}
     relevant = jsonc.DuplicateKeyObject({name: document[name] for name in names & document.keys()})
     relevant.duplicates = tuple(name for name in getattr(document, "duplicates", ()) if name in names)
@@ -113,12 +116,12 @@ def _find_section(document: Any, layout: tuple[str, ...]) -> Any:
 
 
 def _looks_like_servers(value: Any) -> bool:
-    """For sections whose names might mean something else."""
+    """Whether a value looks like server entries, for sections with ambiguous names."""
     return isinstance(value, dict) and all(isinstance(entry, dict) for entry in value.values())
 
 
 def _split_projects(document: dict[str, Any], cwd: Path) -> tuple[dict[str, Any], dict[str, tuple[str, ...]]]:
-    """The servers of the project in this folder, and the names of those of all other projects."""
+    """Return the servers of the project in this folder, and the server names of all other projects."""
     projects = document.get("projects")
     here: dict[str, Any] = {}
     elsewhere: dict[str, tuple[str, ...]] = {}
@@ -137,7 +140,7 @@ def _truncate(key: str) -> str:
 
 
 def known_files(home: Path, cwd: Path, platform: str) -> list[ClientFile]:
-    """Where each client keeps its servers on this system, those of the folder first; they may not be there."""
+    """Return the locations of all clients' server files on this system, project files first. They may not exist."""
     mac, windows = home / "Library" / "Application Support", home / "AppData" / "Roaming"
     settings = {"darwin": mac, "win32": windows}.get(platform, home / ".config")
     code = settings / "Code" / "User"

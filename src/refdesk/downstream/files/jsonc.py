@@ -1,7 +1,4 @@
-"""JSON as people keep it in settings: with comments, commas before a closing bracket, and a key given twice by mistake.
-
-Linear in the length of the text, whatever it is.
-"""
+"""Parser for JSON with comments, trailing commas and duplicate keys. Linear in the length of the text."""
 
 from __future__ import annotations
 
@@ -12,7 +9,7 @@ from collections.abc import Iterator
 from typing import Any, NoReturn
 
 _COMMENT = re.compile(r'"(?:[^"\\]|\\.)*+"?|//[^\n]*+|/\*.*?(?:\*/|\Z)', re.DOTALL)
-"""Strings are matched as well, so that what looks like a comment in one is passed over."""
+"""Strings are matched too, so that comment markers inside of them are skipped."""
 
 _TRAILING_COMMA = re.compile(r'"(?:[^"\\]|\\.)*+"?|,(?=\s*+[}\]])', re.DOTALL)
 
@@ -20,13 +17,13 @@ _NOT_NEWLINE = re.compile(r"[^\n]")
 
 
 class DuplicateKeyObject(dict[str, Any]):
-    """An object that had a key more than once; the last one counts, and `twice` names them."""
+    """An object with duplicate keys. The last value counts, and `duplicates` has the keys."""
 
     duplicates: tuple[str, ...] = ()
 
 
 def parse(text: str) -> Any:
-    """The value; raises ValueError with the place and what is wrong there, and nothing of the text itself."""
+    """Parse a text. Raises ValueError with position and problem, without quoting the text."""
     try:
         return _parse_strict(text)
     except ValueError:
@@ -34,7 +31,7 @@ def parse(text: str) -> Any:
 
 
 def given_twice(value: Any) -> Iterator[str]:
-    """The keys that are given more than once, each with the way to it."""
+    """Yield the paths of all duplicate keys."""
     pending: list[tuple[str, Any]] = [("", value)]
     while pending:
         path, item = pending.pop()
@@ -71,5 +68,5 @@ def _reject_constant(constant: str) -> NoReturn:
 
 
 def _blank(match: re.Match[str]) -> str:
-    """Spaces in the place of a comment, so that what is told of places stays true."""
+    """Replace a comment by spaces, so that positions stay correct."""
     return match[0] if match[0].startswith('"') else _NOT_NEWLINE.sub(" ", match[0])

@@ -1,4 +1,4 @@
-"""What a server says on standard error, kept in a small file of its own that `refdesk servers logs` shows."""
+"""Log file of a server's stderr, shown by `refdesk servers logs`."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ from pathlib import Path
 from refdesk.config.secrets import without
 
 MAX_BYTES = 131_072
-"""Of a file; when it is full it becomes the old one, so that a server has at most twice as much."""
+"""Size at which a file is rotated. A server has at most two files."""
 
 MAX_LINE_CHARACTERS = 4096
-"""Characters of a line that are kept."""
+"""Characters kept of a line."""
 
 LINES_PER_SECOND = 200
-"""That are kept; more is a flood, of which only the number is told: to write it would take the time of everybody."""
+"""Lines written per second. The rest of a flood is only counted: writing it would block the event loop."""
 
 logger = logging.getLogger(__name__)
 
 
 def log_path(folder: Path, name: str) -> Path:
-    """Where the lines of a server are; the folder is the one that all of them share."""
+    """Return the path of a server's log file."""
     return folder / "logs" / f"{name}.log"
 
 
 class ServerLog:
-    """Takes lines, one call each; several processes may have the same server, and write to the same file.
+    """Log file writer, called with each line. Several processes may write to the same file.
 
-    The file is open only while a line is written, so that there is nothing to close when the server goes.
+    The file is open only while a line is written, so there is nothing to close.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class ServerLog:
         self._is_disabled = False
 
     def __call__(self, line: str) -> None:
-        """Keep a line. What cannot be written is left out: a full disk is no reason to lose the server."""
+        """Write a line. On the first I/O error the log is disabled: a full disk must not affect the server."""
         if self._is_disabled or not self._consume_quota():
             return
         text = without(self._secrets, line.rstrip("\r\n"))[:MAX_LINE_CHARACTERS]
@@ -74,14 +74,14 @@ class ServerLog:
         try:
             os.write(file, line)
             if os.fstat(file).st_size >= MAX_BYTES:
-                with suppress(FileNotFoundError):  # another process has just done so
+                with suppress(FileNotFoundError):  # another process has just rotated it
                     os.replace(self.path, _rotated_path(self.path))
         finally:
             os.close(file)
 
 
 def last_lines(folder: Path, name: str, lines: int) -> list[str]:
-    """The newest lines that are kept of a server; none when there is no file."""
+    """Return the newest lines of a server's log, or none if there is no file."""
     kept: deque[str] = deque(maxlen=max(lines, 0))
     path = log_path(folder, name)
     for each in (_rotated_path(path), path):

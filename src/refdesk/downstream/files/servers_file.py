@@ -1,6 +1,6 @@
-"""Where the servers behind this desk are written down: its own file, the configuration, other clients' files.
+"""Server definitions: Refdesk's own file, the configuration, and other clients' files.
 
-A server of the configuration wins over one of the same name in the desk's own file, which `refdesk servers` keeps.
+A server in the configuration overrides one of the same name in Refdesk's own file, which `refdesk servers` manages.
 """
 
 from __future__ import annotations
@@ -44,19 +44,19 @@ LOOPBACK = ("127.0.0.1", "localhost", "::1", "0.0.0.0", "::")
 
 @dataclass(frozen=True, slots=True)
 class ServerDefinitions:
-    """What a file, or all of them together, say of servers."""
+    """Servers read from one or more files, with problems and warnings."""
 
     servers: Mapping[str, McpServerConfig]
     written: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    """In the words of this desk, with `${VAR}` not filled in; those with a problem too."""
+    """Entries in Refdesk's format, with `${VAR}` unresolved, including invalid ones."""
     problems: tuple[Fault, ...] = ()
     broken: Mapping[str, Sequence[Fault]] = field(default_factory=dict)
-    """The problems of each server that has some; it is not among those that can be used."""
+    """Problems by server. These servers are not in `servers`."""
     warnings: tuple[str, ...] = ()
 
 
 def read_servers(path: Path, environ: Mapping[str, str], *, cwd: Path | None = None) -> ServerDefinitions:
-    """The servers in a file of any client; raises ConfigError for a file that cannot be read as a whole."""
+    """Read the servers in a file of any client. Raises ConfigError if the file as a whole is unreadable."""
     folder = cwd or Path.cwd()
     found = find_servers(path, folder)
     if found is None:
@@ -67,20 +67,20 @@ def read_servers(path: Path, environ: Mapping[str, str], *, cwd: Path | None = N
 
 
 class ServersFile:
-    """The desk's own file: replaced as a whole, by one process at a time, for its owner's eyes only.
+    """Refdesk's own servers file: replaced atomically under a lock, and readable by its owner only.
 
-    It is laid out as other clients' files are and may be edited by hand; comments in it last until it is next changed.
+    It has the layout of other clients' files and may be edited by hand. Comments are lost with the next change.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
     def read(self, environ: Mapping[str, str]) -> ServerDefinitions:
-        """The servers in it, none when there is no file; raises ConfigError for one that cannot be read as a whole."""
+        """Return the servers, or none without a file. Raises ConfigError if the file as a whole is unreadable."""
         return read_servers(self.path, environ) if self._exists() else ServerDefinitions({})
 
     def entries(self) -> dict[str, Any]:
-        """The servers in it as they are written, usable or not."""
+        """Return the entries as written, valid or not."""
         if not self._exists():
             return {}
         found = find_servers(self.path, Path.cwd())
@@ -89,7 +89,7 @@ class ServersFile:
         return dict(found.entries)
 
     def add(self, entries: Mapping[str, Mapping[str, Any]], *, replace: bool = False) -> None:
-        """Keep more servers; a name can be taken only once, unless it is to be replaced."""
+        """Add servers. An existing name is an error, unless `replace` is set."""
         with self._edit() as stored:
             for name, entry in entries.items():
                 if not NAME.fullmatch(name):
@@ -100,12 +100,12 @@ class ServersFile:
                 stored[name] = dict(entry)
 
     def remove(self, name: str) -> None:
-        """Forget a server."""
+        """Remove a server."""
         with self._edit() as stored:
             del stored[self._require_known(name, stored)]
 
     def enable(self, name: str, *, on: bool = True) -> None:
-        """Switch a server on or off."""
+        """Enable or disable a server."""
         with self._edit() as stored:
             entry = stored[self._require_known(name, stored)]
             if not isinstance(entry, dict):
@@ -114,7 +114,7 @@ class ServersFile:
             entry["enabled"] = on
 
     def _exists(self) -> bool:
-        """A folder that may not be looked into is not one without the file: it is no reason to stop all servers."""
+        """Whether the file exists. An inaccessible folder is an error, and no reason to stop all servers."""
         try:
             self.path.stat()
         except (FileNotFoundError, NotADirectoryError):
@@ -132,7 +132,7 @@ class ServersFile:
 
     @contextmanager
     def _edit(self) -> Iterator[dict[str, Any]]:
-        """The servers as they are, to be changed and written back, while no other process does."""
+        """Lock the file, yield its entries and write them back."""
         try:
             with while_alone(self.path):
                 entries = self.entries()
@@ -143,7 +143,7 @@ class ServersFile:
 
 
 def combined(config: Config, environ: Mapping[str, str]) -> ServerDefinitions:
-    """All servers as the files are at this moment, the configuration's first; ConfigError when one cannot be used."""
+    """Load the servers of the configuration and of Refdesk's own file. Raises ConfigError if any is invalid."""
     file = ServersFile(config.servers_path)
     configured = _load_configured(config, environ)
     stored = file.read(environ)
@@ -159,7 +159,7 @@ def combined(config: Config, environ: Mapping[str, str]) -> ServerDefinitions:
 
 
 def watched_files(config: Config) -> tuple[Path, ...]:
-    """The files that say which servers there are."""
+    """Return the files that define servers."""
     own = (config.servers_path,)
     return (config.config_file, *own) if config.config_file is not None and _has_file_servers(config) else own
 
@@ -171,12 +171,12 @@ def _load_configured(config: Config, environ: Mapping[str, str]) -> Mapping[str,
 
 
 def _has_file_servers(config: Config) -> bool:
-    """Whether the configuration's servers are those of its file, or none yet; a program may have given others."""
+    """Whether the configured servers come from the configuration file, or none are set; programs may pass their own."""
     return config.sources.get(SECTION) != "command line"
 
 
 def is_this_desk(server: McpServerConfig, config: Config) -> bool:
-    """Whether a server is the desk that would have it behind itself, by its address or by how it is started."""
+    """Whether a server is this Refdesk instance itself, by its URL or command."""
     if server.url is not None:
         return _is_own_url(server.url.get_secret_value(), config)
     if any(_is_own_url(word, config) for word in server.args if "://" in word):

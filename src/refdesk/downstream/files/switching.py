@@ -1,4 +1,4 @@
-"""Switching a server of the desk's own file on and off; one of the configuration is changed there."""
+"""Enabling and disabling servers of Refdesk's own file."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ Reload: TypeAlias = Callable[[], Awaitable[None]]
 
 
 def switch(file: ServersFile, config: Config, environ: Mapping[str, str], name: str, *, on: bool) -> None:
-    """Switch a server on or off; raises InvalidArguments when it is not in the file, or cannot be used."""
+    """Enable or disable a server. Raises InvalidArguments if it's not in the file or is invalid."""
     entries = file.entries()
     require_own(config, name, entries)
     if on and isinstance(entries.get(name), dict):
-        # A server that cannot be used would keep all changes from a desk that runs, and the next one from starting.
+        # An invalid server would block all reloads of a running instance, and the next start.
         switched_on(name, entries[name], environ)
     file.enable(name, on=on)
 
 
 def require_own(config: Config, name: str, entries: Mapping[str, Any]) -> None:
-    """Refuse to change a server that is not in the desk's own file but in the configuration."""
+    """Raise if a server is defined in the configuration and not in Refdesk's own file."""
     if name in config.mcpServers and name not in entries:
         source = config.sources.get("mcpServers", "the configuration")
         raise InvalidArguments([Problem("NAME", f"{name!r} is a server of {source}; change it there")])
 
 
 def usable(name: str, entry: Any, environ: Mapping[str, str]) -> McpServerConfig:
-    """The server that an entry is, here and now; raises InvalidArguments with what is wrong with it."""
+    """Parse a server entry. Raises InvalidArguments with its problems."""
     read = read_entries({name: entry}, environ, source="", folder=Path.cwd())
     if read.faults:
         raise InvalidArguments([Problem(key_within(fault, name) or "NAME", fault.text) for fault in read.faults])
@@ -40,28 +40,28 @@ def usable(name: str, entry: Any, environ: Mapping[str, str]) -> McpServerConfig
 
 
 def switched_on(name: str, entry: Mapping[str, Any], environ: Mapping[str, str]) -> McpServerConfig:
-    """What a server would be; one that is switched off need not be complete."""
+    """Parse a server entry as if it were enabled: disabled entries need not be complete."""
     return usable(name, {key: value for key, value in entry.items() if key not in ("enabled", "disabled")}, environ)
 
 
 class OwnServers:
-    """The servers of the desk's own file, for a desk that runs: what is changed counts once it is taken in."""
+    """The servers of Refdesk's own file, for a running instance. Changes take effect on reload."""
 
     def __init__(self, config: Config, environ: Mapping[str, str], take_in: Reload) -> None:
-        """`take_in` has servers used as they are written down, without waiting for somebody to look at the files."""
+        """`take_in` reloads the files without waiting for the next poll."""
         self._file = ServersFile(config.servers_path)
         self._config = config
         self._environ = environ
         self._take_in = take_in
 
     def own(self) -> frozenset[str]:
-        """The names of those that can be changed here; waits for the disk."""
+        """Return the names of the servers that can be changed here. Blocks on disk access."""
         return frozenset(self._file.entries()) - frozenset(self._config.mcpServers)
 
     def switch(self, name: str, *, on: bool) -> None:
-        """Write down that a server is on or off; waits for the disk."""
+        """Enable or disable a server in the file. Blocks on disk access."""
         switch(self._file, self._config, self._environ, name, on=on)
 
     async def take_in(self) -> None:
-        """Have what is written down count now."""
+        """Apply the file now."""
         await self._take_in()

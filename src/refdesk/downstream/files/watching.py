@@ -1,6 +1,6 @@
-"""Following the files that say which servers there are, while the desk runs.
+"""Watcher that reloads server files when they change.
 
-A file that cannot be used changes nothing; that is said once, and once more when it is well again.
+An invalid file changes nothing. The problem is logged once, and so is its end.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ from refdesk.config import McpServerConfig
 from refdesk.errors import ConfigError, RefdeskError
 
 POLL_SECONDS = 1.0
-"""Between two looks, which cost a system call a file."""
+"""Poll interval. Each poll costs one system call per file."""
 
 SETTLE_SECONDS = 0.2
-"""How long files must have been at rest: editors write in several steps."""
+"""How long files must be unchanged before they are read: editors write in several steps."""
 
 MAX_SETTLE_CHECKS = 25
-"""Times that files are waited for to come to rest; one that is written to all the time is then taken as it is."""
+"""Checks for unchanged files. After that a constantly written file is read as it is."""
 
 logger = logging.getLogger(__name__)
 
 FileStamps: TypeAlias = tuple[tuple[int, int, int] | None, ...]
-"""What tells one state of the files from another."""
+"""Identifies a state of the files."""
 
 
 class FollowedServers:
-    """The servers that files name: used as they are written down, whoever says that it is time to look."""
+    """Servers defined by files, reloaded on change or on demand."""
 
     def __init__(
         self,
@@ -41,7 +41,7 @@ class FollowedServers:
         apply: Callable[[Mapping[str, McpServerConfig]], Awaitable[None]],
         known: Mapping[str, McpServerConfig] | None = None,
     ) -> None:
-        """`known` is what has been applied before; without it, `follow` applies at once what the files say."""
+        """`known` is what has been applied before. Without it, `follow` applies the files at once."""
         self._paths = paths
         self._load = load
         self._apply = apply
@@ -50,9 +50,9 @@ class FollowedServers:
         self._lock = anyio.Lock()
 
     async def take_in(self) -> None:
-        """Use what the files say now; raises what stands in the way.
+        """Load the files and apply them. Raises an error if they are invalid.
 
-        One at a time, from the look to the use: else an earlier look could be used last, and stay.
+        A lock covers loading and applying, or else an older load could be applied last.
         """
         async with self._lock:
             servers = await anyio.to_thread.run_sync(self._load, abandon_on_cancel=True)
@@ -60,16 +60,16 @@ class FollowedServers:
                 self._last_problem = ""
                 logger.warning("downstream.config_mended", extra={"fields": {"servers": len(servers)}})
             if servers != self._applied:
-                # What could not be applied is tried again at the next change, whatever that is.
+                # If applying fails, the next change applies again, whatever it is.
                 self._applied = None
                 await self._apply(dict(servers))
                 self._applied = servers
 
     async def follow(self, sleep: Callable[[float], Awaitable[None]] = anyio.sleep) -> None:
-        """Take in whatever changes, once the files have come to rest; runs until it is cancelled."""
+        """Reload the files whenever they change, until cancelled."""
         if self._applied is None:
             await self._try_reload()
-        # The first look finds what has changed since the caller read the files.
+        # The first poll always reloads: the files may have changed since the caller read them.
         before: FileStamps | None = None
         while True:
             seen = await self._read_stamps()
@@ -90,7 +90,7 @@ class FollowedServers:
             logger.error("downstream.config_not_applied", extra={"fields": {"problem": error.detail}})
 
     def _log_config_error(self, error: ConfigError) -> None:
-        """One line, however much is wrong, and only when it is something else than before."""
+        """Log one line for the whole error, and only if it differs from the last one."""
         first, *more = error.problems
         problem = f"{first} (and {len(more)} more)" if more else first
         if problem != self._last_problem:
@@ -102,7 +102,7 @@ class FollowedServers:
 async def _wait_until_stable(
     seen: FileStamps, look: Callable[[], Awaitable[FileStamps]], sleep: Callable[[float], Awaitable[None]]
 ) -> FileStamps:
-    """The first look that is the same as the one before it."""
+    """Poll until two consecutive stamps are equal, and return the last."""
     for _ in range(MAX_SETTLE_CHECKS):
         await sleep(SETTLE_SECONDS)
         before, seen = seen, await look()
