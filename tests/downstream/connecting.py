@@ -37,7 +37,7 @@ class Watcher:
         self.notifications.append((method, params))
         self._moved.set()
 
-    def changed(self, connection: Connection) -> None:
+    def on_status(self, connection: Connection) -> None:
         self.states.append(connection.status.state)
         self._moved.set()
 
@@ -50,11 +50,11 @@ class Watcher:
 
 
 @asynccontextmanager
-async def connected(settings: McpServerConfig = LOOPED, **more: Any) -> AsyncIterator[tuple[Connection, Watcher]]:
+async def run_connection(settings: McpServerConfig = LOOPED, **more: Any) -> AsyncIterator[tuple[Connection, Watcher]]:
     """A connection that runs; at the end no task of it is left."""
     before = asyncio.all_tasks()
     watcher = Watcher()
-    connection = Connection("it", settings, heard=watcher, changed=watcher.changed, **more)
+    connection = Connection("it", settings, heard=watcher, changed=watcher.on_status, **more)
     running = asyncio.create_task(connection.run())
     try:
         yield connection, watcher

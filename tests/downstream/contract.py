@@ -105,7 +105,7 @@ class Conversation:
 
     peer: Peer
     owner: Owner
-    greeting: Message
+    initialize_result: Message
 
     async def call(self, tool: str, caller: Caller | None = None, **arguments: Any) -> Message:
         """The result of a tool; who listens hears of its progress."""
@@ -138,19 +138,19 @@ async def conversation(settings: McpServerConfig, owner: Owner | None = None) ->
     try:
         async with open_transport("talkative", settings, peer) as transport:
             peer.attach(transport)
-            yield Conversation(peer, owner, await _greeted(peer, transport))
+            yield Conversation(peer, owner, await _initialize(peer, transport))
     finally:
         await peer.close()
 
 
-async def _greeted(peer: Peer, transport: Transport) -> Message:
+async def _initialize(peer: Peer, transport: Transport) -> Message:
     info = {"name": "contract", "version": "1"}
     params = {"protocolVersion": VERSION, "capabilities": CAPABILITIES, "clientInfo": info}
     async with asyncio.timeout(PATIENCE_SECONDS):
-        greeting = await peer.request("initialize", params)
-        transport.set_protocol_version(greeting["protocolVersion"])
+        initialize_result = await peer.request("initialize", params)
+        transport.set_protocol_version(initialize_result["protocolVersion"])
         await peer.notify("notifications/initialized")
-    return greeting
+    return initialize_result
 
 
 class Box:

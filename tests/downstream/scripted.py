@@ -22,7 +22,7 @@ def tool(name: str, description: str = "A tool", **more: Any) -> Message:
     return {"name": name, "description": description, "inputSchema": {"type": "object"}, **more}
 
 
-def reached(**settings: Any) -> McpServerConfig:
+def server_settings(**settings: Any) -> McpServerConfig:
     """Settings of a server; nothing is started by them here."""
     return McpServerConfig(command="nothing", **settings)
 
@@ -158,7 +158,7 @@ async def fleet_of(
         return Connection(name, settings, open_transport=servers[name].open, **more)
 
     watch = Watch()
-    used = {name: configured.get(name, reached()) for name in servers}
+    used = {name: configured.get(name, server_settings()) for name in servers}
     async with open_fleet(
         settings or DownstreamConfig(), folder, used, reserved=reserved, counts=watch, connect=connect
     ) as fleet:

@@ -76,7 +76,7 @@ def way(request: pytest.FixtureRequest, shared: Running) -> Way:
 
 async def test_a_request_gets_its_answer(way: Way) -> None:
     async with way.open() as talk:
-        assert talk.greeting["serverInfo"]["name"] == "talkative"
+        assert talk.initialize_result["serverInfo"]["name"] == "talkative"
         listed = await talk.peer.request("tools/list")
         assert [tool["name"] for tool in listed["tools"]][:2] == ["echo", "sleep_ms"]
         assert listed["nextCursor"] == "from-10"
@@ -348,7 +348,7 @@ async def test_the_headers_that_are_set_reach_the_server(kind: Kind, shared: Run
 async def test_a_server_of_the_official_sdk_can_be_talked_to(kind: Literal["stdio", "http"]) -> None:
     caller = Caller({"elicitation/create": {"action": "accept", "content": {"name": "Ada"}}})
     async with official(kind) as settings, conversation(settings) as talk:
-        assert talk.greeting["serverInfo"]["name"] == "official"
+        assert talk.initialize_result["serverInfo"]["name"] == "official"
         texts = [f"number {number}" for number in range(50)]
         assert await asyncio.gather(*(talk.text_of("echo", text=text) for text in texts)) == texts
         await talk.call("steps", caller, count=5)

@@ -34,7 +34,7 @@ class Nobody:
 
 
 @asynccontextmanager
-async def greeted(
+async def open_test_session(
     server: Loopback, wanted: str | None = None, probe_seconds: float = PATIENCE_SECONDS
 ) -> AsyncIterator[McpSession]:
     peer = Peer("it", Nobody())
@@ -46,7 +46,7 @@ async def greeted(
 
 async def test_the_handshake_is_initialize_then_initialized_and_the_transport_is_told_in_between() -> None:
     server = Loopback()
-    async with greeted(server) as session:
+    async with open_test_session(server) as session:
         assert server.methods == ["initialize", "notifications/initialized"]
         assert server.spoken == [OLD]
         params = server.received[0]["params"]
@@ -68,7 +68,7 @@ async def test_a_server_without_a_handshake_is_discovered(code: int) -> None:
         return {"error": {"code": code, "message": "no"}}
 
     server.answers["initialize"] = refuse
-    async with greeted(server) as session:
+    async with open_test_session(server) as session:
         assert server.methods == ["initialize", "server/discover"]
         assert session.greeting.version == NEW
         assert session.greeting.is_modern
@@ -78,7 +78,7 @@ async def test_a_server_without_a_handshake_is_discovered(code: int) -> None:
 
 async def test_the_newest_revision_is_found_at_once_when_it_is_wanted() -> None:
     server = Loopback(NEW)
-    async with greeted(server, NEW) as session:
+    async with open_test_session(server, NEW) as session:
         assert server.methods == ["server/discover"]
         assert session.greeting.is_modern
 
@@ -87,7 +87,7 @@ async def test_when_the_newest_revision_is_wanted_and_not_spoken_the_handshake_i
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     server = Loopback()
-    async with greeted(server, NEW) as session:
+    async with open_test_session(server, NEW) as session:
         assert server.methods == ["server/discover", "initialize", "notifications/initialized"]
         assert session.greeting.version == OLD
     assert [record.message for record in caplog.records if record.levelno == logging.WARNING] == [
@@ -98,7 +98,7 @@ async def test_when_the_newest_revision_is_wanted_and_not_spoken_the_handshake_i
 async def test_a_server_that_says_nothing_to_a_probe_is_greeted_by_handshake() -> None:
     server = Loopback()
     server.hangs.add("server/discover")
-    async with greeted(server, NEW, probe_seconds=0.01) as session:
+    async with open_test_session(server, NEW, probe_seconds=0.01) as session:
         assert session.greeting.version == OLD
 
 
@@ -109,12 +109,12 @@ async def test_a_discovery_that_offers_only_old_revisions_leads_to_the_handshake
         return {"result": {"supportedVersions": [OLD], "capabilities": {}}}
 
     server.answers["server/discover"] = discover
-    async with greeted(server, NEW) as session:
+    async with open_test_session(server, NEW) as session:
         assert session.greeting.version == OLD
 
 
 async def test_an_older_revision_is_taken_with_a_warning(caplog: pytest.LogCaptureFixture) -> None:
-    async with greeted(Loopback("2024-11-05"), "2025-06-18") as session:
+    async with open_test_session(Loopback("2024-11-05"), "2025-06-18") as session:
         assert session.greeting.version == "2024-11-05"
     assert "downstream.version_mismatch" in caplog.text
 
@@ -127,7 +127,7 @@ async def test_a_refusal_of_both_ways_to_greet_is_the_first_one() -> None:
 
     server.answers["initialize"] = refuse
     with pytest.raises(ServerRefused, match="closed on Mondays"):
-        async with greeted(server):
+        async with open_test_session(server):
             pass
 
 
@@ -142,7 +142,7 @@ async def test_a_greeting_that_says_nothing_is_nonsense(result: Message) -> None
 
     server.answers["initialize"] = answer
     with pytest.raises(ServerTalksNonsense):
-        async with greeted(server):
+        async with open_test_session(server):
             pass
     assert "notifications/initialized" not in server.methods
 
@@ -155,21 +155,21 @@ async def test_a_hostile_server_cannot_keep_us_greeting() -> None:
 
     server.answers["initialize"] = server.answers["server/discover"] = modern
     async with asyncio.timeout(PATIENCE_SECONDS):
-        async with greeted(server):
+        async with open_test_session(server):
             assert len(server.received) < 5
 
 
 def test_capabilities_are_asked_for_by_dotted_names() -> None:
-    greeting = Greeting(OLD, {"tools": {"listChanged": True}, "prompts": {"listChanged": False}, "logging": {}})
-    has = {name: greeting.has(name) for name in ("tools", "tools.listChanged", "prompts", "logging", "resources")}
+    profile = Greeting(OLD, {"tools": {"listChanged": True}, "prompts": {"listChanged": False}, "logging": {}})
+    has = {name: profile.has(name) for name in ("tools", "tools.listChanged", "prompts", "logging", "resources")}
     assert has == {"tools": True, "tools.listChanged": True, "prompts": True, "logging": True, "resources": False}
-    assert not greeting.has("prompts.listChanged")
-    assert not greeting.has("logging.deep.down")
+    assert not profile.has("prompts.listChanged")
+    assert not profile.has("logging.deep.down")
 
 
 async def test_a_request_of_the_newest_revision_carries_envelope_and_headers() -> None:
     server = Loopback(NEW)
-    async with greeted(server, NEW) as session:
+    async with open_test_session(server, NEW) as session:
         await session.request("tools/call", {"name": "größe", "_meta": {"x": 1}}, token="t0ken")
         assert server.received[-1]["params"]["_meta"].keys() == {
             "x",
@@ -187,7 +187,7 @@ async def test_a_request_of_the_newest_revision_carries_envelope_and_headers() -
 
 async def test_a_request_after_a_handshake_carries_neither() -> None:
     server = Loopback()
-    async with greeted(server) as session:
+    async with open_test_session(server) as session:
         await session.request("tools/call", {"name": "a", "_meta": {f"{RESERVED_PREFIX}clientInfo": {}, "x": 1}})
         assert server.received[-1]["params"] == {"name": "a", "_meta": {"x": 1}}
         assert server.headers[-1] is None
@@ -202,7 +202,7 @@ async def test_arguments_are_repeated_in_headers_as_the_list_of_tools_says() -> 
         return {"result": {"tools": [good, bad]}}
 
     server.answers["tools/list"] = tools
-    async with greeted(server, NEW) as session:
+    async with open_test_session(server, NEW) as session:
         assert await session.list_all("tools/list", "tools") == [good]
         await session.request("tools/call", {"name": "t", "arguments": {"r": "eu"}})
         headers = server.headers[-1]
@@ -222,7 +222,7 @@ async def test_a_list_is_taken_page_by_page() -> None:
         return {"result": {**result, "nextCursor": str(number + 1)} if number < 4 else result}
 
     server.answers["tools/list"] = page
-    async with greeted(server) as session:
+    async with open_test_session(server) as session:
         assert [tool["name"] for tool in await session.list_all("tools/list", "tools")] == [
             "t0",
             "t1",
@@ -246,7 +246,7 @@ async def test_a_list_without_end_is_taken_as_far_as_it_is_bearable(
         return {"result": {"tools": tools, "nextCursor": "x" if is_repeated else str(pages)}}
 
     server.answers["tools/list"] = page
-    async with greeted(server) as session:
+    async with open_test_session(server) as session:
         tools = await session.list_all("tools/list", "tools")
     assert len(tools) == (200 if is_repeated else sessions.MAX_ENTRIES)
     assert "downstream.endless_list" in caplog.text
@@ -265,7 +265,7 @@ async def test_a_list_is_taken_no_further_than_can_be_held(is_deep: bool, caplog
         return {"result": {"tools": [tool], "nextCursor": str(number + 1)}}
 
     server.answers["tools/list"] = page
-    async with greeted(server) as session:
+    async with open_test_session(server) as session:
         tools = await session.list_all("tools/list", "tools")
     assert len(tools) == (1 if is_deep else 4)
     assert "downstream.endless_list" in caplog.text
@@ -280,7 +280,7 @@ async def test_a_revision_that_no_header_could_carry_is_nonsense(version: Any) -
 
     server.answers["initialize"] = initialize
     with pytest.raises(ServerTalksNonsense, match="which revision"):
-        async with greeted(server):
+        async with open_test_session(server):
             raise AssertionError
 
 
@@ -294,7 +294,7 @@ async def test_pages_without_entries_have_an_end_too(caplog: pytest.LogCaptureFi
         return {"result": {"prompts": [], "nextCursor": str(pages)}}
 
     server.answers["prompts/list"] = page
-    async with greeted(server) as session:
+    async with open_test_session(server) as session:
         assert await session.list_all("prompts/list", "prompts") == []
     assert pages == sessions.MAX_PAGES
 
@@ -306,7 +306,7 @@ async def test_entries_that_nobody_could_use_are_dropped_and_counted(caplog: pyt
         return {"result": {"resources": [{"uri": "a:b"}, {"name": "no uri"}, 3, None, {"uri": 4}]}}
 
     server.answers["resources/list"] = page
-    async with greeted(server) as session:
+    async with open_test_session(server) as session:
         assert await session.list_all("resources/list", "resources") == [{"uri": "a:b"}]
     (dropped,) = [record for record in caplog.records if record.message == "downstream.entries_dropped"]
     assert vars(dropped)["fields"]["dropped"] == 4
@@ -320,7 +320,7 @@ async def test_a_list_that_is_none_is_nonsense(given: Any) -> None:
         return {"result": {"tools": given}}
 
     server.answers["tools/list"] = page
-    async with greeted(server) as session:
+    async with open_test_session(server) as session:
         with pytest.raises(ServerTalksNonsense):
             await session.list_all("tools/list", "tools")
 
@@ -333,7 +333,7 @@ async def test_lists_and_their_answers_are_traced(caplog: pytest.LogCaptureFixtu
         return {"result": {"tools": [{"name": "a"}]}}
 
     server.answers["tools/list"] = page
-    async with greeted(server) as session:
+    async with open_test_session(server) as session:
         await session.list_all("tools/list", "tools")
     traced = [(record.message, vars(record)["fields"]) for record in caplog.records if "list" in record.message]
     assert traced == [
@@ -344,6 +344,6 @@ async def test_lists_and_their_answers_are_traced(caplog: pytest.LogCaptureFixtu
 
 async def test_a_server_of_the_newest_revision_is_sent_no_notifications() -> None:
     server = Loopback(NEW)
-    async with greeted(server, NEW) as session:
+    async with open_test_session(server, NEW) as session:
         await session.notify("notifications/roots/list_changed")
         assert server.methods == ["server/discover"]

@@ -17,7 +17,7 @@ class Cutter:
         self._target = port
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def on_connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.ensure_future(self._pass_on(reader, writer))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -60,7 +60,7 @@ class Cutter:
 async def cutting(port: int) -> AsyncIterator[Cutter]:
     """Run it in this loop, before the server on that port."""
     cutter = Cutter(port)
-    server = await asyncio.start_server(cutter.connected, "127.0.0.1", 0)
+    server = await asyncio.start_server(cutter.on_connection, "127.0.0.1", 0)
     cutter.port = server.sockets[0].getsockname()[1]
     try:
         yield cutter

@@ -54,7 +54,7 @@ def bad(*modes: str, **more: Any) -> Settings:
     return {"command": sys.executable, "args": [str(BAD_STDIO), ",".join(modes)], **more}
 
 
-def gated(gate: Path, **more: Any) -> Settings:
+def behind_gate(gate: Path, **more: Any) -> Settings:
     """The same, but it starts only when the gate, a named pipe, is open for writing."""
     return {"command": sys.executable, "args": ["-c", GATED, str(gate), str(BAD_STDIO)], **more}
 

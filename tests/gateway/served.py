@@ -57,7 +57,7 @@ class Served(Gateway):
 
 
 @asynccontextmanager
-async def served(folder: Path, *ready: str, **servers: Settings) -> AsyncIterator[Served]:
+async def serve_desk(folder: Path, *ready: str, **servers: Settings) -> AsyncIterator[Served]:
     """`refdesk serve` with these servers, of which those named are there; all, when none is named."""
     settings = {
         "server": {"shutdown_grace_seconds": 1},
@@ -73,7 +73,7 @@ async def served(folder: Path, *ready: str, **servers: Settings) -> AsyncIterato
 
 
 @asynccontextmanager
-async def counted(folder: Path, **servers: Settings) -> AsyncIterator[Served]:
+async def serve_counting_desk(folder: Path, **servers: Settings) -> AsyncIterator[Served]:
     """The same, with the tool `count`. It has the manual read already, and no model to embed it with: all that it does
     is what it is asked to."""
     async with settled_desk(folder / "data"):

@@ -35,7 +35,7 @@ class Behind:
 
     async def hears(self, method: str) -> None:
         """Wait until the server is told this."""
-        await eventually(lambda: self.server.posted(method))
+        await eventually(lambda: self.server.list_posts(method))
 
 
 @pytest.fixture(scope="module")
@@ -69,7 +69,7 @@ def behind(shared: Behind) -> Behind:
     ],
 )
 async def test_f1_f7_f15_what_does_not_answer_in_time_is_too_slow(behind: Behind, fault: str) -> None:
-    answer = await behind.desk.hanging(f"bad__{fault}", lambda: behind.server.posted("tools/call"))
+    answer = await behind.desk.hanging(f"bad__{fault}", lambda: behind.server.list_posts("tools/call"))
     assert failure_of(answer)["data"]["type"] == "ServerTooSlow"
     # The server is told, as these revisions have it: by a message, besides that the connection is closed.
     await behind.hears("notifications/cancelled")
@@ -106,7 +106,7 @@ async def test_f1_f7_f15_what_does_not_answer_in_time_is_too_slow(behind: Behind
 async def test_f8_to_f13_an_answer_that_is_none_fails_its_call_and_nothing_else(behind: Behind, fault: str) -> None:
     answer = await behind.desk.during(f"bad__{fault}")
     assert failure_of(answer)["data"]["type"] in ("ServerGone", "ServerTalksNonsense")
-    assert len(behind.server.posted("tools/call")) == 1, "a call may change something, and is not made twice"
+    assert len(behind.server.list_posts("tools/call")) == 1, "a call may change something, and is not made twice"
     assert await behind.desk.text("bad__echo", text="again") == "again"
 
 
@@ -163,7 +163,7 @@ async def test_f16_when_to_come_back_is_passed_on(serve: Serve, fault: str, stat
         assert error["data"]["retryable"] is True
         plain = await desk.http.post(f"/api/tools/bad__{fault}", json={})
         assert (plain.status_code, plain.headers["retry-after"]) == (status, "7")
-        assert len(server.posted("tools/call")) == 2, "nobody asks again before the time has come"
+        assert len(server.list_posts("tools/call")) == 2, "nobody asks again before the time has come"
         assert await desk.text("bad__echo", text="here") == "here"
 
 
@@ -172,7 +172,7 @@ async def test_f16_a_server_that_says_so_for_ever_is_left_alone_after_a_while(se
         errors = [await desk.failure("bad__e503date") for _ in range(20)]
         assert errors[-1]["code"] == -32003
         assert 0 < errors[-1]["data"]["retry_after"] <= 30
-        assert len(server.posted("tools/call")) < 10
+        assert len(server.list_posts("tools/call")) < 10
 
 
 async def test_credentials_that_are_no_longer_good_are_told_of_and_are_no_end(serve: Serve) -> None:

@@ -21,7 +21,7 @@ import pytest
 from tests.conftest import Serve
 from tests.downstream.servers import running_talkative
 from tests.gateway.desks import ROOT, Gateway, bad, gateway
-from tests.gateway.served import served
+from tests.gateway.served import serve_desk
 from tests.waiting import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.anyio
@@ -54,12 +54,12 @@ async def test_s6_no_answer_is_crossed_between_clients_that_use_the_same_ids(ser
         async with gateway(serve, http={"url": url}, stdio=over_stdio) as desk, aiohttp.ClientSession() as http:
             sessions = {name: (await desk.session()).headers for name in ("ann", "bob")}
             ways = [(name, headers, server) for name, headers in sessions.items() for server in ("http", "stdio")]
-            crossed = await asyncio.gather(*(_crossed(http, desk.url, *way, CALLS // len(ways)) for way in ways))
+            crossed = await asyncio.gather(*(_find_crossed(http, desk.url, *way, CALLS // len(ways)) for way in ways))
             assert crossed == [[], [], [], []]
             assert (await desk.describe("http"))["in_flight"] == (await desk.describe("stdio"))["in_flight"] == 0
 
 
-async def _crossed(
+async def _find_crossed(
     http: aiohttp.ClientSession, url: str, name: str, headers: dict[str, str], server: str, calls: int
 ) -> list[Any]:
     """What came that was another's; the ids are the same for both clients."""
@@ -152,7 +152,7 @@ def _servers_with_secrets(port: int) -> dict[str, Any]:
 async def test_s11_no_secret_is_in_the_log_an_error_or_a_page(tmp_path: Path) -> None:
     async with running_talkative() as server:
         servers = _servers_with_secrets(server.port)
-        async with served(tmp_path, "bad", "talk", **servers) as desk:
+        async with serve_desk(tmp_path, "bad", "talk", **servers) as desk:
             desk.http.headers["authorization"] = f"Bearer {SECRETS['caller']}"
             tools = [f"bad__{tool}" for tool in ("secret", "stderrodd", "crash", "rpcerror", "echo")]
             said = [await desk.call(tool) for tool in (*tools, *(f"{name}__echo" for name in servers))]

@@ -16,7 +16,7 @@ import pytest
 
 from tests.downstream.servers.bad_http import bad_http
 from tests.gateway.desks import Gateway, bad
-from tests.gateway.served import counted
+from tests.gateway.served import serve_counting_desk
 from tests.waiting import eventually
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
@@ -42,8 +42,8 @@ HTTP_FAULTS = ("reset", "echo", "lenlie", "echo", "ssebroken", "echo", "e429", "
 
 async def count(desk: Gateway) -> dict[str, int]:
     """Tasks, files, children, memory."""
-    counted: dict[str, int] = json.loads(await desk.text("count"))
-    return counted
+    counts: dict[str, int] = json.loads(await desk.text("count"))
+    return counts
 
 
 async def rounds(desk: Gateway, sessions: int) -> int:
@@ -92,7 +92,7 @@ async def test_faults_and_short_sessions_leave_nothing_behind(tmp_path: Path) ->
             "hangs": bad(session="short", call_timeout_seconds=0.3),
             "http_hangs": {"url": server.url(), "call_timeout_seconds": 0.2},
         }
-        async with counted(tmp_path, **servers) as desk:
+        async with serve_counting_desk(tmp_path, **servers) as desk:
             await rounds(desk, WARM_UP)
             # One process that is kept, and its guard.
             before = await is_back_at(desk, {"tasks": 10**6, "files": 10**6, "children": 2})

@@ -35,7 +35,7 @@ class Person:
 
     told: list[Any] = field(default_factory=list)
     logged: list[tuple[str, Any]] = field(default_factory=list)
-    noticed: list[str] = field(default_factory=list)
+    methods: list[str] = field(default_factory=list)
     news: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def elicit(self, context: Any, params: Any) -> types.ElicitResult:
@@ -56,7 +56,7 @@ class Person:
         self.logged.append((params.level, params.data))
 
     async def notice(self, message: Any) -> None:
-        self.noticed.append(getattr(message, "method", ""))
+        self.methods.append(getattr(message, "method", ""))
 
     def client(self, url: str, mode: Any) -> mcp.Client:
         return mcp.Client(

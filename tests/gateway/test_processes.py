@@ -14,7 +14,7 @@ import httpx2
 import pytest
 
 from tests.gateway.desks import Gateway, Settings, bad, listening
-from tests.gateway.served import Served, served
+from tests.gateway.served import Served, serve_desk
 from tests.waiting import eventually
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
@@ -47,7 +47,7 @@ async def leaders_of(desk: Gateway) -> tuple[int, ...]:
 
 
 async def test_f37_told_to_stop_it_ends_with_all_it_has_started_whatever_is_still_open(tmp_path: Path) -> None:
-    async with served(tmp_path, **STUBBORN) as desk:
+    async with serve_desk(tmp_path, **STUBBORN) as desk:
         leaders = await leaders_of(desk)
         with suppress(httpx2.HTTPError):  # how the idle stream ends does not matter
             async with listening(await desk.session()):
@@ -61,7 +61,7 @@ async def test_f37_told_to_stop_it_ends_with_all_it_has_started_whatever_is_stil
 
 
 async def test_f38_killed_it_leaves_none_of_what_it_has_started(tmp_path: Path) -> None:
-    async with served(tmp_path, **STUBBORN) as desk:
+    async with serve_desk(tmp_path, **STUBBORN) as desk:
         leaders = await leaders_of(desk)
         assert desk.server is not None
         desk.server.process.kill()
@@ -74,9 +74,9 @@ async def test_f38_killed_it_leaves_none_of_what_it_has_started(tmp_path: Path) 
 
 
 @pytest.fixture(scope="module")
-async def flooded(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Served]:
+async def flood_desk(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Served]:
     """A process that all floods are for."""
-    async with served(tmp_path_factory.mktemp("flooded"), bad=bad(), good=bad()) as desk:
+    async with serve_desk(tmp_path_factory.mktemp("flooded"), bad=bad(), good=bad()) as desk:
         await desk.has_read_its_manual()
         for number in range(50):
             assert await desk.text("good__echo", text=str(number)) == str(number)
@@ -93,9 +93,9 @@ async def flooded(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Ser
     ],
 )
 async def test_f8_f9_f12_what_is_too_much_does_not_fill_the_memory(
-    flooded: Served, fault: str, arguments: dict[str, Any], bound: int
+    flood_desk: Served, fault: str, arguments: dict[str, Any], bound: int
 ) -> None:
-    desk = flooded
+    desk = flood_desk
     await desk.works("bad__echo", text="here")
     desk.forget_peak()
     before = desk.memory()

@@ -15,7 +15,7 @@ from mcp.shared.exceptions import MCPError
 
 from tests.conftest import Serve
 from tests.downstream.servers import running_talkative
-from tests.gateway.desks import Gateway, bad, failure_of, gated, gateway, listening, talkative
+from tests.gateway.desks import Gateway, bad, behind_gate, failure_of, gateway, listening, talkative
 from tests.inbound.streaming import RawStream
 from tests.waiting import PATIENCE_SECONDS, eventually
 
@@ -34,7 +34,7 @@ async def hears(stream: RawStream, method: str) -> None:
 def ten_servers(gate: Path) -> dict[str, dict[str, Any]]:
     """One hangs, one crashes, four are good, and four are good once they are let."""
     good = {f"good{number}": bad() for number in range(4)}
-    later = {f"later{number}": gated(gate) for number in range(4)}
+    later = {f"later{number}": behind_gate(gate) for number in range(4)}
     return {"hangs": bad("hang"), "crashes": bad("exit"), **good, **later}
 
 
@@ -138,7 +138,7 @@ async def test_f43_when_all_servers_are_down_at_the_start_their_last_known_lists
         assert await desk.tools() == known
         ready = await desk.until_away(*servers)
         assert all("tools" in ready["servers"][name]["stale"] for name in servers)
-        assert await marked_stale(desk) == set(servers), "and what it lists is marked"
+        assert await find_stale_servers(desk) == set(servers), "and what it lists is marked"
         for name in servers:
             error = await desk.failure(f"{name}__echo", text="anybody?")
             assert error["data"]["type"] in ("ServerAway", "BreakerOpen")
@@ -147,11 +147,11 @@ async def test_f43_when_all_servers_are_down_at_the_start_their_last_known_lists
             for name in servers:
                 await desk.works(f"{name}__echo", text="back")
                 await desk.until_described(name, state="Running", stale=[])
-            assert await marked_stale(desk) == set()
+            assert await find_stale_servers(desk) == set()
         assert await desk.tools() == known
 
 
-async def marked_stale(desk: Gateway) -> set[str]:
+async def find_stale_servers(desk: Gateway) -> set[str]:
     """The servers whose tools are listed as what is last known of them."""
     tools = (await desk.ask("tools/list"))["result"]["tools"]
     return {tool["name"].partition("__")[0] for tool in tools if (tool.get("_meta") or {}).get("refdesk/stale")}

@@ -143,7 +143,7 @@ class McpSession:
             page = await self.request(method, params)
             usable = self._select_usable(member, page.get(member))
             entries += usable
-            size += sum(map(_encoded_size, usable))
+            size += sum(map(_measure_size, usable))
             cursor = page.get("nextCursor")
             if not isinstance(cursor, str) or not cursor:
                 break
@@ -270,7 +270,7 @@ async def _discover(peer: Peer, options: SessionOptions) -> Greeting | None:
     return _build_profile(peer, common[-1], answer, info)
 
 
-def _encoded_size(entry: Message) -> int:
+def _measure_size(entry: Message) -> int:
     """Return the size of an entry in bytes. One that is nested too deeply to encode exceeds the limit."""
     try:
         return len(orjson.dumps(entry))

@@ -59,7 +59,7 @@ async def _warm(shared: Running, tmp_path_factory: pytest.TempPathFactory) -> No
 
 
 @asynccontextmanager
-async def connected(kind: Kind, shared: Running, **more: Any) -> AsyncIterator[Client]:
+async def connect_client(kind: Kind, shared: Running, **more: Any) -> AsyncIterator[Client]:
     """A client of the talkative server, which leaves nothing behind."""
     before = Belongings.now()
     if kind == "stdio":
@@ -71,7 +71,7 @@ async def connected(kind: Kind, shared: Running, **more: Any) -> AsyncIterator[C
     await before.are_all()
 
 
-def recorded(path: Path) -> list[dict[str, Any]]:
+def read_sent(path: Path) -> list[dict[str, Any]]:
     """What the recording server was sent."""
     return [json.loads(line) for line in path.read_text("utf-8").splitlines()]
 
@@ -84,7 +84,7 @@ async def test_the_handshake_has_its_order_and_its_ids(tmp_path: Path) -> None:
     async with refdesk.connect([sys.executable, str(RECORDING), str(sent)]) as client:
         await client.call("grow")
         assert client.server == {"name": "recording", "version": "1"}
-    messages = recorded(sent)
+    messages = read_sent(sent)
     methods = [message["method"] for message in messages]
     assert methods == ["initialize", "notifications/initialized", "tools/list", "tools/call"]
     assert "id" not in messages[1]
@@ -100,7 +100,7 @@ async def test_a_server_without_tools_is_refused_before_the_handshake_is_complet
     with pytest.raises(ServerLacks, match="tools") as caught:
         async with refdesk.connect([sys.executable, str(RECORDING), str(sent), '{"prompts": {}}']):
             raise AssertionError
-    assert [message["method"] for message in recorded(sent)] == ["initialize"]
+    assert [message["method"] for message in read_sent(sent)] == ["initialize"]
     assert map_error(caught.value).code == "E205"
 
 
@@ -111,7 +111,10 @@ async def test_a_server_without_tools_will_do_where_none_are_required(tmp_path: 
         assert await client.prompts() == []
         assert not client.has_capability("tools")
         assert client.has_capability("completions")
-    assert [message["method"] for message in recorded(tmp_path / "sent")] == ["initialize", "notifications/initialized"]
+    assert [message["method"] for message in read_sent(tmp_path / "sent")] == [
+        "initialize",
+        "notifications/initialized",
+    ]
 
 
 async def test_only_what_there_is_a_handler_for_is_offered(tmp_path: Path) -> None:
@@ -120,8 +123,8 @@ async def test_only_what_there_is_a_handler_for_is_offered(tmp_path: Path) -> No
         pass
     async with refdesk.connect([*command, str(tmp_path / "two")], on_roots=[], on_sampling=lambda _: "text"):
         pass
-    assert recorded(tmp_path / "none")[0]["params"]["capabilities"] == {}
-    assert recorded(tmp_path / "two")[0]["params"]["capabilities"].keys() == {"roots", "sampling"}
+    assert read_sent(tmp_path / "none")[0]["params"]["capabilities"] == {}
+    assert read_sent(tmp_path / "two")[0]["params"]["capabilities"].keys() == {"roots", "sampling"}
 
 
 async def test_the_revision_is_the_one_of_the_environment(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -129,12 +132,12 @@ async def test_the_revision_is_the_one_of_the_environment(tmp_path: Path, caplog
     environ = {"MCP_PROTOCOL_VERSION": "2024-11-05"}
     async with refdesk.connect([sys.executable, str(RECORDING), str(sent)], environ=environ) as client:
         assert client.protocol_version == "2025-11-25"
-    assert recorded(sent)[0]["params"]["protocolVersion"] == "2024-11-05"
+    assert read_sent(sent)[0]["params"]["protocolVersion"] == "2024-11-05"
     assert "downstream.version_mismatch" in caplog.messages
 
 
 async def test_the_newest_revision_is_spoken_where_it_is_wanted(shared: Running) -> None:
-    async with connected("http", shared, protocol_version="2026-07-28") as client:
+    async with connect_client("http", shared, protocol_version="2026-07-28") as client:
         assert client.protocol_version == "2026-07-28"
         assert await client.ping() >= 0
         assert (await client.call("echo", {"text": "newest"})).text == "newest"
@@ -240,7 +243,7 @@ async def test_what_is_given_goes_before_what_is_set_and_is_added_to_it(shared: 
 async def test_a_command_may_be_one_text(tmp_path: Path) -> None:
     async with refdesk.connect(f"{sys.executable} {RECORDING} '{tmp_path / 'sent in a file'}'") as client:
         assert (await client.call("grow")).text == "grown_1"
-    assert recorded(tmp_path / "sent in a file")
+    assert read_sent(tmp_path / "sent in a file")
 
 
 async def test_a_short_session_is_made_anew_for_each_call(tmp_path: Path) -> None:
@@ -249,7 +252,7 @@ async def test_a_short_session_is_made_anew_for_each_call(tmp_path: Path) -> Non
     async with refdesk.connect(entry) as client:
         await client.tools()
         assert (await client.call("grow")).text == (await client.call("grow")).text == "grown_1"
-    methods = [message["method"] for message in recorded(sent) if "id" in message]
+    methods = [message["method"] for message in read_sent(sent) if "id" in message]
     assert methods == [*("initialize", "ping"), *("initialize", "tools/list"), *("initialize", "tools/call") * 2]
 
 
@@ -266,7 +269,7 @@ async def test_the_tools_are_asked_for_once_until_they_are_invalidated(tmp_path:
     sent = tmp_path / "sent"
 
     def lists() -> int:
-        return sum(message["method"] == "tools/list" for message in recorded(sent))
+        return sum(message["method"] == "tools/list" for message in read_sent(sent))
 
     async with refdesk.connect([sys.executable, str(RECORDING), str(sent)]) as client:
         await asyncio.gather(client.tools(), client.tools(), client.tool("grow"))
@@ -289,7 +292,7 @@ async def test_tools_that_are_too_old_are_asked_for_again(given: dict[str, Any],
     async with refdesk.connect([sys.executable, str(RECORDING), str(sent)], **given) as client:
         await client.tools()
         await client.tools()
-    assert [message["method"] for message in recorded(sent)].count("tools/list") == 3
+    assert [message["method"] for message in read_sent(sent)].count("tools/list") == 3
 
 
 @pytest.mark.parametrize("version", [None, "2026-07-28"])
@@ -316,7 +319,7 @@ async def test_tools_that_changed_are_asked_for_again(version: str | None) -> No
 
 @pytest.mark.parametrize("kind", KINDS)
 async def test_a_call_is_answered_over_every_way(kind: Kind, shared: Running) -> None:
-    async with connected(kind, shared) as client:
+    async with connect_client(kind, shared) as client:
         result = await client.call("structured", {"a": 5})
         assert (result.structured, result.is_error) == ({"a": 5}, False)
         assert result.content[0]["type"] == "text"
@@ -332,7 +335,7 @@ async def test_a_call_is_answered_over_every_way(kind: Kind, shared: Running) ->
 
 @pytest.mark.parametrize("kind", KINDS)
 async def test_a_call_that_takes_too_long_is_called_off(kind: Kind, shared: Running) -> None:
-    async with connected(kind, shared) as client:
+    async with connect_client(kind, shared) as client:
 
         async def is_called_off() -> bool:
             # On a busy machine, a call may be overdue before the server has got it.
@@ -346,7 +349,7 @@ async def test_a_call_that_takes_too_long_is_called_off(kind: Kind, shared: Runn
 
 
 async def test_the_time_of_calls_can_be_changed_while_it_runs(shared: Running) -> None:
-    async with connected("stdio", shared) as client:
+    async with connect_client("stdio", shared) as client:
         client.set_timeouts(call=0.1, lists=5, connect=5)
         with pytest.raises(ServerTooSlow, match=r"0\.1 s"):
             await client.call("cancel_me")
@@ -355,14 +358,14 @@ async def test_the_time_of_calls_can_be_changed_while_it_runs(shared: Running) -
 
 
 async def test_arguments_that_are_no_json_are_told_of(shared: Running) -> None:
-    async with connected("http", shared) as client:
+    async with connect_client("http", shared) as client:
         with pytest.raises(InvalidCall, match="JSON") as caught:
             await client.call("echo", {"text": object()})
         assert map_error(caught.value).code == "E203"
 
 
 async def test_a_client_whose_block_is_over_says_so(shared: Running) -> None:
-    async with connected("http", shared) as client:
+    async with connect_client("http", shared) as client:
         pass
     with pytest.raises(ServerAway, match="no longer used"):
         await client.call("echo")
@@ -377,7 +380,7 @@ async def test_progress_is_told_to_whoever_made_the_call(kind: Kind, shared: Run
     async def hear(done: float, total: float | None, doing: str | None) -> None:
         of_one.append((done, total, doing))
 
-    async with connected(kind, shared, on_progress=lambda *told: of_all.append(told)) as client:
+    async with connect_client(kind, shared, on_progress=lambda *told: of_all.append(told)) as client:
         await client.call("progress", {"steps": 2}, progress=hear)
         assert of_one == [(1, 2, "step 1"), (2, 2, "step 2")]
         assert of_all == []
@@ -399,7 +402,7 @@ async def test_a_server_asks_and_is_answered(kind: Kind, version: str | None, sh
         return {"action": "accept", "content": {"name": "Ada"}}
 
     handlers = {"on_sampling": sample, "on_elicitation": elicit, "on_roots": lambda: [tmp_path, "file:///else"]}
-    async with connected(kind, shared, protocol_version=version, **handlers) as client:
+    async with connect_client(kind, shared, protocol_version=version, **handlers) as client:
         sampled = (await client.call("sample")).structured["answer"]
         assert (sampled["role"], sampled["content"]) == ("assistant", {"type": "text", "text": "Hello"})
         elicited = (await client.call("elicit")).structured["answer"]
@@ -411,7 +414,7 @@ async def test_a_server_asks_and_is_answered(kind: Kind, version: str | None, sh
 
 @pytest.mark.parametrize("answer", [5, [1], {"role": object()}, {"text": "\ud800"}], ids=repr)
 async def test_an_answer_that_is_none_does_not_leave_the_server_waiting(answer: Any, shared: Running) -> None:
-    async with connected("stdio", shared, on_sampling=lambda _: answer) as client:
+    async with connect_client("stdio", shared, on_sampling=lambda _: answer) as client:
         refused = (await client.call("sample", timeout=PATIENCE_SECONDS)).structured["answer"]["error"]
         assert refused["code"] == -32603
 
@@ -429,8 +432,8 @@ async def test_what_is_asked_outside_of_calls_is_answered_too(
     sent = tmp_path / "sent"
     command = [sys.executable, str(RECORDING), str(sent), '{"tools": {}}', "2025-11-25", question]
     async with refdesk.connect(command, on_roots=["file:///work"]):
-        await eventually(lambda: any("method" not in message for message in recorded(sent)))
-    (told,) = [message for message in recorded(sent) if "method" not in message]
+        await eventually(lambda: any("method" not in message for message in read_sent(sent)))
+    (told,) = [message for message in read_sent(sent) if "method" not in message]
     if "error" in told:
         told["error"] = {"code": told["error"]["code"]}
     assert told == {"jsonrpc": "2.0", "id": 1, **answer}
@@ -442,7 +445,7 @@ async def test_a_handler_that_declines_or_fails_does_not_leave_the_server_waitin
     def fail(*_: Any) -> Any:
         raise RuntimeError("a mistake")
 
-    async with connected(
+    async with connect_client(
         "http", shared, on_elicitation=lambda _: None, on_sampling=fail, on_progress=fail, on_log=fail
     ) as client:
         assert (await client.call("elicit")).structured["answer"] == {"action": "decline"}
@@ -458,7 +461,7 @@ async def test_a_handler_that_declines_or_fails_does_not_leave_the_server_waitin
 
 
 async def test_what_nobody_handles_is_refused(shared: Running) -> None:
-    async with connected("http", shared) as client:
+    async with connect_client("http", shared) as client:
         for tool in ("sample", "elicit"):
             refused = (await client.call(tool, timeout=PATIENCE_SECONDS)).structured["answer"]["error"]
             assert refused["code"] == -32601
@@ -466,7 +469,7 @@ async def test_what_nobody_handles_is_refused(shared: Running) -> None:
 
 
 async def test_what_nobody_handles_ends_a_call_of_the_newest_revision(shared: Running) -> None:
-    async with connected("http", shared, protocol_version="2026-07-28") as client:
+    async with connect_client("http", shared, protocol_version="2026-07-28") as client:
         for tool in ("sample", "elicit", "roots"):
             with pytest.raises(ClientCannot, match="no handler for"):
                 await client.call(tool, timeout=PATIENCE_SECONDS)
@@ -483,7 +486,7 @@ async def test_a_question_that_the_server_takes_back_ends_the_handler(shared: Ru
         finally:
             ended.set()
 
-    async with connected("stdio", shared, on_elicitation=never) as client:
+    async with connect_client("stdio", shared, on_elicitation=never) as client:
         changing = asyncio.create_task(client.call("change_mind"))
         async with asyncio.timeout(PATIENCE_SECONDS):
             await asked.wait()
@@ -499,7 +502,7 @@ async def test_a_call_that_is_cancelled_ends_its_handler_and_tells_the_server(sh
     async def hear(*_: Any) -> None:
         asked.set()
 
-    async with connected("stdio", shared) as client:
+    async with connect_client("stdio", shared) as client:
         call = asyncio.create_task(client.call("cancel_me", progress=hear))
         async with asyncio.timeout(PATIENCE_SECONDS):
             await asked.wait()
@@ -514,7 +517,7 @@ async def test_a_call_that_is_cancelled_ends_its_handler_and_tells_the_server(sh
 @pytest.mark.parametrize("kind", KINDS)
 async def test_log_messages_are_heard(kind: Kind, version: str | None, shared: Running) -> None:
     heard: asyncio.Queue[tuple[str, Any, str | None]] = asyncio.Queue()
-    async with connected(
+    async with connect_client(
         kind, shared, protocol_version=version, on_log=lambda *message: heard.put_nowait(message)
     ) as client:
         await client.call("log", {"level": "warning", "text": "beware"})
@@ -528,7 +531,7 @@ async def test_log_messages_are_heard(kind: Kind, version: str | None, shared: R
 @pytest.mark.parametrize("version", [None, "2026-07-28"])
 async def test_prompts_resources_and_completions(version: str | None, shared: Running) -> None:
     changes: asyncio.Queue[tuple[str, Any]] = asyncio.Queue()
-    async with connected(
+    async with connect_client(
         "http", shared, protocol_version=version, on_change=lambda *change: changes.put_nowait(change)
     ) as client:
         prompts, resources, templates = (

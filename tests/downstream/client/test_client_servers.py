@@ -159,7 +159,7 @@ async def everything() -> list[str]:
 
 
 @asynccontextmanager
-async def served(command: list[str], way: str) -> AsyncIterator[str | list[str]]:
+async def serve_http(command: list[str], way: str) -> AsyncIterator[str | list[str]]:
     """What a client is told to connect to."""
     if way == "stdio":
         yield [*command, "stdio"]
@@ -194,7 +194,7 @@ async def test_the_server_with_everything_finds_everything_in_the_client(
         "on_roots": [tmp_path],
         "on_progress": lambda *step: steps.append(step),
     }
-    async with served(everything, way) as target, refdesk.connect(target, **handlers) as client:
+    async with serve_http(everything, way) as target, refdesk.connect(target, **handlers) as client:
         assert (await client.call("echo", {"message": "hello"})).text == "Echo: hello"
         assert (await client.call("get-sum", {"a": 2, "b": 3})).text == "The sum of 2 and 3 is 5."
         assert "sampled: " in (await client.call("trigger-sampling-request", {"prompt": "hi"})).text

@@ -16,7 +16,7 @@ from refdesk.downstream.client.converting import (
     MAX_SENT_BYTES,
     TOOLS,
     URL_SECONDS,
-    RemoteDocument,
+    ServerDocument,
     adapt_route,
     get_timeout,
     parse_conversion,
@@ -136,7 +136,7 @@ def test_exports_have_60_seconds(form: Any) -> None:
         {"handle": "doc-1"},
         60,
     )
-    assert route_export(RemoteDocument("doc-1", ToolResult({})), form) == by_handle
+    assert route_export(ServerDocument("doc-1", ToolResult({})), form) == by_handle
     assert route_export({"schema_name": "DoclingDocument"}, form).arguments == {
         "document": {"schema_name": "DoclingDocument"}
     }

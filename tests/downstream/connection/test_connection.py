@@ -16,7 +16,7 @@ from refdesk.config.servers import McpServerConfig
 from refdesk.downstream.connection.connection import Connection
 from refdesk.downstream.transports.base import Message, NotTaken
 from refdesk.errors import BreakerOpen, Overloaded, ServerAway, ServerGone, ServerRefused, ServerTooSlow
-from tests.downstream.connecting import LOOPED, connected
+from tests.downstream.connecting import LOOPED, run_connection
 from tests.downstream.loopback import Clock, Loopback
 from tests.waiting import PATIENCE_SECONDS, eventually
 
@@ -27,7 +27,7 @@ def settings(**more: Any) -> McpServerConfig:
     return McpServerConfig(command="loopback", **more)
 
 
-def timed(clock: Clock, jitter: float = 1.0) -> dict[str, Any]:
+def clock_options(clock: Clock, jitter: float = 1.0) -> dict[str, Any]:
     return {"now": clock.now, "pause": clock.pause, "jitter": lambda: jitter}
 
 
@@ -37,7 +37,7 @@ def state_of(connection: Connection) -> str:
 
 async def test_it_connects_by_itself_and_its_statuses_are_seen_in_order() -> None:
     server = Loopback()
-    async with connected(open_transport=server.open) as (connection, watcher):
+    async with run_connection(open_transport=server.open) as (connection, watcher):
         await watcher.until(lambda: connection.status.state == "Running")
         assert connection.greeting is not None
         assert connection.greeting.has("tools.listChanged")
@@ -52,10 +52,10 @@ async def test_the_greeting_is_there_when_the_status_is_told() -> None:
     class Nobody:
         def noticed(self, *of: Any) -> None: ...
 
-    def changed(connection: Connection) -> None:
+    def on_status(connection: Connection) -> None:
         greetings.append((connection.status.state, connection.greeting is not None))
 
-    connection = Connection("it", LOOPED, heard=Nobody(), changed=changed, open_transport=Loopback().open)
+    connection = Connection("it", LOOPED, heard=Nobody(), changed=on_status, open_transport=Loopback().open)
     running = asyncio.create_task(connection.run())
     await connection.request("ping")
     running.cancel()
@@ -72,7 +72,7 @@ async def test_calls_wait_for_a_server_that_is_starting() -> None:
         return {"result": {"protocolVersion": "2025-11-25", "capabilities": {}}}
 
     server.answers["initialize"] = slowly
-    async with connected(open_transport=server.open) as (connection, _):
+    async with run_connection(open_transport=server.open) as (connection, _):
         calls = [asyncio.create_task(connection.request("x/y", {"n": n})) for n in range(10)]
         await wait_all_tasks_blocked()
         begin.set()
@@ -82,7 +82,7 @@ async def test_calls_wait_for_a_server_that_is_starting() -> None:
 async def test_a_hang_in_the_greeting_is_cut_and_told() -> None:
     server = Loopback()
     server.hangs.add("initialize")
-    async with connected(settings(connect_timeout_seconds=0.05), open_transport=server.open) as (connection, _):
+    async with run_connection(settings(connect_timeout_seconds=0.05), open_transport=server.open) as (connection, _):
         with pytest.raises(ServerAway, match=r"did not answer the greeting within 0\.05 s"):
             await connection.request("x/y")
         assert connection.status.text.startswith("Error(The server 'it' did not answer the greeting")
@@ -98,14 +98,14 @@ async def test_whatever_a_server_calls_itself_how_it_stands_can_be_told(name: An
         return {"result": {"protocolVersion": "2025-11-25", "capabilities": {}, "serverInfo": info}}
 
     server.answers["initialize"] = initialize
-    async with connected(open_transport=server.open) as (connection, _):
+    async with run_connection(open_transport=server.open) as (connection, _):
         await connection.request("x/y")
         assert connection.describe()["server"] == {"name": shown, "version": "1"}
 
 
 async def test_whoever_is_in_flight_fails_at_once_when_the_server_dies_and_the_next_call_works() -> None:
     server = Loopback()
-    async with connected(open_transport=server.open) as (connection, watcher):
+    async with run_connection(open_transport=server.open) as (connection, watcher):
         await connection.request("x/y")
         server.hangs.add("x/z")
         hanging = asyncio.create_task(connection.request("x/z"))
@@ -120,7 +120,7 @@ async def test_whoever_is_in_flight_fails_at_once_when_the_server_dies_and_the_n
 
 async def test_a_call_right_after_the_death_waits_for_the_new_session() -> None:
     server = Loopback()
-    async with connected(open_transport=server.open) as (connection, _):
+    async with run_connection(open_transport=server.open) as (connection, _):
         await connection.request("x/y")
         server.die()
         assert connection.status.state == "Starting"
@@ -130,7 +130,7 @@ async def test_a_call_right_after_the_death_waits_for_the_new_session() -> None:
 async def test_a_thousand_callers_of_a_dying_server_all_fail_typed() -> None:
     server = Loopback()
     server.hangs.add("x/z")
-    async with connected(open_transport=server.open) as (connection, _):
+    async with run_connection(open_transport=server.open) as (connection, _):
         await connection.request("x/y")
         calls = [asyncio.create_task(connection.request("x/z")) for _ in range(1000)]
         await eventually(lambda: server.methods.count("x/z") >= 1000)
@@ -145,7 +145,7 @@ async def test_a_thousand_callers_of_a_dying_server_all_fail_typed() -> None:
 async def test_callers_beyond_what_a_server_may_hold_wait_or_are_refused() -> None:
     server = Loopback()
     server.hangs.add("x/z")
-    async with connected(open_transport=server.open) as (connection, _):
+    async with run_connection(open_transport=server.open) as (connection, _):
         await connection.request("x/y")
         calls = [asyncio.create_task(connection.request("x/z")) for _ in range(2500)]
         await eventually(lambda: server.methods.count("x/z") >= 1000)
@@ -165,7 +165,7 @@ async def test_a_server_that_never_starts_is_tried_six_times_in_a_minute_at_most
         begun.append(clock.time)
         return server.open(*of)
 
-    async with connected(settings(), **timed(clock, 0.0), open_transport=open_it) as (_, watcher):
+    async with run_connection(settings(), **clock_options(clock, 0.0), open_transport=open_it) as (_, watcher):
         await watcher.until(lambda: len(begun) >= 13)
     assert sum(time < begun[0] + 60 for time in begun) <= 6
     assert max(later - earlier for earlier, later in pairwise(begun)) <= 60
@@ -175,7 +175,7 @@ async def test_a_server_that_never_starts_is_tried_six_times_in_a_minute_at_most
 async def test_a_call_while_the_server_is_away_fails_at_once_and_says_why() -> None:
     server, clock = Loopback(), Clock()
     server.away = "nothing answers at its address"
-    async with connected(settings(connect_tries=1), **timed(clock), open_transport=server.open) as (
+    async with run_connection(settings(connect_tries=1), **clock_options(clock), open_transport=server.open) as (
         connection,
         watcher,
     ):
@@ -191,7 +191,7 @@ async def test_a_call_while_the_server_is_away_fails_at_once_and_says_why() -> N
 async def test_a_call_after_the_rest_has_the_server_tried_at_once() -> None:
     server, clock = Loopback(), Clock()
     server.away = "nothing answers"
-    async with connected(settings(connect_tries=1), **timed(clock), open_transport=server.open) as (
+    async with run_connection(settings(connect_tries=1), **clock_options(clock), open_transport=server.open) as (
         connection,
         watcher,
     ):
@@ -207,7 +207,7 @@ async def test_the_breaker_opens_on_a_hanging_server_and_one_trial_closes_it() -
     server, clock = Loopback(), Clock()
     server.hangs.add("x/z")
     given = settings(call_timeout_seconds=0.02, idle_seconds=0)
-    async with connected(given, **timed(clock), open_transport=server.open) as (it, _):
+    async with run_connection(given, **clock_options(clock), open_transport=server.open) as (it, _):
         for _ in range(5):
             with pytest.raises(ServerTooSlow):
                 await it.request("x/z")
@@ -237,7 +237,7 @@ async def test_a_server_whose_lists_hang_can_still_be_called() -> None:
     server = Loopback()
     server.hangs.add("tools/list")
     given = settings(capabilities_timeout_seconds=0.01)
-    async with connected(given, open_transport=server.open) as (connection, _):
+    async with run_connection(given, open_transport=server.open) as (connection, _):
         for _ in range(7):
             with pytest.raises(ServerTooSlow):
                 await connection.list_all("tools/list", "tools")
@@ -252,7 +252,7 @@ async def test_an_error_that_the_server_answers_is_an_answer() -> None:
         return {"error": {"code": -32042, "message": "no", "data": {"a": 1}}}
 
     server.answers["x/y"] = refuse
-    async with connected(open_transport=server.open) as (connection, _):
+    async with run_connection(open_transport=server.open) as (connection, _):
         for _ in range(10):
             with pytest.raises(ServerRefused) as caught:
                 await connection.request("x/y")
@@ -264,7 +264,7 @@ async def test_everybody_who_waits_for_a_server_that_cannot_be_had_fails_and_it_
     server = Loopback()
     server.hangs.add("initialize")
     given = settings(connect_timeout_seconds=0.05)
-    async with connected(given, pause=_never, open_transport=server.open) as (connection, _):
+    async with run_connection(given, pause=_never, open_transport=server.open) as (connection, _):
         results = await asyncio.gather(*(connection.request("x/y") for _ in range(100)), return_exceptions=True)
         assert {type(result) for result in results} == {ServerAway}
         assert connection.dependency.describe()["failures"] == 1
@@ -278,7 +278,7 @@ async def test_a_server_that_comes_back_by_itself_is_not_kept_waiting_by_its_bre
     server, clock = Loopback(), Clock()
     server.away = "it is gone"
     clock.stopped = True
-    async with connected(settings(), **timed(clock), open_transport=server.open) as (connection, watcher):
+    async with run_connection(settings(), **clock_options(clock), open_transport=server.open) as (connection, watcher):
         for _ in range(5):
             await watcher.until(lambda: connection.status.state == "Error")
             clock.time += 20
@@ -294,7 +294,7 @@ async def test_a_server_that_comes_back_by_itself_is_not_kept_waiting_by_its_bre
 async def test_time_outs_can_be_changed_while_it_runs() -> None:
     server = Loopback()
     server.hangs |= {"x/z", "tools/list"}
-    async with connected(open_transport=server.open) as (connection, _):
+    async with run_connection(open_transport=server.open) as (connection, _):
         connection.call_seconds = 0.01
         with pytest.raises(ServerTooSlow, match=r"within 0\.01 s"):
             await connection.request("x/z")
@@ -312,7 +312,7 @@ async def test_time_outs_can_be_changed_while_it_runs() -> None:
 async def test_the_server_is_told_when_a_call_is_called_off_or_overdue() -> None:
     server = Loopback()
     server.hangs.add("x/z")
-    async with connected(open_transport=server.open) as (connection, _):
+    async with run_connection(open_transport=server.open) as (connection, _):
         await connection.request("x/y")
         with pytest.raises(ServerTooSlow):
             await connection.request("x/z", seconds=0.02)
@@ -330,7 +330,7 @@ async def test_the_server_is_told_when_a_call_is_called_off_or_overdue() -> None
 
 async def test_many_different_time_outs_do_not_pile_up() -> None:
     server = Loopback()
-    async with connected(open_transport=server.open) as (connection, _):
+    async with run_connection(open_transport=server.open) as (connection, _):
         for number in range(200):
             await connection.request("x/y", seconds=5 + number / 7)
         assert len(connection._deadlines) <= 32
@@ -339,7 +339,7 @@ async def test_many_different_time_outs_do_not_pile_up() -> None:
 async def test_an_unused_session_is_closed_and_the_next_call_opens_another() -> None:
     server, clock = Loopback(), Clock()
     clock.stopped = True
-    async with connected(settings(idle_seconds=600), **timed(clock), open_transport=server.open) as (
+    async with run_connection(settings(idle_seconds=600), **clock_options(clock), open_transport=server.open) as (
         connection,
         watcher,
     ):
@@ -365,7 +365,7 @@ async def test_a_session_that_was_waited_for_is_closed_when_idle_and_stays_so() 
         return {"result": {"protocolVersion": "2025-11-25", "capabilities": {}}}
 
     server.answers["initialize"] = slowly
-    async with connected(settings(idle_seconds=600), **timed(clock), open_transport=server.open) as (
+    async with run_connection(settings(idle_seconds=600), **clock_options(clock), open_transport=server.open) as (
         connection,
         watcher,
     ):
@@ -381,7 +381,10 @@ async def test_a_session_that_was_waited_for_is_closed_when_idle_and_stays_so() 
 
 async def test_a_session_with_a_subscription_is_not_idle() -> None:
     server, clock = Loopback(), Clock()
-    async with connected(settings(idle_seconds=10), **timed(clock), open_transport=server.open) as (connection, _):
+    async with run_connection(settings(idle_seconds=10), **clock_options(clock), open_transport=server.open) as (
+        connection,
+        _,
+    ):
         await connection.request("resources/subscribe", {"uri": "a:1"})
         await eventually(lambda: len(clock.pauses) >= 5)
         assert connection.status.state == "Running"
@@ -397,7 +400,10 @@ async def test_a_session_with_a_call_under_way_is_not_idle() -> None:
         return {"result": {"done": True}}
 
     server.answers["x/slow"] = slowly
-    async with connected(settings(idle_seconds=10), **timed(clock), open_transport=server.open) as (connection, _):
+    async with run_connection(settings(idle_seconds=10), **clock_options(clock), open_transport=server.open) as (
+        connection,
+        _,
+    ):
         slow = asyncio.create_task(connection.request("x/slow"))
         await eventually(lambda: len(clock.pauses) >= 5)
         finish.set()
@@ -407,7 +413,7 @@ async def test_a_session_with_a_call_under_way_is_not_idle() -> None:
 async def test_a_restart_opens_another_session_and_ends_what_was_in_flight() -> None:
     server = Loopback()
     server.hangs.add("x/z")
-    async with connected(open_transport=server.open) as (connection, watcher):
+    async with run_connection(open_transport=server.open) as (connection, watcher):
         await connection.request("x/y")
         hanging = asyncio.create_task(connection.request("x/z"))
         await wait_all_tasks_blocked()
@@ -421,7 +427,7 @@ async def test_a_restart_opens_another_session_and_ends_what_was_in_flight() -> 
 
 async def test_what_is_no_longer_used_says_so_at_once() -> None:
     server = Loopback()
-    async with connected(open_transport=server.open) as (connection, _):
+    async with run_connection(open_transport=server.open) as (connection, _):
         await connection.request("x/y")
     with pytest.raises(ServerAway, match="no longer used"):
         await connection.request("x/y")
@@ -432,7 +438,7 @@ async def test_what_is_no_longer_used_says_so_at_once() -> None:
 async def test_callers_who_wait_are_told_when_the_connection_is_given_up() -> None:
     server = Loopback()
     server.hangs.add("initialize")
-    async with connected(open_transport=server.open) as (connection, watcher):
+    async with run_connection(open_transport=server.open) as (connection, watcher):
         waiting = asyncio.create_task(connection.request("x/y"))
         await watcher.until(lambda: connection.status.state == "Starting")
         await wait_all_tasks_blocked()
@@ -452,7 +458,7 @@ async def test_a_message_that_was_not_taken_is_sent_again_once_in_the_next_sessi
         return {"result": {"times": times}}
 
     server.answers["x/y"] = forget
-    async with connected(open_transport=server.open) as (connection, _):
+    async with run_connection(open_transport=server.open) as (connection, _):
         assert await connection.request("x/y") == {"times": 2}
         assert server.open_count == 2
 
@@ -464,7 +470,7 @@ async def test_a_message_that_is_never_taken_is_not_sent_for_ever() -> None:
         raise NotTaken("the session is not known any more")
 
     server.answers["x/y"] = forget
-    async with connected(open_transport=server.open) as (connection, _):
+    async with run_connection(open_transport=server.open) as (connection, _):
         with pytest.raises(ServerGone, match="not known any more"):
             await connection.request("x/y")
         assert server.methods.count("x/y") == 2
@@ -473,7 +479,7 @@ async def test_a_message_that_is_never_taken_is_not_sent_for_ever() -> None:
 async def test_a_call_that_may_have_been_done_is_not_repeated() -> None:
     server = Loopback()
     server.hangs.add("x/z")
-    async with connected(open_transport=server.open) as (connection, _):
+    async with run_connection(open_transport=server.open) as (connection, _):
         hanging = asyncio.create_task(connection.request("x/z"))
         await eventually(lambda: "x/z" in server.methods)
         server.die()
@@ -485,7 +491,7 @@ async def test_a_call_that_may_have_been_done_is_not_repeated() -> None:
 
 async def test_a_server_that_hangs_for_good_is_found_out_and_restarted() -> None:
     server = Loopback()
-    async with connected(open_transport=server.open) as (connection, watcher):
+    async with run_connection(open_transport=server.open) as (connection, watcher):
         await connection.request("x/y")
         connection.connect_seconds = 0.05  # which a ping has, too
         server.hangs |= {"x/y", "ping"}
@@ -501,7 +507,7 @@ async def test_a_server_that_hangs_for_good_is_found_out_and_restarted() -> None
 async def test_a_server_that_is_only_slow_is_let_live() -> None:
     server = Loopback()
     server.hangs.add("x/z")
-    async with connected(open_transport=server.open) as (connection, _):
+    async with run_connection(open_transport=server.open) as (connection, _):
         await connection.request("x/y")
         with pytest.raises(ServerTooSlow):
             await connection.request("x/z", seconds=0.02)
@@ -513,7 +519,7 @@ async def test_a_server_that_is_only_slow_is_let_live() -> None:
 async def test_the_callers_credential_is_passed_on_only_where_that_is_set() -> None:
     for forwards in (False, True):
         server = Loopback()
-        async with connected(settings(forward_token=forwards), open_transport=server.open) as (connection, _):
+        async with run_connection(settings(forward_token=forwards), open_transport=server.open) as (connection, _):
             await connection.request("x/y", token="s3cret")
             assert server.headers[-1] == ({"authorization": "Bearer s3cret"} if forwards else None)
 
@@ -521,7 +527,7 @@ async def test_the_callers_credential_is_passed_on_only_where_that_is_set() -> N
 async def test_what_belongs_to_no_call_is_heard_and_traced(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     server = Loopback()
-    async with connected(open_transport=server.open) as (connection, watcher):
+    async with run_connection(open_transport=server.open) as (connection, watcher):
         await connection.request("x/y")
         server.say({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"})
         assert watcher.notifications == [("notifications/tools/list_changed", {})]
@@ -530,7 +536,7 @@ async def test_what_belongs_to_no_call_is_heard_and_traced(caplog: pytest.LogCap
 
 async def test_subscriptions_and_the_level_of_logging_outlive_the_session() -> None:
     server = Loopback()
-    async with connected(open_transport=server.open) as (connection, _):
+    async with run_connection(open_transport=server.open) as (connection, _):
         await connection.request("resources/subscribe", {"uri": "a:1"})
         await connection.request("resources/subscribe", {"uri": "a:2"})
         await connection.request("resources/unsubscribe", {"uri": "a:1"})
@@ -550,7 +556,7 @@ async def test_subscriptions_and_the_level_of_logging_outlive_the_session() -> N
 async def test_a_server_of_the_newest_revision_is_listened_to_as_long_as_it_is_connected() -> None:
     server = Loopback("2026-07-28", {"tools": {"listChanged": True}, "prompts": {}, "resources": {"subscribe": True}})
     server.hangs.add("subscriptions/listen")
-    async with connected(open_transport=server.open) as (connection, watcher):
+    async with run_connection(open_transport=server.open) as (connection, watcher):
         await connection.request("x/y")
         await eventually(lambda: "subscriptions/listen" in server.methods)
         asked = [message for message in server.received if message["method"] == "subscriptions/listen"]
@@ -578,7 +584,10 @@ async def test_listening_that_the_server_ends_is_taken_up_again_and_what_was_mis
         return {"result": {"resultType": "complete"}}
 
     server.answers["subscriptions/listen"] = end
-    async with connected(settings(idle_seconds=0), **timed(clock), open_transport=server.open) as (_, watcher):
+    async with run_connection(settings(idle_seconds=0), **clock_options(clock), open_transport=server.open) as (
+        _,
+        watcher,
+    ):
         await watcher.until(lambda: watcher.notifications == [("notifications/tools/list_changed", {})])
         await eventually(lambda: server.methods.count("subscriptions/listen") >= 2)
 
@@ -590,7 +599,7 @@ async def test_a_server_that_will_not_be_listened_to_is_not_pressed() -> None:
         return {"error": {"code": -32601, "message": "no"}}
 
     server.answers["subscriptions/listen"] = refuse
-    async with connected(open_transport=server.open) as (connection, _):
+    async with run_connection(open_transport=server.open) as (connection, _):
         for _ in range(5):
             await connection.request("x/y")
         assert server.methods.count("subscriptions/listen") == 1
@@ -600,14 +609,14 @@ async def test_a_transport_that_breaks_in_an_unforeseen_way_is_an_error_like_any
     def open_it(*of: Any) -> Any:
         raise ZeroDivisionError("secret")
 
-    async with connected(settings(connect_tries=1), open_transport=open_it) as (connection, watcher):
+    async with run_connection(settings(connect_tries=1), open_transport=open_it) as (connection, watcher):
         await watcher.until(lambda: connection.status.state == "Error")
         assert connection.status.message == "The server 'it' could not be connected to: ZeroDivisionError"
 
 
 async def test_short_sessions_are_made_for_each_operation() -> None:
     server = Loopback()
-    async with connected(settings(session="short"), open_transport=server.open) as (connection, watcher):
+    async with run_connection(settings(session="short"), open_transport=server.open) as (connection, watcher):
         assert connection.status.state == "Stopped"
         for _ in range(3):
             await connection.request("x/y")
@@ -628,7 +637,7 @@ async def test_short_sessions_at_a_time_are_bounded() -> None:
         return {"result": {}}
 
     server.answers["x/y"] = count
-    async with connected(settings(session="short"), open_transport=server.open) as (connection, _):
+    async with run_connection(settings(session="short"), open_transport=server.open) as (connection, _):
         await asyncio.gather(*(connection.request("x/y") for _ in range(100)))
         assert server.open_count == 100
         assert most == 8
@@ -637,7 +646,7 @@ async def test_short_sessions_at_a_time_are_bounded() -> None:
 async def test_a_short_session_that_cannot_be_had_is_an_error_that_the_next_one_ends() -> None:
     server = Loopback()
     server.away = "nothing answers"
-    async with connected(settings(session="short"), open_transport=server.open) as (connection, watcher):
+    async with run_connection(settings(session="short"), open_transport=server.open) as (connection, watcher):
         with pytest.raises(ServerAway, match="nothing answers"):
             await connection.request("x/y")
         assert connection.status.text == "Error(nothing answers)"
@@ -649,7 +658,7 @@ async def test_a_short_session_that_cannot_be_had_is_an_error_that_the_next_one_
 async def test_whoever_uses_a_short_session_is_told_when_the_connection_is_given_up() -> None:
     server = Loopback()
     server.hangs.add("initialize")
-    async with connected(settings(session="short"), open_transport=server.open) as (connection, watcher):
+    async with run_connection(settings(session="short"), open_transport=server.open) as (connection, watcher):
         waiting = asyncio.create_task(connection.request("x/y"))
         await watcher.until(lambda: connection.status.state == "Starting")
         await wait_all_tasks_blocked()

@@ -13,7 +13,7 @@ import pytest
 from refdesk.downstream.connection.connection import Connection
 from refdesk.downstream.transports.stdio import open_stdio
 from refdesk.errors import BreakerOpen, ServerAway, ServerGone, ServerTalksNonsense, ServerTooSlow
-from tests.downstream.connecting import bad_stdio, call, connected, is_alive
+from tests.downstream.connecting import bad_stdio, call, is_alive, run_connection
 from tests.downstream.transports.stdio_rig import BRISK
 from tests.processes import children
 from tests.waiting import PATIENCE_SECONDS, eventually
@@ -33,7 +33,7 @@ async def pid_of(connection: Connection) -> int:
 
 
 async def test_a_hanging_call_ends_in_time_and_the_server_is_told() -> None:
-    async with connected(bad_stdio()) as (connection, _):
+    async with run_connection(bad_stdio()) as (connection, _):
         await call(connection, "echo", text="warm")
         with pytest.raises(ServerTooSlow):
             await connection.request("tools/call", {"name": "hang"}, seconds=0.2)
@@ -46,7 +46,7 @@ async def test_a_hanging_call_ends_in_time_and_the_server_is_told() -> None:
 
 async def test_a_server_that_hangs_in_its_greeting_is_killed() -> None:
     before = children()
-    async with connected(bad_stdio("hang", connect_timeout_seconds=1)) as (connection, watcher):
+    async with run_connection(bad_stdio("hang", connect_timeout_seconds=1)) as (connection, watcher):
         with pytest.raises(ServerAway, match=r"did not answer the greeting within 1 s"):
             await connection.request("tools/list")
         await watcher.until(lambda: "Error" in watcher.states)
@@ -54,7 +54,7 @@ async def test_a_server_that_hangs_in_its_greeting_is_killed() -> None:
 
 
 async def test_a_list_that_hangs_ends_in_time_and_the_calls_go_on() -> None:
-    async with connected(bad_stdio("hanglist", capabilities_timeout_seconds=0.2)) as (connection, _):
+    async with run_connection(bad_stdio("hanglist", capabilities_timeout_seconds=0.2)) as (connection, _):
         await call(connection, "echo", text="warm")
         with pytest.raises(ServerTooSlow):
             await connection.list_all("tools/list", "tools")
@@ -63,7 +63,7 @@ async def test_a_list_that_hangs_ends_in_time_and_the_calls_go_on() -> None:
 
 @pytest.mark.parametrize("mode", ["pages", "samepage", "badlist"])
 async def test_lists_that_are_wrong_are_taken_as_far_as_they_go(mode: str) -> None:
-    async with connected(bad_stdio(mode)) as (connection, _):
+    async with run_connection(bad_stdio(mode)) as (connection, _):
         tools = await connection.list_all("tools/list", "tools")
         assert tools
         assert all(isinstance(tool["name"], str) for tool in tools)
@@ -72,7 +72,7 @@ async def test_lists_that_are_wrong_are_taken_as_far_as_they_go(mode: str) -> No
 
 @pytest.mark.parametrize("tool", ["crash", "half"])
 async def test_a_crash_in_a_call_is_an_error_at_once_and_the_next_call_works(tool: str) -> None:
-    async with connected(bad_stdio()) as (connection, watcher):
+    async with run_connection(bad_stdio()) as (connection, watcher):
         first = await pid_of(connection)
         with pytest.raises(ServerGone):
             await call(connection, tool)
@@ -82,7 +82,7 @@ async def test_a_crash_in_a_call_is_an_error_at_once_and_the_next_call_works(too
 
 
 async def test_a_server_that_is_killed_is_replaced_for_the_same_connection() -> None:
-    async with connected(bad_stdio()) as (connection, watcher):
+    async with run_connection(bad_stdio()) as (connection, watcher):
         first = await pid_of(connection)
         os.kill(first, signal.SIGKILL)
         await watcher.until(lambda: watcher.states[-2:] == ["Starting", "Running"] and len(watcher.states) == 4)
@@ -91,7 +91,7 @@ async def test_a_server_that_is_killed_is_replaced_for_the_same_connection() -> 
 
 async def test_a_server_that_crashes_at_its_start_says_why_and_costs_few_processes() -> None:
     before = children()
-    async with connected(bad_stdio("exit"), pause=_never) as (connection, watcher):
+    async with run_connection(bad_stdio("exit"), pause=_never) as (connection, watcher):
         await watcher.until(lambda: connection.status.state == "Error")
         assert "exit status 3" in connection.status.message
         errors = await asyncio.gather(*(connection.request("tools/list") for _ in range(50)), return_exceptions=True)
@@ -107,7 +107,7 @@ async def _never(seconds: float) -> None:
 
 async def test_many_crashes_leave_nothing_behind() -> None:
     before = children()
-    async with connected(bad_stdio()) as (connection, _):
+    async with run_connection(bad_stdio()) as (connection, _):
         await call(connection, "echo", text="warm")
         files = open_files()
         for _ in range(4):
@@ -120,7 +120,7 @@ async def test_many_crashes_leave_nothing_behind() -> None:
 
 @pytest.mark.parametrize("tool", ["garbage", "utf8bad", "wrongid", "dup", "crlf"])
 async def test_garbage_between_messages_costs_nobody_his_answer(tool: str) -> None:
-    async with connected(bad_stdio()) as (connection, watcher):
+    async with run_connection(bad_stdio()) as (connection, watcher):
         assert await connection.request("tools/call", {"name": tool, "arguments": {}}, seconds=PATIENCE_SECONDS)
         assert await call(connection, "echo", text="after") == "after"
         assert watcher.states == ["Starting", "Running"]
@@ -128,7 +128,7 @@ async def test_garbage_between_messages_costs_nobody_his_answer(tool: str) -> No
 
 @pytest.mark.parametrize("tool", ["nullresult", "noresult", "textresult"])
 async def test_an_answer_without_a_result_is_nonsense_and_the_session_lives(tool: str) -> None:
-    async with connected(bad_stdio()) as (connection, watcher):
+    async with run_connection(bad_stdio()) as (connection, watcher):
         with pytest.raises(ServerTalksNonsense):
             await connection.request("tools/call", {"name": tool, "arguments": {}})
         assert await call(connection, "echo", text="after") == "after"
@@ -136,7 +136,7 @@ async def test_an_answer_without_a_result_is_nonsense_and_the_session_lives(tool
 
 
 async def test_a_line_without_an_end_costs_the_server_its_life_and_nobody_else() -> None:
-    async with connected(bad_stdio(max_message_bytes=100_000)) as (connection, _):
+    async with run_connection(bad_stdio(max_message_bytes=100_000)) as (connection, _):
         with pytest.raises(ServerTalksNonsense):
             await connection.request("tools/call", {"name": "bignonl", "arguments": {"bytes": 4_000_000}})
         assert await call(connection, "echo", text="after") == "after"
@@ -144,20 +144,20 @@ async def test_a_line_without_an_end_costs_the_server_its_life_and_nobody_else()
 
 async def test_a_server_that_will_not_end_is_ended() -> None:
     before = children()
-    async with connected(bad_stdio("ignoreterm"), open_transport=OPEN_BRISKLY) as (connection, _):
+    async with run_connection(bad_stdio("ignoreterm"), open_transport=OPEN_BRISKLY) as (connection, _):
         pid = await pid_of(connection)
     await eventually(lambda: not is_alive(pid) and children() <= before)
 
 
 async def test_a_command_that_is_not_there_is_an_error_that_names_it() -> None:
     settings = bad_stdio().model_copy(update={"command": "/no/such/program", "connect_tries": 1})
-    async with connected(settings, pause=_never) as (connection, watcher):
+    async with run_connection(settings, pause=_never) as (connection, watcher):
         await watcher.until(lambda: connection.status.state == "Error")
         assert "/no/such/program" in connection.status.message
 
 
 async def test_a_restart_is_another_process() -> None:
-    async with connected(bad_stdio()) as (connection, _):
+    async with run_connection(bad_stdio()) as (connection, _):
         first = await pid_of(connection)
         assert connection.describe()["pid"] == first
         await connection.restart()
@@ -170,7 +170,7 @@ async def test_secrets_are_nowhere_to_be_seen(caplog: pytest.LogCaptureFixture) 
     secret = "hunter2-hunter2"
     heard: list[str] = []
     settings = bad_stdio(env={"API_KEY": secret})
-    async with connected(settings, heard_stderr=heard.append) as (connection, _):
+    async with run_connection(settings, heard_stderr=heard.append) as (connection, _):
         await connection.request("tools/call", {"name": "secret", "arguments": {}})
         await eventually(lambda: bool(connection.stderr_lines))
         shown = [*connection.stderr_lines, *heard, str(connection.describe()), repr(connection), caplog.text]
@@ -181,7 +181,7 @@ async def test_secrets_are_nowhere_to_be_seen(caplog: pytest.LogCaptureFixture) 
 @pytest.mark.slow
 async def test_a_hundred_short_sessions_leave_nothing_behind() -> None:
     before = children()
-    async with connected(bad_stdio(session="short")) as (connection, _):
+    async with run_connection(bad_stdio(session="short")) as (connection, _):
         await call(connection, "echo", text="warm")
         await eventually(lambda: connection.status.state == "Stopped")
         gc.collect()

@@ -12,7 +12,7 @@ from anyio import wait_all_tasks_blocked
 from refdesk.downstream.connection import leases
 from refdesk.downstream.connection.connection import Connection
 from refdesk.errors import ServerGone
-from tests.downstream.connecting import call, connected
+from tests.downstream.connecting import call, run_connection
 from tests.downstream.servers import talkative
 from tests.waiting import PATIENCE_SECONDS, eventually
 
@@ -43,7 +43,7 @@ async def name_by(connection: Connection, person: Person) -> str:
 
 
 async def test_clients_at_a_time_are_each_asked_their_own() -> None:
-    async with talkative("stdio", era="legacy") as settings, connected(settings) as (connection, watcher):
+    async with talkative("stdio", era="legacy") as settings, run_connection(settings) as (connection, watcher):
         assert await name_by(connection, Person("first")) == "first"
         everybody = asyncio.Barrier(3)
         people = [Person(name, everybody) for name in ("Ann", "Ben", "Cas")]
@@ -55,7 +55,7 @@ async def test_clients_at_a_time_are_each_asked_their_own() -> None:
 
 
 async def test_more_clients_than_sessions_have_their_turn() -> None:
-    async with talkative("stdio", era="legacy") as settings, connected(settings) as (connection, _):
+    async with talkative("stdio", era="legacy") as settings, run_connection(settings) as (connection, _):
         await name_by(connection, Person("first"))
         names = [f"client {number}" for number in range(12)]
         assert await asyncio.gather(*(name_by(connection, Person(name)) for name in names)) == names
@@ -63,7 +63,7 @@ async def test_more_clients_than_sessions_have_their_turn() -> None:
 
 
 async def test_the_calls_of_one_client_share_a_session() -> None:
-    async with talkative("stdio", era="legacy") as settings, connected(settings) as (connection, _):
+    async with talkative("stdio", era="legacy") as settings, run_connection(settings) as (connection, _):
         person = Person("Ann")
         await name_by(connection, person)
         assert await asyncio.gather(*(name_by(connection, person) for _ in range(20))) == ["Ann"] * 20
@@ -71,7 +71,7 @@ async def test_the_calls_of_one_client_share_a_session() -> None:
 
 
 async def test_a_server_that_never_asks_has_one_session_for_all() -> None:
-    async with talkative("stdio", era="legacy") as settings, connected(settings) as (connection, _):
+    async with talkative("stdio", era="legacy") as settings, run_connection(settings) as (connection, _):
         people = [Person(str(number)) for number in range(10)]
         await asyncio.gather(
             *(connection.request("tools/call", {"name": "echo", "arguments": {}}, voice=person) for person in people)
@@ -80,7 +80,7 @@ async def test_a_server_that_never_asks_has_one_session_for_all() -> None:
 
 
 async def test_a_server_that_says_whose_call_it_asks_about_has_one_session_too() -> None:
-    async with talkative("http", era="legacy") as settings, connected(settings) as (connection, _):
+    async with talkative("http", era="legacy") as settings, run_connection(settings) as (connection, _):
         everybody = asyncio.Barrier(3)
         people = [Person(name, everybody) for name in ("Ann", "Ben", "Cas")]
         assert await asyncio.gather(*(name_by(connection, person) for person in people)) == ["Ann", "Ben", "Cas"]
@@ -88,7 +88,7 @@ async def test_a_server_that_says_whose_call_it_asks_about_has_one_session_too()
 
 
 async def test_a_client_that_waits_for_his_turn_can_be_called_off() -> None:
-    async with talkative("stdio", era="legacy") as settings, connected(settings) as (connection, _):
+    async with talkative("stdio", era="legacy") as settings, run_connection(settings) as (connection, _):
         await name_by(connection, Person("first"))
         everybody = asyncio.Barrier(leases.MAX_SESSIONS + 1)
         people = [Person(str(number), everybody) for number in range(leases.MAX_SESSIONS)]
@@ -105,7 +105,7 @@ async def test_a_client_that_waits_for_his_turn_can_be_called_off() -> None:
 
 
 async def test_all_sessions_are_replaced_when_they_die() -> None:
-    async with talkative("stdio", era="legacy") as settings, connected(settings) as (connection, _):
+    async with talkative("stdio", era="legacy") as settings, run_connection(settings) as (connection, _):
         await name_by(connection, Person("first"))
         everybody = asyncio.Barrier(4)
         people = [Person(name, everybody) for name in ("Ann", "Ben", "Cas")]
@@ -122,7 +122,7 @@ async def test_all_sessions_are_replaced_when_they_die() -> None:
 async def test_a_session_that_nobody_needs_is_closed() -> None:
     async with (
         talkative("stdio", era="legacy") as settings,
-        connected(settings, extra_session_seconds=0.05) as (connection, _),
+        run_connection(settings, extra_session_seconds=0.05) as (connection, _),
     ):
         await name_by(connection, Person("first"))
         everybody = asyncio.Barrier(2)
@@ -145,7 +145,7 @@ class Slow(Person):
 
 
 async def test_what_one_call_asks_outlives_another_call_of_the_same_client() -> None:
-    async with talkative("stdio", era="legacy") as settings, connected(settings) as (connection, _):
+    async with talkative("stdio", era="legacy") as settings, run_connection(settings) as (connection, _):
         person = Slow("Ann")
         asking = asyncio.create_task(name_by(connection, person))
         hanging = asyncio.create_task(

@@ -89,7 +89,7 @@ class Desk:
     async def apply(self, servers: Mapping[str, McpServerConfig]) -> None:
         self.applied.append(list(servers))
 
-    async def looked_again(self) -> None:
+    async def wait_for_look(self) -> None:
         """Until changes up to now have been read."""
         before = self.loads
         stamp = self.config.servers_path.stat()
@@ -98,7 +98,7 @@ class Desk:
 
 
 @asynccontextmanager
-async def watched(tmp_path: Path, yaml: str) -> AsyncIterator[Desk]:
+async def watch_files(tmp_path: Path, yaml: str) -> AsyncIterator[Desk]:
     path = tmp_path / "refdesk.yaml"
     path.write_text(yaml)
     desk = Desk(load(path, {"SET": "x"}, {"data_dir": str(tmp_path / "data")}))
@@ -116,7 +116,7 @@ async def watched(tmp_path: Path, yaml: str) -> AsyncIterator[Desk]:
 
 
 async def test_a_change_of_either_file_is_applied(tmp_path: Path) -> None:
-    async with watched(tmp_path, "mcpServers: {a: {command: x}}\n") as desk:
+    async with watch_files(tmp_path, "mcpServers: {a: {command: x}}\n") as desk:
         desk.file.add({"new": {"command": "x"}})
         await desk.until(lambda: desk.applied == [["a", "kept", "new"]])
         (tmp_path / "refdesk.yaml").write_text("mcpServers: {b: {command: '${SET}'}}\n")
@@ -128,10 +128,10 @@ async def test_a_change_of_either_file_is_applied(tmp_path: Path) -> None:
 
 
 async def test_what_says_the_same_in_other_words_is_not_applied(tmp_path: Path) -> None:
-    async with watched(tmp_path, "mcpServers: {a: {command: x}}\nproject: p\n") as desk:
+    async with watch_files(tmp_path, "mcpServers: {a: {command: x}}\nproject: p\n") as desk:
         (tmp_path / "refdesk.yaml").write_text("# the same\nproject: q\nmcpServers:\n  a: {command: x}\n")
-        await desk.looked_again()
-        await desk.looked_again()
+        await desk.wait_for_look()
+        await desk.wait_for_look()
         assert desk.applied == []
 
 
@@ -149,11 +149,11 @@ async def test_what_says_the_same_in_other_words_is_not_applied(tmp_path: Path) 
 async def test_a_broken_file_changes_nothing_and_says_so_once(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, broken: str, words: str
 ) -> None:
-    async with watched(tmp_path, "mcpServers: {a: {command: x}}\n") as desk:
+    async with watch_files(tmp_path, "mcpServers: {a: {command: x}}\n") as desk:
         (tmp_path / "refdesk.yaml").write_text(broken)
         await desk.until(lambda: bool(caplog.records))
         for _ in range(3):
-            await desk.looked_again()
+            await desk.wait_for_look()
         (told,) = [record for record in caplog.records if record.levelno == logging.ERROR]
         fields: dict[str, str] = told.__dict__["fields"]
         assert words in fields["problem"]
@@ -168,7 +168,7 @@ async def test_a_broken_file_changes_nothing_and_says_so_once(
 async def test_a_broken_file_of_the_desk_changes_nothing_either(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with watched(tmp_path, "mcpServers: {a: {command: x}}\n") as desk:
+    async with watch_files(tmp_path, "mcpServers: {a: {command: x}}\n") as desk:
         for text in ("", "{", '{"mcpServers": {"kept": {"command": 5}}}'):
             desk.file.path.write_text(text)
             await desk.until(partial(has_more, caplog.records, len(caplog.records)))

@@ -14,11 +14,11 @@ from refdesk.downstream.fleet.exposure import (
     ExposureRules,
     filter_list,
 )
-from tests.downstream.scripted import reached, tool
+from tests.downstream.scripted import server_settings, tool
 
 
 def rules(preset: ToolRules | None = None, **own: Any) -> ExposureRules:
-    settings: McpServerConfig = reached(tools=own, preset="begin" if preset else None)
+    settings: McpServerConfig = server_settings(tools=own, preset="begin" if preset else None)
     return ExposureRules(settings, {"begin": preset} if preset else {})
 
 
@@ -118,7 +118,7 @@ def test_a_server_begins_with_its_preset_and_adds_its_own_rules() -> None:
 
 
 def test_an_unknown_preset_offers_nothing_and_says_so() -> None:
-    ours = ExposureRules(reached(preset="strict", tools={"allow": ("*",)}), {})
+    ours = ExposureRules(server_settings(preset="strict", tools={"allow": ("*",)}), {})
     assert not ours.allows("anything")
     assert ours.problem == "there is no preset 'strict' in downstream.presets"
 

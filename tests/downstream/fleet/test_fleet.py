@@ -18,7 +18,7 @@ from refdesk.downstream.fleet.fleet import open_fleet
 from refdesk.downstream.fleet.pins import Pins
 from refdesk.downstream.transports.base import Message
 from refdesk.errors import ConfigError, RefdeskError, ServerAway
-from tests.downstream.scripted import Scripted, Watch, fleet_of, reached, tool
+from tests.downstream.scripted import Scripted, Watch, fleet_of, server_settings, tool
 from tests.waiting import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.anyio
@@ -69,7 +69,7 @@ async def test_a_tool_is_found_by_the_servers_own_words_too(tmp_path: Path) -> N
 async def test_rules_say_what_is_offered_and_under_which_name(tmp_path: Path) -> None:
     server = Scripted(tool("get_page"), tool("put_page"), tool("drop"))
     settings = DownstreamConfig(presets={"reading": ToolRules(allow=("get_*", "drop"))})
-    rules = reached(preset="reading", tools={"deny": ("drop",), "rename": {"get_*": "read_*"}})
+    rules = server_settings(preset="reading", tools={"deny": ("drop",), "rename": {"get_*": "read_*"}})
     async with fleet_of(tmp_path, {"s": server}, settings, s=rules) as (fleet, watch):
         await watch.until(lambda: fleet.tools)
         assert list(fleet.tools) == ["s__read_page"]
@@ -78,7 +78,7 @@ async def test_rules_say_what_is_offered_and_under_which_name(tmp_path: Path) ->
 
 
 async def test_an_unknown_preset_is_a_problem_that_is_told(tmp_path: Path) -> None:
-    async with fleet_of(tmp_path, {"s": Scripted(tool("a"))}, s=reached(preset="gone")) as (fleet, watch):
+    async with fleet_of(tmp_path, {"s": Scripted(tool("a"))}, s=server_settings(preset="gone")) as (fleet, watch):
         await watch.until(lambda: fleet.describe()["s"]["tools"])
         assert fleet.tools == {}
         assert fleet.describe()["s"]["problems"] == ["there is no preset 'gone' in downstream.presets"]
@@ -161,7 +161,7 @@ async def test_a_server_that_has_no_such_list_after_all_lacks_nothing(tmp_path: 
 
 async def test_a_server_that_went_away_is_offered_as_it_was_and_a_call_says_what_is_wrong(tmp_path: Path) -> None:
     server, other = Scripted(tool("a")), Scripted(tool("b"))
-    async with fleet_of(tmp_path, {"s": server, "o": other}, s=reached(connect_tries=1)) as (fleet, watch):
+    async with fleet_of(tmp_path, {"s": server, "o": other}, s=server_settings(connect_tries=1)) as (fleet, watch):
         await watch.until(lambda: len(fleet.tools) == 2)
         changes: list[str] = []
         fleet.listen(changes.append)
@@ -216,7 +216,7 @@ async def test_lists_that_are_not_old_are_not_asked_for_and_old_ones_in_the_back
 
 async def test_without_a_time_to_live_lists_are_asked_for_each_time(tmp_path: Path) -> None:
     server = Scripted(tool("a"))
-    async with fleet_of(tmp_path, {"s": server}, s=reached(cache_ttl_seconds=0)) as (fleet, watch):
+    async with fleet_of(tmp_path, {"s": server}, s=server_settings(cache_ttl_seconds=0)) as (fleet, watch):
         await watch.until(lambda: fleet.tools)
         for name in ("b", "c"):
             server.lists["tools"] = [tool(name)]
@@ -261,7 +261,7 @@ async def test_a_changed_tool_is_held_until_it_is_approved_elsewhere(
 
 async def test_new_tools_wait_where_new_ones_are_held_and_nothing_where_nothing_is(tmp_path: Path) -> None:
     servers = {"strict": Scripted(tool("a")), "loose": Scripted(tool("a"))}
-    strict, loose = reached(hold="new"), reached(hold="nothing")
+    strict, loose = server_settings(hold="new"), server_settings(hold="nothing")
     async with fleet_of(tmp_path, servers, strict=strict, loose=loose) as (fleet, watch):
         await watch.until(lambda: fleet.held and fleet.tools)
         assert (list(fleet.tools), list(fleet.held)) == (["loose__a"], ["strict:a"])
@@ -302,7 +302,7 @@ async def test_a_resource_that_no_list_names_is_found_by_asking_and_remembered(t
         assert found[1]["contents"][0]["text"] == "found"
         assert fleet.owner_of("y://hidden") is fleet.servers["two"]
         assert servers["none"].asked["resources/read"] == 0
-        await fleet.apply({"one": reached()})
+        await fleet.apply({"one": server_settings()})
         assert fleet.owner_of("y://hidden") is None
 
 
@@ -322,12 +322,12 @@ async def test_servers_are_added_and_removed_while_the_others_go_on(tmp_path: Pa
     async with fleet_of(tmp_path, servers) as (fleet, watch):
         await watch.until(lambda: len(fleet.tools) == 3)
         kept = fleet.servers["b"]
-        await fleet.apply({"c": reached(enabled=False), "b": reached()})
+        await fleet.apply({"c": server_settings(enabled=False), "b": server_settings()})
         assert list(fleet.tools) == ["b__t"]
         assert fleet.servers == {"b": kept}
         assert fleet.describe()["c"] == {"state": "Stopped", "message": "switched off"}
         assert [servers[name].open_now for name in ("a", "b", "c")] == [0, 1, 0]
-        await fleet.apply({"c": reached(), "b": reached(), "a": reached()})
+        await fleet.apply({"c": server_settings(), "b": server_settings(), "a": server_settings()})
         await watch.until(lambda: watch.states["Running"] == 3)
         assert list(fleet.tools) == ["c__t", "b__t", "a__t"]
         assert fleet.servers["b"] is kept
@@ -339,11 +339,11 @@ async def test_a_server_set_otherwise_is_connected_anew_only_where_it_has_to_be(
     async with fleet_of(tmp_path, {"s": server}) as (fleet, watch):
         await watch.until(lambda: fleet.tools)
         connection = fleet.servers["s"]
-        await fleet.apply({"s": reached(tools={"deny": ("b",)}, call_timeout_seconds=7)})
+        await fleet.apply({"s": server_settings(tools={"deny": ("b",)}, call_timeout_seconds=7)})
         assert list(fleet.tools) == ["s__a"]
         assert fleet.servers["s"] is connection
         assert connection.call_seconds == 7
-        await fleet.apply({"s": reached(env={"KEY": "other"})})
+        await fleet.apply({"s": server_settings(env={"KEY": "other"})})
         assert fleet.servers["s"] is not connection
         await watch.until(lambda: fleet.servers["s"].status.state == "Running" and not fleet.describe()["s"]["stale"])
         assert list(fleet.tools) == ["s__a", "s__b"]
@@ -355,14 +355,14 @@ async def test_other_tenants_are_another_list_for_them(tmp_path: Path) -> None:
         await watch.until(lambda: fleet.tools)
         changed = asyncio.Event()
         fleet.listen(lambda name: changed.set())
-        await fleet.apply({"s": reached(tenants=("one",))})
+        await fleet.apply({"s": server_settings(tenants=("one",))})
         async with asyncio.timeout(PATIENCE_SECONDS):
             await changed.wait()
 
 
 async def test_short_sessions_are_asked_for_their_lists_too(tmp_path: Path) -> None:
     server = Scripted(tool("a"), resources=[LOOK])
-    async with fleet_of(tmp_path, {"s": server}, s=reached(session="short")) as (fleet, watch):
+    async with fleet_of(tmp_path, {"s": server}, s=server_settings(session="short")) as (fleet, watch):
         await watch.until(lambda: fleet.tools and fleet.resources)
         assert server.asked["prompts/list"] == 0
 
@@ -379,7 +379,7 @@ async def test_what_is_wrong_with_a_list_is_told_and_the_rest_is_offered(tmp_pat
 
 
 async def test_secrets_are_nowhere_in_what_is_described(tmp_path: Path) -> None:
-    settings = reached(env={"KEY": "sk-very-secret"})
+    settings = server_settings(env={"KEY": "sk-very-secret"})
     server = Scripted(tool("a"))
     server.is_away = True
     async with fleet_of(tmp_path, {"s": server}, s=settings) as (fleet, watch):

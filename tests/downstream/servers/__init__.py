@@ -47,7 +47,7 @@ class Running:
 @asynccontextmanager
 async def running_talkative(*, port: int = 0, era: Era = "both") -> AsyncIterator[Running]:
     """Its process, on a free port unless told; killed at the end."""
-    async with _started(*TALKATIVE, "http", str(port), era) as running:
+    async with _run_server(*TALKATIVE, "http", str(port), era) as running:
         yield running
 
 
@@ -67,12 +67,12 @@ async def official(kind: Literal["stdio", "http"]) -> AsyncIterator[McpServerCon
     if kind == "stdio":
         yield _settings(command=sys.executable, args=(*OFFICIAL, "stdio"), cwd=ROOT)
         return
-    async with _started(*OFFICIAL, "http") as running:
+    async with _run_server(*OFFICIAL, "http") as running:
         yield running.settings(kind)
 
 
 @asynccontextmanager
-async def _started(*arguments: str) -> AsyncIterator[Running]:
+async def _run_server(*arguments: str) -> AsyncIterator[Running]:
     process = await asyncio.create_subprocess_exec(sys.executable, *arguments, cwd=ROOT, stdout=asyncio.subprocess.PIPE)
     try:
         assert process.stdout is not None

@@ -57,7 +57,7 @@ class BadHttp:
     def url(self, path: str = "mcp") -> str:
         return f"http://127.0.0.1:{self.port}/{path}"
 
-    def posted(self, method: str) -> list[Request]:
+    def list_posts(self, method: str) -> list[Request]:
         """The requests that carried this method."""
         return [request for request in self.seen if request.body and request.message.get("method") == method]
 
@@ -81,7 +81,7 @@ class BadHttp:
 
     # The server itself.
 
-    def connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def on_connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """In a task of our own: asyncio complains about those of its own that are cancelled."""
         assert isinstance(reader, _Reader)
         task = asyncio.ensure_future(self._converse(reader, writer))
@@ -277,7 +277,7 @@ async def bad_http(port: int = 0, *, drip_seconds: float = 0.01) -> AsyncIterato
     """Run it in this loop, on a free port unless told."""
     bad = BadHttp(drip_seconds)
     server = await asyncio.get_running_loop().create_server(
-        lambda: asyncio.StreamReaderProtocol(_Reader(), bad.connected), "127.0.0.1", port
+        lambda: asyncio.StreamReaderProtocol(_Reader(), bad.on_connection), "127.0.0.1", port
     )
     bad.port = server.sockets[0].getsockname()[1]
     try:

@@ -99,7 +99,7 @@ def echo(id: Any, given: dict[str, Any]) -> None:
     send(answer(id, text_result(str(given.get("text", "")))))
 
 
-def done(id: Any) -> None:
+def send_done(id: Any) -> None:
     send(answer(id, text_result("done")))
 
 
@@ -150,7 +150,7 @@ def closeout(id: Any, given: dict[str, Any]) -> None:
 
 
 def deaf(id: Any, given: dict[str, Any]) -> None:
-    done(id)
+    send_done(id)
     while True:
         signal.pause()
 
@@ -167,12 +167,12 @@ def drip(id: Any, given: dict[str, Any]) -> None:
 
 def garbage(id: Any, given: dict[str, Any]) -> None:
     put(b'Server listening on stdio...\n{broken json\n[]\n42\nnull\n"text"\n\n{}\n\x00\x01\n')
-    done(id)
+    send_done(id)
 
 
 def utf8bad(id: Any, given: dict[str, Any]) -> None:
     put(b'{"jsonrpc":"2.0","method":"notifications/message","params":{"data":"\xff\xfe"}}\n')
-    done(id)
+    send_done(id)
 
 
 def bignonl(id: Any, given: dict[str, Any]) -> None:
@@ -188,7 +188,7 @@ def big(id: Any, given: dict[str, Any]) -> None:
 def deep(id: Any, given: dict[str, Any]) -> None:
     depth = int(given.get("depth", 100_000))
     put(b"[" * depth + b"]" * depth + b"\n")
-    done(id)
+    send_done(id)
 
 
 def deepresult(id: Any, given: dict[str, Any]) -> None:
@@ -212,7 +212,7 @@ def textresult(id: Any, given: dict[str, Any]) -> None:
 def wrongid(id: Any, given: dict[str, Any]) -> None:
     for other in ("nobody-asked", 7, None, [id], {"id": id}):
         send(answer(other, text_result("for somebody else")))
-    done(id)
+    send_done(id)
 
 
 def dup(id: Any, given: dict[str, Any]) -> None:
@@ -242,7 +242,7 @@ def notifyflood(id: Any, given: dict[str, Any]) -> None:
         return
     for _ in range(int(given.get("count", 100_000)) // 100):
         put(notice * 100)
-    done(id)
+    send_done(id)
 
 
 def stderrflood(id: Any, given: dict[str, Any]) -> None:
@@ -251,7 +251,7 @@ def stderrflood(id: Any, given: dict[str, Any]) -> None:
         return
     for number in range(int(given.get("count", 50_000))):
         say(f"flood line {number}")
-    done(id)
+    send_done(id)
 
 
 def flood_until_enough(id: Any, put_one: Callable[[int], None]) -> None:
@@ -264,18 +264,18 @@ def flood_until_enough(id: Any, put_one: Callable[[int], None]) -> None:
 
 def stderrodd(id: Any, given: dict[str, Any]) -> None:
     os.write(2, b"\x1b[31mred\x1b[0m and\ttab\r\ninvalid \xff byte\n" + b"y" * 100_000 + b"\nwithout an end")
-    done(id)
+    send_done(id)
 
 
 def secret(id: Any, given: dict[str, Any]) -> None:
     say(f"using key {os.environ.get('API_KEY', '')} for this")
     say("api_key=sk-SECRET123 Authorization: Bearer abc.DEF-123 password: hunter22")
-    done(id)
+    send_done(id)
 
 
 def ignoreterm(id: Any, given: dict[str, Any]) -> None:
     MODES.add("ignoreterm")
-    done(id)
+    send_done(id)
 
 
 def toolerror(id: Any, given: dict[str, Any]) -> None:
@@ -325,7 +325,7 @@ def list_tools(params: dict[str, Any]) -> dict[str, Any]:
     return {"tools": tools()}
 
 
-def greeting(params: dict[str, Any]) -> dict[str, Any]:
+def initialize_result(params: dict[str, Any]) -> dict[str, Any]:
     wanted = params.get("protocolVersion")
     version = "1999-01-01" if "wrongversion" in MODES else wanted if wanted in VERSIONS else VERSIONS[-1]
     capabilities = {"tools": {"listChanged": True}, "logging": {}}
@@ -359,7 +359,7 @@ def take(message: dict[str, Any]) -> None:
     if id is None or "hang" in MODES or ("hanglist" in MODES and method.endswith("/list")):
         return
     if method == "initialize":
-        send(answer(id, greeting(params)))
+        send(answer(id, initialize_result(params)))
     elif method == "ping":
         send(answer(id, {}))
     elif method == "tools/list":

@@ -200,7 +200,7 @@ class Client:
         except InputNeeded as needed:
             result = needed.result
         if work.is_modern:
-            result = _stamped(method, result)
+            result = _add_stamp(method, result)
         return {"jsonrpc": "2.0", "id": id, "result": result}
 
     async def _result(self, id: str | int, method: str, work: Work) -> Message:
@@ -307,7 +307,7 @@ def _is_modern(params: Mapping[str, Any]) -> bool:
     return _version(params) is not None
 
 
-def _stamped(method: str, result: Message) -> Message:
+def _add_stamp(method: str, result: Message) -> Message:
     meta = {**result.get("_meta", {}), "io.modelcontextprotocol/serverInfo": INFO}
     caching = {"ttlMs": 0, "cacheScope": "private"} if method in CACHEABLE or method == "resources/read" else {}
     return {"resultType": "complete", **caching, **result, "_meta": meta}

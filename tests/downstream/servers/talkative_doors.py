@@ -116,8 +116,8 @@ class Doors:
     async def post(self, request: web.Request) -> web.StreamResponse:
         """A message to Streamable HTTP."""
         try:
-            message = _parsed(await request.read())
-            if _wanted(message) is not None:
+            message = _parse_message(await request.read())
+            if _get_version(message) is not None:
                 if not self._world.speaks_modern:
                     raise Refusal(400, -32600, "Unsupported protocol version")
                 _check_newest(message, request.headers)
@@ -155,7 +155,7 @@ class Doors:
         self._connections[id] = (client, messages)
         await stream.send("endpoint", f"/messages?session={id}".encode())
         try:
-            await converse(client, _taken_from(messages), _headers(request))
+            await converse(client, _iter_queue(messages), _headers(request))
         finally:
             del self._connections[id]
             await client.close()
@@ -247,7 +247,7 @@ def _status(answer: Message | None) -> int:
     return {-32022: 400, -32601: 404}.get(error.get("code", 0), 200)
 
 
-def _parsed(body: bytes) -> Message:
+def _parse_message(body: bytes) -> Message:
     try:
         message = json.loads(body)
     except ValueError:
@@ -257,7 +257,7 @@ def _parsed(body: bytes) -> Message:
     return message
 
 
-def _wanted(message: Message) -> str | None:
+def _get_version(message: Message) -> str | None:
     params = message.get("params") or {}
     version = (params.get("_meta") or {}).get(VERSION_KEY)
     return version if isinstance(version, str) else None
@@ -266,7 +266,7 @@ def _wanted(message: Message) -> str | None:
 def _check_newest(message: Message, headers: Mapping[str, str]) -> None:
     """The headers say the same as the message."""
     method, params = str(message.get("method")), message["params"]
-    expected = {"mcp-protocol-version": _wanted(message), "mcp-method": method}
+    expected = {"mcp-protocol-version": _get_version(message), "mcp-method": method}
     if method in NAMED_BY:
         expected["mcp-name"] = params.get(NAMED_BY[method])
     for name, value in expected.items():
@@ -276,7 +276,7 @@ def _check_newest(message: Message, headers: Mapping[str, str]) -> None:
     if JSON not in accept or EVENTS not in accept:
         raise Refusal(406, -32600, "Not acceptable")
     capabilities = params["_meta"].get("io.modelcontextprotocol/clientCapabilities")
-    if _wanted(message) in MODERN and not isinstance(capabilities, dict):
+    if _get_version(message) in MODERN and not isinstance(capabilities, dict):
         raise Refusal(400, -32602, "The request does not say what the client can")
 
 
@@ -288,7 +288,7 @@ async def _nowhere(message: Message | str | bytes) -> None:
     """In the newest revision nobody is spoken to but in answers."""
 
 
-async def _taken_from(messages: asyncio.Queue[str]) -> AsyncIterator[str]:
+async def _iter_queue(messages: asyncio.Queue[str]) -> AsyncIterator[str]:
     while True:
         yield await messages.get()
 

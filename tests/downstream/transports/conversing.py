@@ -94,9 +94,9 @@ async def call_off(
     call: Coroutine[Any, Any, Message], server: BadHttp, is_answering: Callable[[], bool] = lambda: True
 ) -> None:
     """Cancel a call once the server has got it and, where that is to be waited for, has begun to answer."""
-    before = len(server.posted("tools/call"))
+    before = len(server.list_posts("tools/call"))
     calling = asyncio.create_task(call)
-    await server.until(lambda: len(server.posted("tools/call")) > before)
+    await server.until(lambda: len(server.list_posts("tools/call")) > before)
     await eventually(is_answering)
     calling.cancel()
     with pytest.raises(asyncio.CancelledError):

@@ -113,7 +113,7 @@ async def test_a_call_that_is_given_up_leaves_the_stream_open(server: BadHttp) -
     async with conversing(open_sse, server.url("sse/silent")) as conversation:
         await call_off(conversation.call("any"), server)
         assert await conversation.is_alive()
-        await server.until(lambda: server.posted("notifications/cancelled"))
+        await server.until(lambda: server.list_posts("notifications/cancelled"))
 
 
 async def test_a_hundred_rounds_leave_nothing_behind(server: BadHttp) -> None:

@@ -61,7 +61,7 @@ async def test_headers_of_one_message_go_with_that_message_only(server: BadHttp)
     async with conversing(open_streamable, server.url(), headers={"Authorization": "ours"}) as conversation:
         for headers in ({"authorization": "theirs"}, None):
             await conversation.peer.request("tools/call", {"name": "echo"}, headers=headers)
-    assert [request.headers["authorization"] for request in server.posted("tools/call")] == ["theirs", "ours"]
+    assert [request.headers["authorization"] for request in server.list_posts("tools/call")] == ["theirs", "ours"]
 
 
 async def test_an_address_of_another_kind_is_told_when_it_is_opened() -> None:
@@ -139,7 +139,7 @@ async def test_a_session_that_the_server_forgot_is_over_for_all(server: BadHttp)
         assert [type(error) for error in conversation.host.losses] == [ServerGone]
         with pytest.raises(ServerGone):
             await conversation.call("any")
-        requests = len(server.posted("tools/call"))
+        requests = len(server.list_posts("tools/call"))
     assert requests == 1
     assert len(conversation.host.losses) == 1
     assert "DELETE" not in {request.method for request in server.seen}
@@ -158,9 +158,9 @@ async def test_a_call_that_is_given_up_is_called_off(server: BadHttp) -> None:
         await call_off(conversation.call("hangsse"), server, conversation.is_reading)
         await asyncio.wait_for(server.left.wait(), PATIENCE_SECONDS)
         assert await conversation.says("echo", text="next") == "next"
-        await server.until(lambda: server.posted("notifications/cancelled"))
-        (call,) = [request for request in server.posted("tools/call") if b"hangsse" in request.body]
-        (cancelled,) = server.posted("notifications/cancelled")
+        await server.until(lambda: server.list_posts("notifications/cancelled"))
+        (call,) = [request for request in server.list_posts("tools/call") if b"hangsse" in request.body]
+        (cancelled,) = server.list_posts("notifications/cancelled")
         assert cancelled.message["params"]["requestId"] == call.message["id"]
 
 
@@ -201,7 +201,7 @@ async def test_connections_are_used_again(server: BadHttp) -> None:
 async def test_calls_fail_at_once_when_the_transport_is_closed(server: BadHttp, fault: str) -> None:
     async with conversing(open_streamable, server.url()) as conversation:
         calls = [asyncio.create_task(conversation.call(fault)) for _ in range(3)]
-        await server.until(lambda: len(server.posted("tools/call")) == 3)
+        await server.until(lambda: len(server.list_posts("tools/call")) == 3)
         if fault in ("hanghdr", "hangsse"):
             await eventually(lambda: conversation.is_reading(answers=3))
     async with asyncio.timeout(PATIENCE_SECONDS):
@@ -220,8 +220,8 @@ async def test_the_farewell_waits_for_no_server_that_hangs(server: BadHttp) -> N
     assert [type(error) for error in conversation.host.losses] == [ServerGone]
 
 
-async def test_a_server_that_is_not_there_is_away(unused_port: int) -> None:
-    async with conversing(open_streamable, f"http://127.0.0.1:{unused_port}/mcp", greeted=False) as conversation:
+async def test_a_server_that_is_not_there_is_away(free_port: int) -> None:
+    async with conversing(open_streamable, f"http://127.0.0.1:{free_port}/mcp", greeted=False) as conversation:
         for _ in range(2):
             with pytest.raises(ServerAway, match="nothing answers at its address"):
                 await conversation.call("any")
@@ -265,7 +265,7 @@ def _gets(server: BadHttp) -> list[Request]:
 
 
 @pytest.fixture
-def unused_port() -> int:
+def free_port() -> int:
     with socket.socket() as one:
         one.bind(("127.0.0.1", 0))
         return int(one.getsockname()[1])

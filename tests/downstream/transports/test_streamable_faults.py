@@ -77,7 +77,7 @@ async def test_a_fault_is_told_at_once_and_the_next_call_works(server: BadHttp, 
             await conversation.call("any")
         assert await conversation.is_alive()
         assert conversation.host.losses == []
-    assert len(server.posted("tools/call")) == 1
+    assert len(server.list_posts("tools/call")) == 1
 
 
 @pytest.mark.parametrize("fault", ["hang", "hanghdr", "hangsse", "slowhead", "drip", "sseforever", "comments"])
@@ -104,7 +104,7 @@ async def test_a_handshake_that_hangs_can_be_called_off(server: BadHttp) -> None
             pytest.fail("it was greeted")
 
     greeting = asyncio.create_task(initialize())
-    await server.until(lambda: server.posted("initialize"))
+    await server.until(lambda: server.list_posts("initialize"))
     greeting.cancel()
     with pytest.raises(asyncio.CancelledError):
         await greeting
@@ -188,7 +188,7 @@ async def test_credentials_that_are_refused_once_are_sent_again_with_the_next_ca
         with pytest.raises(ServerAway):
             await conversation.call("any")
         assert await conversation.says("any") == "let in"
-    assert [request.headers["x-key"] for request in server.posted("tools/call")] == ["k", "k"]
+    assert [request.headers["x-key"] for request in server.list_posts("tools/call")] == ["k", "k"]
 
 
 @pytest.mark.parametrize("fault", ["redirect", "redirect307", "e401"])
@@ -206,7 +206,7 @@ async def test_only_what_changes_nothing_is_sent_twice(server: BadHttp) -> None:
         for method in ("tools/list", "tools/call"):
             with pytest.raises(ServerGone):
                 await conversation.peer.request(method, {})
-    assert [len(server.posted(method)) for method in ("tools/list", "tools/call")] == [2, 1]
+    assert [len(server.list_posts(method)) for method in ("tools/list", "tools/call")] == [2, 1]
 
 
 @pytest.mark.parametrize("fault", ["e401", "redirect", "reset", "e500", "html", "big", "nothttp", "e405"])

@@ -34,7 +34,7 @@ Handler = Callable[[ServerConnection], Awaitable[None]]
 
 
 @asynccontextmanager
-async def served(handler: Handler, **options: Any) -> AsyncIterator[str]:
+async def serve_websocket(handler: Handler, **options: Any) -> AsyncIterator[str]:
     """A WebSocket server on a free port: its address. At the end those that still hold a connection are cut off."""
     serving: dict[asyncio.Task[Any] | None, ServerConnection] = {}
 
@@ -56,7 +56,9 @@ async def served(handler: Handler, **options: Any) -> AsyncIterator[str]:
 
 
 @asynccontextmanager
-async def opened(url: str, box: Box, timeouts: Timeouts = TIMEOUTS, **more: Any) -> AsyncIterator[WebSocketTransport]:
+async def open_test_socket(
+    url: str, box: Box, timeouts: Timeouts = TIMEOUTS, **more: Any
+) -> AsyncIterator[WebSocketTransport]:
     settings = McpServerConfig(type="websocket", url=url, **more)
     async with open_websocket("chat", settings, box, timeouts=timeouts) as transport:
         yield transport
@@ -80,7 +82,7 @@ async def test_the_server_sees_the_subprotocol_the_headers_and_who_asks() -> Non
         await say_hello(socket)
 
     box = Box()
-    async with served(look) as url, opened(url, box, headers={"X-Api-Key": SECRET}):
+    async with serve_websocket(look) as url, open_test_socket(url, box, headers={"X-Api-Key": SECRET}):
         await box.holds(messages=1)
     [(subprotocol, headers)] = seen
     assert (subprotocol, headers["X-Api-Key"], headers["User-Agent"][:8]) == ("mcp", SECRET, "refdesk/")
@@ -89,7 +91,7 @@ async def test_the_server_sees_the_subprotocol_the_headers_and_who_asks() -> Non
 
 async def test_a_server_without_subprotocols_and_an_address_that_says_http_will_do() -> None:
     box = Box()
-    async with served(say_hello, subprotocols=None) as url, opened(url.replace("ws:", "http:"), box):
+    async with serve_websocket(say_hello, subprotocols=None) as url, open_test_socket(url.replace("ws:", "http:"), box):
         await box.holds(messages=1)
     assert box.messages == [{"hello": 1}]
 
@@ -102,7 +104,7 @@ async def test_messages_come_in_the_order_they_were_sent_whatever_their_frames()
         await socket.wait_closed()
 
     box = Box()
-    async with served(talk) as url, opened(url, box):
+    async with serve_websocket(talk) as url, open_test_socket(url, box):
         await box.holds(messages=500)
     assert [message["n"] for message in box.messages] == list(range(500))
 
@@ -114,7 +116,7 @@ async def test_only_text_frames_with_objects_are_messages() -> None:
         await say_hello(socket)
 
     box = Box()
-    async with served(babble) as url, opened(url, box):
+    async with serve_websocket(babble) as url, open_test_socket(url, box):
         await box.holds(messages=1)
         assert box.losses == []
     assert box.messages == [{"hello": 1}]
@@ -129,7 +131,7 @@ async def test_a_batch_is_its_messages_and_one_of_too_many_parts_is_not_read() -
         await socket.wait_closed()
 
     box = Box()
-    async with served(send_batches) as url, opened(url, box):
+    async with serve_websocket(send_batches) as url, open_test_socket(url, box):
         await box.holds(messages=2)
     assert box.messages == [{"n": 1}, {"n": 3}]
     assert box.garbage[1:] == ["something in a batch that is no message"]
@@ -138,7 +140,7 @@ async def test_a_batch_is_its_messages_and_one_of_too_many_parts_is_not_read() -
 
 async def test_what_is_no_json_concerns_its_own_message_only() -> None:
     box = Box()
-    async with served(say_hello) as url, opened(url, box) as transport:
+    async with serve_websocket(say_hello) as url, open_test_socket(url, box) as transport:
         with pytest.raises(InvalidCall, match="'chat'"):
             await transport.send({"set": {1, 2}})
         await transport.send({"params": MappingProxyType({"a": 1})})
@@ -154,7 +156,7 @@ async def test_one_message_goes_into_one_text_frame() -> None:
         await say_hello(socket)
 
     box = Box()
-    async with served(listen) as url, opened(url, box) as transport:
+    async with serve_websocket(listen) as url, open_test_socket(url, box) as transport:
         await transport.send({"text": "naïve\n漢字"}, {"ignored": "header"})
         await box.holds(messages=1)
     assert frames == ['{"text":"naïve\\n漢字"}']
@@ -166,7 +168,7 @@ async def test_a_loss_is_told_once_with_the_close_code_and_without_the_words_of_
         await socket.close(code, SECRET)
 
     box = Box()
-    async with served(leave) as url, opened(url, box) as transport:
+    async with serve_websocket(leave) as url, open_test_socket(url, box) as transport:
         await box.holds(losses=1)
         with pytest.raises(ServerGone, match=f"code {code}$"):
             await transport.send({})
@@ -179,7 +181,7 @@ async def test_a_connection_that_breaks_is_lost_at_once() -> None:
         socket.transport.abort()
 
     box = Box()
-    async with served(vanish) as url, opened(url, box):
+    async with serve_websocket(vanish) as url, open_test_socket(url, box):
         await box.holds(losses=1)
     assert [loss.detail for loss in box.losses] == ["The server 'chat' hung up: WebSocket code 1006"]
 
@@ -201,9 +203,9 @@ async def test_a_server_that_breaks_the_rules_is_hung_up_on(octets: bytes, words
         await asyncio.Event().wait()
 
     box = Box()
-    async with served(break_rules) as url:
+    async with serve_websocket(break_rules) as url:
         before = Belongings.now()
-        async with opened(url, box, BRISK, max_message_bytes=2048):
+        async with open_test_socket(url, box, BRISK, max_message_bytes=2048):
             await box.holds(losses=1)
         [loss] = box.losses
         assert type(loss) is ServerTalksNonsense
@@ -218,7 +220,7 @@ async def test_a_server_that_never_hangs_up_after_its_goodbye_is_lost_all_the_sa
         await asyncio.Event().wait()
 
     box = Box()
-    async with served(linger) as url, opened(url, box, BRISK):
+    async with serve_websocket(linger) as url, open_test_socket(url, box, BRISK):
         await box.holds(losses=1)
     assert "1000" in box.losses[0].detail
 
@@ -229,9 +231,9 @@ async def test_closing_does_not_wait_for_a_server_that_takes_nothing() -> None:
         await asyncio.Event().wait()
 
     box = Box()
-    async with served(take_nothing) as url:
+    async with serve_websocket(take_nothing) as url:
         before = Belongings.now()
-        async with asyncio.timeout(PATIENCE_SECONDS), opened(url, box, BRISK) as transport:
+        async with asyncio.timeout(PATIENCE_SECONDS), open_test_socket(url, box, BRISK) as transport:
             sending = asyncio.create_task(transport.send({"text": "x" * 2**25}))
             await eventually(transport._socket.transport.get_write_buffer_size)
             assert not sending.done()
@@ -254,7 +256,7 @@ async def test_a_message_that_is_given_up_while_it_is_sent_leaves_the_connection
         await socket.wait_closed()
 
     box = Box()
-    async with served(take_late, max_size=None) as url, opened(url, box) as transport:
+    async with serve_websocket(take_late, max_size=None) as url, open_test_socket(url, box) as transport:
         sending = asyncio.create_task(transport.send({"text": "x" * 2**25}))
         await eventually(transport._socket.transport.get_write_buffer_size)
         sending.cancel()
@@ -272,14 +274,14 @@ async def test_a_redirect_is_not_followed() -> None:
         assert socket.request is not None
         visits.append(socket.request.headers.get("X-Api-Key"))
 
-    async with served(note) as elsewhere:
+    async with serve_websocket(note) as elsewhere:
 
         def redirect(socket: ServerConnection, request: Any) -> Response:
             return Response(HTTPStatus.FOUND, "Found", Headers({"Location": elsewhere}))
 
-        async with served(wait_closed, process_request=redirect) as url:
+        async with serve_websocket(wait_closed, process_request=redirect) as url:
             with pytest.raises(ServerAway, match="HTTP status 302"):
-                async with opened(url, Box(), headers={"X-Api-Key": SECRET}):
+                async with open_test_socket(url, Box(), headers={"X-Api-Key": SECRET}):
                     pytest.fail("it went there")
     assert visits == []
 
@@ -288,10 +290,10 @@ async def test_a_refusal_says_its_status_and_no_secrets() -> None:
     def refuse(socket: ServerConnection, request: Any) -> Response:
         return socket.respond(HTTPStatus.UNAUTHORIZED, f"{SECRET} is wrong")
 
-    async with served(wait_closed, process_request=refuse) as url:
+    async with serve_websocket(wait_closed, process_request=refuse) as url:
         address = url.replace("ws://", f"ws://user:{SECRET}@")
         with pytest.raises(ServerAway, match="HTTP status 401") as away:
-            async with opened(address, Box(), headers={"X-Api-Key": SECRET}):
+            async with open_test_socket(address, Box(), headers={"X-Api-Key": SECRET}):
                 pytest.fail("it was refused")
     assert SECRET not in str(away.value)
 
@@ -299,7 +301,7 @@ async def test_a_refusal_says_its_status_and_no_secrets() -> None:
 @pytest.mark.parametrize("url", ["ws://a..b/", "ws://127.0.0.1:1/", "wss://127.0.0.1:1/"])
 async def test_an_address_where_nobody_can_be_is_away(url: str) -> None:
     with pytest.raises(ServerAway, match="'chat' cannot be connected to"):
-        async with opened(url, Box()):
+        async with open_test_socket(url, Box()):
             pytest.fail("there is nobody")
 
 
@@ -311,7 +313,7 @@ async def test_what_is_no_websocket_server_is_away() -> None:
     async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
         url = f"ws://127.0.0.1:{server.sockets[0].getsockname()[1]}"
         with pytest.raises(ServerAway, match="no WebSocket server"):
-            async with opened(url, Box()):
+            async with open_test_socket(url, Box()):
                 pytest.fail("that was mail")
 
 
@@ -324,7 +326,7 @@ async def test_a_server_that_says_nothing_is_away_when_its_time_is_up() -> None:
         before = Belongings.now()
         url = f"ws://127.0.0.1:{server.sockets[0].getsockname()[1]}"
         with pytest.raises(ServerAway, match=r"no answer within 0\.1 s"):
-            async with opened(url, Box(), connect_timeout_seconds=0.1):
+            async with open_test_socket(url, Box(), connect_timeout_seconds=0.1):
                 pytest.fail("nobody answered")
     await before.are_all()
 
@@ -335,7 +337,10 @@ async def test_a_server_that_no_longer_answers_pings_is_lost(caplog: pytest.LogC
         await asyncio.Event().wait()
 
     box = Box()
-    async with served(fall_silent) as url, opened(url, box, Timeouts(ping=0.05, pong=0.1, close=0.2)):
+    async with (
+        serve_websocket(fall_silent) as url,
+        open_test_socket(url, box, Timeouts(ping=0.05, pong=0.1, close=0.2)),
+    ):
         await box.holds(losses=1)
     assert box.losses[0].detail == "The server 'chat' no longer answers"
     assert [record for record in caplog.records if record.levelno >= logging.WARNING] == []
@@ -344,7 +349,10 @@ async def test_a_server_that_no_longer_answers_pings_is_lost(caplog: pytest.LogC
 async def test_nothing_of_the_wire_is_logged_even_when_everything_is(caplog: pytest.LogCaptureFixture) -> None:
     box = Box()
     with caplog.at_level(logging.DEBUG):
-        async with served(say_hello) as url, opened(url, box, headers={"Authorization": f"Bearer {SECRET}"}):
+        async with (
+            serve_websocket(say_hello) as url,
+            open_test_socket(url, box, headers={"Authorization": f"Bearer {SECRET}"}),
+        ):
             await box.holds(messages=1)
     assert [record for record in caplog.records if record.name.startswith("refdesk")] == []
 
@@ -357,11 +365,11 @@ async def test_a_hundred_connections_leave_nothing_behind() -> None:
         except ConnectionClosed:
             return
 
-    async with served(echo) as url:
+    async with serve_websocket(echo) as url:
         before = Belongings.now()
         for number in range(100):
             box = Box()
-            async with opened(url, box) as transport:
+            async with open_test_socket(url, box) as transport:
                 await transport.send({"n": number})
                 await box.holds(messages=1)
             assert len(box.losses) == 1
@@ -373,10 +381,10 @@ async def test_over_tls_only_who_is_trusted_is_talked_to(tmp_path: Path) -> None
     write_certificate(pem, "127.0.0.1")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(pem)
-    async with served(say_hello, ssl=context) as url:
+    async with serve_websocket(say_hello, ssl=context) as url:
         address, box = url.replace("ws:", "wss:"), Box()
         with pytest.raises(ServerAway, match="certificate"):
-            async with opened(address, box):
+            async with open_test_socket(address, box):
                 pytest.fail("it was trusted")
         settings = McpServerConfig(type="websocket", url=address)
         trusting = ssl.create_default_context(cafile=str(pem))

@@ -32,7 +32,7 @@ from refdesk.errors import (
 from refdesk.resilience.retries import pause_before
 
 if TYPE_CHECKING:
-    from refdesk.downstream.client.converting import Form, RemoteDocument
+    from refdesk.downstream.client.converting import Form, ServerDocument
 
 logger = logging.getLogger(__name__)
 
@@ -227,7 +227,7 @@ class Client:
         *,
         send: Literal["path", "bytes"] | None = None,
         progress: OnProgress | None = None,
-    ) -> RemoteDocument:
+    ) -> ServerDocument:
         """Convert a file or URL with the matching tool, with a timeout that depends on its size.
 
         A file is sent as `bytes` if the server accepts them and it's small enough, or else by its `path`. Raises
@@ -238,7 +238,7 @@ class Client:
 
         return await converting.convert(self, source, send, progress)
 
-    async def export(self, document: str | RemoteDocument | Mapping[str, Any], form: Form = "markdown") -> str:
+    async def export(self, document: str | ServerDocument | Mapping[str, Any], form: Form = "markdown") -> str:
         """Export a whole document as Markdown, HTML or JSON, by its handle or from a DoclingDocument."""
         from refdesk.downstream.client import converting
 

@@ -83,7 +83,7 @@ class Route:
 
 
 @dataclass(frozen=True, slots=True)
-class RemoteDocument:
+class ServerDocument:
     """A converted document stored on the server. Its handle identifies it for exports."""
 
     handle: str
@@ -142,13 +142,13 @@ def _get_size(path: Path) -> int:
     return found.st_size
 
 
-def route_export(document: str | RemoteDocument | Mapping[str, Any], form: Form) -> Route:
+def route_export(document: str | ServerDocument | Mapping[str, Any], form: Form) -> Route:
     """Return the tool call for an export, by handle or from a DoclingDocument."""
     if form not in FORMS:
         raise InvalidCall(f"There is no form {str(form)[:40]!r}; the forms are {', '.join(FORMS)}")
     if isinstance(document, Mapping):
         return Route(f"export_{form}", {"document": dict(document)}, EXPORT_SECONDS)
-    handle = document.handle if isinstance(document, RemoteDocument) else document
+    handle = document.handle if isinstance(document, ServerDocument) else document
     return Route(f"export_{form}", {"handle": handle}, EXPORT_SECONDS)
 
 
@@ -181,7 +181,7 @@ def _with_content(wanted: Route) -> Route:
     return Route(wanted.tool, sent, wanted.timeout_seconds)
 
 
-def parse_conversion(server: str, result: ToolResult) -> RemoteDocument:
+def parse_conversion(server: str, result: ToolResult) -> ServerDocument:
     """Return the converted document from a tool result. Raises ServerRefused if the tool failed."""
     if result.is_error:
         raise _build_refusal(server, CONVERSION_FAILED, result)
@@ -189,7 +189,7 @@ def parse_conversion(server: str, result: ToolResult) -> RemoteDocument:
     handle = structured.get("handle") or structured.get("document_key")
     if not isinstance(handle, str):
         raise ServerTalksNonsense(f"The server {server!r} did not say by which handle it keeps the document")
-    return RemoteDocument(handle, result)
+    return ServerDocument(handle, result)
 
 
 def parse_export(server: str, result: ToolResult) -> tuple[str, str | None]:
@@ -219,7 +219,7 @@ async def convert(
     source: str | os.PathLike[str],
     send: Literal["path", "bytes"] | None,
     progress: OnProgress | None,
-) -> RemoteDocument:
+) -> ServerDocument:
     """Convert a document on the client's server."""
     wanted = await asyncio.to_thread(route, source)
     tools = {tool["name"]: tool for tool in await client.tools()}
@@ -231,7 +231,7 @@ async def convert(
     return parse_conversion(client.name, result)
 
 
-async def export(client: Client, document: str | RemoteDocument | Mapping[str, Any], form: Form) -> str:
+async def export(client: Client, document: str | ServerDocument | Mapping[str, Any], form: Form) -> str:
     """Export a whole document, part by part."""
     tools = {tool["name"]: tool for tool in await client.tools()}
     call = adapt_route(route_export(document, form), tools, as_bytes=False)

@@ -75,7 +75,7 @@ class ServerLog:
             os.write(file, line)
             if os.fstat(file).st_size >= MAX_BYTES:
                 with suppress(FileNotFoundError):  # another process has just rotated it
-                    os.replace(self.path, _rotated_path(self.path))
+                    os.replace(self.path, _get_rotated_path(self.path))
         finally:
             os.close(file)
 
@@ -84,11 +84,11 @@ def last_lines(folder: Path, name: str, lines: int) -> list[str]:
     """Return the newest lines of a server's log, or none if there is no file."""
     kept: deque[str] = deque(maxlen=max(lines, 0))
     path = log_path(folder, name)
-    for each in (_rotated_path(path), path):
+    for each in (_get_rotated_path(path), path):
         if each.is_file():
             kept.extend(each.read_text("utf-8", "replace").splitlines())
     return list(kept)
 
 
-def _rotated_path(path: Path) -> Path:
+def _get_rotated_path(path: Path) -> Path:
     return path.with_name(f"{path.name}.1")

@@ -169,7 +169,7 @@ def _sanitize(list_name: ListName, definition: Message) -> tuple[Mapping[str, An
 
 
 class ExposureRules:
-    """Which tools of a server are exposed and under which names: its preset combined with its own rules.
+    """Which tools of a server are exposed and under which names: its preset plus its own rules.
 
     `allow` and `deny` are merged, and the server's own renames take precedence. With an unknown preset nothing is
     exposed, because what it would deny is unknown.

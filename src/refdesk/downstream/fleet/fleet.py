@@ -72,7 +72,7 @@ class FleetMetrics(Protocol):
 
 
 class Fleet:
-    """The downstream servers and their combined catalogue. Created by `open_fleet`."""
+    """The downstream servers and their common catalogue. Created by `open_fleet`."""
 
     def __init__(
         self,

@@ -130,12 +130,12 @@ class ServerList:
                     return
 
     async def _fetch(self) -> None:
-        greeting = self._connection.greeting
-        if greeting is None and self.name != "tools":
+        profile = self._connection.greeting
+        if profile is None and self.name != "tools":
             # With ephemeral sessions the capabilities are unknown before the first one.
             return
         list_method = _LIST_METHODS[self.name]
-        if greeting is not None and not greeting.has(list_method.capability):
+        if profile is not None and not profile.has(list_method.capability):
             await self._record_entries(())
             return
         try:

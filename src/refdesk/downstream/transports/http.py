@@ -154,7 +154,7 @@ class Endpoint:
         """Return the error for an unsuccessful HTTP status."""
         status = response.status
         if status in (401, 403):
-            if not self._used_own_credential(response):
+            if not self._has_own_credential(response):
                 # Only this caller was rejected: the server is available for all others.
                 said = f"The server {self.name!r} refused the credentials of this caller ({status})"
                 return ServerRefused(self.name, INVALID_REQUEST, said)
@@ -175,7 +175,7 @@ class Endpoint:
         hint = "; a server of the older kind needs the type 'sse'" if status in _OTHER_TRANSPORT else ""
         return ServerRefused(self.name, INVALID_REQUEST, f"HTTP {status} of the server {self.name!r}{hint}")
 
-    def _used_own_credential(self, response: aiohttp.ClientResponse) -> bool:
+    def _has_own_credential(self, response: aiohttp.ClientResponse) -> bool:
         """Whether the request carried the configured credential rather than a caller's."""
         sent = response.request_info.headers.get(hdrs.AUTHORIZATION)
         return sent == self.headers.get(hdrs.AUTHORIZATION)
