@@ -105,7 +105,7 @@ class Fleet:
         self._listeners: list[Callable[[str], None]] = []
         self._notification_listeners: list[Callable[[str, str, Mapping[str, Any]], None]] = []
         self._announced = self._cached_catalogue
-        self._announce_timer: asyncio.TimerHandle | None = None
+        self._telling: asyncio.TimerHandle | None = None
         self._resource_owners = ResourceOwners()
         self._apply_lock = asyncio.Lock()
 
@@ -253,8 +253,8 @@ class Fleet:
         with CancelScope(shield=True):
             async with self._apply_lock:
                 self._set_members({})
-                if self._announce_timer is not None:
-                    self._announce_timer.cancel()
+                if self._telling is not None:
+                    self._telling.cancel()
                 tasks = list(self._tasks.values())
                 for task in tasks:
                     task.cancel()
@@ -362,17 +362,17 @@ class Fleet:
         self.revision += 1
         if self._counts is not None:
             self._counts.tools_held(len(self.held))
-        if self._announce_timer is None:
-            self._announce_timer = asyncio.get_running_loop().call_later(COALESCE_SECONDS, self._announce)
+        if self._telling is None:
+            self._telling = asyncio.get_running_loop().call_later(COALESCE_SECONDS, self._announce)
 
     def _announce_now(self) -> None:
         """Announce changes at once, after a deliberate change."""
-        later = self._announce_timer
+        later = self._telling
         self._announce()
-        self._announce_timer = later  # keep the timer for changes that follow
+        self._telling = later  # keep the timer for changes that follow
 
     def _announce(self) -> None:
-        before, self._announced, self._announce_timer = self._announced, self._catalogue, None
+        before, self._announced, self._telling = self._announced, self._catalogue, None
         for name in self._announced.list_changes(before):
             for listener in self._listeners:
                 listener(name)
