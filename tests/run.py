@@ -62,7 +62,8 @@ NOT_QUICK = (
     "documents/test_sandbox.py", "downstream/client/test_client.py", "downstream/connection",
     "downstream/test_contract.py", "engines/r2r", "engines/test_embedded.py", "engines/test_faults.py",
     "inbound/test_internal.py", "inbound/test_sessions.py", "inbound/test_uploads.py",
-    "resilience/test_limits.py", "test_run.py", "tools/test_conversion.py", "tools/test_projects.py", "tools/test_tenants.py",
+    "resilience/test_limits.py", "test_run.py", "tools/test_conversion.py", "tools/test_projects.py",
+    "tools/test_tenants.py",
 )  # fmt: skip
 """Tests that the quick run leaves out besides those with a marker: most of them start servers or other processes."""
 
