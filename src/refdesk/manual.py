@@ -1,4 +1,4 @@
-"""Refdesk's own manual, which comes with it: the documentation set that a new desk answers from."""
+"""Refdesk's own manual, the shared documentation set of a new installation."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TITLE = "Refdesk manual"
 
 
 async def bring_in_manual(engine: Engine) -> None:
-    """Index the manual for everybody; costs next to nothing when it is indexed already."""
+    """Index the manual for all tenants. Cheap if it is already indexed."""
     folder = manual_folder()
     pages = await to_thread.run_sync(lambda: sorted(folder.rglob("*.md")))
     documents = [
@@ -30,7 +30,7 @@ async def bring_in_manual(engine: Engine) -> None:
 
 
 def manual_folder() -> Path:
-    """Where the manual is: inside an installed package, or beside the sources in a checkout."""
+    """Return the folder of the manual: inside an installed package, or next to the sources in a checkout."""
     package = Path(__file__).parent
     installed = package / "manual_pages"
     return installed if installed.is_dir() else package.parent.parent / "docs"
@@ -39,8 +39,8 @@ def manual_folder() -> Path:
 def manual_index_folder(data: Path, embedding: EmbeddingConfig) -> Path:
     """Return the folder of the manual's index, which all data folders of an installation share.
 
-    Each embedding model has an index of its own: a server without a model would keep those with one from embedding.
-    It is in the user's cache folder, or beside the data if that cannot be written.
+    Each embedding model has its own index: a server without a model would otherwise keep others from embedding. The
+    index is in the user's cache folder, or next to the data if that isn't writable.
     """
     cache = user_cache_path("refdesk", appauthor=False)
     model = embedding.source, embedding.model_path, embedding.api_url, embedding.api_model

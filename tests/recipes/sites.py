@@ -49,9 +49,9 @@ def zip_of(files: Mapping[str, str]) -> bytes:
     return buffer.getvalue()
 
 
-def manual(pages: Mapping[str, str] = PAGES, inside: str = INSIDE) -> bytes:
+def manual(pages: Mapping[str, str] = PAGES, folder: str = INSIDE) -> bytes:
     """The archive of a manual, among files that are no pages of it."""
-    files = {f"{inside}/{path}": text for path, text in pages.items()}
+    files = {f"{folder}/{path}": text for path, text in pages.items()}
     return gzip.compress(tar_of({"postgresql-17.2/README": "read me", **files}), mtime=0)
 
 
@@ -123,7 +123,7 @@ def python_site(web: Web) -> Recipe:
     newest = replace(real.newest, url=web.url("/{version}/download.html"))
     archive = Archive(
         web.url("/{version}/archives/python-{release}-docs-html.tar.bz2"),
-        real.archives[0].inside,
+        real.archives[0].folder,
     )
     return replace(real, newest=newest, archives=(archive,))
 

@@ -12,15 +12,15 @@ from io import BytesIO
 import pytest
 
 from refdesk.errors import CannotConvert
-from refdesk.recipes.archives import pages_of_archive
+from refdesk.recipes.archives import read_archive
 from tests.recipes.sites import tar_of, zip_of
 
 FILES = {"set-1.0/docs/a.html": "A", "set-1.0/docs/deep/b.html": "B", "set-1.0/README": "C"}
 PACKINGS: list[Callable[[bytes], bytes]] = [gzip.compress, bz2.compress, lzma.compress]
 
 
-def pages(data: bytes, inside: str = "docs", **bounds: int) -> dict[str, bytes]:
-    return dict(pages_of_archive(BytesIO(data), inside, **bounds))
+def pages(data: bytes, folder: str = "docs", **bounds: int) -> dict[str, bytes]:
+    return dict(read_archive(BytesIO(data), folder, **bounds))
 
 
 @pytest.mark.parametrize("pack", PACKINGS)

@@ -1,42 +1,43 @@
-"""Well-known documentation, brought in by its name: `refdesk add postgresql`.
+"""Recipes for well-known documentation, added by name: `refdesk add postgresql`.
 
-A recipe says where a project publishes its documentation and where packages of the system install it. `names` and
-`find` tell which there are; `bring_in` fetches one, keeps its pages in the data folder and hands them to the engine.
-Done again it is a refresh: the site is asked whether anything changed, and only pages that did are read anew.
+A recipe says where a project publishes its documentation and where system packages install it. `names` and `find` list
+and look up recipes. `bring_in` downloads the pages, stores them in the data folder and passes them to the engine.
+Running it again refreshes the collection: only changed pages are downloaded and indexed.
+
 
     recipe = find("postgresql")
-    brought = await bring_in(recipe, desk.engine, LOCAL.tenant, config.convert, config.data_path, version="17")
-    # then wait for brought.new and brought.changed, as for any documents
+    result = await bring_in(recipe, desk.engine, LOCAL.tenant, config.convert, config.data_path, version="17")
+    # then wait for result.new and result.changed, as for any documents
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from refdesk.recipes.known import RECIPES
+from refdesk.recipes.builtin import RECIPES
 from refdesk.recipes.recipe import Archive, NamedOnPage, Recipe, VersionsFile
 
 if TYPE_CHECKING:
-    from refdesk.recipes.bringing import Brought as Brought
-    from refdesk.recipes.bringing import bring_in as bring_in
+    from refdesk.recipes.importer import Brought as Brought
+    from refdesk.recipes.importer import bring_in as bring_in
 
 __all__ = ["Archive", "Brought", "NamedOnPage", "Recipe", "VersionsFile", "bring_in", "find", "names"]
 
 
 def names() -> list[str]:
-    """The names of all recipes, in order."""
+    """Return the sorted names of all recipes."""
     return sorted(RECIPES)
 
 
 def find(name: str) -> Recipe | None:
-    """The recipe of this name, in whatever case it is written; None when there is none."""
+    """Return the recipe with this name, ignoring case, or None."""
     return RECIPES.get(name.lower())
 
 
 def __getattr__(name: str) -> object:
-    # Loaded on first use, so that a command line that only asks for names does not pay for downloads.
+    # Imported lazily, so that commands that only list names don't load the HTTP client.
     if name in {"Brought", "bring_in"}:
-        from refdesk.recipes import bringing
+        from refdesk.recipes import importer
 
-        return getattr(bringing, name)
+        return getattr(importer, name)
     raise AttributeError(f"module 'refdesk.recipes' has no attribute {name!r}")

@@ -1,6 +1,6 @@
-"""What a recipe says: where documentation is published and installed, and how its pages and versions are known.
+"""Recipe definitions: where documentation is published and installed, and how to recognize pages and versions.
 
-Only data, and what follows from it without a network or a disk.
+Data and pure functions only, no network or disk access.
 """
 
 from __future__ import annotations
@@ -12,34 +12,37 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
 INDEX = "index"
-"""The name, without its suffix, of the page that stands for its folder."""
+"""Name, without suffix, of a folder's index page."""
 
 
 @dataclass(frozen=True, slots=True)
 class NamedOnPage:
-    """The newest release is the one whose archive a page links to."""
+    """Release list: a page that links to the archives."""
 
     url: str
-    """May hold `{version}`."""
+    """May contain `{version}`."""
     pattern: str
-    """Of a link; its only group is the release."""
+    """Link pattern with one group, the release."""
     default: str
-    """What `{version}` is when none is asked for."""
+    """Value of `{version}` when none is requested."""
 
-    def releases(self, text: str, version: str) -> Sequence[str]:
-        """The releases that the page names."""
+    def parse_releases(self, text: str, version: str) -> Sequence[str]:
+        """Return the releases linked on the page."""
         return re.findall(self.pattern, text)
 
 
 @dataclass(frozen=True, slots=True)
 class VersionsFile:
-    """A JSON file lists `major` and `latestMinor` of each version, and which of them are `supported`."""
+    """Release list: a JSON file with `major`, `latestMinor` and `supported` per version."""
 
     url: str
     default: str = ""
 
-    def releases(self, text: str, version: str) -> Sequence[str]:
-        """The releases of a version, or the last of each supported one; ValueError for another kind of file."""
+    def parse_releases(self, text: str, version: str) -> Sequence[str]:
+        """Return the releases of a version, or the latest one of each supported version.
+
+        Raises ValueError for other JSON.
+        """
         listed = json.loads(text)
         if not isinstance(listed, list):
             raise ValueError("no list")
@@ -49,70 +52,70 @@ class VersionsFile:
 
 @dataclass(frozen=True, slots=True)
 class Archive:
-    """One file that holds all pages; `{version}` and `{release}` in its address are filled in."""
+    """File with all pages. `{version}` and `{release}` in its URL are substituted."""
 
     url: str
-    inside: str
-    """The folder of the pages, as a pattern; it may lie in one that is named after the archive."""
+    folder: str
+    """Pattern of the folder with the pages, which may be inside a top-level folder named after the archive."""
     checksum: str = ""
-    """What is added to the address of the archive for that of its SHA-256, where one is published."""
+    """Suffix added to the archive's URL to get its SHA-256 file, if one is published."""
 
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """Documentation that is known by its name."""
+    """Named documentation set."""
 
     name: str
     title: str
     home: str
-    """Where a reader finds the pages; a page's own path is added. May hold `{version}`."""
+    """Base URL of the pages; a page's path is appended. May contain `{version}`."""
     suffix: str = ".html"
-    """How the names of pages end."""
-    left_out: tuple[str, ...] = ()
-    """Pages that only list others, as patterns of their paths."""
+    """File suffix of pages."""
+    excluded: tuple[str, ...] = ()
+    """Path patterns of pages that only list others."""
     archives: tuple[Archive, ...] = ()
-    """In the order in which they are tried."""
+    """In order of preference."""
     newest: NamedOnPage | VersionsFile | None = None
-    """How the newest release is found; None where there are no releases."""
+    """Release list, or None if there are no releases."""
     release: str = ""
-    """How the index page states its release: a pattern with one group. Empty where there are no releases."""
+    """Pattern with one group that finds the release on the index page. Empty if there are no releases."""
     version: str = r"\d+"
-    """The part of a release that makes a version, whose documentation is a collection of its own: a pattern."""
+    """Pattern of the part of a release that is the version. Each version has its own collection."""
     installed: tuple[str, ...] = ()
-    """Folders in which packages of the system put the pages, as patterns below the root of the disk."""
+    """Glob patterns, relative to the root, of folders where system packages install the pages."""
     package: str = ""
-    """The Debian package that does so."""
-    bare_urls: bool = False
-    """Whether a page's address is its path without the suffix and with a slash."""
+    """Debian package that installs the pages."""
+    has_bare_urls: bool = False
+    """Whether page URLs have no suffix and end with a slash."""
 
-    def takes(self, path: str) -> bool:
-        """Whether a file below the pages' folder is a page that is worth finding."""
-        return path.endswith(self.suffix) and not any(fnmatchcase(path, pattern) for pattern in self.left_out)
+    def is_page(self, path: str) -> bool:
+        """Whether a file is a page to import."""
+        return path.endswith(self.suffix) and not any(fnmatchcase(path, pattern) for pattern in self.excluded)
 
-    def url_of(self, path: str, version: str) -> str:
-        """Where a reader finds a page."""
+    def build_url(self, path: str, version: str) -> str:
+        """Return the URL of a page."""
         home = self.home.format(version=version)
-        if not self.bare_urls:
+        if not self.has_bare_urls:
             return home + path
         stem = path.removesuffix(self.suffix)
         folder = "" if stem == INDEX else stem.removesuffix(f"/{INDEX}") + "/"
         return home + folder
 
-    def collection_of(self, version: str) -> str:
-        """The name of the collection for a version; documentation without versions has one."""
+    def name_collection(self, version: str) -> str:
+        """Return the collection name for a version, or the recipe's name for unversioned documentation."""
         return f"{self.name}-{version}" if version else self.name
 
-    def version_of(self, release: str) -> str:
-        """The version that a release belongs to: 17 for 17.2."""
+    def parse_version(self, release: str) -> str:
+        """Return the version of a release: 17 for 17.2."""
         found = re.match(self.version, release)
         return found[0] if found else ""
 
-    def release_in(self, index: bytes) -> str:
-        """The release that the index page says it documents; empty when it says none."""
+    def find_release(self, index: bytes) -> str:
+        """Return the release stated on the index page, or an empty string."""
         found = re.search(self.release, index.decode("utf-8", "replace")) if self.release else None
         return found[1] if found else ""
 
 
-def in_order(release: str) -> tuple[int, ...]:
-    """A release as numbers, so that 3.9 comes before 3.13."""
+def version_key(release: str) -> tuple[int, ...]:
+    """Return a release as a tuple of numbers for sorting, so that 3.9 comes before 3.13."""
     return tuple(int(part) for part in re.findall(r"\d+", release))

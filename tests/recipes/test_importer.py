@@ -64,7 +64,7 @@ class Library:
         settings = ConvertConfig(allow_networks=("127.0.0.0/8",))
         tenant, data = self.caller.tenant, self.folder / "data"
         brought = await bring_in(recipe, self.desk.engine, tenant, settings, data, system=self.system, **wanted)
-        await self._settled([*brought.new, *brought.changed])
+        await self._wait_until_indexed([*brought.new, *brought.changed])
         return brought
 
     async def top(self, query: str, **more: Any) -> dict[str, Any]:
@@ -73,7 +73,7 @@ class Library:
         found: dict[str, Any] = answer.result["structuredContent"]["results"][0]
         return found
 
-    async def _settled(self, ids: list[str]) -> None:
+    async def _wait_until_indexed(self, ids: list[str]) -> None:
         with anyio.fail_after(PATIENCE_SECONDS):
             while ids:
                 statuses = await self.desk.engine.wait(self.caller.tenant, ids, seconds=1)
@@ -93,7 +93,7 @@ def install(system: Path, folder: str, pages: dict[str, str]) -> None:
         place.write_text(text, encoding="utf-8")
 
 
-def installed_pages(release: str) -> dict[str, str]:
+def make_installed_pages(release: str) -> dict[str, str]:
     index = f"<title>PostgreSQL {release} Documentation</title><body><h1>PostgreSQL {release}</h1><p>Contents."
     return {**PAGES, "index.html": index}
 
@@ -153,7 +153,7 @@ async def test_two_versions_stand_side_by_side_and_each_says_which_it_is(
 ) -> None:
     site.publish(manual())
     await library.bring(site.recipe)
-    install(library.system, "usr/share/doc/postgresql-doc-15/html", installed_pages("15.20"))
+    install(library.system, "usr/share/doc/postgresql-doc-15/html", make_installed_pages("15.20"))
 
     brought = await library.bring(site.recipe, version="15", offline=True)
 
@@ -165,7 +165,7 @@ async def test_two_versions_stand_side_by_side_and_each_says_which_it_is(
 
 
 async def test_another_version_than_the_one_asked_for_is_never_taken(site: PostgresqlSite, library: Library) -> None:
-    install(library.system, "usr/share/doc/postgresql-doc-15/html", installed_pages("15.20"))
+    install(library.system, "usr/share/doc/postgresql-doc-15/html", make_installed_pages("15.20"))
     with pytest.raises(CannotFetch, match=r"installed here in 15\.20, not in 16"):
         await library.bring(site.recipe, version="16", offline=True)
     site.publish(manual())
@@ -175,7 +175,7 @@ async def test_another_version_than_the_one_asked_for_is_never_taken(site: Postg
 
 
 async def test_an_archive_that_says_it_is_of_another_version_is_refused(site: PostgresqlSite, library: Library) -> None:
-    site.publish(manual(installed_pages("16.6")))
+    site.publish(manual(make_installed_pages("16.6")))
     with pytest.raises(CannotConvert, match=r"holds 16\.6 where 17\.2 was wanted"):
         await library.bring(site.recipe)
 
@@ -183,7 +183,7 @@ async def test_an_archive_that_says_it_is_of_another_version_is_refused(site: Po
 async def test_what_the_system_has_is_taken_when_the_site_is_away_and_it_is_said(
     site: PostgresqlSite, library: Library
 ) -> None:
-    install(library.system, "usr/share/doc/postgresql-doc-15/html", installed_pages("15.20"))
+    install(library.system, "usr/share/doc/postgresql-doc-15/html", make_installed_pages("15.20"))
     site.web.pages["/versions.json"] = answer(status="503 Service Unavailable")
 
     brought = await library.bring(site.recipe)
@@ -198,7 +198,7 @@ async def test_a_site_that_is_away_does_not_make_newer_pages_give_way_to_older_o
 ) -> None:
     site.publish(manual())
     await library.bring(site.recipe)
-    install(library.system, "usr/share/doc/postgresql-doc-17/html", installed_pages("17.0"))
+    install(library.system, "usr/share/doc/postgresql-doc-17/html", make_installed_pages("17.0"))
     site.web.pages["/versions.json"] = answer(status="503 Service Unavailable")
     with pytest.raises(CannotFetch, match=r"What was fetched before, 17\.2, stays as it is"):
         await library.bring(site.recipe)
@@ -224,7 +224,7 @@ async def test_the_sources_are_taken_where_the_pages_have_no_archive_of_their_ow
         (lambda site: site.publish(manual(), checksum="0" * 64), "is not what its published checksum says"),
         (lambda site: site.publish(manual()[:-200]), "broken or incomplete"),
         (lambda site: site.publish(b"<html>Please log in"), "is no archive"),
-        (lambda site: site.publish(manual(inside="elsewhere")), "not one page"),
+        (lambda site: site.publish(manual(folder="elsewhere")), "not one page"),
         (lambda site: site.publish(manual({"../../../../../etc/cron.html": "x"})), "would lie outside"),
     ],
     ids=["checksum", "truncated", "no archive", "no pages", "traversal"],

@@ -1,4 +1,4 @@
-"""The recipes that come with Refdesk."""
+"""Recipes included with Refdesk."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ POSTGRESQL = Recipe(
     name="postgresql",
     title="PostgreSQL documentation",
     home="https://www.postgresql.org/docs/{version}/",
-    left_out=("bookindex.html", "legalnotice.html"),
-    # Up to version 16 the pages are in the archive of the sources as well; since 17 only in one of their own.
+    excluded=("bookindex.html", "legalnotice.html"),
+    # Up to version 16 the source archive contains the pages as well; since 17 they are only in a separate archive.
     archives=(
         Archive(f"{_POSTGRESQL_FILES}-docs.tar.gz", "doc/src/sgml/html", checksum=".sha256"),
         Archive(f"{_POSTGRESQL_FILES}.tar.bz2", "doc/src/sgml/html", checksum=".sha256"),
@@ -26,7 +26,7 @@ PYTHON = Recipe(
     name="python",
     title="Python documentation",
     home="https://docs.python.org/{version}/",
-    left_out=("_*/*", "genindex*.html", "py-modindex.html", "search.html", "contents.html", "download.html"),
+    excluded=("_*/*", "genindex*.html", "py-modindex.html", "search.html", "contents.html", "download.html"),
     archives=(
         Archive(
             "https://docs.python.org/{version}/archives/python-{release}-docs-html.tar.bz2",
@@ -47,16 +47,16 @@ UBUNTU = Recipe(
     title="Ubuntu Server documentation",
     home="https://documentation.ubuntu.com/server/",
     suffix=".md",
-    left_out=("_*/*", ".*/*", "reuse/*", "contributing/*"),
+    excluded=("_*/*", ".*/*", "reuse/*", "contributing/*"),
     archives=(
         Archive(
             "https://github.com/canonical/ubuntu-server-documentation/archive/refs/heads/main.tar.gz",
             "docs",
         ),
     ),
-    bare_urls=True,
+    has_bare_urls=True,
 )
-"""One edition for all supported releases of Ubuntu, from the repository that its site is built of: the site itself
+"""One edition for all supported releases of Ubuntu, from the repository that the site is built from. The site itself
 offers no archive of pages."""
 
 DEBIAN = Recipe(
