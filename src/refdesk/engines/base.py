@@ -1,7 +1,7 @@
-"""The engine port: what the tools may ask of the place where documents live.
+"""Engine interface: search, reading and ingestion of documents.
 
-Every question names its tenant, and a document of another tenant does not exist. What comes with Refdesk itself (the
-manual) belongs to the tenant `SHARED`, whose documents everybody can search and read, and nobody change.
+Every call names its tenant; documents of other tenants don't exist for it. Documents included with Refdesk (the manual)
+belong to the tenant `SHARED`, which everyone can search and read, and nobody can change.
 """
 
 from __future__ import annotations
@@ -17,45 +17,45 @@ from refdesk.documents.packed_document import Shelf
 from refdesk.errors import ToolFailure
 
 SHARED = TenantId("")
-"""The tenant whose documents everybody can read: what comes with Refdesk itself."""
+"""Tenant of the documents included with Refdesk, readable by everyone."""
 
 SearchMode = Literal["hybrid", "semantic", "fulltext"]
 
 Status = Literal["pending", "converting", "embedding", "success", "failed"]
-"""A document's way in. From `embedding` on, full-text search finds it; with `success`, all of search does."""
+"""Ingestion status of a document. Full-text search finds it from `embedding` on, semantic search from `success` on."""
 
 UNDER_WAY: tuple[Status, ...] = ("pending", "converting", "embedding")
 
 
 @dataclass(frozen=True, slots=True)
 class CollectionInfo:
-    """Documents that are searched together; what `docs` calls a documentation set."""
+    """Set of documents that are searched together; `docs` calls it a documentation set."""
 
     id: str
-    """A readable name in lower case, such as `postgresql`; the first part of its documents' ids."""
+    """Readable lower-case name, such as `postgresql`; the first part of its documents' ids."""
     name: str
     description: str
     documents: int
     created_at: datetime
     updated_at: datetime
     version: str = ""
-    """Of what is documented, where all of it has one."""
+    """Version of the documented product, if there is one for all documents."""
     shared: bool = False
-    """Whether it came with Refdesk."""
+    """Whether it is included with Refdesk."""
 
 
 @dataclass(frozen=True, slots=True)
 class DocumentInfo:
-    """What is known of a document besides its text."""
+    """Metadata of a document."""
 
     id: str
     collection: str
     title: str
     version: str
-    """Of what it documents, or the beginning of its content's hash."""
+    """Version of the documented product, or the start of the content's hash."""
     indexed_at: datetime
     source: str = ""
-    """Where it came from: a path or a URL."""
+    """Path or URL the document was read from."""
     media_type: str = ""
     size_bytes: int = 0
     metadata: Mapping[str, Any] = field(default_factory=dict)
@@ -63,20 +63,20 @@ class DocumentInfo:
 
 @dataclass(frozen=True, slots=True)
 class DocumentStatus:
-    """A document on its way in, or in."""
+    """Ingestion status of a document."""
 
     id: str
     collection: str
     title: str
     status: Status
     progress: float
-    """From 0 to 1: what is behind it of all the work that it needs."""
+    """Share of the ingestion work that is done, from 0 to 1."""
     created_at: datetime
     updated_at: datetime
     size_bytes: int = 0
     chunks: int = 0
     embedded: int = 0
-    """Of the chunks: those that meaning finds."""
+    """Number of chunks that semantic search can find."""
     error: str | None = None
     attempts: int = 0
     source: str = ""
@@ -85,7 +85,7 @@ class DocumentStatus:
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """A document with its text, as Markdown."""
+    """Document with its text as Markdown."""
 
     info: DocumentInfo
     text: str
@@ -93,7 +93,7 @@ class Document:
 
 @dataclass(frozen=True, slots=True)
 class Passage:
-    """A chunk of a document, in its place."""
+    """Chunk of a document with its position."""
 
     chunk_id: str
     section: str
@@ -104,7 +104,7 @@ class Passage:
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """A passage that matches a query; the higher the score, from 0 to 1, the better."""
+    """Passage that matches a query. A higher score, from 0 to 1, is better."""
 
     document: DocumentInfo
     chunk_id: str
@@ -114,69 +114,69 @@ class Hit:
     text: str
     score: float
     anchor: str = ""
-    """Where in the source it stands, as a link's fragment."""
+    """Position in the source, as a URL fragment."""
     anchors: tuple[str, ...] = ()
-    """The anchors of the sections that it lies in, from the top down, its own last."""
+    """Anchors of the enclosing sections from the top down, its own last."""
 
 
 @dataclass(frozen=True, slots=True)
 class Search:
-    """What is looked for, and where."""
+    """Search query with its scope and options."""
 
     query: str
     limit: int = 10
     mode: SearchMode = "hybrid"
     collections: tuple[str, ...] = ()
-    """Ids; none means all that the tenant can read."""
+    """Collection ids; empty means all the tenant can read."""
     filters: Mapping[str, Any] | None = None
     semantic_weight: float | None = None
-    """From 0 (words alone) to 1 (meaning alone), where the engine's own choice is not wanted."""
+    """From 0 (lexical only) to 1 (semantic only). None uses the engine's default."""
 
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """Which documents are listed."""
+    """Filter and page of a document list."""
 
     collection: str | None = None
     statuses: tuple[Status, ...] = ()
-    """None means any."""
+    """Empty means any."""
     offset: int = 0
     limit: int = 50
     newest_first: bool = False
-    """By their last change; otherwise by their ids."""
+    """Order by last change instead of by id."""
 
 
 @dataclass(frozen=True, slots=True)
 class FileSource:
-    """A file on this machine."""
+    """Local file."""
 
     path: Path
     name: str
-    """Its path within the collection, with slashes."""
+    """Path within the collection, with slashes."""
     root: Path | None = None
-    """The folder that it may not lie outside of; None for the owner of this process, who may name any file."""
+    """Folder the file must be in. None for the local user, who may name any file."""
 
 
 @dataclass(frozen=True, slots=True)
 class UrlSource:
-    """A page or file on the web."""
+    """Web page or file."""
 
     url: str
 
 
 @dataclass(frozen=True, slots=True)
 class TextSource:
-    """A text that came with the call: Markdown, or plain."""
+    """Text passed with the call: Markdown or plain."""
 
     title: str
     text: str
     name: str = ""
-    """Its path within the collection; made of the title when not given, and never that of another text."""
+    """Path within the collection. Derived from the title if empty, and never that of another text."""
 
 
 @dataclass(frozen=True, slots=True)
 class ShelfSource:
-    """A document that was converted already, by its handle."""
+    """Already converted document, by its handle."""
 
     handle: str
     name: str
@@ -187,18 +187,18 @@ Source = FileSource | UrlSource | TextSource | ShelfSource
 
 @dataclass(frozen=True, slots=True)
 class NewDocument:
-    """What is to be brought in."""
+    """Document to ingest."""
 
     source: Source
     collection: str
-    """The id of one that exists."""
+    """Id of an existing collection."""
     metadata: Mapping[str, Any] = field(default_factory=dict)
     version: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class PastSearch:
-    """A search that somebody made."""
+    """Search in a user's history."""
 
     query: str
     collection: str
@@ -208,32 +208,32 @@ class PastSearch:
 
 @dataclass(frozen=True, slots=True)
 class TenantInfo:
-    """How much a tenant has here."""
+    """Size of a tenant's documents."""
 
     id: TenantId
     documents: int
     collections: int
     bytes: int
-    """Of its documents, as they came."""
+    """Total size of the original documents."""
 
 
 class NotToBeRetried(ToolFailure):
-    """A document that has not failed, or that was not brought in from here, is not brought in anew."""
+    """The document hasn't failed, or wasn't ingested from here."""
 
 
 @dataclass(frozen=True, slots=True)
 class EngineAnswer:
-    """What an engine's own model wrote. Its citation `[1]` means the first of the hits."""
+    """Answer written by an engine's own model. Its citation `[1]` refers to the first hit."""
 
     text: str
     hits: tuple[Hit, ...]
-    """What it was written from; without any, nothing was found, and no model was asked."""
+    """Passages it was written from. Empty if nothing was found; then no model was called."""
     model: str
 
 
 @runtime_checkable
 class Answering(Protocol):
-    """An engine that writes answers itself."""
+    """Engine that generates answers itself."""
 
     async def answer(
         self,
@@ -245,52 +245,52 @@ class Answering(Protocol):
         max_tokens: int | None = None,
         temperature: float | None = None,
     ) -> EngineAnswer:
-        """An answer from the passages that the search finds, each of which the tenant can read."""
+        """Generate an answer from the passages of a search, all of which the tenant can read."""
         ...
 
 
 class Engine(Protocol):
-    """Documents of tenants: brought in, found and read."""
+    """Document store with search and ingestion for many tenants."""
 
     @property
     def lacks(self) -> frozenset[str]:
-        """The promises of this port that the engine cannot keep, by the names below."""
+        """Features of this interface the engine doesn't support, by the `LACKS_*` names."""
         ...
 
     async def search(self, tenant: TenantId, search: Search) -> Sequence[Hit]:
-        """The best passages, at most one a section, best first."""
+        """Return the best passages, at most one per section, best first."""
         ...
 
     async def read(self, tenant: TenantId, document_id: str) -> Document | None:
-        """A document by its id, or None."""
+        """Return a document with its text, or None."""
         ...
 
     async def open(self, tenant: TenantId, document_id: str) -> Shelf | None:
-        """A document by its id, to be read in parts and closed; or None."""
+        """Open a document to be read in parts, or return None. The caller closes it."""
         ...
 
     async def info(self, tenant: TenantId, document_id: str) -> DocumentInfo | None:
-        """What is known of a document besides its text, or None; None too before it has come in."""
+        """Return the metadata of a document, or None if it doesn't exist or isn't indexed yet."""
         ...
 
     async def window(
         self, tenant: TenantId, document_id: str, chunk_id: str, *, before: int, after: int
     ) -> Sequence[Passage] | None:
-        """The chunks around one that a search gave, in reading order; None when the document has no such chunk."""
+        """Return the chunks around a search hit in reading order, or None if the document has no such chunk."""
         ...
 
     async def document_ids(self, tenant: TenantId, *, prefix: str = "", limit: int = 100) -> Sequence[str]:
-        """Ids that begin with the prefix, in order."""
+        """Return the sorted ids that start with the prefix."""
         ...
 
     async def ingest(self, tenant: TenantId, documents: Sequence[NewDocument]) -> Sequence[DocumentStatus]:
-        """Take documents on; once this returns, they are not forgotten. The work goes on in the background."""
+        """Queue documents durably. They are processed in the background."""
         ...
 
     async def retry(self, tenant: TenantId, document_id: str) -> DocumentStatus | None:
-        """Have a document that has failed brought in again, as if for the first time; None when there is none.
+        """Queue a failed document again with all attempts left. Returns None if it doesn't exist.
 
-        Raises NotToBeRetried for one that is under way or in.
+        Raises NotToBeRetried if it is indexed or in progress.
         """
         ...
 
@@ -303,90 +303,92 @@ class Engine(Protocol):
         *,
         unseen: Sequence[str] = (),
     ) -> FolderSync:
-        """Make the collection hold these files of the folder: unchanged ones are not touched, missing ones go.
+        """Make the collection match these files of the folder: skip unchanged files and delete missing ones.
 
-        Beneath `unseen`, paths within the collection, nobody could look: what was there stays. `.` is all of it.
+        `unseen` are paths within the collection that couldn't be read: documents below them are kept. `.` means all.
         """
         ...
 
     async def wait(self, tenant: TenantId, document_ids: Sequence[str], *, seconds: float) -> Sequence[DocumentStatus]:
-        """How the documents are once any of them has changed, or when the time is up."""
+        """Wait until any of the documents changes its status, or the time is up, and return their statuses."""
         ...
 
     async def status(self, tenant: TenantId, document_id: str) -> DocumentStatus | None:
-        """How a document is, or None."""
+        """Return the status of a document, or None."""
         ...
 
     async def documents(self, tenant: TenantId, listing: Listing) -> tuple[Sequence[DocumentStatus], int]:
-        """Some documents, and how many match in all."""
+        """Return a page of documents, and the total number of matches."""
         ...
 
     async def delete(self, tenant: TenantId, document_id: str) -> bool:
-        """Remove a document for good; whether it was there."""
+        """Delete a document. Returns whether it existed."""
         ...
 
     async def collections(self, tenant: TenantId) -> Sequence[CollectionInfo]:
-        """Every collection that the tenant can read, its own first, in the order of their ids."""
+        """Return all collections the tenant can read, its own first, ordered by id."""
         ...
 
     async def create_collection(
         self, tenant: TenantId, name: str, *, description: str = "", version: str = ""
     ) -> CollectionInfo:
-        """The collection of this name, made when it is not there yet."""
+        """Return the collection with this name, creating it if missing."""
         ...
 
     async def delete_collection(self, tenant: TenantId, collection: str) -> bool:
-        """Remove a collection with all its documents; whether it was there."""
+        """Delete a collection with all its documents. Returns whether it existed."""
         ...
 
     def sets(self, tenant: TenantId) -> Sequence[CollectionInfo]:
-        """The collections that the tenant can search; from memory, so that it costs nothing to ask."""
+        """Return the collections the tenant can search, from memory."""
         ...
 
     def revision(self, tenant: TenantId) -> Hashable:
-        """Another value whenever the tenant may find something else than before; costs next to nothing to ask."""
+        """Return a value that changes whenever the tenant's search results may differ. Cheap."""
         ...
 
     async def remember(self, tenant: TenantId, user: UserId, search: PastSearch) -> None:
-        """Keep a search in the user's history."""
+        """Add a search to the user's history."""
         ...
 
     async def history(self, tenant: TenantId, user: UserId, limit: int = 10) -> Sequence[PastSearch]:
-        """The user's last searches, newest first."""
+        """Return the user's last searches, newest first."""
         ...
 
     async def reindex(self, tenant: TenantId) -> None:
-        """Make whatever is derived from the tenant's documents anew; till it is done, searches find what they did."""
+        """Rebuild a tenant's indexes from its document store. Searches keep working until it is done."""
         ...
 
     async def tenants(self) -> Sequence[TenantInfo]:
-        """Whoever has something here, in the order of their ids; what all share is nobody's. For administrators."""
+        """Return all tenants with data, ordered by id, without the shared one. For administrators."""
         ...
 
     async def waiting(self) -> Mapping[Status, int]:
-        """How many documents this desk is bringing in, of all tenants that this process knows of: by each status that
-        is under way, also where there are none; raises EngineError when they cannot be counted."""
+        """Count the documents in progress by status, over all tenants known to this process.
+
+        Every status in progress is included, even with a count of 0. Raises EngineError if they can't be counted.
+        """
         ...
 
     def listen(self, listener: Callable[[TenantId], None]) -> None:
-        """Have `listener` called with a tenant whenever that tenant's documents or collections have changed."""
+        """Call `listener` with a tenant whenever its documents or collections have changed."""
         ...
 
     async def check(self) -> str:
-        """A few words for people on how the engine is; raises EngineError when it cannot answer."""
+        """Return a short description of the engine's state. Raises EngineError if it doesn't work."""
         ...
 
 
 LACKS_REINDEX = "reindex"
-"""Of an engine's `lacks`: it cannot make its index anew, because that is kept somewhere else."""
+"""The engine can't rebuild its index, because another service keeps it."""
 
 LACKS_SHARED = "shared"
-"""Of an engine's `lacks`: it has no documents that everybody can read."""
+"""The engine has no shared documents."""
 
 
 @dataclass(frozen=True, slots=True)
 class FolderSync:
-    """What bringing a folder up to date came to."""
+    """Result of a folder sync."""
 
     new: Sequence[str] = ()
     changed: Sequence[str] = ()

@@ -1,6 +1,6 @@
--- What the embedded engine keeps besides. Full-text and vector indexes are made from it and can be made again.
+-- Additional tables of the embedded engine. Full-text and vector indexes are derived from them and can be rebuilt.
 
--- The packed document, compressed: what the reader tools read.
+-- Compressed packed document, used by the reader tools.
 CREATE TABLE contents (
     document INTEGER PRIMARY KEY REFERENCES documents (key) ON DELETE CASCADE,
     body BLOB NOT NULL
@@ -15,12 +15,12 @@ CREATE TABLE chunks (
     anchors TEXT NOT NULL,
     page INTEGER,
     text TEXT NOT NULL,
-    hash BLOB NOT NULL                -- of the model and the text that is embedded
+    hash BLOB NOT NULL                -- of the model and its input
 );
 CREATE UNIQUE INDEX chunks_in_order ON chunks (document, ordinal);
 CREATE INDEX chunks_by_hash ON chunks (hash);
 
--- By what was embedded, so that a text that comes again is not embedded again.
+-- Keyed by the embedded text, so that repeated texts are embedded once.
 CREATE TABLE embeddings (
     hash BLOB PRIMARY KEY,
     vector BLOB NOT NULL

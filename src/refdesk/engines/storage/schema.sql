@@ -1,8 +1,8 @@
--- What both engines keep of one tenant: collections, documents with their queue, and searches. Each adds its own tables.
+-- Tables shared by both engines, one database per tenant: collections, documents with their queue, search history.
 
 CREATE TABLE owner (
     tenant TEXT NOT NULL,
-    model TEXT NOT NULL DEFAULT ''    -- the embedding model that chunks are hashed for
+    model TEXT NOT NULL DEFAULT ''    -- embedding model the chunks are hashed for
 );
 
 CREATE TABLE collections (
@@ -15,7 +15,7 @@ CREATE TABLE collections (
     updated_at TEXT NOT NULL
 );
 
--- A document is its own entry in the queue: `stage` says what is to be done next.
+-- A document's row is its own queue entry: `stage` says what to do next.
 CREATE TABLE documents (
     key INTEGER PRIMARY KEY AUTOINCREMENT,
     id TEXT NOT NULL UNIQUE,
@@ -23,19 +23,19 @@ CREATE TABLE documents (
     title TEXT NOT NULL,
     kind TEXT NOT NULL,               -- file, url, text, shelf
     source TEXT NOT NULL,             -- path, URL, handle; empty for a text
-    root TEXT NOT NULL,               -- the folder that a file may not lie outside of; empty for any
-    folder TEXT NOT NULL,             -- the folder that it was brought in with, and goes with
-    given BLOB,                       -- a text on its way in
+    root TEXT NOT NULL,               -- folder the file must be in; empty for any
+    folder TEXT NOT NULL,             -- synced folder the document belongs to
+    given BLOB,                       -- content of a queued text
     version TEXT NOT NULL,
     metadata TEXT NOT NULL,
     media_type TEXT NOT NULL DEFAULT '',
     size_bytes INTEGER NOT NULL DEFAULT 0,
-    stamp TEXT NOT NULL DEFAULT '',   -- what a glance at the source showed when it was last read
-    digest TEXT NOT NULL DEFAULT '',  -- of the bytes that are indexed
+    stamp TEXT NOT NULL DEFAULT '',   -- stamp of the source when it was last read
+    digest TEXT NOT NULL DEFAULT '',  -- SHA-256 of the indexed content
     chunks INTEGER NOT NULL DEFAULT 0,
     embedded INTEGER NOT NULL DEFAULT 0,
     stage TEXT NOT NULL,
-    request INTEGER NOT NULL DEFAULT 1,  -- rises each time that it is asked for anew
+    request INTEGER NOT NULL DEFAULT 1,  -- incremented with each ingest request
     attempts INTEGER NOT NULL DEFAULT 0,
     retry_at REAL NOT NULL DEFAULT 0,
     error TEXT,
@@ -46,12 +46,12 @@ CREATE TABLE documents (
 CREATE INDEX documents_by_collection ON documents (collection, id);
 CREATE INDEX documents_under_way ON documents (stage, key) WHERE stage NOT IN ('success', 'failed');
 
--- What the indexes have still to follow: each keeps the number of the last change that it holds.
+-- Change log for the indexes: each index stores the number of the last change it contains.
 CREATE TABLE changes (
     number INTEGER PRIMARY KEY AUTOINCREMENT,
     document INTEGER NOT NULL,
-    kind TEXT NOT NULL,               -- text: its chunks are others now, or gone; vectors: all of them are embedded
-    UNIQUE (document, kind)           -- the last change alone counts
+    kind TEXT NOT NULL,               -- text: chunks changed or deleted; vectors: all chunks embedded
+    UNIQUE (document, kind)           -- only the last change is kept
 );
 
 CREATE TABLE history (
@@ -64,7 +64,7 @@ CREATE TABLE history (
 );
 CREATE INDEX history_by_user ON history (user, key);
 
--- Rises with every change to documents and collections.
+-- Incremented with every change to documents and collections.
 CREATE TABLE revision (number INTEGER NOT NULL);
 INSERT INTO revision VALUES (0);
 CREATE TRIGGER document_added AFTER INSERT ON documents BEGIN UPDATE revision SET number = number + 1; END;
