@@ -73,7 +73,7 @@ def open_engine(tmp_path: Path, account: Account, conversions: Conversions) -> O
 
 
 @pytest.fixture
-def configured(tmp_path: Path, account: Account) -> Callable[..., Config]:
+def make_config(tmp_path: Path, account: Account) -> Callable[..., Config]:
     """Settings of a desk that keeps its documents in R2R; keyword arguments are settings with `__` for the dot."""
 
     def make(url: str, **more: Any) -> Config:

@@ -30,10 +30,10 @@ def key_of(tenant: str) -> str:
 
 
 @pytest.fixture
-async def server(r2r: Lab, configured: Callable[..., Config]) -> AsyncIterator[RunningServer]:
+async def server(r2r: Lab, make_config: Callable[..., Config]) -> AsyncIterator[RunningServer]:
     """A desk with two tenants who have a document of the same name in a collection of the same name."""
     keys = [{"key": key_of(tenant), "tenant": tenant, "user": f"{tenant}-user"} for tenant in WORDS]
-    async with running_server(configured(r2r.url, auth__required=True, auth__keys=keys)) as server:
+    async with running_server(make_config(r2r.url, auth__required=True, auth__keys=keys)) as server:
         for tenant, word in WORDS.items():
             await bring(server, tenant, secrets(word), "shared-name")
         yield server

@@ -32,8 +32,8 @@ NO_CACHE = {"cache__ttl__search": 0, "cache__ttl__rag": 0, "cache__ttl__list": 0
 
 
 @pytest.fixture
-def settings_of_desk(way: Proxy, configured: Callable[..., Config]) -> Config:
-    return configured(way.url, circuit_breaker__timeout_seconds=COOL_DOWN_SECONDS, **NO_CACHE)
+def settings_of_desk(way: Proxy, make_config: Callable[..., Config]) -> Config:
+    return make_config(way.url, circuit_breaker__timeout_seconds=COOL_DOWN_SECONDS, **NO_CACHE)
 
 
 @pytest.fixture
@@ -82,7 +82,7 @@ async def until_it_works(server: RunningServer) -> None:
     await eventually(works)
 
 
-async def settled(server: RunningServer, document: str) -> Any:
+async def wait_until_settled(server: RunningServer, document: str) -> Any:
     """The state of a document, once nothing more is done about it."""
     with anyio.fail_after(120):
         while True:
@@ -104,14 +104,14 @@ async def test_r2r_is_killed_and_started_again_under_a_running_desk(r2r: Lab, se
         await to_thread.run_sync(r2r.restart)
     await until_it_works(server)
     assert (await server.desk.readiness())[0]
-    state = await settled(server, taken["result"]["structuredContent"]["document_id"])
+    state = await wait_until_settled(server, taken["result"]["structuredContent"]["document_id"])
     assert state["ingestion_status"] == "success"
 
 
 async def test_while_r2r_is_left_alone_nobody_touches_the_network_and_everybody_is_told_when_to_come_back(
-    way: Proxy, configured: Callable[..., Config]
+    way: Proxy, make_config: Callable[..., Config]
 ) -> None:
-    async with running_server(configured(way.url, **NO_CACHE)) as server:
+    async with running_server(make_config(way.url, **NO_CACHE)) as server:
         await ask(server, "r2r_ingest_document", text=FOXES, title="Foxes", collection_id="animals", run_async=False)
         refused: list[dict[str, Any]] = []
 
@@ -166,8 +166,10 @@ async def test_a_model_that_writes_no_answer_is_told_while_search_goes_on(
         assert way.count(RAG) >= 2
 
 
-async def test_nobody_waits_longer_than_is_set_for_r2r_to_answer(way: Proxy, configured: Callable[..., Config]) -> None:
-    async with running_server(configured(way.url, r2r__timeout_seconds=0.5, **NO_CACHE)) as server:
+async def test_nobody_waits_longer_than_is_set_for_r2r_to_answer(
+    way: Proxy, make_config: Callable[..., Config]
+) -> None:
+    async with running_server(make_config(way.url, r2r__timeout_seconds=0.5, **NO_CACHE)) as server:
         await ask(server, "r2r_ingest_document", text=FOXES, title="Foxes", collection_id="animals", run_async=False)
         with way.fault(Fault(SEARCH, hangs=True)):
             error = (await search(server))["error"]
@@ -193,12 +195,12 @@ async def test_a_document_that_the_models_fail_on_fails_with_its_cause_and_comes
     with r2r.provider.failing(embeddings=401):
         taken = await ask(server, "r2r_ingest_document", **given)
         document = taken["result"]["structuredContent"]["document_id"]
-        failed = await settled(server, document)
+        failed = await wait_until_settled(server, document)
     assert failed["ingestion_status"] == "failed"
     assert failed["error"]
     again = await ask(server, "r2r_ingest_document", **given)
     assert again["result"]["structuredContent"]["document_id"] == document
-    assert (await settled(server, document))["ingestion_status"] == "success"
+    assert (await wait_until_settled(server, document))["ingestion_status"] == "success"
 
 
 async def test_a_storm_of_refusals_is_not_answered_with_a_storm_of_requests(way: Proxy, server: RunningServer) -> None:
@@ -219,10 +221,10 @@ async def test_a_storm_of_refusals_is_not_answered_with_a_storm_of_requests(way:
 
 
 async def test_an_account_that_r2r_limits_is_told_when_to_come_back(
-    r2r: Lab, way: Proxy, configured: Callable[..., Config]
+    r2r: Lab, way: Proxy, make_config: Callable[..., Config]
 ) -> None:
     limited = r2r.account(limits={"global_per_min": 8})
-    config = configured(way.url, r2r__email=limited.email, r2r__password=limited.password, **NO_CACHE)
+    config = make_config(way.url, r2r__email=limited.email, r2r__password=limited.password, **NO_CACHE)
     async with running_server(config) as server:
         await ask(server, "r2r_ingest_document", text=FOXES, title="Foxes", collection_id="animals", run_async=False)
         answers = [await search(server)]

@@ -25,7 +25,7 @@ import httpx2
 
 from tests.r2r.lab.postgres import Postgres
 from tests.r2r.lab.processes import LabFailure, Program, free_port
-from tests.r2r.lab.wheels import CACHE, Programs, Unavailable, installed
+from tests.r2r.lab.wheels import CACHE, Programs, Unavailable, install_programs
 
 __all__ = ["Account", "Lab", "LabFailure", "Unavailable", "lab"]
 
@@ -161,7 +161,7 @@ class Lab:
 @contextmanager
 def lab(programs: Programs | None = None) -> Iterator[Lab]:
     """The lab, up and empty; raises `Unavailable` where it cannot be had."""
-    programs = programs or installed()
+    programs = programs or install_programs()
     folder = _new_folder()
     with ExitStack() as stack:
         provider = Provider(folder)

@@ -7,12 +7,12 @@ import sys
 import time
 
 from tests.r2r.lab import Unavailable, lab
-from tests.r2r.lab.wheels import CACHE, PATIENT_SECONDS, installed
+from tests.r2r.lab.wheels import CACHE, PATIENT_SECONDS, install_programs
 
 
 def main(task: str) -> None:
     began = time.monotonic()
-    programs = installed(seconds=PATIENT_SECONDS)
+    programs = install_programs(seconds=PATIENT_SECONDS)
     _say(f"R2R and Postgres are in {CACHE} ({time.monotonic() - began:.1f} s)")
     if task == "up":
         with lab(programs) as r2r:

@@ -86,7 +86,7 @@ class Models:
         dimensions = int(body.get("dimensions") or DIMENSIONS)
         vectors = [embed(str(text), dimensions) for text in texts]
         in_base64 = body.get("encoding_format") == "base64"
-        shown = [_packed(vector) if in_base64 else vector for vector in vectors]
+        shown = [_encode_base64(vector) if in_base64 else vector for vector in vectors]
         data = [{"object": "embedding", "index": index, "embedding": vector} for index, vector in enumerate(shown)]
         return {
             "object": "list",
@@ -114,7 +114,7 @@ class Models:
             raise Failing(self.failing[kind])
 
 
-def _packed(vector: list[float]) -> str:
+def _encode_base64(vector: list[float]) -> str:
     return base64.b64encode(struct.pack(f"<{len(vector)}f", *vector)).decode()
 
 

@@ -124,17 +124,17 @@ class Proxy:
         )
         content = answer.content
         if answer.is_success and request.path in (LOGIN, REFRESH):
-            content = self._noted(answer.json())
+            content = self._rewrite_tokens(answer.json())
         return _response(answer.status_code, answer.headers, content)
 
-    def _noted(self, answer: dict[str, Any]) -> bytes:
+    def _rewrite_tokens(self, answer: dict[str, Any]) -> bytes:
         """Keep the tokens, and have them expire sooner where that is wanted."""
         results = answer["results"]
         access = results["access_token"]
         if self.access_seconds is not None:
-            access["token"] = _short_lived(access["token"], self.access_seconds)
+            access["token"] = _shorten_lifetime(access["token"], self.access_seconds)
         if self.next_is_expired:
-            access["token"], self.next_is_expired = _expired(access["token"]), False
+            access["token"], self.next_is_expired = _expire(access["token"]), False
         self.tokens.append({name: results[name]["token"] for name in ("access_token", "refresh_token")})
         return json.dumps(answer).encode()
 
@@ -153,23 +153,23 @@ async def proxy(target: str) -> AsyncIterator[Proxy]:
             server.close()
 
 
-def _short_lived(token: str, seconds: float) -> str:
+def _shorten_lifetime(token: str, seconds: float) -> str:
     """The same token with an earlier end."""
-    return _signed(_claims(token) | {"exp": time.time() + seconds})
+    return _sign(_claims(token) | {"exp": time.time() + seconds})
 
 
-def _expired(token: str) -> str:
+def _expire(token: str) -> str:
     """The same token as if it had been given out long ago: it ended a second ago, and says that it is good for long."""
     claims = _claims(token)
     ago = claims["exp"] - time.time() + 1
-    return _signed(claims | {name: claims[name] - ago for name in ("exp", "iat", "nbf")})
+    return _sign(claims | {name: claims[name] - ago for name in ("exp", "iat", "nbf")})
 
 
 def _claims(token: str) -> dict[str, Any]:
     return jwt.decode(token, options={"verify_signature": False})
 
 
-def _signed(claims: Mapping[str, Any]) -> str:
+def _sign(claims: Mapping[str, Any]) -> str:
     """Signed as R2R signs, so that it is R2R itself that says whether the token is good."""
     return jwt.encode(dict(claims), SECRET, "HS256")
 
@@ -183,11 +183,11 @@ async def _read(reader: asyncio.StreamReader) -> Request | None:
     first, *lines = head.rstrip().split("\r\n")
     headers = {name.strip().lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
     method, path, _ = first.split(" ")
-    body = await _chunks(reader) if "transfer-encoding" in headers else await _sized(reader, headers)
+    body = await _chunks(reader) if "transfer-encoding" in headers else await _read_sized(reader, headers)
     return Request(method, path, headers, body)
 
 
-async def _sized(reader: asyncio.StreamReader, headers: Mapping[str, str]) -> bytes:
+async def _read_sized(reader: asyncio.StreamReader, headers: Mapping[str, str]) -> bytes:
     return await reader.readexactly(int(headers.get("content-length", 0)))
 
 

@@ -73,7 +73,7 @@ class Programs:
         return packages
 
 
-def installed(*, seconds: float = INSTALL_SECONDS) -> Programs:
+def install_programs(*, seconds: float = INSTALL_SECONDS) -> Programs:
     """The environment, made when it is not there; raises `Unavailable` when that cannot be done in time."""
     CACHE.mkdir(parents=True, exist_ok=True)
     folder, mark = CACHE / "venv", CACHE / "installed"
