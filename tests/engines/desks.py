@@ -22,7 +22,7 @@ from refdesk.engines.embedded.pauses import Pauses
 from refdesk.engines.embedded.vectors.reader import open_state
 from refdesk.telemetry import Log, Metrics
 
-SHORT_PAUSES = Pauses(look=0.05, trouble=0.05, first_retry=0.05)
+SHORT_PAUSES = Pauses(queue_poll=0.05, error=0.05, first_retry=0.05)
 
 ACME_FOLDER = "n-acme"
 """Where the tenant `acme` has its files, beneath `tenants`."""
@@ -40,7 +40,7 @@ class WordSums:
     async def embed_passages(self, texts: Sequence[str]) -> Vectors:
         return np.stack([self._vector(text) for text in texts])
 
-    def embed_query_now(self, text: str) -> Vector | None:
+    def embed_query_sync(self, text: str) -> Vector | None:
         return self._vector(text)
 
     def _vector(self, text: str) -> Vector:
@@ -147,5 +147,5 @@ def keys_in_vectors(folder: Path) -> Counter[int]:
     found: Counter[int] = Counter()
     for view in open_state(folder, {}).views:
         table = view.segment.table
-        found.update(table.keys[table.rows(view.alive)].tolist())
+        found.update(table.keys[table.list_rows(view.alive)].tolist())
     return found

@@ -8,12 +8,12 @@ from hypothesis import strategies as st
 
 from refdesk.engines.embedded.analyzer import (
     MAX_WORD,
-    context_of,
+    build_heading_path,
     index_words,
     is_common,
-    plain_text,
+    match_terms,
     query_words,
-    words_in,
+    strip_markdown,
 )
 
 
@@ -97,7 +97,9 @@ def test_markdown_is_read_as_its_text() -> None:
         "### Note\n\n> See [the **manual** [1]](<https://example.org/a b>) and [wiki](https://e.org/Git_(software)).\n\n"
         "```sql\nSELECT `x`;\n```\n\n| Name | Type |\n| --- | :-: |\n| a_b | int |\n\n- item\n\n![a map](map.png)"
     )
-    assert plain_text(markdown) == ("Note\nSee the manual [1] and wiki.\nSELECT x;\nName Type\na_b int\nitem\na map")
+    assert strip_markdown(markdown) == (
+        "Note\nSee the manual [1] and wiki.\nSELECT x;\nName Type\na_b int\nitem\na map"
+    )
 
 
 MARKED = st.lists(
@@ -130,18 +132,18 @@ MARKED = st.lists(
 
 @given(MARKED | st.text(max_size=200))
 def test_the_words_that_are_asked_of_a_passage_are_those_that_it_is_indexed_by(markdown: str) -> None:
-    indexed = index_words(plain_text(markdown))
-    assert words_in(markdown, dict.fromkeys(indexed, 1.0)) == set(indexed)
-    assert words_in(markdown, dict.fromkeys(["row", "a_b", "-j", "sql"], 1.0)) == {"row", "a_b", "-j", "sql"} & {
+    indexed = index_words(strip_markdown(markdown))
+    assert match_terms(markdown, dict.fromkeys(indexed, 1.0)) == set(indexed)
+    assert match_terms(markdown, dict.fromkeys(["row", "a_b", "-j", "sql"], 1.0)) == {"row", "a_b", "-j", "sql"} & {
         *indexed
     }
 
 
 def test_text_that_only_looks_like_markdown_stays() -> None:
-    assert plain_text("a[1] (see b) and f(x) * g_h_i") == "a[1] (see b) and f(x) * g_h_i"
+    assert strip_markdown("a[1] (see b) and f(x) * g_h_i") == "a[1] (see b) and f(x) * g_h_i"
 
 
 def test_a_document_s_title_leads_the_headings_unless_it_is_one_of_them() -> None:
-    assert context_of("CREATE CAST", ("Notes",)) == ("CREATE CAST", "Notes")
-    assert context_of("Guide", ("Guide", "Install")) == ("Guide", "Install")
-    assert context_of("", ()) == ()
+    assert build_heading_path("CREATE CAST", ("Notes",)) == ("CREATE CAST", "Notes")
+    assert build_heading_path("Guide", ("Guide", "Install")) == ("Guide", "Install")
+    assert build_heading_path("", ()) == ()

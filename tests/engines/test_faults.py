@@ -25,13 +25,13 @@ from refdesk.engines.base import DocumentStatus, FileSource, NewDocument, PastSe
 from refdesk.engines.embedded.damage import IndexDamaged
 from refdesk.engines.embedded.embedding.endpoint import open_endpoint
 from refdesk.engines.embedded.engine import EmbeddedEngine
-from refdesk.engines.embedded.ingest_worker import Writer
+from refdesk.engines.embedded.ingest_worker import IngestWorker
 from refdesk.engines.embedded.tenant_store import TenantStore
 from refdesk.engines.embedded.threads import SearchThreads
 from refdesk.engines.storage import records
-from refdesk.engines.storage.intake import Intake
-from refdesk.engines.storage.queue import Task
-from refdesk.engines.storage.records import HISTORY_KEPT
+from refdesk.engines.storage.intake import SourceReader
+from refdesk.engines.storage.queue import IngestTask
+from refdesk.engines.storage.records import MAX_USER_HISTORY
 from refdesk.errors import EngineError
 from refdesk.telemetry import Metrics
 from tests.contracts.engine import ACME, ANN, bring, finished, found
@@ -54,7 +54,9 @@ async def conversions(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator
         yield conversions
 
 
-async def taken_on(engine: EmbeddedEngine, folder: Path, *names: str, root: Path | None = None) -> list[DocumentStatus]:
+async def ingest_files(
+    engine: EmbeddedEngine, folder: Path, *names: str, root: Path | None = None
+) -> list[DocumentStatus]:
     """Files of a folder, once nothing more is done about them."""
     await engine.create_collection(ACME, "files")
     given = [NewDocument(FileSource(folder / name, name, root), "files") for name in names]
@@ -117,7 +119,7 @@ async def test_each_file_that_cannot_be_read_says_why_and_the_others_come_in(
     (folder / "good.md").write_text("# Good\n\nzebra")
     async with engine_on(tmp_path / "data", conversions) as engine:
         root = folder if is_confined else None
-        *failures, good = await taken_on(engine, folder, *WRONG, "good.md", root=root)
+        *failures, good = await ingest_files(engine, folder, *WRONG, "good.md", root=root)
         assert good.status == "success"
         for failure in failures:
             name = failure.id.removeprefix("files/")
@@ -138,7 +140,7 @@ class CountingStore(TenantStore):
     async def run(self, work: Callable[[sqlite3.Connection], T], limiter: CapacityLimiter | None = None) -> T:
         result = await super().run(work, limiter)
         if isinstance(result, list):
-            self.found.update(task.id for task in result if isinstance(task, Task))
+            self.found.update(task.id for task in result if isinstance(task, IngestTask))
         return result
 
 
@@ -151,8 +153,8 @@ async def test_a_file_that_failed_while_another_reader_looked_for_work_is_not_re
         store.prepare()
         await store.run(lambda database: records.create_collection(database, "files", "", ""))
         ids = await store.run(lambda database: records.ask_for(database, given))
-        assert await Writer(store, Intake(conversions), None, 4, Metrics(), lambda: None).run()
-        failures = await store.run(lambda database: records.statuses(database, ids, {}))
+        assert await IngestWorker(store, SourceReader(conversions), None, 4, Metrics(), lambda: None).run()
+        failures = await store.run(lambda database: records.get_statuses(database, ids, {}))
     assert [(failure.status, failure.attempts) for failure in failures] == [("failed", 1)] * len(names)
     assert store.found == dict.fromkeys(ids, 1)
 
@@ -163,7 +165,7 @@ async def test_a_file_that_may_not_be_read_says_so(tmp_path: Path, conversions: 
     (tmp_path / "secret.md").chmod(0)
     async with engine_on(tmp_path / "data", conversions) as engine:
         for root in (None, tmp_path):
-            [status] = await taken_on(engine, tmp_path, "secret.md", root=root)
+            [status] = await ingest_files(engine, tmp_path, "secret.md", root=root)
             assert status.status == "failed"
             assert status.error
             assert "secret.md" in status.error
@@ -174,7 +176,7 @@ async def test_a_file_of_any_name_comes_in(tmp_path: Path, conversions: Conversi
     path = Path(os.fsdecode(os.fsencode(tmp_path) + b"/" + name))
     await anyio.Path(path).write_text("# Odd\n\nwombat")
     async with engine_on(tmp_path / "data", conversions) as engine:
-        [status] = await taken_on(engine, tmp_path, path.name)
+        [status] = await ingest_files(engine, tmp_path, path.name)
         assert status.status == "success", status.error
         assert status.id.isprintable()
         [hit] = await found(engine, "wombat", mode="fulltext")
@@ -199,7 +201,7 @@ async def test_a_file_that_vanishes_while_it_is_read_comes_in_whole(tmp_path: Pa
     file = tmp_path / "fleeting.md"
     file.write_text("# Fleeting\n\nquokka")
     async with engine_on(tmp_path / "data", Meddled(conversions, file.unlink)) as engine:
-        [status] = await taken_on(engine, tmp_path, "fleeting.md")
+        [status] = await ingest_files(engine, tmp_path, "fleeting.md")
         assert status.status == "success"
         assert len(await found(engine, "quokka", mode="fulltext")) == 1
 
@@ -217,11 +219,11 @@ async def test_a_file_that_shrinks_while_it_is_read_is_right_the_next_time(
             os.truncate(file, length)
 
     async with engine_on(tmp_path / "data", Meddled(conversions, shrink)) as engine:
-        [status] = await taken_on(engine, tmp_path, "shrinking.md")
+        [status] = await ingest_files(engine, tmp_path, "shrinking.md")
         assert status.status == "success" or status.error
         lengths.clear()
         file.write_text(text)
-        [status] = await taken_on(engine, tmp_path, "shrinking.md")
+        [status] = await ingest_files(engine, tmp_path, "shrinking.md")
         assert status.status == "success"
         document = await engine.read(ACME, "files/shrinking.md")
         assert document is not None
@@ -255,19 +257,19 @@ def fill(path: Path) -> None:
             pass
 
 
-async def until_in_trouble(engine: EmbeddedEngine) -> str:
-    """Wait until the engine says that something is wrong; returns what."""
-    trouble: list[str] = []
+async def wait_for_error(engine: EmbeddedEngine) -> str:
+    """Wait until the engine reports an error, and return it."""
+    details: list[str] = []
 
-    async def is_in_trouble() -> bool:
+    async def is_failing() -> bool:
         try:
             await engine.check()
         except EngineError as error:
-            trouble.append(error.detail)
-        return bool(trouble)
+            details.append(error.detail)
+        return bool(details)
 
-    await eventually(is_in_trouble)
-    return trouble[0]
+    await eventually(is_failing)
+    return details[0]
 
 
 async def test_a_full_disk_is_told_and_nothing_is_lost_when_there_is_room_again(
@@ -284,10 +286,10 @@ async def test_a_full_disk_is_told_and_nothing_is_lost_when_there_is_room_again(
                     source = TextSource(f"t{number}", f"# T{number}\n\nbear number {number}\n\n" + "padding " * 200)
                     acknowledged += [s.id for s in await engine.ingest(ACME, [NewDocument(source, "animals")])]
             assert await found(engine, "fox", mode="fulltext")
-            for number in range(HISTORY_KEPT):
+            for number in range(MAX_USER_HISTORY):
                 await engine.remember(ACME, ANN, PastSearch(f"search {number}", "animals", 1, datetime.now(UTC)))
             ballast.unlink()
-            await eventually(lambda: is_remembered(engine, f"search {HISTORY_KEPT - 1}"))
+            await eventually(lambda: is_remembered(engine, f"search {MAX_USER_HISTORY - 1}"))
             statuses = await finished(engine, acknowledged)
             assert [status.status for status in statuses] == ["success"] * len(acknowledged)
             done = await bring(engine, "Hounds", "# Hounds\n\nhound")
@@ -310,7 +312,7 @@ async def test_a_disk_that_fills_up_while_documents_are_indexed_is_told_and_wait
             await engine.create_collection(ACME, "animals")
             source = TextSource("Foxes", "# Foxes\n\n" + "\n\n".join(f"fox number {n}" for n in range(2000)))
             [asked] = await engine.ingest(ACME, [NewDocument(source, "animals")])
-            assert "disk" in await until_in_trouble(engine)
+            assert "disk" in await wait_for_error(engine)
 
             async def is_indexed() -> bool:
                 # The disk fills up once more for each attempt; an operator makes room again.

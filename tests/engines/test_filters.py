@@ -35,7 +35,7 @@ DOCUMENT: dict[str, Any] = {
 }
 
 
-def found(filters: Mapping[str, Any], documents: Sequence[Mapping[str, Any]]) -> list[int]:
+def find_documents(filters: Mapping[str, Any], documents: Sequence[Mapping[str, Any]]) -> list[int]:
     """The numbers of the documents that a filter finds in a database of them."""
     condition = compile_filter(filters)
     with sqlite3.connect(":memory:") as database:
@@ -63,11 +63,11 @@ def found(filters: Mapping[str, Any], documents: Sequence[Mapping[str, Any]]) ->
 
 def matches(filters: Mapping[str, Any], **metadata: Any) -> bool:
     """Whether a filter finds a document with these metadata."""
-    return found(filters, [{"metadata": metadata}]) == [0]
+    return find_documents(filters, [{"metadata": metadata}]) == [0]
 
 
 def test_an_empty_filter_finds_everything() -> None:
-    assert found({}, [{}, {}]) == [0, 1]
+    assert find_documents({}, [{}, {}]) == [0, 1]
 
 
 @pytest.mark.parametrize(
@@ -91,13 +91,13 @@ def test_an_empty_filter_finds_everything() -> None:
     ],
 )
 def test_every_field_of_a_document_can_be_asked_for(filters: dict[str, Any]) -> None:
-    assert found(filters, [{}]) == [0]
+    assert find_documents(filters, [{}]) == [0]
 
 
 def test_a_document_of_another_collection_or_time_is_not_found() -> None:
-    assert found({"doc_type": "ubuntu"}, [{}]) == []
-    assert found({"created_at": {"$lt": "2026-01-31T12:00:00Z"}}, [{}]) == []
-    assert found({"source": {"$eq": "https://example.org"}}, [{}]) == []
+    assert find_documents({"doc_type": "ubuntu"}, [{}]) == []
+    assert find_documents({"created_at": {"$lt": "2026-01-31T12:00:00Z"}}, [{}]) == []
+    assert find_documents({"source": {"$eq": "https://example.org"}}, [{}]) == []
 
 
 def test_metadata_are_asked_for_with_and_without_their_prefix() -> None:
@@ -196,14 +196,14 @@ def test_nesting_has_an_end() -> None:
     filters: dict[str, Any] = {"a": 1}
     for _ in range(MAX_DEPTH - 1):
         filters = {"$and": [filters]}
-    assert found(filters, [{"metadata": {"a": 1}}]) == [0]
+    assert find_documents(filters, [{"metadata": {"a": 1}}]) == [0]
     with pytest.raises(InvalidArguments, match="must not nest deeper"):
         compile_filter({"$and": [filters]})
 
 
 def test_the_largest_filter_is_one_that_the_database_takes() -> None:
     filters = {"$or": [{f"f{n}": {"$overlap": [f"v{v}" for v in range(90)]}} for n in range(MAX_CONDITIONS)]}
-    assert found(filters, [{"metadata": {"f99": ["v7"]}}]) == [0]
+    assert find_documents(filters, [{"metadata": {"f99": ["v7"]}}]) == [0]
 
 
 NAMES = st.sampled_from(["a", "b", 'q"', "é", "n.a", 'n.q"'])
@@ -241,7 +241,7 @@ FILTERS = st.recursive(
 @given(FILTERS, st.lists(DOCUMENTS, min_size=1, max_size=4))
 def test_sql_finds_what_a_plain_reading_finds(filters: dict[str, Any], documents: list[dict[str, Any]]) -> None:
     expected = [number for number, metadata in enumerate(documents) if holds(filters, metadata)]
-    assert found(filters, [{"metadata": metadata} for metadata in documents]) == expected
+    assert find_documents(filters, [{"metadata": metadata} for metadata in documents]) == expected
 
 
 def holds(filters: Mapping[str, Any], metadata: Mapping[str, Any]) -> bool:
@@ -272,7 +272,7 @@ def _order(compare: Callable[[Any, Any], bool]) -> Callable[[Any, Any], bool]:
 
 
 def _is_like(flags: int) -> Callable[[Any, Any], bool]:
-    def explained(stored: Any, pattern: str) -> bool:
+    def is_match(stored: Any, pattern: str) -> bool:
         if not isinstance(stored, str):
             return False
         pieces = re.findall(r"\\.|.", pattern, re.DOTALL)
@@ -280,7 +280,7 @@ def _is_like(flags: int) -> Callable[[Any, Any], bool]:
         regex = "".join(words.get(piece) or re.escape(piece[-1]) for piece in pieces)
         return re.fullmatch(regex, stored, flags | re.DOTALL) is not None
 
-    return explained
+    return is_match
 
 
 def _elements(stored: Any) -> list[Any]:

@@ -15,7 +15,7 @@ import pytest
 from tantivy import Index, SchemaBuilder
 
 from refdesk.engines.embedded.damage import IndexDamaged
-from refdesk.engines.embedded.fulltext import FREQUENT, Entry, FullText, FullTextWriter, _words_asked
+from refdesk.engines.embedded.fulltext import FREQUENT_COUNT, FullText, FullTextWriter, IndexEntry, _select_terms
 
 PASSAGES = (
     ("Connections", ("Settings",), "max_connections sets how many clients may be connected at once."),
@@ -32,8 +32,8 @@ def writing(folder: Path) -> Iterator[FullTextWriter]:
         yield writer
 
 
-def entry(key: int, text: str, *, document: int = 1, collection: int = 1, title: str = "") -> Entry:
-    return Entry(key, document, collection, title, (), text)
+def entry(key: int, text: str, *, document: int = 1, collection: int = 1, title: str = "") -> IndexEntry:
+    return IndexEntry(key, document, collection, title, (), text)
 
 
 def keys(index: FullText, query: str, limit: int = 10, **filters: list[int]) -> list[int]:
@@ -49,7 +49,7 @@ def scored(index: FullText, query: str, limit: int = 10, **filters: list[int]) -
 def folder(tmp_path: Path) -> Path:
     with writing(tmp_path / "fulltext") as writer:
         for number, (title, path, text) in enumerate(PASSAGES, 1):
-            writer.replace(number, [Entry(number * 10, number, 1 + number % 2, title, path, text)])
+            writer.replace(number, [IndexEntry(number * 10, number, 1 + number % 2, title, path, text)])
         writer.commit(7)
     return tmp_path / "fulltext"
 
@@ -137,12 +137,12 @@ def test_of_a_large_index_a_heading_that_is_everywhere_counts_only_where_others_
             writer.replace(number, [entry(number, "text", document=number, title=" ".join(("Details", *rare)))])
         writer.commit(1)
     index = FullText(tmp_path)
-    commit = index._commit
+    commit = index._snapshot
     assert commit is not None
     asked = {"detail": 1.0, "appl": 1.0, "pear": 1.0}
-    assert _words_asked(commit, asked, FREQUENT).heading == asked
-    assert _words_asked(commit, asked, 10).heading.keys() == {"appl", "pear"}
-    assert _words_asked(commit, {"detail": 1.0, "appl": 1.0, "nowher": 1.0}, 10).heading.keys() >= {"detail"}
+    assert _select_terms(commit, asked, FREQUENT_COUNT).heading == asked
+    assert _select_terms(commit, asked, 10).heading.keys() == {"appl", "pear"}
+    assert _select_terms(commit, {"detail": 1.0, "appl": 1.0, "nowher": 1.0}, 10).heading.keys() >= {"detail"}
 
 
 @pytest.mark.slow

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from refdesk.engines.embedded.ranking import Candidate, best_of, fuse, rank
+from refdesk.engines.embedded.ranking import ChunkCandidate, best_of, fuse, rank
 
 SCORE = st.floats(-1, 40) | st.just(float("nan"))
 
@@ -15,10 +15,10 @@ SCORE = st.floats(-1, 40) | st.just(float("nan"))
 LONG_TEXT = "Run the installer as a superuser, restart the server, then log in again: that is all there is to do here."
 
 
-def candidate(key: int, score: float, **changes: object) -> Candidate:
-    plain = Candidate(
+def candidate(key: int, score: float, **changes: object) -> ChunkCandidate:
+    plain = ChunkCandidate(
         key=key,
-        nearness=score / 2,
+        similarity=score / 2,
         document=key,
         section=f"s{key}",
         path=(f"Heading {key}",),
@@ -29,47 +29,47 @@ def candidate(key: int, score: float, **changes: object) -> Candidate:
     return plain._replace(**changes)  # type: ignore[arg-type]  # names and types are checked when it runs
 
 
-def ranked(query: str, *candidates: Candidate, limit: int = 10) -> list[int]:
+def rank_keys(query: str, *candidates: ChunkCandidate, limit: int = 10) -> list[int]:
     return [one.key for one in rank(query, candidates, limit)]
 
 
 NAN = float("nan")
 
 
-def fused(lexical: list[float], semantic: list[float], **given: float) -> list[float]:
+def fuse_scores(lexical: list[float], semantic: list[float], **given: float) -> list[float]:
     """What is made of the candidates, in their order."""
     return list(fuse(np.array(lexical, float), np.array(semantic, float), **given).tolist())
 
 
 def test_what_both_indexes_find_comes_before_what_one_finds() -> None:
-    found = fused([20.0, 19.0, NAN, NAN, 2.0], [0.3, 0.75, 0.8, 0.1, 0.1])
+    found = fuse_scores([20.0, 19.0, NAN, NAN, 2.0], [0.3, 0.75, 0.8, 0.1, 0.1])
     assert best_of(np.arange(5), np.array(found), 3).tolist() == [1, 0, 2]
 
 
 def test_the_weight_says_how_much_words_count() -> None:
     lexical, semantic = [9.0, 1.0], [0.1, 0.9]
-    assert fused(lexical, semantic, weight=1.0)[0] == 1.0
-    assert fused(lexical, semantic, weight=0.0)[1] == 1.0
+    assert fuse_scores(lexical, semantic, weight=1.0)[0] == 1.0
+    assert fuse_scores(lexical, semantic, weight=0.0)[1] == 1.0
 
 
 def test_how_near_a_candidate_of_words_is_counts_although_meaning_did_not_find_it() -> None:
-    one, two, three = fused([10.0, 10.0, NAN], [0.2, 0.6, 0.9])
+    one, two, three = fuse_scores([10.0, 10.0, NAN], [0.2, 0.6, 0.9])
     assert two > one > three
 
 
 def test_a_candidate_whose_meaning_nobody_knows_yet_is_judged_by_its_words() -> None:
-    assert fused([10.0, 10.0], [NAN, 0.6]) == [1.0, 1.0]
+    assert fuse_scores([10.0, 10.0], [NAN, 0.6]) == [1.0, 1.0]
 
 
 def test_one_index_alone_keeps_its_order() -> None:
-    assert fused([3.0, 2.0, 1.5], [NAN] * 3) == [1.0, 2 / 3, 0.5]
-    assert fused([NAN] * 2, [0.4, 0.2]) == pytest.approx([1.0, 0.5])
-    assert fused([], []) == []
+    assert fuse_scores([3.0, 2.0, 1.5], [NAN] * 3) == [1.0, 2 / 3, 0.5]
+    assert fuse_scores([NAN] * 2, [0.4, 0.2]) == pytest.approx([1.0, 0.5])
+    assert fuse_scores([], []) == []
 
 
 @given(st.lists(st.tuples(SCORE, SCORE), max_size=40))
 def test_every_candidate_gets_a_score_between_0_and_1(scores: list[tuple[float, float]]) -> None:
-    found = fused([words for words, _ in scores], [meaning for _, meaning in scores])
+    found = fuse_scores([words for words, _ in scores], [meaning for _, meaning in scores])
     assert len(found) == len(scores)
     assert all(0 <= score <= 1 for score in found)
 
@@ -84,31 +84,31 @@ def test_the_best_come_first_and_of_equals_the_lower_key(scores: list[int], coun
 
 def test_a_section_is_given_once_by_its_best_passage() -> None:
     same = {"document": 7, "section": "install"}
-    assert ranked("word", candidate(1, 0.5, **same), candidate(2, 0.9, **same), candidate(3, 0.1)) == [2, 3]
+    assert rank_keys("word", candidate(1, 0.5, **same), candidate(2, 0.9, **same), candidate(3, 0.1)) == [2, 3]
 
 
 def test_a_second_section_of_a_document_gives_way_to_another_document_that_is_almost_as_good() -> None:
     first, second = candidate(1, 0.9, document=7), candidate(2, 0.70, document=7)
-    assert ranked("word", first, second, candidate(3, 0.85)) == [1, 3, 2]
+    assert rank_keys("word", first, second, candidate(3, 0.85)) == [1, 3, 2]
 
 
 def test_a_passage_beats_its_equal_when_more_of_its_document_speaks_for_it() -> None:
     alone, supported = candidate(1, 0.6), candidate(2, 0.6, document=7)
-    assert ranked("word", alone, supported)[0] == 1
-    assert ranked("word", alone, supported, candidate(3, 0.5, document=7))[0] == 2
+    assert rank_keys("word", alone, supported)[0] == 1
+    assert rank_keys("word", alone, supported, candidate(3, 0.5, document=7))[0] == 2
 
 
 def test_headings_that_hold_the_words_of_the_query_decide_between_equals() -> None:
     other, headed = candidate(1, 0.6), candidate(2, 0.6, path=("Point-in-Time Recovery",))
-    assert ranked("how does recovery work", other, headed)[0] == 2
+    assert rank_keys("how does recovery work", other, headed)[0] == 2
 
 
 def test_a_list_of_links_gives_way_to_a_passage_that_says_something() -> None:
     links = "\n".join(f"- [Chapter {number}](chapter-{number}.html)" for number in range(6))
     prose = "Read [one](a.html), [two](b.html), [three](c.html) and [four](d.html) " + "to learn how it is done. " * 9
     contents, passage = candidate(1, 0.7, text=links), candidate(2, 0.6, text=prose)
-    assert ranked("word", contents, passage) == [2, 1]
-    assert ranked("word", candidate(1, 0.7, text=prose), passage) == [1, 2]
+    assert rank_keys("word", contents, passage) == [2, 1]
+    assert rank_keys("word", candidate(1, 0.7, text=prose), passage) == [1, 2]
 
 
 @pytest.mark.parametrize(
@@ -130,15 +130,15 @@ def test_a_copy_is_left_out_unless_it_is_of_another_version_or_under_another_tit
         "version": "15",
         "text": LONG_TEXT,
     }
-    assert ranked("word", candidate(1, 0.9, **shared), candidate(2, 0.8, **(shared | change))) == kept
+    assert rank_keys("word", candidate(1, 0.9, **shared), candidate(2, 0.8, **(shared | change))) == kept
 
 
 def test_no_more_are_given_than_wanted_and_copies_do_not_use_up_the_limit() -> None:
     shared: dict[str, object] = {"title": "Guide", "path": (), "text": "the same"}
     copies = [candidate(key, 1 - key / 100, **shared) for key in range(1, 6)]
-    assert ranked("word", *copies, candidate(9, 0.1), limit=2) == [1, 9]
-    assert ranked("word", *copies, limit=0) == []
-    assert ranked("word") == []
+    assert rank_keys("word", *copies, candidate(9, 0.1), limit=2) == [1, 9]
+    assert rank_keys("word", *copies, limit=0) == []
+    assert rank_keys("word") == []
 
 
 @given(st.dictionaries(st.integers(0, 99), st.floats(0, 1), max_size=20), st.text(max_size=30))
@@ -152,12 +152,12 @@ def test_scores_fall_and_stay_between_0_and_1(fused: dict[int, float], query: st
 
 def test_the_score_tells_an_answer_from_the_best_of_nothing() -> None:
     text = "A standby server is promoted with pg_ctl promote."
-    answer = rank("how is a standby promoted", [candidate(1, 1.0, text=text, nearness=0.7)], 1)[0]
-    nothing = rank("recipe for tomato soup", [candidate(1, 1.0, text=text, nearness=0.1)], 1)[0]
+    answer = rank("how is a standby promoted", [candidate(1, 1.0, text=text, similarity=0.7)], 1)[0]
+    nothing = rank("recipe for tomato soup", [candidate(1, 1.0, text=text, similarity=0.1)], 1)[0]
     assert answer.score > 0.9
     assert nothing.score == 0
 
 
 def test_without_vectors_the_score_is_the_share_of_the_words_that_were_found() -> None:
-    found = rank("promote zebra", [candidate(1, 1.0, text="how to promote it", nearness=None)], 1)
+    found = rank("promote zebra", [candidate(1, 1.0, text="how to promote it", similarity=None)], 1)
     assert found[0].score == pytest.approx(0.5)

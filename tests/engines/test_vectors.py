@@ -23,13 +23,13 @@ from numpy.typing import NDArray
 
 from refdesk.engines.embedded.damage import IndexDamaged
 from refdesk.engines.embedded.vectors import Float32s, Row, Vectors, VectorWriter
-from refdesk.engines.embedded.vectors.merging import LARGEST_ROWS, SMALL_ROWS, Size, to_merge
-from refdesk.engines.embedded.vectors.scan import LEAST_SCANNED
+from refdesk.engines.embedded.vectors.merging import LARGEST_ROWS, SMALL_ROWS, SegmentSize, choose_merges
+from refdesk.engines.embedded.vectors.scan import MIN_SCANNED_ROWS
 
 MODEL = "a-model"
 
 
-def clustered(count: int, dimensions: int = 384, seed: int = 1) -> Float32s:
+def make_clustered(count: int, dimensions: int = 384, seed: int = 1) -> Float32s:
     """Vectors of length one as language models make them: in clusters, off the centre, of few true dimensions."""
     numbers = np.random.default_rng(seed)
     latent = numbers.normal(size=(40, 32))[numbers.integers(0, 40, count)] + numbers.normal(size=(count, 32))
@@ -76,7 +76,7 @@ def everything(folder: Path) -> list[int]:
 
 
 def small(first: int, count: int = 10) -> list[Row]:
-    return rows(clustered(count, 8, seed=first), first)
+    return rows(make_clustered(count, 8, seed=first), first)
 
 
 def test_an_index_that_does_not_exist_is_empty(tmp_path: Path) -> None:
@@ -87,7 +87,7 @@ def test_an_index_that_does_not_exist_is_empty(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("dimensions", [3, 64, 100, 384, 1536])
 def test_a_vector_finds_itself_with_its_cosine(tmp_path: Path, dimensions: int) -> None:
-    vectors = clustered(2000, dimensions)
+    vectors = make_clustered(2000, dimensions)
     build(tmp_path, in_batches(rows(vectors), 700), dimensions)
     index = Vectors(tmp_path)
     assert (index.mark, index.count, index.model) == (3, 2000, MODEL)
@@ -101,7 +101,7 @@ def test_a_vector_finds_itself_with_its_cosine(tmp_path: Path, dimensions: int) 
 
 
 def test_nearly_all_of_the_nearest_are_found(tmp_path: Path) -> None:
-    vectors, queries = np.split(clustered(12_050), [12_000])
+    vectors, queries = np.split(make_clustered(12_050), [12_000])
     build(tmp_path, in_batches(rows(vectors), 5000))
     index = Vectors(tmp_path)
     hits = [len(set(exact(vectors, query, 10)) & set(keys(index.search(query, 10)))) for query in queries]
@@ -109,7 +109,7 @@ def test_nearly_all_of_the_nearest_are_found(tmp_path: Path) -> None:
 
 
 def test_only_what_a_filter_allows_is_found_and_nearly_all_of_it(tmp_path: Path) -> None:
-    vectors, queries = np.split(clustered(12_020), [12_000])
+    vectors, queries = np.split(make_clustered(12_020), [12_000])
     build(tmp_path, in_batches(rows(vectors), 5000))
     index = Vectors(tmp_path)
     few, many = [3, 700, 1199, 10**12], [key for key in range(1200) if key % 3]
@@ -132,27 +132,30 @@ def test_only_what_a_filter_allows_is_found_and_nearly_all_of_it(tmp_path: Path)
 
 
 def test_how_near_chunks_and_those_beside_them_are_is_looked_up(tmp_path: Path) -> None:
-    vectors = clustered(3000)
+    vectors = make_clustered(3000)
     build(tmp_path, in_batches(rows(vectors, per_document=10), 700)).close()
     index, wanted = Vectors(tmp_path), np.array([2999, 5, 1700, 1701, 777_777])
     cosine = vectors @ vectors[5]
-    near, around = index.cosines(vectors[5], wanted), index.around(vectors[5], wanted)
-    assert near.tolist() == pytest.approx([*cosine[wanted[:4]], math.nan], abs=0.02, nan_ok=True)
+    cosines, neighbours = (
+        index.compute_cosines(vectors[5], wanted),
+        index.compute_neighbour_cosines(vectors[5], wanted),
+    )
+    assert cosines.tolist() == pytest.approx([*cosine[wanted[:4]], math.nan], abs=0.02, nan_ok=True)
     beside = [cosine[2998], (cosine[4] + cosine[6]) / 2, cosine[1701], (cosine[1700] + cosine[1702]) / 2]
-    assert around.tolist() == pytest.approx([*beside, math.nan], abs=0.02, nan_ok=True)
+    assert neighbours.tolist() == pytest.approx([*beside, math.nan], abs=0.02, nan_ok=True)
 
 
 def test_a_chunk_that_is_all_of_its_document_has_none_beside_it(tmp_path: Path) -> None:
-    vectors = clustered(20)
+    vectors = make_clustered(20)
     build(tmp_path, [rows(vectors, per_document=1)]).close()
-    assert np.isnan(Vectors(tmp_path).around(vectors[5], np.array([5]))).all()
-    assert np.isnan(Vectors(tmp_path / "none").cosines(vectors[5], np.array([5]))).all()
+    assert np.isnan(Vectors(tmp_path).compute_neighbour_cosines(vectors[5], np.array([5]))).all()
+    assert np.isnan(Vectors(tmp_path / "none").compute_cosines(vectors[5], np.array([5]))).all()
 
 
 @pytest.mark.slow
 def test_a_large_index_is_searched_in_part_and_nearly_all_of_the_nearest_are_found(tmp_path: Path) -> None:
-    count, dimensions = 3 * LEAST_SCANNED, 192
-    vectors, queries = np.split(clustered(count + 30, dimensions), [count])
+    count, dimensions = 3 * MIN_SCANNED_ROWS, 192
+    vectors, queries = np.split(make_clustered(count + 30, dimensions), [count])
     writer = build(tmp_path, [rows(vectors, per_document=100)], dimensions)
     for document in range(0, count // 100, 10):
         writer.remove(document)
@@ -160,7 +163,7 @@ def test_a_large_index_is_searched_in_part_and_nearly_all_of_the_nearest_are_fou
     alive = [key for key in range(count) if key // 100 % 10]
     index, found, looked_at = Vectors(tmp_path), 0, 0
     for query in queries:
-        places = index._state.views[0].segment.clusters.near(query, LEAST_SCANNED)
+        places = index._state.views[0].segment.clusters.select_nearest(query, MIN_SCANNED_ROWS)
         looked_at = max(looked_at, sum(place.stop - place.start for place in places))
         hits = keys(index.search(query, 10))
         assert set(hits) <= set(alive)
@@ -176,7 +179,7 @@ def test_a_filter_that_names_nothing_finds_nothing(tmp_path: Path) -> None:
 
 
 def test_rows_that_are_all_alike_are_bounded_and_found(tmp_path: Path) -> None:
-    alike = np.tile(clustered(1), (20_000, 1))
+    alike = np.tile(make_clustered(1), (20_000, 1))
     build(tmp_path, [rows(alike)])
     found = Vectors(tmp_path).search(alike[0], 10)
     assert len(set(keys(found))) == 10
@@ -184,7 +187,7 @@ def test_rows_that_are_all_alike_are_bounded_and_found(tmp_path: Path) -> None:
 
 
 def test_removed_versions_of_a_document_do_not_crowd_out_its_neighbours(tmp_path: Path) -> None:
-    vectors = clustered(6000)
+    vectors = make_clustered(6000)
     writer = build(tmp_path, [rows(vectors)])
     crowd = np.tile(vectors[4321], (500, 1))
     for version in range(3):
@@ -202,8 +205,8 @@ def test_removed_versions_of_a_document_do_not_crowd_out_its_neighbours(tmp_path
 def test_a_document_can_be_removed_and_added_anew_in_one_commit(tmp_path: Path) -> None:
     writer = build(tmp_path, [small(0, 30)], 8)
     writer.remove(1)
-    writer.add([Row(50, 1, 0, clustered(1, 8)[0])])
-    writer.add([Row(60, 2, 0, clustered(1, 8)[0])])
+    writer.add([Row(50, 1, 0, make_clustered(1, 8)[0])])
+    writer.add([Row(60, 2, 0, make_clustered(1, 8)[0])])
     writer.commit(2)
     assert everything(tmp_path) == [*range(10), *range(20, 30), 50, 60]
 
@@ -254,7 +257,7 @@ def test_a_writer_goes_on_where_the_last_one_stopped(tmp_path: Path) -> None:
 def test_a_vector_or_query_of_the_wrong_length_is_refused(tmp_path: Path) -> None:
     writer = build(tmp_path, [small(0)], 8)
     with pytest.raises(ValueError, match="shape"):
-        writer.add(rows(clustered(1, 9)))
+        writer.add(rows(make_clustered(1, 9)))
     with pytest.raises(ValueError, match="8 dimensions"):
         Vectors(tmp_path).search(np.ones(9, np.float32), 1)
 
@@ -270,11 +273,11 @@ def test_an_end_at_any_step_of_a_commit_leaves_the_last_one(
     writer = build(tmp_path, [small(0)], 8)
     steps = iter(range(1, 100))
 
-    def counted(descriptor: int) -> None:
+    def count_fsync(descriptor: int) -> None:
         if next(steps) == step:
             raise Killed
 
-    monkeypatch.setattr(os, "fsync", counted)
+    monkeypatch.setattr(os, "fsync", count_fsync)
     writer.remove(0)
     writer.add(small(10))
     with suppress(Killed):
@@ -335,7 +338,7 @@ def test_a_killed_writer_loses_nothing_that_it_said_was_committed(tmp_path: Path
         assert everything(tmp_path) == [m * 10 + n for m in range(max(1, mark - 2), mark + 1) for n in range(8)]
 
 
-def damaged_in(folder: Path, damage: str) -> None:
+def damage_index(folder: Path, damage: str) -> None:
     segment = next(folder.glob("*.segment"))
     data = bytearray(segment.read_bytes())
     if damage == "missing":
@@ -359,7 +362,7 @@ def damaged_in(folder: Path, damage: str) -> None:
 def test_damage_is_noticed_on_opening_and_mended_by_building_anew(tmp_path: Path, damage: str) -> None:
     folder = tmp_path / "vectors"
     build(folder, [small(0)], 8)
-    damaged_in(folder, damage)
+    damage_index(folder, damage)
     with pytest.raises(IndexDamaged):
         Vectors(folder)
     with pytest.raises(IndexDamaged):
@@ -383,7 +386,7 @@ class Histories(RuleBasedStateMachine):
     @rule(document=st.integers(0, 5), count=st.integers(1, 4))
     def add(self, document: int, count: int) -> None:
         new = range(self.next, self.next + count)
-        self.writer.add([Row(key, document, document % 2, clustered(1, 8, key)[0]) for key in new])
+        self.writer.add([Row(key, document, document % 2, make_clustered(1, 8, key)[0]) for key in new])
         self.held |= dict.fromkeys(new, document)
         self.next += count
 
@@ -426,7 +429,7 @@ def test_segments_stay_few_and_rows_are_rarely_written_again(commits: list[int])
     sizes: list[int] = []
     written = 0
     for fresh in commits:
-        chosen = to_merge([Size(rows, rows) for rows in sizes], fresh)
+        chosen = choose_merges([SegmentSize(rows, rows) for rows in sizes], fresh)
         merged = fresh + sum(sizes[number] for number in chosen)
         sizes = [rows for number, rows in enumerate(sizes) if number not in chosen] + [merged]
         written += merged
@@ -438,10 +441,10 @@ def test_segments_stay_few_and_rows_are_rarely_written_again(commits: list[int])
 
 
 def test_no_merge_makes_a_segment_larger_than_the_largest() -> None:
-    assert to_merge([Size(LARGEST_ROWS - 5, LARGEST_ROWS - 5), Size(3, 3)], 3) == [1]
+    assert choose_merges([SegmentSize(LARGEST_ROWS - 5, LARGEST_ROWS - 5), SegmentSize(3, 3)], 3) == [1]
 
 
 def test_a_segment_of_which_much_was_removed_is_written_again() -> None:
-    assert to_merge([Size(390_000, 400_000), Size(70_000, 100_000)], 0) == [1]
-    assert to_merge([Size(100_000, 100_000)], 0) == []
-    assert to_merge([Size(0, 10)], 0) == [0]
+    assert choose_merges([SegmentSize(390_000, 400_000), SegmentSize(70_000, 100_000)], 0) == [1]
+    assert choose_merges([SegmentSize(100_000, 100_000)], 0) == []
+    assert choose_merges([SegmentSize(0, 10)], 0) == [0]

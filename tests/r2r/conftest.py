@@ -13,12 +13,12 @@ from pydantic import SecretStr
 from refdesk.config import CircuitBreakerConfig, Config, ConvertConfig, R2RConfig, load
 from refdesk.documents.conversions import Conversions, open_conversions
 from refdesk.engines.r2r.engine import R2REngine, open_r2r
-from refdesk.engines.r2r.ingest import WriterPauses
+from refdesk.engines.r2r.ingest import R2RPauses
 from refdesk.telemetry import Log, Metrics
 from tests.r2r.lab import Account, Lab, Unavailable, lab
 from tests.r2r.lab.proxy import Proxy, proxy
 
-SHORT_PAUSES = WriterPauses(poll=0.05, first_retry=0.1, away=0.1)
+SHORT_PAUSES = R2RPauses(poll=0.05, first_retry=0.1, unreachable=0.1)
 
 
 @pytest.fixture(scope="session")

@@ -1,4 +1,4 @@
-"""Work that goes on beside a block, and ends with it."""
+"""Background tasks bound to a context manager."""
 
 from __future__ import annotations
 
@@ -11,9 +11,12 @@ from anyio import CancelScope
 
 
 @asynccontextmanager
-async def in_background(*works: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
-    """Each work is a task of its own; no task group, which would wrap up whatever the block raises."""
-    tasks = [asyncio.create_task(work) for work in works]
+async def in_background(*coroutines: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
+    """Run each coroutine as a task while the block runs, and cancel them when it ends.
+
+    A task group isn't used because it would wrap the block's exceptions in an exception group.
+    """
+    tasks = [asyncio.create_task(coroutine) for coroutine in coroutines]
     try:
         yield
     finally:

@@ -15,8 +15,8 @@ from refdesk.config.models import EmbeddingConfig
 from refdesk.documents.sandbox import Limits, open_sandbox
 from refdesk.engines.embedded.embedding import open_embedder
 from refdesk.engines.embedded.embedding.base import Vectors
-from refdesk.engines.embedded.embedding.local import BATCH, JOBS, LocalEmbedder, SandboxedBatches
-from refdesk.engines.embedded.embedding.onnx import OnnxModel, builtin_model, read_model_folder
+from refdesk.engines.embedded.embedding.local import BATCH, JOBS, LocalEmbedder, SandboxBatchEmbedder
+from refdesk.engines.embedded.embedding.onnx import OnnxModel, read_builtin_model, read_model_folder
 from refdesk.errors import EngineError
 from tests.engines.embedding.test_onnx import TINY
 from tests.processes import children
@@ -33,7 +33,7 @@ async def test_passages_and_questions_come_from_one_model_and_in_order() -> None
         assert vectors.shape == (len(texts), embedder.dimensions)
         for place in (0, BATCH, len(texts) - 1):
             assert (vectors[place] == await embedder.embed_query(texts[place])).all()
-            assert (vectors[place] == embedder.embed_query_now(texts[place])).all()
+            assert (vectors[place] == embedder.embed_query_sync(texts[place])).all()
 
 
 async def test_odd_passages_are_embedded_too() -> None:
@@ -47,7 +47,7 @@ async def test_odd_passages_are_embedded_too() -> None:
 async def test_a_worker_that_dies_is_told_and_another_takes_its_place() -> None:
     before = children()
     async with open_sandbox(Limits(workers=1), jobs=JOBS) as sandbox, anyio.create_task_group() as tasks:
-        embed_batch = SandboxedBatches(sandbox, 384)
+        embed_batch = SandboxBatchEmbedder(sandbox, 384)
         await embed_batch(["text"])
         (worker,) = map(int, children() - before)
         os.kill(worker, signal.SIGSTOP)  # so that it cannot be done before it is killed
@@ -94,7 +94,7 @@ async def test_a_call_has_no_more_batches_under_way_than_there_are_workers() -> 
         under_way.pop()
         return np.zeros((len(texts), 384), np.float32)
 
-    embedder = LocalEmbedder(OnnxModel(builtin_model()), embed_batch, workers=3)
+    embedder = LocalEmbedder(OnnxModel(read_builtin_model()), embed_batch, workers=3)
     await embedder.embed_passages(["text"] * (10 * BATCH))
     assert most == 3
 
@@ -111,7 +111,7 @@ async def test_the_failure_of_one_batch_is_told_and_ends_the_others() -> None:
             ended.set()
         raise AssertionError
 
-    embedder = LocalEmbedder(OnnxModel(builtin_model()), embed_batch, workers=2)
+    embedder = LocalEmbedder(OnnxModel(read_builtin_model()), embed_batch, workers=2)
     with pytest.raises(EngineError, match="no vectors"):
         await embedder.embed_passages(["good"] * BATCH + ["bad"])
     assert ended.is_set()

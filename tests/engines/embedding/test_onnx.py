@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from refdesk.engines.embedded.embedding.onnx import BUILTIN_FOLDER, OnnxModel, builtin_model, read_model_folder
+from refdesk.engines.embedded.embedding.onnx import BUILTIN_FOLDER, OnnxModel, read_builtin_model, read_model_folder
 from refdesk.errors import EngineError
 
 HERE = Path(__file__).parent
@@ -27,7 +27,7 @@ ORIGINAL = json.loads((HERE / "original.json").read_text())
 
 @pytest.fixture(scope="module")
 def model() -> OnnxModel:
-    return OnnxModel(builtin_model())
+    return OnnxModel(read_builtin_model())
 
 
 @pytest.mark.parametrize("original", ORIGINAL, ids=lambda original: original["text"][:20])
@@ -60,7 +60,7 @@ def test_what_is_beyond_the_models_reach_changes_nothing(model: OnnxModel) -> No
 
 
 def test_many_threads_share_one_model_that_is_loaded_once() -> None:
-    fresh, texts = OnnxModel(builtin_model()), [f"text number {number}" for number in range(16)]
+    fresh, texts = OnnxModel(read_builtin_model()), [f"text number {number}" for number in range(16)]
     with ThreadPoolExecutor(4) as threads:
         found = list(threads.map(fresh.embed, texts))
         loaded = {id(session) for session in threads.map(lambda _: fresh._load(), range(4))}
@@ -70,7 +70,7 @@ def test_many_threads_share_one_model_that_is_loaded_once() -> None:
 
 def test_the_name_holds_the_revision_of_the_very_file() -> None:
     digest = hashlib.sha256((BUILTIN_FOLDER / "model.onnx").read_bytes()).hexdigest()
-    assert builtin_model().name == f"all-MiniLM-L6-v2@{digest[:12]}"
+    assert read_builtin_model().name == f"all-MiniLM-L6-v2@{digest[:12]}"
 
 
 def test_a_model_that_answers_for_every_token_is_averaged() -> None:
@@ -124,7 +124,7 @@ def test_a_vocabulary_without_the_marks_is_told(tmp_path: Path) -> None:
 def test_nothing_is_printed_and_nothing_loaded_before_it_is_needed() -> None:
     script = (
         "import sys, refdesk.engines.embedded.embedding.onnx as onnx; assert 'onnxruntime' not in sys.modules;"
-        "onnx.OnnxModel(onnx.builtin_model()).embed('a'); assert 'onnxruntime' in sys.modules"
+        "onnx.OnnxModel(onnx.read_builtin_model()).embed('a'); assert 'onnxruntime' in sys.modules"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")

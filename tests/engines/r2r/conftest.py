@@ -13,18 +13,18 @@ from pydantic import SecretStr
 from refdesk.config import CircuitBreakerConfig, ConvertConfig, R2RConfig
 from refdesk.documents.conversions import Conversions, open_conversions
 from refdesk.engines.r2r.engine import R2REngine, open_r2r
-from refdesk.engines.r2r.ingest import WriterPauses
+from refdesk.engines.r2r.ingest import R2RPauses
 from refdesk.telemetry import Log, Metrics
-from tests.engines.r2r.scripted import EMAIL, PASSWORD, ScriptedR2R, scripted_r2r
+from tests.engines.r2r.scripted import EMAIL, PASSWORD, ScriptedR2R, open_scripted_r2r
 
-SHORT_PAUSES = WriterPauses(look=0.01, poll=0.01, first_retry=0.01, away=0.01)
+SHORT_PAUSES = R2RPauses(queue_poll=0.01, poll=0.01, first_retry=0.01, unreachable=0.01)
 
 OpenEngine = Callable[..., AbstractAsyncContextManager[R2REngine]]
 
 
 @pytest.fixture
 async def r2r() -> AsyncIterator[ScriptedR2R]:
-    async with scripted_r2r() as r2r:
+    async with open_scripted_r2r() as r2r:
         yield r2r
 
 
@@ -35,7 +35,7 @@ async def conversions(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator
 
 
 @pytest.fixture
-def logged(tmp_path: Path) -> Callable[[], str]:
+def read_log(tmp_path: Path) -> Callable[[], str]:
     """What the engines have written to the log."""
     return (tmp_path / "log").read_text
 
@@ -45,8 +45,8 @@ def open_engine(r2r: ScriptedR2R, tmp_path: Path, conversions: Conversions) -> O
     """Open an engine: `async with open_engine("folder", failure_threshold=2) as engine`."""
 
     @asynccontextmanager
-    async def opened(
-        folder: str = "r2r", metrics: Metrics | None = None, pauses: WriterPauses = SHORT_PAUSES, **breaker: Any
+    async def open_engine_with(
+        folder: str = "r2r", metrics: Metrics | None = None, pauses: R2RPauses = SHORT_PAUSES, **breaker: Any
     ) -> AsyncIterator[R2REngine]:
         settings = R2RConfig(api_url=r2r.url, email=EMAIL, password=SecretStr(PASSWORD))
         with closing(Log("debug", "json", tmp_path / "log")) as log:
@@ -61,7 +61,7 @@ def open_engine(r2r: ScriptedR2R, tmp_path: Path, conversions: Conversions) -> O
             ) as engine:
                 yield engine
 
-    return opened
+    return open_engine_with
 
 
 @pytest.fixture

@@ -95,7 +95,7 @@ class ScriptedR2R:
         self._news.set()
         self._news = asyncio.Event()
 
-    async def asked(self, path: str, times: int) -> None:
+    async def wait_for_requests(self, path: str, times: int) -> None:
         """Wait until there were so many requests whose path begins so."""
         with anyio.fail_after(60):
             while self.count(path) < times:
@@ -166,7 +166,7 @@ class ScriptedR2R:
             case "GET", "documents", id, "chunks":
                 return self._page(seen, self._chunks_of(id)) if id in self.documents else _missing("Document")
             case "POST", "retrieval", "search":
-                return 200, {"results": self.found(seen.json)}
+                return 200, {"results": self.search(seen.json)}
             case "POST", "retrieval", "rag":
                 return self._rag(seen.json)
         return 404, {"detail": "Not Found"}
@@ -187,7 +187,7 @@ class ScriptedR2R:
         return 200, self._tokens()
 
     def _tokens(self) -> Any:
-        access, refresh = (made_token(self.lifetime, next(self._numbers)) for _ in range(2))
+        access, refresh = (make_token(self.lifetime, next(self._numbers)) for _ in range(2))
         self.access.add(access)
         self.refresh.add(refresh)
         return {"results": {"access_token": {"token": access}, "refresh_token": {"token": refresh}}}
@@ -258,7 +258,7 @@ class ScriptedR2R:
             for order, text in enumerate(self.texts[id])
         ]
 
-    def found(self, body: Any) -> dict[str, Any]:
+    def search(self, body: Any) -> dict[str, Any]:
         """What a search finds."""
         settings = body["search_settings"]
         words = set(re.findall(r"\w+", body["query"].lower()))
@@ -274,7 +274,7 @@ class ScriptedR2R:
         return {"chunk_search_results": found[: settings["limit"]], "graph_search_results": []}
 
     def _rag(self, body: Any) -> tuple[int, Any]:
-        found = self.found(body)
+        found = self.search(body)
         text = self.answer.format(*(chunk["id"][:7] for chunk in found["chunk_search_results"]), *["0000000"] * 3)
         results = {"generated_answer": text, "search_results": found, "metadata": {"model": "scripted"}}
         return 200, {"results": results}
@@ -301,7 +301,7 @@ def _missing(what: str) -> tuple[int, Any]:
     return 404, {"message": f"{what} not found.", "error_type": "R2RException"}
 
 
-def made_token(lifetime: float, number: int, began: float = 1794767876.151153) -> str:
+def make_token(lifetime: float, number: int, began: float = 1794767876.151153) -> str:
     """A token in the form of a JSON Web Token, good for so many seconds."""
     claims = {"exp": began + lifetime, "iat": began, "jti": number}
     parts = ({"alg": "HS256"}, claims, "signature")
@@ -309,7 +309,7 @@ def made_token(lifetime: float, number: int, began: float = 1794767876.151153) -
 
 
 @asynccontextmanager
-async def scripted_r2r() -> AsyncIterator[ScriptedR2R]:
+async def open_scripted_r2r() -> AsyncIterator[ScriptedR2R]:
     """The server, on a free port."""
     r2r = ScriptedR2R()
     tasks: set[asyncio.Task[None]] = set()
@@ -319,7 +319,7 @@ async def scripted_r2r() -> AsyncIterator[ScriptedR2R]:
         assert task is not None
         tasks.add(task)
         try:
-            while (seen := await _received(reader)) is not None and await _answered(r2r, seen, writer):
+            while (seen := await _receive(reader)) is not None and await _answer(r2r, seen, writer):
                 pass
         except (ConnectionError, asyncio.CancelledError):
             pass
@@ -338,7 +338,7 @@ async def scripted_r2r() -> AsyncIterator[ScriptedR2R]:
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def _received(reader: asyncio.StreamReader) -> Seen | None:
+async def _receive(reader: asyncio.StreamReader) -> Seen | None:
     try:
         head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
     except (asyncio.IncompleteReadError, ConnectionError):
@@ -349,7 +349,7 @@ async def _received(reader: asyncio.StreamReader) -> Seen | None:
     return Seen(method, target, headers, await reader.readexactly(int(headers.get("content-length", 0))))
 
 
-async def _answered(r2r: ScriptedR2R, seen: Seen, writer: asyncio.StreamWriter) -> bool:
+async def _answer(r2r: ScriptedR2R, seen: Seen, writer: asyncio.StreamWriter) -> bool:
     """Answer a request; whether the connection goes on."""
     r2r.note(seen)
     fault = next((f for f in r2r.faults if seen.target.startswith(f.path) and f.times != 0), None)

@@ -13,9 +13,9 @@ import pytest
 from pydantic import SecretStr
 
 from refdesk.config import CircuitBreakerConfig, R2RConfig
-from refdesk.engines.r2r.client import Generation, R2RClient, SearchSettings, open_client
-from refdesk.engines.r2r.failures import refusal, said_in
-from refdesk.engines.r2r.http import LONGEST_HOLD_SECONDS, MAX_ANSWER_BYTES, Hold, Request
+from refdesk.engines.r2r.client import Generation, R2RClient, RemoteSearchSettings, open_client
+from refdesk.engines.r2r.failures import extract_message, make_refusal
+from refdesk.engines.r2r.http import MAX_BACKOFF_SECONDS, MAX_RESPONSE_BYTES, R2RRequest, RateLimitBackoff
 from refdesk.errors import (
     BreakerOpen,
     ConfigError,
@@ -28,17 +28,17 @@ from refdesk.errors import (
 )
 from refdesk.resilience.dependency import Dependency
 from refdesk.telemetry import Metrics
-from tests.engines.r2r.scripted import EMAIL, PASSWORD, ScriptedR2R, scripted_r2r
+from tests.engines.r2r.scripted import EMAIL, PASSWORD, ScriptedR2R, open_scripted_r2r
 
 pytestmark = pytest.mark.anyio
 
 SEARCH, LOGIN, REFRESH = "/v3/retrieval/search", "/v3/users/login", "/v3/users/refresh-token"
-WHERE = SearchSettings(("05a7300a-081c-4ed4-bb08-f7bec59727f3",), 10, "hybrid")
+WHERE = RemoteSearchSettings(("05a7300a-081c-4ed4-bb08-f7bec59727f3",), 10, "hybrid")
 
 
 @pytest.fixture
 async def r2r() -> AsyncIterator[ScriptedR2R]:
-    async with scripted_r2r() as r2r:
+    async with open_scripted_r2r() as r2r:
         yield r2r
 
 
@@ -60,16 +60,16 @@ Connect = Callable[..., AbstractAsyncContextManager[R2RClient]]
 @pytest.fixture
 def connect(r2r: ScriptedR2R) -> Connect:
     @asynccontextmanager
-    async def connected(behind: Behind | None = None, **given: Any) -> AsyncIterator[R2RClient]:
+    async def open_connected_client(behind: Behind | None = None, **given: Any) -> AsyncIterator[R2RClient]:
         settings = {"api_url": r2r.url, "email": EMAIL, "password": SecretStr(PASSWORD), **given}
         dependency = (behind or Behind(failure_threshold=1000)).dependency
         async with open_client(R2RConfig(**settings), dependency, Metrics()) as client:
             yield client
 
-    return connected
+    return open_connected_client
 
 
-async def searched(client: R2RClient, callers: int) -> list[Any]:
+async def search_concurrently(client: R2RClient, callers: int) -> list[Any]:
     """What each of so many callers gets who search at once."""
     return await asyncio.gather(*(client.search(f"fox {n}", WHERE) for n in range(callers)), return_exceptions=True)
 
@@ -83,7 +83,7 @@ async def test_a_hundred_callers_whose_token_is_taken_back_make_one_refresh_and_
     async with connect() as client:
         await client.search("fox", WHERE)
         r2r.revoke()
-        assert await searched(client, 100) == [[]] * 100
+        assert await search_concurrently(client, 100) == [[]] * 100
     assert (r2r.count(LOGIN), r2r.count(REFRESH)) == (1, 1)
     assert r2r.count(SEARCH) <= 201
 
@@ -95,7 +95,7 @@ async def test_a_token_that_is_refused_before_its_time_and_a_spent_refresh_token
         await client.search("fox", WHERE)
         r2r.revoke()
         r2r.refresh.clear()
-        assert await searched(client, 100) == [[]] * 100
+        assert await search_concurrently(client, 100) == [[]] * 100
     assert (r2r.count(LOGIN), r2r.count(REFRESH)) == (2, 1)
 
 
@@ -113,8 +113,8 @@ async def test_the_login_is_a_form_and_the_refresh_a_bare_string(r2r: ScriptedR2
 async def test_a_login_that_is_down_is_not_stormed(r2r: ScriptedR2R, connect: Connect) -> None:
     with r2r.fault(LOGIN, status=503, body={"detail": "no"}):
         async with connect() as client:
-            answers = await searched(client, 100)
-            answers += await searched(client, 100)
+            answers = await search_concurrently(client, 100)
+            answers += await search_concurrently(client, 100)
     assert all(isinstance(answer, DependencyError) and answer.retryable for answer in answers)
     assert {type(answer) for answer in answers[100:]} == {BreakerOpen}
     assert r2r.count(LOGIN) == 1
@@ -122,7 +122,7 @@ async def test_a_login_that_is_down_is_not_stormed(r2r: ScriptedR2R, connect: Co
 
 async def test_a_wrong_password_is_told_as_such_once_it_is_known(r2r: ScriptedR2R, connect: Connect) -> None:
     async with connect(password=SecretStr("wrong")) as client:
-        answers = await searched(client, 100)
+        answers = await search_concurrently(client, 100)
     assert all(isinstance(answer, R2RMisconfigured) and not answer.retryable for answer in answers)
     assert r2r.count(LOGIN) == 1
 
@@ -165,7 +165,7 @@ async def test_no_account_and_no_key_is_a_problem_of_the_settings(connect: Conne
     ],
 )
 def test_every_shape_of_refusal_is_understood(status: int, answer: Any, kind: type[RefdeskError], said: str) -> None:
-    error = refusal(status, answer)
+    error = make_refusal(status, answer)
     assert type(error) is kind
     assert said in error.detail
     assert "S3CRET" not in error.detail
@@ -184,10 +184,10 @@ async def test_a_server_that_knows_no_search_is_told_of_in_plain_words(r2r: Scri
 
 
 def test_what_r2r_says_is_passed_on_short_and_on_one_line() -> None:
-    assert said_in({"detail": {"message": "An\n error", "error": "secret"}}) == "An error"
-    assert len(said_in({"message": "x" * 10_000})) < 250
+    assert extract_message({"detail": {"message": "An\n error", "error": "secret"}}) == "An error"
+    assert len(extract_message({"message": "x" * 10_000})) < 250
     odd: list[Any] = [None, [], {"detail": None}, {"detail": [None]}, {"message": 3}]
-    assert not any(map(said_in, odd))
+    assert not any(map(extract_message, odd))
 
 
 async def test_a_failure_of_r2r_is_told_counted_and_tried_once_more(r2r: ScriptedR2R, connect: Connect) -> None:
@@ -222,8 +222,8 @@ async def test_an_answer_that_is_none_is_an_engine_error(r2r: ScriptedR2R, conne
 
 
 async def test_an_answer_without_end_is_not_read_to_its_end(r2r: ScriptedR2R, connect: Connect) -> None:
-    head = f"HTTP/1.1 200 OK\r\nContent-Length: {MAX_ANSWER_BYTES + 9}\r\n\r\n".encode()
-    with r2r.fault("/v3/collections", raw=head + b" " * (MAX_ANSWER_BYTES + 1)):
+    head = f"HTTP/1.1 200 OK\r\nContent-Length: {MAX_RESPONSE_BYTES + 9}\r\n\r\n".encode()
+    with r2r.fault("/v3/collections", raw=head + b" " * (MAX_RESPONSE_BYTES + 1)):
         async with connect() as client:
             with pytest.raises(EngineError, match="longer than"):
                 await client.collections()
@@ -241,17 +241,17 @@ async def test_r2r_has_so_much_time_in_all_and_no_more(r2r: ScriptedR2R, connect
 
 
 def test_patience_after_a_refusal_doubles_up_to_a_minute_and_ends_with_a_success() -> None:
-    hold = Hold()
+    backoff = RateLimitBackoff()
     now, pauses = 0.0, []
     for _ in range(8):
-        pauses.append(hold.refused(now, None))
-        assert hold.refused(now, None) == pauses[-1], "all who were refused together count once"
-        hold.passed(now)
+        pauses.append(backoff.record_refusal(now, None))
+        assert backoff.record_refusal(now, None) == pauses[-1], "all who were refused together count once"
+        backoff.record_success(now)
         now += pauses[-1]
     assert pauses == [2, 4, 8, 16, 32, 60, 60, 60]
-    hold.passed(now)
-    assert hold.refused(now, 1.5) == 1.5
-    assert hold.refused(now + 2, 1e9) == LONGEST_HOLD_SECONDS
+    backoff.record_success(now)
+    assert backoff.record_refusal(now, 1.5) == 1.5
+    assert backoff.record_refusal(now + 2, 1e9) == MAX_BACKOFF_SECONDS
 
 
 async def test_a_storm_of_429_is_not_answered_with_a_storm_of_requests(r2r: ScriptedR2R, connect: Connect) -> None:
@@ -259,9 +259,9 @@ async def test_a_storm_of_429_is_not_answered_with_a_storm_of_requests(r2r: Scri
     async with connect(behind) as client:
         await client.check()
         with r2r.fault(SEARCH, status=429, body={"detail": "Per-route per-minute rate limit exceeded"}):
-            answers = await searched(client, 50)
+            answers = await search_concurrently(client, 50)
             before = len(r2r.seen)
-            answers += await searched(client, 50)
+            answers += await search_concurrently(client, 50)
     assert len(r2r.seen) == before
     assert all(isinstance(answer, RateLimited) and answer.retryable for answer in answers)
     assert all(0 < answer.retry_after <= 60 for answer in answers)
@@ -275,7 +275,7 @@ async def test_a_dead_r2r_is_asked_little_more_often_than_once_a_caller(r2r: Scr
     async with connect() as client:
         await client.check()
         with r2r.fault(SEARCH, drops=True):
-            answers = await searched(client, 200)
+            answers = await search_concurrently(client, 200)
     assert all(isinstance(answer, EngineError) for answer in answers)
     assert r2r.count(SEARCH) <= 1.1 * 200 + 10
 
@@ -291,15 +291,15 @@ async def test_after_five_failures_r2r_is_left_alone_and_comes_back_with_two_suc
                 with pytest.raises(EngineError):
                     await client.search("fox", WHERE)
             assert r2r.count(SEARCH) == 5
-            for answer in await searched(client, 100):
+            for answer in await search_concurrently(client, 100):
                 assert isinstance(answer, BreakerOpen)
                 assert answer.retry_after == pytest.approx(60, abs=1)
             assert r2r.count(SEARCH) == 5
         behind.now += 61
         gate = asyncio.Event()
         with r2r.fault(SEARCH, gate=gate):
-            waiting = asyncio.create_task(searched(client, 100))
-            await r2r.asked(SEARCH, 6)
+            waiting = asyncio.create_task(search_concurrently(client, 100))
+            await r2r.wait_for_requests(SEARCH, 6)
             gate.set()
             answers = await waiting
         assert r2r.count(SEARCH) == 6, "as many as are let through to try"
@@ -317,7 +317,7 @@ async def test_a_trial_that_is_called_off_leaves_the_way_open_for_the_next(r2r: 
         behind.now += 61
         with r2r.fault(SEARCH, gate=asyncio.Event()):
             trial = asyncio.create_task(client.search("fox", WHERE))
-            await r2r.asked(SEARCH, 2)
+            await r2r.wait_for_requests(SEARCH, 2)
             trial.cancel()
             await asyncio.gather(trial, return_exceptions=True)
         assert await client.search("fox", WHERE) == []
@@ -330,7 +330,7 @@ async def test_what_the_caller_did_wrong_is_no_failure_of_r2r(r2r: ScriptedR2R, 
             for _ in range(20):
                 with pytest.raises(R2RRefused):
                     await client.search("fox", WHERE)
-        assert await client.document(str(uuid4())) is None
+        assert await client.get_document(str(uuid4())) is None
     assert behind.dependency.state == "closed"
 
 
@@ -343,7 +343,7 @@ async def test_answers_that_are_slow_open_the_breaker_when_that_is_set(r2r: Scri
             with r2r.fault(SEARCH, gate=gate):
                 before = r2r.count(SEARCH)
                 slow = asyncio.create_task(client.search("fox", WHERE))
-                await r2r.asked(SEARCH, before + 1)
+                await r2r.wait_for_requests(SEARCH, before + 1)
                 behind.now += 6
                 gate.set()
                 await slow
@@ -360,7 +360,7 @@ async def test_answers_that_are_slow_open_the_breaker_when_that_is_set(r2r: Scri
 async def test_an_id_stays_one_segment_of_the_path(r2r: ScriptedR2R, connect: Connect, id: str) -> None:
     async with connect() as client:
         await client.check()
-        assert await client.document(id) is None
+        assert await client.get_document(id) is None
     target = r2r.seen[-1].target
     assert target.count("/") == 3
     assert target.startswith("/v3/documents/")
@@ -390,7 +390,7 @@ async def test_of_how_to_write_only_what_is_listed_is_sent(r2r: ScriptedR2R, con
 
 async def test_a_search_without_a_collection_cannot_be_made() -> None:
     with pytest.raises(AssertionError):
-        SearchSettings((), 10, "hybrid").body()
+        RemoteSearchSettings((), 10, "hybrid").to_body()
 
 
 async def test_nothing_secret_is_in_what_the_client_gives_or_raises(r2r: ScriptedR2R, connect: Connect) -> None:
@@ -398,7 +398,7 @@ async def test_nothing_secret_is_in_what_the_client_gives_or_raises(r2r: Scripte
     async with connect() as client:
         await client.check()
         r2r.put("32a2211c-48f1-5c7d-b133-0afcf875add2", ["text"], [], {"hashed_password": "x"} | {"title": "T"})
-        found = await client.document("32a2211c-48f1-5c7d-b133-0afcf875add2")
+        found = await client.get_document("32a2211c-48f1-5c7d-b133-0afcf875add2")
         assert "summary_embedding" not in repr(found)
         for status in (400, 403, 422, 500):
             with r2r.fault("/v3/collections", status=status, body=secret), pytest.raises(RefdeskError) as error:
@@ -408,5 +408,5 @@ async def test_nothing_secret_is_in_what_the_client_gives_or_raises(r2r: Scripte
 
 
 def test_a_request_is_counted_without_its_ids() -> None:
-    request = Request("GET", ("collections", str(uuid4()), "documents"), 1)
+    request = R2RRequest("GET", ("collections", str(uuid4()), "documents"), 1)
     assert request.operation == "GET collections/documents"

@@ -25,7 +25,7 @@ pytestmark = pytest.mark.anyio
 INGEST = "/v3/documents"
 
 
-async def asked_for(engine: Engine, text: str = FOXES, **given: Any) -> str:
+async def ingest_document(engine: Engine, text: str = FOXES, **given: Any) -> str:
     await engine.create_collection(ACME, "animals")
     [status] = await engine.ingest(ACME, [NewDocument(TextSource("Foxes", text, "foxes"), "animals", **given)])
     assert status.status in ("pending", "converting", "embedding")
@@ -61,8 +61,8 @@ async def test_a_document_that_r2r_puts_elsewhere_is_put_into_its_collection_and
 async def test_what_was_queued_while_r2r_was_down_comes_in_once_it_is_back(r2r: ScriptedR2R, engine: R2REngine) -> None:
     await engine.create_collection(ACME, "animals")
     with r2r.fault(INGEST, drops=True) as fault:
-        id = await asked_for(engine)
-        await r2r.asked(INGEST, 8)
+        id = await ingest_document(engine)
+        await r2r.wait_for_requests(INGEST, 8)
         status = await engine.status(ACME, id)
         assert status is not None
         assert (status.status in ("pending", "converting", "embedding"), status.attempts) == (True, 0)
@@ -76,8 +76,8 @@ async def test_a_password_that_is_wrong_for_a_while_fails_no_document(r2r: Scrip
     r2r.revoke()
     r2r.refresh.clear()
     with r2r.fault("/v3/users/login", status=401, body={"message": "Incorrect email or password"}):
-        id = await asked_for_text(engine)
-        await r2r.asked("/v3/users/login", 2)
+        id = await ingest_text(engine)
+        await r2r.wait_for_requests("/v3/users/login", 2)
 
         async def is_postponed() -> bool:
             status = await engine.status(ACME, id)
@@ -88,7 +88,7 @@ async def test_a_password_that_is_wrong_for_a_while_fails_no_document(r2r: Scrip
     assert done.status == "success"
 
 
-async def asked_for_text(engine: R2REngine) -> str:
+async def ingest_text(engine: R2REngine) -> str:
     [status] = await engine.ingest(ACME, [NewDocument(TextSource("Hounds", "# Hounds\n\nwoof"), "animals")])
     return status.id
 
@@ -99,8 +99,8 @@ async def test_what_was_under_way_when_the_process_ended_is_done_by_the_next_one
     gate = asyncio.Event()
     with r2r.fault(INGEST, gate=gate, times=1, after=True):
         async with open_engine() as engine:
-            id = await asked_for(engine)
-            await r2r.asked(INGEST, 1)
+            id = await ingest_document(engine)
+            await r2r.wait_for_requests(INGEST, 1)
         gate.set()
         await eventually(lambda: r2r.documents)
     async with open_engine() as engine:
@@ -113,7 +113,7 @@ async def test_what_was_under_way_when_the_process_ended_is_done_by_the_next_one
 async def test_what_r2r_began_and_forgot_is_sent_anew(r2r: ScriptedR2R, open_engine: OpenEngine) -> None:
     async with open_engine(pauses=replace(SHORT_PAUSES, stalled=0.05)) as engine:
         with r2r.fault(INGEST, drops=True, after=True, stalls=True, times=1):
-            id = await asked_for(engine)
+            id = await ingest_document(engine)
             [done] = await finished(engine, [id])
         assert done.status == "success"
         assert [each["ingestion_status"] for each in r2r.documents.values()] == ["success"]
@@ -124,31 +124,31 @@ async def test_a_failure_that_r2r_tells_of_fails_the_document_with_its_cause_and
 ) -> None:
     failure = {"message": "Error getting embeddings: the model is away", "error_type": "R2RException"}
     with r2r.fault(INGEST, status=400, body=failure):
-        id = await asked_for(engine)
+        id = await ingest_document(engine)
         [failed] = await finished(engine, [id])
     assert failed.status == "failed"
     assert "the model is away" in (failed.error or "")
     assert [dependency.state for dependency in engine.dependencies] == ["closed", "closed"]
     assert (await engine.documents(ACME, Listing(statuses=("failed",))))[1] == 1
-    assert await asked_for(engine) == id
+    assert await ingest_document(engine) == id
     [done] = await finished(engine, [id])
     assert (done.status, done.error) == ("success", None)
 
 
 async def test_a_text_that_r2r_will_not_take_fails_at_once(r2r: ScriptedR2R, engine: R2REngine) -> None:
     with r2r.fault(INGEST, status=413, body={"message": "File size exceeds maximum", "error_type": "R2RException"}):
-        [failed] = await finished(engine, [await asked_for(engine)])
+        [failed] = await finished(engine, [await ingest_document(engine)])
     assert "exceeds maximum" in (failed.error or "")
     assert r2r.count(INGEST, "POST") == 1
 
 
 async def test_until_a_new_state_has_come_in_the_old_one_answers(r2r: ScriptedR2R, engine: R2REngine) -> None:
-    id = await asked_for(engine)
+    id = await ingest_document(engine)
     await finished(engine, [id])
     gate = asyncio.Event()
     with r2r.fault(INGEST, gate=gate):
-        await asked_for(engine, "# Foxes\n\nA fox is red.")
-        await r2r.asked(INGEST, r2r.count(INGEST) + 1)
+        await ingest_document(engine, "# Foxes\n\nA fox is red.")
+        await r2r.wait_for_requests(INGEST, r2r.count(INGEST) + 1)
         assert await found(engine, "berries")
         gate.set()
         await finished(engine, [id])
@@ -160,11 +160,11 @@ async def test_until_a_new_state_has_come_in_the_old_one_answers(r2r: ScriptedR2
 async def test_an_old_state_that_cannot_be_removed_is_not_found_and_removed_later(
     r2r: ScriptedR2R, engine: R2REngine
 ) -> None:
-    id = await asked_for(engine)
+    id = await ingest_document(engine)
     await finished(engine, [id])
     [old] = r2r.documents
     with r2r.fault(f"{INGEST}/{old}", status=503, body={}):
-        await asked_for(engine, "# Foxes\n\nA fox is red.")
+        await ingest_document(engine, "# Foxes\n\nA fox is red.")
         [done] = await finished(engine, [id])
         assert done.status == "success"
         assert old in r2r.documents
@@ -173,9 +173,9 @@ async def test_an_old_state_that_cannot_be_removed_is_not_found_and_removed_late
 
 
 async def test_labels_that_change_are_sent_though_the_text_is_the_same(r2r: ScriptedR2R, engine: R2REngine) -> None:
-    id = await asked_for(engine, version="1")
+    id = await ingest_document(engine, version="1")
     await finished(engine, [id])
-    await asked_for(engine, version="2", metadata={"author": "bob"})
+    await ingest_document(engine, version="2", metadata={"author": "bob"})
     await finished(engine, [id])
     [hit, *_] = await found(engine, "berries")
     assert (hit.document.version, hit.document.metadata) == ("2", {"author": "bob"})
@@ -187,8 +187,8 @@ async def test_a_document_that_is_deleted_while_it_is_on_its_way_does_not_come_i
 ) -> None:
     gate = asyncio.Event()
     with r2r.fault(INGEST, gate=gate, times=1):
-        id = await asked_for(engine)
-        await r2r.asked(INGEST, 1)
+        id = await ingest_document(engine)
+        await r2r.wait_for_requests(INGEST, 1)
         assert await engine.delete(ACME, id)
         gate.set()
         await eventually(lambda: r2r.count(INGEST, "DELETE"))
@@ -278,12 +278,12 @@ async def test_two_desks_on_one_r2r_see_and_replace_each_others_documents(
     r2r: ScriptedR2R, open_engine: OpenEngine
 ) -> None:
     async with open_engine("one") as one, open_engine("two") as two:
-        id = await asked_for(one)
+        id = await ingest_document(one)
         await finished(one, [id])
         await two.look()
         assert (await two.documents(ACME, Listing()))[1] == 1
         assert "berries" in (await read(two, id)).text
-        await asked_for(two, "# Foxes\n\nA fox is red.")
+        await ingest_document(two, "# Foxes\n\nA fox is red.")
         await finished(two, [id])
         await one.look()
         assert "red" in (await read(one, id)).text
@@ -299,7 +299,7 @@ async def test_processes_that_share_a_folder_share_the_queue_and_see_each_others
     async with open_engine() as first, open_engine() as second:
         for engine in (second, first):
             assert await engine.search(ACME, Search("fox")) == []
-        id = await asked_for(second)
+        id = await ingest_document(second)
         before = first.revision(ACME)
         [done] = await finished(second, [id])
         assert done.status == "success"
@@ -332,7 +332,7 @@ async def test_while_r2r_is_down_the_catalogue_still_answers(r2r: ScriptedR2R, o
     with r2r.fault(drops=True):
         async with open_engine() as engine:
             assert [entry.id for entry in engine.sets(ACME)] == ["animals"]
-            await asked_for_text(engine)
+            await ingest_text(engine)
             with pytest.raises(RefdeskError):
                 await engine.search(ACME, Search("fox"))
             with pytest.raises(RefdeskError):

@@ -28,7 +28,7 @@ def foreign_chunks(metrics: Metrics) -> float:
     return metrics.registry.get_sample_value("refdesk_r2r_foreign_chunks_total") or 0.0
 
 
-async def asked(engine: R2REngine, question: str = "fox", **given: Any) -> Any:
+async def request_answer(engine: R2REngine, question: str = "fox", **given: Any) -> Any:
     return await engine.answer(ACME, question, Search(question, collections=("animals",), **given))
 
 
@@ -37,7 +37,7 @@ async def test_an_owner_finds_only_what_is_in_the_collection_that_it_names(r2r: 
     await bring(engine, "Foxes", FOXES)
     await bring(engine, "Secret", SECRET, collection="secrets")
     naive = {"filters": {"collection_ids": {"$overlap": [str(uuid4())]}}, "limit": 100}
-    leaked = r2r.found({"query": "fox", "search_settings": naive})["chunk_search_results"]
+    leaked = r2r.search({"query": "fox", "search_settings": naive})["chunk_search_results"]
     assert len(leaked) == 3, "the server leaks as R2R does"
     assert {hit.document.id for hit in await engine.search(ACME, Search("fox", collections=("animals",)))} == {
         "animals/foxes"
@@ -46,7 +46,7 @@ async def test_an_owner_finds_only_what_is_in_the_collection_that_it_names(r2r: 
 
 
 async def test_a_foreign_chunk_is_dropped_told_and_counted(
-    r2r: ScriptedR2R, open_engine: OpenEngine, logged: Callable[[], str]
+    r2r: ScriptedR2R, open_engine: OpenEngine, read_log: Callable[[], str]
 ) -> None:
     metrics = Metrics()
     async with open_engine(metrics=metrics) as engine:
@@ -56,24 +56,24 @@ async def test_a_foreign_chunk_is_dropped_told_and_counted(
         hits = await engine.search(ACME, Search("fox white"))
         assert {hit.document.id for hit in hits} == {"animals/foxes"}
         assert foreign_chunks(metrics) == 1
-    assert "r2r.foreign_chunk" in logged()
-    assert "white" not in logged()
+    assert "r2r.foreign_chunk" in read_log()
+    assert "white" not in read_log()
 
 
 async def test_an_answer_from_a_foreign_chunk_is_withheld(r2r: ScriptedR2R, engine: R2REngine) -> None:
     await bring(engine, "Foxes", FOXES)
     await bring(engine, "Secret", SECRET, tenant=OTHER)
-    assert (await asked(engine)).text == "A fox eats berries. [1]"
+    assert (await request_answer(engine)).text == "A fox eats berries. [1]"
     r2r.leaks = True
     with pytest.raises(R2RLeaked, match="withheld") as error:
-        await asked(engine)
+        await request_answer(engine)
     assert not error.value.retryable
 
 
 async def test_an_answer_is_given_with_our_numbers_and_its_passages(r2r: ScriptedR2R, engine: R2REngine) -> None:
     await bring(engine, "Foxes", FOXES)
     r2r.answer = "Berries [{1}], see [3] and [{0}, {1}].\n§food p1-1: Foxes › Food\nThe end."
-    answer = await asked(engine)
+    answer = await request_answer(engine)
     assert answer.text == "Berries [2], see (3) and [1][2].\nThe end."
     assert [hit.document.id for hit in answer.hits] == ["animals/foxes"] * 2
     assert answer.model == "scripted"
@@ -83,12 +83,12 @@ async def test_an_answer_that_cites_what_was_not_found_is_withheld(r2r: Scripted
     await bring(engine, "Foxes", FOXES)
     r2r.answer = "A fox flies. [0badbad]"
     with pytest.raises(WriterFailed, match="withheld"):
-        await asked(engine)
+        await request_answer(engine)
 
 
 async def test_without_a_passage_no_model_is_asked(r2r: ScriptedR2R, engine: R2REngine) -> None:
     await bring(engine, "Foxes", FOXES)
-    answer = await asked(engine, "walrus")
+    answer = await request_answer(engine, "walrus")
     assert (answer.text, answer.hits) == ("", ())
     assert (await engine.answer(TenantId("nobody"), "fox", Search("fox"))).hits == ()
     assert r2r.count("/v3/retrieval/rag") == 0
@@ -107,7 +107,7 @@ async def ask_a_model_that_fails(r2r: ScriptedR2R, engine: R2REngine) -> None:
     with r2r.fault("/v3/retrieval/rag", status=500, body=failure):
         for _ in range(10):
             with pytest.raises(RefdeskError):
-                await asked(engine)
+                await request_answer(engine)
         assert r2r.count("/v3/retrieval/rag") == 5
         for _ in range(10):
             with pytest.raises(WriterFailed):
@@ -121,10 +121,10 @@ async def test_no_search_is_ever_made_without_the_tenants_own_collections(r2r: S
     for collections in ((), ("animals",), (others,), ("nowhere",), ("animals", others)):
         await engine.search(ACME, Search("fox", collections=collections))
         await engine.answer(ACME, "fox", Search("fox", collections=collections))
-    asked_for = [b["search_settings"]["filters"]["$and"][0] for b in r2r.bodies("/v3/retrieval/")]
-    assert asked_for
+    sent_filters = [b["search_settings"]["filters"]["$and"][0] for b in r2r.bodies("/v3/retrieval/")]
+    assert sent_filters
     own = {id for id, entry in r2r.collections.items() if entry["name"].endswith("acme")}
-    assert all(set(each["collection_ids"]["$overlap"]) <= own for each in asked_for)
+    assert all(set(each["collection_ids"]["$overlap"]) <= own for each in sent_filters)
 
 
 @pytest.mark.parametrize(
@@ -219,7 +219,7 @@ async def test_whatever_tenants_do_each_sees_just_its_own(engine: R2REngine, see
 
 
 async def test_no_credential_is_in_the_log(
-    r2r: ScriptedR2R, open_engine: OpenEngine, logged: Callable[[], str]
+    r2r: ScriptedR2R, open_engine: OpenEngine, read_log: Callable[[], str]
 ) -> None:
     async with open_engine() as engine:
         await bring(engine, "Foxes", FOXES)
@@ -228,4 +228,4 @@ async def test_no_credential_is_in_the_log(
         refused = {"detail": [{"msg": "no", "input": given[0]}]}
         with r2r.fault("/v3/retrieval/search", status=422, body=refused), pytest.raises(RefdeskError):
             await engine.search(ACME, Search("fox"))
-    assert not any(secret in logged() for secret in (PASSWORD, *given, *r2r.access, *r2r.refresh))
+    assert not any(secret in read_log() for secret in (PASSWORD, *given, *r2r.access, *r2r.refresh))

@@ -10,14 +10,14 @@ from hypothesis import strategies as st
 from refdesk.calls import DEFAULT_TENANT, TenantId
 from refdesk.documents.model import Chunk
 from refdesk.engines.r2r.naming import (
-    Spot,
-    document_uuid,
-    marked_description,
-    marked_name,
-    read_chunk,
-    read_description,
-    read_name,
-    sent_text,
+    ChunkPosition,
+    decode_chunk,
+    decode_description,
+    decode_name,
+    encode_chunks,
+    encode_description,
+    encode_name,
+    make_document_uuid,
 )
 
 names = st.one_of(
@@ -31,29 +31,29 @@ titles = st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=1, max
 
 @given(tenants, names)
 def test_whose_a_collection_is_can_be_read_from_its_name(tenant: str, name: str) -> None:
-    assert read_name(marked_name(TenantId(tenant), name)) == (tenant, name)
+    assert decode_name(encode_name(TenantId(tenant), name)) == (tenant, name)
 
 
 def test_the_default_tenant_has_what_bears_no_mark() -> None:
-    assert marked_name(DEFAULT_TENANT, "Handbook") == "Handbook"
-    assert read_name("Handbook") == (DEFAULT_TENANT, "Handbook")
+    assert encode_name(DEFAULT_TENANT, "Handbook") == "Handbook"
+    assert decode_name("Handbook") == (DEFAULT_TENANT, "Handbook")
 
 
 @given(tenants, names, tenants, names)
 def test_two_tenants_never_have_one_collection(first: str, name: str, second: str, other: str) -> None:
-    is_same = marked_name(TenantId(first), name) == marked_name(TenantId(second), other)
+    is_same = encode_name(TenantId(first), name) == encode_name(TenantId(second), other)
     assert is_same == ((first, name) == (second, other))
 
 
 @given(st.tuples(tenants, names, names, names), st.tuples(tenants, names, names, names))
 def test_documents_have_one_id_only_when_everything_about_them_is_the_same(first: Any, second: Any) -> None:
-    assert (document_uuid(*first) == document_uuid(*second)) == (first == second)
+    assert (make_document_uuid(*first) == make_document_uuid(*second)) == (first == second)
 
 
 @given(st.text(max_size=40).map(str.strip), st.text(max_size=10))
 def test_a_description_keeps_the_version_of_what_is_documented(description: str, version: str) -> None:
     if "[refdesk version" not in description and not any("\ud800" <= c <= "\udfff" for c in description + version):
-        assert read_description(marked_description(description, version)) == (description, version)
+        assert decode_description(encode_description(description, version)) == (description, version)
 
 
 @given(
@@ -63,16 +63,16 @@ def test_a_description_keeps_the_version_of_what_is_documented(description: str,
     st.lists(st.text(st.characters(exclude_categories=["Cs"]), max_size=8), max_size=3).map(tuple),
 )
 def test_a_chunks_place_is_read_from_its_first_line(section: str, path: Any, page: int | None, anchors: Any) -> None:
-    spot = Spot(section, path, page, page, anchors if any(anchors) else ())
-    assert Spot.read(spot.line()) == spot
+    spot = ChunkPosition(section, path, page, page, anchors if any(anchors) else ())
+    assert ChunkPosition.from_line(spot.to_line()) == spot
 
 
 @given(st.lists(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0\r"), min_size=1), min_size=1))
 def test_r2r_cuts_a_text_into_the_chunks_that_it_was_made_of(texts: list[str]) -> None:
     chunks = [Chunk(f"c{n}", text, ("A › B", "C\\"), "a", 1, 2, 1) for n, text in enumerate(texts)]
-    cut = [part.strip() for part in sent_text(chunks).split("\n\n")]
+    cut = [part.strip() for part in encode_chunks(chunks).split("\n\n")]
     assert len(cut) == len(chunks)
     for part, chunk in zip(cut, chunks, strict=True):
-        spot, text = read_chunk(part)
+        spot, text = decode_chunk(part)
         assert spot.path == ("A › B", "C\\")
         assert "".join(text.split()) == "".join(chunk.text.split())

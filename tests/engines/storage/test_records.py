@@ -12,14 +12,14 @@ import pytest
 from refdesk.engines.base import NewDocument, TextSource
 from refdesk.engines.r2r import catalogue
 from refdesk.engines.storage import queue, records
-from refdesk.engines.storage.schema import schema_for
+from refdesk.engines.storage.schema import read_schema
 
 ENGINES = ("refdesk.engines.embedded", "refdesk.engines.r2r")
 QUESTIONS: dict[str, Callable[[records.Database], Any]] = {
-    "how many wait": records.waiting,
-    "how many wait for R2R": catalogue.waiting,
-    "whether any wait": records.are_waiting,
-    "whether any are new": records.arriving,
+    "how many wait": records.count_pending,
+    "how many wait for R2R": catalogue.count_pending,
+    "whether any wait": records.has_pending,
+    "whether any are new": records.has_unindexed,
     "which are next": lambda database: queue.next_tasks(database, 1.0, 3, (1, 2)),
 }
 
@@ -27,44 +27,44 @@ QUESTIONS: dict[str, Callable[[records.Database], Any]] = {
 @pytest.fixture(params=ENGINES)
 def database(request: pytest.FixtureRequest) -> Iterator[records.Database]:
     with closing(sqlite3.connect(":memory:", isolation_level=None)) as database:
-        database.executescript(schema_for(request.param))
+        database.executescript(read_schema(request.param))
         yield database
 
 
-def asked_for(database: records.Database, names: str) -> None:
+def queue_texts(database: records.Database, names: str) -> None:
     records.create_collection(database, "animals", "", "")
     records.ask_for(database, [NewDocument(TextSource(name, f"An animal: {name}."), "animals") for name in names])
 
 
 @pytest.mark.parametrize("question", QUESTIONS)
 def test_documents_that_are_in_are_not_looked_at_for_those_that_wait(database: records.Database, question: str) -> None:
-    asked: list[str] = []
-    database.set_trace_callback(asked.append)
+    queries: list[str] = []
+    database.set_trace_callback(queries.append)
     QUESTIONS[question](database)
     database.set_trace_callback(None)
-    for query in asked:
+    for query in queries:
         plan = [row[3] for row in database.execute(f"EXPLAIN QUERY PLAN {query}")]
         assert any("documents_under_way" in step for step in plan), (query, plan)
 
 
 def test_every_stage_under_way_is_counted_as_its_status(database: records.Database) -> None:
-    asked_for(database, "abcdefgh")
+    queue_texts(database, "abcdefgh")
     stages = ("pending", "converting", "indexing", "indexing", "embedding", "finishing", "success", "failed")
     for key, stage in enumerate(stages, 1):
         database.execute("UPDATE documents SET stage = ? WHERE key = ?", (stage, key))
-    assert records.waiting(database) == {"pending": 1, "converting": 3, "embedding": 2}
-    assert records.are_waiting(database)
+    assert records.count_pending(database) == {"pending": 1, "converting": 3, "embedding": 2}
+    assert records.has_pending(database)
 
 
 def test_where_everything_is_in_nothing_waits(database: records.Database) -> None:
-    asked_for(database, "ab")
+    queue_texts(database, "ab")
     database.execute("UPDATE documents SET stage = 'success'")
-    assert records.waiting(database) == {"pending": 0, "converting": 0, "embedding": 0}
-    assert not records.are_waiting(database)
+    assert records.count_pending(database) == {"pending": 0, "converting": 0, "embedding": 0}
+    assert not records.has_pending(database)
 
 
 def test_what_others_bring_into_r2r_is_not_counted_as_ours(database: records.Database) -> None:
-    asked_for(database, "ab")
+    queue_texts(database, "ab")
     database.execute("UPDATE documents SET kind = ? WHERE key = 1", (catalogue.REMOTE,))
-    assert sum(catalogue.waiting(database).values()) == 1
-    assert sum(records.waiting(database).values()) == 2
+    assert sum(catalogue.count_pending(database).values()) == 1
+    assert sum(records.count_pending(database).values()) == 2

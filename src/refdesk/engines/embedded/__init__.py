@@ -1,4 +1,5 @@
-"""The embedded engine: documents, full-text and vector index on local disk, nothing else to run.
+"""Embedded engine: documents, full-text index and vector index on local disk, without other services.
 
-`engine.open_embedded` opens it. Nothing is imported here: the processes that embed load one module of this package.
+`engine.open_embedded` opens it. Nothing is imported here, because embedding worker processes load one module of this
+package.
 """

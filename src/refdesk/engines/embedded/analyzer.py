@@ -1,8 +1,8 @@
-"""Text to the words it is indexed and searched by.
+"""Text analyzer of the full-text index and of queries.
 
-A plain word is folded to lower case without accents and stemmed. A name that people write and copy as one (`pg_dump`,
-`--no-owner`, `postgresql.conf`, `getResult`) is kept whole, so that it finds itself, and split, so that its parts find
-it. Scripts without spaces are cut into pairs of characters. Pure: the same text gives the same words everywhere.
+Plain words are lowercased, stripped of accents and stemmed. Identifiers (`pg_dump`, `--no-owner`, `postgresql.conf`,
+`getResult`) are indexed whole and in parts, so that both match. Scripts without spaces are split into bigrams. Pure:
+the same text always gives the same terms.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from itertools import pairwise
 from tantivy import Filter, TextAnalyzer, TextAnalyzerBuilder, Tokenizer
 
 VERSION = 1
-"""Counts the changes to what a text becomes here; an index made with another version is made anew."""
+"""Version of the analysis. An index built with another version is rebuilt."""
 
 MAX_WORD = 64
-"""Longer runs of characters (keys, hashes, data in a URL) are nothing that anybody types."""
+"""Longer runs of characters (keys, hashes, data URLs) are skipped: nobody types them."""
 
-FORMS_KEPT = 1 << 16
-"""Distinct words whose forms are remembered; a large manual has about 30,000, and stemming one takes 3 µs."""
+TERM_CACHE_SIZE = 1 << 16
+"""Distinct words whose terms are cached. A large manual has about 30,000, and stemming one takes 3 µs."""
 
-QUERIES_KEPT = 64
-"""Queries whose words are remembered: each is asked of several indexes, and then of what they found."""
+QUERY_CACHE_SIZE = 64
+"""Queries whose terms are cached: each is used for several indexes, and then for ranking."""
 
 PART_WEIGHT = 0.7
-"""What a part of a name counts in a query, where the name itself counts 1."""
+"""Weight of an identifier's part in a query, relative to the whole identifier."""
 
 COMMON_WORDS = frozenset(
     """
@@ -40,16 +40,16 @@ COMMON_WORDS = frozenset(
     which while who whom whose why will with within without would yes you your
     """.split()
 )
-"""Words that say nothing about what a text is about; in a heading they still tell one from another."""
+"""Stop words. They still count in headings, where they distinguish one from another."""
 
 _LINK = re.compile(
-    r"!?\[((?:[^\[\]]++|\[[^\[\]]*+\])*+)\]"  # its text, in which brackets may stand
+    r"!?\[((?:[^\[\]]++|\[[^\[\]]*+\])*+)\]"  # link text, which may contain brackets
     r"\((?:<[^>\n]*>|[^()\s]*(?:\([^()\s]*\)[^()\s]*)*)(?:\s+\"[^\"\n]*\")?\)"
 )
 _RULE = re.compile(r"^[ \t]*(?:```\S*|~~~\S*|\|(?:\s*:?-+:?\s*\|)+|[-*_]{3,})[ \t]*$", re.MULTILINE)
-_LEADER = re.compile(r"^[ \t]*(?:#{1,6}[ \t]+|>[ \t]?|[-*+][ \t]+)", re.MULTILINE)
+_LINE_PREFIX = re.compile(r"^[ \t]*(?:#{1,6}[ \t]+|>[ \t]?|[-*+][ \t]+)", re.MULTILINE)
 _MARKS = str.maketrans({"`": None, "|": " "})
-_BLANKS = re.compile(r"[ \t]*\n\s*|[ \t]{2,}")
+_WHITESPACE = re.compile(r"[ \t]*\n\s*|[ \t]{2,}")
 
 _SPACELESS = "\u0e00-\u0e7f\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af"
 """Thai, Kana, Han and Hangul."""
@@ -57,48 +57,50 @@ _SPACELESS = "\u0e00-\u0e7f\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af"
 _LETTER = rf"(?:(?![{_SPACELESS}])\w)"
 _WORD = re.compile(
     rf"[{_SPACELESS}]+"
-    r"|(?<![\w-])-[a-zA-Z](?![\w-])"  # an option of one letter
+    r"|(?<![\w-])-[a-zA-Z](?![\w-])"  # a one-letter option
     rf"|{_LETTER}+(?:[-.:/@+'’]+{_LETTER}+)*(?:\+\+|\#)?"
 )
 _PLAIN = re.compile(r"[A-Z]?[a-z]+|[A-Z]+")
-_RUN = re.compile(f"[{_SPACELESS}]+")
-_ENDING = re.compile(r"['’](?:s|t|re|ve|ll|d|m)$", re.IGNORECASE)
-_BETWEEN_NAMES = re.compile(r"\W+")
-_HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z][a-z])")
+_SPACELESS_RUN = re.compile(f"[{_SPACELESS}]+")
+_APOSTROPHE_SUFFIX = re.compile(r"['’](?:s|t|re|ve|ll|d|m)$", re.IGNORECASE)
+_NAME_SEPARATOR = re.compile(r"\W+")
+_CAMEL_CASE_BOUNDARY = re.compile(r"(?<=[a-z0-9])(?=[A-Z][a-z])")
 
 
-def _analyser(*filters: Filter) -> TextAnalyzer:
+def _build_analyzer(*filters: Filter) -> TextAnalyzer:
     builder = TextAnalyzerBuilder(Tokenizer.raw())
     for one in filters:
         builder = builder.filter(one)
     return builder.build()
 
 
-_folding = _analyser(Filter.lowercase(), Filter.ascii_fold())
-_stemming = _analyser(Filter.lowercase(), Filter.ascii_fold(), Filter.stemmer("English"))
+_fold_analyzer = _build_analyzer(Filter.lowercase(), Filter.ascii_fold())
+_stem_analyzer = _build_analyzer(Filter.lowercase(), Filter.ascii_fold(), Filter.stemmer("English"))
 
 
-def plain_text(markdown: str) -> str:
-    """The text as it is read: of a link its words and not its address, no fences, rules, ticks or table bars."""
-    return _BLANKS.sub(_blank, _without_marks(_LEADER.sub("", _without_links(markdown)))).strip()
+def strip_markdown(markdown: str) -> str:
+    """Return the text without link targets, fences, rules, backticks and table bars."""
+    return _WHITESPACE.sub(_collapse_whitespace, _strip_marks(_LINE_PREFIX.sub("", _strip_links(markdown)))).strip()
 
 
-def _without_links(markdown: str) -> str:
-    """Of a link its words alone; no fences and rules either."""
+def _strip_links(markdown: str) -> str:
+    """Replace links by their text, and remove fences and rules."""
     return _RULE.sub("", _LINK.sub(r"\1", markdown) if "](" in markdown else markdown)
 
 
-def _without_marks(text: str) -> str:
+def _strip_marks(text: str) -> str:
     return text.replace("**", "").translate(_MARKS)
 
 
-def _blank(match: re.Match[str]) -> str:
+def _collapse_whitespace(match: re.Match[str]) -> str:
     return "\n" if "\n" in match[0] else " "
 
 
-def link_lengths(markdown: str) -> tuple[int, int]:
-    """Characters of text that stand in links, and those that are only marks and addresses of links; roughly, as a link
-    with brackets in its text or its address counts for less."""
+def measure_links(markdown: str) -> tuple[int, int]:
+    """Return the characters of link text, and those of link markup and URLs.
+
+    An estimate: a link with brackets in its text or URL counts for less.
+    """
     pieces = markdown.split("](")
     inside = marks = 0
     for before, after in pairwise(pieces):
@@ -107,74 +109,77 @@ def link_lengths(markdown: str) -> tuple[int, int]:
     return inside, marks
 
 
-def context_of(title: str, path: Sequence[str]) -> tuple[str, ...]:
-    """The titles that a passage stands under, the document's first, each once: `Notes` alone says nothing."""
+def build_heading_path(title: str, path: Sequence[str]) -> tuple[str, ...]:
+    """Return the headings above a passage, starting with the document's title, without duplicates."""
     return tuple(path) if not title or title in path else (title, *path)
 
 
 def index_words(text: str) -> list[str]:
-    """Every word in the order of the text, with all of its forms."""
-    return [form for word in _WORD.findall(text) for form in _forms(word)]
+    """Return all terms of a text in order, including the parts of identifiers."""
+    return [term for word in _WORD.findall(text) for term in _expand_word(word)]
 
 
-def words_in(markdown: str, asked: Mapping[str, float]) -> set[str]:
-    """Those of the words asked for that a text has: what `index_words` of its plain text says, in less time."""
-    written = set(_WORD.findall(_without_marks(_without_links(markdown))))
-    return {form for word in written for form in _forms(word) if form in asked}
+def match_terms(markdown: str, query_terms: Mapping[str, float]) -> set[str]:
+    """Return the query terms that a text contains.
+
+    Equivalent to `index_words` on the stripped text, but faster.
+    """
+    words = set(_WORD.findall(_strip_marks(_strip_links(markdown))))
+    return {term for word in words for term in _expand_word(word) if term in query_terms}
 
 
-@lru_cache(maxsize=QUERIES_KEPT)
+@lru_cache(maxsize=QUERY_CACHE_SIZE)
 def query_words(text: str) -> Mapping[str, float]:
-    """The words that a query asks for and how much each counts: as often as it stands there, a part of a name less."""
+    """Return the terms of a query with their weights. Repeated terms count more, parts of identifiers less."""
     weights: dict[str, float] = {}
     for word in _WORD.findall(text):
-        for number, form in enumerate(_forms(word)):
-            weights[form] = weights.get(form, 0.0) + (PART_WEIGHT if number else 1.0)
+        for number, term in enumerate(_expand_word(word)):
+            weights[term] = weights.get(term, 0.0) + (PART_WEIGHT if number else 1.0)
     return weights
 
 
-def is_common(form: str) -> bool:
-    """Whether it is the form of a word that says nothing about what a text is about."""
-    return form in _COMMON_FORMS
+def is_common(term: str) -> bool:
+    """Whether a term is a stop word."""
+    return term in _STOP_TERMS
 
 
-@lru_cache(maxsize=FORMS_KEPT)
-def _forms(word: str) -> tuple[str, ...]:
-    """What one word of the text is indexed as: one form for a plain word, the whole and its parts for a name."""
+@lru_cache(maxsize=TERM_CACHE_SIZE)
+def _expand_word(word: str) -> tuple[str, ...]:
+    """Return the terms of one word: one for a plain word, the whole and its parts for an identifier."""
     if _PLAIN.fullmatch(word):
         return (_stem(word),) if len(word) <= MAX_WORD else ()
-    if _RUN.match(word):
-        return _pairs(word)
-    return tuple(form for form in _name_forms(_ENDING.sub("", word)) if len(form) <= MAX_WORD)
+    if _SPACELESS_RUN.match(word):
+        return _split_bigrams(word)
+    return tuple(term for term in _expand_name(_APOSTROPHE_SUFFIX.sub("", word)) if len(term) <= MAX_WORD)
 
 
-def _name_forms(name: str) -> Iterator[str]:
-    """The name, the names inside of it (`information_schema` in `information_schema.columns`), and their words."""
-    names = [part for part in _BETWEEN_NAMES.split(name) if part]
+def _expand_name(name: str) -> Iterator[str]:
+    """Yield the identifier, the names in it (`information_schema` in `information_schema.columns`), and their words."""
+    names = [part for part in _NAME_SEPARATOR.split(name) if part]
     if names != [name]:
         yield _fold(name)
     for part in names:
-        yield from _part_forms(part)
+        yield from _expand_part(part)
 
 
-def _part_forms(part: str) -> Iterator[str]:
-    words = [word for piece in part.split("_") for word in _HUMP.split(piece) if word]
+def _expand_part(part: str) -> Iterator[str]:
+    words = [word for piece in part.split("_") for word in _CAMEL_CASE_BOUNDARY.split(piece) if word]
     if words and words != [part]:
         yield _fold(part)
     for word in words:
         yield _stem(word)
 
 
-def _pairs(run: str) -> tuple[str, ...]:
+def _split_bigrams(run: str) -> tuple[str, ...]:
     return tuple(a + b for a, b in pairwise(run)) or (run,)
 
 
 def _fold(name: str) -> str:
-    return _folding.analyze(name)[0]
+    return _fold_analyzer.analyze(name)[0]
 
 
 def _stem(word: str) -> str:
-    return _stemming.analyze(word)[0]
+    return _stem_analyzer.analyze(word)[0]
 
 
-_COMMON_FORMS = frozenset(form for word in COMMON_WORDS for form in _forms(word))
+_STOP_TERMS = frozenset(term for word in COMMON_WORDS for term in _expand_word(word))

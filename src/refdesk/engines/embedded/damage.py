@@ -1,7 +1,7 @@
-"""What is raised when the files of a derived index cannot be read: whoever owns it makes it anew."""
+"""Error raised if a derived index can't be read. The owner rebuilds the index."""
 
 from __future__ import annotations
 
 
 class IndexDamaged(Exception):
-    """A file of an index is missing, cut short, not what it should be, or of another version."""
+    """An index file is missing, truncated, corrupt, or of another version."""

@@ -1,13 +1,13 @@
-"""The embedded engine: every tenant's documents in files of its own, found by words and by meaning.
+"""Embedded engine: every tenant's documents in its own files, with full-text and semantic search.
 
-This module only directs: `stores` has the files, `keeping` the SQL, `searching` finds, `writing` brings documents in.
+This module only delegates: `store_pool` has the files, `storage` the SQL, `search` the search, and `ingest_scheduler`
+the ingestion.
 """
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Hashable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from functools import partial
 from pathlib import Path
 
 import anyio
@@ -36,62 +36,64 @@ from refdesk.engines.base import (
 )
 from refdesk.engines.embedded import read
 from refdesk.engines.embedded.embedding.base import Embedder
-from refdesk.engines.embedded.ingest_scheduler import Supervision
+from refdesk.engines.embedded.ingest_scheduler import IngestScheduler
 from refdesk.engines.embedded.pauses import PAUSES, Pauses
-from refdesk.engines.embedded.search import Searcher
-from refdesk.engines.embedded.store_pool import Stores
+from refdesk.engines.embedded.search import HybridSearcher
+from refdesk.engines.embedded.store_pool import StorePool
 from refdesk.engines.embedded.tenant_store import TenantStore
 from refdesk.engines.storage import queue, records
-from refdesk.engines.storage.history import History
-from refdesk.engines.storage.intake import Intake
-from refdesk.engines.storage.rows import added_up
+from refdesk.engines.storage.history import SearchHistory
+from refdesk.engines.storage.intake import SourceReader
+from refdesk.engines.storage.rows import sum_counts
 from refdesk.errors import EngineError
 from refdesk.telemetry import Log, Metrics
 
-WAIT_STEP_SECONDS = 0.1
-"""Between two looks at documents that somebody waits for."""
+POLL_SECONDS = 0.1
+"""Interval for polling documents that a caller waits for."""
 
-FIRST_ANSWER_SECONDS = 45.0
-"""Longest wait of the first search for the manual: a few seconds, and more on a slow machine whose packages have just
-been installed. It is less than a call may take."""
+MANUAL_WAIT_SECONDS = 45.0
+"""Maximum time the first search waits for the manual to be indexed. That takes a few seconds, and more on a slow
+machine right after installation. Shorter than a call's deadline."""
 
 Listener = Callable[[TenantId], None]
 
 
 class EmbeddedEngine:
-    """See `engines.port.Engine`; made by `open_embedded`."""
+    """Engine on local files; see `engines.base.Engine`. Created by `open_embedded`."""
 
     lacks: frozenset[str] = frozenset()
 
-    def __init__(self, stores: Stores, searcher: Searcher, supervision: Supervision, history: History) -> None:
+    def __init__(
+        self, stores: StorePool, searcher: HybridSearcher, scheduler: IngestScheduler, history: SearchHistory
+    ) -> None:
         self._stores = stores
         self._searcher = searcher
-        self._supervision = supervision
+        self._scheduler = scheduler
         self._history = history
         self._listeners: list[Listener] = []
-        self._answers = False
-        supervision.listen(self._tell)
+        self._is_manual_ready = False
+        scheduler.listen(self._notify)
 
     async def search(self, tenant: TenantId, search: Search) -> Sequence[Hit]:
-        return await self._searcher.search(await self._readable(tenant), search)
+        return await self._searcher.search(await self._open_readable(tenant), search)
 
     async def read(self, tenant: TenantId, document_id: str) -> Document | None:
-        for store in await self._readable(tenant):
-            found = await store.run(lambda database: read.read(database, document_id))
+        for store in await self._open_readable(tenant):
+            found = await store.run(lambda database: read.load_document(database, document_id))
             if found is not None:
                 return found
         return None
 
     async def open(self, tenant: TenantId, document_id: str) -> Shelf | None:
-        for store in await self._readable(tenant):
-            found = await store.run(lambda database: read.open_shelf(database, document_id))
+        for store in await self._open_readable(tenant):
+            found = await store.run(lambda database: read.open_packed_document(database, document_id))
             if found is not None:
                 return found
         return None
 
     async def info(self, tenant: TenantId, document_id: str) -> DocumentInfo | None:
-        for store in await self._readable(tenant):
-            found = await store.run(lambda database: read.info(database, document_id))
+        for store in await self._open_readable(tenant):
+            found = await store.run(lambda database: read.load_info(database, document_id))
             if found is not None:
                 return found
         return None
@@ -99,30 +101,30 @@ class EmbeddedEngine:
     async def window(
         self, tenant: TenantId, document_id: str, chunk_id: str, *, before: int, after: int
     ) -> Sequence[Passage] | None:
-        for store in await self._readable(tenant):
-            found = await store.run(partial(_window, document_id, chunk_id, before, after))
+        for store in await self._open_readable(tenant):
+            found = await store.run(lambda database: read.load_window(database, document_id, chunk_id, before, after))
             if found is not None:
                 return found
         return None
 
     async def document_ids(self, tenant: TenantId, *, prefix: str = "", limit: int = 100) -> Sequence[str]:
         found: set[str] = set()
-        for store in await self._readable(tenant):
+        for store in await self._open_readable(tenant):
             found |= set(await store.run(lambda database: records.document_ids(database, prefix, limit)))
         return sorted(found)[:limit]
 
     async def ingest(self, tenant: TenantId, documents: Sequence[NewDocument]) -> Sequence[DocumentStatus]:
-        store = await self._stores.make(tenant)
+        store = await self._stores.get_or_create(tenant)
         ids = await store.change(lambda database: records.ask_for(database, documents))
-        self._begin(store)
-        return await self._statuses(store, ids)
+        self._schedule(store)
+        return await self._get_statuses(store, ids)
 
     async def retry(self, tenant: TenantId, document_id: str) -> DocumentStatus | None:
-        store = await self._stores.find(tenant)
+        store = await self._stores.get(tenant)
         if store is None or not await store.change(lambda database: queue.retry(database, document_id)):
             return None
-        self._begin(store)
-        return next(iter(await self._statuses(store, [document_id])), None)
+        self._schedule(store)
+        return next(iter(await self._get_statuses(store, [document_id])), None)
 
     async def sync_folder(
         self,
@@ -133,82 +135,84 @@ class EmbeddedEngine:
         *,
         unseen: Sequence[str] = (),
     ) -> FolderSync:
-        store = await self._stores.make(tenant)
+        store = await self._stores.get_or_create(tenant)
         synced = await store.change(
             lambda database: records.sync_folder(database, collection, folder, documents, unseen)
         )
         if synced.new or synced.changed or synced.removed:
-            self._begin(store)
+            self._schedule(store)
         return synced
 
     async def wait(self, tenant: TenantId, document_ids: Sequence[str], *, seconds: float) -> Sequence[DocumentStatus]:
-        store = await self._stores.find(tenant)
+        store = await self._stores.get(tenant)
         if store is None:
             return []
-        first = statuses = await self._statuses(store, document_ids)
+        first = statuses = await self._get_statuses(store, document_ids)
         with anyio.move_on_after(seconds):
             while statuses == first and any(found.status in UNDER_WAY for found in statuses):
-                await anyio.sleep(WAIT_STEP_SECONDS)
-                statuses = await self._statuses(store, document_ids)
+                await anyio.sleep(POLL_SECONDS)
+                statuses = await self._get_statuses(store, document_ids)
         return statuses
 
     async def status(self, tenant: TenantId, document_id: str) -> DocumentStatus | None:
-        for store in await self._readable(tenant):
-            for found in await self._statuses(store, [document_id]):
+        for store in await self._open_readable(tenant):
+            for found in await self._get_statuses(store, [document_id]):
                 return found
         return None
 
     async def documents(self, tenant: TenantId, listing: Listing) -> tuple[Sequence[DocumentStatus], int]:
-        stores = [store for store in await self._readable(tenant) if _holds(store, listing)]
+        stores = [store for store in await self._open_readable(tenant) if _has_collection(store, listing)]
         if not stores:
             return [], 0
-        # What comes with Refdesk is listed only where it is asked for by its name.
+        # Shared documents are only listed if their collection is requested.
         store = stores[0]
-        return await store.run(lambda database: records.documents(database, listing, dict(store.converting)))
+        return await store.run(
+            lambda database: records.list_documents(database, listing, dict(store.conversion_progress))
+        )
 
     async def delete(self, tenant: TenantId, document_id: str) -> bool:
-        store = await self._stores.find(tenant)
+        store = await self._stores.get(tenant)
         if store is None or not await store.change(lambda database: records.delete(database, document_id)):
             return False
-        self._begin(store)
+        self._schedule(store)
         return True
 
     async def collections(self, tenant: TenantId) -> Sequence[CollectionInfo]:
-        stores = await self._readable(tenant)
+        stores = await self._open_readable(tenant)
         for store in stores:
             await store.refresh()
-        return [entry for store in stores for entry in store.sets]
+        return [entry for store in stores for entry in store.collections]
 
     async def create_collection(
         self, tenant: TenantId, name: str, *, description: str = "", version: str = ""
     ) -> CollectionInfo:
-        store = await self._stores.make(tenant)
-        shared = self._stores.at_hand(SHARED)
-        taken = [entry.id for entry in shared.sets] if shared and shared is not store else []
+        store = await self._stores.get_or_create(tenant)
+        shared = self._stores.get_open(SHARED)
+        taken = [entry.id for entry in shared.collections] if shared and shared is not store else []
         id = await store.change(lambda database: records.create_collection(database, name, description, version, taken))
-        self._tell(tenant)
-        return next(entry for entry in store.sets if entry.id == id)
+        self._notify(tenant)
+        return next(entry for entry in store.collections if entry.id == id)
 
     async def delete_collection(self, tenant: TenantId, collection: str) -> bool:
-        store = await self._stores.find(tenant)
+        store = await self._stores.get(tenant)
         if store is None or not await store.change(lambda database: records.delete_collection(database, collection)):
             return False
-        self._begin(store)
+        self._schedule(store)
         return True
 
     async def reindex(self, tenant: TenantId) -> None:
-        store = await self._stores.find(tenant)
+        store = await self._stores.get(tenant)
         if store is None:
             return
-        await self._supervision.rebuild(store)
-        while store.is_to_be_reindexed:
-            if store.trouble:
-                raise EngineError(store.trouble)
-            await anyio.sleep(WAIT_STEP_SECONDS)
+        await self._scheduler.rebuild(store)
+        while store.is_reindex_requested:
+            if store.error:
+                raise EngineError(store.error)
+            await anyio.sleep(POLL_SECONDS)
 
     def sets(self, tenant: TenantId) -> Sequence[CollectionInfo]:
-        stores = (self._stores.at_hand(owner) for owner in dict.fromkeys((tenant, SHARED)))
-        return [entry for store in stores if store for entry in store.sets]
+        stores = (self._stores.get_open(owner) for owner in dict.fromkeys((tenant, SHARED)))
+        return [entry for store in stores if store for entry in store.collections]
 
     def revision(self, tenant: TenantId) -> Hashable:
         return tuple(self._stores.revision(owner) for owner in dict.fromkeys((tenant, SHARED)))
@@ -217,51 +221,51 @@ class EmbeddedEngine:
         self._history.add(tenant, user, search)
 
     async def history(self, tenant: TenantId, user: UserId, limit: int = 10) -> Sequence[PastSearch]:
-        return await self._history.of(tenant, user, limit)
+        return await self._history.list_recent(tenant, user, limit)
 
     async def check(self) -> str:
-        troubled = [store.trouble for store in self._stores if store.trouble]
-        if troubled:
-            raise EngineError(troubled[0])
+        errors = [store.error for store in self._stores if store.error]
+        if errors:
+            raise EngineError(errors[0])
         for store in self._stores:
-            await store.run(records.revision)
-        # Not how many documents there are: whoever may ask this may not see all of them.
+            await store.run(records.read_revision)
+        # No document count: callers of this may not see all documents.
         return "documents can be found"
 
     async def tenants(self) -> Sequence[TenantInfo]:
-        return await self._stores.census()
+        return await self._stores.list_tenants()
 
     async def waiting(self) -> Mapping[Status, int]:
-        return added_up([await store.run(records.waiting) for store in self._stores])
+        return sum_counts([await store.run(records.count_pending) for store in self._stores])
 
     def listen(self, listener: Listener) -> None:
         self._listeners.append(listener)
 
-    async def _until_it_answers(self) -> None:
-        """Wait until what comes with Refdesk can be found, which on a new machine takes a second or two."""
-        with anyio.move_on_after(FIRST_ANSWER_SECONDS):
-            shared = await self._stores.make(SHARED)
-            while await shared.run(records.arriving):  # noqa: ASYNC110  another process may be the one that works
-                await anyio.sleep(WAIT_STEP_SECONDS)
-        self._answers = True
+    async def _wait_for_manual(self) -> None:
+        """Wait until the shared manual is searchable, which takes a second or two on a new machine."""
+        with anyio.move_on_after(MANUAL_WAIT_SECONDS):
+            shared = await self._stores.get_or_create(SHARED)
+            while await shared.run(records.has_unindexed):  # noqa: ASYNC110  another process may be indexing it
+                await anyio.sleep(POLL_SECONDS)
+        self._is_manual_ready = True
 
-    def _tell(self, tenant: TenantId) -> None:
+    def _notify(self, tenant: TenantId) -> None:
         for listener in self._listeners:
             listener(tenant)
 
-    def _begin(self, store: TenantStore) -> None:
-        self._supervision.begin(store)
-        self._tell(store.tenant)
+    def _schedule(self, store: TenantStore) -> None:
+        self._scheduler.wake(store)
+        self._notify(store.tenant)
 
-    async def _readable(self, tenant: TenantId) -> list[TenantStore]:
-        """The tenant's own store and the shared one, as far as they are there."""
-        if not self._answers:
-            await self._until_it_answers()
-        found = [await self._stores.find(owner) for owner in dict.fromkeys((tenant, SHARED))]
+    async def _open_readable(self, tenant: TenantId) -> list[TenantStore]:
+        """Return the tenant's own store and the shared one, if they exist."""
+        if not self._is_manual_ready:
+            await self._wait_for_manual()
+        found = [await self._stores.get(owner) for owner in dict.fromkeys((tenant, SHARED))]
         return [store for store in found if store is not None]
 
-    async def _statuses(self, store: TenantStore, ids: Sequence[str]) -> list[DocumentStatus]:
-        return await store.run(lambda database: records.statuses(database, ids, dict(store.converting)))
+    async def _get_statuses(self, store: TenantStore, ids: Sequence[str]) -> list[DocumentStatus]:
+        return await store.run(lambda database: records.get_statuses(database, ids, dict(store.conversion_progress)))
 
 
 @asynccontextmanager
@@ -277,32 +281,26 @@ async def open_embedded(
     closed: Sequence[Path] = (),
     pauses: Pauses = PAUSES,
 ) -> AsyncIterator[EmbeddedEngine]:
-    """The engine on the files in a folder, which is made when it is missing.
+    """Open the engine on a folder, creating it if missing.
 
-    `shared` is the folder for what everybody can read; `readers` is how many documents are converted at a time, and
-    `closed` are files and folders that nobody brings in.
+    `shared` is the folder of the documents all tenants can read. `readers` is the number of concurrent conversions.
+    `closed` are files and folders that must not be ingested.
     """
-    stores = Stores(folder, shared)
-    history = History(stores)
-    supervision = Supervision(stores, Intake(conversions, closed), embedder, readers, log, metrics, pauses)
+    stores = StorePool(folder, shared)
+    history = SearchHistory(stores)
+    scheduler = IngestScheduler(stores, SourceReader(conversions, closed), embedder, readers, log, metrics, pauses)
     try:
         await stores.prepare()
-        await stores.make(SHARED)
+        await stores.get_or_create(SHARED)
         await stores.open_new()
-        async with in_background(supervision.run()), history.writing():
-            yield EmbeddedEngine(stores, Searcher(embedder), supervision, history)
+        async with in_background(scheduler.run()), history.write_in_background():
+            yield EmbeddedEngine(stores, HybridSearcher(embedder), scheduler, history)
     finally:
         with CancelScope(shield=True):
             await stores.close()
 
 
-def _window(
-    document_id: str, chunk_id: str, before: int, after: int, database: records.Database
-) -> Sequence[Passage] | None:
-    return read.window(database, document_id, chunk_id, before, after)
-
-
-def _holds(store: TenantStore, listing: Listing) -> bool:
+def _has_collection(store: TenantStore, listing: Listing) -> bool:
     if listing.collection is None:
         return not store.is_shared
-    return any(entry.id == listing.collection for entry in store.sets)
+    return any(entry.id == listing.collection for entry in store.collections)

@@ -1,8 +1,8 @@
-"""The full-text index of one tenant: a folder that tantivy keeps, made from the store and always to be made again.
+"""Full-text index of one tenant: a tantivy folder derived from the document store.
 
-Each chunk is one entry. Its words are worked out here, not by tantivy, so that a query and a text can never disagree on
-what a word is. The number of the last change that a commit holds (its mark) is written by the same commit, as an entry
-of its own that no search can find: whatever moment the process dies at, the index opens with words and mark in step.
+Each chunk is one entry. Terms are computed by `analyzer`, not by tantivy, so that queries and texts are always analyzed
+alike. Each commit includes an entry with the number of the last change it contains (its mark). Index content and mark
+therefore stay consistent whenever the process dies.
 """
 
 from __future__ import annotations
@@ -28,42 +28,43 @@ Keys = NDArray[np.int64]
 Scores = NDArray[np.float64]
 
 HEADING_WEIGHT = 0.3
-"""What a word in the title or a heading counts, beside what it counts in the text, which begins with them."""
+"""Additional weight of a term in the title or a heading. The body starts with them as well."""
 
 WRITER_BYTES = 32_000_000
-"""What the writer may hold in memory before it writes a segment of its own accord."""
+"""Memory the writer may use before it flushes a segment."""
 
-MAX_QUERY_WORDS = 48
-"""Words of a query that are looked up, the first ones; a page pasted as a query costs no more than a paragraph."""
+MAX_QUERY_TERMS = 48
+"""Maximum number of query terms, from the start: a page pasted as a query costs no more than a paragraph."""
 
-SHORT_QUERY = 6
-"""Up to as many words a query may be a title, and all of its words are looked up in headings too: `Using amcheck`.
+MAX_HEADING_QUERY = 6
+"""Queries of up to this many terms may be titles, so all of their terms are also matched in headings: `Using amcheck`.
 
-What is longer is a sentence, whose single words in a heading say little."""
+Longer queries are sentences, whose single words in a heading say little.
+"""
 
-FREQUENT, FREQUENT_SHARE = 20_000, 0.1
-"""A word in so many chunks, and in this share of all, is left out of a query that has others: of a large index it takes
-the most time, and says the least about which chunk is meant."""
+FREQUENT_COUNT, FREQUENT_SHARE = 20_000, 0.1
+"""Terms in this many chunks, and in this share of all, are dropped from queries that have others. In a large index they
+take the most time and discriminate least."""
 
-OTHER_WORDS: Mapping[str, int] = {"body": 3, "heading": 2}
-"""So many others there must be for that, by the field that they are looked up in."""
+MIN_OTHER_TERMS: Mapping[str, int] = {"body": 3, "heading": 2}
+"""Minimum number of other terms for that, by field."""
 
 MANY_DOCUMENTS = 2_000
-"""A filter of more documents than this is tried on the hits first: to look each of them up takes 1.6 µs."""
+"""A filter on more documents than this is applied to the hits first: looking up each document takes 1.6 µs."""
 
-SIFTED = 4
-"""As many times the wanted hits are sifted then: enough when the filter lets a quarter of them through."""
+OVERFETCH_FACTOR = 4
+"""Multiple of the limit that is fetched for that: enough if the filter matches a quarter of the hits."""
 
-WORDS_KEPT = 8192
-"""Words of queries that are remembered, with how frequent they are: most questions have some that others had."""
+TERM_CACHE_SIZE = 8192
+"""Query terms cached with their document frequency, since most queries share some with others."""
 
-_ANALYSER = f"refdesk-words-{analyzer.VERSION}"
+_TOKENIZER_NAME = f"refdesk-words-{analyzer.VERSION}"
 _MARK_ROLE = "mark"
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
-    """A chunk, as it is indexed."""
+class IndexEntry:
+    """Chunk to index."""
 
     key: int
     document: int
@@ -73,104 +74,105 @@ class Entry:
     text: str
 
 
-def _schema() -> Schema:
-    """The fields. The name of the analyser carries the version of the words, and tantivy compares it when opening.
+def _build_schema() -> Schema:
+    """Build the index schema.
 
-    Numbers are signed: a term of an unsigned field is not found by the binding's `delete_documents_by_term`.
+    The tokenizer's name includes the analyzer version, which tantivy compares on opening. Integer fields are signed:
+    the binding's `delete_documents_by_term` doesn't find terms of unsigned fields.
     """
     builder = SchemaBuilder()
     builder.add_integer_field("key", fast=True)
     builder.add_integer_field("document", indexed=True, fast=True)
     builder.add_integer_field("collection", indexed=True)
-    builder.add_text_field("body", tokenizer_name=_ANALYSER, index_option="freq")
-    builder.add_text_field("heading", tokenizer_name=_ANALYSER, index_option="freq")
+    builder.add_text_field("body", tokenizer_name=_TOKENIZER_NAME, index_option="freq")
+    builder.add_text_field("heading", tokenizer_name=_TOKENIZER_NAME, index_option="freq")
     builder.add_text_field("role", tokenizer_name="raw", index_option="basic")
     builder.add_integer_field("mark", fast=True)
     return builder.build()
 
 
-SCHEMA = _schema()
+SCHEMA = _build_schema()
 
 
 @contextmanager
-def _checked(folder: Path) -> Iterator[None]:
-    """What tantivy says of files that it cannot read, in our words; a panic of its own counts as that too."""
+def _translate_errors(folder: Path) -> Iterator[None]:
+    """Raise tantivy's errors about unreadable files, panics included, as IndexDamaged."""
     try:
         yield
     except (ValueError, OSError) as error:
         raise IndexDamaged(f"the full-text index in {folder} cannot be read: {error}") from error
     except BaseException as error:
-        # A panic in Rust is no Exception, and its class cannot be imported.
+        # A Rust panic isn't an Exception, and its class can't be imported.
         if type(error).__name__ == "PanicException":
             raise IndexDamaged(f"the full-text index in {folder} is broken: {error}") from error
         raise
 
 
-class _Commit:
-    """What the index held at some moment."""
+class _Snapshot:
+    """Searcher on one commit of the index."""
 
     def __init__(self, searcher: Searcher) -> None:
         self.searcher = searcher
-        self.mark = _mark_of(searcher)
+        self.mark = _read_mark(searcher)
         self.entries = max(searcher.num_docs - 1, 0)
         self._counts: dict[tuple[str, str], int] = {}
 
-    def count(self, field: str, word: str) -> int:
-        """The entries that have a word in this field."""
+    def count_matches(self, field: str, word: str) -> int:
+        """Return the number of entries with a term in this field."""
         found = self._counts.get((field, word))
         if found is None:
             found = self._counts[field, word] = self.searcher.doc_freq(field, word)
-            if len(self._counts) > WORDS_KEPT:
+            if len(self._counts) > TERM_CACHE_SIZE:
                 self._counts.clear()
         return found
 
 
 class FullText:
-    """The index, to be searched; any number of them may be open in any number of processes."""
+    """Reader of the index. Any number may be open in any number of processes."""
 
-    def __init__(self, folder: Path, *, frequent: int = FREQUENT, many_documents: int = MANY_DOCUMENTS) -> None:
+    def __init__(self, folder: Path, *, frequent: int = FREQUENT_COUNT, many_documents: int = MANY_DOCUMENTS) -> None:
         self._folder = folder
         self._frequent = frequent
         self._many_documents = many_documents
         self._meta = str(folder / "meta.json")
         self._index: Index | None = None
-        self._commit: _Commit | None = None
-        self._seen: tuple[int, int] | None = None
-        self._opening = Lock()
+        self._snapshot: _Snapshot | None = None
+        self._meta_stamp: tuple[int, int] | None = None
+        self._open_lock = Lock()
         self.refresh()
 
     @property
     def mark(self) -> int:
-        """The last change that the open commit holds; 0 where there is none."""
-        return self._commit.mark if self._commit else 0
+        """Number of the last change in the open commit, or 0."""
+        return self._snapshot.mark if self._snapshot else 0
 
     @property
     def count(self) -> int:
-        """The number of entries that can be found."""
-        return self._commit.entries if self._commit else 0
+        """Number of searchable entries."""
+        return self._snapshot.entries if self._snapshot else 0
 
     def refresh(self) -> None:
-        """Take the newest commit; costs one look at a file when there is no newer one."""
+        """Open the newest commit. Costs one `stat` if there is no newer one."""
         try:
             status = os.stat(self._meta)
         except FileNotFoundError:
-            self._index = self._commit = self._seen = None
+            self._index = self._snapshot = self._meta_stamp = None
             return
-        seen = (status.st_ino, status.st_mtime_ns)
-        if seen == self._seen:
+        stamp = (status.st_ino, status.st_mtime_ns)
+        if stamp == self._meta_stamp:
             return
-        # One thread at a time: the binding does not let two change what is open.
-        with self._opening, _checked(self._folder):
-            if seen != self._seen:
+        # One thread at a time: the binding doesn't allow concurrent changes.
+        with self._open_lock, _translate_errors(self._folder):
+            if stamp != self._meta_stamp:
                 self._open()
-                self._seen = seen
+                self._meta_stamp = stamp
 
     def _open(self) -> None:
         if self._index is None:
-            self._index = _opened(self._folder)
+            self._index = _open_index(self._folder)
             self._index.config_reader(reload_policy="manual")
         self._index.reload()
-        self._commit = _Commit(self._index.searcher())
+        self._snapshot = _Snapshot(self._index.searcher())
 
     def search(
         self,
@@ -180,100 +182,102 @@ class FullText:
         collections: Sequence[int] | None = None,
         documents: Sequence[int] | None = None,
     ) -> tuple[Keys, Scores]:
-        """The keys of the chunks that hold words of the query, best first, and their scores."""
-        # One commit for the whole search: another thread may open a newer one meanwhile, with other addresses.
-        asked, commit = analyzer.query_words(query), self._commit
-        if commit is None or not asked or limit < 1:
+        """Return the keys of the chunks that match the query best, and their scores."""
+        # One snapshot for the whole search: another thread may open a newer one with other addresses.
+        terms, snapshot = analyzer.query_words(query), self._snapshot
+        if snapshot is None or not terms or limit < 1:
             return np.empty(0, np.int64), np.empty(0)
-        with _checked(self._folder):
-            searcher, words_asked = commit.searcher, _words_asked(commit, asked, self._frequent)
-            wanted = list(_filter("collection", collections))
+        with _translate_errors(self._folder):
+            searcher, query_terms = snapshot.searcher, _select_terms(snapshot, terms, self._frequent)
+            filters = list(_build_filters("collection", collections))
             if documents is not None and len(documents) > self._many_documents:
-                found = _sifted(searcher, _query(words_asked, wanted), limit, frozenset(documents))
+                found = _search_and_filter(searcher, _build_query(query_terms, filters), limit, frozenset(documents))
                 if found is not None:
                     return found
-            return _found(searcher, _query(words_asked, [*wanted, *_filter("document", documents)]), limit)
+            return _search_keys(
+                searcher, _build_query(query_terms, [*filters, *_build_filters("document", documents)]), limit
+            )
 
 
 class FullTextWriter:
-    """The index, to be changed; one at a time, by the process that holds the tenant's lock."""
+    """Writer of the index. Only one may be open, in the process that holds the tenant's writer lock."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         folder.mkdir(parents=True, exist_ok=True)
-        with _checked(folder):
+        with _translate_errors(folder):
             index = Index(SCHEMA, str(folder))
             analyser = TextAnalyzerBuilder(Tokenizer.whitespace()).build()
-            index.register_tokenizer(_ANALYSER, analyser)
+            index.register_tokenizer(_TOKENIZER_NAME, analyser)
             self._writer = index.writer(WRITER_BYTES, 1)
             self._writer.garbage_collect_files()
-            self.mark = _mark_of(index.searcher())
+            self.mark = _read_mark(index.searcher())
 
-    def replace(self, document: int, entries: Iterable[Entry]) -> None:
-        """Make these the entries of a document; seen by searches after the next commit."""
-        with _checked(self._folder):
+    def replace(self, document: int, entries: Iterable[IndexEntry]) -> None:
+        """Replace the entries of a document. Visible after the next commit."""
+        with _translate_errors(self._folder):
             self.remove(document)
             for entry in entries:
-                self._writer.add_document(_indexed(entry))
+                self._writer.add_document(_build_document(entry))
 
     def remove(self, document: int) -> None:
-        """Take a document's entries away."""
+        """Delete a document's entries."""
         self._writer.delete_documents_by_term("document", document)
 
     def clear(self) -> None:
-        """Begin anew: the next commit holds what is added from now on, and nothing else."""
+        """Delete everything: the next commit only contains what is added from now on."""
         self._writer.delete_all_documents()
         self.mark = 0
 
     def commit(self, mark: int) -> None:
-        """Keep all that was changed so far, and that it reaches to this change."""
+        """Commit all changes, with the number of the last change they include."""
         self._writer.delete_documents_by_term("role", _MARK_ROLE)
         marker = Document()
         marker.add_text("role", _MARK_ROLE)
         marker.add_integer("mark", mark)
-        with _checked(self._folder):
+        with _translate_errors(self._folder):
             self._writer.add_document(marker)
             self._writer.commit()
         self.mark = mark
 
     def close(self) -> None:
-        """Wait for segments that are being merged, and let go of the folder; what was not committed is lost."""
+        """Wait for running merges and release the folder. Uncommitted changes are lost."""
         self._writer.wait_merging_threads()
 
 
-def _opened(folder: Path) -> Index:
+def _open_index(folder: Path) -> Index:
     index = Index.open(str(folder))
     if index.schema != SCHEMA:
         raise ValueError("it was made by another version")
     return index
 
 
-def _found(searcher: Searcher, query: Query, limit: int) -> tuple[Keys, Scores]:
+def _search_keys(searcher: Searcher, query: Query, limit: int) -> tuple[Keys, Scores]:
     hits = searcher.search(query, limit, count=False).hits
     keys = searcher.fast_field_values("key", [address for _, address in hits])
     return np.array(keys, np.int64), np.array([score for score, _ in hits])
 
 
-def _sifted(searcher: Searcher, query: Query, limit: int, documents: Set[int]) -> tuple[Keys, Scores] | None:
-    """What is left of more hits than are wanted; None where that is too little and there may be others."""
-    hits = searcher.search(query, limit * SIFTED, count=False).hits
+def _search_and_filter(searcher: Searcher, query: Query, limit: int, documents: Set[int]) -> tuple[Keys, Scores] | None:
+    """Search with overfetching and filter the hits. Returns None if too few are left and there may be more."""
+    hits = searcher.search(query, limit * OVERFETCH_FACTOR, count=False).hits
     addresses = [address for _, address in hits]
     keys, owners = (searcher.fast_field_values(field, addresses) for field in ("key", "document"))
-    kept = [place for place, owner in enumerate(owners) if owner in documents][:limit]
-    if len(kept) < limit and len(hits) == limit * SIFTED:
+    matches = [place for place, owner in enumerate(owners) if owner in documents][:limit]
+    if len(matches) < limit and len(hits) == limit * OVERFETCH_FACTOR:
         return None
-    return np.array(keys, np.int64)[kept], np.array([score for score, _ in hits])[kept]
+    return np.array(keys, np.int64)[matches], np.array([score for score, _ in hits])[matches]
 
 
-def _mark_of(searcher: Searcher) -> int:
+def _read_mark(searcher: Searcher) -> int:
     found = searcher.search(Query.term_query(SCHEMA, "role", _MARK_ROLE), 1, count=False).hits
     marks = searcher.fast_field_values("mark", [address for _, address in found])
     return cast(int, marks[0]) if marks else 0
 
 
-def _indexed(entry: Entry) -> Document:
-    heading = analyzer.index_words("\n".join(analyzer.context_of(entry.title, entry.path)))
-    body = analyzer.index_words(analyzer.plain_text(entry.text))
+def _build_document(entry: IndexEntry) -> Document:
+    heading = analyzer.index_words("\n".join(analyzer.build_heading_path(entry.title, entry.path)))
+    body = analyzer.index_words(analyzer.strip_markdown(entry.text))
     document = Document()
     document.add_integer("key", entry.key)
     document.add_integer("document", entry.document)
@@ -284,45 +288,47 @@ def _indexed(entry: Entry) -> Document:
 
 
 @dataclass(frozen=True, slots=True)
-class _Words:
-    """The words of a query and what each counts, by where they are looked up."""
+class _QueryTerms:
+    """Query terms with their weights, by field."""
 
     body: Mapping[str, float]
     heading: Mapping[str, float]
 
 
-def _words_asked(commit: _Commit, asked: Mapping[str, float], frequent: int) -> _Words:
-    telling = {word: weight for word, weight in asked.items() if not analyzer.is_common(word)} or asked
-    body = dict(islice(telling.items(), MAX_QUERY_WORDS))
-    heading = asked if len(asked) <= SHORT_QUERY else {}
-    return _Words(
-        _without_frequent(commit, "body", body, frequent), _without_frequent(commit, "heading", heading, frequent)
+def _select_terms(snapshot: _Snapshot, terms: Mapping[str, float], frequent: int) -> _QueryTerms:
+    content_terms = {word: weight for word, weight in terms.items() if not analyzer.is_common(word)} or terms
+    body = dict(islice(content_terms.items(), MAX_QUERY_TERMS))
+    heading = terms if len(terms) <= MAX_HEADING_QUERY else {}
+    return _QueryTerms(
+        _drop_frequent(snapshot, "body", body, frequent), _drop_frequent(snapshot, "heading", heading, frequent)
     )
 
 
-def _without_frequent(commit: _Commit, field: str, asked: Mapping[str, float], frequent: int) -> Mapping[str, float]:
-    most, others = max(frequent, int(FREQUENT_SHARE * commit.entries)), OTHER_WORDS[field]
-    if commit.entries <= most or len(asked) <= others:
-        return asked
-    counts = {word: commit.count(field, word) for word in asked}
-    rare = [word for word, count in counts.items() if 0 < count <= most]
-    return {word: weight for word, weight in asked.items() if counts[word] <= most or len(rare) < others}
+def _drop_frequent(snapshot: _Snapshot, field: str, terms: Mapping[str, float], frequent: int) -> Mapping[str, float]:
+    max_count, others = max(frequent, int(FREQUENT_SHARE * snapshot.entries)), MIN_OTHER_TERMS[field]
+    if snapshot.entries <= max_count or len(terms) <= others:
+        return terms
+    counts = {word: snapshot.count_matches(field, word) for word in terms}
+    rare = [word for word, count in counts.items() if 0 < count <= max_count]
+    return {word: weight for word, weight in terms.items() if counts[word] <= max_count or len(rare) < others}
 
 
-def _query(asked: _Words, filters: Sequence[Query]) -> Query:
-    """Any of the words; the filters let through and add nothing to the score."""
-    parts = [(Occur.Should, _term("body", word, weight)) for word, weight in asked.body.items()]
-    parts += [(Occur.Should, _term("heading", word, weight * HEADING_WEIGHT)) for word, weight in asked.heading.items()]
+def _build_query(terms: _QueryTerms, filters: Sequence[Query]) -> Query:
+    """Build a query that matches any of the terms. Filters don't affect the score."""
+    parts = [(Occur.Should, _build_term("body", word, weight)) for word, weight in terms.body.items()]
+    parts += [
+        (Occur.Should, _build_term("heading", word, weight * HEADING_WEIGHT)) for word, weight in terms.heading.items()
+    ]
     if not filters:
         return Query.boolean_query(parts)
     return Query.boolean_query([(Occur.Must, Query.boolean_query(parts)), *((Occur.Must, one) for one in filters)])
 
 
-@lru_cache(maxsize=WORDS_KEPT)
-def _term(field: str, word: str, weight: float) -> Query:
+@lru_cache(maxsize=TERM_CACHE_SIZE)
+def _build_term(field: str, word: str, weight: float) -> Query:
     return Query.boost_query(Query.term_query(SCHEMA, field, word, "freq"), weight)
 
 
-def _filter(field: str, allowed: Sequence[int] | None) -> Iterator[Query]:
+def _build_filters(field: str, allowed: Sequence[int] | None) -> Iterator[Query]:
     if allowed is not None:
         yield Query.const_score_query(Query.term_set_query(SCHEMA, field, allowed), 0.0)

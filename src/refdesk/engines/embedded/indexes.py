@@ -1,6 +1,6 @@
-"""The derived indexes follow the record: whatever has changed since their last mark is read from it and written anew.
+"""Incremental update of the derived indexes from the document store.
 
-Following is idempotent. A process that dies at any moment leaves indexes at some mark, and the next one goes on there.
+Updates are idempotent. If the process dies, the next one continues from the marks of the indexes.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ import orjson
 from refdesk.engines.embedded.damage import IndexDamaged
 from refdesk.engines.embedded.embedded_text import unpacked_vector
 from refdesk.engines.embedded.embedding.base import Embedder
-from refdesk.engines.embedded.fulltext import Entry, FullTextWriter
+from refdesk.engines.embedded.fulltext import FullTextWriter, IndexEntry
 from refdesk.engines.embedded.vectors import Row, VectorWriter
 from refdesk.engines.storage import records
-from refdesk.engines.storage.rows import named, now, transaction
+from refdesk.engines.storage.rows import fetch_dicts, now, transaction
 from refdesk.errors import EngineError
 
 ROWS_PER_COMMIT = 20_000
-"""Of vectors: what waits in memory to be written, some 30 MB."""
+"""Vectors buffered in memory before a commit, about 30 MB."""
 
 
 class Indexes:
-    """Both indexes of a tenant, open for the one who writes; for one thread at a time."""
+    """Writers of both indexes of a tenant. Not thread-safe."""
 
     def __init__(self, folder: Path, embedder: Embedder | None) -> None:
-        """Without an embedder there is no vector index; with one elsewhere, not before it has answered once."""
+        """Open the indexes. There is no vector index without an embedder, or before a remote one has answered once."""
         self._folder = folder
         self._embedder = embedder
         self._fulltext = _open_fulltext(folder / "fulltext")
@@ -45,70 +45,70 @@ class Indexes:
         self.close()
 
     def close(self) -> None:
-        """Let go of the files."""
+        """Release the files."""
         if self._vectors is not None:
             self._vectors.close()
-        with _written():
+        with _translate_write_errors():
             self._fulltext.close()
 
     def clear(self) -> None:
-        """Have everything written anew when next they follow; till then readers find what they found before."""
+        """Rebuild everything with the next update. Until then readers see the previous state."""
         self._fulltext.clear()
-        if (vectors := self._vector_writer()) is not None:
+        if (vectors := self._get_vector_writer()) is not None:
             vectors.clear()
 
     def follow(self, database: sqlite3.Connection) -> bool:
-        """Write what has changed; whether anything had."""
-        text = self._follow_text(database)
-        vectors = self._follow_vectors(database)
+        """Apply all changes since the last update. Returns whether there were any."""
+        text = self._update_fulltext(database)
+        vectors = self._update_vectors(database)
         return text or vectors
 
-    def _follow_text(self, database: sqlite3.Connection) -> bool:
+    def _update_fulltext(self, database: sqlite3.Connection) -> bool:
         writer = self._fulltext
         last = records.last_change(database)
-        behind = writer.mark < last
-        if behind:
-            with _written():
-                for document in _changed(database, writer.mark, last, ("text",)):
-                    writer.replace(document, _entries(database, document))
+        is_behind = writer.mark < last
+        if is_behind:
+            with _translate_write_errors():
+                for document in _list_changed(database, writer.mark, last, ("text",)):
+                    writer.replace(document, _read_entries(database, document))
                 writer.commit(last)
         _advance(database, "indexing", "embedding" if self._embedder else "success", last)
-        return behind
+        return is_behind
 
-    def _follow_vectors(self, database: sqlite3.Connection) -> bool:
-        writer = self._vector_writer()
+    def _update_vectors(self, database: sqlite3.Connection) -> bool:
+        writer = self._get_vector_writer()
         if writer is None:
             return False
         last = records.last_change(database)
-        behind = writer.mark < last
-        if behind:
+        is_behind = writer.mark < last
+        if is_behind:
             self._write_vectors(database, writer, last)
         _advance(database, "finishing", "success", last)
-        return behind
+        return is_behind
 
-    def _vector_writer(self) -> VectorWriter | None:
+    def _get_vector_writer(self) -> VectorWriter | None:
         model = self._embedder
         if self._vectors is None and model is not None and model.dimensions:
             self._vectors = _open_vectors(self._folder / "vectors", model.name, model.dimensions)
         return self._vectors
 
     def _write_vectors(self, database: sqlite3.Connection, writer: VectorWriter, last: int) -> None:
-        waiting = 0
-        for document in _changed(database, writer.mark, last, ("text", "vectors")):
+        pending = 0
+        for document in _list_changed(database, writer.mark, last, ("text", "vectors")):
             writer.remove(document)
-            rows = _vector_rows(database, document)
+            rows = _read_vector_rows(database, document)
             writer.add(rows)
-            waiting += len(rows)
-            if waiting >= ROWS_PER_COMMIT:
-                # The mark stays: what is written so far is simply written again if this ends here.
+            pending += len(rows)
+            if pending >= ROWS_PER_COMMIT:
+                # The mark isn't advanced: if this is interrupted, the rows are written again.
                 writer.commit(writer.mark)
-                waiting = 0
+                pending = 0
         writer.commit(last)
 
 
 @contextmanager
-def _written() -> Iterator[None]:
-    """What tantivy says, by a `ValueError`, of a disk that takes nothing more, or of files that are gone."""
+def _translate_write_errors() -> Iterator[None]:
+    """Raise tantivy's ValueError about a full disk or missing files as EngineError."""
     try:
         yield
     except (ValueError, IndexDamaged) as error:
@@ -131,7 +131,7 @@ def _open_vectors(folder: Path, model: str, dimensions: int) -> VectorWriter:
         return VectorWriter(folder, model, dimensions)
 
 
-def _changed(database: sqlite3.Connection, after: int, last: int, kinds: Sequence[str]) -> list[int]:
+def _list_changed(database: sqlite3.Connection, after: int, last: int, kinds: Sequence[str]) -> list[int]:
     marks = ", ".join("?" * len(kinds))
     rows = database.execute(
         f"SELECT DISTINCT document FROM changes WHERE number > ? AND number <= ? AND kind IN ({marks})",
@@ -140,33 +140,33 @@ def _changed(database: sqlite3.Connection, after: int, last: int, kinds: Sequenc
     return [row[0] for row in rows]
 
 
-def _entries(database: sqlite3.Connection, document: int) -> Iterator[Entry]:
+def _read_entries(database: sqlite3.Connection, document: int) -> Iterator[IndexEntry]:
     rows = database.execute(
         "SELECT c.key, d.key AS document, d.collection, d.title, c.path, c.text "
         "FROM documents d JOIN chunks c ON c.document = d.key WHERE d.key = ? ORDER BY c.ordinal",
         (document,),
     )
-    for row in named(rows):
-        yield Entry(**{**row, "path": tuple(orjson.loads(row["path"]))})
+    for row in fetch_dicts(rows):
+        yield IndexEntry(**{**row, "path": tuple(orjson.loads(row["path"]))})
 
 
-def _vector_rows(database: sqlite3.Connection, document: int) -> list[Row]:
-    """The rows of a document, once all of it is embedded."""
+def _read_vector_rows(database: sqlite3.Connection, document: int) -> list[Row]:
+    """Return the vectors of a document, or none until all of it is embedded."""
     rows = database.execute(
         "SELECT c.key, d.collection, e.vector FROM documents d JOIN chunks c ON c.document = d.key "
         "LEFT JOIN embeddings e ON e.hash = c.hash WHERE d.key = ? ORDER BY c.ordinal",
         (document,),
     ).fetchall()
     if any(vector is None for _, _, vector in rows):
-        return []  # the rest follows when all of it is embedded
+        return []  # indexed once all chunks are embedded
     return [Row(key, document, collection, unpacked_vector(vector)) for key, collection, vector in rows]
 
 
-def _advance(database: sqlite3.Connection, stage: str, following: str, last: int) -> None:
-    """Move documents on whose last change is in the index now."""
+def _advance(database: sqlite3.Connection, stage: str, next_stage: str, last: int) -> None:
+    """Advance documents whose last change is in the index."""
     with transaction(database):
         database.execute(
             "UPDATE documents SET stage = ?, updated_at = ? WHERE stage = ? AND NOT EXISTS "
             "(SELECT 1 FROM changes WHERE document = documents.key AND number > ?)",
-            (following, now(), stage, last),
+            (next_stage, now(), stage, last),
         )

@@ -1,4 +1,4 @@
-"""Who sees to it that queued documents are worked on, whichever process has queued them."""
+"""Scheduler that starts ingest workers for queued documents, whichever process queued them."""
 
 from __future__ import annotations
 
@@ -11,28 +11,28 @@ from anyio.abc import TaskGroup
 from refdesk.calls import TenantId
 from refdesk.engines.embedded import embedding_queue
 from refdesk.engines.embedded.embedding.base import Embedder
-from refdesk.engines.embedded.ingest_worker import Writer
+from refdesk.engines.embedded.ingest_worker import IngestWorker
 from refdesk.engines.embedded.pauses import Pauses
-from refdesk.engines.embedded.store_pool import Stores
+from refdesk.engines.embedded.store_pool import StorePool
 from refdesk.engines.embedded.tenant_store import TenantStore
 from refdesk.engines.storage import records
-from refdesk.engines.storage.intake import Intake
+from refdesk.engines.storage.intake import SourceReader
 from refdesk.errors import DependencyError
 from refdesk.telemetry import Log, Metrics
 
 E = TypeVar("E", bound=Exception)
 
-MAX_WRITERS = 4
-"""Tenants whose documents are brought in at a time; each takes some tens of megabytes."""
+MAX_WORKERS = 4
+"""Tenants whose documents are ingested concurrently. Each takes some tens of megabytes."""
 
 
-class Supervision:
-    """Starts a writer for every tenant that has work, one at a time for each."""
+class IngestScheduler:
+    """Starts one ingest worker per tenant with pending work."""
 
     def __init__(
         self,
-        stores: Stores,
-        intake: Intake,
+        stores: StorePool,
+        source_reader: SourceReader,
         embedder: Embedder | None,
         readers: int,
         log: Log,
@@ -40,115 +40,115 @@ class Supervision:
         pauses: Pauses,
     ) -> None:
         self._stores = stores
-        self._intake = intake
+        self._source_reader = source_reader
         self._embedder = embedder
         self._readers = readers
         self._log = log
         self._metrics = metrics
         self._pauses = pauses
-        self._writers: dict[TenantId, Writer] = {}
-        self._news = anyio.Event()
-        self._turns = anyio.Semaphore(MAX_WRITERS)
-        self._told: Callable[[TenantId], None] = lambda _: None
+        self._workers: dict[TenantId, IngestWorker] = {}
+        self._wakeup = anyio.Event()
+        self._slots = anyio.Semaphore(MAX_WORKERS)
+        self._listener: Callable[[TenantId], None] = lambda _: None
 
-    def listen(self, told: Callable[[TenantId], None]) -> None:
-        """Have `told` called whenever a tenant's documents have changed."""
-        self._told = told
+    def listen(self, listener: Callable[[TenantId], None]) -> None:
+        """Call `listener` whenever a tenant's documents have changed."""
+        self._listener = listener
 
-    def begin(self, store: TenantStore) -> None:
-        """There is work for this tenant."""
-        writer = self._writers.get(store.tenant)
-        if writer is not None:
-            writer.nudge()
-        self._news.set()
+    def wake(self, store: TenantStore) -> None:
+        """Look for work of this tenant now."""
+        worker = self._workers.get(store.tenant)
+        if worker is not None:
+            worker.wake()
+        self._wakeup.set()
 
     async def rebuild(self, store: TenantStore) -> None:
-        """Have the indexes of a tenant made anew; they follow the record from its beginning."""
-        await store.order_reindex()
-        self.begin(store)
+        """Request a rebuild of a tenant's indexes from its document store."""
+        await store.request_reindex()
+        self.wake(store)
 
     async def run(self) -> None:
-        """Work on what is asked for here, on what an earlier process has left, and on what others queue; for ever."""
+        """Schedule work forever: of this process, left over by an earlier one, or queued by others."""
         async with anyio.create_task_group() as tasks:
             while True:
-                self._news = anyio.Event()
+                self._wakeup = anyio.Event()
                 for store in self._stores:
-                    await self._look_after(tasks, store)
-                with anyio.move_on_after(self._pauses.look):
-                    await self._news.wait()
+                    await self._schedule(tasks, store)
+                with anyio.move_on_after(self._pauses.queue_poll):
+                    await self._wakeup.wait()
                 await self._stores.open_new()
 
-    async def _look_after(self, tasks: TaskGroup, store: TenantStore) -> None:
-        """Start on a tenant's work, if it has any; one whose files cannot be read is not to hold up the others."""
+    async def _schedule(self, tasks: TaskGroup, store: TenantStore) -> None:
+        """Start a worker if the tenant has work. Errors of one tenant don't affect the others."""
         try:
-            if await store.look():
-                self._told(store.tenant)
-            if store.tenant in self._writers:
+            if await store.refresh_if_changed():
+                self._listener(store.tenant)
+            if store.tenant in self._workers:
                 return
             if await self._has_work(store):
-                self._start(tasks, store)
+                self._start_worker(tasks, store)
             else:
-                store.trouble = None
+                store.error = None
         except DependencyError as error:
-            self._tell_trouble(store, error.detail)
+            self._report_error(store, error.detail)
 
-    def _tell_trouble(self, store: TenantStore, detail: str) -> None:
-        store.trouble = detail
+    def _report_error(self, store: TenantStore, detail: str) -> None:
+        store.error = detail
         self._log.events.error("engine.stopped", tenant=store.tenant, detail=detail)
 
     async def _has_work(self, store: TenantStore) -> bool:
         model = self._embedder
-        # A model elsewhere that has not answered yet has no vector index either.
+        # A remote model that hasn't answered yet has no vector index.
         has_vectors = model is not None and model.dimensions > 0
 
-        def look(database: records.Database) -> bool:
+        def check(database: records.Database) -> bool:
             if (
-                records.are_waiting(database)
-                or store.is_to_be_reindexed
-                or (model and embedding_queue.is_to_be_embedded(database, model.name))
+                records.has_pending(database)
+                or store.is_reindex_requested
+                or (model and embedding_queue.has_unembedded(database, model.name))
             ):
                 return True
             return store.is_behind(records.last_change(database), has_vectors=has_vectors)
 
-        return await store.run(look)
+        return await store.run(check)
 
-    def _start(self, tasks: TaskGroup, store: TenantStore) -> None:
-        writer = Writer(
+    def _start_worker(self, tasks: TaskGroup, store: TenantStore) -> None:
+        worker = IngestWorker(
             store,
-            self._intake,
+            self._source_reader,
             self._embedder,
             self._readers,
             self._metrics,
-            lambda: self._told(store.tenant),
+            lambda: self._listener(store.tenant),
             self._pauses,
         )
-        self._writers[store.tenant] = writer
-        tasks.start_soon(self._write, store, writer)
+        self._workers[store.tenant] = worker
+        tasks.start_soon(self._run_worker, store, worker)
 
-    async def _write(self, store: TenantStore, writer: Writer) -> None:
+    async def _run_worker(self, store: TenantStore, worker: IngestWorker) -> None:
         store.busy += 1
         has_worked = False
         try:
-            async with self._turns:
-                has_worked = await writer.run()
-            store.trouble = None
+            async with self._slots:
+                has_worked = await worker.run()
+            store.error = None
         except* DependencyError as failures:
-            self._tell_trouble(store, _first(failures).detail)
-            await anyio.sleep(self._pauses.trouble)
-        except* Exception as failures:  # noqa: BLE001  the loop that supervises is the place for it
-            # Nobody foresaw it. The other tenants' work goes on, and this one's is tried again.
-            self._tell_trouble(store, f"an unforeseen failure: {_first(failures)!r}")
-            await anyio.sleep(self._pauses.trouble)
+            self._report_error(store, _get_first(failures).detail)
+            await anyio.sleep(self._pauses.error)
+        except* Exception as failures:  # noqa: BLE001  the scheduler must survive any failure
+            # Unexpected. Other tenants continue, and this one is retried.
+            self._report_error(store, f"an unforeseen failure: {_get_first(failures)!r}")
+            await anyio.sleep(self._pauses.error)
         finally:
             store.busy -= 1
-            del self._writers[store.tenant]
-            self._told(store.tenant)
+            del self._workers[store.tenant]
+            self._listener(store.tenant)
             if has_worked:
-                self._news.set()  # something may have been queued while it ended
+                self._wakeup.set()  # documents may have been queued while it finished
 
 
-def _first(failures: BaseExceptionGroup[E]) -> E:
-    """One of the failures; the others have the same cause."""
+def _get_first(failures: BaseExceptionGroup[E]) -> E:
+    """Return one of the failures; the others have the same cause."""
     for failure in failures.exceptions:
-        return _first(failure) if isinstance(failure, BaseExceptionGroup) else failure
+        return _get_first(failure) if isinstance(failure, BaseExceptionGroup) else failure
     raise AssertionError("a group of exceptions is never empty")

@@ -1,7 +1,7 @@
-"""The one who writes a tenant's files: documents are read, converted, indexed and embedded until none is left to do.
+"""Ingest worker of one tenant: converts, indexes and embeds documents until the queue is empty.
 
-Three kinds of work go on side by side: reading (as many at a time as there are converters), embedding, and writing the
-indexes. They share nothing but the record, so each can be cut off at any moment and taken up again by another process.
+Three loops run concurrently: conversion (as many at a time as there are converters), embedding, and index updates. They
+only share the document store, so each can be interrupted at any moment and resumed by another process.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import sqlite3
 import time
 from collections.abc import Awaitable, Callable
-from functools import partial
 from typing import TypeVar
 
 import anyio
@@ -23,230 +22,230 @@ from refdesk.engines.embedded.indexes import Indexes
 from refdesk.engines.embedded.pauses import PAUSES, Pauses
 from refdesk.engines.embedded.tenant_store import TenantStore
 from refdesk.engines.storage import queue, records
-from refdesk.engines.storage.folders import translated
-from refdesk.engines.storage.intake import Intake
-from refdesk.engines.storage.queue import Arrived, Task
+from refdesk.engines.storage.folders import translate_errors
+from refdesk.engines.storage.intake import SourceReader
+from refdesk.engines.storage.queue import Arrived, IngestTask
 from refdesk.errors import DependencyError, Overloaded, ToolFailure
 from refdesk.telemetry import Metrics
 
-MOST_ATTEMPTS = 4
-"""On what may be better later, such as a page on the web."""
+MAX_ATTEMPTS = 4
+"""Attempts for errors that may be temporary, such as an unreachable web page."""
 
-INDEX_PAUSE = 4.0
-"""Times as long as writing the indexes took, before they are written again while documents are being read."""
+INDEX_PAUSE_FACTOR = 4.0
+"""Pause between index updates while documents are being converted, as a multiple of the last update's duration."""
 
-READ_FIRST_SECONDS = 10.0
-"""While documents wait to be read, embedding has a turn this often: to be found by words comes first."""
+EMBED_INTERVAL_SECONDS = 10.0
+"""Minimum interval between embedding batches while documents are being converted: full-text search comes first."""
 
 NO_VECTORS = np.empty((0, 0), np.float32)
-SHORTEST_PAUSE = 0.05
-LONGEST_PAUSE = 2.0
+MIN_PAUSE_SECONDS = 0.05
+MAX_PAUSE_SECONDS = 2.0
 
 T = TypeVar("T")
 
 
-class Writer:
-    """Works through a tenant's queue."""
+class IngestWorker:
+    """Worker that processes a tenant's queue."""
 
     def __init__(
         self,
         store: TenantStore,
-        intake: Intake,
+        source_reader: SourceReader,
         embedder: Embedder | None,
         readers: int,
         metrics: Metrics,
-        told: Callable[[], None],
+        on_change: Callable[[], None],
         pauses: Pauses = PAUSES,
     ) -> None:
-        """`told` is called whenever there is something new to find."""
+        """Create a worker. `on_change` is called whenever search results may differ."""
         self._store = store
-        self._intake = intake
+        self._source_reader = source_reader
         self._embedder = embedder
         self._readers = readers
         self._metrics = metrics
-        self._told = told
+        self._on_change = on_change
         self._pauses = pauses
         self._index_thread = CapacityLimiter(1)
-        """The indexes are for one thread at a time."""
+        """The index writers aren't thread-safe."""
         self._threads = CapacityLimiter(readers + 1)
-        """Apart from those that searches run in, which are not to wait for this."""
-        self._taken: set[int] = set()
-        self._claiming = anyio.Lock()
-        self._news = anyio.Event()
+        """Separate from the search threads, so that searches don't wait for ingestion."""
+        self._claimed: set[int] = set()
+        self._claim_lock = anyio.Lock()
+        self._wakeup = anyio.Event()
         self._clock: Callable[[], float] = time.time
         self._embedded_at = 0.0
 
-    def nudge(self) -> None:
-        """There is more to do."""
-        self._news.set()
-        self._news = anyio.Event()
+    def wake(self) -> None:
+        """Wake up idle loops."""
+        self._wakeup.set()
+        self._wakeup = anyio.Event()
 
     async def run(self) -> bool:
-        """Work until nothing is left; False when another process is at it."""
-        with self._store.writing() as is_ours:
+        """Work until the queue is empty. Returns False if another process holds the writer lock."""
+        with self._store.hold_writer_lock() as is_ours:
             if not is_ours:
                 return False
-            indexes = await self._in_thread(lambda: Indexes(self._store.folder, self._embedder))
+            indexes = await self._run_in_index_thread(lambda: Indexes(self._store.folder, self._embedder))
             try:
                 await self._work(indexes)
-                if self._store.is_to_be_reindexed:
-                    await self._in_thread(indexes.clear)
+                if self._store.is_reindex_requested:
+                    await self._run_in_index_thread(indexes.clear)
                     await self._work(indexes)
-                    await self._in_thread(self._store.end_reindex)
+                    await self._run_in_index_thread(self._store.clear_reindex_request)
             finally:
                 with CancelScope(shield=True):
-                    await self._in_thread(indexes.close)
-                    self._store.converting.clear()
+                    await self._run_in_index_thread(indexes.close)
+                    self._store.conversion_progress.clear()
             return True
 
     async def _work(self, indexes: Indexes) -> None:
         if (model := self._embedder) is not None:
-            await self._record(lambda database: embedding_queue.adopt(database, model.name))
-        await self._index(indexes)
+            await self._run_sql(lambda database: embedding_queue.adopt(database, model.name))
+        await self._update_indexes(indexes)
         async with anyio.create_task_group() as tasks:
             for _ in range(self._readers):
-                tasks.start_soon(self._for_ever, self._read_next)
+                tasks.start_soon(self._repeat, self._convert_next)
             if self._embedder is not None:
-                tasks.start_soon(self._for_ever, self._embed_next)
-            await self._keep_indexing(indexes)
+                tasks.start_soon(self._repeat, self._embed_next)
+            await self._index_until_idle(indexes)
             tasks.cancel_scope.cancel()
-        await self._record(embedding_queue.sweep)
+        await self._run_sql(embedding_queue.delete_unused_vectors)
 
-    async def _for_ever(self, step: Callable[[], Awaitable[bool]]) -> None:
-        """One step after another; when there is none to take, wait for news."""
+    async def _repeat(self, step: Callable[[], Awaitable[bool]]) -> None:
+        """Repeat a step; if there was nothing to do, wait for a wakeup."""
         while True:
-            news = self._news
+            wakeup = self._wakeup
             if not await step():
-                with anyio.move_on_after(LONGEST_PAUSE):
-                    await news.wait()
+                with anyio.move_on_after(MAX_PAUSE_SECONDS):
+                    await wakeup.wait()
 
-    async def _keep_indexing(self, indexes: Indexes) -> None:
-        """Write the indexes again and again, until nothing is under way."""
+    async def _index_until_idle(self, indexes: Indexes) -> None:
+        """Update the indexes until no document is pending."""
         while True:
-            news = self._news
+            wakeup = self._wakeup
             began = anyio.current_time()
-            followed = await self._index(indexes)
-            if not followed and not await self._record(records.are_waiting):
+            has_changed = await self._update_indexes(indexes)
+            if not has_changed and not await self._run_sql(records.has_pending):
                 return
             took = anyio.current_time() - began
-            if followed:
-                self.nudge()  # those who embed have waited for it
-                pause = took * INDEX_PAUSE if self._taken else SHORTEST_PAUSE
-                await anyio.sleep(min(max(pause, SHORTEST_PAUSE), LONGEST_PAUSE))
+            if has_changed:
+                self.wake()  # embedding waits for the full-text index
+                pause = took * INDEX_PAUSE_FACTOR if self._claimed else MIN_PAUSE_SECONDS
+                await anyio.sleep(min(max(pause, MIN_PAUSE_SECONDS), MAX_PAUSE_SECONDS))
             else:
-                with anyio.move_on_after(LONGEST_PAUSE):
-                    await news.wait()
+                with anyio.move_on_after(MAX_PAUSE_SECONDS):
+                    await wakeup.wait()
 
-    async def _index(self, indexes: Indexes) -> bool:
-        followed = await self._store.run(indexes.follow, self._index_thread)
-        if followed:
+    async def _update_indexes(self, indexes: Indexes) -> bool:
+        has_changed = await self._store.run(indexes.follow, self._index_thread)
+        if has_changed:
             await self._store.refresh()
-            self._told()
-        return followed
+            self._on_change()
+        return has_changed
 
-    async def _read_next(self) -> bool:
+    async def _convert_next(self) -> bool:
         task = await self._claim()
         if task is None:
             return False
         try:
-            await self._read(task)
+            await self._convert(task)
         finally:
-            self._taken.discard(task.key)
-            self._store.converting.pop(task.key, None)
-        self.nudge()
+            self._claimed.discard(task.key)
+            self._store.conversion_progress.pop(task.key, None)
+        self.wake()
         return True
 
-    async def _claim(self) -> Task | None:
-        # One reader looks at a time: what another took and finished meanwhile would be found once more.
-        async with self._claiming:
-            taken, at = tuple(self._taken), self._clock()
-            for task in await self._record(lambda database: queue.next_tasks(database, at, 1, taken)):
-                self._taken.add(task.key)
-                self._store.converting[task.key] = 0.0
+    async def _claim(self) -> IngestTask | None:
+        # One claim at a time: a task finished by another reader meanwhile would be claimed again.
+        async with self._claim_lock:
+            claimed, at = tuple(self._claimed), self._clock()
+            for task in await self._run_sql(lambda database: queue.next_tasks(database, at, 1, claimed)):
+                self._claimed.add(task.key)
+                self._store.conversion_progress[task.key] = 0.0
                 return task
         return None
 
-    async def _read(self, task: Task) -> None:
-        def told(share: float) -> None:
-            self._store.converting[task.key] = share
+    async def _convert(self, task: IngestTask) -> None:
+        def report_progress(share: float) -> None:
+            self._store.conversion_progress[task.key] = share
 
         try:
-            arrived = await self._intake.receive(self._store.tenant, task, told, is_own=self._store.is_shared)
-            await self._keep(task, arrived)
+            content = await self._source_reader.load(
+                self._store.tenant, task, report_progress, is_own=self._store.is_shared
+            )
+            await self._save(task, content)
         except (ToolFailure, Overloaded) as failure:
-            await self._fail(task, failure.detail, self._retry_at(task.attempts) if failure.retryable else None)
+            await self._record_failure(
+                task, failure.detail, self._retry_at(task.attempts) if failure.retryable else None
+            )
         except DependencyError:
             raise
-        except Exception as error:  # noqa: BLE001  what nobody foresaw in one document must not hold the others up
-            await self._fail(task, f"An unforeseen failure: {error!r}", None)
+        except Exception as error:  # noqa: BLE001  one document must not block the others
+            await self._record_failure(task, f"An unforeseen failure: {error!r}", None)
 
-    async def _fail(self, task: Task, why: str, retry_at: float | None) -> None:
-        await self._record(partial(_failed, task, why, retry_at))
+    async def _record_failure(self, task: IngestTask, error: str, retry_at: float | None) -> None:
+        await self._run_sql(lambda database: queue.record_failure(database, task, error, retry_at))
         self._metrics.documents.labels("failed" if retry_at is None else "postponed").inc()
 
-    async def _keep(self, task: Task, arrived: Arrived) -> None:
-        if arrived.packed is None:
+    async def _save(self, task: IngestTask, content: Arrived) -> None:
+        if content.packed is None:
             has_model = self._embedder is not None
-            await self._record(lambda database: queue.keep_unchanged(database, task, arrived, has_model=has_model))
+            await self._run_sql(lambda database: queue.mark_unchanged(database, task, content, has_model=has_model))
             self._metrics.documents.labels("unchanged").inc()
             return
-        packed = arrived.packed
+        packed = content.packed
 
-        def keep(database: sqlite3.Connection) -> None:
-            with Shelf.of(packed) as shelf:
-                document_blobs.keep(database, task, arrived, document_blobs.compressed(packed), shelf)
+        def save(database: sqlite3.Connection) -> None:
+            with Shelf.of(packed) as opened:
+                document_blobs.keep(database, task, content, document_blobs.compressed(packed), opened)
 
-        await self._record(keep)
+        await self._run_sql(save)
         self._metrics.documents.labels("indexed").inc()
 
     async def _embed_next(self) -> bool:
         at = self._clock()
-        if self._taken and at - self._embedded_at < READ_FIRST_SECONDS:
+        if self._claimed and at - self._embedded_at < EMBED_INTERVAL_SECONDS:
             return False
-        batch = await self._record(lambda database: embedding_queue.next_batch(database, at))
+        batch = await self._run_sql(lambda database: embedding_queue.next_batch(database, at))
         if self._embedder is None:
             return False
         if batch is None:
-            return await self._meet_model(self._embedder)
+            return await self._probe_model(self._embedder)
         try:
             vectors = await self._embedder.embed_passages(batch.texts) if batch.texts else NO_VECTORS
         except DependencyError as error:
-            why = f"The text is found by its words, not yet by its meaning: {error.detail}"
+            message = f"The text is found by its words, not yet by its meaning: {error.detail}"
             first_retry = self._pauses.first_retry
-            await self._record(lambda database: embedding_queue.postpone(database, batch, why, at, first_retry))
+            await self._run_sql(lambda database: embedding_queue.postpone(database, batch, message, at, first_retry))
             return True
-        await self._record(lambda database: embedding_queue.keep_vectors(database, batch, vectors))
+        await self._run_sql(lambda database: embedding_queue.keep_vectors(database, batch, vectors))
         self._embedded_at = self._clock()
         self._metrics.embedded_chunks.inc(len(batch.texts))
-        self.nudge()
+        self.wake()
         return True
 
-    async def _meet_model(self, embedder: Embedder) -> bool:
-        """Have a model elsewhere answer once: without its dimensions no vectors can be indexed."""
+    async def _probe_model(self, embedder: Embedder) -> bool:
+        """Query a remote model once: without its dimensions no vectors can be indexed."""
         if embedder.dimensions:
             return False
         try:
             await embedder.embed_query("?")
         except DependencyError:
-            return False  # it is asked again after a while; who waits for a document is told by its batch
-        self.nudge()
+            return False  # retried later; the batch of a waiting document reports the error
+        self.wake()
         return True
 
     def _retry_at(self, attempts: int) -> float | None:
-        if attempts + 1 >= MOST_ATTEMPTS:
+        if attempts + 1 >= MAX_ATTEMPTS:
             return None
         return self._clock() + self._pauses.first_retry * float(3**attempts)
 
-    async def _record(self, work: Callable[[sqlite3.Connection], T]) -> T:
+    async def _run_sql(self, work: Callable[[sqlite3.Connection], T]) -> T:
         return await self._store.run(work, self._threads)
 
-    async def _in_thread(self, work: Callable[[], T]) -> T:
+    async def _run_in_index_thread(self, work: Callable[[], T]) -> T:
         def run() -> T:
-            with translated("the index failed"):
+            with translate_errors("the index failed"):
                 return work()
 
         return await to_thread.run_sync(run, limiter=self._index_thread)
-
-
-def _failed(task: Task, why: str, retry_at: float | None, database: sqlite3.Connection) -> None:
-    queue.fail(database, task, why, retry_at)

@@ -1,4 +1,4 @@
-"""The intervals at which work on queued documents is looked for and tried again."""
+"""Polling and retry intervals of ingestion."""
 
 from __future__ import annotations
 
@@ -9,13 +9,12 @@ from dataclasses import dataclass
 class Pauses:
     """Intervals in seconds."""
 
-    look: float = 2.0
-    """Between two looks for work that another process has queued or left behind."""
-    trouble: float = 5.0
-    """Before work is taken up again that a full disk or the like has stopped."""
+    queue_poll: float = 2.0
+    """Polling interval for work that another process has queued or left behind."""
+    error: float = 5.0
+    """Delay before work continues after an error such as a full disk."""
     first_retry: float = 2.0
-    """Before the second attempt to read a document or to have it embedded; each further one waits three times as
-    long."""
+    """Delay before the second attempt to convert or embed a document. It triples with each further attempt."""
 
 
 PAUSES = Pauses()

@@ -1,8 +1,8 @@
-"""Which of the passages that were found answer best: words and meaning weighed against each other, then looked at.
+"""Ranking of search candidates: fusion of lexical and semantic scores, then reranking by text.
 
-Pure: values in, values out. `fuse` sees the scores of hundreds of candidates, `rank` the texts of the best ones.
-The weights are small, few and the same for everything: a compromise between titles, questions, sentences and claims,
-whose neighbours differ by less than such sets can tell apart.
+Pure functions. `fuse` sees the scores of hundreds of candidates, `rank` the texts of the best ones. The weights are few
+and the same for all queries: a compromise between titles, questions, sentences and claims. Differences between
+neighbouring values are below what such test sets can resolve.
 """
 
 from __future__ import annotations
@@ -20,53 +20,55 @@ from refdesk.engines.embedded import analyzer
 Scores = NDArray[np.float64]
 
 LEXICAL_WEIGHT = 0.5
-"""What words count, where meaning counts the rest. More helps titles and costs claims that are worded otherwise."""
+"""Weight of the lexical score; the semantic score has the rest. A higher value helps titles and hurts paraphrased
+claims."""
 
 HEADING_WEIGHT = 0.1
-"""For a passage under headings that hold all the words of the query; in part for a part of them."""
+"""Bonus for a passage whose headings contain all query terms, proportional for a part of them."""
 
 SUPPORT_WEIGHT = 0.2
-"""For a passage whose document has other sections that are as good: a page about the matter beats one that mentions it.
+"""Bonus for a passage whose document has other sections that score as well: a page about the topic beats one that
+mentions it.
 
-Other passages of the same section do not count, or long texts would be preferred to short ones.
+Other passages of the same section don't count, or long texts would be preferred to short ones.
 """
 
-SUPPORTERS = 2
-"""Other sections of the document that are counted for that."""
+SUPPORTING_SECTIONS = 2
+"""Other sections of the document that count for it."""
 
 LINK_LIST_PENALTY = 0.2
-"""For a passage that is mainly links (a table of contents, an index): it names the matter and says nothing of it."""
+"""Penalty for a passage that is mostly links (a table of contents, an index)."""
 
 LINK_LIST_SHARE = 0.5
-"""As much of its text stands in links then."""
+"""Share of the text that is in links for such a passage."""
 
-FEW_LINKS = 4
-"""With fewer links than this a passage is no list of them, and none is looked for."""
+MIN_LINKS = 4
+"""A passage with fewer links isn't checked."""
 
-NEXT_OF_DOCUMENT = 0.8
-"""What each further section of one document counts, relative to the one before it, so that others are seen too."""
+SAME_DOCUMENT_FACTOR = 0.8
+"""Factor for each further section of a document, relative to the previous one, so that results are diverse."""
 
-COPY_SHARE = 0.9
-"""Two passages under the same headings that share as many of their words are the same passage, twice."""
+DUPLICATE_OVERLAP = 0.9
+"""Share of common words from which two passages under the same headings are duplicates."""
 
-LEAST_COSINE, MOST_COSINE = 0.15, 0.6
-"""Below the first a passage has nothing to do with the query, from the second on all; of the model we carry."""
+MIN_COSINE, MAX_COSINE = 0.15, 0.6
+"""Range of cosines that maps to a relevance of 0 to 1, for the built-in model."""
 
-SURE_OF = 2
-"""The first passages, of which one has to be near what was asked for the answer to be sure."""
+RELEVANCE_DEPTH = 2
+"""Number of top passages that determine the relevance of the results."""
 
-HEADINGS_KEPT = 16_384
-"""Headings whose words are remembered: most stand over many passages."""
+HEADING_CACHE_SIZE = 16_384
+"""Headings whose terms are cached: most are shared by many passages."""
 
 
-class Candidate(NamedTuple):
-    """A chunk that may answer, with what is known of it."""
+class ChunkCandidate(NamedTuple):
+    """Chunk that may answer the query."""
 
     key: int
     fused: float
-    """What `fuse` made of it among all that were found."""
-    nearness: float | None
-    """How near it is in meaning; None where nobody knows."""
+    """Score from `fuse`, relative to all candidates."""
+    similarity: float | None
+    """Cosine with the query, or None if unknown."""
     document: int
     section: str
     path: tuple[str, ...]
@@ -76,37 +78,37 @@ class Candidate(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Ranked:
-    """A chunk in its place. The score is between 0 and 1 and falls with the place; near 0 it is no answer."""
+class RankedChunk:
+    """Chunk in the final order. Scores are between 0 and 1, descending; near 0 it isn't an answer."""
 
     key: int
     score: float
 
 
 @dataclass(slots=True)
-class _Placed:
-    """A candidate with the score that it is ordered by."""
+class _Scored:
+    """Candidate with its current score."""
 
-    candidate: Candidate
+    candidate: ChunkCandidate
     score: float
 
 
 def fuse(lexical: Scores, semantic: Scores, *, weight: float = LEXICAL_WEIGHT) -> Scores:
-    """A score between 0 and 1 for each candidate, from what words and what meaning say of it; NaN is silence.
+    """Combine lexical and semantic scores into one between 0 and 1. NaN means unknown.
 
-    Each counts relative to its own best. Whoever knows how near in meaning the candidates are that only words found
-    gives that too: nearness falls off so slowly that to take it for 0 would be far from the truth. A candidate whose
-    meaning nobody knows yet is judged by its words, and where one of both says nothing at all, the other stands alone.
+    Each score is normalized by its maximum. Callers should also pass the semantic score of candidates that only the
+    lexical search found: cosines fall off so slowly that assuming 0 would be far off. A candidate without a semantic
+    score is judged by its lexical one. If one of the two is unknown for all candidates, the other is used alone.
     """
-    by_words, by_meaning = _relative(lexical), _relative(semantic)
-    if np.isnan(by_words).all():
-        return np.fmax(by_meaning, 0.0)
-    said = np.fmax(by_words, 0.0)  # of a number and NaN, the number
-    return weight * said + (1 - weight) * np.where(np.isnan(by_meaning), said, by_meaning)
+    lexical_score, semantic_score = _normalize(lexical), _normalize(semantic)
+    if np.isnan(lexical_score).all():
+        return np.fmax(semantic_score, 0.0)
+    lexical_part = np.fmax(lexical_score, 0.0)  # NaN becomes 0
+    return weight * lexical_part + (1 - weight) * np.where(np.isnan(semantic_score), lexical_part, semantic_score)
 
 
 def best_of(keys: NDArray[np.int64], scores: Scores, count: int) -> NDArray[np.intp]:
-    """The places of the best scores, the best first; of equal ones the lower key's."""
+    """Return the indices of the best scores in descending order. Ties are broken by the lower key."""
     if len(scores) > count:
         lowest = np.partition(scores, -count)[-count]
         places = np.flatnonzero(scores >= lowest)
@@ -115,148 +117,150 @@ def best_of(keys: NDArray[np.int64], scores: Scores, count: int) -> NDArray[np.i
     return places[np.lexsort((keys[places], -scores[places]))[:count]]
 
 
-def rank(query: str, candidates: Sequence[Candidate], limit: int) -> list[Ranked]:
-    """The best passages, one of each section and none twice."""
-    asked = _Asked(query)
-    placed = _in_order(_looked_at(asked, candidates))
-    placed = _in_order(_spread_over_documents(_one_of_each_section(placed)))
-    best = _without_copies(placed, limit)
+def rank(query: str, candidates: Sequence[ChunkCandidate], limit: int) -> list[RankedChunk]:
+    """Return the best passages: one per section, without duplicates."""
+    query_terms = _QueryTerms(query)
+    scored = _sort(_score_candidates(query_terms, candidates))
+    scored = _sort(_discount_same_document(_deduplicate_sections(scored)))
+    best = _drop_duplicates(scored, limit)
     if not best:
         return []
-    relevance = _relevance(asked, best)
+    relevance = _estimate_relevance(query_terms, best)
     highest = max(best[0].score, 1e-9)
-    return [Ranked(one.candidate.key, relevance * max(one.score, 0.0) / highest) for one in best]
+    return [RankedChunk(one.candidate.key, relevance * max(one.score, 0.0) / highest) for one in best]
 
 
-class _Asked:
-    """The words of a query that say what it is about, or all where none does, and what each counts."""
+class _QueryTerms:
+    """Query terms with their weights, without stop words unless there are no others."""
 
     def __init__(self, query: str) -> None:
-        asked = analyzer.query_words(query)
-        self.weights = {word: weight for word, weight in asked.items() if not analyzer.is_common(word)} or asked
-        self._whole = sum(self.weights.values())
+        terms = analyzer.query_words(query)
+        self.weights = {word: weight for word, weight in terms.items() if not analyzer.is_common(word)} or terms
+        self._total = sum(self.weights.values())
 
-    def share(self, found: Set[str]) -> float:
-        """How much of it was found."""
-        return sum([self.weights[word] for word in found]) / self._whole if found else 0.0
+    def compute_coverage(self, found: Set[str]) -> float:
+        """Return the weighted share of the terms that were found."""
+        return sum([self.weights[word] for word in found]) / self._total if found else 0.0
 
-    def in_headings(self, candidate: Candidate) -> set[str]:
-        """The words that stand in the headings over a passage."""
+    def find_in_headings(self, candidate: ChunkCandidate) -> set[str]:
+        """Return the terms found in the headings of a passage."""
         found = set[str]()
-        for heading in analyzer.context_of(candidate.title, candidate.path):
-            found |= self.weights.keys() & _words_of(heading)
+        for heading in analyzer.build_heading_path(candidate.title, candidate.path):
+            found |= self.weights.keys() & _extract_heading_terms(heading)
         return found
 
 
-def _relative(found: Scores) -> Scores:
-    """The scores as shares of the best one; what is below 0 has nothing to do with the query."""
+def _normalize(found: Scores) -> Scores:
+    """Divide scores by the highest one. Negative scores become 0."""
     most = np.fmax.reduce(found, initial=0.0)
     return np.maximum(found, 0.0) / most if most > 0 else np.where(np.isnan(found), np.nan, 1.0)
 
 
-def _in_order(placed: Iterable[_Placed]) -> list[_Placed]:
-    return sorted(placed, key=lambda one: (-one.score, one.candidate.key))
+def _sort(scored: Iterable[_Scored]) -> list[_Scored]:
+    return sorted(scored, key=lambda one: (-one.score, one.candidate.key))
 
 
-def _looked_at(asked: _Asked, candidates: Sequence[Candidate]) -> Iterator[_Placed]:
-    """Each candidate with all that speaks for it and against it."""
-    best = _best_sections(candidates)
+def _score_candidates(query_terms: _QueryTerms, candidates: Sequence[ChunkCandidate]) -> Iterator[_Scored]:
+    """Add heading and support bonuses and the link list penalty to each candidate's score."""
+    best = _collect_best_sections(candidates)
     for one in candidates:
-        score = one.fused + HEADING_WEIGHT * asked.share(asked.in_headings(one))
+        score = one.fused + HEADING_WEIGHT * query_terms.compute_coverage(query_terms.find_in_headings(one))
         if one.document in best:
-            score += SUPPORT_WEIGHT * _support(one.section, best[one.document])
+            score += SUPPORT_WEIGHT * _compute_support(one.section, best[one.document])
         if _is_link_list(one.text):
             score -= LINK_LIST_PENALTY
-        yield _Placed(one, score)
+        yield _Scored(one, score)
 
 
-def _best_sections(candidates: Sequence[Candidate]) -> dict[int, list[tuple[float, str]]]:
-    """Of each document that has several its best sections, by the best passage of each: one more than are counted."""
+def _collect_best_sections(candidates: Sequence[ChunkCandidate]) -> dict[int, list[tuple[float, str]]]:
+    """Return the best sections of each document that has several: one more than are counted."""
     found: dict[int, dict[str, float]] = {}
     for one in candidates:
         sections = found.setdefault(one.document, {})
         sections[one.section] = max(one.fused, sections.get(one.section, 0.0))
     return {
-        document: sorted(((score, section) for section, score in sections.items()), reverse=True)[: SUPPORTERS + 1]
+        document: sorted(((score, section) for section, score in sections.items()), reverse=True)[
+            : SUPPORTING_SECTIONS + 1
+        ]
         for document, sections in found.items()
         if len(sections) > 1
     }
 
 
-def _support(section: str, best: Sequence[tuple[float, str]]) -> float:
-    """The mean of the document's best other sections; those that it does not have count 0."""
-    return sum([score for score, other in best if other != section][:SUPPORTERS]) / SUPPORTERS
+def _compute_support(section: str, best: Sequence[tuple[float, str]]) -> float:
+    """Return the mean score of the document's best other sections. Missing ones count 0."""
+    return sum([score for score, other in best if other != section][:SUPPORTING_SECTIONS]) / SUPPORTING_SECTIONS
 
 
-@lru_cache(maxsize=HEADINGS_KEPT)
-def _words_of(heading: str) -> frozenset[str]:
+@lru_cache(maxsize=HEADING_CACHE_SIZE)
+def _extract_heading_terms(heading: str) -> frozenset[str]:
     return frozenset(analyzer.index_words(heading))
 
 
 def _is_link_list(text: str) -> bool:
-    if text.count("](") < FEW_LINKS:
+    if text.count("](") < MIN_LINKS:
         return False
-    inside, marks = analyzer.link_lengths(text)
+    inside, marks = analyzer.measure_links(text)
     return inside > LINK_LIST_SHARE * (len(text) - marks)
 
 
-def _one_of_each_section(placed: Iterable[_Placed]) -> Iterator[_Placed]:
+def _deduplicate_sections(scored: Iterable[_Scored]) -> Iterator[_Scored]:
     seen: set[tuple[int, str]] = set()
-    for one in placed:
+    for one in scored:
         place = (one.candidate.document, one.candidate.section)
         if place not in seen:
             seen.add(place)
             yield one
 
 
-def _spread_over_documents(placed: Iterable[_Placed]) -> Iterator[_Placed]:
+def _discount_same_document(scored: Iterable[_Scored]) -> Iterator[_Scored]:
     factors: dict[int, float] = {}
-    for one in placed:
+    for one in scored:
         factor = factors.get(one.candidate.document, 1.0)
-        factors[one.candidate.document] = factor * NEXT_OF_DOCUMENT
+        factors[one.candidate.document] = factor * SAME_DOCUMENT_FACTOR
         one.score *= factor
         yield one
 
 
-def _without_copies(placed: Iterable[_Placed], limit: int) -> list[_Placed]:
-    """The first ones of which none says the same as one before it; other versions of a text are other texts."""
-    kept: list[_Placed] = []
-    said: dict[tuple[object, ...], list[str]] = {}
-    for one in placed:
+def _drop_duplicates(scored: Iterable[_Scored], limit: int) -> list[_Scored]:
+    """Return the first candidates without near-duplicates. Other versions of a text are kept."""
+    kept: list[_Scored] = []
+    texts: dict[tuple[object, ...], list[str]] = {}
+    for one in scored:
         if len(kept) >= limit:
             break
         candidate = one.candidate
-        before = said.setdefault((candidate.title, candidate.path, candidate.version), [])
-        if not any(_is_copy(candidate.text, other) for other in before):
-            before.append(candidate.text)
+        previous = texts.setdefault((candidate.title, candidate.path, candidate.version), [])
+        if not any(_is_duplicate(candidate.text, other) for other in previous):
+            previous.append(candidate.text)
             kept.append(one)
     return kept
 
 
-def _is_copy(text: str, other: str) -> bool:
+def _is_duplicate(text: str, other: str) -> bool:
     one, two = set(text.casefold().split()), set(other.casefold().split())
-    return len(one & two) >= COPY_SHARE * len(one | two)
+    return len(one & two) >= DUPLICATE_OVERLAP * len(one | two)
 
 
-def _relevance(asked: _Asked, best: Sequence[_Placed]) -> float:
-    """How sure it is that there is an answer among the first few, from 0 to 1."""
-    if all(one.candidate.nearness is None for one in best):
-        return max(_by_words(asked, one.candidate) for one in best[:SURE_OF])
+def _estimate_relevance(query_terms: _QueryTerms, best: Sequence[_Scored]) -> float:
+    """Estimate from 0 to 1 whether the top passages contain an answer."""
+    if all(one.candidate.similarity is None for one in best):
+        return max(_score_lexical(query_terms, one.candidate) for one in best[:RELEVANCE_DEPTH])
     most = 0.0
-    for one in best[:SURE_OF]:
-        by_meaning = _by_meaning(one.candidate)
-        if 1 + by_meaning > 2 * most:  # else no words could make it more, and to find them takes long
-            most = max(most, (_by_words(asked, one.candidate) + by_meaning) / 2)
+    for one in best[:RELEVANCE_DEPTH]:
+        semantic_score = _score_semantic(one.candidate)
+        if 1 + semantic_score > 2 * most:  # otherwise a full lexical match couldn't raise it
+            most = max(most, (_score_lexical(query_terms, one.candidate) + semantic_score) / 2)
     return most
 
 
-def _by_words(asked: _Asked, candidate: Candidate) -> float:
-    found = asked.in_headings(candidate)
-    if len(found) < len(asked.weights):
-        found |= analyzer.words_in(candidate.text, asked.weights)
-    return asked.share(found)
+def _score_lexical(query_terms: _QueryTerms, candidate: ChunkCandidate) -> float:
+    found = query_terms.find_in_headings(candidate)
+    if len(found) < len(query_terms.weights):
+        found |= analyzer.match_terms(candidate.text, query_terms.weights)
+    return query_terms.compute_coverage(found)
 
 
-def _by_meaning(candidate: Candidate) -> float:
-    cosine = candidate.nearness or 0.0
-    return min(max((cosine - LEAST_COSINE) / (MOST_COSINE - LEAST_COSINE), 0.0), 1.0)
+def _score_semantic(candidate: ChunkCandidate) -> float:
+    cosine = candidate.similarity or 0.0
+    return min(max((cosine - MIN_COSINE) / (MAX_COSINE - MIN_COSINE), 0.0), 1.0)

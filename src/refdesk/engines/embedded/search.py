@@ -1,4 +1,4 @@
-"""Hybrid search over stores: candidates by words and by meaning, fused, looked at, and one of each section kept."""
+"""Hybrid search over stores: lexical and semantic candidates, fused, reranked, one per section."""
 
 from __future__ import annotations
 
@@ -19,223 +19,228 @@ from refdesk.engines.embedded import ranking
 from refdesk.engines.embedded.damage import IndexDamaged
 from refdesk.engines.embedded.embedding.base import Embedder
 from refdesk.engines.embedded.embedding.local import LocalEmbedder
-from refdesk.engines.embedded.ranking import Candidate
+from refdesk.engines.embedded.ranking import ChunkCandidate
 from refdesk.engines.embedded.tenant_store import TenantStore
 from refdesk.engines.storage.filters import Condition, compile_filter
-from refdesk.engines.storage.rows import INFO_COLUMNS, document_info
+from refdesk.engines.storage.rows import INFO_COLUMNS, build_document_info
 from refdesk.errors import DependencyError, EngineError
 from refdesk.resilience.partial_results import fell_short
 
-WORDED, NEAR = 60, 40
-"""Candidates by words and by meaning; twice as many hardly change the results on the development sets."""
+LEXICAL_CANDIDATES, SEMANTIC_CANDIDATES = 60, 40
+"""Lexical and semantic candidates. Twice as many hardly change the results on the development sets."""
 
-SURROUNDED = 40
-"""Of the fused candidates: those for which the chunks beside them are looked at as well."""
+CONTEXT_CANDIDATES = 40
+"""Fused candidates whose neighbouring chunks are scored as well."""
 
-SURROUNDINGS = 0.4
-"""How much of a chunk's nearness is that of the chunks beside it in its document: an answer seldom stands alone."""
+CONTEXT_WEIGHT = 0.4
+"""Weight of the neighbouring chunks in a chunk's similarity: an answer rarely stands alone."""
 
-USUAL_LIMIT = 15
-"""For so many results these are enough; for more, there are more of each in proportion."""
+BASE_LIMIT = 15
+"""Number of results these candidate counts are for. They grow in proportion for more results."""
 
-LOOKED_AT = 20
-"""Of those: the ones whose text is read to rank them; twice as many as are wanted where these are more, as of several
-in one section only one is kept."""
+RERANKED = 20
+"""Candidates whose text is read for reranking; twice the limit if that is more, as only one per section is returned."""
 
-SHARED_LEAST = 0.7
-"""What comes with Refdesk is looked into further only where its words speak for it, at least this much as those of the
-tenant's own documents: to most questions about these it has nothing to say."""
+SHARED_MIN_SHARE = 0.7
+"""Shared documents are only searched further if their best lexical score reaches this share of the tenant's own. For
+most questions about the tenant's documents they have no answer."""
 
 Keys = NDArray[np.int64]
 Scores = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """A search, with what was made of it before any store is looked into."""
+class PreparedSearch:
+    """Search with its compiled filter and query vector."""
 
     search: Search
     condition: Condition | None
     vector: NDArray[np.float32] | None = None
     model: str = ""
-    """The one that made the vector; an index of another model's vectors is no use to it."""
+    """Model of the vector. Indexes of other models can't be searched with it."""
 
-    def enough(self, usual: int) -> int:
-        """How many candidates are to be had, where so many are usual."""
-        return -(-usual * max(self.search.limit, USUAL_LIMIT) // USUAL_LIMIT)
+    def scale(self, base: int) -> int:
+        """Scale a candidate count to the search's limit."""
+        return -(-base * max(self.search.limit, BASE_LIMIT) // BASE_LIMIT)
 
     @property
-    def weight(self) -> float:
-        """What words count in it."""
+    def lexical_weight(self) -> float:
+        """Weight of the lexical score."""
         given = self.search.semantic_weight
         return ranking.LEXICAL_WEIGHT if given is None else 1 - given
 
 
-class Searcher:
-    """Searches stores; without an embedding model, by words alone."""
+class HybridSearcher:
+    """Searches stores. Without an embedding model, the search is lexical only."""
 
     def __init__(self, embedder: Embedder | None) -> None:
         self._embedder = embedder
 
     async def search(self, stores: Sequence[TenantStore], search: Search) -> list[Hit]:
-        """The best passages of all the stores."""
-        wanted = [store for store in stores if _is_wanted(store, search)]
+        """Return the best passages of all stores."""
+        in_scope = [store for store in stores if _is_in_scope(store, search)]
         condition = compile_filter(search.filters) if search.filters else None
-        if not wanted:
+        if not in_scope:
             return []
         embedder = None if search.mode == "fulltext" else self._embedder
         if embedder is None:
-            return await wanted[0].search(partial(_find_in_all, wanted, Asked(search, condition)))
+            return await in_scope[0].search(partial(_search_stores, in_scope, PreparedSearch(search, condition)))
         if isinstance(embedder, LocalEmbedder):
-            return await wanted[0].search(partial(_embed_and_find, wanted, Asked(search, condition), embedder))
-        asked = Asked(search, condition, await _vector(embedder, search), embedder.name)
-        return await wanted[0].search(partial(_find_in_all, wanted, asked))
+            return await in_scope[0].search(
+                partial(_embed_and_search, in_scope, PreparedSearch(search, condition), embedder)
+            )
+        prepared = PreparedSearch(search, condition, await _embed_query(embedder, search), embedder.name)
+        return await in_scope[0].search(partial(_search_stores, in_scope, prepared))
 
 
-async def _vector(embedder: Embedder, search: Search) -> NDArray[np.float32] | None:
+async def _embed_query(embedder: Embedder, search: Search) -> NDArray[np.float32] | None:
     try:
         return await embedder.embed_query(search.query)
     except DependencyError:
         if search.mode == "semantic":
             raise
         fell_short()
-        return None  # a model that is away leaves the words
+        return None  # fall back to lexical search
 
 
-def _embed_and_find(
-    stores: Sequence[TenantStore], asked: Asked, embedder: LocalEmbedder, database: sqlite3.Connection
+def _embed_and_search(
+    stores: Sequence[TenantStore], prepared: PreparedSearch, embedder: LocalEmbedder, database: sqlite3.Connection
 ) -> list[Hit]:
-    """All of it in one thread: to change threads takes longer than some parts of a search."""
-    vector = embedder.embed_query_now(asked.search.query)
-    return _find_in_all(stores, replace(asked, vector=vector, model=embedder.name), database)
+    """Embed the query and search in one thread: switching threads takes longer than some parts of a search."""
+    vector = embedder.embed_query_sync(prepared.search.query)
+    return _search_stores(stores, replace(prepared, vector=vector, model=embedder.name), database)
 
 
-def _is_wanted(store: TenantStore, search: Search) -> bool:
-    return not search.collections or any(entry.id in search.collections for entry in store.sets)
+def _is_in_scope(store: TenantStore, search: Search) -> bool:
+    return not search.collections or any(entry.id in search.collections for entry in store.collections)
 
 
-def _find_in_all(stores: Sequence[TenantStore], asked: Asked, database: sqlite3.Connection) -> list[Hit]:
-    """Search several stores as if they were one; the connection is the first one's."""
-    with ExitStack() as held:
-        databases = [database, *(held.enter_context(store.reading()) for store in stores[1:])]
-        most = max(store.fulltext.count for store in stores)
+def _search_stores(stores: Sequence[TenantStore], prepared: PreparedSearch, database: sqlite3.Connection) -> list[Hit]:
+    """Search several stores as if they were one. `database` is the first store's connection."""
+    with ExitStack() as stack:
+        databases = [database, *(stack.enter_context(store.reading()) for store in stores[1:])]
+        max_count = max(store.fulltext.count for store in stores)
         numbered = enumerate(zip(stores, databases, strict=True))
-        places = [_Place(store, opened, number, len(stores), most) for number, (store, opened) in numbered]
-        return _find(places, asked)
+        shards = [_Shard(store, opened, number, len(stores), max_count) for number, (store, opened) in numbered]
+        return _search_shards(shards, prepared)
 
 
 @dataclass(frozen=True, slots=True)
-class _Found:
-    """Candidates, before they are looked at; NaN where an index says nothing of one."""
+class _Candidates:
+    """Candidate keys with their scores. NaN means that an index has no score."""
 
     keys: Keys
     lexical: Scores
     semantic: Scores
 
     @classmethod
-    def joined(cls, parts: Sequence[_Found]) -> _Found:
+    def concatenate(cls, parts: Sequence[_Candidates]) -> _Candidates:
         if len(parts) < 2:
-            return parts[0] if parts else cls(*_NOTHING, _NOTHING[1])
+            return parts[0] if parts else cls(*_EMPTY, _EMPTY[1])
         return cls(*(np.concatenate([getattr(part, name) for part in parts]) for name in cls.__slots__))
 
-    def only(self, places: NDArray[np.intp]) -> _Found:
-        return _Found(self.keys[places], self.lexical[places], self.semantic[places])
+    def take(self, places: NDArray[np.intp]) -> _Candidates:
+        return _Candidates(self.keys[places], self.lexical[places], self.semantic[places])
 
-    def best(self, asked: Asked, count: int) -> tuple[_Found, Scores]:
-        """The best of them and what they are worth, the best first."""
-        fused = ranking.fuse(self.lexical, self.semantic, weight=asked.weight)
+    def select_best(self, prepared: PreparedSearch, count: int) -> tuple[_Candidates, Scores]:
+        """Return the best candidates and their fused scores in descending order."""
+        fused = ranking.fuse(self.lexical, self.semantic, weight=prepared.lexical_weight)
         places = ranking.best_of(self.keys, fused, count)
-        return self.only(places), fused[places]
+        return self.take(places), fused[places]
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
-    """A store among those that are searched together; its keys are told apart from the others'."""
+class _Shard:
+    """Store in a search over several. Its keys are mapped to keys that are unique among the stores."""
 
     store: TenantStore
     database: sqlite3.Connection
     number: int
     count: int
-    most: int
-    """The entries of the largest store."""
+    max_count: int
+    """Number of entries in the largest store."""
 
-    def apart(self, keys: Any) -> Any:
+    def to_global(self, keys: Any) -> Any:
         return keys * self.count + self.number
 
-    def are_own(self, keys: Keys) -> NDArray[np.bool_]:
-        own: NDArray[np.bool_] = keys % self.count == self.number
-        return own
+    def mask_own(self, keys: Keys) -> NDArray[np.bool_]:
+        mask: NDArray[np.bool_] = keys % self.count == self.number
+        return mask
 
-    def own(self, keys: Keys) -> Keys:
-        return keys[self.are_own(keys)] // self.count
+    def to_local(self, keys: Keys) -> Keys:
+        return keys[self.mask_own(keys)] // self.count
 
-    def found(self, asked: Asked, least: float) -> _Found:
-        """What the indexes give, by words and by meaning; nothing, when words do not score the least that they must."""
-        where = self._where(asked)
+    def find_candidates(self, prepared: PreparedSearch, min_score: float) -> _Candidates:
+        """Return the lexical and semantic candidates, or none if no lexical score reaches `min_score`."""
+        where = self._build_filter(prepared)
         try:
-            worded, lexical = self._by_words(asked, where)
-            if lexical.max(initial=0.0) < least:
-                return _Found(*_NOTHING, _NOTHING[1])
-            near, cosines = self._by_meaning(asked, where)
-            if asked.vector is None or not len(near):
-                return _Found(self.apart(worded), lexical, np.full(len(worded), np.nan))
-            nearness = self.store.vectors.cosines(asked.vector, worded)
+            lexical_keys, lexical = self._search_lexical(prepared, where)
+            if lexical.max(initial=0.0) < min_score:
+                return _Candidates(*_EMPTY, _EMPTY[1])
+            semantic_keys, cosines = self._search_semantic(prepared, where)
+            if prepared.vector is None or not len(semantic_keys):
+                return _Candidates(self.to_global(lexical_keys), lexical, np.full(len(lexical_keys), np.nan))
+            similarity = self.store.vectors.compute_cosines(prepared.vector, lexical_keys)
         except IndexDamaged as error:
             raise EngineError(f"the index is damaged ({error}); `refdesk reindex` makes it anew") from error
-        known = set(worded.tolist())
-        new = [place for place, key in enumerate(near.tolist()) if key not in known]
-        return _Found(
-            self.apart(np.concatenate([worded, near[new]])),
+        known = set(lexical_keys.tolist())
+        new = [place for place, key in enumerate(semantic_keys.tolist()) if key not in known]
+        return _Candidates(
+            self.to_global(np.concatenate([lexical_keys, semantic_keys[new]])),
             np.concatenate([lexical, np.full(len(new), np.nan)]),
-            np.concatenate([nearness, cosines[new]], dtype=np.float64),
+            np.concatenate([similarity, cosines[new]], dtype=np.float64),
         )
 
-    def _by_words(self, asked: Asked, where: Mapping[str, Any]) -> tuple[Keys, Scores]:
-        """Scores are as they might be in a store of as many entries as the largest has.
+    def _search_lexical(self, prepared: PreparedSearch, where: Mapping[str, Any]) -> tuple[Keys, Scores]:
+        """Search the full-text index, with scores scaled to the size of the largest store.
 
-        A word is worth the more, the rarer it is, and in a store of one document no word is rare: its scores would
-        lose against those of any larger store.
+        Rare terms score higher, and in a store of one document no term is rare: its scores would always lose against
+        those of a larger store.
         """
         index = self.store.fulltext
         index.refresh()
-        if asked.search.mode == "semantic":
-            return _NOTHING
-        keys, scores = index.search(asked.search.query, asked.enough(WORDED), **where)
-        return keys, scores * (log(self.most + 2) / log(index.count + 2))
+        if prepared.search.mode == "semantic":
+            return _EMPTY
+        keys, scores = index.search(prepared.search.query, prepared.scale(LEXICAL_CANDIDATES), **where)
+        return keys, scores * (log(self.max_count + 2) / log(index.count + 2))
 
-    def _by_meaning(self, asked: Asked, where: Mapping[str, Any]) -> tuple[Keys, NDArray[np.float32]]:
+    def _search_semantic(self, prepared: PreparedSearch, where: Mapping[str, Any]) -> tuple[Keys, NDArray[np.float32]]:
         index = self.store.vectors
         index.refresh()
-        if asked.vector is None or not self.knows(asked):
-            return _NOTHING
-        return index.search(asked.vector, asked.enough(NEAR), **where)
+        if prepared.vector is None or not self.is_embedded_by(prepared):
+            return _EMPTY
+        return index.search(prepared.vector, prepared.scale(SEMANTIC_CANDIDATES), **where)
 
-    def knows(self, asked: Asked) -> bool:
-        """Whether what is here was embedded by the model that embedded the query."""
-        return self.store.vectors.model == asked.model
+    def is_embedded_by(self, prepared: PreparedSearch) -> bool:
+        """Whether the store's vectors are from the same model as the query vector."""
+        return self.store.vectors.model == prepared.model
 
-    def _where(self, asked: Asked) -> dict[str, Any]:
-        """The collections and documents that may be found; None stands for all."""
+    def _build_filter(self, prepared: PreparedSearch) -> dict[str, Any]:
+        """Return the keys of the allowed collections and documents. None means all."""
         collections = documents = None
-        if asked.search.collections:
-            marks = ", ".join("?" * len(asked.search.collections))
-            rows = self.database.execute(f"SELECT key FROM collections WHERE id IN ({marks})", asked.search.collections)
+        if prepared.search.collections:
+            marks = ", ".join("?" * len(prepared.search.collections))
+            rows = self.database.execute(
+                f"SELECT key FROM collections WHERE id IN ({marks})", prepared.search.collections
+            )
             collections = [row[0] for row in rows]
-        if asked.condition is not None:
-            documents = self.store.filtered.documents(self.database, asked.condition)
+        if prepared.condition is not None:
+            documents = self.store.filter_cache.find_documents(self.database, prepared.condition)
         return {"collections": collections, "documents": documents}
 
-    def surround(self, found: _Found, vector: NDArray[np.float32]) -> None:
-        """Mix into the nearness of its candidates that of the chunks beside them."""
-        own = np.flatnonzero(self.are_own(found.keys))
+    def blend_neighbours(self, candidates: _Candidates, vector: NDArray[np.float32]) -> None:
+        """Blend the similarity of this shard's candidates with that of their neighbouring chunks."""
+        own = np.flatnonzero(self.mask_own(candidates.keys))
         if not len(own):
             return
-        near, around = found.semantic[own], self.store.vectors.around(vector, found.keys[own] // self.count)
-        found.semantic[own] = np.where(np.isnan(around), near, near + SURROUNDINGS * (around - near))
+        cosines = candidates.semantic[own]
+        neighbours = self.store.vectors.compute_neighbour_cosines(vector, candidates.keys[own] // self.count)
+        blended = cosines + CONTEXT_WEIGHT * (neighbours - cosines)
+        candidates.semantic[own] = np.where(np.isnan(neighbours), cosines, blended)
 
-    def chunks(self, keys: Keys) -> Iterator[_Chunk]:
-        """What the record says of chunks; of one that is gone meanwhile, nothing."""
-        own = self.own(keys).tolist()
+    def read_chunks(self, keys: Keys) -> Iterator[_ChunkRow]:
+        """Yield the rows of chunks. Chunks deleted meanwhile are omitted."""
+        own = self.to_local(keys).tolist()
         rows = self.database.execute(
             "SELECT k.key * ? + ?, k.document * ? + ?, k.section, k.path, k.text, k.ordinal, k.anchors, k.page, "
             f"{INFO_COLUMNS} FROM chunks k JOIN documents d ON d.key = k.document "
@@ -243,14 +248,14 @@ class _Place:
             (self.count, self.number, self.count, self.number, *own),
         )
         for key, document, section, path, text, ordinal, anchors, page, *info in rows:
-            yield _Chunk(key, document, section, path, text, ordinal, anchors, page, info)
+            yield _ChunkRow(key, document, section, path, text, ordinal, anchors, page, info)
 
 
-_NOTHING: tuple[Any, Any] = np.empty(0, np.int64), np.empty(0)
+_EMPTY: tuple[Any, Any] = np.empty(0, np.int64), np.empty(0)
 
 
-class _Chunk(NamedTuple):
-    """A chunk's row; keys are told apart from those of other stores."""
+class _ChunkRow(NamedTuple):
+    """Row of a chunk, with keys that are unique among the stores."""
 
     key: int
     document: int
@@ -261,14 +266,14 @@ class _Chunk(NamedTuple):
     anchors: str
     page: int | None
     info: Sequence[Any]
-    """Of its document, as `document_info` takes it."""
+    """Arguments of `build_document_info` for its document."""
 
-    def candidate(self, fused: float, nearness: float) -> Candidate:
+    def to_candidate(self, fused: float, similarity: float) -> ChunkCandidate:
         _, _, title, version, *_ = self.info
-        return Candidate(
+        return ChunkCandidate(
             self.key,
             fused,
-            None if isnan(nearness) else nearness,
+            None if isnan(similarity) else similarity,
             self.document,
             self.section,
             tuple(orjson.loads(self.path)),
@@ -277,8 +282,8 @@ class _Chunk(NamedTuple):
             version,
         )
 
-    def hit(self, score: float) -> Hit:
-        document = document_info(*self.info)
+    def to_hit(self, score: float) -> Hit:
+        document = build_document_info(*self.info)
         anchors = tuple(orjson.loads(self.anchors))
         return Hit(
             document=document,
@@ -293,27 +298,27 @@ class _Chunk(NamedTuple):
         )
 
 
-def _find(places: Sequence[_Place], asked: Asked) -> list[Hit]:
-    search = asked.search
-    places, found = _found_in(places, asked)
-    if asked.vector is not None:
-        found, _ = found.best(asked, asked.enough(SURROUNDED))
-        for place in places:
-            if place.knows(asked):
-                place.surround(found, asked.vector)
-    found, fused = found.best(asked, max(LOOKED_AT, 2 * search.limit))
-    chunks = {chunk.key: chunk for place in places for chunk in place.chunks(found.keys)}
+def _search_shards(shards: Sequence[_Shard], prepared: PreparedSearch) -> list[Hit]:
+    search = prepared.search
+    shards, found = _collect_candidates(shards, prepared)
+    if prepared.vector is not None:
+        found, _ = found.select_best(prepared, prepared.scale(CONTEXT_CANDIDATES))
+        for shard in shards:
+            if shard.is_embedded_by(prepared):
+                shard.blend_neighbours(found, prepared.vector)
+    found, fused = found.select_best(prepared, max(RERANKED, 2 * search.limit))
+    chunks = {chunk.key: chunk for shard in shards for chunk in shard.read_chunks(found.keys)}
     scored = zip(found.keys.tolist(), fused.tolist(), found.semantic.tolist(), strict=True)
-    candidates = [chunks[key].candidate(score, near) for key, score, near in scored if key in chunks]
-    return [chunks[one.key].hit(one.score) for one in ranking.rank(search.query, candidates, search.limit)]
+    candidates = [chunks[key].to_candidate(score, similarity) for key, score, similarity in scored if key in chunks]
+    return [chunks[one.key].to_hit(one.score) for one in ranking.rank(search.query, candidates, search.limit)]
 
 
-def _found_in(places: Sequence[_Place], asked: Asked) -> tuple[list[_Place], _Found]:
-    """The places that have candidates, and the candidates of all of them."""
-    parts, most = list[tuple[_Place, _Found]](), 0.0
-    for place in places:
-        part = place.found(asked, SHARED_LEAST * most if place.store.is_shared else 0.0)
-        most = max(most, np.fmax.reduce(part.lexical, initial=0.0))
+def _collect_candidates(shards: Sequence[_Shard], prepared: PreparedSearch) -> tuple[list[_Shard], _Candidates]:
+    """Return the shards that have candidates, and all candidates."""
+    parts, best_score = list[tuple[_Shard, _Candidates]](), 0.0
+    for shard in shards:
+        part = shard.find_candidates(prepared, SHARED_MIN_SHARE * best_score if shard.store.is_shared else 0.0)
+        best_score = max(best_score, np.fmax.reduce(part.lexical, initial=0.0))
         if len(part.keys):
-            parts.append((place, part))
-    return [place for place, _ in parts], _Found.joined([part for _, part in parts])
+            parts.append((shard, part))
+    return [shard for shard, _ in parts], _Candidates.concatenate([part for _, part in parts])

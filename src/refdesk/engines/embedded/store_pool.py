@@ -1,4 +1,4 @@
-"""Which tenants' files are open. Those of a tenant are made when its first document or search is kept, not before."""
+"""Pool of open tenant stores. A tenant's files are created with its first document or search."""
 
 from __future__ import annotations
 
@@ -17,99 +17,99 @@ from refdesk.calls import TenantId
 from refdesk.engines.base import SHARED, TenantInfo
 from refdesk.engines.embedded.tenant_store import TenantStore
 from refdesk.engines.embedded.threads import SearchThreads
-from refdesk.engines.storage.folders import DATABASE, census, folder_of, tenants_in, translated
+from refdesk.engines.storage.folders import DATABASE, collect_tenant_info, folder_of, list_new_tenants, translate_errors
 from refdesk.errors import EngineError
 
-READING_THREADS = 4
-"""For all but searches, which have their own; more would only wait for each other."""
+DATABASE_THREADS = 4
+"""Threads for everything but searches, which have their own. More would only wait for each other."""
 
-FEWEST_SEARCHING, MOST_SEARCHING = 2, 4
-"""Threads that search, within these as many as there are cores: with more, each search takes longer and none is done
-sooner, since most of it is work."""
+MIN_SEARCH_THREADS, MAX_SEARCH_THREADS = 2, 4
+"""Bounds of the number of search threads, otherwise one per core. Searches are CPU-bound: with more threads each takes
+longer and none finishes sooner."""
 
 MAX_OPEN_STORES = 128
-"""Tenants whose files are open at a time; beyond it, those are closed that nobody has asked lately."""
+"""Tenants whose files are open. Beyond it, idle ones are closed."""
 
 IDLE_SECONDS = 60.0
-"""As long as nobody has asked for a store before it may be closed: far longer than anybody holds one in hand."""
+"""Time without use before a store may be closed: far longer than any caller holds one."""
 
 
-class Stores:
-    """The stores of all tenants; what is shared lies in a folder of its own."""
+class StorePool:
+    """Stores of all tenants. The shared store has its own folder."""
 
     def __init__(self, folder: Path, shared: Path) -> None:
         self._folder = folder
         self._shared = shared
         self._open: OrderedDict[TenantId, TenantStore] = OrderedDict()
-        self._opening = anyio.Lock()
-        self._limiter = CapacityLimiter(READING_THREADS)
-        self._searching = SearchThreads(min(max(_cores(), FEWEST_SEARCHING), MOST_SEARCHING))
+        self._open_lock = anyio.Lock()
+        self._limiter = CapacityLimiter(DATABASE_THREADS)
+        self._search_threads = SearchThreads(min(max(_count_cores(), MIN_SEARCH_THREADS), MAX_SEARCH_THREADS))
 
     def __iter__(self) -> Iterator[TenantStore]:
         return iter(list(self._open.values()))
 
-    def at_hand(self, tenant: TenantId) -> TenantStore | None:
-        """A tenant's store if it is open already; from memory."""
+    def get_open(self, tenant: TenantId) -> TenantStore | None:
+        """Return a tenant's store if it is already open."""
         return self._open.get(tenant)
 
     def revision(self, tenant: TenantId) -> Hashable:
-        """Of a tenant's store; of one that is not open it is not known, and never what it was before."""
+        """Return the revision of a tenant's store. For a store that isn't open it is always a new value."""
         store = self._open.get(tenant)
         if store is not None:
             return store.revision
         return monotonic_ns() if (self._path(tenant) / DATABASE).exists() else None
 
     async def prepare(self) -> None:
-        """See that there is a folder to keep tenants' documents in."""
-        with translated(f"cannot use {self._folder}"):
+        """Create the folder of the tenants."""
+        with translate_errors(f"cannot use {self._folder}"):
             await to_thread.run_sync(lambda: self._folder.mkdir(parents=True, exist_ok=True, mode=0o700))
 
     async def open_new(self) -> None:
-        """Open what other processes have made since, as long as there is room."""
+        """Open stores that other processes have created, up to the limit."""
         known = {store.folder for store in self}
-        for tenant in await to_thread.run_sync(tenants_in, self._folder, known):
+        for tenant in await to_thread.run_sync(list_new_tenants, self._folder, known):
             if len(self._open) < MAX_OPEN_STORES:
-                # One that cannot be opened keeps no other from its documents; its tenant is told when it asks.
+                # A store that can't be opened doesn't affect the others; its tenant gets the error.
                 with suppress(EngineError):
-                    await self.make(tenant)
+                    await self.get_or_create(tenant)
 
-    async def find(self, tenant: TenantId) -> TenantStore | None:
-        """A tenant's store, or None where it has nothing yet."""
+    async def get(self, tenant: TenantId) -> TenantStore | None:
+        """Return a tenant's store, or None if it has none."""
         store = self._open.get(tenant)
         if store is not None:
             self._open.move_to_end(tenant)
             store.used_at = monotonic()
             return store
         path = self._path(tenant) / DATABASE
-        return await self.make(tenant) if await to_thread.run_sync(path.exists) else None
+        return await self.get_or_create(tenant) if await to_thread.run_sync(path.exists) else None
 
-    async def make(self, tenant: TenantId) -> TenantStore:
-        """A tenant's store, made when it is not there."""
-        async with self._opening:
+    async def get_or_create(self, tenant: TenantId) -> TenantStore:
+        """Return a tenant's store, creating it if missing."""
+        async with self._open_lock:
             store = self._open.get(tenant)
             if store is None:
-                with translated(f"cannot use {self._path(tenant)}"):
-                    made = partial(TenantStore, self._path(tenant), tenant, self._limiter, self._searching)
-                    store = await to_thread.run_sync(made)
+                with translate_errors(f"cannot use {self._path(tenant)}"):
+                    create = partial(TenantStore, self._path(tenant), tenant, self._limiter, self._search_threads)
+                    store = await to_thread.run_sync(create)
                 await to_thread.run_sync(store.prepare)
                 await store.refresh()
                 self._open[tenant] = store
-                await self._close_some()
+                await self._close_idle()
         return store
 
-    async def census(self) -> Sequence[TenantInfo]:
-        """How much each tenant has, whether its files are open or not."""
-        with translated(f"cannot read {self._folder}"):
-            return await to_thread.run_sync(census, self._folder)
+    async def list_tenants(self) -> Sequence[TenantInfo]:
+        """Return the sizes of all tenants, including those whose store isn't open."""
+        with translate_errors(f"cannot read {self._folder}"):
+            return await to_thread.run_sync(collect_tenant_info, self._folder)
 
     async def close(self) -> None:
-        """Close all of them."""
+        """Close all stores."""
         while self._open:
             _, store = self._open.popitem()
             await to_thread.run_sync(store.close)
-        self._searching.close()
+        self._search_threads.close()
 
-    async def _close_some(self) -> None:
+    async def _close_idle(self) -> None:
         since = monotonic() - IDLE_SECONDS
         idle = [t for t, store in self._open.items() if store.busy == 0 and store.used_at < since and t != SHARED]
         for tenant in idle[: max(len(self._open) - MAX_OPEN_STORES, 0)]:
@@ -119,6 +119,6 @@ class Stores:
         return self._shared if tenant == SHARED else self._folder / folder_of(tenant)
 
 
-def _cores() -> int:
-    """Those that this process may use."""
+def _count_cores() -> int:
+    """Return the number of cores this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -1,11 +1,12 @@
-"""The files of one tenant: the record, and the two indexes that are made from it, open for reading.
+"""Files of one tenant: the document store and readers of the two indexes derived from it.
+
 
     knowledge.db    SQLite: the system of record
     fulltext/       tantivy, derived
     vectors/        memory-mapped vectors, derived
     writer.lock     held by the one process that writes the indexes
 
-Everything that touches a file runs in a thread, so that the event loop never waits for a disk.
+All file access runs in threads, so that the event loop never waits for a disk.
 """
 
 from __future__ import annotations
@@ -34,102 +35,104 @@ from refdesk.engines.embedded.threads import SearchThreads
 from refdesk.engines.embedded.vectors import Vectors
 from refdesk.engines.embedded.vectors.manifest import MANIFEST
 from refdesk.engines.storage import records
-from refdesk.engines.storage.connections import Connections
+from refdesk.engines.storage.connections import ConnectionPool
 from refdesk.engines.storage.filters import Condition
-from refdesk.engines.storage.folders import DATABASE, translated
-from refdesk.engines.storage.schema import schema_for
+from refdesk.engines.storage.folders import DATABASE, translate_errors
+from refdesk.engines.storage.schema import read_schema
 from refdesk.errors import EngineError
 
 SCHEMA_VERSION = 3
-"""Of the record. Rises with every change to it: what another version wrote is not guessed at."""
-MAX_FILTERS = 32
-"""Whose documents are kept in mind, for each tenant."""
+"""Version of the database schema, raised with every change. Files of other versions are rejected."""
+MAX_CACHED_FILTERS = 32
+"""Filters whose documents are cached per tenant."""
 
-REINDEX = "reindex"
-"""A file whose being there is an order."""
+REINDEX_FILE = "reindex"
+"""Marker file that requests a rebuild of the indexes."""
 
 T = TypeVar("T")
 
 
-class Filtered:
-    """The documents that filters have let through lately: to find them costs more than the search itself."""
+class FilterCache:
+    """Cache of the documents that match recent filters: finding them costs more than the search itself."""
 
     def __init__(self) -> None:
-        self._kept: OrderedDict[Hashable, tuple[int, Sequence[int]]] = OrderedDict()
+        self._cache: OrderedDict[Hashable, tuple[int, Sequence[int]]] = OrderedDict()
         self._lock = threading.Lock()
 
-    def documents(self, database: sqlite3.Connection, condition: Condition) -> Sequence[int]:
-        """The keys of the documents that meet a condition."""
-        revision = records.revision(database)
-        asked = condition.sql, tuple(condition.parameters)
+    def find_documents(self, database: sqlite3.Connection, condition: Condition) -> Sequence[int]:
+        """Return the keys of the documents that meet a condition."""
+        revision = records.read_revision(database)
+        key = condition.sql, tuple(condition.parameters)
         with self._lock:
-            kept = self._kept.get(asked)
-        if kept is not None and kept[0] == revision:
-            return kept[1]
+            cached = self._cache.get(key)
+        if cached is not None and cached[0] == revision:
+            return cached[1]
         rows = database.execute(
             f"SELECT d.key FROM documents d JOIN collections c ON c.key = d.collection WHERE {condition.sql}",
             list(condition.parameters),
         )
         found = [row[0] for row in rows]
         with self._lock:
-            self._kept[asked] = revision, found
-            if len(self._kept) > MAX_FILTERS:
-                self._kept.popitem(last=False)
+            self._cache[key] = revision, found
+            if len(self._cache) > MAX_CACHED_FILTERS:
+                self._cache.popitem(last=False)
         return found
 
 
 class TenantStore:
-    """A tenant's documents; made on the disk by `prepare`."""
+    """Store of a tenant's documents, created on disk by `prepare`."""
 
-    def __init__(self, folder: Path, tenant: TenantId, limiter: CapacityLimiter, searching: SearchThreads) -> None:
+    def __init__(self, folder: Path, tenant: TenantId, limiter: CapacityLimiter, search_threads: SearchThreads) -> None:
         self.folder = folder
         self.tenant = tenant
-        self.fulltext = self._opened(FullText, folder / "fulltext")
-        self.vectors = self._opened(Vectors, folder / "vectors")
-        self.converting: dict[int, float] = {}
-        """How far each conversion under way in this process is, by the document's key."""
-        self.trouble: str | None = None
-        """Why the writer cannot go on just now."""
-        self.sets: tuple[CollectionInfo, ...] = ()
-        self.filtered = Filtered()
+        self.fulltext = self._open_index(FullText, folder / "fulltext")
+        self.vectors = self._open_index(Vectors, folder / "vectors")
+        self.conversion_progress: dict[int, float] = {}
+        """Progress of the conversions in this process, by document key."""
+        self.error: str | None = None
+        """Why ingestion is currently stopped."""
+        self.collections: tuple[CollectionInfo, ...] = ()
+        self.filter_cache = FilterCache()
         self.busy = 0
-        """How many work with it; it is not to be closed under them."""
+        """Number of current users. The store isn't closed while there are any."""
         self.used_at = monotonic()
-        self._commits = (f"{folder}/fulltext/meta.json", f"{folder}/vectors/{MANIFEST}")
-        """The files that every commit of an index replaces."""
-        self._seen = 0
+        self._commit_files = (f"{folder}/fulltext/meta.json", f"{folder}/vectors/{MANIFEST}")
+        """Files that every index commit replaces."""
+        self._known_revision = 0
         self._limiter = limiter
-        self._searching = searching
-        self._connections = Connections(folder / DATABASE)
+        self._search_threads = search_threads
+        self._connections = ConnectionPool(folder / DATABASE)
 
     @property
     def revision(self) -> Hashable:
-        """Another value whenever a search may find something else, and the same one in every process and after a
-        restart: by it, processes know whether an answer that another one has kept still holds."""
-        return self._seen, *map(_glance, self._commits)
+        """Value that changes whenever search results may differ.
+
+        It is the same in all processes and after a restart, so that they can validate each other's cached results.
+        """
+        return self._known_revision, *map(_stat_identity, self._commit_files)
 
     async def run(self, work: Callable[[sqlite3.Connection], T], limiter: CapacityLimiter | None = None) -> T:
-        """Work with the record, in a thread."""
-        return await self._called(work, partial(to_thread.run_sync, limiter=limiter or self._limiter))
+        """Run a function with the database in a thread."""
+        return await self._call_in_thread(work, partial(to_thread.run_sync, limiter=limiter or self._limiter))
 
     async def search(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        """Search, in one of the threads that do nothing else."""
-        return await self._called(work, self._searching.run)
+        """Run a function with the database in a search thread."""
+        return await self._call_in_thread(work, self._search_threads.run)
 
-    async def _called(
+    async def _call_in_thread(
         self, work: Callable[[sqlite3.Connection], T], in_thread: Callable[[Callable[[], T]], Awaitable[T]]
     ) -> T:
         call = object()
 
         def run() -> T:
-            with translated("the document store failed"), self._connections.borrow(call) as database:
+            with translate_errors("the document store failed"), self._connections.borrow(call) as database:
                 return work(database)
 
         self.busy += 1
         try:
             return await in_thread(run)
         except CancelledError:
-            # A cancelled task leaves its thread behind; nobody waits for what it would find.
+            # A cancelled task leaves its thread running: stop the query, nobody awaits its result.
             self._connections.interrupt(call)
             raise
         finally:
@@ -137,33 +140,33 @@ class TenantStore:
 
     @contextmanager
     def reading(self) -> Iterator[sqlite3.Connection]:
-        """The record, for who is in a thread already."""
+        """Yield a connection, for code that already runs in a thread."""
         with self._connections.borrow(object()) as database:
             yield database
 
     async def change(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        """Work that changes the record."""
+        """Run a function that changes the database."""
         try:
             return await self.run(work)
         finally:
             await self.refresh()
 
     async def refresh(self) -> None:
-        """See what this or another process has changed."""
-        self._seen, self.sets = await self.run(self._look)
+        """Load changes made by this or another process."""
+        self._known_revision, self.collections = await self.run(self._read_state)
 
-    async def look(self) -> bool:
-        """Refresh if another process has changed something; whether it has."""
-        if await self.run(records.revision) == self._seen:
+    async def refresh_if_changed(self) -> bool:
+        """Refresh if another process has changed something. Returns whether it has."""
+        if await self.run(records.read_revision) == self._known_revision:
             return False
         await self.refresh()
         return True
 
-    def _look(self, database: sqlite3.Connection) -> tuple[int, tuple[CollectionInfo, ...]]:
-        return records.revision(database), tuple(records.collections(database, shared=self.is_shared))
+    def _read_state(self, database: sqlite3.Connection) -> tuple[int, tuple[CollectionInfo, ...]]:
+        return records.read_revision(database), tuple(records.list_collections(database, shared=self.is_shared))
 
     def is_behind(self, last: int, *, has_vectors: bool) -> bool:
-        """Whether an index lacks this change; one that cannot be read lacks all of them."""
+        """Whether an index lacks this change. An unreadable index lacks all changes."""
         try:
             self.fulltext.refresh()
             self.vectors.refresh()
@@ -171,60 +174,63 @@ class TenantStore:
             return True
         return self.fulltext.mark < last or (has_vectors and self.vectors.mark < last)
 
-    def _opened(self, index: Callable[[Path], T], folder: Path) -> T:
-        """An index for reading. One that is damaged is removed, unless another process writes it, and made anew."""
+    def _open_index(self, index: Callable[[Path], T], folder: Path) -> T:
+        """Open an index for reading. A damaged one is deleted and rebuilt, unless another process is writing it."""
         try:
             return index(folder)
         except IndexDamaged as error:
-            with self.writing() as is_ours:
+            with self.hold_writer_lock() as is_ours:
                 if not is_ours:
                     raise EngineError(f"{error}; it is being made anew, try again soon") from error
-                with translated(f"cannot remove {folder}"):
+                with translate_errors(f"cannot remove {folder}"):
                     shutil.rmtree(folder)
             return index(folder)
 
     @property
     def is_shared(self) -> bool:
-        """Whether everybody can read it."""
+        """Whether all tenants can read it."""
         return self.tenant == SHARED
 
     @property
-    def is_to_be_reindexed(self) -> bool:
-        """Whether somebody wants both indexes made anew; whichever process writes next does it."""
-        return (self.folder / REINDEX).exists()
+    def is_reindex_requested(self) -> bool:
+        """Whether a rebuild of the indexes was requested. The next worker of any process does it."""
+        return (self.folder / REINDEX_FILE).exists()
 
-    async def order_reindex(self) -> None:
-        """Have both indexes made anew."""
-        with translated(f"cannot write to {self.folder}"):
-            await to_thread.run_sync((self.folder / REINDEX).touch)
+    async def request_reindex(self) -> None:
+        """Request a rebuild of both indexes."""
+        with translate_errors(f"cannot write to {self.folder}"):
+            await to_thread.run_sync((self.folder / REINDEX_FILE).touch)
 
-    def end_reindex(self) -> None:
-        """Both indexes are made anew."""
-        (self.folder / REINDEX).unlink(missing_ok=True)
+    def clear_reindex_request(self) -> None:
+        """Mark the rebuild as done."""
+        (self.folder / REINDEX_FILE).unlink(missing_ok=True)
 
     def prepare(self) -> None:
-        """Create or check the record; a file of another version is refused, never guessed at."""
-        with translated(f"cannot use {self.folder}"):
+        """Create the database or check its version."""
+        with translate_errors(f"cannot use {self.folder}"):
             self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-            # One process makes the file, the others find it made.
-            with _locked(self.folder / "opening.lock"), self._connections.borrow(self) as database:
+            # One process creates the file, the others find it complete.
+            with _lock_file(self.folder / "opening.lock"), self._connections.borrow(self) as database:
                 _prepare(database, self.folder / DATABASE, self.tenant)
 
     def close(self) -> None:
-        """Stop what is under way and close the files."""
+        """Interrupt running queries and close the files."""
         self._connections.close()
 
     @contextmanager
-    def writing(self) -> Iterator[bool]:
-        """The writer's lock: whether it is ours. The kernel lets go of it when the process ends, however it ends."""
-        with _locked(self.folder / "writer.lock", wait=False) as is_ours:
+    def hold_writer_lock(self) -> Iterator[bool]:
+        """Try to take the writer lock, and yield whether it was acquired.
+
+        The kernel releases it when the process ends.
+        """
+        with _lock_file(self.folder / "writer.lock", wait=False) as is_ours:
             yield is_ours
 
 
 @contextmanager
-def _locked(path: Path, *, wait: bool = True) -> Iterator[bool]:
-    """A lock that is ours until the block ends, or until the process does; whether it is, if it is not waited for."""
-    with translated(f"cannot use {path}"):
+def _lock_file(path: Path, *, wait: bool = True) -> Iterator[bool]:
+    """Lock a file for the duration of the block. Yields False if `wait` is false and another process holds the lock."""
+    with translate_errors(f"cannot use {path}"):
         lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         try:
@@ -240,7 +246,7 @@ def _locked(path: Path, *, wait: bool = True) -> Iterator[bool]:
 def _prepare(database: sqlite3.Connection, path: Path, tenant: TenantId) -> None:
     found = database.execute("PRAGMA user_version").fetchone()[0]
     if found == 0:
-        database.executescript(f"BEGIN IMMEDIATE; {schema_for(__package__)} PRAGMA user_version = {SCHEMA_VERSION};")
+        database.executescript(f"BEGIN IMMEDIATE; {read_schema(__package__)} PRAGMA user_version = {SCHEMA_VERSION};")
         database.execute("INSERT INTO owner (tenant) VALUES (?)", (tenant,))
         database.execute("COMMIT")
     elif found != SCHEMA_VERSION:
@@ -250,7 +256,7 @@ def _prepare(database: sqlite3.Connection, path: Path, tenant: TenantId) -> None
         )
 
 
-def _glance(path: str) -> Hashable:
+def _stat_identity(path: str) -> Hashable:
     try:
         found = os.stat(path)
     except FileNotFoundError:

@@ -1,8 +1,7 @@
-"""The threads that searches run in: the one that was busy last is the first to be busy again.
+"""Thread pool for searches that reuses the most recently used thread.
 
-A search takes some milliseconds, and a twentieth of them went into the guards and counters of anyio's threads, as much
-again into memory that a thread finds cold when others had their turn since its last (Python's own pool lets them take
-turns).
+A search takes a few milliseconds. The guards and counters of anyio's threads took a twentieth of that, and cold caches
+as much again, because Python's own pool rotates its threads.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class _Call:
-    """A search, and who waits for it."""
+    """Search with the future that receives its result."""
 
     work: Callable[[], Any]
     context: Context
@@ -33,70 +32,70 @@ class _Call:
 
 
 class SearchThreads:
-    """So many searches at a time, others wait. Everything but the work itself happens in the event loop."""
+    """Pool with a fixed number of threads and a queue. Everything but the work itself runs in the event loop."""
 
     def __init__(self, count: int) -> None:
-        self._left = count
-        """How many may still be started."""
+        self._unstarted = count
+        """Number of threads that may still be started."""
         self._idle: list[_Worker] = []
-        self._waiting: deque[_Call] = deque()
+        self._queue: deque[_Call] = deque()
         self._is_closed = False
 
     async def run(self, work: Callable[[], T]) -> T:
-        """Do this in a thread; whoever is cancelled meanwhile leaves it behind."""
+        """Run a function in a thread. If the caller is cancelled, the function continues unattended."""
         if self._is_closed:
             raise EngineError("the desk is closed")
         loop = get_running_loop()
         done: Future[T] = loop.create_future()
-        self._waiting.append(_Call(work, copy_context(), loop, done))
-        if not self._idle and self._left:
-            self._left -= 1
-            self._idle.append(_Worker(self._ended))
-        self._begin()
+        self._queue.append(_Call(work, copy_context(), loop, done))
+        if not self._idle and self._unstarted:
+            self._unstarted -= 1
+            self._idle.append(_Worker(self._finish))
+        self._dispatch()
         return await done
 
     def close(self) -> None:
-        """Take no more calls; those under way come to their end."""
+        """Reject new calls; running ones finish."""
         self._is_closed = True
         while self._idle:
             self._idle.pop().calls.put(None)
 
-    def _begin(self) -> None:
-        while self._idle and self._waiting:
-            call = self._waiting.popleft()
+    def _dispatch(self) -> None:
+        while self._idle and self._queue:
+            call = self._queue.popleft()
             if not call.done.cancelled():
                 self._idle.pop().calls.put(call)
 
-    def _ended(self, worker: _Worker, call: _Call, found: Any, error: BaseException | None) -> None:
+    def _finish(self, worker: _Worker, call: _Call, result: Any, error: BaseException | None) -> None:
         self._idle.append(worker)
-        self._begin()
+        self._dispatch()
         if self._is_closed:
             self.close()
         if error is not None and not call.done.cancelled():
             call.done.set_exception(error)
         elif not call.done.cancelled():
-            call.done.set_result(found)
+            call.done.set_result(result)
 
 
 class _Worker(Thread):
-    """One thread. It keeps no process alive: a disk that hangs is no reason not to end."""
+    """Daemon thread, so that a hanging disk doesn't keep the process alive."""
 
-    def __init__(self, ended: Callable[[_Worker, _Call, Any, BaseException | None], None]) -> None:
+    def __init__(self, on_finish: Callable[[_Worker, _Call, Any, BaseException | None], None]) -> None:
         super().__init__(name="refdesk-search", daemon=True)
         self.calls: SimpleQueue[_Call | None] = SimpleQueue()
-        self._ended = ended
+        self._finish = on_finish
         self.start()
 
     def run(self) -> None:
         while (call := self.calls.get()) is not None:
-            self._do(call)
-            del call  # or what it holds would stay until the next one
+            self._execute(call)
+            del call  # release its references while waiting for the next one
 
-    def _do(self, call: _Call) -> None:
-        found, error = None, None
+    def _execute(self, call: _Call) -> None:
+        result, error = None, None
         try:
-            found = call.context.run(call.work)
-        except BaseException as raised:  # noqa: BLE001  whoever waits has it raised
+            result = call.context.run(call.work)
+        except BaseException as raised:  # noqa: BLE001  raised in the awaiting task
             error = raised
-        with suppress(RuntimeError):  # the loop is closed, and nobody waits any more
-            call.loop.call_soon_threadsafe(self._ended, self, call, found, error)
+        with suppress(RuntimeError):  # the loop is closed, nobody awaits the result
+            call.loop.call_soon_threadsafe(self._finish, self, call, result, error)

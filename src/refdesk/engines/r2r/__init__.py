@@ -1,1 +1,1 @@
-"""Knowledge that is kept in an R2R server: searched, answered from and filled over its HTTP interface."""
+"""R2R engine: search, answers and ingestion over the HTTP API of an R2R server."""

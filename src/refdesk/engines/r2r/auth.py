@@ -1,8 +1,8 @@
-"""The access token of the service account: whose it is, how long it is good for, and who fetches the next one.
+"""Access tokens of the R2R service account.
 
-Any number of callers ask; one login or refresh serves them all. Lifetimes are measured on our own monotonic clock, by
-what the token says of its length: whether the other side's clock is right does not matter. A login that fails is not
-tried again before a while has passed, so that a server in trouble is not stormed. No token is ever part of an error.
+Concurrent callers share one login or refresh. Lifetimes are computed from the token's own claims and measured on the
+local monotonic clock, so that the server's clock doesn't matter. Failed logins are retried with backoff. Tokens never
+appear in errors.
 """
 
 from __future__ import annotations
@@ -20,68 +20,68 @@ import orjson
 from refdesk.errors import BreakerOpen, DependencyError, R2RMisconfigured, Refused
 from refdesk.resilience.single_flight import Flights
 
-EARLY_SECONDS = 300.0
-"""Before a token expires, a new one is fetched: the longest request there is should still end with the old one."""
+RENEW_EARLY_SECONDS = 300.0
+"""Time before expiry when a token is renewed: the longest request should still finish with the old one."""
 
-SHARE_OF_SHORT_LIVES = 0.8
-"""Of a life that is so short that five minutes would be most of it."""
+SHORT_LIFETIME_SHARE = 0.8
+"""Share of a short lifetime after which the token is renewed, if five minutes would be most of it."""
 
-FIRST_PAUSE_SECONDS = 1.0
-"""After a login that failed; each further failure doubles it."""
+FIRST_BACKOFF_SECONDS = 1.0
+"""Delay after a failed login, doubled with each further failure."""
 
-LONGEST_PAUSE_SECONDS = 60.0
-"""Between two logins that fail: somebody may have mended the password or the server meanwhile."""
+MAX_BACKOFF_SECONDS = 60.0
+"""Maximum delay: the password or server may have been fixed meanwhile."""
 
 
 @dataclass(frozen=True, slots=True)
 class TokenPair:
-    """What a login or a refresh gives."""
+    """Tokens of a login or refresh."""
 
     access: str
     refresh: str
 
 
 class CredentialsRefused(Exception):
-    """The other side knows the account, the password or the refresh token not, or no more."""
+    """The server rejected the account, the password or the refresh token."""
 
 
-class Issuer(Protocol):
-    """Who gives out tokens. Raises `CredentialsRefused`, or a `DependencyError` when it cannot be asked."""
+class TokenIssuer(Protocol):
+    """Issuer of tokens. Raises `CredentialsRefused`, or a `DependencyError` if it is unreachable."""
 
     async def login(self) -> TokenPair:
-        """Tokens for the account's password."""
+        """Return tokens for the account's password."""
         ...
 
     async def refresh(self, token: str) -> TokenPair:
-        """Tokens for a refresh token, which is spent by it."""
+        """Return tokens for a refresh token, which can be used once."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
-class Session:
-    """A pair of tokens, and when each is to be replaced on our clock."""
+class TokenSession:
+    """Token pair with its expiry times on the local clock."""
 
     tokens: TokenPair
     renew_at: float
-    dies_at: float
-    refresh_dies_at: float
-    proven: bool = False
-    """Whether a request with it was let in."""
+    expires_at: float
+    refresh_expires_at: float
+    is_proven: bool = False
+    """Whether a request with it was accepted."""
 
     @classmethod
-    def began(cls, tokens: TokenPair, now: float) -> Session:
-        """The session that these tokens begin."""
-        lifetime = lifetime_of(tokens.access)
+    def start(cls, tokens: TokenPair, now: float) -> TokenSession:
+        """Create the session of new tokens."""
+        lifetime = read_lifetime(tokens.access)
         return cls(
             tokens,
-            renew_at=now + max(lifetime - EARLY_SECONDS, lifetime * SHARE_OF_SHORT_LIVES),
-            dies_at=now + lifetime,
-            refresh_dies_at=now + lifetime_of(tokens.refresh),
+            renew_at=now + max(lifetime - RENEW_EARLY_SECONDS, lifetime * SHORT_LIFETIME_SHARE),
+            expires_at=now + lifetime,
+            refresh_expires_at=now + read_lifetime(tokens.refresh),
         )
 
 
-def lifetime_of(token: str) -> float:
-    """The seconds that a JSON Web Token says it is good for; endless when it does not say, till it is refused."""
+def read_lifetime(token: str) -> float:
+    """Return the lifetime of a JWT in seconds, or infinity if it isn't stated."""
     try:
         body = token.split(".")[1]
         claims = orjson.loads(urlsafe_b64decode(body + "=" * (-len(body) % 4)))
@@ -91,124 +91,124 @@ def lifetime_of(token: str) -> float:
     return seconds if seconds > 0 else math.inf
 
 
-class Tokens:
-    """One service account's token, for any number of callers."""
+class TokenManager:
+    """Shared access token of one service account."""
 
     def __init__(
         self,
-        issuer: Issuer,
+        issuer: TokenIssuer,
         *,
         now: Callable[[], float] = time.monotonic,
-        told: Callable[[str], None] = lambda _: None,
+        on_event: Callable[[str], None] = lambda _: None,
     ) -> None:
-        """`told` hears of every token that is fetched: `refreshed`, `login` or `failed`."""
+        """Create a manager. `on_event` is called with `refreshed`, `login` or `failed`."""
         self._issuer = issuer
         self._now = now
-        self._told = told
-        self._session: Session | None = None
-        self._flights: Flights[str, str] = Flights()
+        self._on_event = on_event
+        self._session: TokenSession | None = None
+        self._single_flight: Flights[str, str] = Flights()
         self._failures = 0
         self._unproven = 0
-        """Tokens in a row that were refused at their first use."""
+        """Consecutive tokens that were rejected at their first use."""
         self._not_before = -math.inf
         self._last_failure: DependencyError | None = None
 
-    async def token(self) -> str:
-        """A token that should be let in; waits for a new one only when there is none."""
+    async def get_token(self) -> str:
+        """Return a valid token. Waits for a new one only if there is none."""
         session, now = self._session, self._now()
         if session is not None and now < session.renew_at:
             return session.tokens.access
-        usable = session.tokens.access if session is not None and now < session.dies_at else None
+        usable = session.tokens.access if session is not None and now < session.expires_at else None
         if now < self._not_before:
-            return usable or self._refusal(now)
+            return usable or self._raise_last_failure(now)
         try:
-            return await self._flights.run("token", self._renew)
+            return await self._single_flight.run("token", self._renew)
         except (DependencyError, Refused):
             if usable is None:
                 raise
             return usable
 
-    def accepted(self, token: str) -> None:
-        """A request with this token was let in."""
+    def mark_accepted(self, token: str) -> None:
+        """Record that a request with this token was accepted."""
         session = self._session
-        if session is not None and session.tokens.access == token and not session.proven:
-            self._session = replace(session, proven=True)
+        if session is not None and session.tokens.access == token and not session.is_proven:
+            self._session = replace(session, is_proven=True)
             self._failures = self._unproven = 0
 
-    def rejected(self, token: str) -> None:
-        """A request with this token was refused: nobody is to use it again. An older one's refusal says nothing."""
+    def mark_rejected(self, token: str) -> None:
+        """Record that a request with this token was rejected, and invalidate it. Outdated tokens are ignored."""
         session = self._session
-        if session is None or session.tokens.access != token or session.dies_at == -math.inf:
+        if session is None or session.tokens.access != token or session.expires_at == -math.inf:
             return
-        self._session = replace(session, renew_at=-math.inf, dies_at=-math.inf)
-        self._unproven += not session.proven
+        self._session = replace(session, renew_at=-math.inf, expires_at=-math.inf)
+        self._unproven += not session.is_proven
         if self._unproven > 1:
-            # What refuses its own fresh tokens twice will refuse the next one too.
-            self._note_failure(R2RMisconfigured("R2R does not accept the token that it has just given out."))
+            # A server that rejects its own new tokens twice will reject the next one too.
+            self._record_failure(R2RMisconfigured("R2R does not accept the token that it has just given out."))
 
     async def _renew(self) -> str:
         session = self._session
         try:
-            tokens = await self._next_tokens(session)
+            tokens = await self._fetch_tokens(session)
         except CredentialsRefused as error:
             failure = R2RMisconfigured(
                 "R2R does not know the service account or its password. Check r2r.email and r2r.password."
             )
-            self._note_failure(failure)
+            self._record_failure(failure)
             raise failure from error
         except BreakerOpen:
-            raise  # nobody was asked
+            raise  # no request was made
         except DependencyError as error:
-            self._note_failure(BreakerOpen(f"{error.detail} It is left alone for a while."))
+            self._record_failure(BreakerOpen(f"{error.detail} It is left alone for a while."))
             raise
         if self._unproven < 2:
             self._not_before = -math.inf
-        self._session = Session.began(tokens, self._now())
+        self._session = TokenSession.start(tokens, self._now())
         return tokens.access
 
-    async def _next_tokens(self, session: Session | None) -> TokenPair:
-        if session is not None and self._now() < session.refresh_dies_at:
+    async def _fetch_tokens(self, session: TokenSession | None) -> TokenPair:
+        if session is not None and self._now() < session.refresh_expires_at:
             try:
                 tokens = await self._issuer.refresh(session.tokens.refresh)
-                self._told("refreshed")
+                self._on_event("refreshed")
                 return tokens
             except CredentialsRefused:
-                # Spent, revoked or expired: not used again, whatever becomes of the login.
-                self._session = replace(session, refresh_dies_at=-math.inf)
+                # Used, revoked or expired: don't use it again, even if the login fails.
+                self._session = replace(session, refresh_expires_at=-math.inf)
         tokens = await self._issuer.login()
-        self._told("login")
+        self._on_event("login")
         return tokens
 
-    def _note_failure(self, failure: DependencyError) -> None:
-        self._told("failed")
+    def _record_failure(self, failure: DependencyError) -> None:
+        self._on_event("failed")
         self._failures += 1
-        pause = min(FIRST_PAUSE_SECONDS * 2.0 ** min(self._failures - 1, 10), LONGEST_PAUSE_SECONDS)
-        self._not_before = self._now() + pause
+        backoff = min(FIRST_BACKOFF_SECONDS * 2.0 ** min(self._failures - 1, 10), MAX_BACKOFF_SECONDS)
+        self._not_before = self._now() + backoff
         self._last_failure = failure
 
-    def _refusal(self, now: float) -> str:
-        """The last failure, told anew: R2R is not asked while it is fresh."""
+    def _raise_last_failure(self, now: float) -> str:
+        """Raise the last failure again: R2R isn't called during the backoff."""
         failure = self._last_failure
         assert failure is not None
         raise type(failure)(failure.detail, retry_after=self._not_before - now)
 
 
-class ApiKey:
-    """An API key in place of an account: it never changes, and one that is refused stays refused."""
+class ApiKeySource:
+    """API key in place of an account. It never changes, so a rejected key stays rejected."""
 
     def __init__(self, key: str) -> None:
         self._key = key
 
-    async def token(self) -> str:
-        """The key."""
+    async def get_token(self) -> str:
+        """Return the key."""
         return self._key
 
-    def accepted(self, token: str) -> None:
-        """Nothing to note."""
+    def mark_accepted(self, token: str) -> None:
+        """Do nothing."""
 
-    def rejected(self, token: str) -> None:
-        """No other key can be had."""
+    def mark_rejected(self, token: str) -> None:
+        """Raise R2RMisconfigured, because there is no other key."""
         raise R2RMisconfigured("R2R does not accept the API key. Check r2r.api_key.")
 
 
-TokenSource = Tokens | ApiKey
+TokenSource = TokenManager | ApiKeySource

@@ -1,4 +1,4 @@
-"""The SQL over a tenant's record that has to do with R2R: what is where there, and what was seen there."""
+"""SQL for the catalogue: R2R's collections and documents, and their mapping to local ids."""
 
 from __future__ import annotations
 
@@ -10,27 +10,27 @@ from typing import Any
 
 from refdesk.documents.model import slug_of
 from refdesk.engines.base import CollectionInfo, DocumentInfo, Status
-from refdesk.engines.r2r.naming import free_slug, read_description, read_name
+from refdesk.engines.r2r.naming import decode_description, decode_name, pick_free_slug
 from refdesk.engines.r2r.schemas import RemoteCollection, RemoteDocument
 from refdesk.engines.storage import records
 from refdesk.engines.storage.filters import Condition
 from refdesk.engines.storage.rows import (
     INFO_COLUMNS,
-    collection_info,
-    document_info,
-    json_text,
-    named,
+    build_collection_info,
+    build_document_info,
+    dump_json,
+    fetch_dicts,
     transaction,
 )
-from refdesk.engines.storage.sources import document_id
+from refdesk.engines.storage.sources import make_document_id
 
 Database = sqlite3.Connection
 
 REMOTE = "r2r"
-"""The kind of a document that was seen at R2R and not brought in from here."""
+"""Kind of a document that was found in R2R and not ingested from here."""
 
 NEVER = 1e18
-"""When a document is to be read that is not ours to read."""
+"""Retry time of documents that are not ours to ingest."""
 
 STAGES: Mapping[str, str] = {
     "pending": "pending",
@@ -44,36 +44,38 @@ STAGES: Mapping[str, str] = {
     "success": "success",
     "failed": "failed",
 }
-"""R2R's words for how far a document is, in those of the record."""
+"""Local stage for each of R2R's ingestion statuses."""
 
-ORDERLY_MEDIA = {"txt": "text/plain", "md": "text/markdown", "html": "text/html", "pdf": "application/pdf"}
+MEDIA_TYPES = {"txt": "text/plain", "md": "text/markdown", "html": "text/html", "pdf": "application/pdf"}
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
-    """A document of the catalogue: its ids here and at R2R."""
+class CatalogueEntry:
+    """Document of the catalogue with its local id and its id in R2R."""
 
     key: int
     id: str
     uuid: str
     collection: str
-    """The id of its collection at R2R."""
+    """Id of its collection in R2R."""
     title: str
 
 
 # Collections
 
 
-def see_collections(database: Database, seen: Sequence[RemoteCollection]) -> bool:
-    """Note the collections that were seen at R2R; whether anything is different now."""
+def update_collections(database: Database, remote: Sequence[RemoteCollection]) -> bool:
+    """Store the collections found in R2R. Returns whether anything changed."""
     with transaction(database):
         known = dict(database.execute("SELECT uuid, collection FROM remote_collections").fetchall())
-        changes = [_see_collection(database, each, known) for each in sorted(seen, key=lambda each: each.created_at)]
+        changes = [
+            _update_collection(database, each, known) for each in sorted(remote, key=lambda each: each.created_at)
+        ]
     return any(changes)
 
 
 def forget_collection(database: Database, uuid: str) -> None:
-    """It is gone from R2R: nothing of it is ours to remove there any more."""
+    """Delete a collection that no longer exists in R2R. Nothing is left to delete there."""
     with transaction(database):
         for (key,) in database.execute("SELECT collection FROM remote_collections WHERE uuid = ?", (uuid,)).fetchall():
             database.execute(
@@ -84,59 +86,59 @@ def forget_collection(database: Database, uuid: str) -> None:
 
 
 def drop_collection(database: Database, slug: str) -> None:
-    """Give a collection up with its documents, which are to be removed at R2R too."""
+    """Delete a collection and its documents, which are then also deleted from R2R."""
     with transaction(database):
-        # Each by itself, while it is known where it was.
+        # Delete the documents first: the trigger needs their collection.
         database.execute(
             "DELETE FROM documents WHERE collection IN (SELECT key FROM collections WHERE id = ?)", (slug,)
         )
         database.execute("DELETE FROM collections WHERE id = ?", (slug,))
 
 
-def _see_collection(database: Database, seen: RemoteCollection, known: Mapping[str, int]) -> bool:
-    name = read_name(seen.name)[1]
-    description, version = read_description(seen.description)
-    told = (name, description, version, seen.updated_at.isoformat())
-    if seen.id in known:
+def _update_collection(database: Database, remote: RemoteCollection, known: Mapping[str, int]) -> bool:
+    name = decode_name(remote.name)[1]
+    description, version = decode_description(remote.description)
+    fields = (name, description, version, remote.updated_at.isoformat())
+    if remote.id in known:
         cursor = database.execute(
             "UPDATE collections SET name = ?, description = ?, version = ?, updated_at = ? "
             "WHERE key = ? AND (name, description, version, updated_at) IS NOT (?, ?, ?, ?)",
-            (*told, known[seen.id], *told),
+            (*fields, known[remote.id], *fields),
         )
         return cursor.rowcount > 0
     taken = {row[0] for row in database.execute("SELECT id FROM collections")}
-    slug = free_slug(slug_of(name) or "collection", taken)
+    slug = pick_free_slug(slug_of(name) or "collection", taken)
     key = database.execute(
         "INSERT INTO collections (id, name, description, version, updated_at, created_at) "
         "VALUES (?, ?, ?, ?, ?, ?) RETURNING key",
-        (slug, *told, seen.created_at.isoformat()),
+        (slug, *fields, remote.created_at.isoformat()),
     ).fetchone()[0]
-    database.execute("INSERT INTO remote_collections (collection, uuid) VALUES (?, ?)", (key, seen.id))
+    database.execute("INSERT INTO remote_collections (collection, uuid) VALUES (?, ?)", (key, remote.id))
     return True
 
 
-def collections(database: Database) -> tuple[list[CollectionInfo], dict[str, str]]:
-    """The collections in the order of their ids, and their ids at R2R."""
+def list_collections(database: Database) -> tuple[list[CollectionInfo], dict[str, str]]:
+    """Return the collections ordered by id, and their ids in R2R."""
     rows = database.execute(
         "SELECT c.*, r.uuid, max(r.total, (SELECT count(*) FROM documents d WHERE d.collection = c.key)) AS documents "
         "FROM collections c JOIN remote_collections r ON r.collection = c.key ORDER BY c.id"
     )
-    found = list(named(rows))
-    return [collection_info(row, shared=False) for row in found], {row["id"]: row["uuid"] for row in found}
+    found = list(fetch_dicts(rows))
+    return [build_collection_info(row, shared=False) for row in found], {row["id"]: row["uuid"] for row in found}
 
 
-def note_total(database: Database, uuid: str, total: int) -> None:
-    """How many documents of a collection there are at R2R."""
+def set_total(database: Database, uuid: str, total: int) -> None:
+    """Store the number of a collection's documents in R2R."""
     database.execute("UPDATE remote_collections SET total = ? WHERE uuid = ? AND total <> ?", (total, uuid, total))
 
 
 # Documents
 
 
-def see_documents(database: Database, uuid: str, seen: Sequence[RemoteDocument], since: str) -> bool:
-    """Make the record's documents of a collection those that were seen at R2R from `since` on; whether any differ.
+def update_documents(database: Database, uuid: str, remote: Sequence[RemoteDocument], since: str) -> bool:
+    """Replace a collection's documents by those found in R2R at `since`. Returns whether any differ.
 
-    What is on its way in from here stays as it is, as does what came in after the look at R2R had begun.
+    Documents being ingested from here, or added after `since`, are left unchanged.
     """
     with transaction(database):
         row = database.execute(
@@ -146,19 +148,19 @@ def see_documents(database: Database, uuid: str, seen: Sequence[RemoteDocument],
         if row is None:
             return False
         key, slug = row
-        given_up = {found[0] for found in database.execute("SELECT uuid FROM leftovers")}
-        there = [each for each in seen if each.id not in given_up]
-        known = {found["id"]: found for found in named(database.execute(_KNOWN, (key,)))}
-        ids = {each.id for each in there}
-        latest = {id_of(slug, each): each for each in sorted(there, key=lambda each: each.created_at)}
-        changes = [_see_document(database, key, id, each, known.get(id), ids) for id, each in latest.items()]
+        tombstones = {found[0] for found in database.execute("SELECT uuid FROM leftovers")}
+        live = [each for each in remote if each.id not in tombstones]
+        known = {found["id"]: found for found in fetch_dicts(database.execute(_KNOWN, (key,)))}
+        ids = {each.id for each in live}
+        latest = {make_local_id(slug, each): each for each in sorted(live, key=lambda each: each.created_at)}
+        changes = [_update_document(database, key, id, each, known.get(id), ids) for id, each in latest.items()]
         gone = [
             found["key"]
             for found in known.values()
             if found["id"] not in latest and found["updated_at"] < since and _is_settled(found)
         ]
-        forget(database, gone)
-        note_total(database, uuid, len(latest))
+        forget_documents(database, gone)
+        set_total(database, uuid, len(latest))
     return bool(gone) or any(changes)
 
 
@@ -169,36 +171,36 @@ _KNOWN = (
 
 
 def _is_settled(row: Mapping[str, Any]) -> bool:
-    """Whether R2R alone decides on what becomes of it."""
+    """Whether R2R alone determines the state of a document."""
     return bool(row["kind"] == REMOTE or (row["stage"] == "success" and row["uuid"]))
 
 
-def id_of(slug: str, seen: RemoteDocument) -> str:
-    """What a document at R2R is called here: by the name that Refdesk gave it, or by its id there."""
-    return document_id(slug, seen.own["name"]) if seen.own else f"{slug}/{seen.id}"
+def make_local_id(slug: str, remote: RemoteDocument) -> str:
+    """Return the local id of a document in R2R: from its Refdesk name, or its id there."""
+    return make_document_id(slug, remote.own["name"]) if remote.own else f"{slug}/{remote.id}"
 
 
-def _see_document(
+def _update_document(
     database: Database,
     collection: int,
     id: str,
-    seen: RemoteDocument,
+    remote: RemoteDocument,
     row: Mapping[str, Any] | None,
     ids: set[str],
 ) -> bool:
-    stage = STAGES.get(seen.status, "pending")
+    stage = STAGES.get(remote.status, "pending")
     if row is not None:
         is_replaced = row["kind"] != REMOTE and row["uuid"] in ids
-        if is_replaced or not _is_settled(row) or (row["uuid"], row["stage"]) == (seen.id, stage):
+        if is_replaced or not _is_settled(row) or (row["uuid"], row["stage"]) == (remote.id, stage):
             return False
-    key = _keep_seen(database, collection, id, seen, stage)
-    database.execute("INSERT OR REPLACE INTO remote_documents VALUES (?, ?)", (key, seen.id))
+    key = _upsert_document(database, collection, id, remote, stage)
+    database.execute("INSERT OR REPLACE INTO remote_documents VALUES (?, ?)", (key, remote.id))
     return True
 
 
-def _keep_seen(database: Database, collection: int, id: str, seen: RemoteDocument, stage: str) -> int:
-    own = seen.own or {}
-    indexed_at = own.get("indexed_at") or seen.updated_at.isoformat()
+def _upsert_document(database: Database, collection: int, id: str, remote: RemoteDocument, stage: str) -> int:
+    own = remote.own or {}
+    indexed_at = own.get("indexed_at") or remote.updated_at.isoformat()
     chunks = own.get("chunks", 0)
     row = database.execute(
         """
@@ -215,26 +217,26 @@ def _keep_seen(database: Database, collection: int, id: str, seen: RemoteDocumen
             indexed_at = excluded.indexed_at
         RETURNING key
         """,
-        (id, collection, own.get("title") or seen.title or id, own.get("source", ""), own.get("version", ""),
-         json_text(own.get("metadata", {}) if own else seen.metadata),
-         own.get("media_type") or ORDERLY_MEDIA.get(seen.kind, ""), own.get("size", seen.size),
-         own.get("digest") or seen.id.replace("-", ""), chunks, chunks if stage == "success" else 0, stage, NEVER,
-         seen.failure or None, seen.created_at.isoformat(), seen.updated_at.isoformat(),
+        (id, collection, own.get("title") or remote.title or id, own.get("source", ""), own.get("version", ""),
+         dump_json(own.get("metadata", {}) if own else remote.metadata),
+         own.get("media_type") or MEDIA_TYPES.get(remote.kind, ""), own.get("size", remote.size),
+         own.get("digest") or remote.id.replace("-", ""), chunks, chunks if stage == "success" else 0, stage, NEVER,
+         remote.failure or None, remote.created_at.isoformat(), remote.updated_at.isoformat(),
          indexed_at if stage == "success" else None),
     ).fetchone()  # fmt: skip
     return int(row[0])
 
 
-def forget(database: Database, keys: Sequence[int]) -> None:
-    """Take documents out of the catalogue that are gone from R2R; nothing is left to remove there."""
+def forget_documents(database: Database, keys: Sequence[int]) -> None:
+    """Delete documents that no longer exist in R2R."""
     for key in keys:
         database.execute("DELETE FROM remote_documents WHERE document = ?", (key,))
         database.execute("DELETE FROM documents WHERE key = ?", (key,))
 
 
-def find(database: Database, id: str) -> Known | None:
-    """A document of the catalogue that has come in, by its id here or at R2R."""
-    rows = named(
+def find_document(database: Database, id: str) -> CatalogueEntry | None:
+    """Return an ingested document by its local id or its id in R2R."""
+    rows = fetch_dicts(
         database.execute(
             "SELECT d.key, d.id, r.uuid, c.uuid AS collection, d.title FROM documents d "
             "JOIN remote_documents r ON r.document = d.key JOIN remote_collections c ON c.collection = d.collection "
@@ -242,33 +244,33 @@ def find(database: Database, id: str) -> Known | None:
             (id, id.lower()),
         )
     )
-    return next((Known(**row) for row in rows), None)
+    return next((CatalogueEntry(**row) for row in rows), None)
 
 
-def id_for(database: Database, id: str) -> str:
-    """A document's id here, where R2R's is given; any other as it is."""
-    found = find(database, id)
+def resolve_id(database: Database, id: str) -> str:
+    """Return the local id for an id of R2R, or the id unchanged."""
+    found = find_document(database, id)
     return found.id if found else id
 
 
-def info(database: Database, key: int) -> DocumentInfo | None:
-    """What is known of a document besides its text."""
+def load_info(database: Database, key: int) -> DocumentInfo | None:
+    """Return the metadata of a document."""
     rows = database.execute(
         f"SELECT {INFO_COLUMNS} FROM documents d JOIN collections c ON c.key = d.collection "
         "WHERE d.key = ? AND d.indexed_at IS NOT NULL",
         (key,),
     )
-    return next(starmap(document_info, rows), None)
+    return next(starmap(build_document_info, rows), None)
 
 
-def is_of_others(database: Database, id: str) -> bool:
-    """Whether a document was seen at R2R and not brought in from here."""
+def is_foreign(database: Database, id: str) -> bool:
+    """Whether a document was found in R2R and not ingested from here."""
     row = database.execute("SELECT kind FROM documents WHERE id = ?", (id,)).fetchone()
     return row is not None and row[0] == REMOTE
 
 
-def matching(database: Database, condition: Condition, slugs: Sequence[str]) -> list[str]:
-    """The ids at R2R of the documents that meet a filter, in some collections."""
+def find_matching(database: Database, condition: Condition, slugs: Sequence[str]) -> list[str]:
+    """Return the R2R ids of the documents in some collections that match a filter."""
     marks = ", ".join("?" * len(slugs))
     rows = database.execute(
         "SELECT DISTINCT r.uuid FROM documents d JOIN collections c ON c.key = d.collection "
@@ -278,35 +280,35 @@ def matching(database: Database, condition: Condition, slugs: Sequence[str]) -> 
     return [row[0] for row in rows]
 
 
-def waiting(database: Database) -> Mapping[Status, int]:
-    """How many documents are on their way in from here, by status; others' are not ours to see to."""
-    return records.waiting(database, f"kind <> '{REMOTE}'")
+def count_pending(database: Database) -> Mapping[Status, int]:
+    """Count the documents being ingested from here, by status. Foreign documents are not included."""
+    return records.count_pending(database, f"kind <> '{REMOTE}'")
 
 
-def uuid_of(database: Database, key: int) -> str | None:
-    """What answers to searches for a document now."""
+def read_uuid(database: Database, key: int) -> str | None:
+    """Return the R2R id of a document's searchable version."""
     row = database.execute("SELECT uuid FROM remote_documents WHERE document = ?", (key,)).fetchone()
     return row[0] if row else None
 
 
-# What is to go
+# Tombstones
 
 
-def given_up(database: Database) -> frozenset[str]:
-    """The ids at R2R of documents that nobody is to find any more."""
+def list_tombstones(database: Database) -> frozenset[str]:
+    """Return the R2R ids of documents that are deleted here but still exist in R2R."""
     return frozenset(row[0] for row in database.execute("SELECT uuid FROM leftovers"))
 
 
-def leftovers(database: Database) -> list[tuple[str, str]]:
-    """Documents that are still at R2R, with the collections that they were in."""
+def list_leftovers(database: Database) -> list[tuple[str, str]]:
+    """Return documents still to be deleted from R2R, with their former collections."""
     return database.execute("SELECT uuid, collection FROM leftovers").fetchall()
 
 
-def give_up(database: Database, uuid: str, collection: str) -> None:
-    """Have a document at R2R removed, soon."""
+def add_tombstone(database: Database, uuid: str, collection: str) -> None:
+    """Mark a document for deletion from R2R."""
     database.execute("INSERT OR IGNORE INTO leftovers VALUES (?, ?)", (uuid, collection))
 
 
-def is_gone(database: Database, uuid: str) -> None:
-    """A document is no longer at R2R."""
+def remove_tombstone(database: Database, uuid: str) -> None:
+    """Unmark a document, because it is deleted from R2R or used again."""
     database.execute("DELETE FROM leftovers WHERE uuid = ?", (uuid,))

@@ -1,7 +1,7 @@
-"""The engine on R2R: see `engines.port.Engine`. R2R keeps the documents; what it cannot keep is in a file beside it.
+"""R2R engine; see `engines.base.Engine`. R2R stores the documents, a local database everything else.
 
-This module only directs: `mirror` knows what is at R2R, `searching` and `answering` ask it, `writing` brings documents
-in, `reading` puts them together again. What others change at R2R is seen within `mirror.LOOK_SECONDS`.
+This module only delegates: `mirror` tracks R2R's content, `search` and `answering` query it, `ingest` adds documents,
+and `document_cache` reads them. Changes by other R2R users are visible within `mirror.SYNC_SECONDS`.
 """
 
 from __future__ import annotations
@@ -43,61 +43,60 @@ from refdesk.engines.base import (
 from refdesk.engines.r2r import catalogue
 from refdesk.engines.r2r.answering import Answerer
 from refdesk.engines.r2r.client import Generation, R2RClient, open_client
-from refdesk.engines.r2r.document_cache import Library
-from refdesk.engines.r2r.ingest import WRITER_PAUSES, Writer, WriterPauses
-from refdesk.engines.r2r.local_db import Record, Records
+from refdesk.engines.r2r.document_cache import DocumentCache
+from refdesk.engines.r2r.ingest import R2R_PAUSES, R2RIngestWorker, R2RPauses
+from refdesk.engines.r2r.local_db import LocalDb, LocalDbPool
 from refdesk.engines.r2r.mirror import Mirror
 from refdesk.engines.r2r.schemas import RemoteChunk
-from refdesk.engines.r2r.search import Searcher
-from refdesk.engines.storage import queue
-from refdesk.engines.storage import records as rows
-from refdesk.engines.storage.history import History
-from refdesk.engines.storage.rows import added_up
+from refdesk.engines.r2r.search import R2RSearcher
+from refdesk.engines.storage import queue, records
+from refdesk.engines.storage.history import SearchHistory
+from refdesk.engines.storage.rows import sum_counts
 from refdesk.errors import DependencyError, DocumentNotFound, EngineError, R2RRefused, Refused
 from refdesk.resilience.dependency import Dependency
 from refdesk.telemetry import Log, Metrics
 
-WAIT_STEP_SECONDS = 0.1
-"""Between two looks at documents that somebody waits for."""
+POLL_SECONDS = 0.1
+"""Interval for polling documents that a caller waits for."""
 
 Listener = Callable[[TenantId], None]
 
 
 class R2REngine:
-    """See `engines.port.Engine` and `engines.port.Answering`; made by `open_r2r`."""
+    """Engine on an R2R server; see `engines.base.Engine` and `engines.base.Answering`. Created by `open_r2r`."""
 
     lacks = frozenset((LACKS_REINDEX, LACKS_SHARED))
-    """The port's promises that R2R does not let us keep."""
+    """Features R2R doesn't support."""
 
     def __init__(
         self,
         client: R2RClient,
-        records: Records,
+        local_dbs: LocalDbPool,
         mirror: Mirror,
-        writer: Writer,
-        searcher: Searcher,
+        worker: R2RIngestWorker,
+        searcher: R2RSearcher,
         answerer: Answerer,
-        library: Library,
-        history: History,
+        document_cache: DocumentCache,
+        history: SearchHistory,
         dependencies: Sequence[Dependency],
     ) -> None:
         self.dependencies = tuple(dependencies)
-        """R2R itself and its model, for whoever tells how they are."""
+        """R2R and its model, for health reports."""
         self._client = client
-        self._records = records
+        self._local_dbs = local_dbs
         self._mirror = mirror
-        self._writer = writer
+        self._worker = worker
         self._searcher = searcher
         self._answerer = answerer
-        self._library = library
+        self._document_cache = document_cache
         self._history = history
         self._listeners: list[Listener] = []
-        mirror.listen(self._tell)
-        writer.listen(lambda record: self._tell(record.tenant))
+        mirror.listen(self._notify)
+        worker.listen(lambda local_db: self._notify(local_db.tenant))
 
     async def search(self, tenant: TenantId, search: Search) -> Sequence[Hit]:
-        record = await self._mirror.record(tenant)
-        return await self._searcher.search(record, search) if record else []
+        local_db = await self._mirror.get_local_db(tenant)
+        return await self._searcher.search(local_db, search) if local_db else []
 
     async def answer(
         self,
@@ -109,59 +108,61 @@ class R2REngine:
         max_tokens: int | None = None,
         temperature: float | None = None,
     ) -> EngineAnswer:
-        record = await self._mirror.record(tenant)
-        if record is None:
+        local_db = await self._mirror.get_local_db(tenant)
+        if local_db is None:
             return EngineAnswer("", (), "")
-        return await self._answerer.answer(record, question, search, Generation(model, max_tokens, temperature))
+        return await self._answerer.answer(local_db, question, search, Generation(model, max_tokens, temperature))
 
     async def read(self, tenant: TenantId, document_id: str) -> Document | None:
-        found = await self._library.find(tenant, document_id)
-        return await self._library.read(*found) if found else None
+        found = await self._document_cache.find_document(tenant, document_id)
+        return await self._document_cache.read(*found) if found else None
 
     async def open(self, tenant: TenantId, document_id: str) -> Shelf | None:
-        found = await self._library.find(tenant, document_id)
-        return await self._library.open(*found) if found else None
+        found = await self._document_cache.find_document(tenant, document_id)
+        return await self._document_cache.open(*found) if found else None
 
     async def info(self, tenant: TenantId, document_id: str) -> DocumentInfo | None:
-        found = await self._library.find(tenant, document_id)
+        found = await self._document_cache.find_document(tenant, document_id)
         if found is None:
             return None
-        record, known = found
-        return await record.run(lambda database: catalogue.info(database, known.key))
+        local_db, entry = found
+        return await local_db.run(lambda database: catalogue.load_info(database, entry.key))
 
     async def window(
         self, tenant: TenantId, document_id: str, chunk_id: str, *, before: int, after: int
     ) -> Sequence[Passage] | None:
-        found = await self._library.find(tenant, document_id)
-        return await self._library.window(*found, chunk_id, before, after) if found else None
+        found = await self._document_cache.find_document(tenant, document_id)
+        return await self._document_cache.window(*found, chunk_id, before, after) if found else None
 
     async def document_ids(self, tenant: TenantId, *, prefix: str = "", limit: int = 100) -> Sequence[str]:
-        record = await self._mirror.record(tenant)
-        if record is None:
+        local_db = await self._mirror.get_local_db(tenant)
+        if local_db is None:
             return []
-        slugs = [slug for slug in record.uuids if f"{slug}/".startswith(prefix) or prefix.startswith(f"{slug}/")]
-        await self._mirror.list_documents(record, slugs)
-        return await record.run(lambda database: rows.document_ids(database, prefix, limit))
+        slugs = [slug for slug in local_db.uuids if f"{slug}/".startswith(prefix) or prefix.startswith(f"{slug}/")]
+        await self._mirror.list_documents(local_db, slugs)
+        return await local_db.run(lambda database: records.document_ids(database, prefix, limit))
 
     async def ingest(self, tenant: TenantId, documents: Sequence[NewDocument]) -> Sequence[DocumentStatus]:
-        record = await self._record_with(tenant, {document.collection for document in documents})
-        given = [replace(document, collection=record.slug_of(document.collection)) for document in documents]
-        # What was brought in from elsewhere is to be known, so that it is replaced; but nobody waits for R2R to be up.
+        local_db = await self._require_collections(tenant, {document.collection for document in documents})
+        translated = [
+            replace(document, collection=local_db.resolve_slug(document.collection)) for document in documents
+        ]
+        # Foreign documents must be known to be replaced, but ingestion doesn't wait for R2R to be up.
         with suppress(DependencyError):
-            await self._mirror.list_documents(record, list({document.collection for document in given}))
-        ids = await record.run(lambda database: rows.ask_for(database, given))
-        await self._begin(record)
-        return await self._statuses(record, ids)
+            await self._mirror.list_documents(local_db, list({document.collection for document in translated}))
+        ids = await local_db.run(lambda database: records.ask_for(database, translated))
+        await self._refresh_and_wake(local_db)
+        return await self._get_statuses(local_db, ids)
 
     async def retry(self, tenant: TenantId, document_id: str) -> DocumentStatus | None:
         if (status := await self.status(tenant, document_id)) is None:
             return None
-        record = await self._records.make(tenant)
-        if await record.run(lambda database: catalogue.is_of_others(database, status.id)):
+        local_db = await self._local_dbs.get_or_create(tenant)
+        if await local_db.run(lambda database: catalogue.is_foreign(database, status.id)):
             raise NotToBeRetried(f"{status.id} was brought in by somebody else, who has to try again.")
-        await record.run(lambda database: queue.retry(database, status.id))
-        await self._begin(record)
-        return next(iter(await self._statuses(record, [status.id])), None)
+        await local_db.run(lambda database: queue.retry(database, status.id))
+        await self._refresh_and_wake(local_db)
+        return next(iter(await self._get_statuses(local_db, [status.id])), None)
 
     async def sync_folder(
         self,
@@ -172,110 +173,112 @@ class R2REngine:
         *,
         unseen: Sequence[str] = (),
     ) -> FolderSync:
-        record = await self._record_with(tenant, {collection})
-        slug = record.slug_of(collection)
-        given = [replace(document, collection=slug) for document in documents]
-        await self._mirror.list_documents(record, [slug])
-        synced = await record.run(lambda database: rows.sync_folder(database, slug, folder, given, unseen))
+        local_db = await self._require_collections(tenant, {collection})
+        slug = local_db.resolve_slug(collection)
+        translated = [replace(document, collection=slug) for document in documents]
+        await self._mirror.list_documents(local_db, [slug])
+        synced = await local_db.run(lambda database: records.sync_folder(database, slug, folder, translated, unseen))
         if synced.removed:
-            await self._writer.sweep(record)
+            await self._worker.delete_leftovers(local_db)
         if synced.new or synced.changed or synced.removed:
-            await self._begin(record)
+            await self._refresh_and_wake(local_db)
         return synced
 
     async def wait(self, tenant: TenantId, document_ids: Sequence[str], *, seconds: float) -> Sequence[DocumentStatus]:
-        record = await self._mirror.record(tenant)
-        if record is None:
+        local_db = await self._mirror.get_local_db(tenant)
+        if local_db is None:
             return []
-        first = statuses = await self._statuses(record, document_ids)
+        first = statuses = await self._get_statuses(local_db, document_ids)
         with anyio.move_on_after(seconds):
             while statuses == first and any(found.status in UNDER_WAY for found in statuses):
-                await anyio.sleep(WAIT_STEP_SECONDS)
-                statuses = await self._statuses(record, document_ids)
+                await anyio.sleep(POLL_SECONDS)
+                statuses = await self._get_statuses(local_db, document_ids)
         return statuses
 
     async def status(self, tenant: TenantId, document_id: str) -> DocumentStatus | None:
-        record = await self._mirror.record(tenant)
-        if record is None:
+        local_db = await self._mirror.get_local_db(tenant)
+        if local_db is None:
             return None
-        if not await self._statuses(record, [document_id]):
-            await self._library.find(tenant, document_id)
-        id = await record.run(lambda database: catalogue.id_for(database, document_id))
-        return next(iter(await self._statuses(record, [id])), None)
+        if not await self._get_statuses(local_db, [document_id]):
+            await self._document_cache.find_document(tenant, document_id)
+        id = await local_db.run(lambda database: catalogue.resolve_id(database, document_id))
+        return next(iter(await self._get_statuses(local_db, [id])), None)
 
     async def documents(self, tenant: TenantId, listing: Listing) -> tuple[Sequence[DocumentStatus], int]:
-        record = await self._mirror.record(tenant)
-        if record is None:
+        local_db = await self._mirror.get_local_db(tenant)
+        if local_db is None:
             return [], 0
-        slug = record.slug_of(listing.collection) if listing.collection is not None else None
-        await self._mirror.list_documents(record, list(record.uuids) if slug is None else [slug])
+        slug = local_db.resolve_slug(listing.collection) if listing.collection is not None else None
+        await self._mirror.list_documents(local_db, list(local_db.uuids) if slug is None else [slug])
         wanted = replace(listing, collection=slug)
-        return await record.run(lambda database: rows.documents(database, wanted, dict(record.converting)))
+        return await local_db.run(
+            lambda database: records.list_documents(database, wanted, dict(local_db.conversion_progress))
+        )
 
     async def delete(self, tenant: TenantId, document_id: str) -> bool:
         if (status := await self.status(tenant, document_id)) is None:
             return False
-        record = await self._records.make(tenant)
-        if not await record.run(lambda database: rows.delete(database, status.id)):
+        local_db = await self._local_dbs.get_or_create(tenant)
+        if not await local_db.run(lambda database: records.delete(database, status.id)):
             return False
-        await self._writer.sweep(record)
-        await self._begin(record)
+        await self._worker.delete_leftovers(local_db)
+        await self._refresh_and_wake(local_db)
         return True
 
     async def collections(self, tenant: TenantId) -> Sequence[CollectionInfo]:
         try:
-            await self._mirror.look()
-            record = self._records.at_hand(tenant)
-            if record is not None:
-                await self._mirror.count(record)
+            await self._mirror.sync_collections()
+            local_db = self._local_dbs.get_open(tenant)
+            if local_db is not None:
+                await self._mirror.count_documents(local_db)
         except DependencyError:
-            # While R2R is down, what was last seen of it is better than nothing, unless nothing was.
-            record = self._records.at_hand(tenant)
-            if record is None or not record.sets:
+            # While R2R is down, return the last known collections, if there are any.
+            local_db = self._local_dbs.get_open(tenant)
+            if local_db is None or not local_db.collections:
                 raise
-        return record.sets if record else []
+        return local_db.collections if local_db else []
 
     async def create_collection(
         self, tenant: TenantId, name: str, *, description: str = "", version: str = ""
     ) -> CollectionInfo:
         if tenant == SHARED:
             raise EngineError("R2R has no documents that everybody can read.")
-        return await self._mirror.make_collection(tenant, name, description, version)
+        return await self._mirror.get_or_create_collection(tenant, name, description, version)
 
     async def delete_collection(self, tenant: TenantId, collection: str) -> bool:
-        record = await self._mirror.record(tenant)
-        if record is None or record.slug_of(collection) not in record.uuids:
+        local_db = await self._mirror.get_local_db(tenant)
+        if local_db is None or local_db.resolve_slug(collection) not in local_db.uuids:
             return False
-        await self._mirror.drop_collection(record, record.slug_of(collection))
-        await self._writer.sweep(record)
+        await self._mirror.drop_collection(local_db, local_db.resolve_slug(collection))
+        await self._worker.delete_leftovers(local_db)
         return True
 
     def sets(self, tenant: TenantId) -> Sequence[CollectionInfo]:
-        record = self._records.at_hand(tenant)
-        return record.sets if record else ()
+        local_db = self._local_dbs.get_open(tenant)
+        return local_db.collections if local_db else ()
 
     def revision(self, tenant: TenantId) -> Hashable:
-        record = self._records.at_hand(tenant)
-        return record.revision if record else None
+        local_db = self._local_dbs.get_open(tenant)
+        return local_db.revision if local_db else None
 
     async def remember(self, tenant: TenantId, user: UserId, search: PastSearch) -> None:
         self._history.add(tenant, user, search)
 
     async def history(self, tenant: TenantId, user: UserId, limit: int = 10) -> Sequence[PastSearch]:
-        return await self._history.of(tenant, user, limit)
+        return await self._history.list_recent(tenant, user, limit)
 
     async def reindex(self, tenant: TenantId) -> None:
         raise R2RRefused("R2R keeps its own index of the documents; there is none here to make anew.")
 
     async def look(self) -> None:
-        """See now what others have changed at R2R, which else is seen at the next look."""
-        await self._mirror.look_once()
+        """Sync with R2R now instead of at the next interval."""
+        await self._mirror.sync()
 
     async def tenants(self) -> Sequence[TenantInfo]:
-        return await self._records.census()
+        return await self._local_dbs.list_tenants()
 
     async def waiting(self) -> Mapping[Status, int]:
-        return added_up([await record.run(catalogue.waiting) for record in self._records])
+        return sum_counts([await local_db.run(catalogue.count_pending) for local_db in self._local_dbs])
 
     def listen(self, listener: Listener) -> None:
         self._listeners.append(listener)
@@ -287,23 +290,25 @@ class R2REngine:
             raise EngineError(error.detail, retry_after=error.retry_after) from error
         return "R2R answers; documents can be found"
 
-    async def _record_with(self, tenant: TenantId, collections: Set[str]) -> Record:
-        """A tenant's record, which has these collections."""
-        record = await self._mirror.record(tenant)
+    async def _require_collections(self, tenant: TenantId, collections: Set[str]) -> LocalDb:
+        """Return a tenant's database, if it has these collections."""
+        local_db = await self._mirror.get_local_db(tenant)
         for collection in sorted(collections):
-            if record is None or record.slug_of(collection) not in record.uuids:
+            if local_db is None or local_db.resolve_slug(collection) not in local_db.uuids:
                 raise DocumentNotFound(f"There is no collection {collection!r}; make it first.")
-        return record or await self._records.make(tenant)
+        return local_db or await self._local_dbs.get_or_create(tenant)
 
-    async def _begin(self, record: Record) -> None:
-        """There is work, or less than there was."""
-        await self._mirror.reread(record)
-        self._writer.nudge()
+    async def _refresh_and_wake(self, local_db: LocalDb) -> None:
+        """Reload the database and wake the ingest worker."""
+        await self._mirror.reload(local_db)
+        self._worker.wake()
 
-    async def _statuses(self, record: Record, ids: Sequence[str]) -> list[DocumentStatus]:
-        return await record.run(lambda database: rows.statuses(database, ids, dict(record.converting)))
+    async def _get_statuses(self, local_db: LocalDb, ids: Sequence[str]) -> list[DocumentStatus]:
+        return await local_db.run(
+            lambda database: records.get_statuses(database, ids, dict(local_db.conversion_progress))
+        )
 
-    def _tell(self, tenant: TenantId) -> None:
+    def _notify(self, tenant: TenantId) -> None:
         for listener in self._listeners:
             listener(tenant)
 
@@ -319,50 +324,51 @@ async def open_r2r(
     metrics: Metrics,
     readers: int = 2,
     closed: Sequence[Path] = (),
-    pauses: WriterPauses = WRITER_PAUSES,
+    pauses: R2RPauses = R2R_PAUSES,
 ) -> AsyncIterator[R2REngine]:
-    """The engine on the R2R server that is set; its own files are in a folder, which is made when it is missing.
+    """Open the engine on the configured R2R server. Its local files are in `folder`, which is created if missing.
 
-    `readers` is how many documents are brought in at a time, and `closed` are files and folders that nobody brings in.
+    `readers` is the number of documents ingested concurrently. `closed` are files and folders that must not be
+    ingested.
     """
     r2r = Dependency("r2r", breaker)
     model = Dependency("r2r_model", breaker)
-    records = Records(folder)
+    local_dbs = LocalDbPool(folder)
     foreign = _ForeignChunks(log, metrics)
     async with AsyncExitStack() as stack:
         client = await stack.enter_async_context(open_client(settings, r2r, metrics))
-        stack.push_async_callback(_closed, records)
-        await records.prepare()
-        mirror = Mirror(client, records, log)
-        writer = Writer(
-            client, records, conversions, folder,
-            ingest_seconds=settings.ingest_timeout_seconds, log=log, metrics=metrics, at_once=readers, closed=closed,
-            pauses=pauses,
+        stack.push_async_callback(_close_shielded, local_dbs)
+        await local_dbs.prepare()
+        mirror = Mirror(client, local_dbs, log)
+        worker = R2RIngestWorker(
+            client, local_dbs, conversions, folder,
+            ingest_seconds=settings.ingest_timeout_seconds, log=log, metrics=metrics, concurrency=readers,
+            closed=closed, pauses=pauses,
         )  # fmt: skip
-        searcher = Searcher(client, mirror, foreign.told)
-        history = History(records)
+        searcher = R2RSearcher(client, mirror, foreign.report)
+        history = SearchHistory(local_dbs)
         engine = R2REngine(
-            client, records, mirror, writer, searcher, Answerer(client, searcher, model),
-            Library(client, mirror, conversions, foreign.told), history, (r2r, model),
+            client, local_dbs, mirror, worker, searcher, Answerer(client, searcher, model),
+            DocumentCache(client, mirror, conversions, foreign.report), history, (r2r, model),
         )  # fmt: skip
-        await stack.enter_async_context(history.writing())
-        await stack.enter_async_context(in_background(mirror.run(), writer.run()))
+        await stack.enter_async_context(history.write_in_background())
+        await stack.enter_async_context(in_background(mirror.run(), worker.run()))
         yield engine
 
 
-async def _closed(records: Records) -> None:
+async def _close_shielded(local_dbs: LocalDbPool) -> None:
     with CancelScope(shield=True):
-        await records.close()
+        await local_dbs.close()
 
 
 class _ForeignChunks:
-    """Tells of chunks that R2R gave although nobody may see them who asked."""
+    """Reports chunks that R2R returned although the caller may not see them."""
 
     def __init__(self, log: Log, metrics: Metrics) -> None:
         self._log = log
         self._metrics = metrics
 
-    def told(self, record: Record, chunk: RemoteChunk) -> None:
-        """One more."""
+    def report(self, local_db: LocalDb, chunk: RemoteChunk) -> None:
+        """Count and log one."""
         self._metrics.foreign_chunks(1)
-        self._log.events.error("r2r.foreign_chunk", tenant=record.tenant, chunk=chunk.id, document=chunk.document)
+        self._log.events.error("r2r.foreign_chunk", tenant=local_db.tenant, chunk=chunk.id, document=chunk.document)

@@ -1,11 +1,12 @@
-"""What R2R says when it refuses or fails, in our words.
+"""Mapping of R2R's error responses to Refdesk's errors.
 
-Its errors have three shapes; only their messages are read, and of those only a beginning is passed on: a validation
-error repeats what was sent, which may have been a token.
+R2R's errors have three formats. Only a short part of their messages is used: validation errors repeat the input, which
+may have been a token.
+
 
     {"message": …, "error_type": …}          its own errors
-    {"detail": [{"msg": …, "loc": …}, …]}    what its framework's validation refuses
-    {"detail": {"message": …, …}}            what it did not foresee; `{"detail": "…"}` for limits and routes
+    {"detail": [{"msg": …, "loc": …}, …]}    validation errors of its framework
+    {"detail": {"message": …, …}}            unexpected errors; `{"detail": "…"}` for limits and routes
 """
 
 from __future__ import annotations
@@ -15,18 +16,18 @@ from typing import Any
 
 from refdesk.errors import DependencyError, EngineError, R2RMisconfigured, R2RRefused, RateLimited, RefdeskError
 
-MAX_SAID = 200
-"""Characters of R2R's own words that are passed on."""
+MAX_MESSAGE = 200
+"""Maximum number of characters of R2R's message that are passed on."""
 
-NOT_THERE = 404
-"""R2R has no such thing, or none that the service account may see."""
+NOT_FOUND = 404
+"""Status if it doesn't exist, or isn't visible to the service account."""
 
-ALREADY_THERE = 409
-"""R2R has it already, or is at it."""
+CONFLICT = 409
+"""Status if it already exists, or is being processed."""
 
 
-class Tolerating:
-    """Ends its block without a word when R2R refuses with this status; whoever tolerates it says what it means."""
+class IgnoreStatus:
+    """Context manager that suppresses R2RRefused with this status."""
 
     def __init__(self, status: int) -> None:
         self._status = status
@@ -40,14 +41,14 @@ class Tolerating:
         return isinstance(error, R2RRefused) and error.status == self._status
 
 
-def said_in(answer: Any) -> str:
-    """R2R's own words in the body of an error, short, on one line; nothing of what it repeats."""
-    words = _words(answer)
-    line = " ".join(words.split())
-    return f"{line[:MAX_SAID]}…" if len(line) > MAX_SAID else line
+def extract_message(answer: Any) -> str:
+    """Return R2R's error message, shortened to one line and without repeated input."""
+    message = _find_message(answer)
+    line = " ".join(message.split())
+    return f"{line[:MAX_MESSAGE]}…" if len(line) > MAX_MESSAGE else line
 
 
-def _words(answer: Any) -> str:
+def _find_message(answer: Any) -> str:
     if not isinstance(answer, dict):
         return ""
     detail = answer.get("detail")
@@ -59,50 +60,50 @@ def _words(answer: Any) -> str:
         case _, {"message": str(message)}:
             return message
         case _, list():
-            return "; ".join(_rule(problem) for problem in detail if isinstance(problem, dict))
+            return "; ".join(_format_problem(problem) for problem in detail if isinstance(problem, dict))
     return ""
 
 
-def _rule(problem: dict[str, Any]) -> str:
-    """A validation error without its `input`."""
+def _format_problem(problem: dict[str, Any]) -> str:
+    """Format a validation error without its `input`."""
     place = problem.get("loc")
     where = ".".join(str(part) for part in place) if isinstance(place, list) else "request"
-    return f"{where}: {str(problem.get('msg', 'is not valid'))[:MAX_SAID]}"
+    return f"{where}: {str(problem.get('msg', 'is not valid'))[:MAX_MESSAGE]}"
 
 
-def is_of_r2r(answer: Any) -> bool:
-    """Whether R2R itself says that it failed, rather than something in front of it: then it is up."""
-    return bool(_words(answer))
+def is_r2r_error(answer: Any) -> bool:
+    """Whether the error is from R2R itself rather than a proxy, so that R2R is up."""
+    return bool(_find_message(answer))
 
 
-def broken(status: int, answer: Any) -> DependencyError:
-    """A failure of R2R's, not of ours."""
-    words = said_in(answer)
-    return EngineError(f"R2R failed ({status}{f': {words}' if words else ''}). Try again in a moment.")
+def make_server_error(status: int, answer: Any) -> DependencyError:
+    """Return the error for a failure of R2R."""
+    message = extract_message(answer)
+    return EngineError(f"R2R failed ({status}{f': {message}' if message else ''}). Try again in a moment.")
 
 
-def too_many(seconds: float, answer: Any = None) -> RateLimited:
-    """R2R's own limit on requests."""
-    words = said_in(answer)
+def make_rate_limit_error(seconds: float, answer: Any = None) -> RateLimited:
+    """Return the error for R2R's rate limit."""
+    message = extract_message(answer)
     return RateLimited(
-        f"R2R takes no more requests of this service account for now{f' ({words})' if words else ''}. "
+        f"R2R takes no more requests of this service account for now{f' ({message})' if message else ''}. "
         f"Try again in {seconds:.0f} seconds; its administrator sets the limits.",
         retry_after=seconds,
     )
 
 
-def refusal(status: int, answer: Any) -> RefdeskError:
-    """What a status below 500 means to whoever asked."""
-    words = said_in(answer) or "it does not say why"
+def make_refusal(status: int, answer: Any) -> RefdeskError:
+    """Return the error for a status below 500."""
+    message = extract_message(answer) or "it does not say why"
     match status:
         case 404:
-            return R2RRefused(f"R2R has no such thing ({words}). Check that r2r.api_url is that of R2R.", status)
+            return R2RRefused(f"R2R has no such thing ({message}). Check that r2r.api_url is that of R2R.", status)
         case 409:
-            return R2RRefused(f"R2R has that already ({words}). Change it and try again.", status)
+            return R2RRefused(f"R2R has that already ({message}). Change it and try again.", status)
         case 401:
             return R2RMisconfigured("R2R refuses the service account's credentials, fresh as they are.")
         case 403:
-            return R2RRefused(f"R2R does not allow this to the service account: {words}.", status)
+            return R2RRefused(f"R2R does not allow this to the service account: {message}.", status)
         case _ if 300 <= status < 400:
             return R2RMisconfigured("R2R's address redirects elsewhere. Set r2r.api_url to where it leads.")
-    return R2RRefused(f"R2R refuses the request ({status}): {words}. Change it and try again.", status)
+    return R2RRefused(f"R2R refuses the request ({status}): {message}. Change it and try again.", status)

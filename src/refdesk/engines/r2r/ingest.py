@@ -1,7 +1,7 @@
-"""Brings queued documents to R2R, in the background, whichever process has queued them; and removes what is given up.
+"""Ingest worker of the R2R engine: sends queued documents to R2R and deletes obsolete ones.
 
-One process at a time does it for all. Each step can be cut off at any moment and taken up again: what was sent has an
-id that follows from its content, so that sending it again finds it there.
+One process at a time does it for all tenants. Each step can be interrupted and resumed: a document's R2R id is derived
+from its content, so that sending it again is idempotent.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from anyio import to_thread
 from refdesk.calls import TenantId
 from refdesk.documents.conversions import Conversions
 from refdesk.engines.r2r import catalogue, ingest_queue
-from refdesk.engines.r2r.client import R2RClient, Sent
+from refdesk.engines.r2r.client import OutgoingDocument, R2RClient
 from refdesk.engines.r2r.ingest_queue import Job
-from refdesk.engines.r2r.local_db import Record, Records
+from refdesk.engines.r2r.local_db import LocalDb, LocalDbPool
 from refdesk.engines.r2r.schemas import RemoteDocument
 from refdesk.engines.storage import queue
-from refdesk.engines.storage.intake import Intake
-from refdesk.engines.storage.queue import Arrived, Task
+from refdesk.engines.storage.intake import SourceReader
+from refdesk.engines.storage.queue import Arrived, IngestTask
 from refdesk.errors import (
     BreakerOpen,
     DependencyError,
@@ -41,284 +41,289 @@ from refdesk.errors import (
 )
 from refdesk.telemetry import Log, Metrics
 
-MOST_ATTEMPTS = 4
-"""On what may be better later, such as a page on the web."""
+MAX_ATTEMPTS = 4
+"""Attempts for errors that may be temporary, such as an unreachable web page."""
 
-MOST_SENDINGS = 2
-"""Of what R2R fails on: it has asked its models several times by then, and taken its time over it."""
+MAX_SEND_ATTEMPTS = 2
+"""Attempts for documents that R2R fails on. It has retried its models several times by then."""
 
-PLACED_LOOKS = 5
-"""At whether a document is in its collection: R2R calls it done a moment before it puts it there."""
+PLACEMENT_CHECKS = 5
+"""Checks whether a document is in its collection: R2R reports success a moment before it adds it there."""
 
-UNSENT = (BreakerOpen, R2RMisconfigured, R2RUnreachable, Refused)
-"""What says nothing about the document: it waits."""
+POSTPONING_ERRORS = (BreakerOpen, R2RMisconfigured, R2RUnreachable, Refused)
+"""Errors that aren't caused by the document: it stays queued."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WriterPauses:
-    """The intervals between the writer's attempts, in seconds."""
+class R2RPauses:
+    """Intervals of the ingest worker in seconds."""
 
-    look: float = 2.0
-    """Between two looks for work that another process has queued or left behind."""
+    queue_poll: float = 2.0
+    """Polling interval for work that another process has queued or left behind."""
     poll: float = 0.5
-    """Between two looks at a document that R2R is at."""
+    """Polling interval for a document that R2R is processing."""
     stalled: float = 60.0
-    """After which a document that nobody here has sent, and on which nothing moves, is sent anew: R2R was restarted."""
+    """Time without progress after which a document sent by an earlier process is sent again: R2R was restarted."""
     first_retry: float = 2.0
-    """Before the second attempt; each further one waits three times as long."""
-    away: float = 5.0
-    """Before a document is sent to R2R again that could not be reached."""
+    """Delay before the second attempt. It triples with each further attempt."""
+    unreachable: float = 5.0
+    """Delay before retrying while R2R is unreachable."""
 
 
-WRITER_PAUSES = WriterPauses()
+R2R_PAUSES = R2RPauses()
 
 
-class Writer:
-    """Works through all tenants' queues."""
+class R2RIngestWorker:
+    """Worker that processes the queues of all tenants."""
 
     def __init__(
         self,
         client: R2RClient,
-        records: Records,
+        local_dbs: LocalDbPool,
         conversions: Conversions,
         folder: Path,
         *,
         ingest_seconds: float,
         log: Log,
         metrics: Metrics,
-        at_once: int = 2,
+        concurrency: int = 2,
         closed: Sequence[Path] = (),
-        pauses: WriterPauses = WRITER_PAUSES,
+        pauses: R2RPauses = R2R_PAUSES,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._client = client
-        self._records = records
-        self._intake = Intake(conversions, closed)
-        self._lock = folder / "writer.lock"
+        self._local_dbs = local_dbs
+        self._source_reader = SourceReader(conversions, closed)
+        self._lock_path = folder / "writer.lock"
         self._ingest_seconds = ingest_seconds
         self._log = log
         self._metrics = metrics
-        self._at_once = at_once
+        self._concurrency = concurrency
         self._pauses = pauses
         self._clock = clock
-        self._taken: set[tuple[TenantId, int]] = set()
-        self._removals = asyncio.Lock()
-        """So that nothing is removed that is just asked for again."""
-        self._sweep_at = 0.0
-        """When it is next tried to remove what could not be removed."""
+        self._claimed: set[tuple[TenantId, int]] = set()
+        self._removal_lock = asyncio.Lock()
+        """Prevents deleting a document that is being ingested again."""
+        self._delete_leftovers_at = 0.0
+        """Time of the next attempt to delete leftovers."""
         self._stranded: set[TenantId] = set()
-        """Tenants with documents of which it could not even be noted that they failed."""
-        self._news = anyio.Event()
-        self._told: Callable[[Record], None] = lambda _: None
+        """Tenants with documents whose failure couldn't be recorded."""
+        self._wakeup = anyio.Event()
+        self._listener: Callable[[LocalDb], None] = lambda _: None
 
-    def listen(self, told: Callable[[Record], None]) -> None:
-        """Have `told` called whenever something about a tenant's documents is different."""
-        self._told = told
+    def listen(self, listener: Callable[[LocalDb], None]) -> None:
+        """Call `listener` whenever a tenant's documents have changed."""
+        self._listener = listener
 
-    def nudge(self) -> None:
-        """There is work."""
-        self._news.set()
+    def wake(self) -> None:
+        """Look for work now."""
+        self._wakeup.set()
 
     async def run(self) -> None:
-        """Work for as long as this process is the one that does; for ever."""
+        """Work forever, while this process holds the writer lock."""
         while True:
-            lock = await to_thread.run_sync(_lock, self._lock)
+            lock = await to_thread.run_sync(_acquire_lock, self._lock_path)
             if lock is None:
-                await anyio.sleep(self._pauses.look)
+                await anyio.sleep(self._pauses.queue_poll)
                 continue
             try:
                 await self._work()
-            except* Exception as failures:  # noqa: BLE001  the loop that supervises is the place for it
-                # Nobody foresaw it. What was under way is taken up again.
+            except* Exception as failures:  # noqa: BLE001  the worker must survive any failure
+                # Unexpected. Interrupted documents are resumed.
                 self._log.events.error("engine.stopped", detail=f"an unforeseen failure: {failures.exceptions[0]!r}")
-                await anyio.sleep(self._pauses.away)
+                await anyio.sleep(self._pauses.unreachable)
             finally:
                 os.close(lock)
 
     async def _work(self) -> None:
-        await self._records.prepare()
-        for record in self._records:
-            await record.run(ingest_queue.take_up_again)
+        await self._local_dbs.prepare()
+        for local_db in self._local_dbs:
+            await local_db.run(ingest_queue.requeue_interrupted)
         async with asyncio.TaskGroup() as tasks:
             while True:
-                self._news = anyio.Event()
+                self._wakeup = anyio.Event()
                 try:
-                    for record in self._records:
-                        if self._clock() >= self._sweep_at:
-                            await self.sweep(record)
-                        await self._start(tasks, record)
-                    await self._records.prepare()
+                    for local_db in self._local_dbs:
+                        if self._clock() >= self._delete_leftovers_at:
+                            await self.delete_leftovers(local_db)
+                        await self._start_tasks(tasks, local_db)
+                    await self._local_dbs.prepare()
                 except DependencyError as error:
                     self._log.events.error("engine.stopped", detail=error.detail)
-                with anyio.move_on_after(self._pauses.look):
-                    await self._news.wait()
+                with anyio.move_on_after(self._pauses.queue_poll):
+                    await self._wakeup.wait()
 
-    async def _start(self, tasks: asyncio.TaskGroup, record: Record) -> None:
-        room = self._at_once - len(self._taken)
+    async def _start_tasks(self, tasks: asyncio.TaskGroup, local_db: LocalDb) -> None:
+        room = self._concurrency - len(self._claimed)
         if room <= 0:
             return
-        taken = [key for tenant, key in self._taken if tenant == record.tenant]
-        if record.tenant in self._stranded and not taken:
-            await record.run(ingest_queue.take_up_again)
-            self._stranded.discard(record.tenant)
+        claimed = [key for tenant, key in self._claimed if tenant == local_db.tenant]
+        if local_db.tenant in self._stranded and not claimed:
+            await local_db.run(ingest_queue.requeue_interrupted)
+            self._stranded.discard(local_db.tenant)
         at = self._clock()
-        for task in await record.run(lambda database: queue.next_tasks(database, at, room, taken)):
-            self._taken.add((record.tenant, task.key))
-            tasks.create_task(self._bring(record, task))
+        for task in await local_db.run(lambda database: queue.next_tasks(database, at, room, claimed)):
+            self._claimed.add((local_db.tenant, task.key))
+            tasks.create_task(self._process(local_db, task))
 
-    async def _bring(self, record: Record, task: Task) -> None:
-        record.converting[task.key] = 0.0
+    async def _process(self, local_db: LocalDb, task: IngestTask) -> None:
+        local_db.conversion_progress[task.key] = 0.0
         try:
-            await self._bring_or_fail(record, task)
+            await self._ingest_or_fail(local_db, task)
         except DependencyError as error:
-            # The disk, not R2R: nothing can be noted, and the queue still has it.
-            self._log.events.error("engine.stopped", tenant=record.tenant, detail=error.detail)
-            self._stranded.add(record.tenant)
-            await anyio.sleep(self._pauses.away)
+            # The disk failed, not R2R: nothing can be recorded, but the task is still queued.
+            self._log.events.error("engine.stopped", tenant=local_db.tenant, detail=error.detail)
+            self._stranded.add(local_db.tenant)
+            await anyio.sleep(self._pauses.unreachable)
         finally:
-            self._taken.discard((record.tenant, task.key))
-            record.converting.pop(task.key, None)
-            self._told(record)
-            self.nudge()
+            self._claimed.discard((local_db.tenant, task.key))
+            local_db.conversion_progress.pop(task.key, None)
+            self._listener(local_db)
+            self.wake()
 
-    async def _bring_or_fail(self, record: Record, task: Task) -> None:
+    async def _ingest_or_fail(self, local_db: LocalDb, task: IngestTask) -> None:
         try:
-            await self._bring_in(record, task)
-        except UNSENT as error:
-            await self._postpone(record, task, error)
+            await self._ingest(local_db, task)
+        except POSTPONING_ERRORS as error:
+            await self._postpone(local_db, task, error)
         except (ToolFailure, EngineError) as failure:
-            most = MOST_SENDINGS if isinstance(failure, EngineError) else MOST_ATTEMPTS
-            again = self._retry_at(task.attempts, most) if failure.retryable else None
-            await self._fail(record, task, failure.detail, again)
-        except Exception as error:  # noqa: BLE001  what nobody foresaw in one document must not hold the others up
-            await self._fail(record, task, f"An unforeseen failure: {error!r}", None)
+            max_attempts = MAX_SEND_ATTEMPTS if isinstance(failure, EngineError) else MAX_ATTEMPTS
+            retry_at = self._retry_at(task.attempts, max_attempts) if failure.retryable else None
+            await self._record_failure(local_db, task, failure.detail, retry_at)
+        except Exception as error:  # noqa: BLE001  one document must not block the others
+            await self._record_failure(local_db, task, f"An unforeseen failure: {error!r}", None)
 
-    async def _bring_in(self, record: Record, task: Task) -> None:
-        job = await record.run(lambda database: ingest_queue.begin(database, task))
+    async def _ingest(self, local_db: LocalDb, task: IngestTask) -> None:
+        job = await local_db.run(lambda database: ingest_queue.start(database, task))
         if job is None:
             return
-        self._told(record)
+        self._listener(local_db)
 
-        def told(share: float) -> None:
-            record.converting[task.key] = share
+        def report_progress(share: float) -> None:
+            local_db.conversion_progress[task.key] = share
 
-        arrived = await self._intake.receive(record.tenant, job.to_read(record.tenant), told, is_own=False)
-        if arrived.packed is None:
-            await record.run(lambda database: queue.keep_unchanged(database, task, arrived, has_model=False))
+        content = await self._source_reader.load(
+            local_db.tenant, job.make_task(local_db.tenant), report_progress, is_own=False
+        )
+        if content.packed is None:
+            await local_db.run(lambda database: queue.mark_unchanged(database, task, content, has_model=False))
             self._metrics.documents.labels("unchanged").inc()
             return
-        await self._send(record, job, arrived, arrived.packed)
+        await self._send(local_db, job, content, content.packed)
 
-    async def _send(self, record: Record, job: Job, arrived: Arrived, packed: bytes) -> None:
-        sent, chunks = await to_thread.run_sync(ingest_queue.made_ready, record.tenant, job, arrived, packed)
-        async with self._removals:
-            is_wanted = await record.run(lambda database: ingest_queue.note_sent(database, job, sent, chunks))
+    async def _send(self, local_db: LocalDb, job: Job, content: Arrived, packed: bytes) -> None:
+        outgoing, chunks = await to_thread.run_sync(ingest_queue.prepare_upload, local_db.tenant, job, content, packed)
+        async with self._removal_lock:
+            is_wanted = await local_db.run(lambda database: ingest_queue.mark_sent(database, job, outgoing, chunks))
         if not is_wanted:
             return
-        self._told(record)
-        await self._place(sent, await self._deliver(sent))
-        is_wanted = await record.run(lambda database: ingest_queue.replace_by(database, job, sent))
-        await self.sweep(record)
+        self._listener(local_db)
+        await self._ensure_collection(outgoing, await self._deliver(outgoing))
+        is_wanted = await local_db.run(lambda database: ingest_queue.switch_to(database, job, outgoing))
+        await self.delete_leftovers(local_db)
         if is_wanted:
-            await record.run(lambda database: ingest_queue.finish(database, job, arrived, sent, chunks))
+            await local_db.run(lambda database: ingest_queue.finish(database, job, content, outgoing, chunks))
             self._metrics.documents.labels("indexed").inc()
-        record.touch()
+        local_db.mark_changed()
 
-    async def _deliver(self, sent: Sent) -> RemoteDocument:
-        """Have R2R take a text in, and wait until it has."""
+    async def _deliver(self, outgoing: OutgoingDocument) -> RemoteDocument:
+        """Send a text to R2R and wait until it is ingested."""
         try:
-            found = await self._taken_in(sent)
-            if found is None:
-                # R2R began with it once, and nobody is at it any more.
-                await self._client.delete_document(sent.id)
-                found = await self._taken_in(sent)
+            document = await self._upload(outgoing)
+            if document is None:
+                # R2R started it once and isn't processing it any more.
+                await self._client.delete_document(outgoing.id)
+                document = await self._upload(outgoing)
         except R2RRefused as error:
             if error.status == 400:
-                # What R2R says when the model that it has its embeddings from fails.
+                # R2R's status if its embedding model fails.
                 raise EngineError(error.detail) from error
             raise
-        if found is None:
+        if document is None:
             raise EngineError("R2R began with the document and then lost it.")
-        if found.status == "failed":
-            raise EngineError(f"R2R could not take the document in: {found.failure[:500] or 'it does not say why'}.")
-        return found
+        if document.status == "failed":
+            raise EngineError(f"R2R could not take the document in: {document.failure[:500] or 'it does not say why'}.")
+        return document
 
-    async def _taken_in(self, sent: Sent) -> RemoteDocument | None:
-        is_new = await self._client.ingest(sent)
-        return await self._settled(sent.id, self._ingest_seconds if is_new else self._pauses.stalled)
+    async def _upload(self, outgoing: OutgoingDocument) -> RemoteDocument | None:
+        is_new = await self._client.ingest(outgoing)
+        return await self._wait_until_done(outgoing.id, self._ingest_seconds if is_new else self._pauses.stalled)
 
-    async def _settled(self, id: str, patience: float) -> RemoteDocument | None:
-        """The document once R2R is done with it; None when it is gone, or nothing has moved for so long."""
+    async def _wait_until_done(self, id: str, stall_seconds: float) -> RemoteDocument | None:
+        """Return the document once R2R has finished it, or None if it is gone or has stalled."""
         last, since = "", time.monotonic()
         while True:
-            found = await self._client.document(id)
-            if found is None or found.status in ("success", "failed"):
-                return found
-            if found.status != last:
-                last, since = found.status, time.monotonic()
-            elif time.monotonic() - since > patience:
+            document = await self._client.get_document(id)
+            if document is None or document.status in ("success", "failed"):
+                return document
+            if document.status != last:
+                last, since = document.status, time.monotonic()
+            elif time.monotonic() - since > stall_seconds:
                 return None
             await anyio.sleep(self._pauses.poll)
 
-    async def _place(self, sent: Sent, found: RemoteDocument) -> None:
-        """See to it that a document and its chunks are in their collection, and in no other."""
-        for _ in range(PLACED_LOOKS):
-            if sent.collection in found.collections and await self._is_found_in(sent):
+    async def _ensure_collection(self, outgoing: OutgoingDocument, document: RemoteDocument) -> None:
+        """Ensure that a document and its chunks are in their collection and in no other."""
+        for _ in range(PLACEMENT_CHECKS):
+            if outgoing.collection in document.collections and await self._is_in_collection(outgoing):
                 break
-            await self._client.assign(sent.collection, sent.id)
+            await self._client.assign(outgoing.collection, outgoing.id)
             await anyio.sleep(self._pauses.poll)
-            found = await self._client.document(sent.id) or found
+            document = await self._client.get_document(outgoing.id) or document
         else:
             raise EngineError("R2R did not put the document into its collection.")
-        for other in found.collections:
-            if other != sent.collection:
-                await self._client.unassign(other, sent.id)
+        for other in document.collections:
+            if other != outgoing.collection:
+                await self._client.unassign(other, outgoing.id)
 
-    async def _is_found_in(self, sent: Sent) -> bool:
-        chunks = await self._client.chunks(sent.id, 0, 1)
-        return any(sent.collection in chunk.collections for chunk in chunks)
+    async def _is_in_collection(self, outgoing: OutgoingDocument) -> bool:
+        chunks = await self._client.get_chunks(outgoing.id, 0, 1)
+        return any(outgoing.collection in chunk.collections for chunk in chunks)
 
-    async def sweep(self, record: Record) -> None:
-        """Remove from R2R what is given up; what cannot be removed now is tried again."""
-        left = await record.run(catalogue.leftovers)
-        record.given_up = frozenset(uuid for uuid, _ in left)
+    async def delete_leftovers(self, local_db: LocalDb) -> None:
+        """Delete obsolete documents from R2R. Failures are retried later."""
+        left = await local_db.run(catalogue.list_leftovers)
+        local_db.tombstones = frozenset(uuid for uuid, _ in left)
         for uuid, collection in left:
             try:
-                async with self._removals:
-                    if uuid in await record.run(catalogue.given_up):
-                        await self._remove(uuid, collection)
-                        await record.run(partial(catalogue.is_gone, uuid=uuid))
+                async with self._removal_lock:
+                    if uuid in await local_db.run(catalogue.list_tombstones):
+                        await self._delete_remote(uuid, collection)
+                        await local_db.run(partial(catalogue.remove_tombstone, uuid=uuid))
             except RefdeskError as error:
                 self._log.events.warning("r2r.not_removed", document=uuid, detail=error.detail)
-                self._sweep_at = self._clock() + self._pauses.away
+                self._delete_leftovers_at = self._clock() + self._pauses.unreachable
                 return
 
-    async def _remove(self, uuid: str, collection: str) -> None:
-        found = await self._client.document(uuid)
-        if found is None:
+    async def _delete_remote(self, uuid: str, collection: str) -> None:
+        document = await self._client.get_document(uuid)
+        if document is None:
             return
-        if found.own is None and set(found.collections) - {collection}:
+        if document.own is None and set(document.collections) - {collection}:
             await self._client.unassign(collection, uuid)
         else:
             await self._client.delete_document(uuid)
 
-    async def _postpone(self, record: Record, task: Task, error: RefdeskError) -> None:
-        at = self._clock() + max(error.retry_after or 0.0, self._pauses.away)
-        await record.run(lambda database: ingest_queue.postpone(database, task, error.detail, at))
+    async def _postpone(self, local_db: LocalDb, task: IngestTask, error: RefdeskError) -> None:
+        at = self._clock() + max(error.retry_after or 0.0, self._pauses.unreachable)
+        await local_db.run(lambda database: ingest_queue.postpone(database, task, error.detail, at))
         self._metrics.documents.labels("postponed").inc()
 
-    async def _fail(self, record: Record, task: Task, why: str, retry_at: float | None) -> None:
-        await record.run(lambda database: queue.fail(database, task, why, retry_at))
+    async def _record_failure(self, local_db: LocalDb, task: IngestTask, error: str, retry_at: float | None) -> None:
+        await local_db.run(lambda database: queue.record_failure(database, task, error, retry_at))
         self._metrics.documents.labels("failed" if retry_at is None else "postponed").inc()
 
-    def _retry_at(self, attempts: int, most: int) -> float | None:
-        if attempts + 1 >= most:
+    def _retry_at(self, attempts: int, max_attempts: int) -> float | None:
+        if attempts + 1 >= max_attempts:
             return None
         return self._clock() + self._pauses.first_retry * float(3**attempts)
 
 
-def _lock(path: Path) -> int | None:
-    """The writer's lock, as an open file; None when another process has it. The kernel frees it when a process ends."""
+def _acquire_lock(path: Path) -> int | None:
+    """Acquire the writer lock and return its file descriptor, or None if another process holds it.
+
+    The kernel releases it when the process ends.
+    """
     lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -1,7 +1,7 @@
-"""What is kept on disk of one tenant's documents at R2R: the queue, the catalogue, the history. SQLite, in WAL mode.
+"""Local SQLite database of a tenant's R2R documents: queue, catalogue and history.
 
-Its tables are those of the embedded engine too, so that queueing, listing and filtering are the same on both; R2R's
-ids stand beside them. R2R is the truth about everything that has come in: what is kept of that here can be made again.
+It shares its tables with the embedded engine, so that queueing, listing and filtering are the same, and adds R2R's ids.
+R2R is the source of truth for ingested documents: the local copy can be rebuilt.
 """
 
 from __future__ import annotations
@@ -19,47 +19,47 @@ from anyio import CapacityLimiter, to_thread
 from refdesk.calls import TenantId
 from refdesk.engines.base import CollectionInfo, TenantInfo
 from refdesk.engines.r2r import catalogue
-from refdesk.engines.storage.connections import Connections
-from refdesk.engines.storage.folders import DATABASE, census, folder_of, tenants_in, translated
-from refdesk.engines.storage.schema import schema_for
+from refdesk.engines.storage.connections import ConnectionPool
+from refdesk.engines.storage.folders import DATABASE, collect_tenant_info, folder_of, list_new_tenants, translate_errors
+from refdesk.engines.storage.schema import read_schema
 from refdesk.errors import EngineError
 
 SCHEMA_VERSION = 3001
-"""Of the record: that of the tables which both engines have, times a thousand, and our own."""
+"""Version of the database schema: that of the shared tables times a thousand, plus that of the R2R tables."""
 
-CHANGED = "changed"
-"""A file that is touched whenever a search may find something else, for other processes to see."""
+CHANGED_FILE = "changed"
+"""File that is touched whenever search results may differ, as a signal to other processes."""
 
 THREADS = 8
-"""That read and write records; SQLite lets one write at a time anyway."""
+"""Threads for database access. SQLite allows one writer at a time anyway."""
 
 T = TypeVar("T")
 
 
-class Record:
-    """One tenant's file; made on the disk by `prepare`."""
+class LocalDb:
+    """Database of one tenant, created on disk by `prepare`."""
 
     def __init__(self, folder: Path, tenant: TenantId, limiter: CapacityLimiter) -> None:
         self.folder = folder
         self.tenant = tenant
-        self.sets: tuple[CollectionInfo, ...] = ()
+        self.collections: tuple[CollectionInfo, ...] = ()
         self.uuids: dict[str, str] = {}
-        """Of its collections at R2R, by their ids here."""
-        self.given_up: frozenset[str] = frozenset()
-        """The ids at R2R of documents that are still there and not to be found any more."""
-        self.converting: dict[int, float] = {}
-        """How far each conversion under way in this process is, by the document's key."""
+        """R2R ids of its collections, by local id."""
+        self.tombstones: frozenset[str] = frozenset()
+        """R2R ids of documents that are deleted here but still exist in R2R."""
+        self.conversion_progress: dict[int, float] = {}
+        """Progress of the conversions in this process, by document key."""
         self._limiter = limiter
-        self._seen: Hashable = None
-        self._connections = Connections(folder / DATABASE)
-        self._mark = f"{folder}/{CHANGED}"
+        self._known_revision: Hashable = None
+        self._connections = ConnectionPool(folder / DATABASE)
+        self._marker = f"{folder}/{CHANGED_FILE}"
 
     async def run(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        """Work with the file, in a thread."""
+        """Run a function with the database in a thread."""
         call = object()
 
         def run() -> T:
-            with translated("the record of documents failed"), self._connections.borrow(call) as database:
+            with translate_errors("the record of documents failed"), self._connections.borrow(call) as database:
                 return work(database)
 
         try:
@@ -70,109 +70,109 @@ class Record:
 
     @property
     def is_behind(self) -> bool:
-        """Whether another process has changed something that is in memory here."""
-        return self.revision != self._seen
+        """Whether another process has changed data that is cached here."""
+        return self.revision != self._known_revision
 
-    async def reread(self) -> None:
-        """Have in memory what the file says now."""
-        self._seen = self.revision
-        sets, self.uuids = await self.run(catalogue.collections)
-        self.sets = tuple(sets)
-        self.given_up = await self.run(catalogue.given_up)
+    async def reload(self) -> None:
+        """Reload the cached data."""
+        self._known_revision = self.revision
+        collections, self.uuids = await self.run(catalogue.list_collections)
+        self.collections = tuple(collections)
+        self.tombstones = await self.run(catalogue.list_tombstones)
 
-    def slug_of(self, collection: str) -> str:
-        """The id here of a collection that may be named by its id at R2R."""
+    def resolve_slug(self, collection: str) -> str:
+        """Return the local id of a collection given by its local id or its id in R2R."""
         return next((slug for slug, uuid in self.uuids.items() if uuid == collection.lower()), collection)
 
     @property
     def revision(self) -> Hashable:
-        """Another value whenever this or another process here has changed what can be found."""
+        """Value that changes whenever a process on this machine has changed what can be found."""
         try:
-            return os.stat(self._mark).st_mtime_ns
+            return os.stat(self._marker).st_mtime_ns
         except FileNotFoundError:
             return None
 
-    def touch(self) -> None:
-        """Searches may find something else from now on."""
-        with translated(f"cannot write to {self.folder}"):
+    def mark_changed(self) -> None:
+        """Signal that search results may differ."""
+        with translate_errors(f"cannot write to {self.folder}"):
             was_behind, before = self.is_behind, self.revision
-            Path(self._mark).touch()
+            Path(self._marker).touch()
             if self.revision == before and isinstance(before, int):
-                os.utime(self._mark, ns=(before + 1, before + 1))
+                os.utime(self._marker, ns=(before + 1, before + 1))
             if not was_behind:
-                self._seen = self.revision
+                self._known_revision = self.revision
 
     def prepare(self) -> None:
-        """Create or check the file; one of another version is refused, never guessed at."""
-        with translated(f"cannot use {self.folder}"):
+        """Create the database or check its version."""
+        with translate_errors(f"cannot use {self.folder}"):
             self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             with self._connections.borrow(self) as database:
                 _prepare(database, self.folder / DATABASE, self.tenant)
 
     def close(self) -> None:
-        """Stop what is under way and close the file."""
+        """Interrupt running queries and close the file."""
         self._connections.close()
 
 
-class Records:
-    """The records of all tenants, in folders of their own."""
+class LocalDbPool:
+    """Databases of all tenants, each in its own folder."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._limiter = CapacityLimiter(THREADS)
-        self._open: dict[TenantId, Record] = {}
+        self._open: dict[TenantId, LocalDb] = {}
 
-    def __iter__(self) -> Iterator[Record]:
+    def __iter__(self) -> Iterator[LocalDb]:
         return iter(list(self._open.values()))
 
-    def at_hand(self, tenant: TenantId) -> Record | None:
-        """A tenant's record, if it is open."""
+    def get_open(self, tenant: TenantId) -> LocalDb | None:
+        """Return a tenant's database if it is open."""
         return self._open.get(tenant)
 
-    async def find(self, tenant: TenantId) -> Record | None:
-        """A tenant's record, if there is one; another process may have made it."""
+    async def get(self, tenant: TenantId) -> LocalDb | None:
+        """Return a tenant's database if it exists. Another process may have created it."""
         if found := self._open.get(tenant):
             return found
-        return await self.make(tenant) if (self._folder / folder_of(tenant) / DATABASE).exists() else None
+        return await self.get_or_create(tenant) if (self._folder / folder_of(tenant) / DATABASE).exists() else None
 
     async def prepare(self) -> None:
-        """Make the folder, and open what is in it."""
-        with translated(f"cannot use {self._folder}"):
+        """Create the folder, and open all databases in it."""
+        with translate_errors(f"cannot use {self._folder}"):
             self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        known = {record.folder for record in self}
-        for tenant in await to_thread.run_sync(tenants_in, self._folder, known):
-            await self.make(tenant)
+        known = {local_db.folder for local_db in self}
+        for tenant in await to_thread.run_sync(list_new_tenants, self._folder, known):
+            await self.get_or_create(tenant)
 
-    async def make(self, tenant: TenantId) -> Record:
-        """A tenant's record, made when there is none."""
+    async def get_or_create(self, tenant: TenantId) -> LocalDb:
+        """Return a tenant's database, creating it if missing."""
         if found := self._open.get(tenant):
             return found
-        record = Record(self._folder / folder_of(tenant), tenant, self._limiter)
-        await to_thread.run_sync(record.prepare)
+        local_db = LocalDb(self._folder / folder_of(tenant), tenant, self._limiter)
+        await to_thread.run_sync(local_db.prepare)
         # Another caller may have opened it meanwhile.
-        kept = self._open.setdefault(tenant, record)
-        if kept is not record:
-            await to_thread.run_sync(record.close)
-            return kept
-        await record.reread()
-        return record
+        opened = self._open.setdefault(tenant, local_db)
+        if opened is not local_db:
+            await to_thread.run_sync(local_db.close)
+            return opened
+        await local_db.reload()
+        return local_db
 
-    async def census(self) -> Sequence[TenantInfo]:
-        """How much each tenant has, as far as it was seen from here."""
-        with translated(f"cannot read {self._folder}"):
-            return await to_thread.run_sync(census, self._folder)
+    async def list_tenants(self) -> Sequence[TenantInfo]:
+        """Return the sizes of all tenants, as far as they are known here."""
+        with translate_errors(f"cannot read {self._folder}"):
+            return await to_thread.run_sync(collect_tenant_info, self._folder)
 
     async def close(self) -> None:
-        """Close all of them."""
-        for record in self:
-            await to_thread.run_sync(record.close)
+        """Close all databases."""
+        for local_db in self:
+            await to_thread.run_sync(local_db.close)
 
 
 def _prepare(database: sqlite3.Connection, path: Path, tenant: TenantId) -> None:
-    with _exclusive(database):
+    with _exclusive_transaction(database):
         found = database.execute("PRAGMA user_version").fetchone()[0]
         if found == 0:
-            _run_all(database, schema_for(__package__))
+            _execute_script(database, read_schema(__package__))
             database.execute("INSERT INTO owner (tenant) VALUES (?)", (tenant,))
             database.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
         elif found != SCHEMA_VERSION:
@@ -183,8 +183,8 @@ def _prepare(database: sqlite3.Connection, path: Path, tenant: TenantId) -> None
 
 
 @contextmanager
-def _exclusive(database: sqlite3.Connection) -> Iterator[None]:
-    """One process makes the file, the others find it made."""
+def _exclusive_transaction(database: sqlite3.Connection) -> Iterator[None]:
+    """Run the block in an exclusive transaction: one process creates the file, the others find it complete."""
     database.execute("BEGIN EXCLUSIVE")
     try:
         yield
@@ -194,8 +194,8 @@ def _exclusive(database: sqlite3.Connection) -> Iterator[None]:
     database.execute("COMMIT")
 
 
-def _run_all(database: sqlite3.Connection, script: str) -> None:
-    """Every statement of a script, within the transaction that is open; `executescript` would end it."""
+def _execute_script(database: sqlite3.Connection, script: str) -> None:
+    """Execute a script within the open transaction, which `executescript` would commit."""
     statement = ""
     for line in script.splitlines(keepends=True):
         statement += line

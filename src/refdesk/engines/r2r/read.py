@@ -1,7 +1,7 @@
-"""A document put together again from its chunks at R2R, to be read whole or in parts.
+"""Reassembly of documents from their chunks in R2R.
 
-Of what was brought in from here, every chunk says in its first line where it stands; of what others brought in, only
-the order of the chunks is known. The text goes through a conversion once more, so that it is read as what it is.
+Chunks ingested from here state their position in the first line; of foreign documents only the order of the chunks is
+known. The text is converted once more to restore its structure.
 """
 
 from __future__ import annotations
@@ -20,151 +20,157 @@ from refdesk.documents.packed_document import Shelf, pack
 from refdesk.documents.scratch import scratch_file
 from refdesk.documents.tokens import count_tokens
 from refdesk.engines.base import Passage
-from refdesk.engines.r2r.naming import Spot, read_chunk
+from refdesk.engines.r2r.naming import ChunkPosition, decode_chunk
 from refdesk.engines.r2r.schemas import RemoteChunk
 
 MAX_OVERLAP = 1024
-"""Characters that two chunks of a stranger's document may share; R2R's own setting is half of that."""
+"""Maximum overlap of consecutive chunks of a foreign document, in characters. R2R's default is half of that."""
 
 MIN_OVERLAP = 20
-"""What is shorter than this is the same by chance."""
+"""Shorter matches are coincidental."""
 
 _HEADING = re.compile(r"^(#{1,6}) +(.+?)\s*#*$", re.MULTILINE)
 _FENCED = re.compile(r"^ {0,3}(`{3,}|~{3,}).*?(?:^ {0,3}\1|\Z)", re.DOTALL | re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
-    """A chunk of a document: where it stands, and what it says."""
+class PositionedChunk:
+    """Text of a chunk with its position in the document."""
 
-    spot: Spot
+    position: ChunkPosition
     text: str
 
 
-def piece_of(chunk: RemoteChunk) -> Piece:
-    """A chunk as it was before it went to R2R."""
-    if chunk.own is None:
-        return Piece(Spot("", first_page=chunk.page, last_page=chunk.page), chunk.text)
-    return Piece(*read_chunk(chunk.text))
+def decode_remote_chunk(remote: RemoteChunk) -> PositionedChunk:
+    """Return a chunk as it was before it was sent to R2R."""
+    if remote.own is None:
+        return PositionedChunk(ChunkPosition("", first_page=remote.page, last_page=remote.page), remote.text)
+    return PositionedChunk(*decode_chunk(remote.text))
 
 
-def passages(id: str, chunks: Sequence[RemoteChunk], first: int) -> list[Passage]:
-    """Chunks in their places; the first of them is the one of that number."""
-    pieces = enumerate(map(piece_of, chunks), first)
-    return [Passage(f"{id}#c{n}", p.spot.section, p.spot.path, p.spot.first_page, p.text) for n, p in pieces]
+def to_passages(id: str, chunks: Sequence[RemoteChunk], first: int) -> list[Passage]:
+    """Convert consecutive chunks to passages, numbered from `first`."""
+    positioned = enumerate(map(decode_remote_chunk, chunks), first)
+    return [
+        Passage(f"{id}#c{n}", p.position.section, p.position.path, p.position.first_page, p.text) for n, p in positioned
+    ]
 
 
-async def shelve(conversions: Conversions, chunks: Sequence[RemoteChunk], name: str, title: str) -> bytes:
-    """A packed document, whose chunks are those at R2R."""
+async def rebuild_document(conversions: Conversions, chunks: Sequence[RemoteChunk], name: str, title: str) -> bytes:
+    """Return a packed document whose chunks are those in R2R."""
     is_ours = bool(chunks) and chunks[0].own is not None
-    pieces = [piece_of(chunk) for chunk in chunks]
+    positioned = [decode_remote_chunk(remote) for remote in chunks]
     marker = f"refdesk-{secrets.token_hex(8)}"
-    markdown = "\n\n".join(_marked(pieces if is_ours else _without_overlaps(pieces), marker))
+    markdown = "\n\n".join(_mark_chunks(positioned if is_ours else _strip_overlaps(positioned), marker))
     async with scratch_file() as file:
         body = markdown.encode("utf-8", "replace")
         await to_thread.run_sync(_write, file, body)
         packed = await conversions.pack(File(file.fileno(), "document.md", len(body), is_own=True), unheard)
     own: Mapping[str, Any] = (chunks[0].own or {}) if chunks else {}
-    return await to_thread.run_sync(_with_places, packed, pieces, marker, own, name, title)
+    return await to_thread.run_sync(_add_pages, packed, positioned, marker, own, name, title)
 
 
-def _marked(pieces: Iterable[Piece], marker: str) -> Iterator[str]:
-    """The text, and before each chunk a paragraph that says which one it is."""
+def _mark_chunks(positioned: Iterable[PositionedChunk], marker: str) -> Iterator[str]:
+    """Yield the text, with a marker paragraph before each chunk."""
     outline = _Outline()
-    for number, piece in enumerate(pieces):
+    for number, chunk in enumerate(positioned):
         yield f"{marker}-{number}"
-        yield from outline.headings_above(piece)
-        yield piece.text
+        yield from outline.open_headings(chunk)
+        yield chunk.text
 
 
 class _Outline:
-    """Which headings stand above a chunk's text: a chunk leaves out that of the section which it begins in."""
+    """Tracks open headings. A chunk's text omits the heading of the section it starts in."""
 
     def __init__(self) -> None:
         self._open: list[str] = []
         self._section = ""
 
-    def headings_above(self, piece: Piece) -> list[str]:
-        """The headings to be written before a chunk."""
-        within = [(len(marks), title) for marks, title in _HEADING.findall(_FENCED.sub("", piece.text))]
-        titles = [_plain(title) for _, title in within]
-        path = list(piece.spot.path)
-        while path and _plain(path[-1]) in titles:
+    def open_headings(self, chunk: PositionedChunk) -> list[str]:
+        """Return the headings to insert before a chunk."""
+        within = [(len(marks), title) for marks, title in _HEADING.findall(_FENCED.sub("", chunk.text))]
+        titles = [_strip_markup(title) for _, title in within]
+        path = list(chunk.position.path)
+        while path and _strip_markup(path[-1]) in titles:
             path.pop()
-        shared = self._shared_with(path, piece.spot)
-        written = [f"{'#' * min(level, 6)} {title}" for level, title in enumerate(path, 1) if level > shared]
-        self._open = [*path, *(title for _, title in within)] if not titles else list(piece.spot.path)
-        self._section = piece.spot.section
-        return written
+        shared = self._count_shared(path, chunk.position)
+        headings = [f"{'#' * min(level, 6)} {title}" for level, title in enumerate(path, 1) if level > shared]
+        self._open = [*path, *(title for _, title in within)] if not titles else list(chunk.position.path)
+        self._section = chunk.position.section
+        return headings
 
-    def _shared_with(self, path: Sequence[str], spot: Spot) -> int:
-        """How many of a path's headings are open already."""
+    def _count_shared(self, path: Sequence[str], position: ChunkPosition) -> int:
+        """Return the number of headings of a path that are already open."""
         shared = 0
         while shared < min(len(path), len(self._open)) and path[shared] == self._open[shared]:
             shared += 1
-        is_next_of_same_name = shared == len(path) == len(spot.path) and shared and spot.section != self._section
+        is_next_of_same_name = (
+            shared == len(path) == len(position.path) and shared and position.section != self._section
+        )
         return shared - 1 if is_next_of_same_name and len(self._open) == shared else shared
 
 
-def _plain(title: str) -> str:
+def _strip_markup(title: str) -> str:
     return re.sub(r"\\(?=\W)|[*_`]", "", title).strip()
 
 
-def _without_overlaps(pieces: Sequence[Piece]) -> Iterator[Piece]:
-    """Chunks that repeat the end of the one before them, without what is repeated."""
+def _strip_overlaps(positioned: Sequence[PositionedChunk]) -> Iterator[PositionedChunk]:
+    """Remove text repeated from the end of the previous chunk."""
     before = ""
-    for piece in pieces:
-        yield replace(piece, text=piece.text[_overlap(before, piece.text) :])
-        before = piece.text
+    for chunk in positioned:
+        yield replace(chunk, text=chunk.text[_measure_overlap(before, chunk.text) :])
+        before = chunk.text
 
 
-def _overlap(before: str, after: str) -> int:
+def _measure_overlap(before: str, after: str) -> int:
     longest = min(len(before), len(after), MAX_OVERLAP)
     return next((n for n in range(longest, MIN_OVERLAP, -1) if before.endswith(after[:n])), 0)
 
 
-def _with_places(
-    packed: bytes, pieces: Sequence[Piece], marker: str, own: Mapping[str, Any], name: str, title: str
+def _add_pages(
+    packed: bytes, positioned: Sequence[PositionedChunk], marker: str, own: Mapping[str, Any], name: str, title: str
 ) -> bytes:
-    """The converted text with the pages that its chunks are on, and with R2R's chunks in place of its own."""
-    with Shelf.of(packed) as shelf:
-        document = shelf.document()
+    """Return the converted document with page numbers, and with R2R's chunks instead of its own."""
+    with Shelf.of(packed) as opened:
+        document = opened.document()
     kind = own.get("page_kind")
-    # Pages that were counted out by length are counted out anew.
-    last = 0 if kind == "estimated" else max((piece.spot.last_page or 0 for piece in pieces), default=0)
-    placed = Document(
+    # Estimated pages are estimated again.
+    last = 0 if kind == "estimated" else max((chunk.position.last_page or 0 for chunk in positioned), default=0)
+    document_with_pages = Document(
         title=str(own.get("title") or title or document.title),
-        blocks=tuple(_placed(document.blocks, pieces, marker, has_pages=last > 0)),
+        blocks=tuple(_place_blocks(document.blocks, positioned, marker, has_pages=last > 0)),
         pages=tuple(map(Page, range(1, last + 1))),
         page_kind=kind if kind in ("page", "slide", "sheet") else "page",
         name=name,
         media_type=str(own.get("media_type") or ""),
         digest=str(own.get("digest") or ""),
     )
-    return pack(placed, pieces=[_chunk(number, piece) for number, piece in enumerate(pieces, 1)])
+    return pack(document_with_pages, pieces=[_to_chunk(number, chunk) for number, chunk in enumerate(positioned, 1)])
 
 
-def _placed(blocks: Sequence[Block], pieces: Sequence[Piece], marker: str, *, has_pages: bool) -> Iterator[Block]:
+def _place_blocks(
+    blocks: Sequence[Block], positioned: Sequence[PositionedChunk], marker: str, *, has_pages: bool
+) -> Iterator[Block]:
     page: int | None = None
     for block in blocks:
         if isinstance(block, Paragraph) and block.text.startswith(f"{marker}-"):
-            page = pieces[int(block.text.rpartition("-")[2])].spot.first_page
+            page = positioned[int(block.text.rpartition("-")[2])].position.first_page
         else:
             yield replace(block, place=Place(page) if page and has_pages else None)
 
 
-def _chunk(number: int, piece: Piece) -> Chunk:
-    """A piece as a chunk, under the number that searches find it by."""
-    spot, text = piece.spot, piece.text
+def _to_chunk(number: int, chunk: PositionedChunk) -> Chunk:
+    """Return a chunk with the number that search results use."""
+    position, text = chunk.position, chunk.text
     return Chunk(
         id=f"c{number}",
         text=text,
-        path=spot.path,
-        section=spot.section,
-        first_page=spot.first_page,
-        last_page=spot.last_page,
+        path=position.path,
+        section=position.section,
+        first_page=position.first_page,
+        last_page=position.last_page,
         tokens=count_tokens(text),
-        anchors=spot.anchors,
+        anchors=position.anchors,
     )
 
 

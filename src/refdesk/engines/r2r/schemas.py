@@ -1,6 +1,6 @@
-"""What is taken from R2R's answers: the few fields that are used, checked as they are read.
+"""Parsing of R2R's responses: only the fields that are used, validated.
 
-Everything else in them, such as password hashes and embeddings, is not even kept.
+Everything else, such as password hashes and embeddings, is dropped.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from uuid import UUID
 
 from refdesk.errors import EngineError
 
-OWN = "refdesk"
-"""The one key of a document's metadata that is ours; beside it, others' keys can be whatever they like."""
+METADATA_KEY = "refdesk"
+"""Metadata key with Refdesk's data. All other keys belong to other users."""
 
 
 @dataclass(frozen=True, slots=True)
 class RemoteCollection:
-    """A collection at R2R."""
+    """Collection in R2R."""
 
     id: str
     name: str
@@ -28,59 +28,59 @@ class RemoteCollection:
     updated_at: datetime
 
     @classmethod
-    def of(cls, fields: Any) -> RemoteCollection:
-        """From R2R's JSON."""
+    def from_json(cls, fields: Any) -> RemoteCollection:
+        """Parse R2R's JSON."""
         return cls(
-            id=uuid_in(fields, "id"),
-            name=text_in(fields, "name"),
-            description=text_in(fields, "description"),
-            created_at=moment_in(fields, "created_at"),
-            updated_at=moment_in(fields, "updated_at"),
+            id=parse_uuid(fields, "id"),
+            name=parse_text(fields, "name"),
+            description=parse_text(fields, "description"),
+            created_at=parse_time(fields, "created_at"),
+            updated_at=parse_time(fields, "updated_at"),
         )
 
 
 @dataclass(frozen=True, slots=True)
 class RemoteDocument:
-    """A document at R2R, without its text."""
+    """Document in R2R, without its text."""
 
     id: str
     collections: tuple[str, ...]
     title: str
     status: str
-    """R2R's own word for how far it is."""
+    """R2R's ingestion status."""
     failure: str
     kind: str
-    """Its file's extension, as R2R keeps it."""
+    """File extension, as stored by R2R."""
     size: int
     created_at: datetime
     updated_at: datetime
     own: Mapping[str, Any] | None
-    """What Refdesk has noted on it; None when somebody else brought it in."""
+    """Refdesk's metadata; None for foreign documents."""
     metadata: Mapping[str, Any]
 
     @classmethod
-    def of(cls, fields: Any) -> RemoteDocument:
-        """From R2R's JSON."""
-        metadata = mapping_in(fields, "metadata")
+    def from_json(cls, fields: Any) -> RemoteDocument:
+        """Parse R2R's JSON."""
+        metadata = parse_mapping(fields, "metadata")
         size = fields.get("size_in_bytes")
         return cls(
-            id=uuid_in(fields, "id"),
-            collections=uuids_in(fields, "collection_ids"),
-            title=text_in(fields, "title"),
-            status=text_in(fields, "ingestion_status").lower(),
-            failure=text_in(metadata, "failure"),
-            kind=text_in(fields, "document_type"),
+            id=parse_uuid(fields, "id"),
+            collections=parse_uuids(fields, "collection_ids"),
+            title=parse_text(fields, "title"),
+            status=parse_text(fields, "ingestion_status").lower(),
+            failure=parse_text(metadata, "failure"),
+            kind=parse_text(fields, "document_type"),
             size=size if isinstance(size, int) and size >= 0 else 0,
-            created_at=moment_in(fields, "created_at"),
-            updated_at=moment_in(fields, "updated_at"),
-            own=own_in(metadata),
-            metadata=strangers_metadata(metadata),
+            created_at=parse_time(fields, "created_at"),
+            updated_at=parse_time(fields, "updated_at"),
+            own=parse_own_metadata(metadata),
+            metadata=extract_foreign_metadata(metadata),
         )
 
 
 @dataclass(frozen=True, slots=True)
 class RemoteChunk:
-    """A chunk at R2R: found, cited, or read."""
+    """Chunk in R2R."""
 
     id: str
     document: str
@@ -88,31 +88,31 @@ class RemoteChunk:
     text: str
     score: float
     order: int
-    """Its place in the document, from 0."""
+    """Position in the document, from 0."""
     page: int | None
     own: Mapping[str, Any] | None
     metadata: Mapping[str, Any]
 
     @classmethod
-    def of(cls, fields: Any) -> RemoteChunk:
-        """From R2R's JSON."""
-        metadata = mapping_in(fields, "metadata")
+    def from_json(cls, fields: Any) -> RemoteChunk:
+        """Parse R2R's JSON."""
+        metadata = parse_mapping(fields, "metadata")
         score, order, page = fields.get("score"), metadata.get("chunk_order"), metadata.get("page_number")
         return cls(
-            id=uuid_in(fields, "id"),
-            document=uuid_in(fields, "document_id"),
-            collections=uuids_in(fields, "collection_ids"),
-            text=_untitled(text_in(fields, "text"), metadata),
+            id=parse_uuid(fields, "id"),
+            document=parse_uuid(fields, "document_id"),
+            collections=parse_uuids(fields, "collection_ids"),
+            text=_strip_title(parse_text(fields, "text"), metadata),
             score=float(score) if isinstance(score, int | float) else 0.0,
             order=order if isinstance(order, int) else 0,
             page=page if isinstance(page, int) and page > 0 else None,
-            own=own_in(metadata),
-            metadata=strangers_metadata(metadata),
+            own=parse_own_metadata(metadata),
+            metadata=extract_foreign_metadata(metadata),
         )
 
 
-def _untitled(text: str, metadata: Mapping[str, Any]) -> str:
-    """The text without the title that R2R puts above what a search finds."""
+def _strip_title(text: str, metadata: Mapping[str, Any]) -> str:
+    """Remove the title that R2R prepends to search results."""
     return text.removeprefix(f"Document Title: {metadata.get('title')}\n\nText: ") if "title" in metadata else text
 
 
@@ -120,100 +120,100 @@ _R2R_KEYS = frozenset(
     "version chunk_order document_type associated_query semantic_rank full_text_rank collection_ids title page_number "
     "failure".split()
 )
-"""Of metadata: what R2R itself puts there."""
+"""Metadata keys set by R2R itself."""
 
 
-def own_in(metadata: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """Our own notes, if they are such: every value of the kind that it should be, since others can write them too."""
-    own = metadata.get(OWN)
-    if not isinstance(own, dict) or not text_in(own, "name"):
+def parse_own_metadata(metadata: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """Return Refdesk's metadata with validated types, since other users can write it too."""
+    own = metadata.get(METADATA_KEY)
+    if not isinstance(own, dict) or not parse_text(own, "name"):
         return None
-    moment = moment_in(own, "indexed_at").isoformat(timespec="milliseconds")
+    moment = parse_time(own, "indexed_at").isoformat(timespec="milliseconds")
     return {
-        **{name: text_in(own, name) for name in _TEXTS},
-        **{name: _whole(own.get(name)) for name in ("size", "chunks")},
+        **{name: parse_text(own, name) for name in _TEXT_FIELDS},
+        **{name: _parse_count(own.get(name)) for name in ("size", "chunks")},
         "indexed_at": moment,
-        "metadata": mapping_in(own, "metadata"),
+        "metadata": parse_mapping(own, "metadata"),
     }
 
 
-_TEXTS = ("name", "title", "version", "digest", "source", "media_type", "page_kind")
+_TEXT_FIELDS = ("name", "title", "version", "digest", "source", "media_type", "page_kind")
 
 
-def _whole(value: Any) -> int:
+def _parse_count(value: Any) -> int:
     return value if isinstance(value, int) and 0 <= value < 2**53 else 0
 
 
-def strangers_metadata(metadata: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What others have noted on a document."""
-    return {key: value for key, value in metadata.items() if key not in _R2R_KEYS and key != OWN}
+def extract_foreign_metadata(metadata: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the metadata set by other users."""
+    return {key: value for key, value in metadata.items() if key not in _R2R_KEYS and key != METADATA_KEY}
 
 
-def results_of(answer: Any) -> Any:
-    """What R2R's envelope holds."""
+def unwrap_results(answer: Any) -> Any:
+    """Return the content of R2R's response envelope."""
     if not isinstance(answer, dict) or "results" not in answer:
-        raise unusable("it has no results")
+        raise make_unusable_error("it has no results")
     return answer["results"]
 
 
-def rows_of(answer: Any) -> tuple[list[dict[str, Any]], int]:
-    """A page of a list, and how many there are in all."""
-    rows = results_of(answer)
+def unwrap_rows(answer: Any) -> tuple[list[dict[str, Any]], int]:
+    """Return a page of a list, and the total number of rows."""
+    rows = unwrap_results(answer)
     total = answer.get("total_entries")
     if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
-        raise unusable("its results are no list")
+        raise make_unusable_error("its results are no list")
     return rows, total if isinstance(total, int) else len(rows)
 
 
-def chunks_in(results: Any) -> Iterator[RemoteChunk]:
-    """The chunks that a search found."""
+def parse_chunks(results: Any) -> Iterator[RemoteChunk]:
+    """Yield the chunks of a search result."""
     found = results.get("chunk_search_results") if isinstance(results, dict) else None
     if found is None:
         return
     if not isinstance(found, list):
-        raise unusable("its chunks are no list")
-    yield from map(RemoteChunk.of, found)
+        raise make_unusable_error("its chunks are no list")
+    yield from map(RemoteChunk.from_json, found)
 
 
-def uuid_in(fields: Any, name: str) -> str:
-    """An id, in the one way in which we write it."""
+def parse_uuid(fields: Any, name: str) -> str:
+    """Return an id in canonical form."""
     try:
         return str(UUID(fields[name]))
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise unusable(f"{name} is no id") from error
+        raise make_unusable_error(f"{name} is no id") from error
 
 
-def uuids_in(fields: Mapping[str, Any], name: str) -> tuple[str, ...]:
-    """Ids; none where R2R gives nothing."""
+def parse_uuids(fields: Mapping[str, Any], name: str) -> tuple[str, ...]:
+    """Return a list of ids, empty if missing."""
     value = fields.get(name)
     if value is None:
         return ()
     if not isinstance(value, list):
-        raise unusable(f"{name} is no list")
-    return tuple(uuid_in({name: each}, name) for each in value)
+        raise make_unusable_error(f"{name} is no list")
+    return tuple(parse_uuid({name: each}, name) for each in value)
 
 
-def text_in(fields: Mapping[str, Any], name: str) -> str:
-    """A text; empty where R2R gives nothing."""
+def parse_text(fields: Mapping[str, Any], name: str) -> str:
+    """Return a text, empty if missing."""
     value = fields.get(name)
     return value if isinstance(value, str) else ""
 
 
-def mapping_in(fields: Any, name: str) -> Mapping[str, Any]:
-    """An object; empty where R2R gives nothing."""
+def parse_mapping(fields: Any, name: str) -> Mapping[str, Any]:
+    """Return an object, empty if missing."""
     value = fields.get(name) if isinstance(fields, dict) else None
     return value if isinstance(value, dict) else {}
 
 
-def moment_in(fields: Mapping[str, Any], name: str) -> datetime:
-    """A time, in UTC; the beginning of time where R2R gives none."""
+def parse_time(fields: Mapping[str, Any], name: str) -> datetime:
+    """Return a time in UTC, or the epoch if missing."""
     try:
-        moment = datetime.fromisoformat(text_in(fields, name))
+        moment = datetime.fromisoformat(parse_text(fields, name))
     except ValueError:
         return datetime.fromtimestamp(0, UTC)
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
-def unusable(why: str) -> EngineError:
-    """R2R's answer is not what it should be."""
+def make_unusable_error(why: str) -> EngineError:
+    """Return the error for an invalid response."""
     return EngineError(f"R2R gave an answer that cannot be used: {why}. Check that r2r.api_url is an R2R server.")

@@ -1,4 +1,4 @@
-"""Searches at R2R, and what they find in our words. Never without a collection, and never a chunk of another one."""
+"""Search in R2R, always restricted to the tenant's collections."""
 
 from __future__ import annotations
 
@@ -10,157 +10,164 @@ from typing import Any
 
 from refdesk.engines.base import DocumentInfo, Hit, Search
 from refdesk.engines.r2r import catalogue
-from refdesk.engines.r2r.client import R2RClient, SearchSettings
-from refdesk.engines.r2r.local_db import Record
+from refdesk.engines.r2r.client import R2RClient, RemoteSearchSettings
+from refdesk.engines.r2r.local_db import LocalDb
 from refdesk.engines.r2r.mirror import Mirror
-from refdesk.engines.r2r.naming import without_unsafe
-from refdesk.engines.r2r.read import piece_of
+from refdesk.engines.r2r.naming import strip_unsafe
+from refdesk.engines.r2r.read import decode_remote_chunk
 from refdesk.engines.r2r.schemas import RemoteChunk, RemoteDocument
 from refdesk.engines.storage.filters import compile_filter
 from refdesk.engines.storage.rows import SHORT_DIGEST
-from refdesk.engines.storage.sources import document_id
+from refdesk.engines.storage.sources import make_document_id
 from refdesk.errors import InvalidArguments, Problem
 
-MAX_FOUND = 1000
-"""The most that R2R finds at once."""
+MAX_RESULTS = 1000
+"""Maximum number of results of R2R."""
 
 MAX_MATCHING = 10_000
-"""Documents that a filter may let through; each is a parameter of R2R's query."""
+"""Maximum number of documents a filter may match. Each is a parameter of R2R's query."""
 
 RANK_FUSION = 51.0
-"""What makes R2R's score of the best of both searches one: its constant, and the first rank."""
+"""Normalizes R2R's score of a result that is first in both searches to 1: its constant plus the first rank."""
 
 _COLLECTION_FIELDS = frozenset(("collection_id", "collection_ids", "doc_type"))
 
-Foreign = Callable[[Record, RemoteChunk], None]
-"""Told of a chunk that R2R should not have given."""
+ForeignChunkListener = Callable[[LocalDb, RemoteChunk], None]
+"""Called with chunks that R2R should not have returned."""
 
 
 @dataclass(frozen=True, slots=True)
-class Scope:
-    """Where a search looks: the collections' ids at R2R, with ours."""
+class RemoteScope:
+    """Scope of a search in R2R."""
 
     slugs: Mapping[str, str]
-    """Ours by R2R's."""
+    """Local collection ids by R2R id."""
     documents: tuple[str, ...] | None = None
-    """Ids at R2R; None means all."""
+    """R2R ids; None means all."""
 
     @property
     def is_empty(self) -> bool:
         """Whether nothing can be found."""
         return not self.slugs or self.documents == ()
 
-    def holds(self, chunk: RemoteChunk) -> bool:
+    def contains(self, chunk: RemoteChunk) -> bool:
         """Whether a chunk is in one of the collections."""
         return any(uuid in self.slugs for uuid in chunk.collections)
 
-    def slug_of(self, chunk: RemoteChunk) -> str:
-        """The collection that a chunk is found in."""
+    def find_slug(self, chunk: RemoteChunk) -> str:
+        """Return the local id of a chunk's collection."""
         return next(self.slugs[uuid] for uuid in chunk.collections if uuid in self.slugs)
 
-    def settings(self, search: Search, limit: int) -> SearchSettings:
-        """The search as R2R is asked for it."""
-        return SearchSettings(tuple(self.slugs), limit, search.mode, search.semantic_weight, self.documents)
+    def to_settings(self, search: Search, limit: int) -> RemoteSearchSettings:
+        """Return the R2R settings of a search."""
+        return RemoteSearchSettings(tuple(self.slugs), limit, search.mode, search.semantic_weight, self.documents)
 
 
-class Searcher:
-    """Finds passages."""
+class R2RSearcher:
+    """Searches passages in R2R."""
 
-    def __init__(self, client: R2RClient, mirror: Mirror, foreign: Foreign) -> None:
+    def __init__(self, client: R2RClient, mirror: Mirror, on_foreign_chunk: ForeignChunkListener) -> None:
         self._client = client
         self._mirror = mirror
-        self._foreign = foreign
+        self._on_foreign_chunk = on_foreign_chunk
 
-    async def search(self, record: Record, search: Search) -> list[Hit]:
-        """The best passages, at most one a section."""
-        scope = await self.scope(record, search)
-        query = query_of(search)
+    async def search(self, local_db: LocalDb, search: Search) -> list[Hit]:
+        """Return the best passages, at most one per section."""
+        scope = await self.resolve_scope(local_db, search)
+        query = build_query(search)
         if scope.is_empty or not query:
             return []
-        limit = min(search.limit * 2 + 10, MAX_FOUND)
-        chunks = await self._client.search(query, scope.settings(search, limit))
-        found = [chunk for chunk in self.own(record, scope, chunks) if chunk.document not in record.given_up]
-        hits = await self.hits(found, scope, search)
-        return _one_a_section(hits)[: search.limit]
+        limit = min(search.limit * 2 + 10, MAX_RESULTS)
+        chunks = await self._client.search(query, scope.to_settings(search, limit))
+        found = [
+            chunk for chunk in self.drop_foreign(local_db, scope, chunks) if chunk.document not in local_db.tombstones
+        ]
+        hits = await self.to_hits(found, scope, search)
+        return _keep_best_per_section(hits)[: search.limit]
 
-    async def scope(self, record: Record, search: Search) -> Scope:
-        """Where the search looks; raises InvalidArguments when its filter is wrong."""
-        condition = compile_filter(_with_our_ids(search.filters, record)) if search.filters else None
-        slugs = {uuid: slug for slug, uuid in record.uuids.items() if _is_wanted(search.collections, slug, uuid)}
-        self._mirror.keep_watching(slugs)
+    async def resolve_scope(self, local_db: LocalDb, search: Search) -> RemoteScope:
+        """Return the scope of a search. Raises InvalidArguments if its filter is invalid."""
+        condition = compile_filter(_translate_collection_ids(search.filters, local_db)) if search.filters else None
+        slugs = {uuid: slug for slug, uuid in local_db.uuids.items() if _is_selected(search.collections, slug, uuid)}
+        self._mirror.watch(slugs)
         if condition is None or not slugs:
-            return Scope(slugs)
-        await self._mirror.list_documents(record, list(slugs.values()))
-        matching = await record.run(lambda database: catalogue.matching(database, condition, list(slugs.values())))
+            return RemoteScope(slugs)
+        await self._mirror.list_documents(local_db, list(slugs.values()))
+        matching = await local_db.run(
+            lambda database: catalogue.find_matching(database, condition, list(slugs.values()))
+        )
         if len(matching) > MAX_MATCHING:
             rule = f"lets {len(matching):,} documents through, and at most {MAX_MATCHING:,} may be; narrow it"
             raise InvalidArguments([Problem("filters", rule)])
-        return Scope(slugs, tuple(matching))
+        return RemoteScope(slugs, tuple(matching))
 
-    def own(self, record: Record, scope: Scope, chunks: Sequence[RemoteChunk]) -> list[RemoteChunk]:
-        """The chunks that were asked for. One of another collection is a fault of R2R's, which is told of."""
+    def drop_foreign(self, local_db: LocalDb, scope: RemoteScope, chunks: Sequence[RemoteChunk]) -> list[RemoteChunk]:
+        """Return the chunks within the scope. Others are an R2R defect and are reported."""
         for chunk in chunks:
-            if not scope.holds(chunk):
-                self._foreign(record, chunk)
-        return [chunk for chunk in chunks if scope.holds(chunk)]
+            if not scope.contains(chunk):
+                self._on_foreign_chunk(local_db, chunk)
+        return [chunk for chunk in chunks if scope.contains(chunk)]
 
-    async def hits(self, chunks: Sequence[RemoteChunk], scope: Scope, search: Search) -> list[Hit]:
-        """Chunks as hits, in the same order; of a document that is just being replaced, only the newer state."""
-        strangers = list(dict.fromkeys(chunk.document for chunk in chunks if chunk.own is None))
-        joined = {each.id: each for each in await self._client.documents(strangers)}
-        found = [(chunk, _info(chunk, scope, joined.get(chunk.document))) for chunk in chunks]
+    async def to_hits(self, chunks: Sequence[RemoteChunk], scope: RemoteScope, search: Search) -> list[Hit]:
+        """Convert chunks to hits in the same order.
+
+        Of a document being replaced, only the newer version is included.
+        """
+        foreign_ids = list(dict.fromkeys(chunk.document for chunk in chunks if chunk.own is None))
+        remote_documents = {each.id: each for each in await self._client.get_documents(foreign_ids)}
+        found = [(chunk, _make_info(chunk, scope, remote_documents.get(chunk.document))) for chunk in chunks]
         newest: dict[str, datetime] = {}
         for _, info in found:
             newest[info.id] = max(newest.get(info.id, info.indexed_at), info.indexed_at)
-        return [_hit(chunk, info, search) for chunk, info in found if info.indexed_at == newest[info.id]]
+        return [_make_hit(chunk, info, search) for chunk, info in found if info.indexed_at == newest[info.id]]
 
 
-def query_of(search: Search) -> str:
-    """The words that R2R searches for. By itself its full text wants all of them at once; we want any."""
-    query = without_unsafe(search.query).strip()
+def build_query(search: Search) -> str:
+    """Return the query for R2R. Its full-text search requires all words by default; Refdesk matches any."""
+    query = strip_unsafe(search.query).strip()
     return " OR ".join(re.findall(r"\w+", query)) if search.mode == "fulltext" else query
 
 
-def _is_wanted(wanted: Sequence[str], slug: str, uuid: str) -> bool:
-    return not wanted or slug in wanted or uuid in wanted
+def _is_selected(selected: Sequence[str], slug: str, uuid: str) -> bool:
+    return not selected or slug in selected or uuid in selected
 
 
-def _with_our_ids(filters: Any, record: Record) -> Any:
-    """A filter in which R2R's ids of collections are ours."""
-    ours = {uuid: slug for slug, uuid in record.uuids.items()}
+def _translate_collection_ids(filters: Any, local_db: LocalDb) -> Any:
+    """Replace R2R's collection ids in a filter by local ids."""
+    ours = {uuid: slug for slug, uuid in local_db.uuids.items()}
 
-    def translated(value: Any) -> Any:
+    def translate(value: Any) -> Any:
         if isinstance(value, list):
-            return [translated(each) for each in value]
+            return [translate(each) for each in value]
         if isinstance(value, dict):
-            return {key: translated(each) for key, each in value.items()}
+            return {key: translate(each) for key, each in value.items()}
         return ours.get(value, value) if isinstance(value, str) else value
 
     if isinstance(filters, list):
-        return [_with_our_ids(each, record) for each in filters]
+        return [_translate_collection_ids(each, local_db) for each in filters]
     if not isinstance(filters, dict):
         return filters
     return {
-        name: translated(value) if name in _COLLECTION_FIELDS else _with_our_ids(value, record)
+        name: translate(value) if name in _COLLECTION_FIELDS else _translate_collection_ids(value, local_db)
         for name, value in filters.items()
     }
 
 
-def _info(chunk: RemoteChunk, scope: Scope, joined: RemoteDocument | None) -> DocumentInfo:
-    slug, own = scope.slug_of(chunk), chunk.own
+def _make_info(chunk: RemoteChunk, scope: RemoteScope, document: RemoteDocument | None) -> DocumentInfo:
+    slug, own = scope.find_slug(chunk), chunk.own
     if own is None:
         return DocumentInfo(
             id=f"{slug}/{chunk.document}",
             collection=slug,
-            title=joined.title if joined else "",
+            title=document.title if document else "",
             version=chunk.document.replace("-", "")[:SHORT_DIGEST],
-            indexed_at=joined.updated_at if joined else datetime.fromtimestamp(0, UTC),
-            media_type=catalogue.ORDERLY_MEDIA.get(joined.kind, "") if joined else "",
-            size_bytes=joined.size if joined else 0,
+            indexed_at=document.updated_at if document else datetime.fromtimestamp(0, UTC),
+            media_type=catalogue.MEDIA_TYPES.get(document.kind, "") if document else "",
+            size_bytes=document.size if document else 0,
             metadata=chunk.metadata,
         )
     return DocumentInfo(
-        id=document_id(slug, own["name"]),
+        id=make_document_id(slug, own["name"]),
         collection=slug,
         title=own["title"],
         version=own["version"] or own["digest"][:SHORT_DIGEST],
@@ -172,25 +179,25 @@ def _info(chunk: RemoteChunk, scope: Scope, joined: RemoteDocument | None) -> Do
     )
 
 
-def _hit(chunk: RemoteChunk, info: DocumentInfo, search: Search) -> Hit:
-    piece = piece_of(chunk)
-    spot = piece.spot
+def _make_hit(chunk: RemoteChunk, info: DocumentInfo, search: Search) -> Hit:
+    decoded = decode_remote_chunk(chunk)
+    position = decoded.position
     scale = RANK_FUSION if search.mode == "hybrid" else 1.0
     return Hit(
         document=info,
         chunk_id=f"{info.id}#c{chunk.order + 1}",
-        section=spot.section,
-        path=spot.path,
-        page=spot.first_page,
-        text=piece.text,
+        section=position.section,
+        path=position.path,
+        page=position.first_page,
+        text=decoded.text,
         score=min(max(chunk.score * scale, 0.0), 1.0),
-        anchor=spot.anchors[-1] if spot.anchors else "",
-        anchors=spot.anchors,
+        anchor=position.anchors[-1] if position.anchors else "",
+        anchors=position.anchors,
     )
 
 
-def _one_a_section(hits: Sequence[Hit]) -> list[Hit]:
-    """The best of each section; a stranger's document has none that are known, and gives what it has."""
+def _keep_best_per_section(hits: Sequence[Hit]) -> list[Hit]:
+    """Return the best hit of each section. Foreign documents have no sections, so all hits are kept."""
     best: dict[tuple[str, str], Hit] = {}
     for hit in sorted(hits, key=lambda hit: -hit.score):
         best.setdefault((hit.document.id, hit.section or hit.chunk_id), hit)

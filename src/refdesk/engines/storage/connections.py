@@ -1,4 +1,4 @@
-"""SQLite connections for calls in threads: each call has one to itself, and none is closed under a call."""
+"""Pool of SQLite connections for calls in threads."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from time import monotonic, sleep
 from refdesk.errors import EngineError
 
 BUSY_SECONDS = 10.0
-"""How long a writer waits for another process that is writing."""
+"""Time a writer waits for another process that is writing."""
 
 RETRY_SECONDS = 0.02
 PRAGMAS = "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON;"
 
 
-class Connections:
-    """As many connections as calls have been under way at once; closed together."""
+class ConnectionPool:
+    """Connections to one database, one per concurrent call, closed together."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -30,8 +30,8 @@ class Connections:
 
     @contextmanager
     def borrow(self, call: object) -> Iterator[sqlite3.Connection]:
-        """A connection for this call alone."""
-        connection = self._take(call)
+        """Yield a connection reserved for this call."""
+        connection = self._acquire(call)
         try:
             yield connection
         finally:
@@ -41,13 +41,13 @@ class Connections:
                 self._changed.notify_all()
 
     def interrupt(self, call: object) -> None:
-        """Stop what a call is doing, if it is still doing it."""
+        """Interrupt the running query of a call, if any."""
         with self._changed:
             if call in self._busy:
                 self._busy[call].interrupt()
 
     def close(self) -> None:
-        """Stop every call, wait until each has let go, and close all connections."""
+        """Interrupt all calls, wait until each has returned its connection, and close all connections."""
         with self._changed:
             self._closed = True
             for connection in self._busy.values():
@@ -57,7 +57,7 @@ class Connections:
                 connection.close()
             self._idle.clear()
 
-    def _take(self, call: object) -> sqlite3.Connection:
+    def _acquire(self, call: object) -> sqlite3.Connection:
         with self._changed:
             if self._closed:
                 raise EngineError("the desk is closed")
@@ -66,7 +66,7 @@ class Connections:
             return connection
 
     def _open(self) -> sqlite3.Connection:
-        # Used by one thread at a time, though not always the same.
+        # Used by one thread at a time, though not always the same one.
         connection = sqlite3.connect(self._path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False)
         give_up_at = monotonic() + BUSY_SECONDS
         while True:
@@ -74,7 +74,7 @@ class Connections:
                 connection.executescript(PRAGMAS)
                 return connection
             except sqlite3.Error as error:
-                # SQLite itself does not wait while another is just giving a new file its journal.
+                # SQLite doesn't wait while another process switches a new file to WAL mode.
                 if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or monotonic() >= give_up_at:
                     connection.close()
                     raise

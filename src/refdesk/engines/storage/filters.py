@@ -1,10 +1,11 @@
-"""R2R's filter language, compiled to a condition in SQL.
+"""Compiler of R2R's filter language to an SQL condition.
+
 
     {"author": "Ann", "metadata.year": {"$gte": 2020}, "$or": [{"tags": {"$contains": "sql"}}, {"version": "15"}]}
 
-Pure: a filter in, SQL over the documents `d` and their collections `c` out. What a stranger wrote, the names of
-metadata among it, only ever becomes a parameter. Numbers compare with numbers and texts with texts; a value of
-another kind, or none, equals nothing. `null` stands for a value that is not there.
+Pure: takes a filter, returns SQL over documents `d` and their collections `c`. User input, including metadata names,
+only ever becomes a parameter. Numbers compare with numbers and texts with texts. A missing value or a value of another
+type equals nothing. `null` matches a missing value.
 """
 
 from __future__ import annotations
@@ -20,19 +21,19 @@ from refdesk.errors import InvalidArguments, Problem
 from refdesk.validation import MAX_PROBLEMS, nearest_name, shortened
 
 MAX_DEPTH = 10
-"""How deep filters, and the names of metadata, may nest."""
+"""Maximum nesting of filters and metadata names."""
 
 MAX_CONDITIONS = 100
-"""In one filter; SQLite bounds the depth of an expression at a thousand."""
+"""Maximum number per filter. SQLite limits the depth of an expression to a thousand."""
 
 MAX_VALUES = 1000
-"""In one list."""
+"""Maximum number per list."""
 
 MAX_PARAMETERS = 10_000
-"""In one filter; SQLite takes three times as many."""
+"""Maximum number per filter. SQLite accepts three times as many."""
 
 MAX_TEXT = 2000
-"""Characters of one text."""
+"""Maximum number of characters per text."""
 
 Kind = Literal["text", "number", "time"]
 
@@ -53,15 +54,15 @@ FIELDS: Mapping[str, tuple[str, Kind]] = {
     "ingestion_status": (_STATUS, "text"),
     "source": ("CASE d.kind WHEN 'url' THEN d.source ELSE d.id END", "text"),
 }
-"""What can be asked of a document itself, as a hit shows it; any other name is one of its metadata."""
+"""Document fields that can be filtered, as in a hit. Any other name is metadata."""
 
 METADATA = "metadata."
 
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9_ -]+")
-"""Names that are written alike in JSON, in a JSON path and in a filter."""
+"""Names that need no escaping in JSON, JSON paths and filters."""
 
-_MOMENT = "strftime('%Y-%m-%dT%H:%M:%f', {})"
-"""One way to write a time, in UTC, whatever the way in which it was stored or asked for."""
+_TIME_SQL = "strftime('%Y-%m-%dT%H:%M:%f', {})"
+"""Normalizes a time to UTC in one format, whatever format it was stored or given in."""
 
 Value = str | int | float | bool
 Parameter = str | int | float
@@ -69,16 +70,16 @@ Parameter = str | int | float
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """A piece of SQL and the values of its question marks."""
+    """SQL expression with its parameters."""
 
     sql: str
     parameters: list[Parameter] = field(default_factory=list)
 
 
 def compile_filter(filters: Mapping[str, Any]) -> Condition:
-    """The condition that the documents meet which this filter asks for; everything that is wrong with it at once."""
+    """Compile a filter to a condition on documents. Raises InvalidArguments that lists all problems."""
     compilation = _Compilation()
-    condition = compilation.all_of(filters, "filters", 1)
+    condition = compilation.compile_object(filters, "filters", 1)
     if compilation.problems:
         raise InvalidArguments(compilation.problems[:MAX_PROBLEMS])
     if len(condition.parameters) > MAX_PARAMETERS:
@@ -87,66 +88,70 @@ def compile_filter(filters: Mapping[str, Any]) -> Condition:
 
 
 class _Invalid(Exception):
-    """The rule that a part of a filter breaks."""
+    """Rule that a part of a filter violates."""
 
 
 class _Compilation:
-    """One filter on its way to SQL."""
+    """Compilation of one filter."""
 
     def __init__(self) -> None:
         self.problems: list[Problem] = []
         self._conditions = 0
 
-    def all_of(self, filters: Any, path: str, depth: int) -> Condition:
-        """The conditions of one object, which hold together."""
+    def compile_object(self, filters: Any, path: str, depth: int) -> Condition:
+        """Compile an object whose conditions are joined by AND."""
         if not isinstance(filters, Mapping):
-            return self._problem(path, "must be an object")
+            return self._add_problem(path, "must be an object")
         if depth > MAX_DEPTH:
-            return self._problem(path, f"must not nest deeper than {MAX_DEPTH}")
-        return _joined("AND", [self._entry(str(name), value, path, depth) for name, value in filters.items()])
+            return self._add_problem(path, f"must not nest deeper than {MAX_DEPTH}")
+        return _join("AND", [self._compile_entry(str(name), value, path, depth) for name, value in filters.items()])
 
-    def _entry(self, name: str, value: Any, path: str, depth: int) -> Condition:
+    def _compile_entry(self, name: str, value: Any, path: str, depth: int) -> Condition:
         path = f"{path}.{shortened(name)}"
         if name in _JUNCTIONS:
-            return self._junction(name, value, path, depth)
+            return self._compile_junction(name, value, path, depth)
         if name in _OPERATORS:
-            return self._problem(path, f'must stand below a field, as in {{"author": {{"{name}": …}}}}')
+            return self._add_problem(path, f'must stand below a field, as in {{"author": {{"{name}": …}}}}')
         if name.startswith("$"):
-            return self._problem(path, _unknown(name, _JUNCTIONS))
-        return self._field(name, value, path)
+            return self._add_problem(path, _describe_unknown(name, _JUNCTIONS))
+        return self._compile_field(name, value, path)
 
-    def _junction(self, name: str, value: Any, path: str, depth: int) -> Condition:
+    def _compile_junction(self, name: str, value: Any, path: str, depth: int) -> Condition:
         if not isinstance(value, list) or not value:
-            return self._problem(path, "must be a list of at least one object")
+            return self._add_problem(path, "must be a list of at least one object")
         if len(value) > MAX_CONDITIONS:
-            return self._problem(path, f"must have at most {MAX_CONDITIONS} conditions")
-        return _joined(
-            _JUNCTIONS[name], [self.all_of(each, f"{path}.{number}", depth + 1) for number, each in enumerate(value)]
+            return self._add_problem(path, f"must have at most {MAX_CONDITIONS} conditions")
+        return _join(
+            _JUNCTIONS[name],
+            [self.compile_object(each, f"{path}.{number}", depth + 1) for number, each in enumerate(value)],
         )
 
-    def _field(self, name: str, value: Any, path: str) -> Condition:
+    def _compile_field(self, name: str, value: Any, path: str) -> Condition:
         if not isinstance(value, Mapping):
-            return self._operation(name, "$eq", value, path)
+            return self._compile_operation(name, "$eq", value, path)
         if not value:
-            return self._problem(path, f"must have an operator: {', '.join(_OPERATORS)}")
-        return _joined(
+            return self._add_problem(path, f"must have an operator: {', '.join(_OPERATORS)}")
+        return _join(
             "AND",
-            [self._operation(name, str(key), each, f"{path}.{shortened(str(key))}") for key, each in value.items()],
+            [
+                self._compile_operation(name, str(key), each, f"{path}.{shortened(str(key))}")
+                for key, each in value.items()
+            ],
         )
 
-    def _operation(self, name: str, operator: str, value: Any, path: str) -> Condition:
+    def _compile_operation(self, name: str, operator: str, value: Any, path: str) -> Condition:
         self._conditions += 1
         if self._conditions > MAX_CONDITIONS:
-            return self._problem("filters", f"must have at most {MAX_CONDITIONS} conditions")
+            return self._add_problem("filters", f"must have at most {MAX_CONDITIONS} conditions")
         if operator not in _OPERATORS:
-            return self._problem(path, _unknown(operator, _OPERATORS))
+            return self._add_problem(path, _describe_unknown(operator, _OPERATORS))
         try:
-            return _OPERATORS[operator](_field(name), value)
+            return _OPERATORS[operator](_resolve_field(name), value)
         except _Invalid as invalid:
-            return self._problem(path, str(invalid))
+            return self._add_problem(path, str(invalid))
 
-    def _problem(self, path: str, rule: str) -> Condition:
-        """Note it, and go on: whoever wrote the filter is told everything at once."""
+    def _add_problem(self, path: str, rule: str) -> Condition:
+        """Record a problem and continue, so that all problems are reported together."""
         problem = Problem(path, rule)
         if problem not in self.problems:
             self.problems.append(problem)
@@ -155,89 +160,93 @@ class _Compilation:
 
 @dataclass(frozen=True, slots=True)
 class _Field:
-    """How SQL gets at a field: the kind of its value in JSON's words, the value, and the rows of its elements."""
+    """SQL for a field: JSON type, value, and rows of its elements."""
 
     type: Condition
     value: Condition
     elements: Condition
     kind: Kind | None = None
-    """What its values are, when that is known beforehand."""
+    """Type of the values, if known in advance."""
 
     def is_any(self, values: Iterable[Value]) -> Condition:
-        """Whether the value is one of these."""
-        return _joined("OR", [self._is(kind, among) for kind, among in self.by_kind(values)])
+        """Return a condition that the value is one of these."""
+        return _join(
+            "OR", [self._is_kind_in(kind, values_of_kind) for kind, values_of_kind in self.group_by_kind(values)]
+        )
 
-    def _is(self, kind: str, among: list[Parameter]) -> Condition:
+    def _is_kind_in(self, kind: str, values_of_kind: list[Parameter]) -> Condition:
         if kind == "boolean":
-            return _sql("{} IN {}", self.type, _list(among))
-        return _joined("AND", [self.is_kind(kind), _sql("{} IN {}", self.value, self._list(among))])
+            return _format_sql("{} IN {}", self.type, _make_placeholders(values_of_kind))
+        return _join(
+            "AND", [self.is_kind(kind), _format_sql("{} IN {}", self.value, self._placeholders(values_of_kind))]
+        )
 
     def is_kind(self, kind: str) -> Condition:
-        """Whether the value is of a kind that can be compared with one of this kind."""
+        """Return a condition that the value is comparable with a value of this kind."""
         if self.kind:
             return _ALWAYS
-        return _sql("{} = 'text'" if kind == "text" else "{} IN ('integer', 'real')", self.type)
+        return _format_sql("{} = 'text'" if kind == "text" else "{} IN ('integer', 'real')", self.type)
 
-    def compared(self, operator: str, value: Value) -> Condition:
-        """Whether the value stands in this order to the other."""
-        ((kind, (other,)),) = self.by_kind([value])
+    def compare(self, operator: str, value: Value) -> Condition:
+        """Return a comparison of the value with another."""
+        ((kind, (other,)),) = self.group_by_kind([value])
         if kind == "boolean":
             raise _Invalid("must be a text or a number")
-        comparison = _sql(f"{{}} {operator} {{}}", self.value, self._parameter(other))
-        return _joined("AND", [self.is_kind(kind), comparison])
+        comparison = _format_sql(f"{{}} {operator} {{}}", self.value, self._placeholder(other))
+        return _join("AND", [self.is_kind(kind), comparison])
 
-    def elements_among(self, kind: str, among: list[Parameter]) -> Condition:
-        """How many different ones of these are among the elements."""
+    def count_matching_elements(self, kind: str, values_of_kind: list[Parameter]) -> Condition:
+        """Return SQL that counts the distinct values found among the elements."""
         what = "type" if kind == "boolean" else "value"
         same_kind = {"boolean": "1", "text": "e.type = 'text'"}.get(kind, "e.type IN ('integer', 'real')")
         query = f"(SELECT count(DISTINCT e.{what}) FROM {{}} e WHERE {same_kind} AND e.{what} IN {{}})"
-        return _sql(query, self.elements, self._list(among))
+        return _format_sql(query, self.elements, self._placeholders(values_of_kind))
 
-    def by_kind(self, values: Iterable[Value]) -> list[tuple[str, list[Parameter]]]:
-        """The values apart: texts, numbers, and booleans by the names that SQLite has for them."""
+    def group_by_kind(self, values: Iterable[Value]) -> list[tuple[str, list[Parameter]]]:
+        """Group values into texts, numbers, and booleans by SQLite's names for them."""
         kinds: dict[str, dict[Parameter, None]] = {}
         for value in values:
-            kind, parameter = _parameter(value)
-            self._require(kind, value)
-            kinds.setdefault(kind, {})[_utc(value) if self.kind == "time" else parameter] = None
-        return [(kind, list(among)) for kind, among in kinds.items()]
+            kind, parameter = _classify_value(value)
+            self._require_kind(kind, value)
+            kinds.setdefault(kind, {})[_to_utc(value) if self.kind == "time" else parameter] = None
+        return [(kind, list(values_of_kind)) for kind, values_of_kind in kinds.items()]
 
-    def _require(self, kind: str, value: Value) -> None:
+    def _require_kind(self, kind: str, value: Value) -> None:
         wanted = "number" if self.kind == "number" else "text"
         if self.kind and kind != wanted:
             raise _Invalid(f"must be a {wanted}, as the field is, not {value!r}")
 
-    def _parameter(self, value: Parameter) -> Condition:
-        return Condition(_MOMENT.format("?") if self.kind == "time" else "?", [value])
+    def _placeholder(self, value: Parameter) -> Condition:
+        return Condition(_TIME_SQL.format("?") if self.kind == "time" else "?", [value])
 
-    def _list(self, values: list[Parameter]) -> Condition:
+    def _placeholders(self, values: list[Parameter]) -> Condition:
         if self.kind == "time":
-            return Condition(f"({', '.join([_MOMENT.format('?')] * len(values))})", values)
-        return _list(values)
+            return Condition(f"({', '.join([_TIME_SQL.format('?')] * len(values))})", values)
+        return _make_placeholders(values)
 
 
-def _field(name: str) -> _Field:
+def _resolve_field(name: str) -> _Field:
     if name in FIELDS:
-        return _column(*FIELDS[name])
+        return _make_column_field(*FIELDS[name])
     names = name.removeprefix(METADATA).split(".")
     if not all(names) or len(names) > MAX_DEPTH:
         raise _Invalid(f"must be a field or the name of metadata, with at most {MAX_DEPTH} parts and none empty")
     for part in names:
         _require_text(part)
     plain = all(_PLAIN_NAME.fullmatch(part) for part in names)
-    return _metadata_by_path(names) if plain else _metadata_by_walking(names)
+    return _make_path_field(names) if plain else _make_nested_field(names)
 
 
-def _column(column: str, kind: Kind) -> _Field:
-    value = _MOMENT.format(column) if kind == "time" else column
+def _make_column_field(column: str, kind: Kind) -> _Field:
+    value = _TIME_SQL.format(column) if kind == "time" else column
     type = "'integer'" if kind == "number" else "'text'"
     elements = f"(SELECT {type} AS type, {value} AS value)"
     return _Field(Condition(f"iif({column} IS NULL, NULL, {type})"), Condition(value), Condition(elements), kind)
 
 
-def _metadata_by_path(names: Sequence[str]) -> _Field:
+def _make_path_field(names: Sequence[str]) -> _Field:
     path: list[Parameter] = ["$" + "".join(f'."{name}"' for name in names)]
-    # An object's members are not its elements.
+    # The members of an object aren't its elements.
     members = "iif(json_type(d.metadata, ?) = 'object', '[]', d.metadata)"
     return _Field(
         Condition("json_type(d.metadata, ?)", path),
@@ -246,12 +255,12 @@ def _metadata_by_path(names: Sequence[str]) -> _Field:
     )
 
 
-def _metadata_by_walking(names: Sequence[str]) -> _Field:
-    """The same for names that a JSON path cannot say, such as one with a quote; slower."""
-    rows = _sql("(SELECT type, value FROM json_each(d.metadata) WHERE key = {})", Condition("?", [names[0]]))
+def _make_nested_field(names: Sequence[str]) -> _Field:
+    """Return a field for names that a JSON path can't express, such as one with a quote. Slower."""
+    rows = _format_sql("(SELECT type, value FROM json_each(d.metadata) WHERE key = {})", Condition("?", [names[0]]))
     for name in names[1:]:
         inner = "iif(o.type = 'object', o.value, '{{}}')"
-        rows = _sql(
+        rows = _format_sql(
             f"(SELECT i.type, i.value FROM {{}} o, json_each({inner}) i WHERE i.key = {{}})",
             rows,
             Condition("?", [name]),
@@ -260,66 +269,79 @@ def _metadata_by_walking(names: Sequence[str]) -> _Field:
         "(SELECT i.type, i.value FROM {} o, json_each(CASE o.type WHEN 'array' THEN o.value ELSE '[]' END) i "
         "UNION ALL SELECT type, value FROM {} WHERE type NOT IN ('array', 'object'))"
     )
-    return _Field(_sql("(SELECT type FROM {})", rows), _sql("(SELECT value FROM {})", rows), _sql(elements, rows, rows))
+    return _Field(
+        _format_sql("(SELECT type FROM {})", rows),
+        _format_sql("(SELECT value FROM {})", rows),
+        _format_sql(elements, rows, rows),
+    )
 
 
 def _equal(field: _Field, value: Any) -> Condition:
     if value is None:
-        return _sql("coalesce({}, 'null') = 'null'", field.type)
+        return _format_sql("coalesce({}, 'null') = 'null'", field.type)
     if isinstance(value, list):
         raise _Invalid("must be a single value; for lists there are $in, $overlap and $contains")
     return field.is_any([value])
 
 
 def _in(field: _Field, value: Any) -> Condition:
-    values = _values(value)
+    values = _require_list(value)
     present = [each for each in values if each is not None]
     conditions = [_equal(field, None)] if len(present) < len(values) else []
-    return _joined("OR", [*conditions, field.is_any(present)])
+    return _join("OR", [*conditions, field.is_any(present)])
 
 
 def _not(operation: Callable[[_Field, Any], Condition]) -> Callable[[_Field, Any], Condition]:
-    return lambda field, value: _sql("({}) IS NOT TRUE", operation(field, value))
+    return lambda field, value: _format_sql("({}) IS NOT TRUE", operation(field, value))
 
 
-def _ordered(operator: str) -> Callable[[_Field, Any], Condition]:
-    return lambda field, value: field.compared(operator, value)
+def _compare(operator: str) -> Callable[[_Field, Any], Condition]:
+    return lambda field, value: field.compare(operator, value)
 
 
 def _overlap(field: _Field, value: Any) -> Condition:
-    """Whether one of the values is among the elements; what is no array counts as an array of one."""
-    kinds = field.by_kind(_values(value))
-    return _joined("OR", [_sql("{} > 0", field.elements_among(kind, among)) for kind, among in kinds])
+    """Match if any of the values is among the elements. A scalar counts as an array of one."""
+    kinds = field.group_by_kind(_require_list(value))
+    return _join(
+        "OR",
+        [_format_sql("{} > 0", field.count_matching_elements(kind, values_of_kind)) for kind, values_of_kind in kinds],
+    )
 
 
 def _contains(field: _Field, value: Any) -> Condition:
-    """Whether all of the values are among the elements."""
-    kinds = field.by_kind(_values(value))
-    return _joined("AND", [_sql(f"{{}} = {len(among)}", field.elements_among(kind, among)) for kind, among in kinds])
+    """Match if all of the values are among the elements."""
+    kinds = field.group_by_kind(_require_list(value))
+    return _join(
+        "AND",
+        [
+            _format_sql(f"{{}} = {len(values_of_kind)}", field.count_matching_elements(kind, values_of_kind))
+            for kind, values_of_kind in kinds
+        ],
+    )
 
 
 def _like(*, any_case: bool) -> Callable[[_Field, Any], Condition]:
-    def compiled(field: _Field, value: Any) -> Condition:
+    def compile_like(field: _Field, value: Any) -> Condition:
         if not isinstance(value, str) or field.kind == "number":
             raise _Invalid("must be a text with % and _, on a field that is a text")
-        pattern = Condition("?", [_glob(_require_text(value), any_case=any_case)])
-        return _joined("AND", [field.is_kind("text"), _sql("{} GLOB {}", field.value, pattern)])
+        pattern = Condition("?", [_to_glob(_require_text(value), any_case=any_case)])
+        return _join("AND", [field.is_kind("text"), _format_sql("{} GLOB {}", field.value, pattern)])
 
-    return compiled
+    return compile_like
 
 
-def _glob(pattern: str, *, any_case: bool) -> str:
-    """A pattern with % and _ in the words of GLOB, which tells cases apart; LIKE does so for no letter beyond ASCII."""
+def _to_glob(pattern: str, *, any_case: bool) -> str:
+    """Convert a pattern with % and _ to GLOB, which is case-sensitive. LIKE ignores case for ASCII letters only."""
     parts, characters = [], iter(pattern)
     for character in characters:
         if character == "\\":
-            parts.append(_literal(next(characters, character), any_case))
+            parts.append(_escape_literal(next(characters, character), any_case))
         else:
-            parts.append({"%": "*", "_": "?"}.get(character) or _literal(character, any_case))
+            parts.append({"%": "*", "_": "?"}.get(character) or _escape_literal(character, any_case))
     return "".join(parts)
 
 
-def _literal(character: str, any_case: bool) -> str:
+def _escape_literal(character: str, any_case: bool) -> str:
     if character in "*?[":
         return f"[{character}]"
     cases = {character, character.lower(), character.upper()} if any_case else {character}
@@ -334,10 +356,10 @@ _OPERATORS: Mapping[str, Callable[[_Field, Any], Condition]] = {
     "$ne": _not(_equal),
     "$in": _in,
     "$nin": _not(_in),
-    "$gt": _ordered(">"),
-    "$gte": _ordered(">="),
-    "$lt": _ordered("<"),
-    "$lte": _ordered("<="),
+    "$gt": _compare(">"),
+    "$gte": _compare(">="),
+    "$lt": _compare("<"),
+    "$lte": _compare("<="),
     "$like": _like(any_case=False),
     "$ilike": _like(any_case=True),
     "$overlap": _overlap,
@@ -348,36 +370,36 @@ _OPERATORS: Mapping[str, Callable[[_Field, Any], Condition]] = {
 _ALWAYS, _NEVER = Condition("1"), Condition("0")
 
 
-def _joined(word: str, conditions: Sequence[Condition]) -> Condition:
-    """All of the conditions or any of them; of none, all hold and not one does."""
+def _join(word: str, conditions: Sequence[Condition]) -> Condition:
+    """Join conditions by AND or OR. An empty AND is true, an empty OR is false."""
     conditions = [condition for condition in conditions if word == "OR" or condition != _ALWAYS]
     if not conditions:
         return _ALWAYS if word == "AND" else _NEVER
     if len(conditions) == 1:
         return conditions[0]
-    return _sql(f"({f' {word} '.join(['{}'] * len(conditions))})", *conditions)
+    return _format_sql(f"({f' {word} '.join(['{}'] * len(conditions))})", *conditions)
 
 
-def _sql(template: str, *parts: Condition) -> Condition:
-    """The parts put into the places that the template has for them, and their values in the same order."""
+def _format_sql(template: str, *parts: Condition) -> Condition:
+    """Insert conditions into a template and concatenate their parameters in the same order."""
     return Condition(
         template.format(*(part.sql for part in parts)), [value for part in parts for value in part.parameters]
     )
 
 
-def _list(values: list[Parameter]) -> Condition:
+def _make_placeholders(values: list[Parameter]) -> Condition:
     return Condition(f"({', '.join('?' * len(values))})", values)
 
 
-def _values(value: Any) -> list[Any]:
+def _require_list(value: Any) -> list[Any]:
     values = value if isinstance(value, list) else [value]
     if not 0 < len(values) <= MAX_VALUES:
         raise _Invalid(f"must be a list of 1 to {MAX_VALUES:,} values")
     return values
 
 
-def _parameter(value: Any) -> tuple[str, Parameter]:
-    """A single value's kind, and the value as SQLite takes it."""
+def _classify_value(value: Any) -> tuple[str, Parameter]:
+    """Return a value's kind, and the value as an SQLite parameter."""
     if isinstance(value, bool):
         return "boolean", "true" if value else "false"
     if isinstance(value, str):
@@ -397,7 +419,7 @@ def _require_text(text: str) -> str:
     return text
 
 
-def _utc(value: Any) -> str:
+def _to_utc(value: Any) -> str:
     try:
         moment = datetime.fromisoformat(value)
         return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).astimezone(UTC).isoformat()
@@ -405,7 +427,7 @@ def _utc(value: Any) -> str:
         raise _Invalid("must be a date or time as in 2026-01-31 or 2026-01-31T12:00:00Z") from error
 
 
-def _unknown(name: str, known: Mapping[str, object]) -> str:
+def _describe_unknown(name: str, known: Mapping[str, object]) -> str:
     nearest = nearest_name(name, list(known))
     hint = f"did you mean {nearest}?" if nearest else f"known are {', '.join(known)}"
     return f"unknown operator; {hint}"

@@ -1,4 +1,4 @@
-"""Where a tenant's file lies, and whose file it is."""
+"""Tenant folders: naming, discovery and ownership."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from refdesk.engines.base import TenantInfo
 from refdesk.errors import EngineError
 
 DATABASE = "knowledge.db"
-"""The name of the file in a tenant's folder."""
+"""Name of the database file in a tenant's folder."""
 
-MOST_COUNTED = 10_000
-"""Tenants that are counted when somebody asks how much each has; each takes about a millisecond."""
+MAX_LISTED_TENANTS = 10_000
+"""Maximum number of tenants in the tenant list; reading each takes about a millisecond."""
 
 _COUNTS = """
 SELECT tenant, (SELECT count(*) FROM documents), (SELECT count(*) FROM collections),
@@ -30,24 +30,24 @@ logger = logging.getLogger(__name__)
 
 
 def folder_of(tenant: TenantId) -> str:
-    """The name of a tenant's folder: readable where the name allows it, and never that of another tenant's."""
+    """Return the folder name of a tenant: readable where the tenant's name allows it, and unique."""
     if re.fullmatch(r"[a-z0-9][a-z0-9_-]{0,60}", tenant):
         return f"n-{tenant}"
     return f"h-{hashlib.sha256(tenant.encode('utf-8', 'surrogatepass')).hexdigest()[:40]}"
 
 
-def tenants_in(folder: Path, known: Set[Path]) -> Sequence[TenantId]:
-    """The tenants who have documents in folders that are not known yet."""
+def list_new_tenants(folder: Path, known: Set[Path]) -> Sequence[TenantId]:
+    """Return the tenants that have documents in folders not among `known`."""
     found = []
     for path in sorted(folder.glob(f"*/{DATABASE}")):
         if path.parent in known:
             continue
-        with translated(f"cannot read {path}"):
+        with translate_errors(f"cannot read {path}"):
             database = sqlite3.connect(path, timeout=10)
             try:
                 row = database.execute("SELECT tenant FROM owner").fetchone()
             except sqlite3.DatabaseError:
-                row = None  # just being made, broken, or of another version: told when somebody asks for it
+                row = None  # being created, broken, or of another version: reported when the tenant uses it
             finally:
                 database.close()
         if row is not None:
@@ -55,11 +55,14 @@ def tenants_in(folder: Path, known: Set[Path]) -> Sequence[TenantId]:
     return found
 
 
-def census(folder: Path) -> list[TenantInfo]:
-    """How much each tenant has that has a file in this folder, in the order of their ids; read without opening any of
-    them for good. One that is broken is left out: its tenant is told when it asks."""
+def collect_tenant_info(folder: Path) -> list[TenantInfo]:
+    """Return the sizes of all tenants in this folder, in the order of their ids.
+
+    Each database is opened read-only for the query. Broken ones are skipped; their tenants get an error when they use
+    them.
+    """
     found = []
-    for path in sorted(folder.glob(f"*/{DATABASE}"))[:MOST_COUNTED]:
+    for path in sorted(folder.glob(f"*/{DATABASE}"))[:MAX_LISTED_TENANTS]:
         with closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True, timeout=10)) as database:
             try:
                 found += [TenantInfo(*row) for row in database.execute(_COUNTS)]
@@ -69,8 +72,8 @@ def census(folder: Path) -> list[TenantInfo]:
 
 
 @contextmanager
-def translated(what: str) -> Iterator[None]:
-    """The one place where an error of the store becomes ours."""
+def translate_errors(what: str) -> Iterator[None]:
+    """Raise storage errors as EngineError."""
     try:
         yield
     except (OSError, sqlite3.Error) as error:

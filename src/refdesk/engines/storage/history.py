@@ -1,4 +1,4 @@
-"""Searches on their way into the history: written some at a time, so that no search waits for the disk."""
+"""Search history, written in batches so that no search waits for the disk."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import asyncio
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
-from functools import partial
 from typing import Protocol, TypeVar
 
 import anyio
@@ -18,99 +17,95 @@ from refdesk.engines.storage import records
 from refdesk.errors import DependencyError
 
 WRITE_SECONDS = 1.0
-"""Between two writings."""
+"""Interval between two writes."""
 
-MAX_WAITING = 1000
-"""Of one tenant's searches; more in a second are no history that anybody reads."""
+MAX_PENDING = 1000
+"""Maximum number of unwritten searches per tenant; more than this in a second are dropped."""
 
 
 T = TypeVar("T")
 
 
-class Kept(Protocol):
-    """A tenant's file."""
+class HistoryStore(Protocol):
+    """Database of one tenant."""
 
     async def run(self, work: Callable[[records.Database], T]) -> T:
-        """Work with it, in a thread."""
+        """Run a function with the database in a thread."""
         ...
 
 
-class KeptOfAll(Protocol):
-    """The files of all tenants."""
+class HistoryStores(Protocol):
+    """Databases of all tenants."""
 
-    async def find(self, tenant: TenantId) -> Kept | None:
-        """A tenant's file, or None where there is none."""
+    async def get(self, tenant: TenantId) -> HistoryStore | None:
+        """Return a tenant's database, or None if it has none."""
         ...
 
-    async def make(self, tenant: TenantId) -> Kept:
-        """A tenant's file, made when it is not there."""
+    async def get_or_create(self, tenant: TenantId) -> HistoryStore:
+        """Return a tenant's database, creating it if missing."""
         ...
 
 
-class History:
-    """What users have searched for."""
+class SearchHistory:
+    """Buffered search history of all tenants."""
 
-    def __init__(self, stores: KeptOfAll) -> None:
+    def __init__(self, stores: HistoryStores) -> None:
         self._stores = stores
-        self._waiting: dict[TenantId, list[tuple[str, PastSearch]]] = defaultdict(list)
+        self._pending: dict[TenantId, list[tuple[str, PastSearch]]] = defaultdict(list)
 
     def add(self, tenant: TenantId, user: UserId, search: PastSearch) -> None:
-        """Keep a search, soon."""
-        waiting = self._waiting[tenant]
-        if len(waiting) < MAX_WAITING:
-            waiting.append((user, search))
+        """Queue a search to be written."""
+        pending = self._pending[tenant]
+        if len(pending) < MAX_PENDING:
+            pending.append((user, search))
 
-    async def of(self, tenant: TenantId, user: UserId, limit: int) -> Sequence[PastSearch]:
-        """A user's last searches, newest first."""
-        await self._write(tenant)
-        store = await self._stores.find(tenant)
-        return await store.run(lambda database: records.history(database, user, limit)) if store else []
+    async def list_recent(self, tenant: TenantId, user: UserId, limit: int) -> Sequence[PastSearch]:
+        """Return a user's last searches, newest first."""
+        await self._flush_tenant(tenant)
+        store = await self._stores.get(tenant)
+        return await store.run(lambda database: records.list_history(database, user, limit)) if store else []
 
     @asynccontextmanager
-    async def writing(self) -> AsyncIterator[None]:
-        """Write what comes while the block goes on, and what is left when it ends."""
-        ended = anyio.Event()
-        task = asyncio.create_task(self._keep_writing(ended))
+    async def write_in_background(self) -> AsyncIterator[None]:
+        """Write queued searches while the block runs, and the rest when it ends."""
+        stopping = anyio.Event()
+        task = asyncio.create_task(self._write_periodically(stopping))
         try:
             yield
         finally:
-            # Asked to end, not cancelled: that could lose what is just being written.
-            ended.set()
+            # Stopped by an event: cancelling could lose a write in progress.
+            stopping.set()
             with CancelScope(shield=True):
                 await task
 
-    async def _keep_writing(self, ended: anyio.Event) -> None:
+    async def _write_periodically(self, stopping: anyio.Event) -> None:
         is_last = False
         while not is_last:
             with anyio.move_on_after(WRITE_SECONDS):
-                await ended.wait()
-            is_last = ended.is_set()
-            # A full disk is told of by those whose documents it keeps out; searches wait until there is room.
+                await stopping.wait()
+            is_last = stopping.is_set()
+            # A full disk is reported by ingestion. Searches stay queued until there is space.
             with suppress(DependencyError):
-                await self.write()
+                await self.flush()
 
-    async def write(self) -> None:
-        """Write what waits; a tenant whose searches cannot be written keeps no other's from being so."""
+    async def flush(self) -> None:
+        """Write all queued searches. A failure of one tenant doesn't stop the others."""
         failures = []
-        for tenant in list(self._waiting):
+        for tenant in list(self._pending):
             try:
-                await self._write(tenant)
+                await self._flush_tenant(tenant)
             except DependencyError as error:
                 failures.append(error)
         if failures:
             raise failures[0]
 
-    async def _write(self, tenant: TenantId) -> None:
-        searches = self._waiting.pop(tenant, [])
+    async def _flush_tenant(self, tenant: TenantId) -> None:
+        searches = self._pending.pop(tenant, [])
         if not searches:
             return
         try:
-            store = await self._stores.make(tenant)
-            await store.run(partial(_remember, searches))
+            store = await self._stores.get_or_create(tenant)
+            await store.run(lambda database: records.add_history(database, searches))
         except DependencyError:
-            self._waiting[tenant] = [*searches, *self._waiting[tenant]][:MAX_WAITING]
+            self._pending[tenant] = [*searches, *self._pending[tenant]][:MAX_PENDING]
             raise
-
-
-def _remember(searches: Sequence[tuple[str, PastSearch]], database: records.Database) -> None:
-    records.remember(database, searches)

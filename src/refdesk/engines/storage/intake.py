@@ -1,4 +1,4 @@
-"""The first half of a document's way in: from where it is, through a conversion."""
+"""Loading and converting of document sources, the first stage of ingestion."""
 
 from __future__ import annotations
 
@@ -18,58 +18,63 @@ from refdesk.documents.file_names import clean_name
 from refdesk.documents.files import OpenedFile, Roots
 from refdesk.documents.packed_document import Shelf
 from refdesk.documents.scratch import scratch_file
-from refdesk.engines.storage.queue import Arrived, Task
-from refdesk.engines.storage.rows import digest_of
-from refdesk.engines.storage.sources import path_of, stamp_from
+from refdesk.engines.storage.queue import Arrived, IngestTask
+from refdesk.engines.storage.rows import sha256_hex
+from refdesk.engines.storage.sources import decode_path, format_stamp
 from refdesk.errors import CannotOpen, EngineError
 
 READ_SIZE = 1 << 20
 NO_ROOM = frozenset({ENOSPC, EDQUOT, EROFS})
 
 
-class Intake:
-    """Reads and converts what is asked for."""
+class SourceReader:
+    """Reads and converts the sources of queued documents."""
 
-    def __init__(self, conversions: Conversions, closed: Sequence[Path] = ()) -> None:
+    def __init__(self, conversions: Conversions, blocked: Sequence[Path] = ()) -> None:
         self._conversions = conversions
-        self._closed = closed
-        """Files and folders of the desk's own, which stay shut wherever they are."""
+        self._blocked = blocked
+        """Files and folders of the server itself, which are never read."""
 
-    async def receive(self, tenant: TenantId, task: Task, told: Callable[[float], None], *, is_own: bool) -> Arrived:
-        """What the document's source gives now; `told` hears how far the conversion is."""
+    async def load(
+        self, tenant: TenantId, task: IngestTask, on_progress: Callable[[float], None], *, is_own: bool
+    ) -> Arrived:
+        """Return the current content of a document's source.
+
+        `on_progress` gets the share of the conversion that is done.
+        """
 
         async def progress(done: float, total: float | None, _doing: str) -> None:
-            told(done / total if total else 0.0)
+            on_progress(done / total if total else 0.0)
 
-        with _readable(task):
+        with _translate_os_errors(task):
             match task.kind:
                 case "file":
-                    return await self._file(task, progress, is_own)
+                    return await self._load_file(task, progress, is_own)
                 case "url":
-                    return await self._url(task, progress)
+                    return await self._load_url(task, progress)
                 case "shelf":
-                    return await self._shelf(tenant, task)
+                    return await self._load_converted(tenant, task)
                 case _:
-                    return await self._text(task, progress, is_own)
+                    return await self._load_text(task, progress, is_own)
 
-    async def _file(self, task: Task, progress: Progress, is_own: bool) -> Arrived:
+    async def _load_file(self, task: IngestTask, progress: Progress, is_own: bool) -> Arrived:
         with await to_thread.run_sync(self._open, task) as opened:
             digest, stamp = await to_thread.run_sync(_digest_and_stamp, opened.fd)
             if digest == task.digest:
                 return Arrived(None, digest, stamp, opened.size)
             name = clean_name(opened.name) or "document"
             packed = await self._conversions.pack(File(opened.fd, name, opened.size, is_own=is_own), progress)
-            if stamp_from(os.fstat(opened.fd)) != stamp:
-                # Written meanwhile: what was converted may not be what was hashed, and is never taken for unchanged.
-                digest, stamp = digest_of(packed), ""
+            if format_stamp(os.fstat(opened.fd)) != stamp:
+                # Modified while it was converted: the digest may not match the content, so never treat it as unchanged.
+                digest, stamp = sha256_hex(packed), ""
         return Arrived(packed, digest, stamp, opened.size)
 
-    def _open(self, task: Task) -> OpenedFile:
+    def _open(self, task: IngestTask) -> OpenedFile:
         if task.root:
-            return Roots([Path(task.root)], self._closed).open(task.source)
-        path = path_of(task.source)
+            return Roots([Path(task.root)], self._blocked).open(task.source)
+        path = decode_path(task.source)
         try:
-            # Not to wait for whoever might write to a pipe.
+            # Don't block on a named pipe.
             fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         except OSError as error:
             raise CannotOpen(f"{path} cannot be opened: {error.strerror or error}.") from None
@@ -78,7 +83,7 @@ class Intake:
             raise CannotOpen(f"{path} is no file.")
         return OpenedFile(fd, path.name, os.fstat(fd).st_size, path)
 
-    async def _url(self, task: Task, progress: Progress) -> Arrived:
+    async def _load_url(self, task: IngestTask, progress: Progress) -> Arrived:
         etag, _, modified = task.stamp.partition("\n")
         async with self._conversions.fetched(task.source, etag, modified, progress) as fetched:
             if fetched.not_modified:
@@ -90,17 +95,17 @@ class Intake:
             packed = await self._conversions.pack(fetched_file(fetched), progress)
         return Arrived(packed, digest, stamp, fetched.size)
 
-    async def _shelf(self, tenant: TenantId, task: Task) -> Arrived:
+    async def _load_converted(self, tenant: TenantId, task: IngestTask) -> Arrived:
         packed = await self._conversions.packed(tenant, task.source)
         if packed is None:
             raise CannotOpen(f"The converted document {task.source} has expired. Convert it again.")
-        digest = digest_of(packed)
-        size = await to_thread.run_sync(_original_size, packed)
+        digest = sha256_hex(packed)
+        size = await to_thread.run_sync(_read_original_size, packed)
         return Arrived(None if digest == task.digest else packed, digest, "", size)
 
-    async def _text(self, task: Task, progress: Progress, is_own: bool) -> Arrived:
+    async def _load_text(self, task: IngestTask, progress: Progress, is_own: bool) -> Arrived:
         body = task.given or b""
-        digest = digest_of(body)
+        digest = sha256_hex(body)
         if digest == task.digest:
             return Arrived(None, digest, "", len(body))
         async with scratch_file() as file:
@@ -111,8 +116,8 @@ class Intake:
 
 
 @contextmanager
-def _readable(task: Task) -> Iterator[None]:
-    """A disk that has no room stops all the work; a file that cannot be read is its own fault."""
+def _translate_os_errors(task: IngestTask) -> Iterator[None]:
+    """Raise EngineError if the disk is full, which stops all work, and CannotOpen if this source can't be read."""
     try:
         yield
     except OSError as error:
@@ -121,10 +126,10 @@ def _readable(task: Task) -> Iterator[None]:
         raise CannotOpen(f"{task.source or task.id} cannot be read: {error.strerror or error}.") from error
 
 
-def _original_size(packed: bytes) -> int:
-    """Of the file that a document was converted from; of one that does not tell, its own."""
-    with Shelf.of(packed) as shelf:
-        return shelf.about.size or len(packed)
+def _read_original_size(packed: bytes) -> int:
+    """Return the size of the file a document was converted from, or the packed size if that is unknown."""
+    with Shelf.of(packed) as opened:
+        return opened.about.size or len(packed)
 
 
 def _write(file: IO[bytes], body: bytes) -> None:
@@ -133,8 +138,8 @@ def _write(file: IO[bytes], body: bytes) -> None:
 
 
 def _digest_and_stamp(fd: int) -> tuple[str, str]:
-    """The SHA-256 of an open file, and its stamp from before it was read: a change meanwhile is seen next time."""
-    stamp = stamp_from(os.fstat(fd))
+    """Return the SHA-256 of an open file, and its stamp from before reading, so that a later change is detected."""
+    stamp = format_stamp(os.fstat(fd))
     os.lseek(fd, 0, os.SEEK_SET)
     hashed = hashlib.sha256()
     while part := os.read(fd, READ_SIZE):

@@ -1,4 +1,4 @@
-"""The queue of documents to be read: a document is its own entry in it, and its stage says what is to be done next."""
+"""Queue of documents to convert. A document's row is its own queue entry; its stage says what to do next."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from refdesk.engines.base import NotToBeRetried
-from refdesk.engines.storage.rows import IS_UNDER_WAY, named, now, transaction
+from refdesk.engines.storage.rows import IS_IN_PROGRESS, fetch_dicts, now, transaction
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
-    """A document that waits to be read."""
+class IngestTask:
+    """Document waiting to be converted."""
 
     key: int
     id: str
     request: int
-    """Which asking this is the answer to."""
+    """Number of the ingest request this task belongs to."""
     kind: str
     source: str
     root: str
@@ -30,7 +30,7 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class Arrived:
-    """What a source gave: a packed document, or None when it has not changed."""
+    """Content of a source: a packed document, or None if it is unchanged."""
 
     packed: bytes | None
     digest: str
@@ -41,42 +41,42 @@ class Arrived:
 TASK_COLUMNS = "key, id, request, kind, source, root, given, title, digest, stamp, attempts"
 
 
-def next_tasks(database: sqlite3.Connection, at: float, limit: int, taken: Sequence[int]) -> list[Task]:
-    """The documents to read next: those that have failed least, in the order in which they were asked for."""
+def next_tasks(database: sqlite3.Connection, at: float, limit: int, taken: Sequence[int]) -> list[IngestTask]:
+    """Return the documents to convert next: fewest attempts first, then in queue order."""
     marks = ", ".join("?" * len(taken))
     rows = database.execute(
-        f"SELECT {TASK_COLUMNS} FROM documents WHERE {IS_UNDER_WAY} AND stage = 'pending' AND retry_at <= ? "
+        f"SELECT {TASK_COLUMNS} FROM documents WHERE {IS_IN_PROGRESS} AND stage = 'pending' AND retry_at <= ? "
         f"AND key NOT IN ({marks}) ORDER BY attempts, key LIMIT ?",
         [at, *taken, limit],
     )
-    return [Task(**row) for row in named(rows)]
+    return [IngestTask(**row) for row in fetch_dicts(rows)]
 
 
-def keep_unchanged(database: sqlite3.Connection, task: Task, arrived: Arrived, *, has_model: bool) -> None:
-    """Note that a document is still what it was; its version or metadata may have changed, which need no index.
+def mark_unchanged(database: sqlite3.Connection, task: IngestTask, content: Arrived, *, has_model: bool) -> None:
+    """Mark a document as unchanged. Its version or metadata may differ, which needs no indexing.
 
-    It goes on to be embedded only if there is a model to embed it.
+    It moves on to embedding only if there is a model.
     """
     with transaction(database):
         database.execute(
             "UPDATE documents SET stage = CASE WHEN ? AND embedded < chunks THEN 'embedding' ELSE 'success' END, "
             "stamp = ?, given = NULL, error = NULL, attempts = 0, updated_at = ? WHERE key = ? AND request = ?",
-            (has_model, arrived.stamp, now(), task.key, task.request),
+            (has_model, content.stamp, now(), task.key, task.request),
         )
 
 
-def fail(database: sqlite3.Connection, task: Task, why: str, retry_at: float | None) -> None:
-    """Note that a document could not be read, and when it is tried again; what was there before goes on answering."""
+def record_failure(database: sqlite3.Connection, task: IngestTask, error: str, retry_at: float | None) -> None:
+    """Record a failed conversion and when to retry it. The previous version stays searchable."""
     with transaction(database):
         database.execute(
             "UPDATE documents SET stage = ?, error = ?, attempts = attempts + 1, retry_at = ?, updated_at = ? "
             "WHERE key = ? AND request = ?",
-            ("pending" if retry_at is not None else "failed", why, retry_at or 0, now(), task.key, task.request),
+            ("pending" if retry_at is not None else "failed", error, retry_at or 0, now(), task.key, task.request),
         )
 
 
 def retry(database: sqlite3.Connection, id: str) -> bool:
-    """Put a document that has failed back into the queue, with all its attempts before it; whether it is there."""
+    """Queue a failed document again with all attempts left. Returns False if it doesn't exist."""
     with transaction(database):
         row = database.execute("SELECT stage FROM documents WHERE id = ?", (id,)).fetchone()
         if row is None:

@@ -1,4 +1,4 @@
-"""How what the store keeps is written in its rows, and read from them."""
+"""Conversion between database rows and values."""
 
 from __future__ import annotations
 
@@ -22,13 +22,14 @@ STATUS_OF_STAGE: Mapping[str, Status] = {
     "success": "success",
     "failed": "failed",
 }
-"""What a stage of the work is called outside: `indexing` and `finishing` wait for an index to be written."""
+"""Public status of each internal stage. `indexing` and `finishing` wait for an index to be written."""
 
-IS_UNDER_WAY = "stage NOT IN ('success', 'failed')"
-"""The condition of the index `documents_under_way`, in its own words: by no others does SQLite know to use it."""
+IS_IN_PROGRESS = "stage NOT IN ('success', 'failed')"
+"""Condition of the partial index `documents_under_way`, verbatim: SQLite only uses the index for this exact
+expression."""
 
-CONVERTED_SHARE = 0.4
-"""Of all the work on a document: reading and converting it. Embedding is the rest."""
+CONVERSION_SHARE = 0.4
+"""Share of reading and converting in a document's progress. Embedding is the rest."""
 
 DOCUMENT_COLUMNS = (
     "d.key, d.id, d.title, d.source, d.media_type, d.size_bytes, d.metadata, d.version, d.digest, d.stage, d.chunks, "
@@ -38,13 +39,13 @@ INFO_COLUMNS = (
     "d.id, c.id AS collection, d.title, d.version, d.digest, d.indexed_at, d.source, d.media_type, d.size_bytes, "
     "d.metadata"
 )
-"""Those that `document_info` makes something of, in its order."""
+"""Arguments of `build_document_info`, in order."""
 
 SHORT_DIGEST = 12
 
 
-def named(cursor: sqlite3.Cursor) -> Iterator[dict[str, Any]]:
-    """Rows as mappings from their columns' names."""
+def fetch_dicts(cursor: sqlite3.Cursor) -> Iterator[dict[str, Any]]:
+    """Yield rows as dictionaries by column name."""
     names = [column[0] for column in cursor.description]
     for row in cursor:
         yield dict(zip(names, row, strict=True))
@@ -52,7 +53,7 @@ def named(cursor: sqlite3.Cursor) -> Iterator[dict[str, Any]]:
 
 @contextmanager
 def transaction(database: sqlite3.Connection) -> Iterator[None]:
-    """All of it or nothing; when it ends, it is on the disk."""
+    """Run the block in a transaction: all or nothing, on disk when it ends."""
     database.execute("BEGIN IMMEDIATE")
     try:
         yield
@@ -64,26 +65,26 @@ def transaction(database: sqlite3.Connection) -> Iterator[None]:
 
 
 def now() -> str:
-    """This moment, as it is written in a row."""
+    """Return the current time in the format of rows."""
     return datetime.now(UTC).isoformat(timespec="milliseconds")
 
 
-def moment(written: str) -> datetime:
-    """A moment from a row."""
-    return datetime.fromisoformat(written)
+def parse_time(text: str) -> datetime:
+    """Parse the time of a row."""
+    return datetime.fromisoformat(text)
 
 
-def json_text(value: Any) -> str:
-    """A value as JSON."""
+def dump_json(value: Any) -> str:
+    """Serialize a value as JSON with sorted keys."""
     return orjson.dumps(value, option=orjson.OPT_SORT_KEYS).decode()
 
 
-def digest_of(data: bytes) -> str:
-    """The SHA-256 of some bytes, in hexadecimal digits."""
+def sha256_hex(data: bytes) -> str:
+    """Return the SHA-256 of some bytes as hexadecimal digits."""
     return hashlib.sha256(data).hexdigest()
 
 
-def document_info(
+def build_document_info(
     id: str,
     collection: str,
     title: str,
@@ -95,13 +96,13 @@ def document_info(
     size_bytes: int,
     metadata: str,
 ) -> DocumentInfo:
-    """A document that is indexed."""
+    """Build a DocumentInfo from `INFO_COLUMNS`."""
     return DocumentInfo(
         id=id,
         collection=collection,
         title=title,
         version=version or digest[:SHORT_DIGEST],
-        indexed_at=moment(indexed_at),
+        indexed_at=parse_time(indexed_at),
         source=source,
         media_type=media_type,
         size_bytes=size_bytes,
@@ -109,16 +110,16 @@ def document_info(
     )
 
 
-def document_status(row: Mapping[str, Any], converted: Mapping[int, float]) -> DocumentStatus:
-    """A document, and how far it is; `converted` are the shares of the conversions under way here."""
+def build_document_status(row: Mapping[str, Any], conversion_progress: Mapping[int, float]) -> DocumentStatus:
+    """Build a DocumentStatus from a row. `conversion_progress` maps document keys to running conversions."""
     return DocumentStatus(
         id=row["id"],
         collection=row["collection"],
         title=row["title"],
         status=STATUS_OF_STAGE[row["stage"]],
-        progress=_progress(row, converted.get(row["key"], 0.0)),
-        created_at=moment(row["created_at"]),
-        updated_at=moment(row["updated_at"]),
+        progress=_compute_progress(row, conversion_progress.get(row["key"], 0.0)),
+        created_at=parse_time(row["created_at"]),
+        updated_at=parse_time(row["updated_at"]),
         size_bytes=row["size_bytes"],
         chunks=row["chunks"],
         embedded=row["embedded"],
@@ -129,20 +130,20 @@ def document_status(row: Mapping[str, Any], converted: Mapping[int, float]) -> D
     )
 
 
-def _progress(row: Mapping[str, Any], converted: float) -> float:
+def _compute_progress(row: Mapping[str, Any], conversion_progress: float) -> float:
     match row["stage"]:
         case "success":
             return 1.0
         case "pending" | "failed":
             return 0.0
         case "converting":
-            return round(CONVERTED_SHARE * converted, 3)
+            return round(CONVERSION_SHARE * conversion_progress, 3)
     share = row["embedded"] / row["chunks"] if row["chunks"] else 0.0
-    return round(CONVERTED_SHARE + (1 - CONVERTED_SHARE) * min(share, 1.0) * 0.99, 3)
+    return round(CONVERSION_SHARE + (1 - CONVERSION_SHARE) * min(share, 1.0) * 0.99, 3)
 
 
-def added_up(counts: Iterable[Mapping[Status, int]]) -> dict[Status, int]:
-    """The documents on their way in of several tenants, by status."""
+def sum_counts(counts: Iterable[Mapping[Status, int]]) -> dict[Status, int]:
+    """Sum the unfinished documents of several tenants by status."""
     total = dict.fromkeys(UNDER_WAY, 0)
     for count in counts:
         for status, documents in count.items():
@@ -150,15 +151,15 @@ def added_up(counts: Iterable[Mapping[Status, int]]) -> dict[Status, int]:
     return total
 
 
-def collection_info(row: Mapping[str, Any], *, shared: bool) -> CollectionInfo:
-    """A collection, from a row that also counts its documents."""
+def build_collection_info(row: Mapping[str, Any], *, shared: bool) -> CollectionInfo:
+    """Build a CollectionInfo from a row that includes its document count."""
     return CollectionInfo(
         id=row["id"],
         name=row["name"],
         description=row["description"],
         documents=row["documents"],
-        created_at=moment(row["created_at"]),
-        updated_at=moment(row["updated_at"]),
+        created_at=parse_time(row["created_at"]),
+        updated_at=parse_time(row["updated_at"]),
         version=row["version"],
         shared=shared,
     )

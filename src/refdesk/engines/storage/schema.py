@@ -1,11 +1,11 @@
-"""The tables of a tenant's file, as SQL."""
+"""SQL schema of a tenant's database."""
 
 from __future__ import annotations
 
 from importlib import resources
 
 
-def schema_for(engine: str) -> str:
-    """The tables that both engines have, and after them those that an engine's package adds."""
+def read_schema(engine: str) -> str:
+    """Return the tables shared by both engines, followed by those of an engine's package."""
     packages = (__package__, engine)
     return "\n".join(resources.files(package).joinpath("schema.sql").read_text("utf-8") for package in packages)

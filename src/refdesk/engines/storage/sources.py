@@ -1,4 +1,4 @@
-"""How a row says where a document comes from, and what it is called: by its place in its collection."""
+"""Mapping of document sources to rows and ids."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from urllib.parse import unquote_to_bytes, urlsplit
 
 from refdesk.documents.model import slug_of
 from refdesk.engines.base import FileSource, ShelfSource, Source, TextSource, UrlSource
-from refdesk.engines.storage.rows import digest_of
+from refdesk.engines.storage.rows import sha256_hex
 from refdesk.errors import CannotFetch
 from refdesk.validation import shortened
 
 MAX_DOCUMENT_ID = 500
-"""Characters; a longer path keeps its end, which tells documents apart."""
+"""Maximum length in characters. A longer path keeps its end, which distinguishes documents."""
 
 _URI = "file://"
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """A document that is asked for, as its row says it."""
+class SourceRow:
+    """Columns of a document's row that describe its source."""
 
     name: str
     kind: str
@@ -32,30 +32,30 @@ class Asked:
     root: str = ""
     given: bytes | None = None
     digest: str = ""
-    """Of what is given, where that is known before it is read."""
+    """SHA-256 of `given`, if known before reading."""
 
     @classmethod
-    def of(cls, source: Source) -> Asked:
-        """The row of a source."""
+    def from_source(cls, source: Source) -> SourceRow:
+        """Build the row of a source."""
         match source:
             case FileSource(path, name, root):
-                return cls(name, "file", _written(path), path.name, str(root) if root else "")
+                return cls(name, "file", _encode_path(path), path.name, str(root) if root else "")
             case UrlSource(url):
-                return cls(_name_of_url(url), "url", url, url)
+                return cls(_derive_name(url), "url", url, url)
             case ShelfSource(handle, name):
                 return cls(name, "shelf", handle, name)
             case TextSource(title, text, name):
-                body = _titled(title, text).encode("utf-8", "replace")
-                return cls(name or slug_of(title) or "text", "text", "", title, "", body, digest_of(body))
+                body = _add_title(title, text).encode("utf-8", "replace")
+                return cls(name or slug_of(title) or "text", "text", "", title, "", body, sha256_hex(body))
 
 
-def _titled(title: str, text: str) -> str:
-    """A text under its title, which is also its first heading."""
+def _add_title(title: str, text: str) -> str:
+    """Prepend the title as a heading unless the text starts with one."""
     return text if text.lstrip().startswith("# ") else f"# {title}\n\n{text}"
 
 
-def _written(path: Path) -> str:
-    """A path as text; one whose bytes are no text, as its URI."""
+def _encode_path(path: Path) -> str:
+    """Return a path as text, or as a file URI if it isn't valid Unicode."""
     try:
         str(path).encode()
     except UnicodeEncodeError:
@@ -63,56 +63,58 @@ def _written(path: Path) -> str:
     return str(path)
 
 
-def path_of(source: str) -> Path:
-    """The path that `_written` wrote."""
+def decode_path(source: str) -> Path:
+    """Decode a path written by `_encode_path`."""
     return Path(os.fsdecode(unquote_to_bytes(source.removeprefix(_URI)))) if source.startswith(_URI) else Path(source)
 
 
-def as_text(name: str) -> str:
-    """A name whose bytes may be no text, told apart from every other."""
+def escape_invalid(name: str) -> str:
+    """Escape bytes of a name that aren't valid Unicode, so that names stay distinct."""
     return name.encode("utf-8", "backslashreplace").decode()
 
 
-def _name_of_url(url: str) -> str:
+def _derive_name(url: str) -> str:
     try:
         parts = urlsplit(url)
         port = f":{parts.port}" if parts.port else ""
     except ValueError as error:
         raise CannotFetch(f"{shortened(url)!r} is not a valid URL: {error}.") from error
     path = parts.path.strip("/") or "index"
-    query = f"-{digest_of(parts.query.encode())[:8]}" if parts.query else ""
+    query = f"-{sha256_hex(parts.query.encode())[:8]}" if parts.query else ""
     return f"{parts.hostname or 'web'}{port}/{path}{query}"
 
 
-def document_id(collection: str, name: str) -> str:
-    """The id of a document from its path within its collection; a path that cannot be kept as it is gets a digest."""
-    given = "/".join(part for part in as_text(name).split("/") if part not in ("", ".", "..")) or "document"
-    clean = _clean(given)[-MAX_DOCUMENT_ID:]
-    told_apart = "" if clean == given else f"-{digest_of(given.encode())[:8]}"
-    return f"{collection}/{clean}{told_apart}"
+def make_document_id(collection: str, name: str) -> str:
+    """Return a document's id from its path in the collection. A path that has to be changed gets a digest appended."""
+    path = "/".join(part for part in escape_invalid(name).split("/") if part not in ("", ".", "..")) or "document"
+    clean = _sanitize(path)[-MAX_DOCUMENT_ID:]
+    suffix = "" if clean == path else f"-{sha256_hex(path.encode())[:8]}"
+    return f"{collection}/{clean}{suffix}"
 
 
-def is_beneath(id: str, collection: str, names: Sequence[str]) -> bool:
-    """Whether a document has one of these names within its collection, or one that begins with such a folder's."""
+def is_below(id: str, collection: str, names: Sequence[str]) -> bool:
+    """Whether a document has one of these paths in its collection, or is in one of these folders."""
     return any(
-        name == "." or id == document_id(collection, name) or id.startswith(f"{collection}/{_clean(as_text(name))}/")
+        name == "."
+        or id == make_document_id(collection, name)
+        or id.startswith(f"{collection}/{_sanitize(escape_invalid(name))}/")
         for name in names
     )
 
 
-def _clean(name: str) -> str:
+def _sanitize(name: str) -> str:
     return re.sub(r"[\x00-\x1f\x7f#]", "-", name)
 
 
-def stamp_of(path: Path) -> str:
-    """What a glance at a file shows; empty when there is none to glance at."""
+def read_stamp(path: Path) -> str:
+    """Return the stamp of a file, or an empty string if it can't be read."""
     try:
         found = os.stat(path)
     except OSError:
         return ""
-    return stamp_from(found)
+    return format_stamp(found)
 
 
-def stamp_from(found: os.stat_result) -> str:
-    """A file's stamp: it differs whenever the file was written."""
+def format_stamp(found: os.stat_result) -> str:
+    """Return a file's stamp, which changes whenever the file is written."""
     return f"{found.st_size}:{found.st_mtime_ns}:{found.st_ctime_ns}:{found.st_ino}"

@@ -1,6 +1,6 @@
-"""Text to vectors: the model that Refdesk carries, any ONNX folder, or any OpenAI-compatible endpoint.
+"""Embedding of text: the built-in model, an ONNX folder, or an OpenAI-compatible endpoint.
 
-To import this costs nothing: onnxruntime and the HTTP client come with the source that needs them.
+Importing this is cheap: onnxruntime and the HTTP client are imported with the source that needs them.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from refdesk.engines.embedded.embedding.base import Embedder, Vector, Vectors
 from refdesk.errors import EngineError
 
 if TYPE_CHECKING:
-    # Only named here: a worker that embeds needs no settings, nor the library that checks them.
+    # Type checking only: embedding workers need neither settings nor pydantic.
     from refdesk.config.models import EmbeddingConfig
 
 __all__ = ["Embedder", "Vector", "Vectors", "embed_at_once", "open_embedder"]
@@ -23,7 +23,7 @@ __all__ = ["Embedder", "Vector", "Vectors", "embed_at_once", "open_embedder"]
 
 @asynccontextmanager
 async def open_embedder(settings: EmbeddingConfig) -> AsyncIterator[Embedder | None]:
-    """The embedder that the settings name; None where search is to be by words alone."""
+    """Open the configured embedder. Yields None if semantic search is disabled."""
     match settings.source:
         case "none":
             yield None
@@ -48,19 +48,19 @@ async def open_embedder(settings: EmbeddingConfig) -> AsyncIterator[Embedder | N
                 yield embedder
         case "builtin":
             from refdesk.engines.embedded.embedding.local import open_in_processes
-            from refdesk.engines.embedded.embedding.onnx import builtin_model
+            from refdesk.engines.embedded.embedding.onnx import read_builtin_model
 
-            async with open_in_processes(builtin_model(), settings.workers) as embedder:
+            async with open_in_processes(read_builtin_model(), settings.workers) as embedder:
                 yield embedder
 
 
 async def embed_at_once(embedder: Embedder, texts: Sequence[str]) -> Vectors:
-    """A few texts that somebody waits for: not behind the passages of whole documents, where that can be."""
+    """Embed a few texts that a caller waits for, ahead of queued passages where possible."""
 
     def embed() -> Vectors | None:
         import numpy as np
 
-        found = [vector for text in texts if (vector := embedder.embed_query_now(text)) is not None]
+        found = [vector for text in texts if (vector := embedder.embed_query_sync(text)) is not None]
         return np.stack(found) if found and len(found) == len(texts) else None
 
     vectors = await to_thread.run_sync(embed)

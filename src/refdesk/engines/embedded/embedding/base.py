@@ -1,4 +1,4 @@
-"""What the engine asks of whatever turns text into vectors. Numpy is only named here, not imported."""
+"""Embedder interface. Numpy is only imported for type checking."""
 
 from __future__ import annotations
 
@@ -10,28 +10,28 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 Vector: TypeAlias = "npt.NDArray[np.float32]"
-"""One text: `dimensions` numbers, of length one together."""
+"""Vector of one text: `dimensions` numbers with a norm of one."""
 
 Vectors: TypeAlias = "npt.NDArray[np.float32]"
-"""One row for each text."""
+"""One row per text."""
 
 
 class Embedder(Protocol):
-    """Turns questions and passages into vectors that lie close where their meanings do."""
+    """Converts queries and passages to vectors that are close if their meanings are."""
 
     @property
     def name(self) -> str:
-        """The model and its revision. Vectors of different names cannot be compared, so each is kept under its own."""
+        """Model and revision. Vectors of different names can't be compared, so they are stored separately."""
 
     @property
     def dimensions(self) -> int:
-        """How many numbers a vector has; 0 as long as a model elsewhere has not answered for the first time."""
+        """Length of a vector; 0 until a remote model has answered for the first time."""
 
     async def embed_query(self, text: str) -> Vector:
-        """One question, at once: somebody waits."""
+        """Embed one query with priority, because a caller waits."""
 
     async def embed_passages(self, texts: Sequence[str]) -> Vectors:
-        """Many passages, in the background; to call it off stops what has not begun."""
+        """Embed many passages in the background. Cancelling skips what hasn't started."""
 
-    def embed_query_now(self, text: str) -> Vector | None:
-        """One question for a caller that is in a thread anyway; None where only `embed_query` can do it."""
+    def embed_query_sync(self, text: str) -> Vector | None:
+        """Embed one query in the current thread. Returns None if only `embed_query` can do it."""

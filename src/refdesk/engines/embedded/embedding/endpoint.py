@@ -1,6 +1,6 @@
-"""A model behind an OpenAI-compatible `/embeddings` endpoint: a service in the house, or one that is paid for.
+"""Client of an OpenAI-compatible `/embeddings` endpoint.
 
-Nothing of what it answers is taken on trust: count, order, size and numbers are checked. The key is sent, never told.
+Responses are validated: count, order, size and numbers. The API key never appears in errors.
 """
 
 from __future__ import annotations
@@ -25,33 +25,33 @@ from refdesk.resilience.retries import LONGEST_PAUSE_SECONDS, retry_after_second
 from refdesk.telemetry import outgoing_headers
 
 BATCH = 64
-"""Texts in a request: what every service takes, and the answer stays near a megabyte."""
+"""Texts per request: accepted by every service, and the response stays near a megabyte."""
 
 RETRIES = 1
-"""Of a request: for what passes by itself. Search can do without, and ingestion comes back for its passages."""
+"""Retries of a transient failure. Search can fall back, and ingestion retries later."""
 
 QUERY_SECONDS = 3.0
-"""The longest that a search waits for its question's vector: then it finds by words. Passages have all of the time that
-is set; nobody waits for them."""
+"""Maximum time a search waits for its query vector before it falls back to lexical search. Passages use the whole
+configured timeout."""
 
 QUERY_PAUSE_SECONDS = 0.5
-"""The longest pause that a search makes before it asks again."""
+"""Maximum pause before a search retries."""
 
 BREAKER = CircuitBreakerConfig(failure_threshold=5, timeout_seconds=5, success_threshold=1)
-"""Tried again sooner than other services: while it is left alone, search is the worse for it and ingestion waits, and
-a trial costs one search three seconds at most."""
+"""Shorter than for other services: while the breaker is open, search is worse and ingestion waits, and a trial costs
+one search three seconds at most."""
 
 CONCURRENCY = 32
-"""Requests at a time: for a model that is run in the house these are many."""
+"""Concurrent requests. That is a lot for a self-hosted model."""
 
-PASSING = frozenset({408, 500, 502, 503, 504})
-"""Answers that may be another one the next time."""
+TRANSIENT_STATUSES = frozenset({408, 500, 502, 503, 504})
+"""Statuses worth a retry."""
 
-MAX_ANSWER_BYTES = 64_000_000
-"""Of an answer: sixty times what a request's vectors take."""
+MAX_RESPONSE_BYTES = 64_000_000
+"""Maximum response size: sixty times what the vectors of a request take."""
 
-MAX_TOLD_CHARACTERS = 200
-"""Of what a service says about an error."""
+MAX_MESSAGE_CHARACTERS = 200
+"""Maximum length of the service's error message."""
 
 
 @asynccontextmanager
@@ -65,7 +65,7 @@ async def open_endpoint(
     pause: Pause = anyio.sleep,
     now: Callable[[], float] = time.monotonic,
 ) -> AsyncIterator[EndpointEmbedder]:
-    """An embedder with one client for its whole life; `url` is the address up to `/embeddings`."""
+    """Open an embedder with one HTTP client. `url` is the base URL, without `/embeddings`."""
     headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {key}"} if key else {})
     dependency = Dependency("embedding", BREAKER, concurrency=CONCURRENCY, pause=pause, now=now)
     async with httpx2.AsyncClient(timeout=timeout_seconds, headers=headers, follow_redirects=False) as client:
@@ -75,7 +75,7 @@ async def open_endpoint(
 
 
 class EndpointEmbedder:
-    """Asks the service for vectors, some texts at a time; made by `open_endpoint`."""
+    """Embedder that requests vectors in batches. Created by `open_endpoint`."""
 
     def __init__(
         self,
@@ -104,7 +104,7 @@ class EndpointEmbedder:
         vector: Vector = vectors[0]
         return vector
 
-    def embed_query_now(self, text: str) -> Vector | None:
+    def embed_query_sync(self, text: str) -> Vector | None:
         return None
 
     async def embed_passages(self, texts: Sequence[str]) -> Vectors:
@@ -116,11 +116,11 @@ class EndpointEmbedder:
         ]
         return np.concatenate(batches) if batches else np.empty((0, self.dimensions), np.float32)
 
-    async def _embed(self, texts: Sequence[str], seconds: float, patience: float) -> Vectors:
-        """The vectors, or an `EngineError` whatever was in the way: that is what search does without."""
-        ask = partial(self._counted, texts, seconds)
+    async def _embed(self, texts: Sequence[str], seconds: float, max_pause: float) -> Vectors:
+        """Return the vectors, or raise EngineError for any failure, so that search can fall back."""
+        request = partial(self._request_with_metrics, texts, seconds)
         try:
-            vectors = await self.dependency.run(ask, retries=RETRIES, patience=patience)
+            vectors = await self.dependency.run(request, retries=RETRIES, patience=max_pause)
         except TimeoutError as error:
             raise EngineError("The embedding service did not answer in time") from error
         except (RateLimited, Overloaded) as error:
@@ -128,105 +128,106 @@ class EndpointEmbedder:
         if isinstance(vectors, EngineError):
             raise vectors
         if self.dimensions and vectors.shape[1] != self.dimensions:
-            raise _misbehaved(f"vectors of {vectors.shape[1]} numbers after such of {self.dimensions}")
+            raise _make_protocol_error(f"vectors of {vectors.shape[1]} numbers after such of {self.dimensions}")
         self.dimensions = vectors.shape[1]
         return vectors
 
-    async def _counted(self, texts: Sequence[str], seconds: float) -> Vectors | EngineError:
+    async def _request_with_metrics(self, texts: Sequence[str], seconds: float) -> Vectors | EngineError:
         with self.dependency.asking("embed"):
-            return await self._ask(texts, seconds)
+            return await self._request(texts, seconds)
 
-    async def _ask(self, texts: Sequence[str], seconds: float) -> Vectors | EngineError:
-        """Vectors; or a refusal, which is returned: who refuses a request is there, and will refuse it again.
+    async def _request(self, texts: Sequence[str], seconds: float) -> Vectors | EngineError:
+        """Return vectors, or the error if the service rejects the request.
 
-        Raises what may pass. A time-out is not an error that is retried: who waited that long waits no longer.
+        A rejection is returned because the service is up and would reject a retry. Transient errors are raised. A
+        timeout isn't retried: the caller has waited long enough.
         """
         body = orjson.dumps({"model": self._model, "input": list(texts), "encoding_format": "float"})
         try:
             with anyio.fail_after(seconds):
                 request = self._client.stream("POST", self._url, content=body, headers=outgoing_headers())
                 async with request as response:
-                    content = await read_body(response, MAX_ANSWER_BYTES, _too_long)
+                    content = await read_body(response, MAX_RESPONSE_BYTES, _make_too_long_error)
         except httpx2.TimeoutException as error:
             raise TimeoutError from error
         except (httpx2.HTTPError, httpx2.InvalidURL) as error:
             raise EngineError(f"The embedding service cannot be reached ({type(error).__name__})") from error
         if response.status_code == 200:
-            return _vectors(content, len(texts))
+            return _parse_vectors(content, len(texts))
         if response.status_code == 429:
-            raise RateLimited("The embedding service has too many requests", retry_after=_retry_after(response))
-        if response.status_code in PASSING:
-            raise _refusal(response, content)
-        return _refusal(response, content)
+            raise RateLimited("The embedding service has too many requests", retry_after=_parse_retry_after(response))
+        if response.status_code in TRANSIENT_STATUSES:
+            raise _make_refusal(response, content)
+        return _make_refusal(response, content)
 
 
-def _refusal(response: httpx2.Response, content: bytes) -> EngineError:
+def _make_refusal(response: httpx2.Response, content: bytes) -> EngineError:
     if response.status_code in (401, 403):
         return EngineError("The embedding service refuses the key; check embedding.api_key")
-    told = f": {said}" if (said := _message(content)) else ""
+    suffix = f": {message}" if (message := _parse_message(content)) else ""
     return EngineError(
-        f"The embedding service answered {response.status_code}{told}", retry_after=_retry_after(response)
+        f"The embedding service answered {response.status_code}{suffix}", retry_after=_parse_retry_after(response)
     )
 
 
-def _retry_after(response: httpx2.Response) -> float | None:
+def _parse_retry_after(response: httpx2.Response) -> float | None:
     return retry_after_seconds(response.headers.get("retry-after"))
 
 
-def _message(content: bytes) -> str:
-    """What an OpenAI-compatible service says was wrong, such as the model's name."""
+def _parse_message(content: bytes) -> str:
+    """Return the error message of an OpenAI-compatible service."""
     try:
         match orjson.loads(content):
             case {"error": {"message": str() as message}} | {"error": str() as message} | {"message": str() as message}:
-                return message[:MAX_TOLD_CHARACTERS]
+                return message[:MAX_MESSAGE_CHARACTERS]
     except orjson.JSONDecodeError:
         return ""
     return ""
 
 
-def _vectors(answer: bytes, count: int) -> Vectors:
-    """The vectors in the order of the texts, each of length one."""
+def _parse_vectors(body: bytes, count: int) -> Vectors:
+    """Return the normalized vectors in the order of the texts."""
     import numpy as np
 
-    rows = _rows(answer)
+    rows = _parse_rows(body)
     if sorted(rows) != list(range(count)):
-        raise _misbehaved(f"{len(rows)} vectors for {count} texts")
+        raise _make_protocol_error(f"{len(rows)} vectors for {count} texts")
     try:
         vectors = np.array([rows[index] for index in range(count)], np.float64)
     except (ValueError, TypeError, OverflowError) as error:
-        raise _misbehaved("vectors that are not rows of numbers of one length") from error
+        raise _make_protocol_error("vectors that are not rows of numbers of one length") from error
     with np.errstate(over="ignore"):
         lengths = np.linalg.norm(vectors, axis=-1, keepdims=True)
     if vectors.ndim != 2 or not np.isfinite(lengths).all() or not lengths.all():
-        raise _misbehaved("vectors that are empty, zero or not of finite numbers")
+        raise _make_protocol_error("vectors that are empty, zero or not of finite numbers")
     normal: Vectors = (vectors / lengths).astype(np.float32)
     return normal
 
 
-def _rows(answer: bytes) -> dict[int, Any]:
-    """Each vector by the place of its text; services that leave the places out answer in order."""
+def _parse_rows(body: bytes) -> dict[int, Any]:
+    """Return the vectors by index. Services that omit the index answer in order."""
     try:
-        parsed = orjson.loads(answer)
+        parsed = orjson.loads(body)
     except orjson.JSONDecodeError as error:
-        raise _misbehaved("something that is not JSON") from error
+        raise _make_protocol_error("something that is not JSON") from error
     match parsed:
         case {"data": [*data]}:
-            return dict(_row(place, item) for place, item in enumerate(data))
-    raise _misbehaved("no list of vectors")
+            return dict(_parse_row(place, item) for place, item in enumerate(data))
+    raise _make_protocol_error("no list of vectors")
 
 
-def _row(place: int, item: Any) -> tuple[int, Any]:
+def _parse_row(place: int, item: Any) -> tuple[int, Any]:
     match item:
         case {"index": int() as index, "embedding": [*numbers]}:
             return index, numbers
         case {"embedding": [*numbers]}:
             return place, numbers
-    raise _misbehaved("an item that is no vector")
+    raise _make_protocol_error("an item that is no vector")
 
 
-def _too_long() -> EngineError:
-    return _misbehaved(f"more than {MAX_ANSWER_BYTES // 1_000_000} MB")
+def _make_too_long_error() -> EngineError:
+    return _make_protocol_error(f"more than {MAX_RESPONSE_BYTES // 1_000_000} MB")
 
 
-def _misbehaved(what: str) -> EngineError:
+def _make_protocol_error(what: str) -> EngineError:
     return EngineError(f"The embedding service answered with {what}; check embedding.api_url and embedding.api_model")

@@ -1,4 +1,4 @@
-"""What a worker process does for the embedder: passages in, vectors out. Runs behind the sandbox's walls."""
+"""Embedding job of a sandboxed worker process: passages in, vectors out."""
 
 from __future__ import annotations
 
@@ -9,26 +9,26 @@ from typing import Any
 import orjson
 
 from refdesk.documents.worker import Progress
-from refdesk.engines.embedded.embedding.onnx import OnnxModel, builtin_model, may_overflow
+from refdesk.engines.embedded.embedding.onnx import OnnxModel, can_overflow, read_builtin_model
 
-IS_EXACT = may_overflow()
-"""Found out while this is loaded: later, what is known of the processor is behind the walls."""
+IS_EXACT = can_overflow()
+"""Determined at import: the sandbox later hides the CPU information."""
 
 
 def run(job: dict[str, Any], source: int | None, output: int | None, progress: Progress) -> dict[str, Any]:
-    """Embed the texts of the source, a JSON list, with the model that Refdesk carries.
+    """Embed the texts of the source, a JSON list, with the built-in model.
 
-    The output is their vectors as float32 in the order of the texts, one after the other.
+    The output is the concatenated float32 vectors in the order of the texts.
     """
     if source is None or output is None:
         raise ValueError("every job has a source and an output")
     texts: list[str] = orjson.loads(os.pread(source, os.fstat(source).st_size, 0))
-    vectors = memoryview(_model().embed_all(texts).tobytes())
+    vectors = memoryview(_load_model().embed_all(texts).tobytes())
     while vectors:
         vectors = vectors[os.write(output, vectors) :]
     return {"count": len(texts)}
 
 
 @cache
-def _model() -> OnnxModel:
-    return OnnxModel(builtin_model(), is_exact=IS_EXACT)
+def _load_model() -> OnnxModel:
+    return OnnxModel(read_builtin_model(), is_exact=IS_EXACT)

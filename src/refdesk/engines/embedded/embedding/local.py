@@ -1,8 +1,8 @@
-"""Models on this machine: questions in a thread of this process, passages where they disturb nobody.
+"""Local embedding models: queries run in threads, passages in worker processes.
 
-onnxruntime lets go of the interpreter while it computes, but cutting texts into tokens does not, and a core that is
-busy for minutes is felt by whoever waits for an answer. So the passages of the model that Refdesk carries go to worker
-processes of low priority. Those open nothing outside Python's own folders, so a model from elsewhere stays in threads.
+onnxruntime releases the GIL while it computes, but tokenization doesn't, and a core that is busy for minutes slows down
+requests. So passages for the built-in model go to low-priority worker processes. These can only open files in Python's
+own folders, so other models run in threads.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ from refdesk.errors import CannotConvert, EngineError, RefdeskError
 JOBS = "refdesk.engines.embedded.embedding.jobs:run"
 
 BATCH = 16
-"""Passages that a worker gets at once: about a second of work, and so long does a more urgent call wait."""
+"""Passages per job: about a second of work, which is how long a more urgent job waits."""
 
 BATCH_SECONDS = 300.0
-"""For one batch. It takes about a second; a machine that is overrun may take much longer, a hung worker must not."""
+"""Timeout of a batch. It takes about a second, and much longer on an overloaded machine."""
 
 JOBS_PER_WORKER = 1_000
-"""Then a worker is replaced, so that leaks cannot grow; to start another is little beside 16,000 passages."""
+"""Jobs before a worker is replaced, so that leaks can't grow. A restart costs little compared to 16,000 passages."""
 
 QUERY_THREADS = 4
-"""Questions embedded at once. More would only wait for each other."""
+"""Concurrent query embeddings. More would only wait for each other."""
 
 EmbedBatch = Callable[[Sequence[str]], Awaitable[Vectors]]
 
 
 class LocalEmbedder:
-    """A model in this process for questions, and `embed_batch` for passages, `workers` batches at a time."""
+    """Embeds queries in this process and passages with `embed_batch`, `workers` batches at a time."""
 
     def __init__(self, model: OnnxModel, embed_batch: EmbedBatch, workers: int) -> None:
         self._model = model
@@ -52,48 +52,48 @@ class LocalEmbedder:
     async def embed_query(self, text: str) -> Vector:
         return await to_thread.run_sync(self._model.embed, text, limiter=self._threads)
 
-    def embed_query_now(self, text: str) -> Vector:
+    def embed_query_sync(self, text: str) -> Vector:
         return self._model.embed(text)
 
     async def embed_passages(self, texts: Sequence[str]) -> Vectors:
-        """In batches, of which no call has more under way than there are workers: the next call's come in between."""
+        """Embed in batches. A call has at most `workers` batches in flight, so that concurrent calls interleave."""
         import numpy as np
 
         vectors = np.empty((len(texts), self.dimensions), np.float32)
         batches = [slice(start, start + BATCH) for start in range(0, len(texts), BATCH)]
-        left = iter(batches)
-        failed: list[RefdeskError] = []
+        remaining = iter(batches)
+        errors: list[RefdeskError] = []
 
         async def work() -> None:
             try:
-                for batch in left:
+                for batch in remaining:
                     vectors[batch] = await self._embed_batch(texts[batch])
             except RefdeskError as error:
-                failed.append(error)
+                errors.append(error)
                 tasks.cancel_scope.cancel()
 
         async with anyio.create_task_group() as tasks:
             for _ in batches[: self._workers]:
                 tasks.start_soon(work)
-        if failed:
-            raise failed[0]
+        if errors:
+            raise errors[0]
         return vectors
 
 
 @asynccontextmanager
 async def open_in_processes(folder: ModelFolder, workers: int) -> AsyncIterator[LocalEmbedder]:
-    """The model that Refdesk carries, with `workers` processes for passages, started when there are any."""
+    """Open the built-in model, with `workers` processes for passages that start on demand."""
     model = OnnxModel(folder)
     limits = Limits(workers=workers, jobs_per_worker=JOBS_PER_WORKER)
     async with open_sandbox(limits, jobs=JOBS) as sandbox:
-        yield LocalEmbedder(model, SandboxedBatches(sandbox, model.dimensions), workers)
+        yield LocalEmbedder(model, SandboxBatchEmbedder(sandbox, model.dimensions), workers)
 
 
 @asynccontextmanager
 async def open_in_threads(folder: ModelFolder, workers: int) -> AsyncIterator[LocalEmbedder]:
-    """A model from elsewhere, with `workers` threads for passages."""
+    """Open a model from a folder, with `workers` threads for passages."""
     model = OnnxModel(folder)
-    await to_thread.run_sync(lambda: model.dimensions)  # which may have to load it
+    await to_thread.run_sync(lambda: model.dimensions)  # may load the model
     threads = CapacityLimiter(workers)
 
     async def embed_batch(texts: Sequence[str]) -> Vectors:
@@ -102,8 +102,8 @@ async def open_in_threads(folder: ModelFolder, workers: int) -> AsyncIterator[Lo
     yield LocalEmbedder(model, embed_batch, workers)
 
 
-class SandboxedBatches:
-    """Embeds a batch in one of the sandbox's workers."""
+class SandboxBatchEmbedder:
+    """Embeds a batch in a sandbox worker."""
 
     def __init__(self, sandbox: Sandbox, dimensions: int) -> None:
         self._sandbox = sandbox
@@ -115,7 +115,7 @@ class SandboxedBatches:
             try:
                 await self._sandbox.run({}, source=source.fileno(), output=output.fileno(), seconds=BATCH_SECONDS)
             except CannotConvert as error:
-                # What the sandbox says is about files that were to be converted.
+                # The sandbox's message is about files to convert.
                 raise EngineError("A worker that embeds documents failed; the log says why", retry_after=1) from error
             return await to_thread.run_sync(_read_vectors, output, len(texts), self._dimensions)
 
@@ -126,7 +126,7 @@ def _write_texts(source: IO[bytes], texts: Sequence[str]) -> None:
 
 
 def _read_vectors(output: IO[bytes], count: int, dimensions: int) -> Vectors:
-    """The answer of a worker, which is looked at before it is believed."""
+    """Read and validate a worker's output."""
     import numpy as np
 
     output.seek(0)

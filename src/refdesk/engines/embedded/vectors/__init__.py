@@ -1,7 +1,7 @@
-"""The vector index: binary codes that are scanned and 8-bit vectors that are scored, in memory-mapped files.
+"""Vector index: binary codes for scanning and 8-bit vectors for scoring, in memory-mapped files.
 
-Exact enough, updatable and filterable by nature. It is derived: whoever owns it can build it anew, and learns from
-`mark` up to which change it goes. It knows numbers only, neither documents nor models.
+Updatable and filterable, with high recall. It is derived data: its owner can rebuild it, and `mark` is the number of
+the last change it contains. It only handles numbers, neither documents nor models.
 """
 
 from refdesk.engines.embedded.vectors.arrays import Float32s, Row

@@ -1,4 +1,4 @@
-"""The names of the arrays that vectors are kept in."""
+"""Array types of the vector index."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Flags = NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One chunk's vector, of length one, and where the chunk belongs."""
+    """Normalized vector of one chunk, with the keys of its document and collection."""
 
     key: int
     document: int
@@ -27,35 +27,35 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
-    """Rows that are sorted by collection, document and key, so that a document's rows are one run.
+class RowTable:
+    """Rows sorted by collection, document and key, so that a document's rows are one run.
 
-    Whatever is asked of a document or a collection is asked of the runs, of which there are far fewer than rows.
+    Filters on documents and collections are evaluated per run, of which there are far fewer than rows.
     """
 
     keys: Numbers
     scales: Float32s
     vectors: Int8s
     documents: Numbers
-    """The document of each run."""
+    """Document of each run."""
     collections: Numbers
-    """The collection of each run."""
+    """Collection of each run."""
     starts: Numbers
-    """Where each run begins, and at the end the number of rows."""
+    """First row of each run, followed by the number of rows."""
 
     @property
     def lengths(self) -> Numbers:
-        """The number of rows of each run."""
+        """Number of rows of each run."""
         return np.diff(self.starts)
 
-    def rows(self, runs: Flags) -> Numbers:
-        """The numbers of the rows in these runs."""
+    def list_rows(self, runs: Flags) -> Numbers:
+        """Return the row numbers of these runs."""
         lengths = self.lengths[runs]
         ends = np.cumsum(lengths)
         first = np.repeat(self.starts[:-1][runs] - ends + lengths, lengths)
         return first + np.arange(len(first))
 
 
-def blocks(count: int, size: int) -> Iterator[slice]:
-    """The numbers below `count`, `size` at a time."""
+def split_blocks(count: int, size: int) -> Iterator[slice]:
+    """Yield slices of `size` that cover the numbers below `count`."""
     return (slice(start, min(start + size, count)) for start in range(0, count, size))

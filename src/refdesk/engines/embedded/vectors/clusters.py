@@ -1,6 +1,6 @@
-"""Rows that lie close together, so that a search of very many need not look at all of them.
+"""Clustering of rows, so that searching a large segment scans only a part of it.
 
-Pure arithmetic on arrays.
+Pure array functions.
 """
 
 from __future__ import annotations
@@ -11,40 +11,40 @@ import numpy as np
 
 from refdesk.engines.embedded.vectors.arrays import Float32s, Numbers, Words
 
-ROWS_A_CLUSTER = 4096
-"""About how many rows a cluster has: few enough to leave most of an index aside, and many enough for one sweep."""
+CLUSTER_ROWS = 4096
+"""Approximate rows per cluster: few enough to skip most of an index, and enough for one sweep."""
 
-MOST_CLUSTERS = 64
+MAX_CLUSTERS = 64
 
 COARSE_WORDS = 3
-"""How much of a code is looked at first: 192 signs, whose count fits in a byte."""
+"""Words of a code that are compared first: 192 signs, whose count fits in a byte."""
 
 ROUNDS = 8
-"""How often the centres are moved to the middle of their rows; they hardly move after that."""
+"""K-means iterations; the centres hardly move after that."""
 
 
 @dataclass(frozen=True, slots=True)
 class Clusters:
-    """The rows of a segment by the centre that they are nearest to."""
+    """Rows of a segment, grouped by nearest centre."""
 
     centres: Float32s
     ends: Numbers
-    """Where each cluster ends in `rows`."""
+    """End of each cluster in `rows`."""
     rows: Numbers
-    """The numbers of all rows, those of one cluster after those of another, in order."""
-    beginnings: Words
-    """Of each one's code, in the same order: to gather them from all over would take as long as to look at every row.
-    """
+    """Row numbers, cluster by cluster, ascending within each."""
+    prefixes: Words
+    """Code prefixes in the same order: gathering them from the whole segment would take as long as scanning every
+    row."""
 
     @classmethod
-    def of(cls, centres: Float32s, nearest: Numbers, beginnings: Words) -> Clusters:
-        """By the number of the centre that each row is nearest to."""
-        ends = np.cumsum(np.bincount(nearest, minlength=len(centres)))
-        rows = np.argsort(nearest, kind="stable")
-        return cls(centres, ends, rows, beginnings[:, rows])
+    def from_assignment(cls, centres: Float32s, assignment: Numbers, prefixes: Words) -> Clusters:
+        """Group rows by the number of their nearest centre."""
+        ends = np.cumsum(np.bincount(assignment, minlength=len(centres)))
+        rows = np.argsort(assignment, kind="stable")
+        return cls(centres, ends, rows, prefixes[:, rows])
 
-    def near(self, query: Float32s, wanted: int) -> list[slice]:
-        """Where the rows of the clusters nearest to a query are, as many clusters as have this many together."""
+    def select_nearest(self, query: Float32s, wanted: int) -> list[slice]:
+        """Return slices of the clusters nearest to a query that have this many rows together."""
         ends, found = [0, *self.ends.tolist()], list[slice]()
         for cluster in np.argsort(-np.vecdot(self.centres, query)).tolist():
             if wanted <= 0:
@@ -54,25 +54,25 @@ class Clusters:
         return found
 
 
-def cluster_count(rows: int) -> int:
-    """How many clusters so many rows are put in."""
-    return min(max(rows // ROWS_A_CLUSTER, 1), MOST_CLUSTERS)
+def count_clusters(rows: int) -> int:
+    """Return the number of clusters for this many rows."""
+    return min(max(rows // CLUSTER_ROWS, 1), MAX_CLUSTERS)
 
 
-def found_centres(sample: Float32s, count: int) -> Float32s:
-    """Centres of a sample, by k-means; the same sample always gives the same ones."""
+def find_centres(sample: Float32s, count: int) -> Float32s:
+    """Compute centres of a sample by k-means. Deterministic."""
     centres = sample[np.linspace(0, len(sample) - 1, count).astype(np.int64)].copy()
     for _ in range(ROUNDS if count > 1 else 0):
-        nearest = nearest_centres(sample, centres)
+        assignment = assign_centres(sample, centres)
         for number in range(count):
-            own = sample[nearest == number]
+            own = sample[assignment == number]
             if len(own):
                 centres[number] = own.mean(axis=0)
     return centres
 
 
-def nearest_centres(vectors: Float32s, centres: Float32s) -> Numbers:
-    """The number of the centre that each vector is nearest to."""
-    # The distance without the length of the vector, which is the same for all centres.
-    nearest: Numbers = np.argmin((centres * centres).sum(axis=1) - 2 * (vectors @ centres.T), axis=1)
-    return nearest
+def assign_centres(vectors: Float32s, centres: Float32s) -> Numbers:
+    """Return the number of the nearest centre for each vector."""
+    # Squared distance without the vector's own norm, which is the same for all centres.
+    assignment: Numbers = np.argmin((centres * centres).sum(axis=1) - 2 * (vectors @ centres.T), axis=1)
+    return assignment

@@ -1,6 +1,6 @@
-"""The manifest: which segments make up the index, which of their documents are gone, and up to which change.
+"""Manifest of the vector index: its segments, their deleted documents, and the last change.
 
-It is replaced in one step, so that whoever opens the index finds it as some commit left it.
+It is replaced atomically, so that readers always see a complete commit.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ class Manifest:
     dimensions: int = 0
     mark: int = 0
     segments: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-    """The files, each with the numbers of its runs whose document was removed."""
+    """Segment files, each with the numbers of runs whose document was deleted."""
 
     def encode(self) -> bytes:
-        """The manifest as it is on disk: a checksum, and the rest under it."""
+        """Serialize the manifest, preceded by a checksum."""
         body = orjson.dumps(
             {
                 "format": FORMAT,
@@ -43,8 +43,8 @@ class Manifest:
         return b"%08x\n%b\n" % (zlib.crc32(body), body)
 
 
-def decode(data: bytes, path: Path) -> Manifest:
-    """What `encode` made; the checksum vouches for the shape of what is inside."""
+def decode_manifest(data: bytes, path: Path) -> Manifest:
+    """Parse a manifest. The checksum also guarantees the structure of the content."""
     checksum, _, body = data.rstrip(b"\n").partition(b"\n")
     if checksum != b"%08x" % zlib.crc32(body):
         raise IndexDamaged(f"{path} is not what was written")
@@ -56,19 +56,19 @@ def decode(data: bytes, path: Path) -> Manifest:
 
 
 def replace_manifest(folder: Path, manifest: Manifest) -> None:
-    """Make this the state of the index, for good: it and the segments that it names are on disk afterwards."""
-    sync_folder(folder)
+    """Replace the manifest atomically and durably, including the segments it names."""
+    fsync_folder(folder)
     draft = folder / f"{MANIFEST}.new"
     with draft.open("wb") as file:
         file.write(manifest.encode())
         file.flush()
         os.fsync(file.fileno())
     draft.replace(folder / MANIFEST)
-    sync_folder(folder)
+    fsync_folder(folder)
 
 
-def sync_folder(folder: Path) -> None:
-    """See the names in a folder onto the disk."""
+def fsync_folder(folder: Path) -> None:
+    """Flush a folder's entries to disk."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)

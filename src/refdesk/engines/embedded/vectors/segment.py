@@ -1,11 +1,12 @@
-"""A segment: one file of rows that never changes, read through a memory map.
+"""Segment: an immutable file of rows, read through a memory map.
+
 
     header · mean · documents, collections, starts of the runs · keys · scales
-    centres, ends, rows and beginnings of the clusters · beginnings of the codes, word by word · their rests, row by row
+    centres, ends, rows and prefixes of the clusters · code prefixes, word by word · code suffixes, row by row
     8-bit vectors
 
-Everything but codes and vectors is under a checksum that is verified on opening: a wrong bit in a vector
-costs a little accuracy, a wrong number of a row would send a search astray.
+Everything but codes and vectors is covered by a checksum that is verified on opening. A wrong bit in a vector costs a
+little accuracy, but a wrong row number would corrupt search results.
 """
 
 from __future__ import annotations
@@ -25,32 +26,32 @@ import numpy as np
 from numpy.typing import NDArray
 
 from refdesk.engines.embedded.damage import IndexDamaged
-from refdesk.engines.embedded.vectors.arrays import Flags, Float32s, Numbers, Table, Words, blocks
+from refdesk.engines.embedded.vectors.arrays import Flags, Float32s, Numbers, RowTable, Words, split_blocks
 from refdesk.engines.embedded.vectors.clusters import (
     COARSE_WORDS,
     Clusters,
-    cluster_count,
-    found_centres,
-    nearest_centres,
+    assign_centres,
+    count_clusters,
+    find_centres,
 )
-from refdesk.engines.embedded.vectors.codes import cosines, encoded, restored, words_per_code
+from refdesk.engines.embedded.vectors.codes import compute_cosines, count_code_words, dequantize, encode_signs
 
 MAGIC = b"RDVEC003"
 _HEADER = struct.Struct("<8sQQII")
 
 ALIGNMENT = 64
-"""Bytes: every section begins at a cache line."""
+"""Bytes: every section starts at a cache line."""
 
-ROWS_AT_A_TIME = 8192
-"""How many rows are in memory while a segment is written: about 16 MB of the usual 384 dimensions."""
+WRITE_BLOCK_ROWS = 8192
+"""Rows in memory while a segment is written: about 16 MB with the usual 384 dimensions."""
 
-ENOUGH_FOR_A_MEAN = 1024
-"""Rows; the mean of fewer says more about these few than about the documents to come."""
+MIN_MEAN_ROWS = 1024
+"""Minimum rows for a segment's own mean. The mean of fewer isn't representative of later documents."""
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Where in the file each section is."""
+    """Sections of a segment file."""
 
     rows: int
     runs: int
@@ -58,7 +59,7 @@ class Layout:
 
     @property
     def sections(self) -> dict[str, tuple[int, str, tuple[int, ...]]]:
-        """The offset, type and shape of each section, in the order of the file."""
+        """Offset, type and shape of each section, in file order."""
         offset, sections = _HEADER.size, {}
         for name, kind, shape in self._shapes():
             offset = -(-offset // ALIGNMENT) * ALIGNMENT
@@ -68,17 +69,17 @@ class Layout:
 
     @property
     def clusters(self) -> int:
-        """How many clusters the rows are in."""
-        return cluster_count(self.rows)
+        """Number of clusters."""
+        return count_clusters(self.rows)
 
     @property
     def size(self) -> int:
-        """The size of the file in bytes; the vectors are its end."""
+        """File size in bytes; the vectors are the last section."""
         return self.sections["vectors"][0] + self.rows * self.dimensions
 
     @property
-    def _first_words(self) -> int:
-        return min(COARSE_WORDS, words_per_code(self.dimensions))
+    def _prefix_words(self) -> int:
+        return min(COARSE_WORDS, count_code_words(self.dimensions))
 
     def _shapes(self) -> list[tuple[str, str, tuple[int, ...]]]:
         return [
@@ -91,20 +92,20 @@ class Layout:
             ("centres", "<f4", (self.clusters, self.dimensions)),
             ("ends", "<i8", (self.clusters,)),
             ("clustered", "<i8", (self.rows,)),
-            ("clustered_beginnings", "<u8", (self._first_words, self.rows)),
-            ("beginnings", "<u8", (self._first_words, self.rows)),
-            ("rests", "<u8", (self.rows, words_per_code(self.dimensions) - self._first_words)),
+            ("clustered_prefixes", "<u8", (self._prefix_words, self.rows)),
+            ("prefixes", "<u8", (self._prefix_words, self.rows)),
+            ("suffixes", "<u8", (self.rows, count_code_words(self.dimensions) - self._prefix_words)),
             ("vectors", "|i1", (self.rows, self.dimensions)),
         ]
 
 
 class Segment:
-    """An open segment; its map goes when nobody holds it any more, whether or not the file is still there."""
+    """Open segment. It stays mapped while it is referenced, even if the file is deleted."""
 
     def __init__(self, path: Path, dimensions: int) -> None:
         self.name = path.name
-        data = _mapped(path)
-        layout, checksum = _header(path, data)
+        data = _map_file(path)
+        layout, checksum = _read_header(path, data)
         if layout.dimensions != dimensions or len(data) != layout.size:
             raise IndexDamaged(f"{path} has not the size that it says")
         parts = {
@@ -112,13 +113,13 @@ class Segment:
             for name, (offset, kind, shape) in layout.sections.items()
         }
         self.mean: Float32s = parts.pop("mean")
-        self.beginnings: Words = parts.pop("beginnings")
-        """Of the codes, an array for each word: all rows are swept over, a word at a time."""
-        self.rests: Words = parts.pop("rests")
-        """A row for each code: a few are looked up, which may be anywhere."""
-        names = ("centres", "ends", "clustered", "clustered_beginnings")
+        self.prefixes: Words = parts.pop("prefixes")
+        """Code prefixes, one array per word: all rows are scanned one word at a time."""
+        self.suffixes: Words = parts.pop("suffixes")
+        """Code suffixes, one row per code: a few are looked up at random positions."""
+        names = ("centres", "ends", "clustered", "clustered_prefixes")
         self.clusters = Clusters(*(parts.pop(name) for name in names))
-        self.table = Table(**parts)
+        self.table = RowTable(**parts)
         if checksum != _checksum(self._columns):
             raise IndexDamaged(f"{path} is not what was written")
 
@@ -130,85 +131,88 @@ class Segment:
 
     @property
     def count(self) -> int:
-        """The number of rows, the removed ones with them."""
+        """Number of rows, including deleted ones."""
         return len(self.table.keys)
 
-    def rows(self, wanted: Numbers) -> tuple[Numbers, Flags]:
-        """The rows of those keys that are here, and which of the keys these are."""
-        places = np.minimum(self._sorted_keys.searchsorted(wanted), self.count - 1)
-        is_here: Flags = self._sorted_keys[places] == wanted
-        return self._by_key[places[is_here]], is_here
+    def find_rows(self, keys: Numbers) -> tuple[Numbers, Flags]:
+        """Return the rows of the keys in this segment, and a mask of these keys."""
+        places = np.minimum(self._keys_in_order.searchsorted(keys), self.count - 1)
+        is_here: Flags = self._keys_in_order[places] == keys
+        return self._rows_by_key[places[is_here]], is_here
 
-    def cosines(self, rows: Numbers, query: Float32s) -> Float32s:
-        """How near to the query each of these rows is."""
-        return cosines(self.table.vectors.take(rows, axis=0), self.table.scales.take(rows), query)
+    def compute_cosines(self, rows: Numbers, query: Float32s) -> Float32s:
+        """Return the cosines of these rows with the query."""
+        return compute_cosines(self.table.vectors.take(rows, axis=0), self.table.scales.take(rows), query)
 
-    def around(self, rows: Numbers, query: Float32s) -> Float32s:
-        """How near to the query the rows on both sides of each row are, on average; not a number where it is alone.
+    def compute_neighbour_cosines(self, rows: Numbers, query: Float32s) -> Float32s:
+        """Return the mean cosine of the rows before and after each row. NaN if there are none.
 
-        Only those of its own document count.
+        Only rows of the same document count.
         """
         starts = self.table.starts
         runs = starts.searchsorted(rows, side="right")
         (before,) = (rows > starts[runs - 1]).nonzero()
         (after,) = (rows + 1 < starts[runs]).nonzero()
-        near = self.cosines(np.concatenate([rows[before] - 1, rows[after] + 1]), query)
+        cosines = self.compute_cosines(np.concatenate([rows[before] - 1, rows[after] + 1]), query)
         total, count = np.zeros(len(rows), np.float32), np.zeros(len(rows), np.float32)
-        for places, values in ((before, near[: len(before)]), (after, near[len(before) :])):
+        for places, values in ((before, cosines[: len(before)]), (after, cosines[len(before) :])):
             total[places] += values
             count[places] += 1
         return np.divide(total, count, out=np.full(len(rows), np.nan, np.float32), where=count > 0)
 
     @cached_property
-    def _by_key(self) -> Numbers:
-        """The rows in the order of their keys; made when it is first asked for, as eight bytes a row in memory."""
+    def _rows_by_key(self) -> Numbers:
+        """Rows in the order of their keys. Computed on first use, because it takes eight bytes of memory per row."""
         return np.argsort(self.table.keys)
 
     @cached_property
-    def _sorted_keys(self) -> Numbers:
-        """Another eight bytes: to look a key up in the file would be to look all over it."""
-        return self.table.keys[self._by_key]
+    def _keys_in_order(self) -> Numbers:
+        """Sorted keys, another eight bytes per row: lookups in the file would touch all of its pages."""
+        return self.table.keys[self._rows_by_key]
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
-    """What goes into a new segment: the runs of a table that are alive."""
+class SegmentSource:
+    """Input of a new segment: the live runs of a table."""
 
-    table: Table
+    table: RowTable
     alive: Flags
 
     @property
     def count(self) -> int:
-        """The number of rows that are alive."""
+        """Number of live rows."""
         return int(self.table.lengths[self.alive].sum())
 
 
-def write_segment(path: Path, parts: Sequence[Part], mean: Float32s) -> None:
-    """Join the parts in a new file, and see it onto the disk. `mean` is taken off when there are too few for an own."""
-    order = _Order(parts)
-    layout = Layout(len(order.keys), len(order.documents), len(mean))
-    if layout.rows >= ENOUGH_FOR_A_MEAN:
-        mean = order.mean(len(mean))
-    centres = order.centres(layout.clusters)
+def write_segment(path: Path, sources: Sequence[SegmentSource], mean: Float32s) -> None:
+    """Merge the sources into a new file and flush it to disk.
+
+    `mean` is used if there are too few rows for an own one.
+    """
+    merged = _MergedRows(sources)
+    layout = Layout(len(merged.keys), len(merged.documents), len(mean))
+    if layout.rows >= MIN_MEAN_ROWS:
+        mean = merged.compute_mean(len(mean))
+    centres = merged.find_centres(layout.clusters)
     with path.open("wb") as file:
-        clusters = _write_vectors(file, layout, order, mean, centres)
-        _write_table(file, layout, order, mean, clusters)
+        clusters = _write_vectors(file, layout, merged, mean, centres)
+        _write_table(file, layout, merged, mean, clusters)
         file.flush()
         os.fsync(file.fileno())
 
 
-class _Order:
-    """The rows of several parts in the order of the segment that they become."""
+class _MergedRows:
+    """Rows of several sources in the order of the new segment."""
 
-    def __init__(self, parts: Sequence[Part]) -> None:
-        self._tables = [part.table for part in parts]
-        rows = [part.table.rows(part.alive) for part in parts]
-        keys = np.concatenate([part.table.keys[chosen] for part, chosen in zip(parts, rows, strict=True)])
-        scales = np.concatenate([part.table.scales[chosen] for part, chosen in zip(parts, rows, strict=True)])
-        documents = np.concatenate([_per_row(part, part.table.documents) for part in parts])
-        collections = np.concatenate([_per_row(part, part.table.collections) for part in parts])
+    def __init__(self, sources: Sequence[SegmentSource]) -> None:
+        self._tables = [source.table for source in sources]
+        rows = [source.table.list_rows(source.alive) for source in sources]
+        keys = np.concatenate([source.table.keys[chosen] for source, chosen in zip(sources, rows, strict=True)])
+        scales = np.concatenate([source.table.scales[chosen] for source, chosen in zip(sources, rows, strict=True)])
+        documents = np.concatenate([_repeat_per_row(source, source.table.documents) for source in sources])
+        collections = np.concatenate([_repeat_per_row(source, source.table.collections) for source in sources])
         order = np.lexsort((keys, documents, collections))
-        self._sources = np.repeat(np.arange(len(parts)), [len(chosen) for chosen in rows])[order]
+        self._sources = np.repeat(np.arange(len(sources)), [len(chosen) for chosen in rows])[order]
         self._rows = np.concatenate(rows)[order]
         self.keys, self.scales = keys[order], scales[order]
         documents, collections = documents[order], collections[order]
@@ -216,8 +220,8 @@ class _Order:
         self.documents, self.collections = documents[first], collections[first]
         self.starts: Numbers = np.append(first, len(order))
 
-    def vectors(self, block: slice) -> NDArray[np.int8]:
-        """The 8-bit vectors of some rows."""
+    def read_vectors(self, block: slice) -> NDArray[np.int8]:
+        """Return the 8-bit vectors of some rows."""
         sources, rows = self._sources[block], self._rows[block]
         vectors = np.empty((len(rows), self._tables[0].vectors.shape[1]), np.int8)
         for number, table in enumerate(self._tables):
@@ -225,33 +229,33 @@ class _Order:
             vectors[here] = table.vectors[rows[here]]
         return vectors
 
-    def mean(self, dimensions: int) -> Float32s:
-        """The mean of all vectors."""
+    def compute_mean(self, dimensions: int) -> Float32s:
+        """Return the mean of all vectors."""
         total = np.zeros(dimensions, np.float64)
-        for block in blocks(len(self.keys), ROWS_AT_A_TIME):
-            total += restored(self.vectors(block), self.scales[block]).sum(axis=0)
+        for block in split_blocks(len(self.keys), WRITE_BLOCK_ROWS):
+            total += dequantize(self.read_vectors(block), self.scales[block]).sum(axis=0)
         return (total / len(self.keys)).astype(np.float32)
 
-    def centres(self, count: int) -> Float32s:
-        """What the vectors cluster around, as rows from all over tell."""
-        step = -(-len(self.keys) // ROWS_AT_A_TIME)
+    def find_centres(self, count: int) -> Float32s:
+        """Return cluster centres from an evenly spaced sample."""
+        step = -(-len(self.keys) // WRITE_BLOCK_ROWS)
         sample = slice(None, None, max(step, 1))
-        return found_centres(restored(self.vectors(sample), self.scales[sample]), count)
+        return find_centres(dequantize(self.read_vectors(sample), self.scales[sample]), count)
 
 
-def _per_row(part: Part, values: Numbers) -> Numbers:
-    return np.repeat(values[part.alive], part.table.lengths[part.alive])
+def _repeat_per_row(source: SegmentSource, values: Numbers) -> Numbers:
+    return np.repeat(values[source.alive], source.table.lengths[source.alive])
 
 
 def _differs_from_previous(values: Numbers) -> Flags:
     return np.append(True, values[1:] != values[:-1])
 
 
-def _write_table(file: BinaryIO, layout: Layout, order: _Order, mean: Float32s, clusters: Clusters) -> None:
+def _write_table(file: BinaryIO, layout: Layout, merged: _MergedRows, mean: Float32s, clusters: Clusters) -> None:
     names = ("documents", "collections", "starts", "keys", "scales")
-    columns: dict[str, NDArray[Any]] = {"mean": mean, **{name: getattr(order, name) for name in names}}
+    columns: dict[str, NDArray[Any]] = {"mean": mean, **{name: getattr(merged, name) for name in names}}
     columns |= {"centres": clusters.centres, "ends": clusters.ends, "clustered": clusters.rows}
-    for name, values in {**columns, "clustered_beginnings": clusters.beginnings}.items():
+    for name, values in {**columns, "clustered_prefixes": clusters.prefixes}.items():
         file.seek(layout.sections[name][0])
         file.write(values.tobytes())
     file.seek(0)
@@ -265,34 +269,34 @@ def _checksum(columns: Iterable[NDArray[Any]]) -> int:
     return checksum
 
 
-def _write_vectors(file: BinaryIO, layout: Layout, order: _Order, mean: Float32s, centres: Float32s) -> Clusters:
-    """Write the vectors and their codes; answers the clusters that they are in."""
+def _write_vectors(file: BinaryIO, layout: Layout, merged: _MergedRows, mean: Float32s, centres: Float32s) -> Clusters:
+    """Write the vectors and their codes. Returns the clusters."""
     sections = layout.sections
     vectors_at = sections["vectors"][0]
-    nearest = np.zeros(layout.rows, np.int64)
-    codes = np.empty((words_per_code(layout.dimensions), layout.rows), np.uint64)
-    for block in blocks(layout.rows, ROWS_AT_A_TIME):
-        vectors = order.vectors(block)
-        exact = restored(vectors, order.scales[block])
-        nearest[block] = nearest_centres(exact, centres)
-        codes[:, block] = encoded(exact, mean).T
+    assignment = np.zeros(layout.rows, np.int64)
+    codes = np.empty((count_code_words(layout.dimensions), layout.rows), np.uint64)
+    for block in split_blocks(layout.rows, WRITE_BLOCK_ROWS):
+        vectors = merged.read_vectors(block)
+        exact = dequantize(vectors, merged.scales[block])
+        assignment[block] = assign_centres(exact, centres)
+        codes[:, block] = encode_signs(exact, mean).T
         file.seek(vectors_at + block.start * layout.dimensions)
         file.write(vectors.tobytes())
-    beginnings, rests = codes[:COARSE_WORDS], codes[COARSE_WORDS:].T
-    for name, values in (("beginnings", beginnings), ("rests", rests)):
+    prefixes, suffixes = codes[:COARSE_WORDS], codes[COARSE_WORDS:].T
+    for name, values in (("prefixes", prefixes), ("suffixes", suffixes)):
         file.seek(sections[name][0])
         file.write(values.tobytes())
-    return Clusters.of(centres, nearest, beginnings)
+    return Clusters.from_assignment(centres, assignment, prefixes)
 
 
-def _mapped(path: Path) -> mmap.mmap:
+def _map_file(path: Path) -> mmap.mmap:
     with path.open("rb") as file:
         if os.fstat(file.fileno()).st_size < _HEADER.size:
             raise IndexDamaged(f"{path} is cut short")
         return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
 
 
-def _header(path: Path, data: mmap.mmap) -> tuple[Layout, int]:
+def _read_header(path: Path, data: mmap.mmap) -> tuple[Layout, int]:
     magic, rows, runs, dimensions, checksum = _HEADER.unpack_from(data)
     if magic != MAGIC:
         raise IndexDamaged(f"{path} is no segment of vectors")

@@ -1,4 +1,4 @@
-"""The one that changes the index. It collects, and a commit makes all of it visible in one step."""
+"""Writer of the vector index. Changes are buffered and become visible with a commit."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from uuid import uuid4
 
 import numpy as np
 
-from refdesk.engines.embedded.vectors.arrays import Flags, Float32s, Row, Table
-from refdesk.engines.embedded.vectors.codes import quantised
+from refdesk.engines.embedded.vectors.arrays import Flags, Float32s, Row, RowTable
+from refdesk.engines.embedded.vectors.codes import quantize
 from refdesk.engines.embedded.vectors.manifest import MANIFEST, Manifest, replace_manifest
-from refdesk.engines.embedded.vectors.merging import Size, to_merge
+from refdesk.engines.embedded.vectors.merging import SegmentSize, choose_merges
 from refdesk.engines.embedded.vectors.reader import open_state
-from refdesk.engines.embedded.vectors.segment import Part, Segment, write_segment
+from refdesk.engines.embedded.vectors.segment import Segment, SegmentSource, write_segment
 
 
 class VectorWriter:
-    """Adds and removes; there must be one only, which the caller sees to.
+    """Adds and removes rows. The caller ensures that there is only one.
 
-    What another model made is of no use to this one: it is dropped, and `mark` is 0 until everything is added anew.
+    Vectors of another model are dropped, and `mark` is 0 until everything is added again.
     """
 
     def __init__(self, folder: Path, model: str, dimensions: int) -> None:
@@ -28,86 +28,86 @@ class VectorWriter:
         usable = (state.manifest.model, state.manifest.dimensions) == (model, dimensions)
         self._folder = folder
         self._manifest = state.manifest if usable else Manifest(model, dimensions)
-        self._segments = [_Open(view.segment, view.alive.copy()) for view in state.views] if usable else []
+        self._segments = [_OpenSegment(view.segment, view.alive.copy()) for view in state.views] if usable else []
         self._rows: list[Row] = []
         if not usable:
             replace_manifest(folder, self._manifest)
-        self._sweep()
+        self._delete_unused_files()
 
     @property
     def mark(self) -> int:
-        """The last change that was committed."""
+        """Number of the last committed change."""
         return self._manifest.mark
 
     def add(self, rows: Sequence[Row]) -> None:
-        """Add chunks that are not in the index yet."""
+        """Add chunks that aren't in the index yet."""
         for row in rows:
             if row.vector.shape != (self._manifest.dimensions,):
                 raise ValueError(f"a vector of shape {row.vector.shape}, not {self._manifest.dimensions}")
         self._rows.extend(rows)
 
     def remove(self, document: int) -> None:
-        """Remove what was added of a document so far; it may be added anew."""
+        """Remove all rows of a document. It may be added again."""
         self._rows = [row for row in self._rows if row.document != document]
         for segment in self._segments:
             segment.alive[segment.segment.table.documents == document] = False
 
     def clear(self) -> None:
-        """Begin anew: the next commit holds what is added from now on, and nothing else."""
+        """Delete everything: the next commit only contains what is added from now on."""
         self._manifest = Manifest(self._manifest.model, self._manifest.dimensions)
         self._segments, self._rows = [], []
 
     def commit(self, mark: int) -> None:
-        """Make everything since the last commit visible and durable, and `mark` the last change that is in.
+        """Make all changes visible and durable, with the number of the last change they include.
 
-        When it fails, nothing has changed, and it can be tried again.
+        If it fails, nothing has changed and it can be retried.
         """
-        segments = self._merged()
+        segments = self._merge()
         dead = {segment.name: segment.dead for segment in segments}
         manifest = Manifest(self._manifest.model, self._manifest.dimensions, mark, dead)
         replace_manifest(self._folder, manifest)
         self._manifest, self._segments, self._rows = manifest, segments, []
-        self._sweep()
+        self._delete_unused_files()
 
     def close(self) -> None:
-        """Forget what was not committed."""
+        """Drop uncommitted changes."""
         self._segments, self._rows = [], []
 
-    def _merged(self) -> list[_Open]:
-        """The segments after the commit: the new rows in a segment of their own, or with older ones."""
-        fresh = [_part(self._rows)] if self._rows else []
-        chosen = to_merge([segment.size for segment in self._segments], sum(part.count for part in fresh))
-        parts = [self._segments[number].part for number in chosen] + fresh
+    def _merge(self) -> list[_OpenSegment]:
+        """Return the segments of the next commit. New rows become a segment of their own or are merged with others."""
+        new = [_make_source(self._rows)] if self._rows else []
+        chosen = choose_merges([segment.size for segment in self._segments], sum(source.count for source in new))
+        sources = [self._segments[number].source for number in chosen] + new
         kept = [segment for number, segment in enumerate(self._segments) if number not in chosen]
-        if not any(part.count for part in parts):
+        if not any(source.count for source in sources):
             return kept
-        return [*kept, self._written(parts)]
+        return [*kept, self._write(sources)]
 
-    def _written(self, parts: Sequence[Part]) -> _Open:
+    def _write(self, sources: Sequence[SegmentSource]) -> _OpenSegment:
         path = self._folder / f"{uuid4().hex}.segment"
         try:
-            write_segment(path, parts, self._mean())
+            write_segment(path, sources, self._choose_mean())
             segment = Segment(path, self._manifest.dimensions)
         except OSError:
             path.unlink(missing_ok=True)
             raise
-        return _Open(segment, np.ones(len(segment.table.documents), np.bool_))
+        return _OpenSegment(segment, np.ones(len(segment.table.documents), np.bool_))
 
-    def _mean(self) -> Float32s:
-        """What the codes of a few new rows are taken around: the mean of the many that there are."""
+    def _choose_mean(self) -> Float32s:
+        """Return the mean for the codes of a few new rows: that of the largest segment."""
         if not self._segments:
             return np.zeros(self._manifest.dimensions, np.float32)
         return max(self._segments, key=lambda each: each.segment.count).segment.mean
 
-    def _sweep(self) -> None:
-        """Remove the files that the manifest does not name: merged ones, and those of a commit that did not finish."""
+    def _delete_unused_files(self) -> None:
+        """Delete files the manifest doesn't name: merged segments, and those of unfinished commits."""
         for path in self._folder.iterdir():
             if path.name != MANIFEST and path.name not in self._manifest.segments:
                 path.unlink()
 
 
-class _Open:
-    """A segment that the writer may strike documents out of."""
+class _OpenSegment:
+    """Segment whose documents the writer can delete."""
 
     def __init__(self, segment: Segment, alive: Flags) -> None:
         self.segment = segment
@@ -122,19 +122,19 @@ class _Open:
         return tuple(np.flatnonzero(~self.alive).tolist())
 
     @property
-    def part(self) -> Part:
-        return Part(self.segment.table, self.alive)
+    def source(self) -> SegmentSource:
+        return SegmentSource(self.segment.table, self.alive)
 
     @property
-    def size(self) -> Size:
-        return Size(self.part.count, self.segment.count)
+    def size(self) -> SegmentSize:
+        return SegmentSize(self.source.count, self.segment.count)
 
 
-def _part(rows: Sequence[Row]) -> Part:
-    """New rows as a table with a run for each; writing joins the runs."""
-    vectors, scales = quantised(np.stack([row.vector for row in rows]).astype(np.float32))
+def _make_source(rows: Sequence[Row]) -> SegmentSource:
+    """Return new rows as a table with one run each. Writing joins the runs."""
+    vectors, scales = quantize(np.stack([row.vector for row in rows]).astype(np.float32))
     keys, documents, collections = (
         np.array([getattr(row, name) for row in rows], np.int64) for name in ("key", "document", "collection")
     )
-    table = Table(keys, scales, vectors, documents, collections, np.arange(len(rows) + 1))
-    return Part(table, np.ones(len(rows), np.bool_))
+    table = RowTable(keys, scales, vectors, documents, collections, np.arange(len(rows) + 1))
+    return SegmentSource(table, np.ones(len(rows), np.bool_))
