@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from refdesk.config import ENVIRONMENT, SETTINGS, ApiKey, Config, ServerConfig, Url, find, load
+from refdesk.config import ENVIRONMENT, SETTINGS, ApiKey, Config, ServerConfig, Url, find_config_file, load
 from refdesk.errors import ConfigError
 
 SECRET = "hunter2hunter2"
@@ -31,7 +31,7 @@ UNKNOWN_AT_THE_TOP = (
 )
 
 
-def written(folder: Path, text: str) -> Path:
+def write_config(folder: Path, text: str) -> Path:
     path = folder / "refdesk.yaml"
     path.write_text(text, "utf-8")
     return path
@@ -59,7 +59,7 @@ def test_nothing_at_all_gives_the_defaults() -> None:
 
 
 def test_each_layer_wins_over_the_one_below(tmp_path: Path) -> None:
-    path = written(tmp_path, "server: {port: 1}")
+    path = write_config(tmp_path, "server: {port: 1}")
     environ: dict[str, str] = {}
     assert load(path, environ).server.port == 1
     environ["MCP_PROXY_PORT"] = "2"
@@ -72,7 +72,7 @@ def test_each_layer_wins_over_the_one_below(tmp_path: Path) -> None:
 
 
 def test_the_source_of_each_value_is_kept(tmp_path: Path) -> None:
-    path = written(tmp_path, "server: {workers: 2}")
+    path = write_config(tmp_path, "server: {workers: 2}")
     environ = {"MCP_SERVER_PORT": "9", "REFDESK__PROJECT": "atlas"}
     sources = load(path, environ, {"data_dir": "/data"}).sources
     assert sources["server.workers"] == "refdesk.yaml"
@@ -84,7 +84,7 @@ def test_the_source_of_each_value_is_kept(tmp_path: Path) -> None:
 
 
 def test_empty_variables_and_absent_flags_count_as_unset(tmp_path: Path) -> None:
-    path = written(tmp_path, "server:\nlogging:\n  level:\n")
+    path = write_config(tmp_path, "server:\nlogging:\n  level:\n")
     environ = {"MCP_SERVER_PORT": "", "REFDESK__SERVER__HOST": " "}
     assert load(path, environ, {"server.workers": None}).model_dump() == load(None, {}).model_dump()
 
@@ -95,15 +95,15 @@ def test_variables_of_other_programs_are_left_alone() -> None:
 
 @pytest.mark.parametrize("text", ["", "# nothing\n", "---\n", "{}"])
 def test_an_empty_file_is_fine(tmp_path: Path, text: str) -> None:
-    assert load(written(tmp_path, text), {}).model_dump() == load(None, {}).model_dump()
+    assert load(write_config(tmp_path, text), {}).model_dump() == load(None, {}).model_dump()
 
 
 def test_the_file_is_found_by_its_variable_and_then_in_the_folder(tmp_path: Path) -> None:
-    assert find(tmp_path, {}) is None
-    path = written(tmp_path, "")
-    assert find(tmp_path, {"REFDESK_CONFIG": ""}) == path
-    assert find(tmp_path, {"REFDESK_CONFIG": "other.yaml"}) == tmp_path / "other.yaml"
-    assert find(tmp_path, {"REFDESK_CONFIG": "/etc/refdesk.yaml"}) == Path("/etc/refdesk.yaml")
+    assert find_config_file(tmp_path, {}) is None
+    path = write_config(tmp_path, "")
+    assert find_config_file(tmp_path, {"REFDESK_CONFIG": ""}) == path
+    assert find_config_file(tmp_path, {"REFDESK_CONFIG": "other.yaml"}) == tmp_path / "other.yaml"
+    assert find_config_file(tmp_path, {"REFDESK_CONFIG": "/etc/refdesk.yaml"}) == Path("/etc/refdesk.yaml")
 
 
 # Values
@@ -136,7 +136,7 @@ def test_one_variable_holds_many_keys() -> None:
 
 def test_a_key_may_be_given_as_its_hash(tmp_path: Path) -> None:
     digest = hashlib.sha256(b"first-key").hexdigest()
-    path = written(
+    path = write_config(
         tmp_path, f"auth: {{keys: [{{key_sha256: {digest.upper()}, user: ann, tenant: acme, roles: [admin]}}]}}"
     )
     (key,) = load(path, {}).auth.keys
@@ -144,7 +144,7 @@ def test_a_key_may_be_given_as_its_hash(tmp_path: Path) -> None:
 
 
 def test_the_nested_form_of_a_service_account_is_the_same_setting(tmp_path: Path) -> None:
-    path = written(tmp_path, f"r2r: {{service_account: {{email: a@example.com, password: {SECRET}}}}}")
+    path = write_config(tmp_path, f"r2r: {{service_account: {{email: a@example.com, password: {SECRET}}}}}")
     config = load(path, {})
     assert config.r2r.email == "a@example.com"
     assert config.r2r.password is not None
@@ -153,7 +153,7 @@ def test_the_nested_form_of_a_service_account_is_the_same_setting(tmp_path: Path
 
 
 def test_both_forms_of_a_service_account_at_once_are_one_too_many(tmp_path: Path) -> None:
-    path = written(tmp_path, "r2r: {service_account: {email: a, password: b}, email: c}")
+    path = write_config(tmp_path, "r2r: {service_account: {email: a, password: b}, email: c}")
     assert problems(path) == ["refdesk.yaml: r2r.email: given in two ways; keep one"]
 
 
@@ -184,7 +184,7 @@ def test_the_tool_cache_variable_is_in_milliseconds() -> None:
 
 
 def test_a_date_in_the_file_is_text(tmp_path: Path) -> None:
-    path = written(tmp_path, "downstream: {protocol_version: 2025-06-18}")
+    path = write_config(tmp_path, "downstream: {protocol_version: 2025-06-18}")
     assert load(path, {}).downstream.protocol_version == "2025-06-18"
 
 
@@ -215,30 +215,30 @@ def test_loopback_is_this_machine_only(host: str, is_loopback: bool) -> None:
 
 
 def test_variables_in_the_file_are_filled_in(tmp_path: Path) -> None:
-    path = written(tmp_path, 'server: {port: "${PORT}"}\nproject: "a-${NAME:-b}-${OTHER:-}-$${PORT}"')
+    path = write_config(tmp_path, 'server: {port: "${PORT}"}\nproject: "a-${NAME:-b}-${OTHER:-}-$${PORT}"')
     config = load(path, {"PORT": "9000"})
     assert config.server.port == 9000
     assert config.project == "a-b--${PORT}"
 
 
 def test_variables_are_filled_in_inside_lists(tmp_path: Path) -> None:
-    path = written(tmp_path, 'auth: {keys: [{key: "${KEY}"}]}')
+    path = write_config(tmp_path, 'auth: {keys: [{key: "${KEY}"}]}')
     assert load(path, {"KEY": SECRET}).auth.keys[0].digest == hashlib.sha256(SECRET.encode()).hexdigest()
 
 
 def test_an_optional_secret_may_be_left_out_by_an_empty_default(tmp_path: Path) -> None:
-    path = written(tmp_path, 'monitoring: {sentry: {dsn: "${SENTRY_DSN:-}"}}')
+    path = write_config(tmp_path, 'monitoring: {sentry: {dsn: "${SENTRY_DSN:-}"}}')
     assert load(path, {}).monitoring.sentry.dsn is None
 
 
 def test_a_missing_variable_is_named_with_file_and_key(tmp_path: Path) -> None:
-    (problem,) = problems(written(tmp_path, 'project: "${NOPE}"'))
+    (problem,) = problems(write_config(tmp_path, 'project: "${NOPE}"'))
     assert problem.startswith("refdesk.yaml: project: environment variable NOPE is not set")
 
 
 @pytest.mark.parametrize("text", ["${}", "${A B}", "${1A}", "${A-b}", "${A:?b}"])
 def test_a_variable_that_has_no_name_is_refused(tmp_path: Path, text: str) -> None:
-    (problem,) = problems(written(tmp_path, f"project: '{text}'"), {"A": "x"})
+    (problem,) = problems(write_config(tmp_path, f"project: '{text}'"), {"A": "x"})
     assert "must hold the name of an environment variable" in problem
 
 
@@ -246,7 +246,7 @@ def test_a_variable_that_has_no_name_is_refused(tmp_path: Path, text: str) -> No
 
 
 def test_all_problems_are_reported_at_once(tmp_path: Path) -> None:
-    path = written(
+    path = write_config(
         tmp_path, "server: {prot: 1, workers: 0, host: 0.0.0.0}\ncach: {type: redis}\nlogging: {level: loud}"
     )
     environ = {"MCP_SERVER_PORT": "99999", "REFDESK__READER__MAX_TEXT": "3"}
@@ -352,11 +352,11 @@ def test_a_problem_says_where_what_and_what_was_expected(key: str, value: Any, p
     ],
 )
 def test_a_file_that_cannot_be_taken_says_where(tmp_path: Path, text: str, problem: str) -> None:
-    assert problems(written(tmp_path, text)) == [f"refdesk.yaml: {problem}"]
+    assert problems(write_config(tmp_path, text)) == [f"refdesk.yaml: {problem}"]
 
 
 def test_a_file_that_refers_to_itself_is_refused(tmp_path: Path) -> None:
-    assert problems(written(tmp_path, "server: &a {port: *a}")) == [
+    assert problems(write_config(tmp_path, "server: &a {port: *a}")) == [
         "refdesk.yaml: server.port: a mapping is not a whole number"
     ]
 
@@ -465,7 +465,7 @@ def test_a_wrong_secret_in_the_environment_is_not_repeated(variable: str) -> Non
     ],
 )
 def test_a_wrong_secret_in_the_file_is_not_repeated(tmp_path: Path, text: str) -> None:
-    assert SECRET not in "\n".join(problems(written(tmp_path, text)))
+    assert SECRET not in "\n".join(problems(write_config(tmp_path, text)))
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ import httpx2
 import pytest
 
 from refdesk.cli import main
-from refdesk.cli.sources import metadata
+from refdesk.cli.sources import parse_metadata
 from tests import forked
 from tests.processes import BY_WORDS, REFDESK, Ended, environment, started_server
 from tests.processes import run as run_program
@@ -192,7 +192,7 @@ async def refdesk(folder: Path, *arguments: str) -> Ended:
 
 def test_metadata_are_what_they_look_like() -> None:
     given = ["team=billing", "level=2", "draft=true", 'tags=["a"]', "note=a=b", "empty=", "odd=NaN", "none=null"]
-    assert metadata(given) == {
+    assert parse_metadata(given) == {
         "team": "billing",
         "level": 2,
         "draft": True,

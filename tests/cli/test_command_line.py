@@ -15,13 +15,13 @@ from typing import Any
 import pytest
 
 from refdesk.cli import main
-from refdesk.cli.exit_codes import Exit
-from refdesk.cli.failures import tell
+from refdesk.cli.exit_codes import ExitCode
+from refdesk.cli.failures import report_failure
 from refdesk.cli.parser import Parser, build_parser
 from refdesk.cli.parser.documents import SETS
 from refdesk.cli.parser.setting_up import CLIENTS, PAGES
 from refdesk.cli.reference import PAGES as WRITTEN
-from refdesk.cli.reference import exit_codes_page
+from refdesk.cli.reference import render_exit_codes_page
 from refdesk.cli.setup import clients
 from refdesk.errors import EngineError
 from refdesk.recipes import names
@@ -61,7 +61,7 @@ def commands(parser: Parser) -> dict[str, Parser]:
 def test_a_line_that_means_nothing_is_told_with_what_was_meant(
     line: str, said: str, help_of: str, capsys: Captured
 ) -> None:
-    assert main(line.split()) == Exit.MISUSED
+    assert main(line.split()) == ExitCode.USAGE_ERROR
     told = capsys.readouterr()
     assert told.out == ""
     problem, hint = told.err.splitlines()
@@ -70,7 +70,7 @@ def test_a_line_that_means_nothing_is_told_with_what_was_meant(
 
 
 def test_the_same_is_said_in_json_on_standard_output(capsys: Captured) -> None:
-    assert main(["search", "x", "--limt", "3", "--json"]) == Exit.MISUSED
+    assert main(["search", "x", "--limt", "3", "--json"]) == ExitCode.USAGE_ERROR
     told = capsys.readouterr()
     error = json.loads(told.out)["error"]
     assert error == {
@@ -83,27 +83,32 @@ def test_the_same_is_said_in_json_on_standard_output(capsys: Captured) -> None:
 
 
 def test_json_after_two_dashes_is_not_ours(capsys: Captured) -> None:
-    assert main(["servers", "add", "--", "x", "--json"]) == Exit.MISUSED
+    assert main(["servers", "add", "--", "x", "--json"]) == ExitCode.USAGE_ERROR
     assert capsys.readouterr().out == ""
 
 
 @pytest.mark.parametrize(
     ("error", "code", "said", "hint"),
     [
-        (EngineError("the store is away"), Exit.FAILED, "the store is away", "`refdesk doctor` looks for the cause"),
+        (
+            EngineError("the store is away"),
+            ExitCode.FAILED,
+            "the store is away",
+            "`refdesk doctor` looks for the cause",
+        ),
         (
             PermissionError(13, "Permission denied", "/x"),
-            Exit.FAILED,
+            ExitCode.FAILED,
             "/x: Permission denied",
             "`refdesk doctor` looks for the cause",
         ),
-        (ZeroDivisionError("x"), Exit.FAILED, "a fault of Refdesk", "set REFDESK_TRACEBACK=1 to see where"),
+        (ZeroDivisionError("x"), ExitCode.FAILED, "a fault of Refdesk", "set REFDESK_TRACEBACK=1 to see where"),
     ],
 )
 def test_a_failure_says_what_to_do_and_shows_no_traceback(
-    error: Exception, code: Exit, said: str, hint: str | None, capsys: Captured
+    error: Exception, code: ExitCode, said: str, hint: str | None, capsys: Captured
 ) -> None:
-    assert tell(error, as_json=True) == code
+    assert report_failure(error, as_json=True) == code
     told = capsys.readouterr()
     assert said in told.err
     assert "Traceback" not in told.err
@@ -115,12 +120,12 @@ def test_a_failure_says_what_to_do_and_shows_no_traceback(
 
 def test_a_fault_shows_its_lines_to_who_asks(monkeypatch: pytest.MonkeyPatch, capsys: Captured) -> None:
     monkeypatch.setenv("REFDESK_TRACEBACK", "1")
-    tell(ZeroDivisionError("x"), as_json=False)
+    report_failure(ZeroDivisionError("x"), as_json=False)
     assert "ZeroDivisionError: x" in capsys.readouterr().err
 
 
 def test_without_a_command_it_says_how_to_begin(capsys: Captured) -> None:
-    assert main([]) == Exit.MISUSED
+    assert main([]) == ExitCode.USAGE_ERROR
     told = capsys.readouterr()
     assert told.out == ""
     for word in ("add", "search", "serve", "install claude-code", "doctor"):
@@ -161,8 +166,8 @@ def test_what_the_grammar_lists_is_what_there_is() -> None:
 
 
 def test_every_exit_code_is_on_its_page_and_has_a_sentence() -> None:
-    for code in Exit:
-        assert f"| {code.value} | {code.meaning} |" in exit_codes_page()
+    for code in ExitCode:
+        assert f"| {code.value} | {code.meaning} |" in render_exit_codes_page()
         assert code.meaning.endswith(".")
 
 
@@ -177,14 +182,14 @@ def test_a_reader_that_leaves_is_no_error(tmp_path: Path) -> None:
     assert process.stderr is not None
     assert process.stderr.read() == b""
     process.stderr.close()
-    assert process.wait(60) == Exit.READER_LEFT
+    assert process.wait(60) == ExitCode.BROKEN_PIPE
 
 
 @pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-"])
 def test_an_output_that_the_caller_closed_is_no_fault(closed: str, tmp_path: Path) -> None:
     line = f"{' '.join(REFDESK)} recipes {closed}"
     ended = subprocess.run(["/bin/sh", "-c", line], capture_output=True, env=environment(tmp_path), timeout=60)
-    assert (ended.returncode, ended.stderr) == (Exit.DONE, b"")
+    assert (ended.returncode, ended.stderr) == (ExitCode.OK, b"")
 
 
 @pytest.mark.parametrize(
@@ -200,7 +205,7 @@ def test_what_is_not_there_is_said_with_the_command_that_lists_what_is(
     words: tuple[str, ...], hint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
 ) -> None:
     monkeypatch.setenv("REFDESK__EMBEDDING__SOURCE", "none")
-    assert main([*words, "--data", str(tmp_path)]) == Exit.FAILED
+    assert main([*words, "--data", str(tmp_path)]) == ExitCode.FAILED
     told = capsys.readouterr()
     first, second = told.err.splitlines()
     assert first.startswith("refdesk: ")
@@ -218,7 +223,7 @@ def test_what_is_not_there_is_said_with_the_command_that_lists_what_is(
     ],
 )
 def test_a_number_that_means_nothing_is_misuse(words: tuple[str, ...], said: str, capsys: Captured) -> None:
-    assert main(words) == Exit.MISUSED
+    assert main(words) == ExitCode.USAGE_ERROR
     assert f"refdesk: {said}\n" in capsys.readouterr().err
 
 
@@ -230,7 +235,7 @@ def test_ctrl_c_ends_a_command_without_a_traceback(
             raise KeyboardInterrupt
 
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(Interrupted()))
-    assert main(["add", "-", "--title", "Notes", "--data", str(tmp_path)]) == Exit.INTERRUPTED
+    assert main(["add", "-", "--title", "Notes", "--data", str(tmp_path)]) == ExitCode.INTERRUPTED
     assert capsys.readouterr() == ("", "")
 
 

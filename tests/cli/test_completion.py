@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from refdesk.cli import main
-from refdesk.cli.completion import completions
+from refdesk.cli.completion import list_completions
 from tests import forked
 
 
@@ -31,7 +31,7 @@ def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capture
 
 
 def words(line: str) -> list[str]:
-    return [word for word, _ in completions(line.split(" "))]
+    return [word for word, _ in list_completions(line.split(" "))]
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ import pytest
 from refdesk.cli import doctor, main
 from refdesk.cli.checks.installation import EXTRAS
 from refdesk.cli.checks.names import CHECKS
-from refdesk.cli.doctor import ASKING, LOOKING
+from refdesk.cli.doctor import LOCAL_CHECKS, REMOTE_CHECKS
 from refdesk.version import __version__
 from tests import forked
 from tests.processes import environment, started_server
@@ -80,7 +80,7 @@ def test_a_new_desk_is_well_and_looking_at_it_makes_nothing(examine: Examine, da
 
 
 def test_every_check_is_one_that_is_run() -> None:
-    assert sorted([*LOOKING, *ASKING]) == sorted(CHECKS)
+    assert sorted([*LOCAL_CHECKS, *REMOTE_CHECKS]) == sorted(CHECKS)
 
 
 def test_an_extra_is_known_by_a_package_of_its_own() -> None:
@@ -120,20 +120,20 @@ def test_a_configuration_that_is_not_there_is_not_to_be_edited(
 
 
 def test_a_check_that_breaks_or_hangs_is_a_finding(examine: Examine) -> None:
-    def broken(situation: object) -> Any:
+    def broken(context: object) -> Any:
         raise ZeroDivisionError("oh")
 
-    async def endless(situation: object) -> Any:
+    async def endless(context: object) -> Any:
         await asyncio.Event().wait()
 
-    situation = doctor._situation(Namespace(config=None, data=None, timeout=0.2))
+    context = doctor._build_context(Namespace(config=None, data=None, timeout=0.2))
     found = asyncio.run(
-        doctor.examine(situation, ["keys", "cache"], looking={"keys": broken}, asking={"cache": endless})
+        doctor.run_checks(context, ["keys", "cache"], local={"keys": broken}, remote={"cache": endless})
     )
     assert "ZeroDivisionError: oh" in found["keys"][0].text
     assert found["cache"][0].text == "did not end within 0.2 seconds"
-    patient = replace(situation, seconds=60)
-    beside = asyncio.run(doctor.examine(patient, ["keys", "python"], looking={**LOOKING, "keys": broken}))
+    patient = replace(context, timeout=60)
+    beside = asyncio.run(doctor.run_checks(patient, ["keys", "python"], local={**LOCAL_CHECKS, "keys": broken}))
     assert beside["python"][0].state == "ok"
 
 

@@ -9,12 +9,12 @@ import pytest
 from refdesk.cli.evaluation import (
     Query,
     QuerySet,
-    Result,
+    RankedResult,
     Scores,
     Target,
+    average,
     gains,
     hit,
-    mean,
     ndcg,
     read_qrels,
     read_queries,
@@ -58,7 +58,7 @@ def test_an_empty_ranking_scores_nothing() -> None:
 
 
 def test_scores_of_a_ranking() -> None:
-    ranking = [Result("c/x"), Result("c/a"), Result("c/b")]
+    ranking = [RankedResult("c/x"), RankedResult("c/a"), RankedResult("c/b")]
     found = scores(ranking, {Target("a"): 1.0, Target("b"): 1.0})
     best = 1 + 1 / log2(3)
     assert found.ndcg_at_10 == pytest.approx((1 / log2(3) + 1 / log2(4)) / best)
@@ -66,35 +66,40 @@ def test_scores_of_a_ranking() -> None:
 
 
 def test_the_mean_is_taken_of_every_measure() -> None:
-    assert mean([Scores(1, 1, 1, 1, 1, 1), Scores(0, 0.5, 1, 0, 1, 0.5)]) == Scores(0.5, 0.75, 1, 0.5, 1, 0.75)
+    assert average([Scores(1, 1, 1, 1, 1, 1), Scores(0, 0.5, 1, 0, 1, 0.5)]) == Scores(0.5, 0.75, 1, 0.5, 1, 0.75)
 
 
 def test_a_section_is_found_by_what_is_or_lies_in_it() -> None:
     target = Target("indexes.html", "INDEXES-TYPES")
-    assert target.is_found_by(Result("pg/indexes.html", frozenset({"INDEXES", "INDEXES-TYPES", "BTREE"})))
-    assert not target.is_found_by(Result("pg/indexes.html", frozenset({"INDEXES"})))
-    assert not target.is_found_by(Result("pg/more-indexes.html", frozenset({"INDEXES-TYPES"})))
-    assert Target("indexes.html").is_found_by(Result("pg/indexes.html"))
+    assert target.is_matched_by(RankedResult("pg/indexes.html", frozenset({"INDEXES", "INDEXES-TYPES", "BTREE"})))
+    assert not target.is_matched_by(RankedResult("pg/indexes.html", frozenset({"INDEXES"})))
+    assert not target.is_matched_by(RankedResult("pg/more-indexes.html", frozenset({"INDEXES-TYPES"})))
+    assert Target("indexes.html").is_matched_by(RankedResult("pg/indexes.html"))
 
 
 def test_a_target_counts_once_and_a_result_for_one_target() -> None:
     outer, inner = Target("a", "OUTER"), Target("a", "INNER")
-    in_both = Result("c/a", frozenset({"OUTER", "INNER"}))
-    in_outer = Result("c/a", frozenset({"OUTER"}))
+    in_both = RankedResult("c/a", frozenset({"OUTER", "INNER"}))
+    in_outer = RankedResult("c/a", frozenset({"OUTER"}))
     assert gains([in_both, in_both, in_both], {outer: 1.0}) == [1.0, 0.0, 0.0]
     assert sum(gains([in_both, in_outer], {inner: 1.0, outer: 1.0})) == 2.0
     assert gains([in_both], {inner: 1.0, outer: 2.0}) == [2.0]
 
 
 def test_the_page_that_a_query_was_taken_from_is_passed_over() -> None:
-    query = Query("q", {Target("a"): 1.0}, taken_from="src.html")
-    ranking = [Result("c/src.html"), Result("c/a")]
-    assert QuerySet([query], by_document=False).ranking(query, ranking) == [Result("c/a")]
+    query = Query("q", {Target("a"): 1.0}, source_document="src.html")
+    ranking = [RankedResult("c/src.html"), RankedResult("c/a")]
+    assert QuerySet([query], by_document=False).ranking(query, ranking) == [RankedResult("c/a")]
 
 
 def test_by_document_each_counts_where_it_comes_first() -> None:
     query = Query("q", {})
-    ranking = [Result("c/a", frozenset({"1"})), Result("c/b"), Result("c/a", frozenset({"2"})), Result("c/d")]
+    ranking = [
+        RankedResult("c/a", frozenset({"1"})),
+        RankedResult("c/b"),
+        RankedResult("c/a", frozenset({"2"})),
+        RankedResult("c/d"),
+    ]
     found = QuerySet([query], by_document=True).ranking(query, ranking)
     assert [result.document_id for result in found] == ["c/a", "c/b", "c/d"]
     assert QuerySet([query], by_document=False).ranking(query, ranking) == ranking

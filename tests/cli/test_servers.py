@@ -29,7 +29,7 @@ TALKATIVE = ("--cwd", str(ROOT), "--", sys.executable, "-m", "tests.downstream.s
 Run = Callable[..., Any]
 
 
-class Told:
+class CommandOutput:
     """Everything that commands have printed, so that secrets can be looked for in all of it."""
 
     def __init__(self) -> None:
@@ -37,13 +37,13 @@ class Told:
 
 
 @pytest.fixture
-def told() -> Told:
-    return Told()
+def output() -> CommandOutput:
+    return CommandOutput()
 
 
 @pytest.fixture
 def run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], told: Told
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], output: CommandOutput
 ) -> Iterator[Run]:
     """A command; answers what it printed as JSON if it was asked to, else the text, or what it said when it failed."""
     (tmp_path / "work").mkdir()
@@ -55,16 +55,16 @@ def run(
     def command(*arguments: str, code: int = 0) -> Any:
         ended = main(["servers", *arguments])
         said = capsys.readouterr()
-        told.out, told.err = said.out, said.err
-        told.all += said.out + said.err
+        output.out, output.err = said.out, said.err
+        output.all += said.out + said.err
         assert ended == code, said.err
         if "--json" in arguments and said.out:
             return json.loads(said.out)
         return said.out or said.err
 
     yield command
-    assert SECRET not in told.all
-    assert "Traceback" not in told.all
+    assert SECRET not in output.all
+    assert "Traceback" not in output.all
 
 
 @pytest.fixture
@@ -91,13 +91,15 @@ def test_a_command_is_added_with_all_that_was_said_of_it(run: Run, file: Servers
     }
 
 
-def test_whoever_writes_a_secret_down_is_told_how_not_to(run: Run, told: Told, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_whoever_writes_a_secret_down_is_told_how_not_to(
+    run: Run, output: CommandOutput, monkeypatch: pytest.MonkeyPatch
+) -> None:
     run("add", "a", "https://h.example/mcp", "--header", f"Authorization: Bearer {SECRET}")
-    assert "the value of Authorization is kept in" in told.err
-    assert "'${AUTHORIZATION}' would keep it out" in told.err
+    assert "the value of Authorization is kept in" in output.err
+    assert "'${AUTHORIZATION}' would keep it out" in output.err
     monkeypatch.setenv("T", SECRET)
     run("add", "b", "https://h.example/mcp", "--header", "Authorization=Bearer ${T}")
-    assert told.err == ""
+    assert output.err == ""
 
 
 @pytest.mark.parametrize(
@@ -206,11 +208,11 @@ def test_a_broken_file_is_named_and_not_written_over(run: Run, file: ServersFile
 # Showing
 
 
-def test_servers_are_listed_with_where_they_are_and_without_secrets(run: Run, told: Told) -> None:
+def test_servers_are_listed_with_where_they_are_and_without_secrets(run: Run, output: CommandOutput) -> None:
     Path("refdesk.yaml").write_text("mcpServers: {web: {url: 'https://u:hunter2hunter2@h/mcp?k=hunter2hunter2'}}\n")
     run("add", "files", "--", "npx", "fs", "--api-key", SECRET)
     table = run()
-    assert told.err == "refdesk: no desk runs at http://127.0.0.1:1/mcp; this is what is configured\n"
+    assert output.err == "refdesk: no desk runs at http://127.0.0.1:1/mcp; this is what is configured\n"
     assert [line.split() for line in table.splitlines()] == [
         ["NAME", "TRANSPORT", "STATE", "SOURCE", "WHERE"],
         ["web", "http", "enabled", "refdesk.yaml", "https://u:********@h/mcp?********"],
@@ -218,7 +220,7 @@ def test_servers_are_listed_with_where_they_are_and_without_secrets(run: Run, to
     ]
 
 
-def test_a_server_that_cannot_be_used_hides_no_other(run: Run, file: ServersFile, told: Told) -> None:
+def test_a_server_that_cannot_be_used_hides_no_other(run: Run, file: ServersFile, output: CommandOutput) -> None:
     file.add({"a.b": {"command": "x"}, "c d": {"comand": SECRET}})
     listed = run("list", "--json", code=1)
     assert [server["name"] for server in listed["servers"]] == ["a.b"]
@@ -252,7 +254,7 @@ def ready(monkeypatch: pytest.MonkeyPatch, run: Run) -> Iterator[type[Ready]]:
     server.server_close()
 
 
-def test_a_desk_that_runs_is_asked_how_they_are(run: Run, ready: type[Ready], told: Told) -> None:
+def test_a_desk_that_runs_is_asked_how_they_are(run: Run, ready: type[Ready], output: CommandOutput) -> None:
     run("add", "a", "--", "x")
     run("add", "b", "--", "x")
     servers = {"a": {"state": "Running", "pid": 7}, "b": {"state": "Error", "message": "gone\x1b[2J\nfor good"}}
@@ -265,7 +267,7 @@ def test_a_desk_that_runs_is_asked_how_they_are(run: Run, ready: type[Ready], to
         "Running",
         "Error(gone[2J for good)",
     ]
-    assert told.err == ""
+    assert output.err == ""
 
 
 @pytest.mark.parametrize(
@@ -284,7 +286,7 @@ def test_whatever_answers_at_the_address_is_survived(run: Run, ready: type[Ready
     assert run().splitlines()[1].split()[:3] == ["a", "stdio", "enabled"]
 
 
-def test_the_last_lines_of_a_server_are_shown(run: Run, tmp_path: Path, told: Told) -> None:
+def test_the_last_lines_of_a_server_are_shown(run: Run, tmp_path: Path, output: CommandOutput) -> None:
     run("add", "a", "--", "x")
     assert run("logs", "a") == "refdesk: 'a' has written nothing yet\n"
     log = ServerLog(tmp_path / "data" / "downstream", "a", [SECRET])
@@ -349,7 +351,9 @@ def pins(tmp_path: Path) -> Pins:
     return pins
 
 
-def test_what_is_held_is_shown_with_what_changed_and_what_does_not_show(run: Run, pins: Pins, told: Told) -> None:
+def test_what_is_held_is_shown_with_what_changed_and_what_does_not_show(
+    run: Run, pins: Pins, output: CommandOutput
+) -> None:
     shown = run("approve")
     assert shown.splitlines()[0] == "a: get is not what it was"
     assert '  -  "description": "Gets it.",' in shown
@@ -359,9 +363,9 @@ def test_what_is_held_is_shown_with_what_changed_and_what_does_not_show(run: Run
     assert len(pins.held("a")) == 2
 
 
-def test_nothing_is_approved_without_a_word(run: Run, pins: Pins, told: Told) -> None:
+def test_nothing_is_approved_without_a_word(run: Run, pins: Pins, output: CommandOutput) -> None:
     run("approve", "a", code=1)
-    assert "nothing is changed; give --yes to approve" in told.err
+    assert "nothing is changed; give --yes to approve" in output.err
     assert run("approve", "a", "--json", code=1)["held"][0]["tool"] == "get"
     assert len(pins.held("a")) == 2
 
@@ -390,13 +394,15 @@ class Answering:
         return self.answer
 
 
-def test_only_what_was_seen_is_approved(run: Run, pins: Pins, monkeypatch: pytest.MonkeyPatch, told: Told) -> None:
+def test_only_what_was_seen_is_approved(
+    run: Run, pins: Pins, monkeypatch: pytest.MonkeyPatch, output: CommandOutput
+) -> None:
     monkeypatch.setattr(sys, "stdin", Answering("n\n", lambda: None))
     run("approve", "a", code=1)
     again = {**CHANGED, "description": "Something else yet."}
     monkeypatch.setattr(sys, "stdin", Answering("y\n", lambda: pins.review("a", [again, {"name": "put"}], "changed")))
     run("approve", "a", code=1)
-    assert told.err == "refdesk: what is held has changed meanwhile; look again\n"
+    assert output.err == "refdesk: what is held has changed meanwhile; look again\n"
     assert len(pins.held("a")) == 2
     monkeypatch.setattr(sys, "stdin", Answering("y\n", lambda: None))
     assert run("approve", "a").endswith("Approve 2? [y/N] 2 approved.\n")
@@ -458,7 +464,7 @@ async def test_a_desk_that_runs_takes_a_server_and_survives_a_broken_file(tmp_pa
         await eventually(is_told)
         file.write_text(whole)
         assert await state() == "Running"
-        (told,) = [line for line in server.log if line["event"] == "downstream.config_broken"]
-        assert str(file) in told["problem"]
+        (output,) = [line for line in server.log if line["event"] == "downstream.config_broken"]
+        assert str(file) in output["problem"]
         assert SECRET not in json.dumps(server.log)
         await server.stop()

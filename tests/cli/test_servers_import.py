@@ -46,17 +46,17 @@ def file(tmp_path: Path) -> ServersFile:
     return ServersFile(tmp_path / "data" / "servers.json")
 
 
-def written(path: Path, servers: dict[str, Any], section: str = "mcpServers") -> Path:
+def write_servers(path: Path, servers: dict[str, Any], section: str = "mcpServers") -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("// a comment\n" + json.dumps({section: servers}))
     return path
 
 
 def test_all_clients_are_asked_and_each_server_has_its_outcome(run: Run, file: ServersFile, tmp_path: Path) -> None:
-    written(
+    write_servers(
         tmp_path / ".cursor" / "mcp.json", {"a": {"command": "x"}, "b": {"comand": SECRET}, "same": {"command": "s"}}
     )
-    written(
+    write_servers(
         tmp_path / ".config" / "Claude" / "claude_desktop_config.json",
         {
             "a": {"command": "other"},
@@ -66,7 +66,7 @@ def test_all_clients_are_asked_and_each_server_has_its_outcome(run: Run, file: S
             "off": {"command": "x", "disabled": True, "timeout": 5},
         },
     )
-    written(tmp_path / ".config" / "Code" / "User" / "settings.json", {"fontSize": 12}, "editor")
+    write_servers(tmp_path / ".config" / "Code" / "User" / "settings.json", {"fontSize": 12}, "editor")
     (tmp_path / ".codex").mkdir()
     (tmp_path / ".codex" / "config.toml").write_text('[mcp_servers.c]\ncommand = "x"\nenabled_tools = ["t"]\n')
     outcomes = run()
@@ -91,10 +91,10 @@ def test_all_clients_are_asked_and_each_server_has_its_outcome(run: Run, file: S
 def test_a_second_time_nothing_changes_and_others_are_replaced_only_when_asked(
     run: Run, file: ServersFile, tmp_path: Path
 ) -> None:
-    path = written(tmp_path / "some.json", {"a": {"command": "x"}})
+    path = write_servers(tmp_path / "some.json", {"a": {"command": "x"}})
     assert run(str(path)) == {"a": ("imported", "")}
     assert run(str(path)) == {"a": ("skipped", "it is there already")}
-    written(path, {"a": {"command": "y"}})
+    write_servers(path, {"a": {"command": "y"}})
     assert run(str(path)) == {"a": ("skipped", "there is another server of this name; --replace takes this one")}
     assert file.entries()["a"]["command"] == "x"
     assert run(str(path), "--replace") == {"a": ("imported", "")}
@@ -102,7 +102,7 @@ def test_a_second_time_nothing_changes_and_others_are_replaced_only_when_asked(
 
 
 def test_a_dry_run_writes_nothing(run: Run, file: ServersFile, tmp_path: Path) -> None:
-    path = written(tmp_path / "some.json", {"a": {"command": "x"}})
+    path = write_servers(tmp_path / "some.json", {"a": {"command": "x"}})
     assert run(str(path), "--dry-run") == {"a": ("imported", "")}
     assert not file.path.exists()
 
@@ -114,7 +114,7 @@ def test_secrets_stay_variables_and_places_become_fixed(
     (tmp_path / "work" / ".env").write_text(f"B_KEY={SECRET}\n")
     entry = {"command": "x", "args": ["${workspaceFolder}/s.py", "${env:A_KEY}"], "envFile": "${workspaceFolder}/.env"}
     asks = {"command": "x", "env": {"K": "${input:key}"}}
-    written(tmp_path / "work" / ".vscode" / "mcp.json", {"a": entry, "asks": asks}, "servers")
+    write_servers(tmp_path / "work" / ".vscode" / "mcp.json", {"a": entry, "asks": asks}, "servers")
     outcomes = run("--from", "vscode")
     assert outcomes["a"] == ("imported", "")
     assert outcomes["asks"][1].startswith("env.K: nobody is there to be asked for 'key'")
@@ -127,7 +127,7 @@ def test_secrets_stay_variables_and_places_become_fixed(
 
 def test_a_server_of_the_configuration_is_not_hidden_by_an_import(run: Run, tmp_path: Path) -> None:
     Path("refdesk.yaml").write_text("mcpServers: {a: {command: x}}\n")
-    path = written(tmp_path / "some.json", {"a": {"command": "y"}})
+    path = write_servers(tmp_path / "some.json", {"a": {"command": "y"}})
     assert run(str(path), "--replace") == {"a": ("skipped", "the configuration has a server of this name")}
 
 
@@ -142,11 +142,11 @@ def test_servers_of_other_projects_are_named_and_only_some_may_be_wanted(run: Ru
 
 def test_a_file_that_was_named_must_be_one(run: Run, tmp_path: Path) -> None:
     assert "no such file" in run(str(tmp_path / "none.json"), code=2)
-    assert "no servers in it" in run(str(written(tmp_path / "x.json", {}, "editor")), code=2)
+    assert "no servers in it" in run(str(write_servers(tmp_path / "x.json", {}, "editor")), code=2)
 
 
 def test_a_broken_file_among_those_that_are_found_hides_no_other(run: Run, tmp_path: Path, file: ServersFile) -> None:
-    written(tmp_path / ".cursor" / "mcp.json", {"a": {"command": "x"}})
+    write_servers(tmp_path / ".cursor" / "mcp.json", {"a": {"command": "x"}})
     (tmp_path / ".claude.json").write_text("{")
     assert run() == {"a": ("imported", "")}
 
@@ -156,7 +156,7 @@ def test_where_there_is_nothing_that_is_said(run: Run) -> None:
 
 
 def test_people_are_shown_a_table(run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = written(tmp_path / "some.json", {"a": {"command": "x"}, "b\x1b[2J": {"command": "x"}, "c": 5})
+    path = write_servers(tmp_path / "some.json", {"a": {"command": "x"}, "b\x1b[2J": {"command": "x"}, "c": 5})
     assert main(["servers", "import", str(path), "--dry-run"]) == 0
     assert capsys.readouterr().out.splitlines() == [
         "NAME  FROM  OUTCOME   WHY",

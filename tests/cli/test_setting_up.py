@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from refdesk.cli import main
-from refdesk.cli.setup.desks import program
+from refdesk.cli.setup.desks import find_program
 from refdesk.config import SETTINGS, load
-from refdesk.config.template import template
+from refdesk.config.template import render_template
 from refdesk.downstream.files.servers_file import combined
 
 Run = Callable[..., str]
@@ -46,7 +46,7 @@ def run(tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pyt
     return command
 
 
-def written(path: Path) -> Any:
+def parse_file(path: Path) -> Any:
     return tomllib.loads(path.read_text()) if path.suffix == ".toml" else json.loads(path.read_text())
 
 
@@ -78,7 +78,7 @@ def test_each_client_is_set_up_in_its_own_words_and_taken_out_again(
 ) -> None:
     said = run("install", client, "--key-env", "KEY", "--yes")
     path = home / file
-    assert written(path) == {section: {"refdesk": entry}}
+    assert parse_file(path) == {section: {"refdesk": entry}}
     assert path.stat().st_mode & 0o777 == 0o600
     assert f"+++ {path}" in said
     assert "To see that it works:" in said
@@ -87,29 +87,29 @@ def test_each_client_is_set_up_in_its_own_words_and_taken_out_again(
     assert "says so already; nothing to do" in run("install", client, "--key-env", "KEY", "--yes")
     assert f"{client} ({path})" in run("doctor", "--only", "clients")
     run("uninstall", client, "--yes")
-    assert written(path) in ({section: {}}, {})
+    assert parse_file(path) in ({section: {}}, {})
     assert "nothing to do" in run("uninstall", client, "--yes")
 
 
 def test_a_client_can_start_the_desk_itself(run: Run, home: Path) -> None:
     run("install", "claude-code", "--stdio", "--data", "own", "--yes")
-    entry = written(home / ".claude.json")["mcpServers"]["refdesk"]
+    entry = parse_file(home / ".claude.json")["mcpServers"]["refdesk"]
     assert entry == {
         "type": "stdio",
-        "command": program()[0],
-        "args": [*program()[1:], "serve", "--stdio", "--data", str(Path.cwd() / "own")],
+        "command": find_program()[0],
+        "args": [*find_program()[1:], "serve", "--stdio", "--data", str(Path.cwd() / "own")],
     }
     assert Path(entry["command"]).is_absolute()
 
 
 def test_an_environment_that_passes_is_not_written_down(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "executable", "/home/me/.cache/uv/archive-v0/abc/bin/python")
-    assert program() == ("uvx", "refdesk")
+    assert find_program() == ("uvx", "refdesk")
 
 
 def test_a_project_file_is_for_everybody_in_it(run: Run) -> None:
     said = run("install", "claude-code", "--scope", "project", "--name", "docs", "--yes")
-    assert written(Path(".mcp.json"))["mcpServers"]["docs"]["url"] == URL
+    assert parse_file(Path(".mcp.json"))["mcpServers"]["docs"]["url"] == URL
     assert Path(".mcp.json").stat().st_mode & 0o777 == 0o644
     assert "asks each person once whether to trust it" in said
 
@@ -233,7 +233,7 @@ def test_a_project_is_begun_with_two_files_that_can_be_used(run: Run) -> None:
     said = run("init")
     assert len(re.findall(r"^Wrote", said, re.MULTILINE)) == 2
     assert "refdesk serve" in said
-    assert written(Path(".mcp.json")) == {"mcpServers": {"refdesk": {"type": "http", "url": URL}}}
+    assert parse_file(Path(".mcp.json")) == {"mcpServers": {"refdesk": {"type": "http", "url": URL}}}
     assert "The configuration is fine." in run("check")
     assert "nothing to do" in run("init")
 
@@ -245,9 +245,9 @@ def test_what_was_written_by_hand_is_shown_and_left_unless_forced(run: Run) -> N
     assert "-server: {port: 9}" in said
     assert "--force writes over it" in said
     assert Path("refdesk.yaml").read_text() == "server: {port: 9}\n"
-    assert set(written(Path(".mcp.json"))["mcpServers"]) == {"time", "refdesk"}
+    assert set(parse_file(Path(".mcp.json"))["mcpServers"]) == {"time", "refdesk"}
     run("init", "--force")
-    assert Path("refdesk.yaml").read_text() == template()
+    assert Path("refdesk.yaml").read_text() == render_template()
     assert Path("refdesk.yaml.before-refdesk").read_text() == "server: {port: 9}\n"
 
 
@@ -258,16 +258,16 @@ def test_a_dry_run_writes_nothing(run: Run) -> None:
 
 def test_the_template_sets_nothing_and_uncommented_sets_the_defaults(tmp_path: Path) -> None:
     as_it_is, uncommented = tmp_path / "refdesk.yaml", tmp_path / "all.yaml"
-    as_it_is.write_text(template())
+    as_it_is.write_text(render_template())
     assert set(load(as_it_is, {}).sources.values()) == {"default", "refdesk.yaml"}
     assert combined(load(as_it_is, {}), {}).servers == {}
-    uncommented.write_text(re.sub(r"^( *)# (\w+:(?: |$))", r"\1\2", template(), flags=re.MULTILINE))
+    uncommented.write_text(re.sub(r"^( *)# (\w+:(?: |$))", r"\1\2", render_template(), flags=re.MULTILINE))
     filled, defaults = load(uncommented, {}), load(None, {})
     assert filled.model_dump() == defaults.model_dump()
 
 
 def test_every_setting_is_in_the_template() -> None:
-    text = template()
+    text = render_template()
     words = " ".join(re.sub(r"\n *# ", " ", text).split())
     for setting in SETTINGS.values():
         name = setting.key.rpartition(".")[2]

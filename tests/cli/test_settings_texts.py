@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from refdesk.cli.setup.json_text import CannotEdit, member, with_member, without_member
-from refdesk.cli.setup.toml_text import table, with_table, without_table
+from refdesk.cli.setup.json_text import EditError, get_member, remove_member, set_member
+from refdesk.cli.setup.toml_text import get_table, remove_table, set_table
 from refdesk.downstream.files import jsonc
 
 PATH = ("mcpServers", "refdesk")
@@ -45,14 +45,14 @@ COMMENTED = """\
     ],
 )
 def test_an_entry_is_put_where_it_belongs(text: str, expected: str) -> None:
-    assert with_member(text, PATH, {"a": 1}) == expected
+    assert set_member(text, PATH, {"a": 1}) == expected
 
 
 def test_comments_and_trailing_commas_stay_as_they_are() -> None:
-    changed = with_member(COMMENTED, PATH, ENTRY)
+    changed = set_member(COMMENTED, PATH, ENTRY)
     assert [line for line in changed.splitlines() if line in COMMENTED.splitlines()] == COMMENTED.splitlines()
-    assert member(changed, PATH) == ENTRY
-    assert without_member(changed, PATH) == COMMENTED
+    assert get_member(changed, PATH) == ENTRY
+    assert remove_member(changed, PATH) == COMMENTED
 
 
 @pytest.mark.parametrize(
@@ -67,7 +67,7 @@ def test_comments_and_trailing_commas_stay_as_they_are() -> None:
     ],
 )
 def test_an_entry_is_taken_out_with_its_comma(text: str, name: str, expected: str) -> None:
-    assert without_member(text, ("s", name)) == expected
+    assert remove_member(text, ("s", name)) == expected
 
 
 @pytest.mark.parametrize(
@@ -80,8 +80,8 @@ def test_an_entry_is_taken_out_with_its_comma(text: str, name: str, expected: st
     ],
 )
 def test_a_text_that_is_not_understood_is_left_alone(text: str, why: str) -> None:
-    with pytest.raises(CannotEdit, match=why):
-        with_member(text, PATH, ENTRY)
+    with pytest.raises(EditError, match=why):
+        set_member(text, PATH, ENTRY)
 
 
 SCALARS = st.none() | st.booleans() | st.integers() | st.text(max_size=8)
@@ -99,10 +99,10 @@ def test_any_file_means_the_same_but_for_the_entry(
 ) -> None:
     document = {**document, "mcpServers": servers}
     text = json.dumps(document, indent=indent, ensure_ascii=False)
-    changed = with_member(text, ("mcpServers", name), ENTRY)
+    changed = set_member(text, ("mcpServers", name), ENTRY)
     assert jsonc.parse(changed) == {**document, "mcpServers": {**servers, name: ENTRY}}
     left = {other: value for other, value in servers.items() if other != name}
-    assert jsonc.parse(without_member(changed, ("mcpServers", name))) == {**document, "mcpServers": left}
+    assert jsonc.parse(remove_member(changed, ("mcpServers", name))) == {**document, "mcpServers": left}
 
 
 CODEX = """\
@@ -119,15 +119,15 @@ model = "o9-mini"
 
 
 def test_a_table_is_added_at_the_end_and_taken_out_again() -> None:
-    changed = with_table(CODEX, ("mcp_servers", "refdesk"), {"url": "http://h/mcp", "args": ["a"]})
+    changed = set_table(CODEX, ("mcp_servers", "refdesk"), {"url": "http://h/mcp", "args": ["a"]})
     assert changed == CODEX + '\n[mcp_servers.refdesk]\nurl = "http://h/mcp"\nargs = ["a"]\n'
-    assert table(changed, ("mcp_servers", "refdesk")) == {"url": "http://h/mcp", "args": ["a"]}
-    assert without_table(changed, ("mcp_servers", "refdesk")) == CODEX
+    assert get_table(changed, ("mcp_servers", "refdesk")) == {"url": "http://h/mcp", "args": ["a"]}
+    assert remove_table(changed, ("mcp_servers", "refdesk")) == CODEX
 
 
 def test_a_table_takes_the_place_of_one_that_is_there_with_those_below_it() -> None:
     text = CODEX.replace("[mcp_servers.time]", '[mcp_servers."time".env]\nA = "1"\n\n[ mcp_servers . time ]')
-    changed = with_table(text, ("mcp_servers", "time"), {"url": "http://h"})
+    changed = set_table(text, ("mcp_servers", "time"), {"url": "http://h"})
     assert tomllib.loads(changed)["mcp_servers"] == {"time": {"url": "http://h"}}
     assert "# about the next\n[profiles.fast]" in changed
     assert changed.startswith('# My settings\nmodel = "o9" # the best\n')
@@ -138,9 +138,9 @@ def test_a_table_takes_the_place_of_one_that_is_there_with_those_below_it() -> N
     ['mcp_servers = { refdesk = { url = "x" } }', 'mcp_servers.refdesk.url = "x"', "mcp_servers = 3", "x = "],
 )
 def test_a_table_that_is_written_otherwise_is_left_alone(text: str) -> None:
-    with pytest.raises(CannotEdit):
-        with_table(text, ("mcp_servers", "refdesk"), {"url": "y"})
+    with pytest.raises(EditError):
+        set_table(text, ("mcp_servers", "refdesk"), {"url": "y"})
 
 
 def test_a_file_without_the_table_can_lose_its_only_one() -> None:
-    assert without_table('[mcp_servers.refdesk]\nurl = "x"\n', ("mcp_servers", "refdesk")) == ""
+    assert remove_table('[mcp_servers.refdesk]\nurl = "x"\n', ("mcp_servers", "refdesk")) == ""

@@ -8,8 +8,8 @@ import pytest
 
 from refdesk.calls import Answer
 from refdesk.cli.progress import ProgressBar
-from refdesk.cli.search_results import Found, found_in, shown
-from refdesk.cli.terminal import Ink, ink_for, printable
+from refdesk.cli.search_results import PassageHit, format_hit, parse_hits
+from refdesk.cli.terminal import TerminalStyle, detect_style, sanitize
 
 
 class Screen(io.StringIO):
@@ -19,11 +19,11 @@ class Screen(io.StringIO):
         return True
 
 
-COLOURED, PLAIN = Ink(True), Ink(False)
+COLOURED, PLAIN = TerminalStyle(True), TerminalStyle(False)
 
 
 @pytest.mark.parametrize(
-    ("query", "text", "shown"),
+    ("query", "text", "expected"),
     [
         ("create indexes", "An index is created.", "An *index* is *created*."),
         ("What is a GIN index?", "gin, begin, GIN", "*gin*, begin, *GIN*"),
@@ -34,25 +34,25 @@ COLOURED, PLAIN = Ink(True), Ink(False)
         ("c++ (", "c++ is a language", "*c*++ is a language"),
     ],
 )
-def test_the_words_of_a_query_stand_out_whatever_their_endings(query: str, text: str, shown: str) -> None:
-    marked = COLOURED.highlighted(text, query).replace("\x1b[1m", "*").replace("\x1b[0m", "*")
-    assert marked == shown
+def test_the_words_of_a_query_stand_out_whatever_their_endings(query: str, text: str, expected: str) -> None:
+    marked = COLOURED.highlight(text, query).replace("\x1b[1m", "*").replace("\x1b[0m", "*")
+    assert marked == expected
 
 
 def test_only_a_terminal_that_wants_colour_gets_it() -> None:
-    assert ink_for(Screen(), {}).coloured
-    assert not ink_for(io.StringIO(), {}).coloured
-    assert not ink_for(Screen(), {"NO_COLOR": "1"}).coloured
-    assert not ink_for(Screen(), {"TERM": "dumb"}).coloured
-    assert ink_for(io.StringIO(), {"FORCE_COLOR": "1"}).coloured
-    assert not ink_for(io.StringIO(), {"FORCE_COLOR": "1", "NO_COLOR": "1"}).coloured
-    assert PLAIN.highlighted("an index", "index") == "an index"
+    assert detect_style(Screen(), {}).is_enabled
+    assert not detect_style(io.StringIO(), {}).is_enabled
+    assert not detect_style(Screen(), {"NO_COLOR": "1"}).is_enabled
+    assert not detect_style(Screen(), {"TERM": "dumb"}).is_enabled
+    assert detect_style(io.StringIO(), {"FORCE_COLOR": "1"}).is_enabled
+    assert not detect_style(io.StringIO(), {"FORCE_COLOR": "1", "NO_COLOR": "1"}).is_enabled
+    assert PLAIN.highlight("an index", "index") == "an index"
 
 
 def test_a_document_cannot_command_the_terminal() -> None:
-    assert printable("a\x1b[2Jb\x07\tc\nd\u202e") == "a[2Jb\tc\nd"
-    found = Found("c/a", "text \x1b]0;owned\x07", 0.5, {"title": "T\x1b[31m"})
-    assert "\x1b" not in shown(1, found, "text", PLAIN)
+    assert sanitize("a\x1b[2Jb\x07\tc\nd\u202e") == "a[2Jb\tc\nd"
+    found = PassageHit("c/a", "text \x1b]0;owned\x07", 0.5, {"title": "T\x1b[31m"})
+    assert "\x1b" not in format_hit(1, found, "text", PLAIN)
 
 
 def test_a_passage_is_shown_with_heading_source_and_score() -> None:
@@ -63,8 +63,8 @@ def test_a_passage_is_shown_with_heading_source_and_score() -> None:
         "version": "15",
         "indexed_at": "2026-11-16T00:00:00Z",
     }
-    found = Found("pg/indexes.html", "B-tree", 0.834, metadata)
-    assert shown(2, found, "tree", PLAIN) == (
+    found = PassageHit("pg/indexes.html", "B-tree", 0.834, metadata)
+    assert format_hit(2, found, "tree", PLAIN) == (
         "2. Indexes › Types\nB-tree\npg/indexes.html#TYPES, page 3, version 15, indexed 2026-11-16, score 0.83"
     )
 
@@ -76,21 +76,21 @@ def test_both_search_tools_answers_are_understood() -> None:
     hit = {"chunk_id": "pg/a.html#c1", "document_id": "pg/a.html", "text": "passage", "score": 0.5}
     knowledge = Answer({"content": [], "structuredContent": {"results": [{**hit, "metadata": metadata}]}})
     for answer in (documentation, knowledge):
-        (found,) = found_in(answer)
+        (found,) = parse_hits(answer)
         assert (found.document_id, found.text, found.score) == ("pg/a.html", "passage", 0.5)
         assert found.anchors == {"P", "S1"}
-    assert found_in(documentation)[0].heading == "P › S"
-    assert found_in(knowledge)[0].heading == "S"
+    assert parse_hits(documentation)[0].heading == "P › S"
+    assert parse_hits(knowledge)[0].heading == "S"
 
 
 def test_a_search_without_results_has_none() -> None:
-    assert found_in(Answer({"content": [{"type": "text", "text": "Nothing matches."}]})) == []
+    assert parse_hits(Answer({"content": [{"type": "text", "text": "Nothing matches."}]})) == []
 
 
 def test_a_bar_shows_what_is_counted_elsewhere_and_never_more_than_all() -> None:
     screen = Screen()
     bar = ProgressBar(4, screen)
-    bar.report(1, 0.5, "reading")
-    bar.report(4, 1.5, "meaning")
+    bar.update(1, 0.5, "reading")
+    bar.update(4, 1.5, "meaning")
     assert "[############............] 1/4 reading" in screen.getvalue()
     assert "[########################] 4/4 meaning" in screen.getvalue()

@@ -1,4 +1,4 @@
-"""The command line: parse, call, print. What a command needs is imported when it runs, so that help is instant."""
+"""Command line entry point. Commands are imported when they run, so that `--help` is fast."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ import sys
 from collections.abc import Sequence
 from io import TextIOWrapper
 
-from refdesk.cli.exit_codes import Exit
+from refdesk.cli.exit_codes import ExitCode
 from refdesk.cli.parser import Misuse, build_parser
 
-START = """\
+OVERVIEW = """\
 refdesk: the reference desk for LLM agents
 
   refdesk add docs/              bring documents in; a folder, a file or a URL
@@ -22,65 +22,65 @@ refdesk: the reference desk for LLM agents
 `refdesk --help` lists all commands, `refdesk COMMAND --help` the options of one.
 """
 
-BEFORE_COMMANDS = ("-h", "--help", "--version")
-"""The only options that stand before a command."""
+GLOBAL_OPTIONS = ("-h", "--help", "--version")
+"""The only options allowed before a command."""
 
-COMPLETE = "__complete"
-"""What a shell calls, not a person: it is not in the grammar, and has to be quick."""
+COMPLETE_COMMAND = "__complete"
+"""Hidden command called by shell completion scripts. It bypasses the parser to be fast."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command; answers its exit code."""
-    words = list(sys.argv[1:] if argv is None else argv)
+    """Run one command and return its exit code."""
+    args = list(sys.argv[1:] if argv is None else argv)
     _prepare_output()
-    if not words:
-        print(START, end="", file=sys.stderr)
-        return Exit.MISUSED
+    if not args:
+        print(OVERVIEW, end="", file=sys.stderr)
+        return ExitCode.USAGE_ERROR
     try:
-        return _run(words)
+        return _run(args)
     except BrokenPipeError:
-        # What could not be written must not be tried again at the end: its reader has left, as `head` does.
+        # The reader is gone, as with `head`: keep the interpreter from flushing stdout again at exit.
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - until the process ends
-        return Exit.READER_LEFT
+        return ExitCode.BROKEN_PIPE
 
 
 def _prepare_output() -> None:
-    # Closed by the caller, as `>&-` does: what nobody can read goes nowhere.
+    # The streams are None if the caller closed them, as with `>&-`.
     sys.stdout = sys.stdout or open(os.devnull, "w")  # noqa: SIM115 - until the process ends
     sys.stderr = sys.stderr or open(os.devnull, "w")  # noqa: SIM115 - until the process ends
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
-            # A terminal that cannot show a character shows a mark for it.
+            # Replace characters that the terminal's encoding lacks.
             stream.reconfigure(errors="replace")
 
 
-def _run(words: Sequence[str]) -> int:
+def _run(args: Sequence[str]) -> int:
     try:
-        code = _command(words)
+        code = _dispatch(args)
         sys.stdout.flush()
         return code
     except KeyboardInterrupt:
-        return Exit.INTERRUPTED
+        return ExitCode.INTERRUPTED
     except BrokenPipeError:
         raise
-    except Exception as error:  # noqa: BLE001 - the process ends here, and says why in a sentence
-        from refdesk.cli.failures import tell
+    except Exception as error:  # noqa: BLE001 - top level: reported as a message
+        from refdesk.cli.failures import report_failure
 
-        # Words after `--` are not ours.
-        return tell(error, as_json="--json" in words[: [*words, "--"].index("--")])
+        # Arguments after `--` belong to another command.
+        return report_failure(error, as_json="--json" in args[: [*args, "--"].index("--")])
 
 
-def _command(words: Sequence[str]) -> int:
-    if words[0] == COMPLETE:
+def _dispatch(args: Sequence[str]) -> int:
+    if args[0] == COMPLETE_COMMAND:
         from refdesk.cli.completion import complete
 
-        return complete(words[1:])
-    if words[0].startswith("-") and words[0] not in BEFORE_COMMANDS:
-        raise Misuse(f"{words[0]}: options follow the command", "refdesk")
-    arguments = build_parser().parse_args(words)
+        return complete(args[1:])
+    if args[0].startswith("-") and args[0] not in GLOBAL_OPTIONS:
+        raise Misuse(f"{args[0]}: options follow the command", "refdesk")
+    arguments = build_parser().parse_args(args)
     try:
         code: int = arguments.run(arguments)
-    except Misuse as wrong:
-        wrong.command = wrong.command or f"refdesk {arguments.command_name}"
+    except Misuse as error:
+        error.command = error.command or f"refdesk {arguments.command_name}"
         raise
     return code

@@ -1,4 +1,4 @@
-"""`refdesk add`: documents in, to be searched; with what was new, what changed, and what failed and why."""
+"""`refdesk add`: ingest documents and report which are new, changed, unchanged, removed or failed."""
 
 from __future__ import annotations
 
@@ -10,79 +10,93 @@ from collections.abc import Sequence
 
 from refdesk.app import open_desk
 from refdesk.calls import LOCAL
-from refdesk.cli.exit_codes import Exit
-from refdesk.cli.ingest import Intake, Outcome
+from refdesk.cli.exit_codes import ExitCode
+from refdesk.cli.ingest import Ingester, IngestOutcome
 from refdesk.cli.inputs import MAX_FILES
 from refdesk.cli.parser.arguments import Misuse
-from refdesk.cli.recipes import bring_in_sets
+from refdesk.cli.recipes import add_documentation_sets
 from refdesk.cli.settings import load_settings
-from refdesk.cli.sources import STANDARD_INPUT, DocumentationSet, Folder, Label, Named, metadata, named
-from refdesk.cli.terminal import printable, say
+from refdesk.cli.sources import (
+    STANDARD_INPUT,
+    DocumentationSet,
+    DocumentDefaults,
+    Folder,
+    ResolvedSource,
+    parse_metadata,
+    resolve_sources,
+)
+from refdesk.cli.terminal import print_message, sanitize
 from refdesk.config import Config
 from refdesk.documents.watching import changes
 
 SETTLE_SECONDS = 0.5
-"""How long a watched folder has to be still: an editor that saves, or a checkout, writes many files in a row."""
+"""Quiet time before a watched folder is rescanned: saving a file or a checkout writes many files in a row."""
 
 
 def add(arguments: Namespace) -> int:
-    """`refdesk add`."""
+    """Run `refdesk add`."""
     config = load_settings(arguments)
-    label = Label(arguments.version, metadata(arguments.metadata))
-    things = named(
+    defaults = DocumentDefaults(arguments.version, parse_metadata(arguments.metadata))
+    sources = resolve_sources(
         arguments.sources,
         collection=arguments.collection,
         ignore=arguments.ignore,
         title=arguments.title,
-        standard_input=_standard_input() if STANDARD_INPUT in arguments.sources else "",
+        standard_input=_read_standard_input() if STANDARD_INPUT in arguments.sources else "",
     )
-    if arguments.watch and not any(isinstance(thing, Folder) for thing in things):
+    if arguments.watch and not any(isinstance(source, Folder) for source in sources):
         raise Misuse("--watch: name a folder; single documents are not watched")
     try:
-        return asyncio.run(_add(config, arguments, label, things))
+        return asyncio.run(_add(config, arguments, defaults, sources))
     except KeyboardInterrupt:
         if arguments.watch:
             return 0
-        say("stopped waiting; nothing that was taken on is lost, and a server or the next refdesk add goes on with it")
-        return Exit.INTERRUPTED
+        print_message(
+            "stopped waiting; nothing that was taken on is lost, and a server or the next refdesk add goes on with it"
+        )
+        return ExitCode.INTERRUPTED
 
 
-def _standard_input() -> str:
+def _read_standard_input() -> str:
     try:
         return sys.stdin.buffer.read().decode("utf-8-sig")
     except UnicodeDecodeError:
         raise Misuse("standard input must be text in UTF-8") from None
 
 
-async def _add(config: Config, arguments: Namespace, label: Label, things: Sequence[Named]) -> int:
+async def _add(
+    config: Config, arguments: Namespace, defaults: DocumentDefaults, sources: Sequence[ResolvedSource]
+) -> int:
     async with open_desk(config, servers=False) as desk:
-        intake = Intake(desk.engine, LOCAL.tenant, label, waits=not arguments.no_wait)
-        outcome = await intake.bring_in(things)
-        sets = [thing for thing in things if isinstance(thing, DocumentationSet)]
+        ingester = Ingester(desk.engine, LOCAL.tenant, defaults, wait=not arguments.no_wait)
+        outcome = await ingester.ingest(sources)
+        sets = [source for source in sources if isinstance(source, DocumentationSet)]
         if sets:
-            outcome += await bring_in_sets(sets, config, intake, arguments)
-        _tell(outcome, arguments.json, one_line=arguments.watch)
+            outcome += await add_documentation_sets(sets, config, ingester, arguments)
+        _print_outcome(outcome, arguments.json, one_line=arguments.watch)
         if arguments.watch:
-            folders = [thing for thing in things if isinstance(thing, Folder)]
-            await asyncio.gather(*(_watch(intake, folder, arguments.json) for folder in folders))
+            folders = [source for source in sources if isinstance(source, Folder)]
+            await asyncio.gather(*(_watch(ingester, folder, arguments.json) for folder in folders))
         elif arguments.no_wait and (outcome.new or outcome.changed):
-            say("it is brought in by the server, or by the next refdesk add; see refdesk documents --status pending")
+            print_message(
+                "it is brought in by the server, or by the next refdesk add; see refdesk documents --status pending"
+            )
     return 1 if outcome.failed else 0
 
 
-async def _watch(intake: Intake, folder: Folder, as_json: bool) -> None:
+async def _watch(ingester: Ingester, folder: Folder, as_json: bool) -> None:
     if not as_json:
-        say(f"watching {folder.path}; Ctrl-C ends it")
-    settled = changes(folder.path, settle_seconds=SETTLE_SECONDS, max_files=MAX_FILES, ignore=folder.ignore)
-    async for _ in settled:
-        outcome = await intake.update(folder)
-        if not outcome.is_nothing():
-            _tell(outcome, as_json, one_line=True)
+        print_message(f"watching {folder.path}; Ctrl-C ends it")
+    events = changes(folder.path, settle_seconds=SETTLE_SECONDS, max_files=MAX_FILES, ignore=folder.ignore)
+    async for _ in events:
+        outcome = await ingester.sync_folder(folder)
+        if not outcome.is_empty():
+            _print_outcome(outcome, as_json, one_line=True)
 
 
-def _tell(outcome: Outcome, as_json: bool, *, one_line: bool) -> None:
-    """The summary, and each failure with its cause; flushed, for who reads along."""
+def _print_outcome(outcome: IngestOutcome, as_json: bool, *, one_line: bool) -> None:
+    """Print the failures and the summary, flushed for programs that read along."""
     for failure in outcome.failed:
-        say(f"{failure.name}: {failure.cause}")
-    report = json.dumps(outcome.as_json(), indent=None if one_line else 2, ensure_ascii=False)
-    print(report if as_json else printable(outcome.sentence()), flush=True)
+        print_message(f"{failure.name}: {failure.cause}")
+    report = json.dumps(outcome.to_dict(), indent=None if one_line else 2, ensure_ascii=False)
+    print(report if as_json else sanitize(outcome.summary()), flush=True)

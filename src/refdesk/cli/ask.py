@@ -1,4 +1,4 @@
-"""Commands that ask the desk something, in this process: no server is needed."""
+"""`refdesk search`, `ask`, `tools` and `call`: tool calls in this process, without a server."""
 
 from __future__ import annotations
 
@@ -11,81 +11,81 @@ from typing import Any
 
 from refdesk.app import Desk, open_desk
 from refdesk.calls import LOCAL, Answer, Call
-from refdesk.cli.failures import HINTS, say_why
+from refdesk.cli.failures import HINTS, print_failure
 from refdesk.cli.parser.arguments import Misuse
-from refdesk.cli.search_results import found_in, shown
+from refdesk.cli.search_results import format_hit, parse_hits
 from refdesk.cli.settings import load_settings
-from refdesk.cli.terminal import Ink, ink_for, printable
+from refdesk.cli.terminal import TerminalStyle, detect_style, sanitize
 from refdesk.config import Config
 from refdesk.errors import ERROR_META, UnknownTool
 
-EVERYTHING = "all"
-"""Who types a command means all there is, not the project of some client."""
+ALL_COLLECTIONS = "all"
+"""Commands search all collections by default, not those of a client's project."""
 
-USUAL_RESULTS = 5
-"""As many as fit on a screen."""
+DEFAULT_LIMIT = 5
+"""Default number of results: about one screen."""
 
-MOST_OF_DOCUMENTATION = 20
-"""Results that `search_documentation` gives at most."""
+MAX_DOCUMENTATION_RESULTS = 20
+"""Result limit of `search_documentation`."""
 
 
 def search(arguments: Namespace) -> int:
-    """`refdesk search`."""
+    """Run `refdesk search`."""
     query = " ".join(arguments.query)
-    tool, wanted = _search_asked(query, arguments)
-    answer = asyncio.run(_call(load_settings(arguments), tool, wanted))
+    tool, tool_arguments = _choose_search_tool(query, arguments)
+    answer = asyncio.run(_call(load_settings(arguments), tool, tool_arguments))
     if answer.is_error or arguments.json:
         return print_answer(answer, arguments.json)
-    found = found_in(answer)
-    ink = ink_for(sys.stdout)
-    passages = (shown(number, one, query, ink) for number, one in enumerate(found, 1))
-    print("\n\n".join(passages) if found else printable(answer.text))
+    hits = parse_hits(answer)
+    style = detect_style(sys.stdout)
+    passages = (format_hit(number, hit, query, style) for number, hit in enumerate(hits, 1))
+    print("\n\n".join(passages) if hits else sanitize(answer.text))
     return 0
 
 
 def ask(arguments: Namespace) -> int:
-    """`refdesk ask`."""
-    given = {
+    """Run `refdesk ask`."""
+    tool_arguments = {
         "question": " ".join(arguments.question),
-        "collection_id": arguments.collection or EVERYTHING,
+        "collection_id": arguments.collection or ALL_COLLECTIONS,
         "model": arguments.model,
         "max_tokens": arguments.max_tokens,
     }
-    answer = asyncio.run(_call(load_settings(arguments), "r2r_rag_query", _given(given)))
+    answer = asyncio.run(_call(load_settings(arguments), "r2r_rag_query", _drop_none(tool_arguments)))
     if answer.is_error or arguments.json:
         return print_answer(answer, arguments.json)
-    print(_answered(answer.structured, ink_for(sys.stdout)))
+    print(_format_answer(answer.structured, detect_style(sys.stdout)))
     return 0
 
 
-def _search_asked(query: str, arguments: Namespace) -> tuple[str, dict[str, Any]]:
-    """The documentation is searched unless it is asked for what only the knowledge base can do."""
-    if not _is_special(arguments):
-        given = {"query": query, "max_results": arguments.limit, "doc_type": arguments.doc_type}
-        return "search_documentation", _given(given)
-    given = {
+def _choose_search_tool(query: str, arguments: Namespace) -> tuple[str, dict[str, Any]]:
+    """Return the search tool and its arguments: `search_documentation` unless an option needs `r2r_search`."""
+    if not _needs_r2r_search(arguments):
+        tool_arguments = {"query": query, "max_results": arguments.limit, "doc_type": arguments.doc_type}
+        return "search_documentation", _drop_none(tool_arguments)
+    tool_arguments = {
         "query": query,
-        "collection_id": arguments.collection or EVERYTHING,
-        "filters": _filters(arguments.filter),
+        "collection_id": arguments.collection or ALL_COLLECTIONS,
+        "filters": _parse_filters(arguments.filter),
         "search_mode": arguments.mode,
-        "limit": arguments.limit or USUAL_RESULTS,
+        "limit": arguments.limit or DEFAULT_LIMIT,
     }
-    return "r2r_search", _given(given)
+    return "r2r_search", _drop_none(tool_arguments)
 
 
-def _is_special(arguments: Namespace) -> bool:
-    many = (arguments.limit or 0) > MOST_OF_DOCUMENTATION
-    asked = (arguments.collection, arguments.filter, arguments.mode)
-    if arguments.doc_type is not None and any(asked):
+def _needs_r2r_search(arguments: Namespace) -> bool:
+    many = (arguments.limit or 0) > MAX_DOCUMENTATION_RESULTS
+    r2r_options = (arguments.collection, arguments.filter, arguments.mode)
+    if arguments.doc_type is not None and any(r2r_options):
         raise Misuse("--doc-type: not with --collection, --filter or --mode; use --collection")
-    return many or any(asked)
+    return many or any(r2r_options)
 
 
-def _given(arguments: Mapping[str, Any]) -> dict[str, Any]:
+def _drop_none(arguments: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in arguments.items() if value is not None}
 
 
-def _filters(text: str | None) -> dict[str, Any] | None:
+def _parse_filters(text: str | None) -> dict[str, Any] | None:
     if text is None:
         return None
     try:
@@ -97,26 +97,28 @@ def _filters(text: str | None) -> dict[str, Any] | None:
     return filters
 
 
-def _answered(answered: Mapping[str, Any], ink: Ink) -> str:
-    """The answer, and below it what the numbers in it stand for."""
-    parts = [printable(answered["answer"].strip())]
-    if answered["sources"]:
-        parts.append("\n".join([ink.bold("Sources"), *(_cited(source, ink) for source in answered["sources"])]))
+def _format_answer(structured: Mapping[str, Any], style: TerminalStyle) -> str:
+    """Format an answer, followed by its numbered sources."""
+    parts = [sanitize(structured["answer"].strip())]
+    if structured["sources"]:
+        parts.append(
+            "\n".join([style.bold("Sources"), *(_format_source(source, style) for source in structured["sources"])])
+        )
     return "\n\n".join(parts)
 
 
-def _cited(source: Mapping[str, Any], ink: Ink) -> str:
-    return f"[{source['citation']}] {printable(source['document'])}  {ink.faint(printable(source['chunk_id']))}"
+def _format_source(source: Mapping[str, Any], style: TerminalStyle) -> str:
+    return f"[{source['citation']}] {sanitize(source['document'])}  {style.faint(sanitize(source['chunk_id']))}"
 
 
 def call(arguments: Namespace) -> int:
-    """`refdesk call`."""
-    return print_answer(asyncio.run(_call_typed(load_settings(arguments), arguments)), arguments.json)
+    """Run `refdesk call`."""
+    return print_answer(asyncio.run(_call_with_arguments(load_settings(arguments), arguments)), arguments.json)
 
 
 def tools(arguments: Namespace) -> int:
-    """`refdesk tools`."""
-    listing = asyncio.run(_list(load_settings(arguments)))
+    """Run `refdesk tools`."""
+    listing = asyncio.run(_list_tools(load_settings(arguments)))
     if arguments.tool:
         listing = [tool for tool in listing if tool["name"] == arguments.tool]
         if not listing:
@@ -124,7 +126,7 @@ def tools(arguments: Namespace) -> int:
     if arguments.json:
         print(json.dumps(listing, indent=2, ensure_ascii=False))
     elif arguments.tool:
-        print(_described(listing[0]))
+        print(_format_tool(listing[0]))
     else:
         width = max(len(tool["name"]) for tool in listing)
         for tool in listing:
@@ -137,20 +139,20 @@ async def _call(config: Config, tool: str, arguments: Mapping[str, Any]) -> Answ
         return await desk.call(tool, arguments)
 
 
-async def _call_typed(config: Config, arguments: Namespace) -> Answer:
+async def _call_with_arguments(config: Config, arguments: Namespace) -> Answer:
     async with open_desk(config, servers=False) as desk:
         schema = desk.input_schema(arguments.tool) or {}
-        given = dict(_argument(text, schema) for text in arguments.arguments)
-        return await desk.call(arguments.tool, given)
+        tool_arguments = dict(_parse_argument(text, schema) for text in arguments.arguments)
+        return await desk.call(arguments.tool, tool_arguments)
 
 
-async def _list(config: Config) -> list[dict[str, Any]]:
+async def _list_tools(config: Config) -> list[dict[str, Any]]:
     async with open_desk(config, servers=False) as desk:
-        return await all_tools(desk)
+        return await list_all_tools(desk)
 
 
-async def all_tools(desk: Desk) -> list[dict[str, Any]]:
-    """Every page of the list of tools, as the owner of this process sees it."""
+async def list_all_tools(desk: Desk) -> list[dict[str, Any]]:
+    """Return every page of `tools/list`, as the local caller sees it."""
     found: list[dict[str, Any]] = []
     params: dict[str, Any] = {}
     while True:
@@ -161,8 +163,8 @@ async def all_tools(desk: Desk) -> list[dict[str, Any]]:
         params = {"cursor": page["nextCursor"]}
 
 
-def _argument(text: str, schema: Mapping[str, Any]) -> tuple[str, Any]:
-    """`name=value`, where the schema says whether the value is text or JSON."""
+def _parse_argument(text: str, schema: Mapping[str, Any]) -> tuple[str, Any]:
+    """Parse `name=value`. The tool's schema decides whether the value is text or JSON."""
     name, equals, value = text.partition("=")
     if not equals:
         raise Misuse(f"{text}: write it as name=value")
@@ -176,7 +178,7 @@ def _argument(text: str, schema: Mapping[str, Any]) -> tuple[str, Any]:
         return name, value
 
 
-def _described(tool: Mapping[str, Any]) -> str:
+def _format_tool(tool: Mapping[str, Any]) -> str:
     schema = tool["inputSchema"]
     lines = [f"{tool['name']}: {tool['title']}", "", tool["description"], "", "Arguments:"]
     for name, rule in schema["properties"].items():
@@ -190,12 +192,12 @@ def _described(tool: Mapping[str, Any]) -> str:
 
 
 def print_answer(answer: Answer, as_json: bool) -> int:
-    """Print what a tool answered; the exit code tells whether it failed."""
+    """Print a tool's result and return the exit code."""
     if as_json:
         print(json.dumps(answer.result, indent=2, ensure_ascii=False))
     elif answer.is_error:
         error = answer.result.get("_meta", {}).get(ERROR_META, {})
-        say_why(answer.text.splitlines(), HINTS.get(error.get("type"), ""))
+        print_failure(answer.text.splitlines(), HINTS.get(error.get("type"), ""))
     else:
-        print(printable(answer.text))
+        print(sanitize(answer.text))
     return 1 if answer.is_error else 0

@@ -1,7 +1,7 @@
-"""`refdesk completion`: what a shell needs to complete commands, options, choices and names of what there is.
+"""`refdesk completion`: shell completion of commands, options, choices and live names.
 
-The shells only ask: what fits is found here, by the grammar itself, so that it is never out of date. Imports little,
-as somebody waits at a key.
+The shell scripts call `refdesk __complete`, which derives candidates from the parser, so they never go out of date.
+Imports are kept few, as it runs on every Tab.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ import sys
 from argparse import Namespace
 from collections.abc import Iterable, Iterator, Sequence
 
-from refdesk.cli.exit_codes import Exit
+from refdesk.cli.exit_codes import ExitCode
 from refdesk.cli.parser import Parser, build_parser
 
 FILES = ":files"
-"""Says to the shell that names of files belong here, which it knows best."""
+"""Marker that tells the shell script to complete file names."""
 
 BASH = r"""# bash completion for refdesk
 _refdesk() {
@@ -74,41 +74,41 @@ SCRIPTS = {"bash": BASH, "zsh": ZSH, "fish": FISH}
 
 
 def completion(arguments: Namespace) -> int:
-    """`refdesk completion`."""
+    """Run `refdesk completion`."""
     script = SCRIPTS[arguments.shell]
     print(json.dumps({"shell": arguments.shell, "script": script}) if arguments.json else script, end="")
-    return Exit.DONE
+    return ExitCode.OK
 
 
 def complete(words: Sequence[str]) -> int:
-    """Print what the last word can become, one a line, with its meaning after a tab."""
-    for word, meaning in completions(words):
-        sys.stdout.write(f"{word}\t{meaning}\n" if meaning else f"{word}\n")
+    """Print the candidates for the last word, one per line, each with a description after a tab."""
+    for word, description in list_completions(words):
+        sys.stdout.write(f"{word}\t{description}\n" if description else f"{word}\n")
     sys.stdout.flush()
-    return Exit.DONE
+    return ExitCode.OK
 
 
-def completions(words: Sequence[str]) -> list[tuple[str, str]]:
-    """What the last of these words can become; those before it say where in the grammar it stands."""
-    *before, begun = words or [""]
+def list_completions(words: Sequence[str]) -> list[tuple[str, str]]:
+    """Return the candidates for the last word. The words before it give its position in the grammar."""
+    *before, prefix = words or [""]
     if "--" in before:
         return []
-    parser, seen, options = _place(build_parser(), before)
-    if waiting := _waiting(parser, before):
-        return _fitting(_values(waiting, words), begun)
-    option, equals, value = begun.partition("=")
+    parser, positionals, options = _locate(build_parser(), before)
+    if pending := _find_pending_option(parser, before):
+        return _filter_by_prefix(_list_values(pending, words), prefix)
+    option, equals, value = prefix.partition("=")
     if equals and option in parser._option_string_actions:
-        found = _fitting(_values(parser._option_string_actions[option], words), value)
-        return [(f"{option}={word}" if word != FILES else FILES, meaning) for word, meaning in found]
-    if begun.startswith("-"):
-        return _fitting(_options(parser, options), begun)
-    positional = _positional(parser, seen)
-    return _fitting(_values(positional, words), begun) if positional else []
+        candidates = _filter_by_prefix(_list_values(parser._option_string_actions[option], words), value)
+        return [(f"{option}={word}" if word != FILES else FILES, description) for word, description in candidates]
+    if prefix.startswith("-"):
+        return _filter_by_prefix(_list_options(parser, options), prefix)
+    positional = _find_positional(parser, positionals)
+    return _filter_by_prefix(_list_values(positional, words), prefix) if positional else []
 
 
-def _place(parser: Parser, before: Sequence[str]) -> tuple[Parser, int, set[str]]:
-    """The parser that the last word is for, how many of its own words were given, and which options."""
-    seen, options, is_value = 0, set[str](), False
+def _locate(parser: Parser, before: Sequence[str]) -> tuple[Parser, int, set[str]]:
+    """Return the parser that the last word belongs to, its positional count so far, and its options in use."""
+    positionals, options, is_value = 0, set[str](), False
     for word in before:
         if is_value:
             is_value = False
@@ -116,41 +116,41 @@ def _place(parser: Parser, before: Sequence[str]) -> tuple[Parser, int, set[str]
             options.add(word.partition("=")[0])
             action = parser._option_string_actions.get(word)
             is_value = action is not None and action.nargs != 0
-        elif (inner := _subparsers(parser)) and word in inner.choices:
-            parser, seen, options = inner.choices[word], 0, set()
+        elif (inner := _find_subparsers(parser)) and word in inner.choices:
+            parser, positionals, options = inner.choices[word], 0, set()
         else:
-            seen += 1
-    return parser, seen, options
+            positionals += 1
+    return parser, positionals, options
 
 
-def _subparsers(parser: Parser) -> argparse._SubParsersAction[Parser] | None:
+def _find_subparsers(parser: Parser) -> argparse._SubParsersAction[Parser] | None:
     return next((one for one in parser._actions if isinstance(one, argparse._SubParsersAction)), None)
 
 
-def _waiting(parser: Parser, before: Sequence[str]) -> argparse.Action | None:
-    """The option whose value comes next."""
+def _find_pending_option(parser: Parser, before: Sequence[str]) -> argparse.Action | None:
+    """Return the option whose value comes next, if any."""
     action = parser._option_string_actions.get(before[-1]) if before else None
     return action if action is not None and action.nargs != 0 else None
 
 
-def _positional(parser: Parser, seen: int) -> argparse.Action | None:
+def _find_positional(parser: Parser, positionals: int) -> argparse.Action | None:
     for action in parser._get_positional_actions():
-        if action.nargs in ("*", "+") or seen == 0:
+        if action.nargs in ("*", "+") or positionals == 0:
             return action
-        seen -= 1
+        positionals -= 1
     return None
 
 
-def _options(parser: Parser, given: set[str]) -> Iterator[tuple[str, str]]:
-    """Each option by its first long name, unless it was given and cannot be given again."""
+def _list_options(parser: Parser, used: set[str]) -> Iterator[tuple[str, str]]:
+    """Yield each option by its first long name, unless it is in use and can't be repeated."""
     for action in parser._actions:
         long = [name for name in action.option_strings if name.startswith("--")]
-        if long and (isinstance(action, argparse._AppendAction) or given.isdisjoint(action.option_strings)):
+        if long and (isinstance(action, argparse._AppendAction) or used.isdisjoint(action.option_strings)):
             yield long[0], action.help or ""
 
 
-def _values(action: argparse.Action, words: Sequence[str]) -> Iterable[tuple[str, str]]:
-    """What an argument can be: its choices, or what there is of the kind that the grammar names."""
+def _list_values(action: argparse.Action, words: Sequence[str]) -> Iterable[tuple[str, str]]:
+    """Return an argument's possible values: its choices, or live names of the kind set on the action."""
     if isinstance(action, argparse._SubParsersAction):
         return [(one.dest, one.help or "") for one in action._choices_actions]
     if action.choices:
@@ -160,10 +160,10 @@ def _values(action: argparse.Action, words: Sequence[str]) -> Iterable[tuple[str
         return [(FILES, "")]
     if kind is None:
         return []
-    from refdesk.cli.live_values import live_values
+    from refdesk.cli.live_values import list_live_values
 
-    return live_values(kind, words)
+    return list_live_values(kind, words)
 
 
-def _fitting(found: Iterable[tuple[str, str]], begun: str) -> list[tuple[str, str]]:
-    return [(word, meaning) for word, meaning in found if word == FILES or word.startswith(begun)]
+def _filter_by_prefix(candidates: Iterable[tuple[str, str]], prefix: str) -> list[tuple[str, str]]:
+    return [(word, description) for word, description in candidates if word == FILES or word.startswith(prefix)]

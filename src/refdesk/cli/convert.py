@@ -1,4 +1,4 @@
-"""`refdesk convert`: one's own files, folders and web pages to Markdown, HTML or JSON, in this process."""
+"""`refdesk convert`: convert files, folders and web pages to Markdown, HTML or JSON, in this process."""
 
 from __future__ import annotations
 
@@ -14,36 +14,36 @@ from pathlib import Path, PurePath
 from typing import Any
 from urllib.parse import urlsplit
 
-from refdesk.cli.inputs import Failure, documents_under, is_url, opened, page_range
+from refdesk.cli.inputs import SourceFailure, find_documents, is_url, open_file, parse_page_range
 from refdesk.cli.progress import ProgressBar
 from refdesk.cli.settings import load_settings
-from refdesk.cli.terminal import say
+from refdesk.cli.terminal import print_message
 from refdesk.config import Config
 from refdesk.documents.conversions import Conversions, Export, Wanted, open_conversions
 from refdesk.errors import CannotOpen, ToolFailure
 from refdesk.telemetry import Metrics
 
-SUFFIX = {"markdown": ".md", "html": ".html", "json": ".json"}
+SUFFIXES = {"markdown": ".md", "html": ".html", "json": ".json"}
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
-    """One thing to convert, and where it goes; None is standard output."""
+class ConversionTask:
+    """One source to convert and its target; None is standard output."""
 
     source: str
     target: Path | None
 
 
 def convert(arguments: Namespace) -> int:
-    """`refdesk convert`."""
+    """Run `refdesk convert`."""
     config = load_settings(arguments)
-    found = [one for source in arguments.sources for one in _found(source)]
-    failures = [one for one in found if isinstance(one, Failure)]
-    tasks = list(_tasks(arguments, [one for one in found if not isinstance(one, Failure)]))
+    found = [one for source in arguments.sources for one in _find_sources(source)]
+    failures = [one for one in found if isinstance(one, SourceFailure)]
+    tasks = list(_plan_tasks(arguments, [one for one in found if not isinstance(one, SourceFailure)]))
     if not found:
         raise CannotOpen("There is no document in what was named.")
-    wanted = Wanted(page_range(arguments.pages))
-    results = [_told(failure) for failure in failures]
+    wanted = Wanted(parse_page_range(arguments.pages))
+    results = [_report_failure(failure) for failure in failures]
     results += asyncio.run(_convert_all(config, tasks, arguments.to, wanted))
     if arguments.json:
         print(json.dumps(results, indent=2, ensure_ascii=False))
@@ -52,61 +52,63 @@ def convert(arguments: Namespace) -> int:
     return 1 if any("error" in result for result in results) else 0
 
 
-def _told(failure: Failure) -> dict[str, Any]:
-    say(f"{failure.name}: {failure.cause}")
+def _report_failure(failure: SourceFailure) -> dict[str, Any]:
+    print_message(f"{failure.name}: {failure.cause}")
     return {"source": failure.name, "error": failure.cause}
 
 
-def _tasks(arguments: Namespace, found: Sequence[tuple[str, PurePath]]) -> Iterator[Task]:
-    """What there is to do; several things need a folder to go to."""
+def _plan_tasks(arguments: Namespace, found: Sequence[tuple[str, PurePath]]) -> Iterator[ConversionTask]:
+    """Yield the conversion tasks. Several sources need an output folder."""
     output = Path(arguments.output) if arguments.output else None
     is_folder = len(found) > 1 or (output is not None and output.is_dir()) or any(map(os.path.isdir, arguments.sources))
     if not is_folder:
         if output is not None and os.path.realpath(output) == os.path.realpath(arguments.sources[0]):
             raise CannotOpen(f"{output} is what is to be converted; name another file with -o.")
-        yield from (Task(source, output) for source, _ in found)
+        yield from (ConversionTask(source, output) for source, _ in found)
         return
     if output is None:
         raise CannotOpen("Several documents do not go to standard output; name a folder with -o.")
-    yield from _into_folder(found, output, SUFFIX[arguments.to])
+    yield from _plan_folder(found, output, SUFFIXES[arguments.to])
 
 
-def _found(source: str) -> Iterator[tuple[str, PurePath] | Failure]:
-    """Each document that a source stands for, with its path below what was named; or what cannot be looked at."""
+def _find_sources(source: str) -> Iterator[tuple[str, PurePath] | SourceFailure]:
+    """Yield each document of a source with its path relative to the source, or a failure."""
     if is_url(source):
         parts = urlsplit(source)
         yield source, PurePath(PurePath(parts.path).name or parts.netloc)
     elif os.path.isdir(source):
-        found, left_out = documents_under(Path(source))
+        found, left_out = find_documents(Path(source))
         yield from ((str(one.path), PurePath(one.relative)) for one in found)
-        yield from (Failure(os.path.join(source, one.relative), one.reason) for one in left_out)
+        yield from (SourceFailure(os.path.join(source, one.relative), one.reason) for one in left_out)
     else:
         yield source, PurePath(PurePath(source).name)
 
 
-def _into_folder(found: Sequence[tuple[str, PurePath]], folder: Path, suffix: str) -> Iterator[Task]:
-    """Each to a name of its own; none of what is converted is written over."""
+def _plan_folder(found: Sequence[tuple[str, PurePath]], folder: Path, suffix: str) -> Iterator[ConversionTask]:
+    """Yield a task with a unique target for each source. No source file is overwritten."""
     taken = {os.path.realpath(source) for source, _ in found}
     for source, path in found:
-        target = next(name for name in _names(folder / path, suffix) if os.path.realpath(name) not in taken)
+        target = next(name for name in _iter_targets(folder / path, suffix) if os.path.realpath(name) not in taken)
         taken.add(os.path.realpath(target))
-        yield Task(source, target)
+        yield ConversionTask(source, target)
 
 
-def _names(path: Path, suffix: str) -> Iterator[Path]:
-    """`guide.pdf` goes to `guide.md`, or else to `guide.pdf.md`, or else to `guide.pdf-2.md`, and so on."""
+def _iter_targets(path: Path, suffix: str) -> Iterator[Path]:
+    """Yield target names for `guide.pdf`: `guide.md`, `guide.pdf.md`, `guide.pdf-2.md` and so on."""
     yield path.with_suffix(suffix)
     yield path.with_name(path.name + suffix)
     yield from (path.with_name(f"{path.name}-{number}{suffix}") for number in count(2))
 
 
-async def _convert_all(config: Config, tasks: Sequence[Task], to: Export, wanted: Wanted) -> list[dict[str, Any]]:
+async def _convert_all(
+    config: Config, tasks: Sequence[ConversionTask], to: Export, wanted: Wanted
+) -> list[dict[str, Any]]:
     bar = ProgressBar(len(tasks))
-    turns = asyncio.Semaphore(config.convert.workers)
+    slots = asyncio.Semaphore(config.convert.workers)
     async with open_conversions(config.convert, config.data_path, Metrics()) as conversions:
 
-        async def run(task: Task) -> dict[str, Any]:
-            async with turns:
+        async def run(task: ConversionTask) -> dict[str, Any]:
+            async with slots:
                 try:
                     return await _convert_one(conversions, task, to, wanted, bar)
                 except ToolFailure as failure:
@@ -124,24 +126,24 @@ async def _convert_all(config: Config, tasks: Sequence[Task], to: Export, wanted
 
 
 async def _convert_one(
-    conversions: Conversions, task: Task, to: Export, wanted: Wanted, bar: ProgressBar
+    conversions: Conversions, task: ConversionTask, to: Export, wanted: Wanted, bar: ProgressBar
 ) -> dict[str, Any]:
-    async def progress(done: float, total: float | None, doing: str) -> None:
-        bar.advance(task.source, done / total if total else 0.0, doing)
+    async def progress(done: float, total: float | None, activity: str) -> None:
+        bar.advance(task.source, done / total if total else 0.0, activity)
 
     if is_url(task.source):
         data, facts = await conversions.fetch_and_export(task.source, to, wanted, progress)
     else:
-        with opened(Path(task.source)) as file:
+        with open_file(Path(task.source)) as file:
             data, facts = await conversions.convert_and_export(file, to, wanted, progress)
     bar.clear()
     for warning in facts["warnings"]:
         print(f"refdesk: {task.source}: {warning}", file=sys.stderr)
-    return {"source": task.source, **_written(task.target, data), **facts}
+    return {"source": task.source, **_write_output(task.target, data), **facts}
 
 
-def _written(target: Path | None, data: bytes) -> dict[str, str]:
-    """Where the outcome is: in its file, or here."""
+def _write_output(target: Path | None, data: bytes) -> dict[str, str]:
+    """Write the output to the target file, or return it as content."""
     if target is None:
         return {"content": data.decode("utf-8", "replace")}
     try:

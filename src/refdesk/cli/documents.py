@@ -1,4 +1,4 @@
-"""What the desk holds: `refdesk documents`, `refdesk collections`, and `refdesk reindex`, which builds indexes anew."""
+"""`refdesk documents`, `refdesk collections` and `refdesk reindex`."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from refdesk.app import open_desk
 from refdesk.calls import LOCAL
 from refdesk.cli.parser.arguments import Misuse
 from refdesk.cli.settings import load_settings
-from refdesk.cli.terminal import print_table, say
+from refdesk.cli.terminal import print_message, print_table
 from refdesk.config import Config
 from refdesk.engines.base import UNDER_WAY, CollectionInfo, DocumentStatus, Engine, Listing, Status
 from refdesk.errors import InvalidArguments, Problem
 from refdesk.validation import nearest_name
 
-PAGE = 1000
-"""Documents that are listed at a time."""
+PAGE_SIZE = 1000
+"""Documents fetched per page."""
 
 STATUSES: Mapping[str, tuple[Status, ...]] = {
     "all": (),
@@ -28,49 +28,49 @@ STATUSES: Mapping[str, tuple[Status, ...]] = {
     "success": ("success",),
     "failed": ("failed",),
 }
-"""What people and tools call them, and what the engine does."""
+"""Engine statuses by their names on the command line."""
 
 
 def documents(arguments: Namespace) -> int:
-    """`refdesk documents`."""
+    """Run `refdesk documents`."""
     config = load_settings(arguments)
     if arguments.action == "remove":
-        return asyncio.run(_remove_documents(config, _required(arguments.ids, "ID"), arguments.json))
+        return asyncio.run(_remove_documents(config, _require_arguments(arguments.ids, "ID"), arguments.json))
     if arguments.ids:
         raise Misuse("ID: only `refdesk documents remove` takes ids")
     return asyncio.run(_list_documents(config, arguments))
 
 
 def collections(arguments: Namespace) -> int:
-    """`refdesk collections`."""
+    """Run `refdesk collections`."""
     config = load_settings(arguments)
     if arguments.action == "create":
-        return asyncio.run(_create_collections(config, _required(arguments.names, "NAME"), arguments))
+        return asyncio.run(_create_collections(config, _require_arguments(arguments.names, "NAME"), arguments))
     if arguments.action == "remove":
-        return asyncio.run(_remove_collections(config, _required(arguments.names, "NAME"), arguments.json))
+        return asyncio.run(_remove_collections(config, _require_arguments(arguments.names, "NAME"), arguments.json))
     if arguments.names:
         raise Misuse("NAME: only `create` and `remove` take names")
     return asyncio.run(_list_collections(config, arguments.json))
 
 
 def reindex(arguments: Namespace) -> int:
-    """`refdesk reindex`."""
+    """Run `refdesk reindex`."""
     count = asyncio.run(_reindex(load_settings(arguments)))
     print(json.dumps({"documents": count}) if arguments.json else f"The indexes of {count:,} documents are made anew.")
     return 0
 
 
 async def _reindex(config: Config) -> int:
-    """Until it is done; how many documents the indexes hold. Searches go on meanwhile."""
+    """Rebuild the indexes and return the number of documents. Search keeps working meanwhile."""
     async with open_desk(config, servers=False) as desk:
         count = sum(one.documents for one in await desk.engine.collections(LOCAL.tenant) if not one.shared)
         if sys.stderr.isatty():
-            say(f"making the indexes of {count:,} documents anew")
+            print_message(f"making the indexes of {count:,} documents anew")
         await desk.engine.reindex(LOCAL.tenant)
     return count
 
 
-def _required(words: Sequence[str], argument: str) -> Sequence[str]:
+def _require_arguments(words: Sequence[str], argument: str) -> Sequence[str]:
     if not words:
         raise Misuse(f"missing: {argument}")
     return words
@@ -78,21 +78,21 @@ def _required(words: Sequence[str], argument: str) -> Sequence[str]:
 
 async def _list_documents(config: Config, arguments: Namespace) -> int:
     async with open_desk(config, servers=False) as desk:
-        collection = arguments.collection and (await _collection(desk.engine, arguments.collection)).id
-        found = [one async for one in _documents(desk.engine, collection, STATUSES[arguments.status])]
+        collection = arguments.collection and (await _find_collection(desk.engine, arguments.collection)).id
+        found = [one async for one in _iter_documents(desk.engine, collection, STATUSES[arguments.status])]
     if arguments.json:
-        print(json.dumps([_document_facts(one) for one in found], indent=2, ensure_ascii=False))
+        print(json.dumps([_document_to_dict(one) for one in found], indent=2, ensure_ascii=False))
     else:
         _print_documents(found)
     return 0
 
 
-async def _documents(
+async def _iter_documents(
     engine: Engine, collection: str | None, statuses: tuple[Status, ...]
 ) -> AsyncIterator[DocumentStatus]:
     offset = 0
     while True:
-        page, total = await engine.documents(LOCAL.tenant, Listing(collection, statuses, offset, PAGE))
+        page, total = await engine.documents(LOCAL.tenant, Listing(collection, statuses, offset, PAGE_SIZE))
         for one in page:
             yield one
         offset += len(page)
@@ -100,12 +100,12 @@ async def _documents(
             return
 
 
-async def _collection(engine: Engine, name: str) -> CollectionInfo:
-    """One that is there, by its id or its name."""
-    there = await engine.collections(LOCAL.tenant)
-    found = next((one for one in there if name in (one.id, one.name)), None)
+async def _find_collection(engine: Engine, name: str) -> CollectionInfo:
+    """Return an existing collection by its id or name."""
+    known = await engine.collections(LOCAL.tenant)
+    found = next((one for one in known if name in (one.id, one.name)), None)
     if found is None:
-        nearest = nearest_name(name, [one.id for one in there])
+        nearest = nearest_name(name, [one.id for one in known])
         hint = f"did you mean {nearest!r}?" if nearest else "`refdesk collections` lists them"
         raise InvalidArguments([Problem(name, f"there is no such collection; {hint}")])
     return found
@@ -113,20 +113,20 @@ async def _collection(engine: Engine, name: str) -> CollectionInfo:
 
 async def _remove_documents(config: Config, ids: Sequence[str], as_json: bool) -> int:
     async with open_desk(config, servers=False) as desk:
-        return _tell_removed({id: await desk.engine.delete(LOCAL.tenant, id) for id in ids}, "document", as_json)
+        return _print_removed({id: await desk.engine.delete(LOCAL.tenant, id) for id in ids}, "document", as_json)
 
 
 async def _remove_collections(config: Config, names: Sequence[str], as_json: bool) -> int:
     async with open_desk(config, servers=False) as desk:
-        ids = [(await _collection(desk.engine, name)).id for name in names]
+        ids = [(await _find_collection(desk.engine, name)).id for name in names]
         removed = {id: await desk.engine.delete_collection(LOCAL.tenant, id) for id in ids}
-        return _tell_removed(removed, "collection", as_json)
+        return _print_removed(removed, "collection", as_json)
 
 
-def _tell_removed(removed: Mapping[str, bool], what: str, as_json: bool) -> int:
+def _print_removed(removed: Mapping[str, bool], what: str, as_json: bool) -> int:
     missing = [id for id, was_there in removed.items() if not was_there]
     for id in missing:
-        say(f"there is no {what} {id!r} of yours")
+        print_message(f"there is no {what} {id!r} of yours")
     if as_json:
         print(json.dumps({"removed": [id for id in removed if removed[id]], "missing": missing}, ensure_ascii=False))
     else:
@@ -136,13 +136,13 @@ def _tell_removed(removed: Mapping[str, bool], what: str, as_json: bool) -> int:
 
 async def _create_collections(config: Config, names: Sequence[str], arguments: Namespace) -> int:
     async with open_desk(config, servers=False) as desk:
-        made = [
+        created = [
             await desk.engine.create_collection(
                 LOCAL.tenant, name, description=arguments.description, version=arguments.version
             )
             for name in names
         ]
-    _print_collections(made, arguments.json)
+    _print_collections(created, arguments.json)
     return 0
 
 
@@ -155,7 +155,7 @@ async def _list_collections(config: Config, as_json: bool) -> int:
 
 def _print_collections(found: Sequence[CollectionInfo], as_json: bool) -> None:
     if as_json:
-        print(json.dumps([_collection_facts(one) for one in found], indent=2, ensure_ascii=False))
+        print(json.dumps([_collection_to_dict(one) for one in found], indent=2, ensure_ascii=False))
         return
     rows = [
         (one.id, f"{one.documents:,}", one.version, f"{one.updated_at:%Y-%m-%d %H:%M}", one.description or one.name)
@@ -165,15 +165,15 @@ def _print_collections(found: Sequence[CollectionInfo], as_json: bool) -> None:
 
 
 def _print_documents(found: Sequence[DocumentStatus]) -> None:
-    rows = [(_state(one), f"{one.size_bytes:,}", one.id, one.error or one.title) for one in found]
+    rows = [(_format_status(one), f"{one.size_bytes:,}", one.id, one.error or one.title) for one in found]
     print_table(("STATUS", "BYTES", "ID", "TITLE"), rows)
 
 
-def _state(one: DocumentStatus) -> str:
+def _format_status(one: DocumentStatus) -> str:
     return f"{one.status} {one.progress:.0%}" if one.status in UNDER_WAY else one.status
 
 
-def _document_facts(one: DocumentStatus) -> dict[str, Any]:
+def _document_to_dict(one: DocumentStatus) -> dict[str, Any]:
     return {
         "document_id": one.id,
         "collection_id": one.collection,
@@ -191,7 +191,7 @@ def _document_facts(one: DocumentStatus) -> dict[str, Any]:
     }
 
 
-def _collection_facts(one: CollectionInfo) -> dict[str, Any]:
+def _collection_to_dict(one: CollectionInfo) -> dict[str, Any]:
     return {
         "collection_id": one.id,
         "name": one.name,

@@ -1,7 +1,7 @@
-"""How good a ranking is: query files with what answers each query, and the usual measures. Asks nobody anything.
+"""Retrieval metrics, and readers for files of judged queries.
 
-Two kinds of files are read: queries that name the sections that answer them (`rel`: lists of file and anchor), and the
-BEIR form, where a second file, the qrels, names the documents.
+Two formats are read: queries that name the sections that answer them (`rel`: lists of file and anchor), and the BEIR
+format, where a second file, the qrels, names the documents.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from typing import Any
 from refdesk.errors import InvalidArguments, Problem
 
 DEPTH = 10
-"""How far down a ranking is looked: as far as the deepest measure."""
+"""Ranking depth of the deepest metric."""
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
-    """One result of a search: the document, and the anchors of the sections that it lies in."""
+class RankedResult:
+    """A search result: its document and the anchors of the sections that contain it."""
 
     document_id: str
     anchors: frozenset[str] = frozenset()
@@ -29,46 +29,48 @@ class Result:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What answers a query: a document, named by the end of its id, or a section of it."""
+    """A relevant document, given by the end of its id, or one of its sections."""
 
     document: str
     anchor: str | None = None
 
-    def is_found_by(self, result: Result) -> bool:
-        """Whether the result is of this document, and is, or lies in, this section."""
-        return is_named(result.document_id, self.document) and (self.anchor is None or self.anchor in result.anchors)
+    def is_matched_by(self, result: RankedResult) -> bool:
+        """Whether the result is from this document and inside this section."""
+        return has_path(result.document_id, self.document) and (self.anchor is None or self.anchor in result.anchors)
 
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """A query, what answers it and how well, and the document that it was taken from, which does not count."""
+    """A query, its graded targets, and the document it was derived from, which is excluded from the ranking."""
 
     text: str
     grades: Mapping[Target, float]
-    taken_from: str = ""
+    source_document: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class QuerySet:
-    """Queries that are judged alike: by section, or by document."""
+    """Queries judged in the same way: by section or by document."""
 
     queries: Sequence[Query]
     by_document: bool
 
-    def ranking(self, query: Query, results: Iterable[Result]) -> list[Result]:
-        """The results that count, in their order; by document, its first one."""
-        counted = [r for r in results if not (query.taken_from and is_named(r.document_id, query.taken_from))]
+    def ranking(self, query: Query, results: Iterable[RankedResult]) -> list[RankedResult]:
+        """Return the eligible results in order; by document, only the first result of each."""
+        eligible = [
+            r for r in results if not (query.source_document and has_path(r.document_id, query.source_document))
+        ]
         if not self.by_document:
-            return counted
-        first: dict[str, Result] = {}
-        for result in counted:
+            return eligible
+        first: dict[str, RankedResult] = {}
+        for result in eligible:
             first.setdefault(result.document_id, result)
         return list(first.values())
 
 
 @dataclass(frozen=True, slots=True)
 class Scores:
-    """The measures of one query, or their means over many; each from 0 to 1."""
+    """Metrics of one query or their means over many. Each ranges from 0 to 1."""
 
     ndcg_at_10: float
     recall_at_5: float
@@ -78,13 +80,13 @@ class Scores:
     mrr_at_10: float
 
 
-def is_named(document_id: str, name: str) -> bool:
-    """Whether this is the document of that path, in whatever collection."""
+def has_path(document_id: str, name: str) -> bool:
+    """Whether the document has this path, in any collection."""
     return document_id == name or document_id.endswith(f"/{name}")
 
 
-def scores(ranking: Sequence[Result], grades: Mapping[Target, float]) -> Scores:
-    """How good a ranking is for one query."""
+def scores(ranking: Sequence[RankedResult], grades: Mapping[Target, float]) -> Scores:
+    """Compute the metrics of one query's ranking."""
     found = gains(ranking[:DEPTH], grades)
     return Scores(
         ndcg_at_10=ndcg(found, list(grades.values()), 10),
@@ -96,62 +98,62 @@ def scores(ranking: Sequence[Result], grades: Mapping[Target, float]) -> Scores:
     )
 
 
-def mean(many: Sequence[Scores]) -> Scores:
-    """The mean of every measure."""
-    rows = [asdict(one) for one in many]
+def average(scores: Sequence[Scores]) -> Scores:
+    """Return the mean of every metric."""
+    rows = [asdict(one) for one in scores]
     return Scores(**{name: fmean(row[name] for row in rows) for name in rows[0]})
 
 
-def gains(ranking: Iterable[Result], grades: Mapping[Target, float]) -> list[float]:
-    """What each result adds: the grade of a target that none above it has found, the best first, or nothing."""
-    left = dict(sorted(grades.items(), key=lambda judged: -judged[1]))
+def gains(ranking: Iterable[RankedResult], grades: Mapping[Target, float]) -> list[float]:
+    """Return each result's gain: the best grade among its targets that no earlier result matched, or 0."""
+    remaining = dict(sorted(grades.items(), key=lambda item: -item[1]))
     found = []
     for result in ranking:
-        target = next((target for target in left if target.is_found_by(result)), None)
-        found.append(left.pop(target) if target else 0.0)
+        target = next((target for target in remaining if target.is_matched_by(result)), None)
+        found.append(remaining.pop(target) if target else 0.0)
     return found
 
 
 def ndcg(gains: Sequence[float], grades: Sequence[float], depth: int) -> float:
-    """Normalised discounted cumulative gain: the sum, worth less further down, over that of the best order."""
-    best = _discounted(sorted(grades, reverse=True)[:depth])
-    return _discounted(gains[:depth]) / best if best else 0.0
+    """Normalized discounted cumulative gain."""
+    best = _sum_discounted(sorted(grades, reverse=True)[:depth])
+    return _sum_discounted(gains[:depth]) / best if best else 0.0
 
 
 def recall(gains: Sequence[float], targets: int, depth: int) -> float:
-    """The share of the targets that is found so far down."""
+    """Share of the targets found within the depth."""
     return sum(gain > 0 for gain in gains[:depth]) / targets if targets else 0.0
 
 
 def hit(gains: Sequence[float], depth: int) -> float:
-    """1 when any target is found so far down."""
+    """1 if any target is found within the depth, else 0."""
     return float(any(gain > 0 for gain in gains[:depth]))
 
 
 def reciprocal_rank(gains: Sequence[float], depth: int) -> float:
-    """One over the place of the first target that is found; 0 when none is."""
+    """Reciprocal of the rank of the first target found; 0 if there is none."""
     return next((1 / place for place, gain in enumerate(gains[:depth], 1) if gain > 0), 0.0)
 
 
-def _discounted(gains: Iterable[float]) -> float:
+def _sum_discounted(gains: Iterable[float]) -> float:
     return sum(gain / log2(place + 1) for place, gain in enumerate(gains, 1))
 
 
 def read_queries(lines: Iterable[str], qrels: Iterable[str] | None = None) -> QuerySet:
-    """The queries of a file that are judged, there or in the qrels."""
+    """Parse the judged queries of a file. With qrels, the judgements come from there."""
     if qrels is None:
-        judged = [_sectioned(row, line) for line, row in _objects(lines)]
+        queries = [_parse_section_query(row, line) for line, row in _iter_json_objects(lines)]
     else:
         grades = read_qrels(qrels)
-        rows = ((_text(row, line), grades.get(_id(row))) for line, row in _objects(lines))
-        judged = [Query(text, answers) for text, answers in rows if answers]
-    if not judged:
-        raise _wrong("QUERIES", "has no query that is judged")
-    return QuerySet(judged, by_document=qrels is not None)
+        rows = ((_parse_text(row, line), grades.get(_parse_id(row))) for line, row in _iter_json_objects(lines))
+        queries = [Query(text, answers) for text, answers in rows if answers]
+    if not queries:
+        raise _build_error("QUERIES", "has no query that is judged")
+    return QuerySet(queries, by_document=qrels is not None)
 
 
 def read_qrels(lines: Iterable[str]) -> dict[str, dict[Target, float]]:
-    """Which documents answer which query; in three columns, or in TREC's four, with or without headings."""
+    """Parse graded documents by query id, in three columns or TREC's four, with or without a header."""
     grades: dict[str, dict[Target, float]] = {}
     for line, columns in enumerate(map(str.split, lines), 1):
         if not columns or columns[-1] == "score":
@@ -159,33 +161,33 @@ def read_qrels(lines: Iterable[str]) -> dict[str, dict[Target, float]]:
         try:
             query, document, grade = columns[0], columns[-2], float(columns[-1])
         except (IndexError, ValueError):
-            raise _wrong("--qrels", f"line {line} must be a query's id, a document's id and a number") from None
+            raise _build_error("--qrels", f"line {line} must be a query's id, a document's id and a number") from None
         if grade > 0:
             grades.setdefault(query, {})[Target(document)] = grade
     return grades
 
 
-def _sectioned(row: Mapping[str, Any], line: int) -> Query:
+def _parse_section_query(row: Mapping[str, Any], line: int) -> Query:
     try:
         targets = {Target(str(file), anchor): 1.0 for file, anchor in row["rel"]}
     except (KeyError, TypeError, ValueError):
         rule = 'must have "rel", a list of [file, anchor or null]; or name a file of judgements with --qrels'
-        raise _wrong("QUERIES", f"line {line} {rule}") from None
-    return Query(_text(row, line), targets, str(row.get("src") or ""))
+        raise _build_error("QUERIES", f"line {line} {rule}") from None
+    return Query(_parse_text(row, line), targets, str(row.get("src") or ""))
 
 
-def _text(row: Mapping[str, Any], line: int) -> str:
+def _parse_text(row: Mapping[str, Any], line: int) -> str:
     text = row.get("query", row.get("text"))
     if not isinstance(text, str) or not text.strip():
-        raise _wrong("QUERIES", f'line {line} must have a text under "query" or "text"')
+        raise _build_error("QUERIES", f'line {line} must have a text under "query" or "text"')
     return text
 
 
-def _id(row: Mapping[str, Any]) -> str:
+def _parse_id(row: Mapping[str, Any]) -> str:
     return str(row.get("_id", row.get("id", row.get("qid"))))
 
 
-def _objects(lines: Iterable[str]) -> Iterator[tuple[int, Mapping[str, Any]]]:
+def _iter_json_objects(lines: Iterable[str]) -> Iterator[tuple[int, Mapping[str, Any]]]:
     for number, line in enumerate(lines, 1):
         if not line.strip():
             continue
@@ -194,9 +196,9 @@ def _objects(lines: Iterable[str]) -> Iterator[tuple[int, Mapping[str, Any]]]:
         except ValueError:
             row = None
         if not isinstance(row, dict):
-            raise _wrong("QUERIES", f"line {number} is no JSON object")
+            raise _build_error("QUERIES", f"line {number} is no JSON object")
         yield number, row
 
 
-def _wrong(argument: str, rule: str) -> InvalidArguments:
+def _build_error(argument: str, rule: str) -> InvalidArguments:
     return InvalidArguments([Problem(argument, rule)])

@@ -1,7 +1,4 @@
-"""What a command that failed says: a sentence, what to do next, and with `--json` the same for programs.
-
-Standard output then holds one JSON value whatever happens, and the sentence is on standard error as always.
-"""
+"""Error reporting for failed commands: message and hint on stderr, and with `--json` an object on stdout."""
 
 from __future__ import annotations
 
@@ -13,85 +10,92 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from refdesk.cli.exit_codes import Exit
+from refdesk.cli.exit_codes import ExitCode
 from refdesk.cli.parser.arguments import Misuse
-from refdesk.cli.terminal import printable
+from refdesk.cli.terminal import sanitize
 from refdesk.errors import ConfigError, DependencyError, RefdeskError
 from refdesk.version import __version__
 
-TRACEBACK = "REFDESK_TRACEBACK"
-"""The variable that has a fault of Refdesk itself shown with the lines that led to it."""
+TRACEBACK_VARIABLE = "REFDESK_TRACEBACK"
+"""Environment variable that prints a traceback for internal errors."""
 
-LOOK = "`refdesk doctor` looks for the cause"
+DOCTOR_HINT = "`refdesk doctor` looks for the cause"
 
 HINTS = {
     "UnknownTool": "`refdesk tools` lists the tools",
     "CollectionNotFound": "`refdesk collections` lists the collections",
     "DocumentNotFound": "`refdesk documents` lists the documents; a file is taken where there is one of this name",
 }
-"""What a person does next, by the kind of error: its own words are for agents, who have tools in place of commands."""
+"""Next steps by error type. The error's own text is written for agents, which call tools instead of commands."""
 
 
 @dataclass(frozen=True, slots=True)
-class Failure:
-    """Why a command failed, in lines; what to do; and what a program is told besides."""
+class CommandFailure:
+    """Why a command failed: exit code, message lines, hint, and error data for `--json`."""
 
-    code: Exit
+    code: ExitCode
     lines: tuple[str, ...]
     hint: str = ""
     facts: dict[str, Any] = field(default_factory=dict)
 
 
-def tell(error: Exception, *, as_json: bool) -> int:
-    """Say why the command failed; answers its exit code."""
-    failure = _failure(error)
+def report_failure(error: Exception, *, as_json: bool) -> int:
+    """Print why the command failed and return its exit code."""
+    failure = _describe(error)
     if as_json:
         hint = {"hint": failure.hint} if failure.hint else {}
         print(json.dumps({"error": {**failure.facts, **hint}}, indent=2, ensure_ascii=False))
         sys.stdout.flush()
-    say_why(failure.lines, failure.hint)
+    print_failure(failure.lines, failure.hint)
     return failure.code
 
 
-def say_why(lines: Iterable[str], hint: str) -> None:
-    """Why it failed and what to do, on standard error."""
+def print_failure(lines: Iterable[str], hint: str) -> None:
+    """Print the message lines and the hint on standard error."""
     for line in lines:
-        print(f"refdesk: {printable(line)}", file=sys.stderr)
+        print(f"refdesk: {sanitize(line)}", file=sys.stderr)
     if hint:
-        print(f"hint: {printable(hint)}", file=sys.stderr)
+        print(f"hint: {sanitize(hint)}", file=sys.stderr)
 
 
-def _failure(error: Exception) -> Failure:
+def _describe(error: Exception) -> CommandFailure:
     match error:
         case Misuse():
             hint = f"see `{error.command} --help`" if error.command else ""
-            return Failure(Exit.MISUSED, (error.problem,), hint, _facts("Misuse", error.problem))
+            return CommandFailure(
+                ExitCode.USAGE_ERROR, (error.problem,), hint, _build_error_data("Misuse", error.problem)
+            )
         case ConfigError():
             facts = {**error.data, "problems": list(error.problems)}
             is_missing = any(problem.endswith("no such file") for problem in error.problems)
             hint = "`refdesk init` writes a configuration to begin with" if is_missing else ""
-            return Failure(Exit.MISUSED, error.problems, hint, facts)
+            return CommandFailure(ExitCode.USAGE_ERROR, error.problems, hint, facts)
         case RefdeskError():
-            hint = LOOK if isinstance(error, DependencyError) else HINTS.get(type(error).__name__, "")
-            return Failure(Exit.FAILED, tuple(error.detail.splitlines()), hint, error.data)
+            hint = DOCTOR_HINT if isinstance(error, DependencyError) else HINTS.get(type(error).__name__, "")
+            return CommandFailure(ExitCode.FAILED, tuple(error.detail.splitlines()), hint, error.data)
         case OSError():
-            return Failure(Exit.FAILED, (_sentence(error),), LOOK, _facts("OSError", _sentence(error)))
-    return _unforeseen(error)
+            return CommandFailure(
+                ExitCode.FAILED,
+                (_format_os_error(error),),
+                DOCTOR_HINT,
+                _build_error_data("OSError", _format_os_error(error)),
+            )
+    return _describe_internal_error(error)
 
 
-def _unforeseen(error: Exception) -> Failure:
-    if os.environ.get(TRACEBACK):
+def _describe_internal_error(error: Exception) -> CommandFailure:
+    if os.environ.get(TRACEBACK_VARIABLE):
         traceback.print_exception(error)
     what = f"unforeseen, and a fault of Refdesk {__version__}: {type(error).__name__}: {error}"
-    hint = f"set {TRACEBACK}=1 to see where it happened, and report it with that"
-    return Failure(Exit.FAILED, (what,), hint, _facts("InternalError", what))
+    hint = f"set {TRACEBACK_VARIABLE}=1 to see where it happened, and report it with that"
+    return CommandFailure(ExitCode.FAILED, (what,), hint, _build_error_data("InternalError", what))
 
 
-def _facts(kind: str, detail: str) -> dict[str, Any]:
+def _build_error_data(kind: str, detail: str) -> dict[str, Any]:
     return {"type": kind, "detail": detail, "retryable": False}
 
 
-def _sentence(error: OSError) -> str:
-    """Without the number, which only says the same to machines."""
+def _format_os_error(error: OSError) -> str:
+    """Format an OSError without its number."""
     reason = error.strerror or str(error)
     return f"{error.filename}: {reason}" if error.filename else reason

@@ -1,6 +1,6 @@
-"""Bringing in what was named: taken on by the engine first, which is quick and lasts, then watched until it is in.
+"""Ingestion for commands: queue documents in the engine, then wait until they are indexed.
 
-Who does the work does not matter: this process, or a server that has the same data open.
+The work may be done by this process or by a server that has the same data open.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from itertools import islice
 from typing import Any
 
 from refdesk.calls import TenantId
-from refdesk.cli.inputs import Failure
+from refdesk.cli.inputs import SourceFailure
 from refdesk.cli.progress import ProgressBar
-from refdesk.cli.sources import Folder, Label, Named, Objects, Single
+from refdesk.cli.sources import DocumentDefaults, Folder, JsonLinesFile, ResolvedSource, SingleDocument
 from refdesk.engines.base import (
     UNDER_WAY,
     DocumentStatus,
@@ -28,28 +28,28 @@ from refdesk.engines.base import (
 )
 from refdesk.errors import Overloaded, ToolFailure
 
-BATCH = 500
-"""Documents that are handed over at once: few enough for memory, enough that the disk is not asked for each."""
+BATCH_SIZE = 500
+"""Documents per call to the engine: few enough for memory, enough to amortize the disk writes."""
 
-PAUSE_SECONDS = 0.5
-"""Before a full queue is tried again, where it does not say itself how long."""
+QUEUE_RETRY_SECONDS = 0.5
+"""Delay before retrying a full queue that gives no `retry_after`."""
 
-ALL_OF_THEM = 10_000_000
+NO_LIMIT = 10_000_000
 """More documents than a collection can hold."""
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
-    """What bringing something in came to; documents by their ids."""
+class IngestOutcome:
+    """Result of an ingestion. Documents are given by id."""
 
     new: tuple[str, ...] = ()
     changed: tuple[str, ...] = ()
     unchanged: int = 0
     removed: tuple[str, ...] = ()
-    failed: tuple[Failure, ...] = ()
+    failed: tuple[SourceFailure, ...] = ()
 
-    def __add__(self, other: Outcome) -> Outcome:
-        return Outcome(
+    def __add__(self, other: IngestOutcome) -> IngestOutcome:
+        return IngestOutcome(
             self.new + other.new,
             self.changed + other.changed,
             self.unchanged + other.unchanged,
@@ -57,22 +57,22 @@ class Outcome:
             self.failed + other.failed,
         )
 
-    def is_nothing(self) -> bool:
-        """Whether all is as it was."""
+    def is_empty(self) -> bool:
+        """Whether nothing changed and nothing failed."""
         return not (self.new or self.changed or self.removed or self.failed)
 
-    def after(self, statuses: Iterable[DocumentStatus]) -> Outcome:
-        """As it turned out in the end: what failed is neither new nor changed."""
+    def with_statuses(self, statuses: Iterable[DocumentStatus]) -> IngestOutcome:
+        """Return the outcome with final statuses: failed documents no longer count as new or changed."""
         failed = {status.id: status.error or "It failed." for status in statuses if status.status == "failed"}
         return replace(
             self,
             new=tuple(id for id in self.new if id not in failed),
             changed=tuple(id for id in self.changed if id not in failed),
-            failed=self.failed + tuple(Failure(id, cause) for id, cause in failed.items()),
+            failed=self.failed + tuple(SourceFailure(id, cause) for id, cause in failed.items()),
         )
 
-    def sentence(self) -> str:
-        """For people."""
+    def summary(self) -> str:
+        """Return the counts as one line of text."""
         counts = {
             "new": len(self.new),
             "changed": len(self.changed),
@@ -82,103 +82,103 @@ class Outcome:
         }
         return ", ".join(f"{count:,} {what}" for what, count in counts.items())
 
-    def as_json(self) -> dict[str, Any]:
-        """For programs."""
+    def to_dict(self) -> dict[str, Any]:
+        """Return the outcome for `--json`."""
         return asdict(self)
 
 
 @dataclass(frozen=True, slots=True)
-class Intake:
-    """The way in, for one command."""
+class Ingester:
+    """Ingests the sources of one command."""
 
     engine: Engine
     tenant: TenantId
-    label: Label
-    waits: bool = True
+    defaults: DocumentDefaults
+    wait: bool = True
     _origins: dict[tuple[str, str], str] = field(default_factory=dict)
-    """Where the document of a name in a collection came from, so that no two take each other's place."""
+    """Origin of each document by collection and name, to detect clashes."""
 
-    async def bring_in(self, things: Sequence[Named]) -> Outcome:
-        """All of it; what cannot be brought in does not keep the rest out."""
-        outcome = Outcome(failed=tuple(thing for thing in things if isinstance(thing, Failure)))
-        folders = [thing for thing in things if isinstance(thing, Folder)]
+    async def ingest(self, sources: Sequence[ResolvedSource]) -> IngestOutcome:
+        """Ingest all sources. A source that fails doesn't stop the others."""
+        outcome = IngestOutcome(failed=tuple(source for source in sources if isinstance(source, SourceFailure)))
+        folders = [source for source in sources if isinstance(source, Folder)]
         for folder in folders:
-            outcome += await self._synchronise(folder)
-        others = [thing for thing in things if isinstance(thing, Objects | Single)]
-        for name in dict.fromkeys(thing.collection for thing in others):
-            outcome += await self._ingest(name, [thing for thing in others if thing.collection == name])
-        return await self._settled(outcome, folders)
+            outcome += await self._sync(folder)
+        others = [source for source in sources if isinstance(source, JsonLinesFile | SingleDocument)]
+        for name in dict.fromkeys(source.collection for source in others):
+            outcome += await self._ingest(name, [source for source in others if source.collection == name])
+        return await self._wait_until_indexed(outcome, folders)
 
-    async def settled(self, outcome: Outcome) -> Outcome:
-        """What was taken on elsewhere, once it is in."""
-        return await self._settled(outcome, [])
+    async def wait_until_indexed(self, outcome: IngestOutcome) -> IngestOutcome:
+        """Wait for the documents of an outcome produced elsewhere."""
+        return await self._wait_until_indexed(outcome, [])
 
-    async def update(self, folder: Folder) -> Outcome:
-        """Bring the collection into step with its folder once more."""
-        return await self._settled(await self._synchronise(folder), [folder])
+    async def sync_folder(self, folder: Folder) -> IngestOutcome:
+        """Sync the collection with its folder again."""
+        return await self._wait_until_indexed(await self._sync(folder), [folder])
 
-    async def _synchronise(self, folder: Folder) -> Outcome:
-        collection = await self.engine.create_collection(self.tenant, folder.collection, version=self.label.version)
-        found, left_out = await asyncio.to_thread(folder.documents, collection.id, self.label)
-        documents, clashes = self._without_clashes(found)
+    async def _sync(self, folder: Folder) -> IngestOutcome:
+        collection = await self.engine.create_collection(self.tenant, folder.collection, version=self.defaults.version)
+        found, left_out = await asyncio.to_thread(folder.list_documents, collection.id, self.defaults)
+        documents, clashes = self._split_clashes(found)
         unseen = [one.relative for one in left_out]
         done = await self.engine.sync_folder(self.tenant, collection.id, folder.path, documents, unseen=unseen)
-        failed = (*map(folder.failure, left_out), *clashes)
-        return Outcome(tuple(done.new), tuple(done.changed), done.unchanged, tuple(done.removed), failed)
+        failed = (*map(folder.to_failure, left_out), *clashes)
+        return IngestOutcome(tuple(done.new), tuple(done.changed), done.unchanged, tuple(done.removed), failed)
 
-    async def _ingest(self, name: str, things: Sequence[Single | Objects]) -> Outcome:
+    async def _ingest(self, name: str, sources: Sequence[SingleDocument | JsonLinesFile]) -> IngestOutcome:
         collection = await self.engine.create_collection(self.tenant, name)
-        known = set(await self.engine.document_ids(self.tenant, prefix=f"{collection.id}/", limit=ALL_OF_THEM))
-        found = (document for thing in things for document in thing.documents(collection.id, self.label))
-        outcome = Outcome()
-        while batch := list(islice(found, BATCH)):
-            broken = [document for document in batch if isinstance(document, Failure)]
-            own, clashes = self._without_clashes(document for document in batch if isinstance(document, NewDocument))
-            outcome += await self._take(own, known) + Outcome(failed=(*broken, *clashes))
+        known = set(await self.engine.document_ids(self.tenant, prefix=f"{collection.id}/", limit=NO_LIMIT))
+        found = (document for source in sources for document in source.iter_documents(collection.id, self.defaults))
+        outcome = IngestOutcome()
+        while batch := list(islice(found, BATCH_SIZE)):
+            invalid = [document for document in batch if isinstance(document, SourceFailure)]
+            unique, clashes = self._split_clashes(document for document in batch if isinstance(document, NewDocument))
+            outcome += await self._submit(unique, known) + IngestOutcome(failed=(*invalid, *clashes))
         return outcome
 
-    def _without_clashes(self, documents: Iterable[NewDocument]) -> tuple[list[NewDocument], list[Failure]]:
-        """Those with a name of their own; one that would take another's place is told."""
-        own, clashes = [], []
+    def _split_clashes(self, documents: Iterable[NewDocument]) -> tuple[list[NewDocument], list[SourceFailure]]:
+        """Separate documents whose name another document of this command already has."""
+        unique, clashes = [], []
         for document in documents:
-            name, origin = _name(document), _origin(document)
+            name, origin = _get_name(document), _describe_origin(document)
             first = self._origins.setdefault((document.collection, name), origin) if name else origin
             if first == origin:
-                own.append(document)
+                unique.append(document)
             else:
                 cause = f"It would take the place of {first}; bring it into another collection."
-                clashes.append(Failure(origin, cause))
-        return own, clashes
+                clashes.append(SourceFailure(origin, cause))
+        return unique, clashes
 
-    async def _take(self, documents: Sequence[NewDocument], known: Set[str]) -> Outcome:
-        """Hand documents over; when one of them is refused, the others one by one."""
+    async def _submit(self, documents: Sequence[NewDocument], known: Set[str]) -> IngestOutcome:
+        """Queue documents. If the batch is rejected, submit them one by one."""
         while True:
             try:
-                return _told_apart(await self.engine.ingest(self.tenant, documents), known)
+                return _classify(await self.engine.ingest(self.tenant, documents), known)
             except Overloaded as full:
-                await asyncio.sleep(full.retry_after or PAUSE_SECONDS)
+                await asyncio.sleep(full.retry_after or QUEUE_RETRY_SECONDS)
             except ToolFailure as failure:
                 if len(documents) == 1:
-                    return Outcome(failed=(Failure(_origin(documents[0]), failure.detail),))
-                return sum([await self._take([document], known) for document in documents], Outcome())
+                    return IngestOutcome(failed=(SourceFailure(_describe_origin(documents[0]), failure.detail),))
+                return sum([await self._submit([document], known) for document in documents], IngestOutcome())
 
-    async def _settled(self, outcome: Outcome, folders: Sequence[Folder]) -> Outcome:
-        """The outcome, once everything is in that is under way."""
-        if not self.waits:
+    async def _wait_until_indexed(self, outcome: IngestOutcome, folders: Sequence[Folder]) -> IngestOutcome:
+        """Return the final outcome once no document is pending any more."""
+        if not self.wait:
             return outcome
-        left = [id for folder in folders if outcome.unchanged for id in await self._under_way(folder)]
-        ids = list(dict.fromkeys((*outcome.new, *outcome.changed, *left)))
-        return outcome.after(await watch_until_in(self.engine, self.tenant, ids, ProgressBar(len(ids))))
+        remaining = [id for folder in folders if outcome.unchanged for id in await self._list_unfinished(folder)]
+        ids = list(dict.fromkeys((*outcome.new, *outcome.changed, *remaining)))
+        return outcome.with_statuses(await wait_for_documents(self.engine, self.tenant, ids, ProgressBar(len(ids))))
 
-    async def _under_way(self, folder: Folder) -> list[str]:
-        """What an earlier command took on and nobody has finished yet."""
+    async def _list_unfinished(self, folder: Folder) -> list[str]:
+        """List documents that an earlier command queued and that are still pending."""
         collection = await self.engine.create_collection(self.tenant, folder.collection)
-        listing = Listing(collection.id, UNDER_WAY, limit=ALL_OF_THEM)
+        listing = Listing(collection.id, UNDER_WAY, limit=NO_LIMIT)
         return [status.id for status in (await self.engine.documents(self.tenant, listing))[0]]
 
 
-def _told_apart(statuses: Iterable[DocumentStatus], known: Set[str]) -> Outcome:
-    """What was there before is changed when there is work to do, and otherwise unchanged."""
+def _classify(statuses: Iterable[DocumentStatus], known: Set[str]) -> IngestOutcome:
+    """Sort statuses into new, changed and unchanged. A known document with work left is changed."""
     new, changed, unchanged = [], [], 0
     for status in statuses:
         if status.id not in known:
@@ -187,16 +187,16 @@ def _told_apart(statuses: Iterable[DocumentStatus], known: Set[str]) -> Outcome:
             unchanged += 1
         else:
             changed.append(status.id)
-    return Outcome(tuple(new), tuple(changed), unchanged)
+    return IngestOutcome(tuple(new), tuple(changed), unchanged)
 
 
-def _name(document: NewDocument) -> str:
-    """Its path within its collection, where it has one before the engine gives it one."""
+def _get_name(document: NewDocument) -> str:
+    """Return the document's path in its collection, if it has one before ingestion."""
     return document.source.name if isinstance(document.source, FileSource | TextSource) else ""
 
 
-def _origin(document: NewDocument) -> str:
-    """Where it comes from, in words."""
+def _describe_origin(document: NewDocument) -> str:
+    """Describe where a document comes from."""
     match document.source:
         case FileSource(path=path):
             return str(path)
@@ -208,36 +208,40 @@ def _origin(document: NewDocument) -> str:
             return handle
 
 
-async def watch_until_in(
+async def wait_for_documents(
     engine: Engine, tenant: TenantId, document_ids: Sequence[str], bar: ProgressBar
 ) -> list[DocumentStatus]:
-    """How the documents are once none of them is under way any more; raises EngineError when nothing goes on."""
-    left, ended = list(document_ids), list[DocumentStatus]()
+    """Wait until no document is pending and return their statuses; raise EngineError if the engine has failed."""
+    remaining, finished = list(document_ids), list[DocumentStatus]()
     try:
-        while left:
-            statuses = await engine.wait(tenant, left, seconds=0)
-            ended += (status for status in statuses if status.status not in UNDER_WAY)
-            going = [status for status in statuses if status.status in UNDER_WAY]
-            left = [status.id for status in going]
-            done = len(document_ids) - len(left)
-            bar.report(done, (done + sum(one.progress for one in going)) / len(document_ids), _doing(going, ended))
+        while remaining:
+            statuses = await engine.wait(tenant, remaining, seconds=0)
+            finished += (status for status in statuses if status.status not in UNDER_WAY)
+            unfinished = [status for status in statuses if status.status in UNDER_WAY]
+            remaining = [status.id for status in unfinished]
+            done = len(document_ids) - len(remaining)
+            bar.update(
+                done,
+                (done + sum(one.progress for one in unfinished)) / len(document_ids),
+                _describe_progress(unfinished, finished),
+            )
             await engine.check()
-            await asyncio.sleep(_pace_seconds(len(left)))
+            await asyncio.sleep(_get_poll_interval(len(remaining)))
     finally:
         bar.clear()
-    return ended
+    return finished
 
 
-def _pace_seconds(left: int) -> float:
-    """To look at many documents costs more: it is done less often, so that it never costs what the work does."""
-    return (0.05 + left / 2000) if left else 0.0
+def _get_poll_interval(remaining: int) -> float:
+    """Return the polling interval, longer for many documents to keep polling cheap."""
+    return (0.05 + remaining / 2000) if remaining else 0.0
 
 
-def _doing(going: Sequence[DocumentStatus], ended: Sequence[DocumentStatus]) -> str:
-    """Words first, meaning after them: what the person waits for."""
-    unread = sum(status.status != "embedding" for status in going)
+def _describe_progress(unfinished: Sequence[DocumentStatus], finished: Sequence[DocumentStatus]) -> str:
+    """Describe the current phase: reading first, then embedding."""
+    unread = sum(status.status != "embedding" for status in unfinished)
     if unread:
         return f"reading; {unread:,} still to come"
-    passages = sum(status.chunks for status in (*going, *ended))
-    embedded = passages - sum(status.chunks - status.embedded for status in going)
+    passages = sum(status.chunks for status in (*unfinished, *finished))
+    embedded = passages - sum(status.chunks - status.embedded for status in unfinished)
     return f"words can be found; meaning of {embedded:,} of {passages:,} passages"

@@ -1,4 +1,4 @@
-"""What a person names on the command line: files and folders of their own, and URLs."""
+"""Command line inputs: local files and folders, URLs and page ranges."""
 
 from __future__ import annotations
 
@@ -17,33 +17,33 @@ from refdesk.documents.folders import FoundFile, LeftOut, walk
 from refdesk.errors import CannotOpen
 
 MAX_FILES = 1_000_000
-"""Of one folder; more than that is a disk that was named by mistake."""
+"""Files per folder. More than that is probably a whole disk named by mistake."""
 
 
 @dataclass(frozen=True, slots=True)
-class Failure:
-    """Something that was named and cannot be had, and why."""
+class SourceFailure:
+    """A source that can't be used, and why."""
 
     name: str
     cause: str
 
 
 def is_url(text: str) -> bool:
-    """Whether it is to be fetched."""
+    """Whether the source is an HTTP URL."""
     return re.match(r"https?://", text, re.IGNORECASE) is not None
 
 
-def documents_under(folder: Path, ignore: Sequence[str] = ()) -> tuple[list[FoundFile], list[LeftOut]]:
-    """The documents in a folder and those below it, in order, and what could not be looked at."""
+def find_documents(folder: Path, ignore: Sequence[str] = ()) -> tuple[list[FoundFile], list[LeftOut]]:
+    """Return the documents below a folder, in order, and the files that can't be read."""
     found = list(walk(folder, ignore=ignore, max_files=MAX_FILES))
     return [one for one in found if isinstance(one, FoundFile)], [one for one in found if isinstance(one, LeftOut)]
 
 
 @contextmanager
-def opened(path: Path) -> Iterator[File]:
-    """One's own file, open for reading."""
+def open_file(path: Path) -> Iterator[File]:
+    """Open a local file for conversion."""
     try:
-        # Not to wait for whoever might write to a pipe.
+        # Don't block on a pipe without a writer.
         fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
     except OSError as error:
         raise CannotOpen(f"{path} cannot be opened: {error.strerror or error}.") from None
@@ -55,8 +55,8 @@ def opened(path: Path) -> Iterator[File]:
         os.close(fd)
 
 
-def page_range(text: str | None) -> PageRange | None:
-    """`3` or `3-7`."""
+def parse_page_range(text: str | None) -> PageRange | None:
+    """Parse `3` or `3-7`."""
     if text is None:
         return None
     match = re.fullmatch(r"(\d{1,6})(?:-(\d{1,6}))?", text)

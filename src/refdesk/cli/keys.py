@@ -1,4 +1,4 @@
-"""`refdesk keys`: make API keys, list and revoke them. A server that runs on the same data knows within a second."""
+"""`refdesk keys`: create, list and revoke API keys. A server on the same data picks changes up within a second."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ from typing import Any
 
 from refdesk.cli.parser.arguments import Misuse
 from refdesk.cli.settings import load_settings
-from refdesk.cli.terminal import print_table, printable, say
+from refdesk.cli.terminal import print_message, print_table, sanitize
 from refdesk.policy.key_admin import KeyRing, NotAKey
 from refdesk.policy.keys import FILE_NAME, KeyFile
 
-HEAD = ("NAME", "TENANT", "USER", "ROLES", "TOOLSETS", "SERVERS", "CREATED", "EXPIRES", "SOURCE")
+HEADER = ("NAME", "TENANT", "USER", "ROLES", "TOOLSETS", "SERVERS", "CREATED", "EXPIRES", "SOURCE")
 
-_OPTIONS = {"name": "NAME", "roles": "--role", "toolsets": "--toolset", "servers": "--server"}
-"""What is called otherwise on the command line; all else is an option of its own name."""
+_OPTION_NAMES = {"name": "NAME", "roles": "--role", "toolsets": "--toolset", "servers": "--server"}
+"""Arguments whose option has another name."""
 
 
 def keys(arguments: Namespace) -> int:
-    """`refdesk keys`."""
+    """Run `refdesk keys`."""
     config = load_settings(arguments)
     ring = KeyRing(KeyFile(config.data_path / FILE_NAME), config.auth.keys)
     if arguments.action == "make":
         return _make(ring, arguments)
     if arguments.action == "revoke":
-        return _revoke(ring, _name(arguments), arguments.json)
+        return _revoke(ring, _require_name(arguments), arguments.json)
     if arguments.name is not None:
         raise Misuse("NAME: only `make` and `revoke` take a name")
     return _list(ring, arguments.json)
@@ -35,21 +35,21 @@ def keys(arguments: Namespace) -> int:
 def _make(ring: KeyRing, arguments: Namespace) -> int:
     try:
         key, entry = ring.make(
-            _name(arguments),
+            _require_name(arguments),
             user=arguments.user,
             tenant=arguments.tenant,
-            roles=_words(arguments.role),
-            toolsets=_words(arguments.toolset),
+            roles=_split_words(arguments.role),
+            toolsets=_split_words(arguments.toolset),
             servers=arguments.server,
             expires=arguments.expires,
         )
     except NotAKey as error:
         [problem] = error.problems
-        raise Misuse(f"{_OPTIONS.get(problem.argument, f'--{problem.argument}')}: {problem.rule}") from error
+        raise Misuse(f"{_OPTION_NAMES.get(problem.argument, f'--{problem.argument}')}: {problem.rule}") from error
     if arguments.json:
         _print_json({"key": key, **entry})
         return 0
-    say(f"the key {entry['name']!r} of the user {entry['user']!r}; it is shown this once and kept nowhere")
+    print_message(f"the key {entry['name']!r} of the user {entry['user']!r}; it is shown this once and kept nowhere")
     print(key)
     return 0
 
@@ -59,7 +59,7 @@ def _revoke(ring: KeyRing, name: str, as_json: bool) -> int:
     if as_json:
         _print_json({"revoked": revoked})
     else:
-        print(f"The key {printable(revoked)!r} is revoked.")
+        print(f"The key {sanitize(revoked)!r} is revoked.")
     return 0
 
 
@@ -68,30 +68,30 @@ def _list(ring: KeyRing, as_json: bool) -> int:
     if as_json:
         _print_json(entries)
         return 0
-    print_table(HEAD, map(_row, entries))
+    print_table(HEADER, map(_format_row, entries))
     return 0
 
 
-def _row(entry: dict[str, Any]) -> Sequence[str]:
-    expires = "expired" if entry["expired"] else _day(entry["expires"]) or "never"
-    roles, created = ",".join(entry["roles"]) or "-", _day(entry["created"]) or "-"
+def _format_row(entry: dict[str, Any]) -> Sequence[str]:
+    expires = "expired" if entry["expired"] else _format_time(entry["expires"]) or "never"
+    roles, created = ",".join(entry["roles"]) or "-", _format_time(entry["created"]) or "-"
     opens = [",".join(entry[name]) or "all" for name in ("toolsets", "servers")]
     return (entry["name"] or "-", entry["tenant"], entry["user"], roles, *opens, created, expires, entry["source"])
 
 
-def _day(moment: str | None) -> str:
+def _format_time(moment: str | None) -> str:
     return moment[:16].replace("T", " ") if moment else ""
 
 
-def _name(arguments: Namespace) -> str:
+def _require_name(arguments: Namespace) -> str:
     name: str = (arguments.name or "").strip()
     if not name:
         raise Misuse("missing: NAME")
     return name
 
 
-def _words(given: Iterable[str]) -> list[str]:
-    """Several may be set apart by commas."""
+def _split_words(given: Iterable[str]) -> list[str]:
+    """Split values at commas and spaces."""
     return [word for text in given for word in text.replace(",", " ").split()]
 
 

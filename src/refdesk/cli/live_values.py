@@ -1,6 +1,6 @@
-"""Names of what there is at this moment, for a shell that completes them: read straight from the files.
+"""Live names for shell completion, read directly from the data files.
 
-Anything that cannot be read has no names. Nothing is written, and nothing heavy is imported.
+Anything unreadable has no names. Nothing is written, and nothing slow is imported.
 """
 
 from __future__ import annotations
@@ -13,84 +13,86 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-MOST = 200
-"""Names that are offered; who has more types another letter."""
+MAX_VALUES = 200
+"""Candidates offered. With more, the user types another letter."""
 
 FILES = ":files"
 
-Named = Iterable[tuple[str, str]]
+Candidates = Iterable[tuple[str, str]]
 
 
-def live_values(kind: str, words: Sequence[str]) -> list[tuple[str, str]]:
-    """The names of a kind; `words` are those of the command line, of which the last is being typed."""
+def list_live_values(kind: str, words: Sequence[str]) -> list[tuple[str, str]]:
+    """Return the names of a kind. `words` is the command line, whose last word is being typed."""
     try:
-        return list(_KINDS[kind](words))
+        return list(_LISTERS[kind](words))
     except (OSError, ValueError, sqlite3.Error):
         return []
 
 
-def _collections(words: Sequence[str]) -> Named:
-    for name, description in _rows(words, "SELECT id, description FROM collections ORDER BY id LIMIT ?", MOST):
+def _list_collections(words: Sequence[str]) -> Candidates:
+    for name, description in _query(words, "SELECT id, description FROM collections ORDER BY id LIMIT ?", MAX_VALUES):
         yield name, " ".join(str(description or "").split())
     yield "refdesk", "Refdesk manual"
 
 
-def _documents(words: Sequence[str]) -> Named:
-    asked = "SELECT id FROM documents WHERE substr(id, 1, ?) = ? ORDER BY id LIMIT ?"
-    begun = words[-1] if words else ""
-    yield from ((row[0], "") for row in _rows(words, asked, len(begun), begun, MOST))
+def _list_documents(words: Sequence[str]) -> Candidates:
+    statement = "SELECT id FROM documents WHERE substr(id, 1, ?) = ? ORDER BY id LIMIT ?"
+    prefix = words[-1] if words else ""
+    yield from ((row[0], "") for row in _query(words, statement, len(prefix), prefix, MAX_VALUES))
     yield FILES, ""
 
 
-def _servers(words: Sequence[str]) -> Named:
-    names = dict.fromkeys(_settings(words).get("mcpServers") or ())
-    names |= dict.fromkeys(_object(_data(words) / "servers.json").get("mcpServers") or ())
+def _list_servers(words: Sequence[str]) -> Candidates:
+    names = dict.fromkeys(_read_settings(words).get("mcpServers") or ())
+    names |= dict.fromkeys(_read_json_object(_find_data_folder(words) / "servers.json").get("mcpServers") or ())
     return ((name, "") for name in names)
 
 
-def _keys(words: Sequence[str]) -> Named:
-    return ((str(key["name"]), "") for key in _object(_data(words) / "keys.json").get("keys") or ())
+def _list_keys(words: Sequence[str]) -> Candidates:
+    return (
+        (str(key["name"]), "") for key in _read_json_object(_find_data_folder(words) / "keys.json").get("keys") or ()
+    )
 
 
-def _tools(words: Sequence[str]) -> Named:
-    """From the manual, whose page of tools is made from the tools themselves."""
-    page = (_manual() / "reference" / "tools.md").read_text("utf-8")
+def _list_tools(words: Sequence[str]) -> Candidates:
+    """List the tools from the manual, whose tool page is generated from the tools."""
+    page = (_find_manual() / "reference" / "tools.md").read_text("utf-8")
     return re.findall(r"^## `(\w+)`\n\n([^.\n]*)", page, re.MULTILINE)
 
 
-def _sources(words: Sequence[str]) -> Named:
+def _list_sources(words: Sequence[str]) -> Candidates:
     from refdesk.cli.parser.documents import SETS
 
     yield from ((name, "documentation set") for name in SETS)
     yield FILES, ""
 
 
-def _words(*words: str) -> Callable[[Sequence[str]], Named]:
+def _make_fixed_lister(*words: str) -> Callable[[Sequence[str]], Candidates]:
     return lambda _: ((word, "") for word in words)
 
 
-def _checks(words: Sequence[str]) -> Named:
+def _list_checks(words: Sequence[str]) -> Candidates:
     from refdesk.cli.checks.names import CHECKS
 
     return CHECKS.items()
 
 
-_KINDS: dict[str, Callable[[Sequence[str]], Named]] = {
-    "collections": _collections,
-    "documents": _documents,
-    "servers": _servers,
-    "keys": _keys,
-    "tools": _tools,
-    "sources": _sources,
-    "checks": _checks,
-    "roles": _words("reader", "writer", "service", "admin"),
-    "toolsets": _words("docs", "r2r", "reader", "convert", "downstream"),
+_LISTERS: dict[str, Callable[[Sequence[str]], Candidates]] = {
+    "collections": _list_collections,
+    "documents": _list_documents,
+    "servers": _list_servers,
+    "keys": _list_keys,
+    "tools": _list_tools,
+    "sources": _list_sources,
+    "checks": _list_checks,
+    "roles": _make_fixed_lister("reader", "writer", "service", "admin"),
+    "toolsets": _make_fixed_lister("docs", "r2r", "reader", "convert", "downstream"),
 }
 
 
-def _rows(words: Sequence[str], statement: str, *values: Any) -> list[tuple[Any, ...]]:
-    """From the record of the one tenant that the command line has; read only, and not waiting for a writer."""
-    path = _data(words) / "tenants" / "n-default" / "knowledge.db"
+def _query(words: Sequence[str], statement: str, *values: Any) -> list[tuple[Any, ...]]:
+    """Query the default tenant's database, read-only and without waiting for a writer."""
+    path = _find_data_folder(words) / "tenants" / "n-default" / "knowledge.db"
     database = sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True, timeout=0.1)
     try:
         return database.execute(statement, values).fetchall()
@@ -98,19 +100,21 @@ def _rows(words: Sequence[str], statement: str, *values: Any) -> list[tuple[Any,
         database.close()
 
 
-def _data(words: Sequence[str]) -> Path:
-    """The data folder, as the command that is being typed would find it."""
-    named = _option(words, "--data") or os.environ.get("REFDESK_DATA") or _settings(words).get("data_dir")
-    if named:
-        return Path(str(named)).expanduser().absolute()
+def _find_data_folder(words: Sequence[str]) -> Path:
+    """Return the data folder that the command being typed would use."""
+    configured = (
+        _find_option(words, "--data") or os.environ.get("REFDESK_DATA") or _read_settings(words).get("data_dir")
+    )
+    if configured:
+        return Path(str(configured)).expanduser().absolute()
     from platformdirs import user_data_path
 
     return user_data_path("refdesk", appauthor=False)
 
 
-def _settings(words: Sequence[str]) -> dict[str, Any]:
-    """The configuration file as it is written; names in it need no more."""
-    path = Path(_option(words, "--config") or os.environ.get("REFDESK_CONFIG") or "refdesk.yaml")
+def _read_settings(words: Sequence[str]) -> dict[str, Any]:
+    """Return the raw configuration file. Completing names needs no validation."""
+    path = Path(_find_option(words, "--config") or os.environ.get("REFDESK_CONFIG") or "refdesk.yaml")
     if not path.is_file():
         return {}
     import yaml
@@ -122,7 +126,7 @@ def _settings(words: Sequence[str]) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def _option(words: Sequence[str], option: str) -> str | None:
+def _find_option(words: Sequence[str], option: str) -> str | None:
     for number, word in enumerate(words[:-1]):
         if word == option:
             return words[number + 1]
@@ -131,12 +135,12 @@ def _option(words: Sequence[str], option: str) -> str | None:
     return None
 
 
-def _object(path: Path) -> dict[str, Any]:
+def _read_json_object(path: Path) -> dict[str, Any]:
     found = json.loads(path.read_text("utf-8")) if path.is_file() else {}
     return found if isinstance(found, dict) else {}
 
 
-def _manual() -> Path:
+def _find_manual() -> Path:
     package = Path(__file__).parents[1]
     installed = package / "manual_pages"
     return installed if installed.is_dir() else package.parents[1] / "docs"

@@ -1,4 +1,4 @@
-"""A bar on the terminal; nothing at all where standard error is not one."""
+"""Progress bar on standard error. It prints nothing if that isn't a terminal."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import shutil
 import sys
 from typing import Protocol
 
-BAR = 24
+BAR_WIDTH = 24
 """Characters of the bar itself."""
 
 
-class Terminal(Protocol):
-    """As much of a text stream as a bar needs."""
+class ProgressStream(Protocol):
+    """The part of a text stream that a progress bar needs."""
 
     def isatty(self) -> bool: ...
 
@@ -21,45 +21,45 @@ class Terminal(Protocol):
 
 
 class ProgressBar:
-    """How far a batch of things is: those that are done, and how far those under way are."""
+    """Progress of a batch, including partial progress of its items."""
 
-    def __init__(self, total: int, stream: Terminal | None = None) -> None:
+    def __init__(self, total: int, stream: ProgressStream | None = None) -> None:
         self._total = total
-        self._stream: Terminal = stream or sys.stderr
-        self._shown = self._stream.isatty()
+        self._stream: ProgressStream = stream or sys.stderr
+        self._is_enabled = self._stream.isatty()
         self._done = 0
         self._parts: dict[str, float] = {}
 
-    def advance(self, name: str, share: float, doing: str) -> None:
-        """Part of one thing is done: a share from 0 to 1."""
-        self._parts[name] = min(max(share, 0.0), 1.0)
-        self._draw(f"{name}: {doing}" if doing else name)
+    def advance(self, name: str, fraction: float, activity: str) -> None:
+        """Set the progress of one item, from 0 to 1."""
+        self._parts[name] = min(max(fraction, 0.0), 1.0)
+        self._redraw(f"{name}: {activity}" if activity else name)
 
     def finish(self, name: str) -> None:
-        """One thing is done, well or not."""
+        """Count one item as done, whether it succeeded or failed."""
         self._parts.pop(name, None)
         self._done += 1
-        self._draw(name)
+        self._redraw(name)
 
-    def report(self, done: int, share: float, doing: str) -> None:
-        """All of it at once, for who counts on their own: how many are done, and the share of all work that is."""
+    def update(self, done: int, fraction: float, activity: str) -> None:
+        """Set the number of finished items and the overall fraction directly."""
         self._done = done
-        self._show(share, doing)
+        self._render(fraction, activity)
 
     def clear(self) -> None:
-        """Leave the line as it was found."""
-        if self._shown:
+        """Erase the bar's line."""
+        if self._is_enabled:
             self._stream.write("\r\x1b[K")
             self._stream.flush()
 
-    def _draw(self, words: str) -> None:
-        self._show((self._done + sum(self._parts.values())) / max(self._total, 1), words)
+    def _redraw(self, label: str) -> None:
+        self._render((self._done + sum(self._parts.values())) / max(self._total, 1), label)
 
-    def _show(self, share: float, words: str) -> None:
-        if not self._shown:
+    def _render(self, fraction: float, label: str) -> None:
+        if not self._is_enabled:
             return
-        filled = round(BAR * min(max(share, 0.0), 1.0))
-        line = f"[{'#' * filled}{'.' * (BAR - filled)}] {self._done}/{self._total} {words}"
+        filled = round(BAR_WIDTH * min(max(fraction, 0.0), 1.0))
+        line = f"[{'#' * filled}{'.' * (BAR_WIDTH - filled)}] {self._done}/{self._total} {label}"
         width = shutil.get_terminal_size().columns - 1
         self._stream.write("\r\x1b[K" + "".join(c for c in line if c.isprintable())[:width])
         self._stream.flush()

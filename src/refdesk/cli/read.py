@@ -1,4 +1,4 @@
-"""`refdesk read`: a document in parts, whatever it is: a file, a URL, a handle, or an id of the documentation."""
+"""`refdesk read`: read a file, a URL, a converted document or an indexed document in parts."""
 
 from __future__ import annotations
 
@@ -10,43 +10,43 @@ from typing import Any
 from refdesk.app import Desk, open_desk
 from refdesk.calls import LOCAL, Answer
 from refdesk.cli.ask import print_answer
-from refdesk.cli.inputs import is_url, opened, page_range
+from refdesk.cli.inputs import is_url, open_file, parse_page_range
 from refdesk.cli.settings import load_settings
 from refdesk.config import Config
 from refdesk.documents.conversions import Wanted, unheard
 
 
 def read(arguments: Namespace) -> int:
-    """`refdesk read`."""
+    """Run `refdesk read`."""
     file = Path(arguments.document)
-    own_file = file if file.is_file() else None
-    return print_answer(asyncio.run(_read(load_settings(arguments), arguments, own_file)), arguments.json)
+    local_file = file if file.is_file() else None
+    return print_answer(asyncio.run(_read(load_settings(arguments), arguments, local_file)), arguments.json)
 
 
-async def _read(config: Config, arguments: Namespace, own_file: Path | None) -> Answer:
+async def _read(config: Config, arguments: Namespace, local_file: Path | None) -> Answer:
     async with open_desk(config, servers=False) as desk:
-        doc_id = await _document_id(desk, arguments.document, own_file)
-        tool, wanted = _asked(arguments)
-        return await desk.call(tool, {"doc_id": doc_id, **wanted})
+        doc_id = await _resolve_document_id(desk, arguments.document, local_file)
+        tool, tool_arguments = _choose_tool(arguments)
+        return await desk.call(tool, {"doc_id": doc_id, **tool_arguments})
 
 
-async def _document_id(desk: Desk, document: str, own_file: Path | None) -> str:
-    """The id to read by; a file or a URL is converted for it first."""
+async def _resolve_document_id(desk: Desk, document: str, local_file: Path | None) -> str:
+    """Return the id to read by, converting a file or URL first."""
     if is_url(document):
         return (await desk.conversions.convert_url(LOCAL.tenant, document, Wanted(), unheard)).handle
-    if own_file is None:
+    if local_file is None:
         return document
-    with opened(own_file) as file:
+    with open_file(local_file) as file:
         return (await desk.conversions.convert(LOCAL.tenant, file, Wanted(), unheard)).handle
 
 
-def _asked(arguments: Namespace) -> tuple[str, dict[str, Any]]:
+def _choose_tool(arguments: Namespace) -> tuple[str, dict[str, Any]]:
     cursor = {"cursor": arguments.cursor} if arguments.cursor else {}
     if arguments.section:
         return "read_doc_section", {"section_id": arguments.section, **cursor}
     if arguments.find:
         return "doc_local_search", {"query": arguments.find}
-    pages = page_range(arguments.pages)
+    pages = parse_page_range(arguments.pages)
     if pages is not None:
         return "read_doc_pages", {"page_start": pages.first, "page_end": pages.last, **cursor}
     return "read_doc_metadata", {}

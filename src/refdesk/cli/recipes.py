@@ -1,4 +1,4 @@
-"""Documentation sets by their names: `refdesk recipes` lists them, and `refdesk add NAME` brings one in."""
+"""Documentation sets: `refdesk recipes` lists them, and `refdesk add NAME` ingests one."""
 
 from __future__ import annotations
 
@@ -7,66 +7,66 @@ from argparse import Namespace
 from collections.abc import Sequence
 from typing import Any
 
-from refdesk.cli.exit_codes import Exit
-from refdesk.cli.ingest import Intake, Outcome
-from refdesk.cli.inputs import Failure
+from refdesk.cli.exit_codes import ExitCode
+from refdesk.cli.ingest import Ingester, IngestOutcome
+from refdesk.cli.inputs import SourceFailure
 from refdesk.cli.progress import ProgressBar
 from refdesk.cli.sources import DocumentationSet
-from refdesk.cli.terminal import print_table, say
+from refdesk.cli.terminal import print_message, print_table
 from refdesk.config import Config
 from refdesk.errors import ToolFailure
 from refdesk.recipes import Brought, Recipe, bring_in, find, names
 
 
 def recipes(arguments: Namespace) -> int:
-    """`refdesk recipes`."""
+    """Run `refdesk recipes`."""
     found = [recipe for name in names() if (recipe := find(name)) is not None]
     if arguments.json:
-        print(json.dumps([_facts(recipe) for recipe in found], indent=2, ensure_ascii=False))
-        return Exit.DONE
-    print_table(("NAME", "DEBIAN PACKAGE", "TITLE"), [(one.name, one.package or "-", one.title) for one in found])
+        print(json.dumps([_to_dict(recipe) for recipe in found], indent=2, ensure_ascii=False))
+        return ExitCode.OK
+    print_table(("NAME", "DEBIAN PACKAGE", "TITLE"), [(item.name, item.package or "-", item.title) for item in found])
     print("`refdesk add NAME` brings one in, and brings it up to date when it is there.")
-    return Exit.DONE
+    return ExitCode.OK
 
 
-def _facts(recipe: Recipe) -> dict[str, Any]:
+def _to_dict(recipe: Recipe) -> dict[str, Any]:
     return {"name": recipe.name, "title": recipe.title, "home": recipe.home, "package": recipe.package}
 
 
-async def bring_in_sets(
-    sets: Sequence[DocumentationSet], config: Config, intake: Intake, arguments: Namespace
-) -> Outcome:
-    """Each of them, fetched or from what is installed; one that cannot be had does not keep the others out."""
-    outcome = Outcome()
-    for one in sets:
-        recipe = find(one.name)
+async def add_documentation_sets(
+    sets: Sequence[DocumentationSet], config: Config, ingester: Ingester, arguments: Namespace
+) -> IngestOutcome:
+    """Ingest documentation sets, fetched or from installed packages. A set that fails doesn't stop the others."""
+    outcome = IngestOutcome()
+    for item in sets:
+        recipe = find(item.name)
         assert recipe is not None
         try:
-            brought = await _bring_in(recipe, config, intake, arguments)
+            result = await _ingest_recipe(recipe, config, ingester, arguments)
         except ToolFailure as failure:
-            outcome += Outcome(failed=(Failure(one.name, failure.detail),))
+            outcome += IngestOutcome(failed=(SourceFailure(item.name, failure.detail),))
         else:
-            _tell(recipe, brought)
-            outcome += Outcome(brought.new, brought.changed, brought.unchanged, brought.removed)
-    return await intake.settled(outcome)
+            _print_summary(recipe, result)
+            outcome += IngestOutcome(result.new, result.changed, result.unchanged, result.removed)
+    return await ingester.wait_until_indexed(outcome)
 
 
-async def _bring_in(recipe: Recipe, config: Config, intake: Intake, arguments: Namespace) -> Brought:
+async def _ingest_recipe(recipe: Recipe, config: Config, ingester: Ingester, arguments: Namespace) -> Brought:
     bar = ProgressBar(1)
 
-    async def progress(done: float, total: float | None, doing: str) -> None:
-        bar.advance(recipe.name, done / total if total else 0.0, doing)
+    async def progress(done: float, total: float | None, activity: str) -> None:
+        bar.advance(recipe.name, done / total if total else 0.0, activity)
 
     try:
         return await bring_in(
             recipe,
-            intake.engine,
-            intake.tenant,
+            ingester.engine,
+            ingester.tenant,
             config.convert,
             config.data_path,
-            version=intake.label.version,
+            version=ingester.defaults.version,
             collection=arguments.collection or "",
-            metadata=intake.label.metadata,
+            metadata=ingester.defaults.metadata,
             offline=arguments.offline,
             progress=progress,
         )
@@ -74,8 +74,8 @@ async def _bring_in(recipe: Recipe, config: Config, intake: Intake, arguments: N
         bar.clear()
 
 
-def _tell(recipe: Recipe, brought: Brought) -> None:
-    if brought.note:
-        say(brought.note)
-    release = f" {brought.release}" if brought.release else ""
-    say(f"{recipe.title}{release} from {brought.source}, in the collection {brought.collection!r}")
+def _print_summary(recipe: Recipe, result: Brought) -> None:
+    if result.note:
+        print_message(result.note)
+    release = f" {result.release}" if result.release else ""
+    print_message(f"{recipe.title}{release} from {result.source}, in the collection {result.collection!r}")

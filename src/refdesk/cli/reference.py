@@ -1,4 +1,4 @@
-"""The reference pages, made from the code they describe: printed, or written into a folder."""
+"""`refdesk reference`: reference pages generated from the code."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from typing import Any
 
 from refdesk import errors
 from refdesk.app import open_desk
-from refdesk.cli.ask import all_tools
-from refdesk.cli.exit_codes import Exit
+from refdesk.cli.ask import list_all_tools
+from refdesk.cli.exit_codes import ExitCode
 from refdesk.cli.parser import build_parser
 from refdesk.config import (
     ENVIRONMENT,
@@ -25,15 +25,15 @@ from refdesk.config import (
     McpServerConfig,
     Setting,
     Variable,
+    list_settings,
     load,
-    settings_of,
 )
 from refdesk.inbound.error_mapping import http_status
 from refdesk.telemetry import Metrics
 
 
 def reference(arguments: argparse.Namespace) -> int:
-    """`refdesk reference`: print one page, or write them all into a folder."""
+    """Run `refdesk reference`: print one page, or write them all into a folder."""
     if arguments.write:
         folder = Path(arguments.write)
         folder.mkdir(parents=True, exist_ok=True)
@@ -46,7 +46,7 @@ def reference(arguments: argparse.Namespace) -> int:
         print(json.dumps({"page": arguments.page, "text": text}) if arguments.json else text, end="")
     else:
         print(json.dumps(list(PAGES)) if arguments.json else "\n".join(PAGES))
-    return Exit.DONE
+    return ExitCode.OK
 
 
 SETTINGS_INTRODUCTION = """\
@@ -95,45 +95,51 @@ HEADINGS = "| Key | Default | Kind | Environment | What it sets |\n|---|---|---|
 
 
 def settings_page() -> str:
-    """The reference page of all settings, in Markdown."""
+    """Render the settings page in Markdown."""
     sections = groupby(SETTINGS.values(), key=lambda setting: setting.key.rpartition(".")[0].partition(".")[0])
-    servers = [SERVERS_INTRODUCTION, _table(settings_of(McpServerConfig))]
-    docs = [DOCS_INTRODUCTION, _table(settings_of(DocsSource))]
+    servers = [SERVERS_INTRODUCTION, _render_table(list_settings(McpServerConfig))]
+    docs = [DOCS_INTRODUCTION, _render_table(list_settings(DocsSource))]
     return "\n".join(
-        [SETTINGS_INTRODUCTION, *(_section(name, settings) for name, settings in sections), *servers, *docs]
+        [SETTINGS_INTRODUCTION, *(_render_section(name, settings) for name, settings in sections), *servers, *docs]
     )
 
 
-def _section(name: str, settings: Iterable[Setting]) -> str:
-    table = f"## {f'`{name}`' if name else 'At the top'}\n\n{_table(settings)}"
-    return f"{table}\n{KEYS_INTRODUCTION}\n{_table(settings_of(ApiKey))}" if name == "auth" else table
+def _render_section(name: str, settings: Iterable[Setting]) -> str:
+    table = f"## {f'`{name}`' if name else 'At the top'}\n\n{_render_table(settings)}"
+    return f"{table}\n{KEYS_INTRODUCTION}\n{_render_table(list_settings(ApiKey))}" if name == "auth" else table
 
 
-def _table(settings: Iterable[Setting]) -> str:
-    return "\n".join([HEADINGS, *map(_row, settings), ""])
+def _render_table(settings: Iterable[Setting]) -> str:
+    return "\n".join([HEADINGS, *map(_render_row, settings), ""])
 
 
-def _row(setting: Setting) -> str:
-    cells = (f"`{setting.key}`", _default(setting), _kind(setting), _environment(setting.key), setting.description)
+def _render_row(setting: Setting) -> str:
+    cells = (
+        f"`{setting.key}`",
+        _format_default(setting),
+        _format_kind(setting),
+        _format_variables(setting.key),
+        setting.description,
+    )
     return f"| {' | '.join(cells)} |"
 
 
-def _default(setting: Setting) -> str:
+def _format_default(setting: Setting) -> str:
     return "" if setting.default in ("not set", "") else f"`{setting.default}`"
 
 
-def _kind(setting: Setting) -> str:
+def _format_kind(setting: Setting) -> str:
     choices = ", ".join(f"`{choice}`" for choice in setting.choices)
     if choices:
         return f"list of {choices}" if setting.kind == "list" else choices
     return f"{setting.kind}, {setting.bounds}" if setting.bounds else setting.kind
 
 
-def _environment(key: str) -> str:
-    return ", ".join(map(_variable, (variable for variable in ENVIRONMENT if variable.key == key)))
+def _format_variables(key: str) -> str:
+    return ", ".join(map(_format_variable, (variable for variable in ENVIRONMENT if variable.key == key)))
 
 
-def _variable(variable: Variable) -> str:
+def _format_variable(variable: Variable) -> str:
     return f"`{variable.name}` ({variable.note})" if variable.note else f"`{variable.name}`"
 
 
@@ -192,35 +198,35 @@ What `refdesk` says with its exit code, for scripts.
 """
 
 
-def errors_page() -> str:
-    """The reference page of all error types."""
-    return ERRORS_INTRODUCTION + "".join(_error_row(kind) for kind in _tree(errors.RefdeskError))
+def render_errors_page() -> str:
+    """Render the page of error types."""
+    return ERRORS_INTRODUCTION + "".join(_render_error_row(kind) for kind in _iter_error_types(errors.RefdeskError))
 
 
-def tools_page() -> str:
-    """The reference page of all tools."""
-    return "\n".join([TOOLS_INTRODUCTION, *(_tool_section(tool) for tool in asyncio.run(_listed_tools()))])
+def render_tools_page() -> str:
+    """Render the page of tools."""
+    return "\n".join([TOOLS_INTRODUCTION, *(_render_tool(tool) for tool in asyncio.run(_load_tools()))])
 
 
-def metrics_page() -> str:
-    """The reference page of all metrics."""
+def render_metrics_page() -> str:
+    """Render the page of metrics."""
     families = sorted(Metrics().registry.collect(), key=lambda family: family.name)
-    return METRICS_INTRODUCTION + "".join(_metric_row(family) for family in families)
+    return METRICS_INTRODUCTION + "".join(_render_metric_row(family) for family in families)
 
 
-def commands_page() -> str:
-    """The reference page of the command line."""
+def render_commands_page() -> str:
+    """Render the page of the command line."""
     parser = build_parser()
-    sections = [_usage(parser), *(_usage(command) for command in _commands(parser))]
+    sections = [_render_usage(parser), *(_render_usage(command) for command in _iter_commands(parser))]
     return "\n".join([COMMANDS_INTRODUCTION, *sections])
 
 
-def exit_codes_page() -> str:
-    """The reference page of the exit codes."""
-    return EXIT_CODES_INTRODUCTION + "".join(f"| {one.value} | {one.meaning} |\n" for one in Exit)
+def render_exit_codes_page() -> str:
+    """Render the page of exit codes."""
+    return EXIT_CODES_INTRODUCTION + "".join(f"| {one.value} | {one.meaning} |\n" for one in ExitCode)
 
 
-FAMILIES = (
+ABSTRACT_ERRORS = (
     errors.RefdeskError,
     errors.ProtocolError,
     errors.InvalidCall,
@@ -228,77 +234,73 @@ FAMILIES = (
     errors.Refused,
     errors.DependencyError,
 )
-"""Errors that are never raised themselves."""
+"""Base classes that are never raised themselves."""
 
 PAGES = {
     "settings": settings_page,
-    "tools": tools_page,
-    "errors": errors_page,
-    "metrics": metrics_page,
-    "cli": commands_page,
-    "exit-codes": exit_codes_page,
+    "tools": render_tools_page,
+    "errors": render_errors_page,
+    "metrics": render_metrics_page,
+    "cli": render_commands_page,
+    "exit-codes": render_exit_codes_page,
 }
 
 
-def _tree(kind: type[errors.RefdeskError]) -> Iterator[type[errors.RefdeskError]]:
-    """Every error, wherever it is defined, but those that only stand for a family.
+def _iter_error_types(kind: type[errors.RefdeskError]) -> Iterator[type[errors.RefdeskError]]:
+    """Yield every concrete error type, wherever it is defined.
 
-    Common ones come first, then those of single modules; which module was imported first makes no difference.
+    Common errors come first, then those of single modules. The order doesn't depend on import order.
     """
-    if kind not in FAMILIES:
+    if kind not in ABSTRACT_ERRORS:
         yield kind
     for child in sorted(
         kind.__subclasses__(), key=lambda child: (child.__module__ != errors.__name__, child.__module__)
     ):
         if child.__module__.startswith("refdesk."):
-            yield from _tree(child)
+            yield from _iter_error_types(child)
 
 
-def _error_row(kind: type[errors.RefdeskError]) -> str:
+def _render_error_row(kind: type[errors.RefdeskError]) -> str:
     in_result = issubclass(kind, errors.ToolFailure)
     code = "in the result" if in_result else "at start" if kind is errors.ConfigError else f"{kind.code}"
-    status = "200" if in_result else "" if kind is errors.ConfigError else f"{_http_status(kind)}"
+    status = "200" if in_result else "" if kind is errors.ConfigError else f"{http_status(kind)}"
     meaning = (inspect.getdoc(kind) or "").partition("\n")[0]
     return f"| `{kind.__name__}` | {code} | {status} | {'yes' if kind.retryable else 'no'} | {meaning} |\n"
 
 
-def _http_status(kind: type[errors.RefdeskError]) -> int:
-    return http_status(kind)
-
-
-async def _listed_tools() -> list[dict[str, Any]]:
+async def _load_tools() -> list[dict[str, Any]]:
     with tempfile.TemporaryDirectory() as folder:
         async with open_desk(load(None, {}, {"data_dir": folder})) as desk:
-            return await all_tools(desk)
+            return await list_all_tools(desk)
 
 
-def _tool_section(tool: Mapping[str, Any]) -> str:
+def _render_tool(tool: Mapping[str, Any]) -> str:
     hints = ", ".join(name for name, value in tool["annotations"].items() if value) or "none"
-    rows = "".join(_argument_row(name, rule, tool["inputSchema"]) for name, rule in _properties(tool))
+    rows = "".join(_render_argument_row(name, rule, tool["inputSchema"]) for name, rule in _list_properties(tool))
     head = "| Argument | Kind | Default | What it is |\n|---|---|---|---|\n"
     table = f"{head}{rows}" if rows else "It takes no arguments.\n"
-    return f"## `{tool['name']}`\n\n{tool['description']}\n\nHints: {hints}.{_result(tool)}\n\n{table}"
+    return f"## `{tool['name']}`\n\n{tool['description']}\n\nHints: {hints}.{_format_result(tool)}\n\n{table}"
 
 
-def _result(tool: Mapping[str, Any]) -> str:
-    """What is in the structured answer, for a tool that has one."""
+def _format_result(tool: Mapping[str, Any]) -> str:
+    """Return a sentence with the fields of a tool's structured output, if it has one."""
     schema = tool.get("outputSchema")
     return " Answers with: {}.".format(", ".join(f"`{name}`" for name in schema["properties"])) if schema else ""
 
 
-def _properties(tool: Mapping[str, Any]) -> Iterable[tuple[str, Mapping[str, Any]]]:
+def _list_properties(tool: Mapping[str, Any]) -> Iterable[tuple[str, Mapping[str, Any]]]:
     properties: Mapping[str, Mapping[str, Any]] = tool["inputSchema"]["properties"]
     return properties.items()
 
 
-def _argument_row(name: str, rule: Mapping[str, Any], schema: Mapping[str, Any]) -> str:
+def _render_argument_row(name: str, rule: Mapping[str, Any], schema: Mapping[str, Any]) -> str:
     default = "required" if name in schema.get("required", ()) else f"`{rule['default']}`" if "default" in rule else ""
-    return f"| `{name}` | {_argument_kind(rule)} | {default} | {rule.get('description', '')} |\n"
+    return f"| `{name}` | {_format_argument_kind(rule)} | {default} | {rule.get('description', '')} |\n"
 
 
-def _argument_kind(rule: Mapping[str, Any]) -> str:
+def _format_argument_kind(rule: Mapping[str, Any]) -> str:
     if "anyOf" in rule:
-        return " or ".join(_argument_kind(each) for each in rule["anyOf"])
+        return " or ".join(_format_argument_kind(each) for each in rule["anyOf"])
     if rule.get("enum", [""])[0] == "all":
         return "one of the indexed sets, or `all`"
     if "enum" in rule:
@@ -314,13 +316,13 @@ def _argument_kind(rule: Mapping[str, Any]) -> str:
     return str(rule["type"])
 
 
-def _metric_row(family: Any) -> str:
+def _render_metric_row(family: Any) -> str:
     name = f"{family.name}_total" if family.type == "counter" else family.name
-    labels = ", ".join(f"`{label}`" for label in _labels(family.name))
+    labels = ", ".join(f"`{label}`" for label in _find_labels(family.name))
     return f"| `{name}` | {family.type} | {labels} | {family.documentation} |\n"
 
 
-def _labels(family: str) -> tuple[str, ...]:
+def _find_labels(family: str) -> tuple[str, ...]:
     metrics = Metrics()
     for metric in vars(metrics).values():
         if getattr(metric, "_name", None) == family:
@@ -328,17 +330,17 @@ def _labels(family: str) -> tuple[str, ...]:
     return ()
 
 
-def _commands(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
+def _iter_commands(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
-            # A command that goes by several names is there once.
+            # Aliases share one parser, which is listed once.
             for command in dict.fromkeys(action.choices.values()):
                 yield command
-                yield from _commands(command)
+                yield from _iter_commands(command)
 
 
-def _usage(parser: argparse.ArgumentParser) -> str:
-    # As wide as the page whoever's terminal this runs in.
+def _render_usage(parser: argparse.ArgumentParser) -> str:
+    # A fixed width, independent of the current terminal.
     kind = argparse.RawDescriptionHelpFormatter if parser.epilog else argparse.HelpFormatter
     parser.formatter_class = lambda prog: kind(prog, width=100)
     return f"## `{parser.prog}`\n\n```text\n{parser.format_help()}```\n"

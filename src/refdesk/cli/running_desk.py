@@ -1,4 +1,4 @@
-"""The desk that runs at an address, if one does: what it says of itself, asked over plain HTTP."""
+"""HTTP probe of a running Refdesk server."""
 
 from __future__ import annotations
 
@@ -8,54 +8,54 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
-SECONDS = 3.0
-"""How long a desk may take to answer; one that is busy is not to be taken for one that is not there."""
+TIMEOUT_SECONDS = 3.0
+"""Response timeout. It is generous, so that a busy server isn't taken for a stopped one."""
 
-MOST_ANSWER_BYTES = 16_777_216
+MAX_RESPONSE_BYTES = 16_777_216
 
-EVERYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}
-"""Addresses to listen on that are none to call, and what to call in their place."""
+WILDCARD_ADDRESSES = {"0.0.0.0": "127.0.0.1", "::": "::1"}
+"""Loopback addresses to connect to, by the wildcard address the server listens on."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunningDesk:
-    """What answers at an address."""
+    """The server that answers at an address."""
 
     name: str
     version: str
     checks: dict[str, Any]
-    """How each part of it is, as `/ready` tells."""
+    """State of each component, as reported by `/ready`."""
 
     @property
     def is_refdesk(self) -> bool:
-        """Whether it is one of us."""
+        """Whether the server is Refdesk."""
         return self.name == "Refdesk"
 
 
-def running_desk(url: str, seconds: float = SECONDS) -> RunningDesk | None:
-    """Who answers there; None when nobody does. A server that is something else is one without a name of ours."""
-    about = _get(url, "/", seconds)
+def probe_desk(url: str, timeout: float = TIMEOUT_SECONDS) -> RunningDesk | None:
+    """Return the server that answers at a URL, or None. A server other than Refdesk has another name or none."""
+    about = _get(url, "/", timeout)
     if about is None:
         return None
-    ready = _get(url, "/ready", seconds) or {}
+    ready = _get(url, "/ready", timeout) or {}
     checks = ready.get("checks")
     name, version = about.get("service"), about.get("version")
     return RunningDesk(str(name or ""), str(version or ""), checks if isinstance(checks, dict) else {})
 
 
-def _get(url: str, path: str, seconds: float) -> dict[str, Any] | None:
-    """A JSON object, an empty one for any other answer, None for none."""
+def _get(url: str, path: str, timeout: float) -> dict[str, Any] | None:
+    """Fetch a JSON object: an empty one for any other response, None if there is no connection."""
     parts = urlsplit(url)
     kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
-    host = EVERYWHERE.get(parts.hostname or "", parts.hostname or "")
-    connection = kind(host, parts.port, timeout=seconds)
+    host = WILDCARD_ADDRESSES.get(parts.hostname or "", parts.hostname or "")
+    connection = kind(host, parts.port, timeout=timeout)
     try:
         connection.request("GET", path, headers={"Accept": "application/json"})
-        answer = json.loads(connection.getresponse().read(MOST_ANSWER_BYTES))
+        response = json.loads(connection.getresponse().read(MAX_RESPONSE_BYTES))
     except (ValueError, http.client.HTTPException):
         return {}
     except OSError:
         return None
     finally:
         connection.close()
-    return answer if isinstance(answer, dict) else {}
+    return response if isinstance(response, dict) else {}

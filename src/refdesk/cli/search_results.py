@@ -1,4 +1,4 @@
-"""What the search tools found, in one shape, and as a person reads it."""
+"""Search hits of both search tools in one shape, and their formatting."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from refdesk.calls import Answer
-from refdesk.cli.terminal import Ink, printable
+from refdesk.cli.terminal import TerminalStyle, sanitize
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """A passage, with where it is from."""
+class PassageHit:
+    """A matching passage and its source."""
 
     document_id: str
     text: str
@@ -21,46 +21,46 @@ class Found:
 
     @property
     def anchors(self) -> frozenset[str]:
-        """Of the sections that it lies in."""
+        """Anchors of the sections that contain the passage."""
         return frozenset(filter(None, self.metadata.get("anchors") or [self.metadata.get("anchor")]))
 
     @property
     def heading(self) -> str:
-        """The way to it, or at least its document's title."""
+        """Heading path of the passage, or its document's title."""
         path = self.metadata.get("path") or self.metadata.get("section") or self.metadata.get("title") or ""
         return path if isinstance(path, str) else " › ".join(path)
 
     @property
     def source(self) -> str:
-        """Where to read on, of which version, and how fresh."""
-        known = self.metadata
-        anchor = f"#{known['anchor']}" if known.get("anchor") else ""
-        page = f", page {known['page']}" if known.get("page") else ""
-        version = f", version {known['version']}" if known.get("version") else ""
-        indexed = f", indexed {known['indexed_at'][:10]}" if known.get("indexed_at") else ""
+        """Document id with anchor, page, version and index date."""
+        metadata = self.metadata
+        anchor = f"#{metadata['anchor']}" if metadata.get("anchor") else ""
+        page = f", page {metadata['page']}" if metadata.get("page") else ""
+        version = f", version {metadata['version']}" if metadata.get("version") else ""
+        indexed = f", indexed {metadata['indexed_at'][:10]}" if metadata.get("indexed_at") else ""
         return f"{self.document_id}{anchor}{page}{version}{indexed}"
 
 
-def found_in(answer: Answer) -> list[Found]:
-    """What `r2r_search` answered with, or `search_documentation`, best first."""
+def parse_hits(answer: Answer) -> list[PassageHit]:
+    """Return the hits in an answer of `r2r_search` or `search_documentation`, best first."""
     if answer.structured is not None:
         results = answer.structured["results"]
-        return [Found(one["document_id"], one["text"], one["score"], one["metadata"]) for one in results]
+        return [PassageHit(one["document_id"], one["text"], one["score"], one["metadata"]) for one in results]
     items = (item for item in answer.result["content"] if "score" in item.get("_meta", ()))
-    return [_found_text(item["text"], item["_meta"]) for item in items]
+    return [_parse_text_hit(item["text"], item["_meta"]) for item in items]
 
 
-def _found_text(text: str, meta: Mapping[str, Any]) -> Found:
-    """A text that stands for itself: a heading, the passage, and a line with its source."""
+def _parse_text_hit(text: str, meta: Mapping[str, Any]) -> PassageHit:
+    """Parse a text hit: a heading, the passage, and a source line."""
     heading, _, rest = text.partition("\n")
     passage = rest.rpartition("\nSource: ")[0] or rest
-    known = meta["metadata"]
+    metadata = meta["metadata"]
     path = heading.removeprefix("### ") if heading.startswith("### ") else None
-    return Found(known["source"], passage, meta["score"], {**known, "path": path})
+    return PassageHit(metadata["source"], passage, meta["score"], {**metadata, "path": path})
 
 
-def shown(number: int, found: Found, query: str, ink: Ink) -> str:
-    """A passage under its heading, with its source; the query's words stand out."""
-    heading = ink.bold(printable(f"{number}. {found.heading}"))
-    foot = ink.faint(printable(f"{found.source}, score {found.score:.2f}"))
-    return f"{heading}\n{ink.highlighted(printable(found.text.strip()), query)}\n{foot}"
+def format_hit(number: int, hit: PassageHit, query: str, style: TerminalStyle) -> str:
+    """Format a hit with heading and source, highlighting the query's words."""
+    heading = style.bold(sanitize(f"{number}. {hit.heading}"))
+    foot = style.faint(sanitize(f"{hit.source}, score {hit.score:.2f}"))
+    return f"{heading}\n{style.highlight(sanitize(hit.text.strip()), query)}\n{foot}"

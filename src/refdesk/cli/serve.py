@@ -1,4 +1,4 @@
-"""`refdesk serve`: the desk behind HTTP or standard input, until it is told to stop."""
+"""`refdesk serve`: run the server over HTTP or stdio until it is stopped."""
 
 from __future__ import annotations
 
@@ -24,27 +24,27 @@ if TYPE_CHECKING:
 
 
 def serve(arguments: Namespace) -> int:
-    """Run the server; answers its exit code."""
+    """Run the server and return the exit code."""
     config = load_settings(arguments, serves=True)
     require_support(config)
     if arguments.stdio:
         _serve_stdio_and_exit(config)
     if config.server.workers > 1:
         return _serve_with_workers(config)
-    _run(_serve_http(config, _bind(config)))
+    _run_event_loop(_serve_http(config, _bind(config)))
     return 0
 
 
 def _serve_stdio_and_exit(config: Config) -> NoReturn:
-    """Not by way of the interpreter's end, which would wait for a thread that waits for a line or for a reader."""
+    """Serve on stdio and exit with `os._exit`: a regular exit would join threads blocked on reading or writing."""
     code = 1
     try:
-        _run(_serve_stdio(config))
+        _run_event_loop(_serve_stdio(config))
         code = 0
     except RefdeskError as error:
-        _complain(error)
+        _print_error(error)
         code = 2 if isinstance(error, ConfigError) else 1
-    except Exception:  # noqa: BLE001 - the process ends here, and says why
+    except Exception:  # noqa: BLE001 - top level: the traceback is printed
         traceback.print_exc()
     finally:
         sys.stderr.flush()
@@ -55,13 +55,13 @@ def _serve_with_workers(config: Config) -> int:
     if not hasattr(os, "fork"):
         raise ConfigError(["server.workers: more than one process needs a system with fork; set it to 1"])
     config.data_path.mkdir(parents=True, exist_ok=True)
-    # Not in the system's temporary folder, which is swept of what looks old.
+    # The system's temporary folder may be purged of old files.
     with tempfile.TemporaryDirectory(prefix="metrics-", dir=config.data_path) as folder:
-        # Before prometheus_client is imported: by this it knows that its numbers are to be added up over processes.
+        # Must be set before prometheus_client is imported: enables its multiprocess mode.
         os.environ["PROMETHEUS_MULTIPROC_DIR"] = folder
         from refdesk.inbound.workers import run_workers
 
-        work = partial(_work, config, _bind(config), secrets.token_bytes(32))
+        work = partial(_run_worker, config, _bind(config), secrets.token_bytes(32))
         return run_workers(config.server.workers, work)
 
 
@@ -71,8 +71,8 @@ def _bind(config: Config) -> socket.socket:
     return bind(config.server)
 
 
-def _run(main: Coroutine[Any, Any, None]) -> None:
-    """On the fastest loop that there is for this system."""
+def _run_event_loop(main: Coroutine[Any, Any, None]) -> None:
+    """Run a coroutine on uvloop if it is installed, else on asyncio's own loop."""
     try:
         import uvloop
     except ImportError:
@@ -81,18 +81,18 @@ def _run(main: Coroutine[Any, Any, None]) -> None:
         uvloop.run(main)
 
 
-def _work(config: Config, listener: socket.socket, state_key: bytes) -> int:
+def _run_worker(config: Config, listener: socket.socket, state_key: bytes) -> int:
     from refdesk.inbound.workers import CANNOT_START
 
     try:
-        _run(_serve_http(config, listener, state_key))
+        _run_event_loop(_serve_http(config, listener, state_key))
     except RefdeskError as error:
-        _complain(error)
+        _print_error(error)
         return CANNOT_START
     return 0
 
 
-def _complain(error: RefdeskError) -> None:
+def _print_error(error: RefdeskError) -> None:
     for line in error.detail.splitlines():
         print(f"refdesk: {line}", file=sys.stderr)
 
@@ -113,7 +113,7 @@ async def _serve_stdio(config: Config) -> None:
     from refdesk.app import open_desk
     from refdesk.inbound.stdio import serve_stdio
 
-    # Clients need not read what a server says beside the protocol, so unless asked it says only what matters.
+    # Clients needn't read a server's standard error, so log only warnings unless a level is set.
     level = config.logging.level if config.sources.get("logging.level", "default") != "default" else "warning"
     with closing(_open_log(config, level)) as log:
         async with open_desk(config, log=log) as desk:

@@ -1,4 +1,4 @@
-"""`refdesk servers approve`: what of a server's tools has changed since it was trusted, and whether it may be used."""
+"""`refdesk servers approve`: review tools that changed since they were pinned, and approve or reject them."""
 
 from __future__ import annotations
 
@@ -9,30 +9,30 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from refdesk.cli.terminal import ink_for, say
+from refdesk.cli.terminal import detect_style, print_message
 from refdesk.downstream.fleet.approval import decide, difference, visible, waiting
 from refdesk.downstream.fleet.pins import Held, Pins
 
 
 def approve(folder: Path, arguments: Namespace) -> int:
-    """Show what is held; with a server's name, approve or reject it once that is confirmed."""
+    """List the held tools; with a server's name, approve or reject them after confirmation."""
     pins = Pins(folder)
     held = waiting(pins, arguments.name, arguments.tool)
     if arguments.name is None:
-        return _show_all(held, arguments.json)
+        return _print_all(held, arguments.json)
     if not held:
-        # Says what was probably meant.
+        # Raises an error with a suggestion.
         pins.approve(arguments.name, arguments.tool)
     if not arguments.json:
         _print(held)
     verb = "reject" if arguments.reject else "approve"
-    if not arguments.yes and not _is_confirmed(verb, len(held), arguments.json):
+    if not arguments.yes and not _confirm(verb, len(held), arguments.json):
         if arguments.json:
             print(json.dumps({"held": [asdict(one) for one in held]}, indent=2))
-        say(f"nothing is changed; give --yes to {verb} what is shown")
+        print_message(f"nothing is changed; give --yes to {verb} what is shown")
         return 1
     if waiting(pins, arguments.name, arguments.tool) != held:
-        say("what is held has changed meanwhile; look again")
+        print_message("what is held has changed meanwhile; look again")
         return 1
     decided = decide(pins, arguments.name, arguments.tool, held, reject=arguments.reject)
     tools = [one.tool for one in decided]
@@ -41,7 +41,7 @@ def approve(folder: Path, arguments: Namespace) -> int:
     return 0
 
 
-def _show_all(held: Sequence[Held], as_json: bool) -> int:
+def _print_all(held: Sequence[Held], as_json: bool) -> int:
     if as_json:
         print(json.dumps({"held": [asdict(one) for one in held]}, indent=2))
         return 0
@@ -50,7 +50,7 @@ def _show_all(held: Sequence[Held], as_json: bool) -> int:
     return 0
 
 
-def _is_confirmed(verb: str, count: int, as_json: bool) -> bool:
+def _confirm(verb: str, count: int, as_json: bool) -> bool:
     if as_json or not sys.stdin.isatty():
         return False
     print(f"{verb.capitalize()} {count}? [y/N] ", end="", flush=True)
@@ -58,9 +58,9 @@ def _is_confirmed(verb: str, count: int, as_json: bool) -> bool:
 
 
 def _print(held: Sequence[Held]) -> None:
-    ink = ink_for(sys.stdout)
+    style = detect_style(sys.stdout)
     for one in held:
         what = "is new" if one.before is None else "is not what it was"
-        print(ink.bold(visible(f"{one.server}: {one.tool} {what}")))
+        print(style.bold(visible(f"{one.server}: {one.tool} {what}")))
         for line in difference(one.before, one.after):
             print(f"  {line}")

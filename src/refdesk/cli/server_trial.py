@@ -1,4 +1,4 @@
-"""`refdesk servers test`: connect to one server, as the desk would, and say what it is and what it offers."""
+"""`refdesk servers test`: connect to one server as Refdesk would, and describe it."""
 
 from __future__ import annotations
 
@@ -10,35 +10,35 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
-from refdesk.cli.terminal import printable, say
+from refdesk.cli.terminal import print_message, sanitize
 from refdesk.config import Config, McpServerConfig
 from refdesk.downstream.connection.connection import Connection
 from refdesk.errors import RefdeskError, ServerAway
 
-SHOWN_TOOLS = 10
-"""How many tools are named; all are counted."""
+MAX_LISTED_TOOLS = 10
+"""Number of tools listed by name. All of them are counted."""
 
 LISTS = {"tools": "tools/list", "prompts": "prompts/list", "resources": "resources/list"}
 
 
-class _Deaf:
-    """Hears what belongs to no call, and needs none of it."""
+class _NotificationSink:
+    """Listener that ignores notifications."""
 
     def noticed(self, connection: Connection, method: str, params: Mapping[str, Any]) -> None:
-        """Nothing to do."""
+        """Ignore the notification."""
 
 
 def try_server(name: str, server: McpServerConfig, config: Config, as_json: bool) -> int:
-    """Print what the server says of itself, or why it cannot be used."""
-    # Whatever is logged on the way is in what is printed.
+    """Print a description of the server, or why it can't be used, and return the exit code."""
+    # The printed result already includes what would be logged.
     logging.getLogger("refdesk").addHandler(logging.NullHandler())
     try:
-        facts = asyncio.run(ask_server(name, server, config.downstream.protocol_version))
+        facts = asyncio.run(probe_server(name, server, config.downstream.protocol_version))
     except RefdeskError as error:
         if as_json:
             print(json.dumps({"name": name, "ok": False, "problem": error.detail}, indent=2, ensure_ascii=False))
         else:
-            say(error.detail)
+            print_message(error.detail)
         return 1
     if as_json:
         print(json.dumps({"name": name, "ok": True, **facts}, indent=2, ensure_ascii=False))
@@ -47,12 +47,16 @@ def try_server(name: str, server: McpServerConfig, config: Config, as_json: bool
     return 0
 
 
-async def ask_server(name: str, server: McpServerConfig, version: str | None) -> dict[str, Any]:
-    """What a server says of itself, over one connection that is tried once; raises RefdeskError when it cannot."""
-    once = server.model_copy(update={"session": "pooled", "connect_tries": 1})
+async def probe_server(name: str, server: McpServerConfig, version: str | None) -> dict[str, Any]:
+    """Describe a server over a single connection attempt; raise RefdeskError if it fails."""
+    settings = server.model_copy(update={"session": "pooled", "connect_tries": 1})
     started, connected = time.monotonic(), asyncio.Event()
     connection = Connection(
-        name, once, protocol_version=version, heard=_Deaf(), changed=lambda one: _note(one, connected)
+        name,
+        settings,
+        protocol_version=version,
+        heard=_NotificationSink(),
+        changed=lambda one: _signal_settled(one, connected),
     )
     running = asyncio.create_task(connection.run())
     try:
@@ -61,7 +65,7 @@ async def ask_server(name: str, server: McpServerConfig, version: str | None) ->
         seconds = time.monotonic() - started
         if connection.status.state != "Running":
             raise ServerAway(connection.status.message or f"The server {name!r} cannot be connected to")
-        return {"connect_seconds": round(seconds, 3), **await _offers(connection)}
+        return {"connect_seconds": round(seconds, 3), **await _describe_server(connection)}
     except TimeoutError:
         raise ServerAway(f"The server {name!r} did not answer in time") from None
     finally:
@@ -70,12 +74,12 @@ async def ask_server(name: str, server: McpServerConfig, version: str | None) ->
             await running
 
 
-def _note(connection: Connection, connected: asyncio.Event) -> None:
+def _signal_settled(connection: Connection, connected: asyncio.Event) -> None:
     if connection.status.state in ("Running", "Error"):
         connected.set()
 
 
-async def _offers(connection: Connection) -> dict[str, Any]:
+async def _describe_server(connection: Connection) -> dict[str, Any]:
     greeting = connection.greeting
     if greeting is None:
         raise ServerAway(f"The server {connection.name!r} did not introduce itself")
@@ -89,7 +93,7 @@ async def _offers(connection: Connection) -> dict[str, Any]:
         "transport": connection.settings.kind,
         "capabilities": sorted(greeting.capabilities),
         **{member: len(entries) for member, entries in lists.items()},
-        "first_tools": [str(tool.get("name")) for tool in lists["tools"][:SHOWN_TOOLS]],
+        "first_tools": [str(tool.get("name")) for tool in lists["tools"][:MAX_LISTED_TOOLS]],
     }
 
 
@@ -97,9 +101,9 @@ def _print(name: str, facts: Mapping[str, Any]) -> None:
     who = (
         " ".join(str(facts["server"].get(key, "")) for key in ("name", "version")).strip() or "a server without a name"
     )
-    print(printable(f"{name}: {who}, connected in {facts['connect_seconds']:.3f} s over {facts['transport']}"))
-    print(printable(f"  revision {facts['protocol_version']}, {', '.join(facts['capabilities']) or 'no capabilities'}"))
+    print(sanitize(f"{name}: {who}, connected in {facts['connect_seconds']:.3f} s over {facts['transport']}"))
+    print(sanitize(f"  revision {facts['protocol_version']}, {', '.join(facts['capabilities']) or 'no capabilities'}"))
     print(f"  {facts['tools']} tools, {facts['prompts']} prompts, {facts['resources']} resources")
     more = facts["tools"] - len(facts["first_tools"])
     if facts["first_tools"]:
-        print(printable(f"  {', '.join(facts['first_tools'])}{f' and {more} more' if more > 0 else ''}"))
+        print(sanitize(f"  {', '.join(facts['first_tools'])}{f' and {more} more' if more > 0 else ''}"))

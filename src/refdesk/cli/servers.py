@@ -1,4 +1,4 @@
-"""`refdesk servers`: the MCP servers behind the desk. A desk that runs on the same data follows within seconds."""
+"""`refdesk servers`: manage downstream MCP servers. A server on the same data picks changes up within seconds."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from refdesk.cli.parser.arguments import Misuse
-from refdesk.cli.running_desk import running_desk
+from refdesk.cli.running_desk import probe_desk
 from refdesk.cli.settings import load_settings
-from refdesk.cli.terminal import print_table, printable, say
+from refdesk.cli.terminal import print_message, print_table, sanitize
 from refdesk.config import Config, McpServerConfig
-from refdesk.config.variables import IN_SERVERS, sounds_confidential
+from refdesk.config.variables import SERVER_VARIABLE, is_secret_name
 from refdesk.downstream.files.servers_file import ServersFile, is_this_desk, last_lines
 from refdesk.downstream.files.switching import require_own, switch, switched_on, usable
 from refdesk.errors import InvalidArguments, Problem
 from refdesk.validation import nearest_name
 
-HEAD = ("NAME", "TRANSPORT", "STATE", "SOURCE", "WHERE")
+HEADER = ("NAME", "TRANSPORT", "STATE", "SOURCE", "WHERE")
 
 
 def servers(arguments: Namespace) -> int:
-    """`refdesk servers`."""
+    """Run `refdesk servers`."""
     config = load_settings(arguments)
     file = ServersFile(config.servers_path)
     match arguments.action:
@@ -39,7 +39,7 @@ def servers(arguments: Namespace) -> int:
         case "test":
             from refdesk.cli.server_trial import try_server
 
-            name, server = known_server(file, config, arguments.name)
+            name, server = require_server(file, config, arguments.name)
             if not server.enabled and name not in config.mcpServers:
                 server = switched_on(name, file.entries()[name], os.environ)
             return try_server(name, server, config, arguments.json)
@@ -52,25 +52,25 @@ def servers(arguments: Namespace) -> int:
     return _list(file, config, arguments.json)
 
 
-def known_server(file: ServersFile, config: Config, name: str) -> tuple[str, McpServerConfig]:
-    """A server that is there and can be used; raises InvalidArguments with the nearest one or with what is wrong."""
+def require_server(file: ServersFile, config: Config, name: str) -> tuple[str, McpServerConfig]:
+    """Return a usable server by name; raise InvalidArguments with a suggestion or with its faults."""
     if name in config.mcpServers:
         return name, config.mcpServers[name]
-    kept = file.read(os.environ)
-    if name in kept.servers:
-        return name, kept.servers[name]
-    if wrong := kept.broken.get(name):
-        raise InvalidArguments([Problem("NAME", "; ".join(map(str, wrong)))])
-    nearest = nearest_name(name, [*config.mcpServers, *kept.servers])
+    stored = file.read(os.environ)
+    if name in stored.servers:
+        return name, stored.servers[name]
+    if faults := stored.broken.get(name):
+        raise InvalidArguments([Problem("NAME", "; ".join(map(str, faults)))])
+    nearest = nearest_name(name, [*config.mcpServers, *stored.servers])
     hint = f"did you mean {nearest!r}?" if nearest else "`refdesk servers` lists them"
-    raise InvalidArguments([Problem("NAME", f"there is no server named {printable(name)[:80]!r}; {hint}")])
+    raise InvalidArguments([Problem("NAME", f"there is no server named {sanitize(name)[:80]!r}; {hint}")])
 
 
-# Changing
+# Changes
 
 
 def _add(file: ServersFile, config: Config, arguments: Namespace) -> int:
-    name, entry = arguments.name, _entry(arguments)
+    name, entry = arguments.name, _build_entry(arguments)
     if name in config.mcpServers:
         rule = f"a server of the configuration is named {name!r}; change it there, or choose another name"
         raise InvalidArguments([Problem("NAME", rule)])
@@ -78,55 +78,59 @@ def _add(file: ServersFile, config: Config, arguments: Namespace) -> int:
     if is_this_desk(server, config):
         raise InvalidArguments([Problem("NAME", "this is the desk itself, which cannot be behind itself")])
     file.add({name: entry}, replace=arguments.replace)
-    for key in _secrets_written(entry):
+    for key in _find_plain_secrets(entry):
         variable = re.sub(r"\W", "_", key).upper()
-        say(f"the value of {key} is kept in {file.path}, for your eyes only; '${{{variable}}}' would keep it out")
-    _tell({"added": name, **_facts(name, server, "servers.json")}, f"The server {name!r} is added.", arguments.json)
+        print_message(
+            f"the value of {key} is kept in {file.path}, for your eyes only; '${{{variable}}}' would keep it out"
+        )
+    _print_result(
+        {"added": name, **_describe(name, server, "servers.json")}, f"The server {name!r} is added.", arguments.json
+    )
     return 0
 
 
-def _entry(arguments: Namespace) -> dict[str, Any]:
-    """What the options say of a server, as the file has it."""
+def _build_entry(arguments: Namespace) -> dict[str, Any]:
+    """Build the server's entry for the servers file from the options."""
     if bool(arguments.command) == bool(arguments.url):
         raise Misuse("URL: give either an address, or -- and a command")
     entry: dict[str, Any] = {"url": arguments.url}
     if arguments.command:
         program, *words = arguments.command
         entry = {"command": program, "args": words}
-    given = {
+    options = {
         "type": arguments.type,
-        "env": _pairs("--env", arguments.env),
-        "headers": _pairs("--header", arguments.header),
+        "env": _parse_pairs("--env", arguments.env),
+        "headers": _parse_pairs("--header", arguments.header),
         "cwd": arguments.cwd and os.path.abspath(os.path.expanduser(arguments.cwd)),
-        "docs": _docs(arguments.docs),
+        "docs": _parse_docs(arguments.docs),
         "session": "short" if arguments.short else None,
     }
-    return entry | {key: value for key, value in given.items() if value}
+    return entry | {key: value for key, value in options.items() if value}
 
 
-def _pairs(option: str, given: Iterable[str]) -> dict[str, str]:
-    """`NAME=VALUE`, or `NAME: VALUE` as headers are written; what is wrong is not repeated, as it may be a secret."""
-    found = {}
-    for number, pair in enumerate(given, 1):
+def _parse_pairs(option: str, values: Iterable[str]) -> dict[str, str]:
+    """Parse `NAME=VALUE`, or `NAME: VALUE` for headers. Errors don't repeat the value, as it may be a secret."""
+    pairs = {}
+    for number, pair in enumerate(values, 1):
         signs = [pair.find(sign) for sign in "=:" if sign in pair] if option == "--header" else [pair.find("=")]
         end = min(signs, default=-1)
         if end < 1:
             raise Misuse(f"{option}: number {number} is not NAME=VALUE")
-        found[pair[:end].strip()] = pair[end + 1 :].strip()
-    return found
+        pairs[pair[:end].strip()] = pair[end + 1 :].strip()
+    return pairs
 
 
-def _docs(given: str | None) -> dict[str, str] | None:
-    if given is None:
+def _parse_docs(value: str | None) -> dict[str, str] | None:
+    if value is None:
         return None
-    tool, _, argument = given.partition(":")
+    tool, _, argument = value.partition(":")
     return {"tool": tool, **({"argument": argument} if argument else {})}
 
 
-def _secrets_written(entry: Mapping[str, Any]) -> list[str]:
-    """Names of what is kept in the file as it is, and sounds as if it were better not."""
+def _find_plain_secrets(entry: Mapping[str, Any]) -> list[str]:
+    """List the names of values that look secret and are stored in plain text."""
     pairs = {**entry.get("env", {}), **entry.get("headers", {})}
-    return [name for name, value in pairs.items() if sounds_confidential(name) and not IN_SERVERS.search(value)]
+    return [name for name, value in pairs.items() if is_secret_name(name) and not SERVER_VARIABLE.search(value)]
 
 
 def _change(file: ServersFile, config: Config, arguments: Namespace) -> int:
@@ -136,34 +140,36 @@ def _change(file: ServersFile, config: Config, arguments: Namespace) -> int:
         file.remove(name)
     else:
         switch(file, config, os.environ, name, on=action == "enable")
-    _tell({f"{action}d": name}, f"The server {printable(name)!r} is {action}d.", arguments.json)
+    _print_result({f"{action}d": name}, f"The server {sanitize(name)!r} is {action}d.", arguments.json)
     return 0
 
 
-# Showing
+# Output
 
 
 def _list(file: ServersFile, config: Config, as_json: bool) -> int:
-    kept = file.read(os.environ)
+    stored = file.read(os.environ)
     source = config.sources.get("mcpServers", "configuration")
-    facts = [_facts(name, server, source) for name, server in config.mcpServers.items()]
-    facts += [_facts(name, one, "servers.json") for name, one in kept.servers.items() if name not in config.mcpServers]
-    live = _live(config)
+    facts = [_describe(name, server, source) for name, server in config.mcpServers.items()]
+    facts += [
+        _describe(name, one, "servers.json") for name, one in stored.servers.items() if name not in config.mcpServers
+    ]
+    live = _get_live_states(config)
     for entry in facts:
         entry["live"] = live.get(entry["name"]) if live is not None else None
-    problems = [str(fault) for fault in kept.problems]
+    problems = [str(fault) for fault in stored.problems]
     if as_json:
         _print_json({"running": live is not None, "servers": facts, "problems": problems})
         return 1 if problems else 0
     if live is None:
-        say(f"no desk runs at {config.own_url}; this is what is configured")
-    print_table(HEAD, [_row(entry) for entry in facts])
+        print_message(f"no desk runs at {config.own_url}; this is what is configured")
+    print_table(HEADER, [_format_row(entry) for entry in facts])
     for problem in problems:
-        say(problem)
+        print_message(problem)
     return 1 if problems else 0
 
 
-def _facts(name: str, server: McpServerConfig, source: str) -> dict[str, Any]:
+def _describe(name: str, server: McpServerConfig, source: str) -> dict[str, Any]:
     return {
         "name": name,
         "transport": server.kind,
@@ -174,7 +180,7 @@ def _facts(name: str, server: McpServerConfig, source: str) -> dict[str, Any]:
     }
 
 
-def _row(entry: Mapping[str, Any]) -> Sequence[str]:
+def _format_row(entry: Mapping[str, Any]) -> Sequence[str]:
     live = entry["live"]
     state = "enabled" if entry["enabled"] else "disabled"
     if isinstance(live, Mapping) and isinstance(live.get("state"), str):
@@ -183,32 +189,32 @@ def _row(entry: Mapping[str, Any]) -> Sequence[str]:
     return entry["name"], entry["transport"], state, entry["source"], entry["where"]
 
 
-def _live(config: Config) -> dict[str, Any] | None:
-    """How each server is, by the desk that runs at the configured address; None when none does."""
-    desk = running_desk(config.own_url)
+def _get_live_states(config: Config) -> dict[str, Any] | None:
+    """Return the state of each server as reported by a running Refdesk, or None if there is none."""
+    desk = probe_desk(config.own_url)
     if desk is None or not desk.is_refdesk:
         return None
     downstream = desk.checks.get("downstream")
-    found = downstream.get("servers") if isinstance(downstream, dict) else None
-    return found if isinstance(found, dict) else {}
+    states = downstream.get("servers") if isinstance(downstream, dict) else None
+    return states if isinstance(states, dict) else {}
 
 
 def _logs(file: ServersFile, config: Config, arguments: Namespace) -> int:
-    name, server = known_server(file, config, arguments.name)
+    name, server = require_server(file, config, arguments.name)
     lines = last_lines(config.data_path / "downstream", name, arguments.lines)
     if arguments.json:
         _print_json({"name": name, "lines": lines})
         return 0
     if not lines and server.kind != "stdio":
-        say(f"{name!r} is reached over {server.kind}, so that there is no standard error to keep")
+        print_message(f"{name!r} is reached over {server.kind}, so that there is no standard error to keep")
     elif not lines:
-        say(f"{name!r} has written nothing yet")
+        print_message(f"{name!r} has written nothing yet")
     for line in lines:
-        print(printable(line))
+        print(sanitize(line))
     return 0
 
 
-def _tell(facts: Mapping[str, Any], sentence: str, as_json: bool) -> None:
+def _print_result(facts: Mapping[str, Any], sentence: str, as_json: bool) -> None:
     if as_json:
         _print_json(facts)
     else:

@@ -1,4 +1,4 @@
-"""From a command's options to the configuration."""
+"""Loads the configuration for a command from its options."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from argparse import Namespace
 from pathlib import Path
 from typing import Any
 
-from refdesk.config import Config, find, load
+from refdesk.config import Config, find_config_file, load
 
 _OPTIONS = {
     "data": "data_dir",
@@ -20,8 +20,8 @@ _OPTIONS = {
 
 
 def load_settings(arguments: Namespace, *, serves: bool = False) -> Config:
-    """The configuration that a command runs with; `serves` means that it is one by which a desk lets others in."""
-    path = Path(arguments.config) if arguments.config else find(Path.cwd(), os.environ)
+    """Load the configuration for a command. `serves` enables the access rules for serving other callers."""
+    path = Path(arguments.config) if arguments.config else find_config_file(Path.cwd(), os.environ)
     return load(path, os.environ, _overrides(arguments), serves=serves)
 
 

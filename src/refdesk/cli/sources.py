@@ -1,4 +1,4 @@
-"""What a person names to be brought in, as documents for the engine: files, folders, URLs, text, lines of JSON."""
+"""Resolves the sources of `refdesk add` into documents: files, folders, URLs, text and JSON Lines."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from refdesk import recipes
-from refdesk.cli.inputs import Failure, documents_under, is_url
+from refdesk.cli.inputs import SourceFailure, find_documents, is_url
 from refdesk.cli.parser.arguments import Misuse
-from refdesk.cli.terminal import say
+from refdesk.cli.terminal import print_message
 from refdesk.documents.file_names import clean_name
 from refdesk.documents.folders import LeftOut
 from refdesk.engines.base import FileSource, NewDocument, Source, TextSource
@@ -22,185 +22,191 @@ from refdesk.validation import nearest_name
 
 STANDARD_INPUT = "-"
 
-RECIPE = "recipe:"
-"""Before the name of a documentation set, where a file has that name too."""
+RECIPE_PREFIX = "recipe:"
+"""Prefix that selects a documentation set where a file has the same name."""
 
 DEFAULT_COLLECTION = "default"
-"""Where single documents go when no collection is named."""
+"""Collection for single documents when none is given."""
 
-LONGEST_TITLE = 80
-"""Characters of a text's first line that make its title when none is given."""
+MAX_TITLE_LENGTH = 80
+"""Characters of a text's first line used as its title."""
 
 
 @dataclass(frozen=True, slots=True)
-class Label:
-    """What every document of one command is given."""
+class DocumentDefaults:
+    """Version and metadata given to every document of one command."""
 
     version: str = ""
     metadata: Mapping[str, Any] = field(default_factory=dict)
 
-    def document(self, source: Source, collection: str, own: Mapping[str, Any] | None = None) -> NewDocument:
-        """A document from this source; its own metadata stand beside what all are given, and give way to it."""
+    def build_document(self, source: Source, collection: str, own: Mapping[str, Any] | None = None) -> NewDocument:
+        """Build a document. The command's metadata overrides the document's own."""
         return NewDocument(source, collection, {**(own or {}), **self.metadata}, self.version)
 
 
 @dataclass(frozen=True, slots=True)
 class Folder:
-    """A folder that a collection is to be in step with."""
+    """A folder to sync a collection with."""
 
     path: Path
     collection: str
     ignore: tuple[str, ...] = ()
 
-    def documents(self, collection: str, label: Label) -> tuple[list[NewDocument], list[LeftOut]]:
-        """Its documents as they are now, and what could not be looked at."""
-        found, left_out = documents_under(self.path, self.ignore)
-        return [label.document(self.file(one.path, one.relative), collection) for one in found], left_out
+    def list_documents(self, collection: str, defaults: DocumentDefaults) -> tuple[list[NewDocument], list[LeftOut]]:
+        """Return the folder's current documents and the files that can't be read."""
+        resolved, left_out = find_documents(self.path, self.ignore)
+        return [
+            defaults.build_document(self.build_source(one.path, one.relative), collection) for one in resolved
+        ], left_out
 
-    def file(self, path: Path, name: str) -> FileSource:
-        """A file of this folder, which is not read once it leads out of it."""
+    def build_source(self, path: Path, name: str) -> FileSource:
+        """Return a source for a file, confined to this folder."""
         return FileSource(path, name, self.path)
 
-    def failure(self, left_out: LeftOut) -> Failure:
-        """What could not be looked at, for the one who named the folder."""
-        return Failure(str(self.path / left_out.relative), left_out.reason)
+    def to_failure(self, left_out: LeftOut) -> SourceFailure:
+        """Return a failure for a file that can't be read."""
+        return SourceFailure(str(self.path / left_out.relative), left_out.reason)
 
 
 @dataclass(frozen=True, slots=True)
-class Objects:
-    """A file that holds one document a line, as JSON."""
+class JsonLinesFile:
+    """A JSON Lines file with one document per line."""
 
     path: Path
     collection: str
 
-    def documents(self, collection: str, label: Label) -> Iterator[NewDocument | Failure]:
-        """Its documents, one at a time, or what is wrong with a line."""
+    def iter_documents(self, collection: str, defaults: DocumentDefaults) -> Iterator[NewDocument | SourceFailure]:
+        """Yield the documents one at a time, or a failure for an invalid line."""
         try:
             with self.path.open("rb") as lines:
                 for number, line in enumerate(lines, 1):
                     if line.strip():
-                        yield self._document(line, f"{self.path}, line {number}", collection, label)
+                        yield self._parse_line(line, f"{self.path}, line {number}", collection, defaults)
         except OSError as error:
-            yield Failure(str(self.path), f"It cannot be read: {error.strerror or error}.")
+            yield SourceFailure(str(self.path), f"It cannot be read: {error.strerror or error}.")
 
-    def _document(self, line: bytes, place: str, collection: str, label: Label) -> NewDocument | Failure:
+    def _parse_line(
+        self, line: bytes, place: str, collection: str, defaults: DocumentDefaults
+    ) -> NewDocument | SourceFailure:
         try:
             row = json.loads(line)
         except ValueError as error:
-            return Failure(place, f"This is no JSON: {error}.")
+            return SourceFailure(place, f"This is no JSON: {error}.")
         if not isinstance(row, dict) or not isinstance(row.get("text"), str):
-            return Failure(place, 'This is no object with a "text".')
+            return SourceFailure(place, 'This is no object with a "text".')
         name = str(row.pop("_id", row.pop("id", "")))
         text, title = row.pop("text"), str(row.pop("title", "") or "")
         more = row.pop("metadata", None)
         own = {**row, **more} if isinstance(more, dict) else row
-        return label.document(TextSource(title or _first_line(text), text, name), collection, own)
+        return defaults.build_document(TextSource(title or _derive_title(text), text, name), collection, own)
 
 
 @dataclass(frozen=True, slots=True)
-class Single:
-    """One document."""
+class SingleDocument:
+    """A single document."""
 
     source: Source
     collection: str
 
-    def documents(self, collection: str, label: Label) -> Iterator[NewDocument | Failure]:
-        """It alone."""
-        yield label.document(self.source, collection)
+    def iter_documents(self, collection: str, defaults: DocumentDefaults) -> Iterator[NewDocument | SourceFailure]:
+        """Yield the document."""
+        yield defaults.build_document(self.source, collection)
 
 
 @dataclass(frozen=True, slots=True)
 class DocumentationSet:
-    """Well-known documentation, which a recipe says how to get."""
+    """A documentation set that has a recipe."""
 
     name: str
 
 
-Named = Folder | Objects | Single | DocumentationSet | Failure
+ResolvedSource = Folder | JsonLinesFile | SingleDocument | DocumentationSet | SourceFailure
 
 
-def named(
+def resolve_sources(
     sources: Sequence[str], *, collection: str | None, ignore: Sequence[str], title: str | None, standard_input: str
-) -> list[Named]:
-    """What each of the words on the command line stands for."""
+) -> list[ResolvedSource]:
+    """Resolve each source named on the command line."""
     single = collection or DEFAULT_COLLECTION
-    found: list[Named] = []
+    resolved: list[ResolvedSource] = []
     for source in sources:
         path = Path(source)
         if source == STANDARD_INPUT:
-            found.append(_text(standard_input, title, single))
+            resolved.append(_resolve_text(standard_input, title, single))
         elif is_url(source):
-            found.append(_url(source, single))
-        elif (known := _documentation_set(source)) is not None:
-            found.append(known)
+            resolved.append(_resolve_url(source, single))
+        elif (known := _resolve_documentation_set(source)) is not None:
+            resolved.append(known)
         elif path.is_dir():
             folder = path.resolve()
-            found.append(Folder(folder, collection or folder.name or DEFAULT_COLLECTION, tuple(ignore)))
+            resolved.append(Folder(folder, collection or folder.name or DEFAULT_COLLECTION, tuple(ignore)))
         else:
-            found.append(_file(path, collection))
-    return found
+            resolved.append(_resolve_file(path, collection))
+    return resolved
 
 
-def _documentation_set(source: str) -> Named | None:
-    """A set that is named as one, or by a word that is no file; a file of the same name wins, and that is said."""
-    name = source.removeprefix(RECIPE)
+def _resolve_documentation_set(source: str) -> ResolvedSource | None:
+    """Return the named documentation set. A file of the same name takes precedence, with a message."""
+    name = source.removeprefix(RECIPE_PREFIX)
     recipe = recipes.find(name)
     if source != name and recipe is None:
         nearest = nearest_name(name.lower(), recipes.names())
         hint = f"did you mean {nearest}?" if nearest else f"there are {', '.join(recipes.names())}"
-        return Failure(source, f"There is no documentation set of this name; {hint}")
+        return SourceFailure(source, f"There is no documentation set of this name; {hint}")
     if recipe is None:
         return None
     if source == name and os.path.lexists(source):
-        say(f"{source} is taken for the file or folder of that name; {RECIPE}{recipe.name} is {recipe.title}")
+        print_message(
+            f"{source} is taken for the file or folder of that name; {RECIPE_PREFIX}{recipe.name} is {recipe.title}"
+        )
         return None
     return DocumentationSet(recipe.name)
 
 
-def _text(text: str, title: str | None, collection: str) -> Named:
+def _resolve_text(text: str, title: str | None, collection: str) -> ResolvedSource:
     if not text.strip():
-        return Failure(STANDARD_INPUT, "There is no text on standard input.")
-    return Single(TextSource(title or _first_line(text), text), collection)
+        return SourceFailure(STANDARD_INPUT, "There is no text on standard input.")
+    return SingleDocument(TextSource(title or _derive_title(text), text), collection)
 
 
-def _url(url: str, collection: str) -> Named:
+def _resolve_url(url: str, collection: str) -> ResolvedSource:
     try:
-        return Single(url_source(url), collection)
+        return SingleDocument(url_source(url), collection)
     except CannotFetch as failure:
-        return Failure(url, failure.detail)
+        return SourceFailure(url, failure.detail)
 
 
-def _file(path: Path, collection: str | None) -> Named:
+def _resolve_file(path: Path, collection: str | None) -> ResolvedSource:
     try:
-        # As it will be read: a link leads where it leads now.
+        # Follows symbolic links, as reading the file will.
         path.stat()
     except OSError as error:
-        return Failure(str(path), f"It cannot be opened: {error.strerror or error}.")
+        return SourceFailure(str(path), f"It cannot be opened: {error.strerror or error}.")
     if not path.is_file():
-        return Failure(str(path), "It is neither a file nor a folder.")
+        return SourceFailure(str(path), "It is neither a file nor a folder.")
     if path.suffix.lower() == ".jsonl":
-        return Objects(path, collection or path.stem)
+        return JsonLinesFile(path, collection or path.stem)
     source = FileSource(Path(os.path.abspath(path)), clean_name(path.name) or "document")
-    return Single(source, collection or DEFAULT_COLLECTION)
+    return SingleDocument(source, collection or DEFAULT_COLLECTION)
 
 
-def _first_line(text: str) -> str:
+def _derive_title(text: str) -> str:
     lines = (line.strip("#*= \t\r") for line in text.splitlines())
-    return next((line[:LONGEST_TITLE] for line in lines if line), "Untitled")
+    return next((line[:MAX_TITLE_LENGTH] for line in lines if line), "Untitled")
 
 
-def metadata(pairs: Sequence[str]) -> dict[str, Any]:
-    """`name=value` pairs; a value that is a number, true or false is that, so that filters compare it as such."""
-    found = {}
+def parse_metadata(pairs: Sequence[str]) -> dict[str, Any]:
+    """Parse `name=value` pairs. Numbers, booleans and lists keep their type, so that filters compare them as such."""
+    resolved = {}
     for pair in pairs:
         name, equals, value = pair.partition("=")
         if not equals or not name:
             raise Misuse(f"--metadata: write {pair!r} as name=value")
-        found[name] = _typed(value)
-    return found
+        resolved[name] = _parse_value(value)
+    return resolved
 
 
-def _typed(value: str) -> Any:
+def _parse_value(value: str) -> Any:
     try:
         parsed = json.loads(value, parse_constant=str)
     except ValueError:

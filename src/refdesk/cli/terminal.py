@@ -1,4 +1,4 @@
-"""What a terminal shows: strangers' text without what would command it, and words that stand out."""
+"""Terminal output: sanitizing of untrusted text, styles, highlighting and tables."""
 
 from __future__ import annotations
 
@@ -9,96 +9,96 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TextIO
 
-BOLD, FAINT, PLAIN = "\x1b[1m", "\x1b[2m", "\x1b[0m"
+BOLD, FAINT, RESET = "\x1b[1m", "\x1b[2m", "\x1b[0m"
 RED, GREEN, YELLOW = "\x1b[31m", "\x1b[32m", "\x1b[33m"
 
-SHORTEST_WORD = 3
-"""Letters of a word that is looked for with its endings; a shorter one stands in half of all words."""
+MIN_STEM_LENGTH = 3
+"""Letters. Shorter stems match half of all words, so such words are matched whole."""
 
 COMMON_WORDS = frozenset(
     "a about an and any are as at be by can do does for from has have how i if in into is it its me my no not of on or "
     "our so than that the their them then there these they this to was we what when where which who why will with you "
     "your".split()
 )
-"""Not made bold: they would cover the page."""
+"""Stop words that aren't highlighted."""
 
-_COMMANDS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
-"""Control characters, and those that turn the direction of what follows."""
+_CONTROL_CHARACTERS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+"""Control characters, and characters that change the text direction."""
 
 _ENDING = re.compile(r"(?:ies|ing|ions?|ed|es|e|s|y)$")
 
 
 @dataclass(frozen=True, slots=True)
-class Ink:
-    """Bold, faint and a few colours, where the output is a terminal; otherwise nothing."""
+class TerminalStyle:
+    """Bold, faint and coloured text, if the output is a terminal that supports it."""
 
-    coloured: bool
+    is_enabled: bool
 
     def bold(self, text: str) -> str:
-        """Text that stands out."""
-        return self._in(BOLD, text)
+        """Return the text in bold."""
+        return self._wrap(BOLD, text)
 
     def faint(self, text: str) -> str:
-        """Text that stands back."""
-        return self._in(FAINT, text)
+        """Return the text faint."""
+        return self._wrap(FAINT, text)
 
     def red(self, text: str) -> str:
-        """What is wrong, or taken away."""
-        return self._in(RED, text)
+        """Return the text in red, for errors and removed lines."""
+        return self._wrap(RED, text)
 
     def green(self, text: str) -> str:
-        """What is well, or added."""
-        return self._in(GREEN, text)
+        """Return the text in green, for success and added lines."""
+        return self._wrap(GREEN, text)
 
     def yellow(self, text: str) -> str:
-        """What to look at."""
-        return self._in(YELLOW, text)
+        """Return the text in yellow, for warnings."""
+        return self._wrap(YELLOW, text)
 
-    def highlighted(self, text: str, query: str) -> str:
-        """The text with the words of the query in bold, whatever their endings."""
-        pattern = words_of(query) if self.coloured else None
+    def highlight(self, text: str, query: str) -> str:
+        """Return the text with the query's words in bold, including inflected forms."""
+        pattern = compile_highlight_pattern(query) if self.is_enabled else None
         return pattern.sub(lambda word: self.bold(word[0]), text) if pattern else text
 
-    def _in(self, code: str, text: str) -> str:
-        return f"{code}{text}{PLAIN}" if self.coloured and text else text
+    def _wrap(self, code: str, text: str) -> str:
+        return f"{code}{text}{RESET}" if self.is_enabled and text else text
 
 
-def ink_for(stream: TextIO, environ: Mapping[str, str] | None = None) -> Ink:
-    """What this output can show; NO_COLOR, a dumb terminal and FORCE_COLOR are honoured, and the first wins."""
+def detect_style(stream: TextIO, environ: Mapping[str, str] | None = None) -> TerminalStyle:
+    """Return the style for a stream. NO_COLOR wins over FORCE_COLOR, which wins over terminal detection."""
     environ = os.environ if environ is None else environ
     if environ.get("NO_COLOR"):
-        return Ink(False)
-    return Ink(bool(environ.get("FORCE_COLOR")) or (stream.isatty() and environ.get("TERM") != "dumb"))
+        return TerminalStyle(False)
+    return TerminalStyle(bool(environ.get("FORCE_COLOR")) or (stream.isatty() and environ.get("TERM") != "dumb"))
 
 
-def words_of(query: str) -> re.Pattern[str] | None:
-    """A pattern that matches the query's words and their other forms; None when it has none that tell."""
+def compile_highlight_pattern(query: str) -> re.Pattern[str] | None:
+    """Return a pattern for the query's words and their inflected forms; None if only stop words remain."""
     words = dict.fromkeys(re.findall(r"\w+", query.casefold()))
-    stems = [_stem(word) for word in words if word not in COMMON_WORDS]
+    stems = [_build_word_pattern(word) for word in words if word not in COMMON_WORDS]
     return re.compile(rf"\b(?:{'|'.join(stems)})", re.IGNORECASE) if stems else None
 
 
-def printable(text: str) -> str:
-    """The text without what would command a terminal; lines and tabs stay."""
-    return _COMMANDS.sub("", text)
+def sanitize(text: str) -> str:
+    """Remove control characters from untrusted text, except newlines and tabs."""
+    return _CONTROL_CHARACTERS.sub("", text)
 
 
 def print_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    """Columns, as wide as what is in them; the last one takes what it needs."""
-    table = [head, *(tuple(" ".join(printable(cell).split()) for cell in row) for row in rows)]
+    """Print a table with columns as wide as their content. The last column isn't padded."""
+    table = [head, *(tuple(" ".join(sanitize(cell).split()) for cell in row) for row in rows)]
     widths = [max(map(len, column)) for column in zip(*table, strict=True)][:-1]
-    ink = ink_for(sys.stdout)
+    style = detect_style(sys.stdout)
     for number, row in enumerate(table):
         cells = [f"{cell:<{width}}" for cell, width in zip(row, widths, strict=False)]
         line = "  ".join([*cells, row[-1]]).rstrip()
-        print(ink.bold(line) if number == 0 else line)
+        print(style.bold(line) if number == 0 else line)
 
 
-def say(text: str) -> None:
-    """Tell the person, beside what the command prints."""
-    print(f"refdesk: {printable(text)}", file=sys.stderr)
+def print_message(text: str) -> None:
+    """Print a message to standard error."""
+    print(f"refdesk: {sanitize(text)}", file=sys.stderr)
 
 
-def _stem(word: str) -> str:
+def _build_word_pattern(word: str) -> str:
     stem = _ENDING.sub("", word)
-    return rf"{re.escape(stem)}\w*" if len(stem) >= SHORTEST_WORD else rf"{re.escape(word)}\b"
+    return rf"{re.escape(stem)}\w*" if len(stem) >= MIN_STEM_LENGTH else rf"{re.escape(word)}\b"

@@ -1,10 +1,10 @@
-"""The settings: frozen models, and `load`, which fills them from defaults, a YAML file, the environment and flags.
+"""Settings: frozen models, and `load`, which merges defaults, a YAML file, the environment and flags.
 
-Everything that is wrong is reported at once as a `ConfigError`. Knows nothing of the parts that the settings are for.
+All problems are reported together as one `ConfigError`. This package doesn't import the components it configures.
 """
 
 from refdesk.config.environment import ENVIRONMENT, Variable
-from refdesk.config.loading import find, load, read_servers_again
+from refdesk.config.loading import find_config_file, load, read_servers_again
 from refdesk.config.models import (
     TOOLSETS,
     AnswersConfig,
@@ -31,7 +31,7 @@ from refdesk.config.models import (
     ServerConfig,
 )
 from refdesk.config.servers import DocsSource, McpServerConfig, ToolRules
-from refdesk.config.settings import SETTINGS, Setting, settings_of
+from refdesk.config.settings import SETTINGS, Setting, list_settings
 from refdesk.config.types import MASK, Url
 from refdesk.config.unsupported import require_support, without_effect
 
@@ -68,10 +68,10 @@ __all__ = [
     "ToolRules",
     "Url",
     "Variable",
-    "find",
+    "find_config_file",
+    "list_settings",
     "load",
     "read_servers_again",
     "require_support",
-    "settings_of",
     "without_effect",
 ]

@@ -1,6 +1,6 @@
-"""The environment variables that set something: the well-known names, and `REFDESK__SECTION__KEY` for all the rest.
+"""Environment variables that set something: well-known names, and `REFDESK__SECTION__KEY` for every other setting.
 
-The environment is an argument; an empty variable counts as unset.
+The environment is passed in as an argument. An empty variable counts as unset.
 """
 
 from __future__ import annotations
@@ -9,25 +9,25 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from refdesk.config.settings import SETTINGS, Given, place
+from refdesk.config.settings import SETTINGS, SettingValue, assign
 from refdesk.config.types import MASK
 from refdesk.config.wording import Fault, quoted
 
 PREFIX = "REFDESK__"
 
 
-def _as_given(text: str) -> Any:
+def _identity(text: str) -> Any:
     return text
 
 
-def _milliseconds(text: str) -> float:
+def _parse_milliseconds(text: str) -> float:
     try:
         return int(text) / 1000
     except (ValueError, OverflowError):
         raise ValueError("a whole number of milliseconds") from None
 
 
-def _window(text: str) -> int:
+def _parse_window(text: str) -> int:
     if not text.strip().isdecimal() or len(text) > 9 or int(text) < 1:
         raise ValueError("a whole number of chunks, 1 or more")
     return (int(text) - 1) // 2
@@ -35,13 +35,13 @@ def _window(text: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Variable:
-    """A well-known environment variable and the setting it is for."""
+    """A well-known environment variable and the setting it maps to."""
 
     name: str
     key: str
-    parse: Callable[[str], Any] = _as_given
+    parse: Callable[[str], Any] = _identity
     note: str = ""
-    """How its value differs from the setting's own."""
+    """How the variable's value differs from the setting's own."""
 
 
 ENVIRONMENT = (
@@ -72,31 +72,31 @@ ENVIRONMENT = (
     Variable(
         "MCP_PROXY_MAX_CHUNK_WINDOW",
         "reader.max_window_radius",
-        _window,
+        _parse_window,
         "the chunks of a whole window: N gives a radius of (N − 1) / 2, rounded down",
     ),
     Variable("MCP_PROXY_BLOCKLIST_KEYWORDS", "reader.blocklist_keywords"),
     Variable("MCP_PROTOCOL_VERSION", "downstream.protocol_version"),
-    Variable("MCP_TOOL_CACHE_TTL", "downstream.tool_cache_ttl_seconds", _milliseconds, "in milliseconds"),
+    Variable("MCP_TOOL_CACHE_TTL", "downstream.tool_cache_ttl_seconds", _parse_milliseconds, "in milliseconds"),
 )
-"""Of several names for one setting, the first that is set wins."""
+"""Where several variables map to one setting, the first that is set wins."""
 
 
-def read_environment(environ: Mapping[str, str]) -> Iterator[Given | Fault]:
-    """What the variables set, weakest first."""
-    given = {name: value for name, value in environ.items() if value.strip()}
-    strongest = {variable.key: variable for variable in reversed(ENVIRONMENT) if variable.name in given}
-    for variable in strongest.values():
-        yield _parsed(variable, given[variable.name])
-    for name in sorted(name for name in given if name.upper().startswith(PREFIX)):
+def read_environment(environ: Mapping[str, str]) -> Iterator[SettingValue | Fault]:
+    """Yield the settings given by environment variables, lowest precedence first."""
+    variables = {name: value for name, value in environ.items() if value.strip()}
+    effective = {variable.key: variable for variable in reversed(ENVIRONMENT) if variable.name in variables}
+    for variable in effective.values():
+        yield _parse(variable, variables[variable.name])
+    for name in sorted(name for name in variables if name.upper().startswith(PREFIX)):
         key = name[len(PREFIX) :].lower().replace("__", ".")
-        yield from place(key, given[name], f"environment {quoted(name)}")
+        yield from assign(key, variables[name], f"environment {quoted(name)}")
 
 
-def _parsed(variable: Variable, text: str) -> Given | Fault:
+def _parse(variable: Variable, text: str) -> SettingValue | Fault:
     source = f"environment {variable.name}"
     try:
-        return Given(variable.key, variable.parse(text), source)
+        return SettingValue(variable.key, variable.parse(text), source)
     except ValueError as error:
         value = MASK if SETTINGS[variable.key].is_secret else quoted(text)
         return Fault(source, variable.key, f"{value} is not {error}")

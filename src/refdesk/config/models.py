@@ -1,6 +1,7 @@
-"""One small frozen model per part, with each setting's default and its sentence.
+"""Configuration models: one small frozen model per section, with each setting's default and description.
 
-The sentences are the reference page; a part receives its own model and never the whole.
+The reference page and the configuration template are generated from the descriptions and the class docstrings. A
+component receives its own section, never the whole configuration.
 """
 
 from __future__ import annotations
@@ -17,23 +18,23 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_valida
 from refdesk.calls import DEFAULT_TENANT
 from refdesk.config import types
 from refdesk.config.servers import McpServerConfig, ToolRules
-from refdesk.config.wording import shown
+from refdesk.config.wording import format_value
 
 Toolset = Literal["docs", "r2r", "reader", "convert", "downstream"]
 TOOLSETS: tuple[Toolset, ...] = get_args(Toolset)
 
 
-NOT_SETTINGS = frozenset({"sources", "config_file", "warnings"})
-"""What a configuration knows of itself: where each value came from, which file was read, what it says in vain."""
+METADATA_FIELDS = frozenset({"sources", "config_file", "warnings"})
+"""Fields that aren't settings: the source of each value, the file that was read, and warnings."""
 
 
-class Part(BaseModel):
-    """A section of the configuration."""
+class ConfigSection(BaseModel):
+    """Base of all configuration sections."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
 
-class ServerConfig(Part):
+class ServerConfig(ConfigSection):
     """Where the server listens, and how much of a stranger's traffic it takes on."""
 
     host: types.Address = Field("127.0.0.1", description="The address to listen on.")
@@ -71,7 +72,7 @@ class ServerConfig(Part):
 
     @property
     def is_loopback(self) -> bool:
-        """Whether only programs on this machine can reach the address."""
+        """Whether the address is reachable only from this machine."""
         if self.host == "localhost":
             return True
         try:
@@ -80,8 +81,8 @@ class ServerConfig(Part):
             return False
 
 
-class ApiKey(Part):
-    """A key, and who calls with it."""
+class ApiKey(ConfigSection):
+    """An API key and the identity it authenticates."""
 
     key: types.Key = Field(None, description="The key itself.")
     key_sha256: types.Sha256 = Field(None, description="The SHA-256 of the key, in place of the key.")
@@ -99,26 +100,26 @@ class ApiKey(Part):
     name: str = Field("", description="What people call this key.")
 
     @model_validator(mode="after")
-    def _is_given_once(self) -> Self:
+    def _check_key(self) -> Self:
         if (self.key is None) == (self.key_sha256 is None):
             raise ValueError("an entry with exactly one of key and key_sha256")
         return self
 
     @property
     def digest(self) -> str:
-        """The SHA-256 of the key in hexadecimal digits, however the key was given."""
+        """SHA-256 of the key in hexadecimal, whichever way the key was given."""
         if self.key_sha256 is not None:
             return self.key_sha256.get_secret_value()
         key = self.key.get_secret_value() if self.key else ""
         return hashlib.sha256(key.encode()).hexdigest()
 
 
-def _keys_of_text(value: Any) -> Any:
+def _parse_keys(value: Any) -> Any:
     keys = types.split_commas(value)
     return [{"key": key, "user": "api-key"} for key in keys] if isinstance(value, str) else value
 
 
-class OAuthConfig(Part):
+class OAuthConfig(ConfigSection):
     """Access tokens of an authorization server, in place of keys or beside them."""
 
     issuer: types.OptionalWebUrl = Field(None, description="The authorization server; tokens of no other are taken.")
@@ -138,17 +139,17 @@ class OAuthConfig(Part):
     )
 
 
-class AuthConfig(Part):
+class AuthConfig(ConfigSection):
     """Who may call."""
 
     required: bool = Field(False, description="Whether a call needs a key.")
-    keys: Annotated[tuple[ApiKey, ...], BeforeValidator(_keys_of_text)] = Field(
+    keys: Annotated[tuple[ApiKey, ...], BeforeValidator(_parse_keys)] = Field(
         (), description="The keys that are let in; a text of keys set apart by commas makes each the user `api-key`."
     )
     oauth: OAuthConfig = OAuthConfig()
 
 
-class R2RConfig(Part):
+class R2RConfig(ConfigSection):
     """The R2R server, when knowledge is kept there."""
 
     api_url: types.OptionalWebUrl = Field(None, description="The address of the R2R server.")
@@ -165,7 +166,7 @@ class R2RConfig(Part):
     max_connections: types.Whole = Field(20, ge=1, le=1000, description="The most requests to R2R at a time.")
 
 
-class RedisConfig(Part):
+class RedisConfig(ConfigSection):
     """The Redis server, when the cache is kept there."""
 
     url: types.RedisUrl = Field(types.Url("redis://localhost:6379"), description="The address of the Redis server.")
@@ -173,7 +174,7 @@ class RedisConfig(Part):
     timeout_seconds: types.Seconds = Field(0.1, description="How long Redis may take before a call goes on without it.")
 
 
-class CacheTtlConfig(Part):
+class CacheTtlConfig(ConfigSection):
     """How long answers are kept; zero keeps none."""
 
     search: types.SecondsOrNone = Field(300, description="How many seconds search results are kept.")
@@ -181,7 +182,7 @@ class CacheTtlConfig(Part):
     list: types.SecondsOrNone = Field(60, description="How many seconds lists are kept.")
 
 
-class CacheConfig(Part):
+class CacheConfig(ConfigSection):
     """Where answers are kept, and how many."""
 
     type: Annotated[Literal["memory", "redis"], types.AnyCase] = Field(
@@ -196,7 +197,7 @@ class CacheConfig(Part):
     )
 
 
-class RateLimitConfig(Part):
+class RateLimitConfig(ConfigSection):
     """How much may be asked in a minute, besides what the reader tools allow on one document; zero is no limit."""
 
     type: Annotated[Literal["memory", "redis"], types.AnyCase] = Field(
@@ -207,7 +208,7 @@ class RateLimitConfig(Part):
     total_calls: types.Whole = Field(0, ge=0, description="The most calls a minute of all together.")
 
 
-class CircuitBreakerConfig(Part):
+class CircuitBreakerConfig(ConfigSection):
     """When a failing knowledge engine is left alone."""
 
     failure_threshold: types.Whole = Field(5, ge=1, description="How many failures in a row open the breaker.")
@@ -218,7 +219,7 @@ class CircuitBreakerConfig(Part):
     )
 
 
-class LoggingConfig(Part):
+class LoggingConfig(ConfigSection):
     """What is logged, and how."""
 
     level: Annotated[Literal["debug", "info", "warning", "error"], types.AnyCase] = Field(
@@ -230,20 +231,20 @@ class LoggingConfig(Part):
     file: types.OptionalPath = Field(None, description="A file to log to in place of standard error.")
 
 
-class PrometheusConfig(Part):
+class PrometheusConfig(ConfigSection):
     """Metrics for Prometheus."""
 
     enabled: bool = Field(True, description="Whether `/metrics` answers, on the server's own port.")
 
 
-class SentryConfig(Part):
+class SentryConfig(ConfigSection):
     """Error reports to Sentry."""
 
     enabled: bool = Field(False, description="Whether errors are reported to Sentry.")
     dsn: types.OptionalSecret = Field(None, description="The DSN of the Sentry project.")
 
 
-class OpenTelemetryConfig(Part):
+class OpenTelemetryConfig(ConfigSection):
     """Traces for OpenTelemetry."""
 
     enabled: bool = Field(False, description="Whether traces are sent to an OpenTelemetry collector.")
@@ -252,7 +253,7 @@ class OpenTelemetryConfig(Part):
     )
 
 
-class MonitoringConfig(Part):
+class MonitoringConfig(ConfigSection):
     """Who is told how the server is doing."""
 
     prometheus: PrometheusConfig = PrometheusConfig()
@@ -260,13 +261,13 @@ class MonitoringConfig(Part):
     opentelemetry: OpenTelemetryConfig = OpenTelemetryConfig()
 
 
-class ConsoleConfig(Part):
+class ConsoleConfig(ConfigSection):
     """The pages for people, at `/console/`."""
 
     enabled: bool = Field(True, description="Whether there is a web console, at `/console/`.")
 
 
-class ProjectsConfig(Part):
+class ProjectsConfig(ConfigSection):
     """Which collection belongs to which project."""
 
     auto_create_collections: bool = Field(
@@ -277,7 +278,7 @@ class ProjectsConfig(Part):
     )
 
 
-class ReaderConfig(Part):
+class ReaderConfig(ConfigSection):
     """How much of a document the reader tools hand out."""
 
     max_pages_per_call: types.Whole = Field(5, ge=1, description="The most pages that one call may read.")
@@ -298,7 +299,7 @@ class ReaderConfig(Part):
     )
 
 
-class ConvertConfig(Part):
+class ConvertConfig(ConfigSection):
     """What may be converted, with how much effort, and how long it is kept."""
 
     local_files: bool = Field(True, description="Whether tools may name files on this machine.")
@@ -332,7 +333,7 @@ class ConvertConfig(Part):
     respect_robots: bool = Field(True, description="Whether a site's robots.txt is asked before a page is fetched.")
 
 
-class EmbeddingConfig(Part):
+class EmbeddingConfig(ConfigSection):
     """The model that turns text into vectors, so that meaning finds what words do not."""
 
     source: Annotated[Literal["builtin", "onnx", "endpoint", "none"], types.AnyCase] = Field(
@@ -354,7 +355,7 @@ class EmbeddingConfig(Part):
     timeout_seconds: types.Seconds = Field(30, description="How long that API may take for a request.")
 
 
-class AnswersConfig(Part):
+class AnswersConfig(ConfigSection):
     """Who writes answers to questions; without a model, the sentences that answer are quoted."""
 
     api_url: types.OptionalWebUrl = Field(
@@ -368,7 +369,7 @@ class AnswersConfig(Part):
     )
 
 
-class DownstreamConfig(Part):
+class DownstreamConfig(ConfigSection):
     """How other MCP servers are talked to."""
 
     protocol_version: types.OptionalText = Field(
@@ -396,8 +397,8 @@ class DownstreamConfig(Part):
     )
 
 
-class Config(Part):
-    """Everything that can be set, and where each value came from."""
+class Config(ConfigSection):
+    """The whole configuration, with the source of each value."""
 
     data_dir: types.OptionalPath = Field(
         None, description="The folder that the data lives in; the platform's user data folder when not set."
@@ -432,35 +433,35 @@ class Config(Part):
 
     @property
     def data_path(self) -> Path:
-        """The folder that the data lives in; it may not exist yet."""
+        """The data folder. It may not exist yet."""
         return (self.data_dir or user_data_path("refdesk", appauthor=False)).absolute()
 
     @property
     def servers_path(self) -> Path:
-        """The file that `refdesk servers` keeps; it may not exist yet."""
+        """The file managed by `refdesk servers`. It may not exist yet."""
         return (self.downstream.servers_file or self.data_path / "servers.json").absolute()
 
     @property
     def own_url(self) -> str:
-        """Where clients on this machine reach `/mcp`."""
+        """URL of `/mcp` for clients on this machine."""
         host = f"[{self.server.host}]" if ":" in self.server.host else self.server.host
         return f"http://{host}:{self.server.port}/mcp"
 
     @property
     def token_audience(self) -> str:
-        """What access tokens must be meant for."""
+        """The audience that access tokens must have."""
         return self.auth.oauth.audience or self.own_url
 
     def describe(self) -> list[tuple[str, str, str]]:
-        """Every setting with its value and its source, secrets masked; the MCP servers one by one."""
-        rows = [(key, shown(value), self.sources.get(key, "default")) for key, value in _leaves(self)]
+        """List every setting with its value and source, secrets masked; MCP servers are listed one by one."""
+        rows = [(key, format_value(value), self.sources.get(key, "default")) for key, value in _iter_leaves(self)]
         source = self.sources.get("mcpServers", "default")
-        return rows + [(f"mcpServers.{name}", shown(server), source) for name, server in self.mcpServers.items()]
+        return rows + [(f"mcpServers.{name}", format_value(server), source) for name, server in self.mcpServers.items()]
 
 
-def _leaves(part: Part, prefix: str = "") -> Iterator[tuple[str, Any]]:
-    for name, value in part:
-        if isinstance(value, Part):
-            yield from _leaves(value, f"{prefix}{name}.")
-        elif name not in NOT_SETTINGS and not (name == "mcpServers" and value):
+def _iter_leaves(section: ConfigSection, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for name, value in section:
+        if isinstance(value, ConfigSection):
+            yield from _iter_leaves(value, f"{prefix}{name}.")
+        elif name not in METADATA_FIELDS and not (name == "mcpServers" and value):
             yield f"{prefix}{name}", value

@@ -1,6 +1,6 @@
-"""MCP servers as other clients' files have them, in the words of this one's: pure renaming, nothing is filled in.
+"""Translates MCP server entries of other clients' files into Refdesk's keys. Variables are not expanded.
 
-Each client has keys of its own for the same things, and keys that mean nothing to anybody else.
+Each client has its own keys for the same things, and keys that mean nothing to other programs.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ IGNORED = frozenset(
         "longRunning metadata name note notes provider registryUrl required scopes source tags title trust version"
     ).split()
 )
-"""What says how a client shows a server, or when it asks its user before a call; it means nothing here."""
+"""Keys about how a client displays a server or asks for approval. They have no meaning here."""
 
-IN_VAIN = {
+UNSUPPORTED = {
     "timeout": "has no effect, as it is seconds in some clients and milliseconds in others; set call_timeout_seconds",
     "headersHelper": "has no effect, as it is not run; set headers, with ${NAME} for what is secret",
     "oauth": "has no effect; set headers, with ${NAME} for the token",
@@ -26,7 +26,7 @@ IN_VAIN = {
     "sandbox": "has no effect; the server runs with the rights of the desk",
     "sandboxEnabled": "has no effect; the server runs with the rights of the desk",
 }
-"""What somebody may rely on, and what to do in its place."""
+"""Keys that have no effect here but that users may rely on, with what to do instead."""
 
 RENAMED = {
     "serverUrl": "url",
@@ -41,62 +41,62 @@ RENAMED = {
     "tool_timeout_sec": "call_timeout_seconds",
     "startup_timeout_sec": "connect_timeout_seconds",
 }
-"""Other words for the same; where two of them are given, that is a problem."""
+"""Synonyms of Refdesk's keys. Giving two synonyms with different values is a problem."""
 
 ALLOWING = ("includeTools", "include_tools", "enabledTools", "enabled_tools", "allowedTools")
 DENYING = ("excludeTools", "exclude_tools", "disabledTools", "disabled_tools")
 
-_TYPES = {"local": None, "remote": None, "builtin": None}
-"""Types by which opencode and others tell only what `command` and `url` tell as well."""
+_REDUNDANT_TYPES = {"local": None, "remote": None, "builtin": None}
+"""Types of opencode and others that only repeat what `command` and `url` already say."""
 
 
 @dataclass(slots=True)
-class Translated:
-    """A server in our words, what was given in two ways or cannot be said here, and what was said in vain."""
+class TranslatedEntry:
+    """A server entry in Refdesk's keys, with its problems and warnings."""
 
     entry: dict[str, Any] = field(default_factory=dict)
     problems: list[tuple[str, str]] = field(default_factory=list)
     warnings: list[tuple[str, str]] = field(default_factory=list)
 
-    def put(self, key: str, value: Any, said: str) -> None:
-        """One key; where it has been given under another name as well, that must say the same."""
+    def put(self, key: str, value: Any, original_key: str) -> None:
+        """Set a key; record a problem if a synonym has already set it to another value."""
         if self.entry.get(key, value) != value:
-            self.problems.append((said, f"{key} is given in two ways; keep one"))
+            self.problems.append((original_key, f"{key} is given in two ways; keep one"))
         else:
             self.entry[key] = value
 
 
-def translate(given: Mapping[Any, Any]) -> Translated:
-    """A server of any client's file, in our words; keys that nobody knows are left for validation to name."""
-    out = Translated()
-    said = {key: value for key, value in given.items() if value is not None and key not in IGNORED}
-    for key in said.keys() & IN_VAIN.keys():
-        out.warnings.append((key, IN_VAIN[key]))
-    for key, value in said.items():
-        if key not in IN_VAIN and key not in _SAID_OTHERWISE:
+def translate(given: Mapping[Any, Any]) -> TranslatedEntry:
+    """Translate a server entry of any client's file. Unknown keys are kept, so that validation can report them."""
+    out = TranslatedEntry()
+    original_key = {key: value for key, value in given.items() if value is not None and key not in IGNORED}
+    for key in original_key.keys() & UNSUPPORTED.keys():
+        out.warnings.append((key, UNSUPPORTED[key]))
+    for key, value in original_key.items():
+        if key not in UNSUPPORTED and key not in _CONVERTERS:
             out.put(RENAMED.get(key, key), value, key)
-    for key, put in _SAID_OTHERWISE.items():
-        if key in said:
-            put(out, key, said[key])
-    if "httpUrl" in said:
+    for key, put in _CONVERTERS.items():
+        if key in original_key:
+            put(out, key, original_key[key])
+    if "httpUrl" in original_key:
         out.entry.setdefault("type", "http")
     return out
 
 
-def _disabled(out: Translated, key: str, value: Any) -> None:
+def _convert_disabled(out: TranslatedEntry, key: str, value: Any) -> None:
     if not isinstance(value, bool):
         out.problems.append((key, "expected true or false"))
     elif value:
         out.put("enabled", False, key)
 
 
-def _type(out: Translated, key: str, value: Any) -> None:
-    if not (isinstance(value, str) and value in _TYPES):
+def _convert_type(out: TranslatedEntry, key: str, value: Any) -> None:
+    if not (isinstance(value, str) and value in _REDUNDANT_TYPES):
         out.put("type", value, key)
 
 
-def _command(out: Translated, key: str, value: Any) -> None:
-    """A program, a list of it and its arguments (opencode), or an object of both and the environment (Zed)."""
+def _convert_command(out: TranslatedEntry, key: str, value: Any) -> None:
+    """Convert a program, a list of program and arguments (opencode), or an object that adds the environment (Zed)."""
     if isinstance(value, list) and value:
         out.put("command", value[0], key)
         if value[1:]:
@@ -109,15 +109,15 @@ def _command(out: Translated, key: str, value: Any) -> None:
         out.put("command", value, key)
 
 
-def _tools(out: Translated, key: str, value: Any) -> None:
-    """Our own rules, or a list of names as some clients have it: that is what is allowed."""
+def _convert_tools(out: TranslatedEntry, key: str, value: Any) -> None:
+    """Convert tool rules; a plain list of names, as some clients have it, becomes the allow list."""
     if isinstance(value, list):
         value = {} if "*" in value else {"allow": value}
     out.put("tools", value, key)
 
 
-def _tool_list(rule: str) -> Callable[[Translated, str, Any], None]:
-    def add(out: Translated, key: str, value: Any) -> None:
+def _convert_tool_list(rule: str) -> Callable[[TranslatedEntry, str, Any], None]:
+    def add(out: TranslatedEntry, key: str, value: Any) -> None:
         tools = out.entry.get("tools", {})
         if not isinstance(tools, Mapping) or rule in tools:
             out.problems.append((key, f"tools.{rule} is given in two ways; keep one"))
@@ -127,48 +127,50 @@ def _tool_list(rule: str) -> Callable[[Translated, str, Any], None]:
     return add
 
 
-def _bearer(out: Translated, key: str, value: Any) -> None:
-    _add_to("headers", out, key, {"Authorization": f"Bearer ${{{value}}}"} if isinstance(value, str) else value)
+def _convert_bearer_variable(out: TranslatedEntry, key: str, value: Any) -> None:
+    _merge_into("headers", out, key, {"Authorization": f"Bearer ${{{value}}}"} if isinstance(value, str) else value)
 
 
-def _header_variables(out: Translated, key: str, value: Any) -> None:
-    named = isinstance(value, Mapping)
-    _add_to("headers", out, key, {name: f"${{{held}}}" for name, held in value.items()} if named else value)
+def _convert_header_variables(out: TranslatedEntry, key: str, value: Any) -> None:
+    is_mapping = isinstance(value, Mapping)
+    _merge_into(
+        "headers", out, key, {name: f"${{{variable}}}" for name, variable in value.items()} if is_mapping else value
+    )
 
 
-def _passed_on(out: Translated, key: str, value: Any) -> None:
-    names = isinstance(value, list) and all(isinstance(name, str) for name in value)
-    _add_to("env", out, key, {name: f"${{{name}:-}}" for name in value} if names else value)
+def _convert_env_names(out: TranslatedEntry, key: str, value: Any) -> None:
+    is_name_list = isinstance(value, list) and all(isinstance(name, str) for name in value)
+    _merge_into("env", out, key, {name: f"${{{name}:-}}" for name in value} if is_name_list else value)
 
 
-def _add_to(target: str, out: Translated, key: str, more: Any) -> None:
-    there = out.entry.get(target, {})
-    if isinstance(there, Mapping) and isinstance(more, Mapping):
-        out.entry[target] = {**more, **there}
+def _merge_into(target: str, out: TranslatedEntry, key: str, more: Any) -> None:
+    existing = out.entry.get(target, {})
+    if isinstance(existing, Mapping) and isinstance(more, Mapping):
+        out.entry[target] = {**more, **existing}
     else:
         out.problems.append((key, "expected names of environment variables"))
 
 
-def _startup_milliseconds(out: Translated, key: str, value: Any) -> None:
+def _convert_startup_milliseconds(out: TranslatedEntry, key: str, value: Any) -> None:
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     out.put("connect_timeout_seconds", value / 1000 if is_number else value, key)
 
 
-_SAID_OTHERWISE: dict[str, Callable[[Translated, str, Any], None]] = {
-    "disabled": _disabled,
-    "command": _command,
-    "type": _type,
-    "transport": _type,
-    "transportType": _type,
-    "tools": _tools,
-    "bearer_token_env_var": _bearer,
-    "env_http_headers": _header_variables,
-    "env_vars": _passed_on,
-    "startup_timeout_ms": _startup_milliseconds,
-    **dict.fromkeys(ALLOWING, _tool_list("allow")),
-    **dict.fromkeys(DENYING, _tool_list("deny")),
+_CONVERTERS: dict[str, Callable[[TranslatedEntry, str, Any], None]] = {
+    "disabled": _convert_disabled,
+    "command": _convert_command,
+    "type": _convert_type,
+    "transport": _convert_type,
+    "transportType": _convert_type,
+    "tools": _convert_tools,
+    "bearer_token_env_var": _convert_bearer_variable,
+    "env_http_headers": _convert_header_variables,
+    "env_vars": _convert_env_names,
+    "startup_timeout_ms": _convert_startup_milliseconds,
+    **dict.fromkeys(ALLOWING, _convert_tool_list("allow")),
+    **dict.fromkeys(DENYING, _convert_tool_list("deny")),
 }
-"""Keys whose values are put otherwise here; seen to in this order, when all others are there."""
+"""Keys whose values need converting. They run in this order, after all other keys have been copied."""
 
-KNOWN = frozenset({*IGNORED, *IN_VAIN, *RENAMED, *_SAID_OTHERWISE, "envFile"})
-"""Every key that other clients' files may have here."""
+KNOWN = frozenset({*IGNORED, *UNSUPPORTED, *RENAMED, *_CONVERTERS, "envFile"})
+"""Every key that other clients' files may have."""

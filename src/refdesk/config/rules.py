@@ -1,4 +1,4 @@
-"""What must hold between settings. A rule is asked only when the settings it reads are themselves in order."""
+"""Rules between settings. A rule is checked only if the settings it reads are valid on their own."""
 
 from __future__ import annotations
 
@@ -9,29 +9,29 @@ from dataclasses import dataclass
 from refdesk.config.models import TOOLSETS, Config
 from refdesk.config.wording import Fault, quoted
 
-SHORTEST_KEY = 8
-"""Characters; fewer can be guessed over the network in reasonable time."""
+MIN_KEY_LENGTH = 8
+"""Characters. Shorter keys can be guessed over the network in reasonable time."""
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class CrossSettingRule:
     """A check of several settings, reported under the first of them."""
 
     keys: tuple[str, ...]
     check: Callable[[Config], Iterator[str]]
-    of_the_door: bool = False
-    """Whether it is about who is let in, and so of no concern where nobody else can call."""
+    is_access_rule: bool = False
+    """Whether the rule is about access control, and so doesn't apply where nothing is served."""
 
 
-def broken_rules(config: Config, unusable: Set[str], *, serves: bool) -> Iterator[Fault]:
-    """What is wrong between settings, leaving out rules about the unusable ones."""
+def check_rules(config: Config, unusable: Set[str], *, serves: bool) -> Iterator[Fault]:
+    """Yield the violations of rules between settings, skipping rules that involve unusable settings."""
     for rule in RULES:
-        if unusable.isdisjoint(rule.keys) and (serves or not rule.of_the_door):
+        if unusable.isdisjoint(rule.keys) and (serves or not rule.is_access_rule):
             source = config.sources[rule.keys[0]]
             yield from (Fault(source, rule.keys[0], text) for text in rule.check(config))
 
 
-def _strangers_are_let_in_on_purpose(config: Config) -> Iterator[str]:
+def _check_anonymous_access(config: Config) -> Iterator[str]:
     if not (config.server.is_loopback or config.auth.required or config.server.allow_anonymous):
         yield (
             f"{quoted(config.server.host)} can be reached from other machines and authentication is off; "
@@ -39,14 +39,14 @@ def _strangers_are_let_in_on_purpose(config: Config) -> Iterator[str]:
         )
 
 
-def _required_keys_exist(config: Config) -> Iterator[str]:
+def _check_keys_exist(config: Config) -> Iterator[str]:
     if not config.auth.required or config.auth.keys or config.auth.oauth.issuer:
         return
     if not (config.data_path / "keys.json").exists():
         yield "a key is required, but there is none; set MCP_API_KEY or auth.keys, or make one with `refdesk keys make`"
 
 
-def _tokens_have_an_audience(config: Config) -> Iterator[str]:
+def _check_token_audience(config: Config) -> Iterator[str]:
     oauth = config.auth.oauth
     if oauth.issuer and not oauth.audience and not (config.server.is_loopback and config.server.port):
         yield (
@@ -55,7 +55,7 @@ def _tokens_have_an_audience(config: Config) -> Iterator[str]:
         )
 
 
-def _keys_differ(config: Config) -> Iterator[str]:
+def _check_unique_keys(config: Config) -> Iterator[str]:
     digests = [key.digest for key in config.auth.keys]
     for digest, count in Counter(digests).items():
         if count > 1:
@@ -63,40 +63,40 @@ def _keys_differ(config: Config) -> Iterator[str]:
             yield f"the same key is given more than once, as numbers {' and '.join(numbers)}"
 
 
-def _keys_open_toolsets_that_there_are(config: Config) -> Iterator[str]:
+def _check_key_toolsets(config: Config) -> Iterator[str]:
     for number, key in enumerate(config.auth.keys, 1):
         for toolset in key.toolsets:
             if toolset not in TOOLSETS:
                 yield f"key number {number} opens {quoted(toolset)}, which is not one of {', '.join(TOOLSETS)}"
 
 
-def _keys_are_hard_to_guess(config: Config) -> Iterator[str]:
+def _check_key_length(config: Config) -> Iterator[str]:
     for number, key in enumerate(config.auth.keys, 1):
-        if key.key and len(key.key.get_secret_value()) < SHORTEST_KEY and not config.server.is_loopback:
+        if key.key and len(key.key.get_secret_value()) < MIN_KEY_LENGTH and not config.server.is_loopback:
             yield (
-                f"key number {number} has fewer than {SHORTEST_KEY} characters, "
+                f"key number {number} has fewer than {MIN_KEY_LENGTH} characters, "
                 f"too few on {quoted(config.server.host)}, which other machines can reach"
             )
 
 
-def _a_body_fits_among_the_others(config: Config) -> Iterator[str]:
+def _check_body_limits(config: Config) -> Iterator[str]:
     server = config.server
     if server.max_body_bytes > server.max_inflight_body_bytes:
         yield f"{server.max_body_bytes} is above server.max_inflight_body_bytes, {server.max_inflight_body_bytes}"
 
 
-def _a_service_account_is_whole(config: Config) -> Iterator[str]:
+def _check_service_account(config: Config) -> Iterator[str]:
     if (config.r2r.email is None) != (config.r2r.password is None):
         yield "set both or neither of r2r.email and r2r.password"
 
 
-def _r2r_has_an_account(config: Config) -> Iterator[str]:
+def _check_r2r_account(config: Config) -> Iterator[str]:
     r2r = config.r2r
     if r2r.api_url is not None and r2r.email is None and r2r.password is None and r2r.api_key is None:
         yield "R2R has an address, but there is no account for it; set r2r.email and r2r.password, or r2r.api_key"
 
 
-def _an_embedding_model_can_be_found(config: Config) -> Iterator[str]:
+def _check_embedding_model(config: Config) -> Iterator[str]:
     embedding = config.embedding
     if embedding.source == "onnx" and embedding.model_path is None:
         yield "onnx, but there is no folder to take the model from; set embedding.model_path"
@@ -104,12 +104,12 @@ def _an_embedding_model_can_be_found(config: Config) -> Iterator[str]:
         yield "endpoint, but there is no address to ask; set embedding.api_url"
 
 
-def _sentry_has_an_address(config: Config) -> Iterator[str]:
+def _check_sentry_dsn(config: Config) -> Iterator[str]:
     if config.monitoring.sentry.enabled and config.monitoring.sentry.dsn is None:
         yield "true, but there is no address to report to; set SENTRY_DSN or monitoring.sentry.dsn"
 
 
-def _presets_of_servers_exist(config: Config) -> Iterator[str]:
+def _check_server_presets(config: Config) -> Iterator[str]:
     presets = config.downstream.presets
     for name, server in config.mcpServers.items():
         if server.preset is not None and server.preset not in presets:
@@ -118,18 +118,20 @@ def _presets_of_servers_exist(config: Config) -> Iterator[str]:
 
 
 RULES = (
-    Rule(
-        ("server.host", "auth.required", "server.allow_anonymous"), _strangers_are_let_in_on_purpose, of_the_door=True
+    CrossSettingRule(
+        ("server.host", "auth.required", "server.allow_anonymous"), _check_anonymous_access, is_access_rule=True
     ),
-    Rule(("auth.required", "auth.keys", "auth.oauth.issuer", "data_dir"), _required_keys_exist, of_the_door=True),
-    Rule(("auth.oauth.issuer", "auth.oauth.audience", "server.host", "server.port"), _tokens_have_an_audience),
-    Rule(("auth.keys",), _keys_differ),
-    Rule(("auth.keys",), _keys_open_toolsets_that_there_are),
-    Rule(("auth.keys", "server.host"), _keys_are_hard_to_guess),
-    Rule(("server.max_body_bytes", "server.max_inflight_body_bytes"), _a_body_fits_among_the_others),
-    Rule(("r2r.email", "r2r.password"), _a_service_account_is_whole),
-    Rule(("r2r.api_url", "r2r.email", "r2r.password", "r2r.api_key"), _r2r_has_an_account),
-    Rule(("embedding.source", "embedding.model_path", "embedding.api_url"), _an_embedding_model_can_be_found),
-    Rule(("mcpServers", "downstream.presets"), _presets_of_servers_exist),
-    Rule(("monitoring.sentry.enabled", "monitoring.sentry.dsn"), _sentry_has_an_address),
+    CrossSettingRule(
+        ("auth.required", "auth.keys", "auth.oauth.issuer", "data_dir"), _check_keys_exist, is_access_rule=True
+    ),
+    CrossSettingRule(("auth.oauth.issuer", "auth.oauth.audience", "server.host", "server.port"), _check_token_audience),
+    CrossSettingRule(("auth.keys",), _check_unique_keys),
+    CrossSettingRule(("auth.keys",), _check_key_toolsets),
+    CrossSettingRule(("auth.keys", "server.host"), _check_key_length),
+    CrossSettingRule(("server.max_body_bytes", "server.max_inflight_body_bytes"), _check_body_limits),
+    CrossSettingRule(("r2r.email", "r2r.password"), _check_service_account),
+    CrossSettingRule(("r2r.api_url", "r2r.email", "r2r.password", "r2r.api_key"), _check_r2r_account),
+    CrossSettingRule(("embedding.source", "embedding.model_path", "embedding.api_url"), _check_embedding_model),
+    CrossSettingRule(("mcpServers", "downstream.presets"), _check_server_presets),
+    CrossSettingRule(("monitoring.sentry.enabled", "monitoring.sentry.dsn"), _check_sentry_dsn),
 )

@@ -1,4 +1,4 @@
-"""Secrets inside of texts that are no secrets themselves: the arguments of a command, a header's value, an address."""
+"""Finds and masks secrets inside texts that aren't secret as a whole: command arguments, header values, URLs."""
 
 from __future__ import annotations
 
@@ -7,36 +7,36 @@ from collections.abc import Iterable, Iterator, Sequence
 from urllib.parse import unquote, urlsplit
 
 from refdesk.config.types import MASK, mask_url
-from refdesk.config.variables import sounds_confidential
+from refdesk.config.variables import is_secret_name
 
-SHORTEST = 4
-"""Characters; to mask shorter ones would garble innocent words and hide nothing."""
+MIN_SECRET_LENGTH = 4
+"""Characters. Masking shorter secrets would garble ordinary words and hide nothing."""
 
 _OPTION = re.compile(r"--?[\w.-]+")
 _ASSIGNMENT = re.compile(r"(?P<name>-{0,2}[\w.-]+)(?P<sign>=|:\s*)(?P<value>.+)", re.DOTALL)
 _SCHEME = re.compile(r"(?:bearer|basic|token|apikey)\s+(?P<value>\S.*)", re.I | re.DOTALL)
-_ADDRESS = re.compile(r"[a-z][a-z0-9+.-]*://", re.I)
-_RANDOM = re.compile(r"(?=[^/]*\d)(?=[^/]*[A-Za-z])[\w~.=-]{20,}")
-"""A step of a path that no person has written: some services put a key there."""
+_URL = re.compile(r"[a-z][a-z0-9+.-]*://", re.I)
+_RANDOM_SEGMENT = re.compile(r"(?=[^/]*\d)(?=[^/]*[A-Za-z])[\w~.=-]{20,}")
+"""A path segment that looks random: some services put a key there."""
 
 
-def secrets_in_arguments(args: Sequence[str]) -> Iterator[str]:
-    """What is secret in a command's arguments, by what stands before it."""
+def find_argument_secrets(args: Sequence[str]) -> Iterator[str]:
+    """Yield the secrets in a command's arguments, judged by the option before them."""
     for before, word in zip(("", *args), args, strict=False):
         assigned = _ASSIGNMENT.fullmatch(word)
-        if _ADDRESS.match(word):
+        if _URL.match(word):
             yield from secrets_in_address(word)
-        elif assigned and sounds_confidential(assigned["name"]):
+        elif assigned and is_secret_name(assigned["name"]):
             yield assigned["value"]
-            yield from token_in(assigned["value"])
-        elif _OPTION.fullmatch(before) and sounds_confidential(before) and not word.startswith("-"):
+            yield from find_token(assigned["value"])
+        elif _OPTION.fullmatch(before) and is_secret_name(before) and not word.startswith("-"):
             yield word
         else:
-            yield from token_in(word)
+            yield from find_token(word)
 
 
 def secrets_in_address(url: str) -> Iterator[str]:
-    """A password as it is written and as it is meant; an address itself is no secret, but what it asks may be."""
+    """Yield the secrets in a URL: its query, and its password both raw and percent-decoded."""
     try:
         parts = urlsplit(url)
     except ValueError:
@@ -47,27 +47,27 @@ def secrets_in_address(url: str) -> Iterator[str]:
         yield parts.query
 
 
-def token_in(header: str) -> Iterator[str]:
-    """What follows the word `Bearer`, or another such, in the value of a header."""
+def find_token(header: str) -> Iterator[str]:
+    """Yield the credential after `Bearer` or a similar scheme in a header value."""
     if found := _SCHEME.fullmatch(header.strip()):
         yield found["value"]
 
 
 def without(secrets: Iterable[str], text: str) -> str:
-    """The text with these masked, the longest first: one may begin with another."""
-    for secret in sorted({secret for secret in secrets if len(secret) >= SHORTEST}, key=len, reverse=True):
+    """Mask secrets in a text, longest first: one secret may be a prefix of another."""
+    for secret in sorted({secret for secret in secrets if len(secret) >= MIN_SECRET_LENGTH}, key=len, reverse=True):
         text = text.replace(secret, MASK)
     return text
 
 
-def masked_arguments(args: Sequence[str], secrets: Iterable[str]) -> tuple[str, ...]:
-    """The arguments as they may be shown."""
+def mask_arguments(args: Sequence[str], secrets: Iterable[str]) -> tuple[str, ...]:
+    """Return the arguments with secrets masked."""
     hidden = list(secrets)
-    return tuple(without(hidden, masked_address(word) if _ADDRESS.match(word) else word) for word in args)
+    return tuple(without(hidden, mask_address(word) if _URL.match(word) else word) for word in args)
 
 
-def masked_address(url: str) -> str:
-    """The address without its credentials, its query, and steps that look like a key."""
+def mask_address(url: str) -> str:
+    """Return a URL without credentials, query, and path segments that look like keys."""
     start, separator, path = mask_url(url).partition("://")
-    host, slash, steps = path.partition("/")
-    return f"{start}{separator}{host}{slash}{_RANDOM.sub(MASK, steps)}"
+    host, slash, segments = path.partition("/")
+    return f"{start}{separator}{host}{slash}{_RANDOM_SEGMENT.sub(MASK, segments)}"

@@ -1,4 +1,4 @@
-"""One MCP server behind this desk, as it is set in `mcpServers`; the names are those of other MCP clients' files."""
+"""Model of one downstream MCP server in `mcpServers`. Key names follow other MCP clients' files."""
 
 from __future__ import annotations
 
@@ -8,38 +8,38 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, model_validator
 
 from refdesk.config import types
-from refdesk.config.secrets import masked_address, masked_arguments, secrets_in_arguments, token_in, without
+from refdesk.config.secrets import find_argument_secrets, find_token, mask_address, mask_arguments, without
 
 TransportKind = Literal["stdio", "http", "sse", "websocket"]
 
-_OTHER_KINDS = {
+_KIND_ALIASES = {
     "streamable-http": "http",
     "streamable_http": "http",
     "streamablehttp": "http",
     "ws": "websocket",
 }
-"""What other clients' files call them."""
+"""Transport names used in other clients' files."""
 
 
-def _kind(value: Any) -> Any:
+def _normalize_kind(value: Any) -> Any:
     word = value.strip().lower() if isinstance(value, str) else value
-    return _OTHER_KINDS.get(word, word) if isinstance(word, str) else word
+    return _KIND_ALIASES.get(word, word) if isinstance(word, str) else word
 
 
-class _Entry(BaseModel):
+class _EntryModel(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True, populate_by_name=True)
 
 
-class ToolRules(_Entry):
-    """Which tools of a server are offered, and under which names; patterns are those of a shell: `get_*`."""
+class ToolRules(_EntryModel):
+    """Filter and rename rules for a server's tools. Patterns use shell syntax, such as `get_*`."""
 
     allow: types.Texts = Field((), description="The tools that are offered; all when empty.")
     deny: types.Texts = Field((), description="The tools that are not offered, whatever `allow` says.")
     rename: Mapping[str, str] = Field(default_factory=dict, description="The names that tools have here.")
 
 
-class DocsSource(_Entry):
-    """The search tool by which a server takes part in `search_documentation`."""
+class DocsSource(_EntryModel):
+    """The search tool through which a server takes part in `search_documentation`."""
 
     tool: str = Field("search", description="The tool that searches.")
     argument: str = Field("query", description="Its argument for what is looked for.")
@@ -49,18 +49,18 @@ class DocsSource(_Entry):
     version: types.OptionalText = Field(None, description="The version of what it documents, when it does not say.")
 
 
-def _docs(value: Any) -> Any:
+def _normalize_docs(value: Any) -> Any:
     return {} if value is True else None if value is False else value
 
 
-NOT_WRITTEN = frozenset({"filled_in"})
-"""What a server knows of itself, and nobody sets."""
+INTERNAL_FIELDS = frozenset({"filled_in"})
+"""Fields that are filled in by the parser and can't be set."""
 
 
-class McpServerConfig(_Entry):
-    """One MCP server: how it is reached, how long it may take, what of it is offered and to whom."""
+class McpServerConfig(_EntryModel):
+    """One MCP server: its transport, timeouts, exposed tools and access rules."""
 
-    type: Annotated[TransportKind | None, BeforeValidator(_kind)] = Field(
+    type: Annotated[TransportKind | None, BeforeValidator(_normalize_kind)] = Field(
         None, description="The transport; by `command` or `url` when not set."
     )
     command: types.Program = Field(None, description="The program to start, for standard input and output.")
@@ -91,7 +91,7 @@ class McpServerConfig(_Entry):
     hold: Literal["changed", "new", "nothing"] = Field(
         "changed", description="Which tools wait for `refdesk servers approve`: changed ones, new ones too, or none."
     )
-    docs: Annotated[DocsSource | None, BeforeValidator(_docs)] = Field(
+    docs: Annotated[DocsSource | None, BeforeValidator(_normalize_docs)] = Field(
         None, description="Its part in `search_documentation`; `true` for a tool `search` with the argument `query`."
     )
     max_message_bytes: types.Bytes = Field(16_777_216, ge=1024, description="The largest message taken from it.")
@@ -101,11 +101,11 @@ class McpServerConfig(_Entry):
     tenants: types.Texts = Field((), description="The tenants it is there for; all when empty.")
     forward_token: bool = Field(False, description="Whether the caller's own credential is passed on to it, over HTTP.")
     filled_in: tuple[SecretStr, ...] = Field((), exclude=True, repr=False)
-    """Secrets of the environment that stand somewhere in the texts above."""
+    """Secrets from the environment that were expanded into the fields above."""
 
     @property
     def kind(self) -> TransportKind:
-        """The transport, said or found out."""
+        """The transport, inferred from `command` and `url` if not set."""
         if self.type is not None:
             return self.type
         if self.url is None:
@@ -117,36 +117,36 @@ class McpServerConfig(_Entry):
 
     @property
     def where(self) -> str:
-        """The command line or the address, as it may be shown."""
+        """The command line or URL, with secrets masked."""
         if self.url is not None:
-            return masked_address(self.url.get_secret_value())
-        return " ".join((without(self._secrets, self.command or ""), *self._shown_arguments()))
+            return mask_address(self.url.get_secret_value())
+        return " ".join((without(self._secrets, self.command or ""), *self._mask_arguments()))
 
     @property
     def hidden(self) -> Iterator[str]:
-        """Secrets that stand inside of texts which are none themselves."""
-        yield from secrets_in_arguments(self.args)
+        """Secrets embedded in arguments and header values."""
+        yield from find_argument_secrets(self.args)
         for value in self.headers.values():
-            yield from token_in(value.get_secret_value())
+            yield from find_token(value.get_secret_value())
 
     @property
     def _secrets(self) -> list[str]:
         known = (*self.env.values(), *self.headers.values(), *self.filled_in)
         return [*(secret.get_secret_value() for secret in known), *self.hidden]
 
-    def _shown_arguments(self) -> tuple[str, ...]:
-        return masked_arguments(self.args, self._secrets)
+    def _mask_arguments(self) -> tuple[str, ...]:
+        return mask_arguments(self.args, self._secrets)
 
     def __repr_args__(self) -> Iterator[tuple[str | None, Any]]:
-        """What was set, and no secret."""
+        """Yield the fields that were set, with secrets masked."""
         for name, value in super().__repr_args__():
             if name in self.model_fields_set:
-                yield name, self._shown(str(name), value)
+                yield name, self._mask_value(str(name), value)
 
-    def _shown(self, name: str, value: Any) -> Any:
+    def _mask_value(self, name: str, value: Any) -> Any:
         match name, value:
             case "args", _:
-                return self._shown_arguments()
+                return self._mask_arguments()
             case "url", types.Url():
                 return self.where
             case "docs", DocsSource():
@@ -156,7 +156,7 @@ class McpServerConfig(_Entry):
         return value
 
     @model_validator(mode="after")
-    def _is_reachable(self) -> McpServerConfig:
+    def _check_transport(self) -> McpServerConfig:
         if (self.command is None) == (self.url is None):
             raise ValueError("a server with either a command or a url")
         if (self.kind == "stdio") != (self.url is None):

@@ -1,6 +1,6 @@
-"""Every setting there is, read off the models: its key, default, bounds and sentence.
+"""The list of settings, derived from the models: key, default, bounds and description.
 
-Places what a file, a variable or a flag gives under its setting, or says which key was meant.
+Also assigns the values of a file, variable or flag to their settings, and suggests a key for unknown ones.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from typing import Any, Literal, get_args, get_origin
 from pydantic import BaseModel, SecretStr
 from pydantic.fields import FieldInfo
 
-from refdesk.config.models import NOT_SETTINGS, ApiKey, Config
-from refdesk.config.servers import NOT_WRITTEN
+from refdesk.config.models import METADATA_FIELDS, ApiKey, Config
+from refdesk.config.servers import INTERNAL_FIELDS
 from refdesk.config.types import YEAR_SECONDS, Unit, Url
-from refdesk.config.wording import Fault, kind_of, quoted, shown, suggestion, unknown
+from refdesk.config.wording import Fault, describe_kind, describe_unknown_key, format_value, quoted, suggest
 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One setting as people know it."""
+    """One setting, as documented."""
 
     key: str
     kind: str
@@ -34,60 +34,60 @@ class Setting:
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
-    """A value, the setting it is for, and where it was given."""
+class SettingValue:
+    """A value, the setting it is for, and its source."""
 
     key: str
     value: Any
     source: str
 
 
-def settings_of(part: type[BaseModel], prefix: str = "") -> Iterator[Setting]:
-    """The settings of a part and of the parts in it."""
-    for name, field in part.model_fields.items():
-        if inner := _part(field):
-            yield from settings_of(inner, f"{prefix}{name}.")
-        elif name not in NOT_SETTINGS | NOT_WRITTEN:
-            yield _setting(f"{prefix}{name}", field)
+def list_settings(model: type[BaseModel], prefix: str = "") -> Iterator[Setting]:
+    """Yield the settings of a model and of its nested sections."""
+    for name, field in model.model_fields.items():
+        if inner := _get_section_model(field):
+            yield from list_settings(inner, f"{prefix}{name}.")
+        elif name not in METADATA_FIELDS | INTERNAL_FIELDS:
+            yield _build_setting(f"{prefix}{name}", field)
 
 
-def _sections_of(part: type[BaseModel], prefix: str = "") -> Iterator[str]:
-    for name, field in part.model_fields.items():
-        if inner := _part(field):
+def _list_sections(model: type[BaseModel], prefix: str = "") -> Iterator[str]:
+    for name, field in model.model_fields.items():
+        if inner := _get_section_model(field):
             yield f"{prefix}{name}"
-            yield from _sections_of(inner, f"{prefix}{name}.")
+            yield from _list_sections(inner, f"{prefix}{name}.")
 
 
-def _part(field: FieldInfo) -> type[BaseModel] | None:
+def _get_section_model(field: FieldInfo) -> type[BaseModel] | None:
     kind: Any = field.annotation
     return kind if isinstance(kind, type) and issubclass(kind, BaseModel) else None
 
 
-def _setting(key: str, field: FieldInfo) -> Setting:
-    types = tuple(_types(field.annotation))
+def _build_setting(key: str, field: FieldInfo) -> Setting:
+    types = tuple(_flatten_types(field.annotation))
     return Setting(
         key=key,
-        kind=_unit(field.metadata) or _kind(field.annotation, types),
-        default=shown(field.get_default(call_default_factory=True)),
+        kind=_find_unit(field.metadata) or _describe_type(field.annotation, types),
+        default=format_value(field.get_default(call_default_factory=True)),
         description=field.description or "",
         choices=tuple(value for value in types if isinstance(value, str)),
-        bounds=_bounds(field.metadata),
+        bounds=_describe_bounds(field.metadata),
         is_secret=SecretStr in types or ApiKey in types,
         is_url=Url in types,
     )
 
 
-def _types(annotation: Any) -> Iterator[Any]:
-    """The types, and the values of literals, that an annotation is made of."""
+def _flatten_types(annotation: Any) -> Iterator[Any]:
+    """Yield the types and literal values that an annotation is made of."""
     if annotation is type(None) or annotation is ...:
         return
     if not get_args(annotation):
         yield annotation
     for argument in get_args(annotation):
-        yield from _types(argument)
+        yield from _flatten_types(argument)
 
 
-def _kind(annotation: Any, types: tuple[Any, ...]) -> str:
+def _describe_type(annotation: Any, types: tuple[Any, ...]) -> str:
     if get_origin(annotation) is tuple:
         return "list"
     if get_origin(annotation) is Mapping or (isinstance(types[0], type) and issubclass(types[0], BaseModel)):
@@ -98,31 +98,31 @@ def _kind(annotation: Any, types: tuple[Any, ...]) -> str:
     return names.get(types[0], "text")
 
 
-def _unit(metadata: list[Any]) -> str:
+def _find_unit(metadata: list[Any]) -> str:
     return next((rule.name for rule in metadata if isinstance(rule, Unit)), "")
 
 
-def _bounds(metadata: list[Any]) -> str:
-    lowest, above, highest = (_limit(metadata, name) for name in ("ge", "gt", "le"))
-    if lowest and highest and highest != shown(YEAR_SECONDS):
+def _describe_bounds(metadata: list[Any]) -> str:
+    lowest, above, highest = (_find_limit(metadata, name) for name in ("ge", "gt", "le"))
+    if lowest and highest and highest != format_value(YEAR_SECONDS):
         return f"{lowest} to {highest}"
     return f"above {above}" if above else f"at least {lowest}" if lowest else ""
 
 
-def _limit(metadata: list[Any], name: str) -> str:
+def _find_limit(metadata: list[Any], name: str) -> str:
     limits = (getattr(rule, name, None) for rule in metadata)
-    return next((shown(limit) for limit in limits if limit is not None), "")
+    return next((format_value(limit) for limit in limits if limit is not None), "")
 
 
-SETTINGS: dict[str, Setting] = {setting.key: setting for setting in settings_of(Config)}
+SETTINGS: dict[str, Setting] = {setting.key: setting for setting in list_settings(Config)}
 
-OTHER_NAMES = {"r2r.service_account.email": "r2r.email", "r2r.service_account.password": "r2r.password"}
-"""Keys that are another way to write a setting."""
+ALIASES = {"r2r.service_account.email": "r2r.email", "r2r.service_account.password": "r2r.password"}
+"""Alternative keys for settings."""
 
 SERVERS = "mcpServers"
-"""The one setting that is a file of its own in other programs, and is read as they read it."""
+"""The setting that uses the format of other MCP clients' files."""
 
-SECTIONS = frozenset({"", "r2r.service_account", *_sections_of(Config)})
+SECTIONS = frozenset({"", "r2r.service_account", *_list_sections(Config)})
 
 HINTS = {
     "monitoring.prometheus.port": "unknown key; metrics are at /metrics on server.port, so leave it out",
@@ -132,43 +132,43 @@ HINTS = {
     ),
     "server.reload": "unknown key; the server is started anew to take changes, so leave it out",
 }
-"""What to say of keys that people bring along from similar servers."""
+"""Messages for unknown keys that are common in similar servers."""
 
 
-def place(key: str, value: Any, source: str) -> Iterator[Given | Fault]:
-    """What a value given under a key sets: one setting, or each one in a section."""
-    target = OTHER_NAMES.get(key, key)
+def assign(key: str, value: Any, source: str) -> Iterator[SettingValue | Fault]:
+    """Yield the setting that a key's value sets, or each setting in a section."""
+    target = ALIASES.get(key, key)
     if target not in SETTINGS and key not in SECTIONS:
-        yield Fault(source, quoted(key), HINTS.get(key) or unknown(_nearest(key), _children(key)))
+        yield Fault(source, quoted(key), HINTS.get(key) or describe_unknown_key(_suggest_key(key), _list_siblings(key)))
     elif value is None:
         return
     elif target in SETTINGS:
-        yield Given(target, value, source)
+        yield SettingValue(target, value, source)
     elif isinstance(value, Mapping):
         for name, item in value.items():
-            yield from place(_joined(key, name), item, source)
+            yield from assign(_join_key(key, name), item, source)
     else:
-        yield Fault(source, key, f"expected a section with keys of its own, not {kind_of(value)}")
+        yield Fault(source, key, f"expected a section with keys of its own, not {describe_kind(value)}")
 
 
-def _joined(parent: str, name: object) -> str:
+def _join_key(parent: str, name: object) -> str:
     child = name if isinstance(name, str) else quoted(name)
     return f"{parent}.{child}" if parent else child
 
 
-def _children(key: str) -> list[str]:
-    """The last words of the keys beside this one; those at the top when its section does not exist."""
+def _list_siblings(key: str) -> list[str]:
+    """List the last parts of the keys in the same section; the top-level keys if there is no such section."""
     parent = key.rpartition(".")[0]
     parent = parent if parent in SECTIONS else ""
     known = [*SETTINGS, *SECTIONS - {""}]
     return sorted(name.rpartition(".")[2] for name in known if name.rpartition(".")[0] == parent)
 
 
-def _nearest(key: str) -> str | None:
+def _suggest_key(key: str) -> str | None:
     parent, _, name = key.rpartition(".")
-    if parent in SECTIONS and (sibling := suggestion(name, _children(key))):
-        return _joined(parent, sibling)
+    if parent in SECTIONS and (sibling := suggest(name, _list_siblings(key))):
+        return _join_key(parent, sibling)
     last_words = {setting.rpartition(".")[2]: setting for setting in reversed(SETTINGS)}
-    if cousin := suggestion(name, list(last_words), cutoff=0.75):
-        return last_words[cousin]
-    return suggestion(key, [*SETTINGS, *SECTIONS]) if parent not in SECTIONS else None
+    if similar := suggest(name, list(last_words), cutoff=0.75):
+        return last_words[similar]
+    return suggest(key, [*SETTINGS, *SECTIONS]) if parent not in SECTIONS else None

@@ -1,4 +1,4 @@
-"""What this version can do of what can be set: the rest is refused where it would change answers, else pointed out."""
+"""Settings that this installation can't honour: rejected if they would change results, else reported as warnings."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from refdesk.errors import ConfigError
 
 
 def without_effect(config: Config) -> list[str]:
-    """A sentence for everything that somebody has set in vain."""
+    """List a warning for every setting that has no effect."""
     return list(config.warnings)
 
 
@@ -23,8 +23,8 @@ def is_installed(package: str) -> bool:
 
 
 def require_support(config: Config, *, is_installed: Callable[[str], bool] = is_installed) -> None:
-    """Raise for what would make this desk answer from something else than was asked for."""
-    problems = list(_missing_extras(config, is_installed))
+    """Raise a ConfigError if a setting needs an extra that isn't installed, or if no toolset is enabled."""
+    problems = list(_find_missing_extras(config, is_installed))
     if not config.toolsets:
         source = config.sources.get("toolsets", "configuration")
         problems.insert(0, f"{source}: toolsets: none is switched on; there are {', '.join(TOOLSETS)}")
@@ -32,15 +32,15 @@ def require_support(config: Config, *, is_installed: Callable[[str], bool] = is_
         raise ConfigError(problems)
 
 
-def _missing_extras(config: Config, is_installed: Callable[[str], bool]) -> Iterator[str]:
-    """What is switched on and not installed."""
-    asked_for = {
+def _find_missing_extras(config: Config, is_installed: Callable[[str], bool]) -> Iterator[str]:
+    """Yield a problem for each enabled feature whose package isn't installed."""
+    requirements = {
         "cache.type": (config.cache.type == "redis", "redis", "redis"),
         "rate_limits.type": (config.rate_limits.type == "redis", "redis", "redis"),
         "monitoring.opentelemetry.enabled": (config.monitoring.opentelemetry.enabled, "opentelemetry.sdk", "otel"),
         "monitoring.sentry.enabled": (config.monitoring.sentry.enabled, "sentry_sdk", "sentry"),
     }
-    for key, (is_on, package, extra) in asked_for.items():
+    for key, (is_on, package, extra) in requirements.items():
         if is_on and not is_installed(package):
             source = config.sources.get(key, "configuration")
             yield f"{source}: {key}: needs an extra that is not installed; run: pip install 'refdesk[{extra}]'"

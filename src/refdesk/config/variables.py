@@ -1,6 +1,6 @@
-"""What is filled into texts of a configuration: `${VAR}` everywhere, and in MCP servers what other clients write too.
+"""Variable expansion: `${VAR}` in any setting, and other clients' placeholder syntax in MCP servers.
 
-The environment is an argument; what a variable holds is never filled in again.
+The environment is passed in as an argument. Expanded values are not expanded again.
 """
 
 from __future__ import annotations
@@ -14,68 +14,68 @@ from typing import Any
 
 VARIABLE = re.compile(r"\$(?P<escape>\$?)\{(?P<name>\w*)(?P<default>:-)?(?P<rest>[^}]*)\}", re.ASCII)
 
-NO_NAME = "${…} must hold the name of an environment variable; write $${ for the characters ${"
+INVALID_NAME = "${…} must hold the name of an environment variable; write $${ for the characters ${"
 
-IN_SERVERS = re.compile(r"\$(?P<escape>\$?)\{(?P<inside>[^{}]*)\}|\{(?P<bare>[A-Z_][A-Z0-9_]*)\}", re.ASCII)
-"""A bare `{NAME}` is taken only where nothing else stands between the braces, so that JSON in an argument is left."""
+SERVER_VARIABLE = re.compile(r"\$(?P<escape>\$?)\{(?P<inside>[^{}]*)\}|\{(?P<bare>[A-Z_][A-Z0-9_]*)\}", re.ASCII)
+"""A bare `{NAME}` matches only if nothing else is inside the braces, so that JSON in an argument is left alone."""
 
-_NAMED = re.compile(r"(?:env:)?(?P<name>[A-Za-z_]\w*)(?::-(?P<text>.*))?", re.ASCII | re.DOTALL)
+_REFERENCE = re.compile(r"(?:env:)?(?P<name>[A-Za-z_]\w*)(?::-(?P<text>.*))?", re.ASCII | re.DOTALL)
 
-_CONFIDENTIAL = re.compile(r"KEY|TOKEN|SECRET|PASS|PWD|AUTH|CREDENTIAL|COOKIE|DSN|BEARER|(?:^|_)PAT(?:$|_)", re.I)
-
-
-def sounds_confidential(name: str) -> bool:
-    """Whether what goes by this name is probably a secret."""
-    return _CONFIDENTIAL.search(name) is not None
+_SECRET_NAME = re.compile(r"KEY|TOKEN|SECRET|PASS|PWD|AUTH|CREDENTIAL|COOKIE|DSN|BEARER|(?:^|_)PAT(?:$|_)", re.I)
 
 
-def fill(text: str, environ: Mapping[str, str], problems: list[str]) -> str:
-    """The text of a setting with its variables filled in; what cannot be is added to the problems."""
+def is_secret_name(name: str) -> bool:
+    """Whether a variable, option or header of this name probably holds a secret."""
+    return _SECRET_NAME.search(name) is not None
 
-    def replacement(match: re.Match[str]) -> str:
+
+def expand(text: str, environ: Mapping[str, str], problems: list[str]) -> str:
+    """Expand the variables in a setting's text, appending to `problems` those that can't be expanded."""
+
+    def replace(match: re.Match[str]) -> str:
         name, rest = match["name"], match["rest"]
         if match["escape"]:
             return match[0][1:]
         if not name or name[0].isdigit() or (rest and not match["default"]):
-            problems.append(NO_NAME)
+            problems.append(INVALID_NAME)
         elif environ.get(name, "").strip():
             return environ[name]
         elif not match["default"]:
-            problems.append(not_set(name))
+            problems.append(describe_unset(name))
         return rest
 
-    return VARIABLE.sub(replacement, text)
+    return VARIABLE.sub(replace, text)
 
 
-def not_set(name: str) -> str:
-    """What to do about a variable without a value."""
+def describe_unset(name: str) -> str:
+    """Return the problem message for an unset variable."""
     return f"environment variable {name} is not set; give it a value, or write ${{{name}:-default}}"
 
 
 @dataclass(slots=True)
-class Filling:
-    """Fills the texts of one MCP server, and remembers what went wrong and which secrets went in."""
+class ServerExpander:
+    """Expands the texts of one MCP server, collecting problems and expanded secrets."""
 
     environ: Mapping[str, str]
     folder: Path
-    """What `${workspaceFolder}` stands for."""
+    """Value of `${workspaceFolder}`."""
     problems: list[str] = field(default_factory=list)
     secrets: set[str] = field(default_factory=set)
 
     def __call__(self, text: str) -> str:
-        return IN_SERVERS.sub(self._replacement, text)
+        return SERVER_VARIABLE.sub(self._replace, text)
 
-    def _replacement(self, match: re.Match[str]) -> str:
+    def _replace(self, match: re.Match[str]) -> str:
         if match["bare"]:
-            return self._value_of(match["bare"]) or match[0]
+            return self._look_up(match["bare"]) or match[0]
         if match["escape"]:
             return match[0][1:]
         inside = match["inside"].strip()
-        filled = self._place(inside) or self._variable(inside)
-        return match[0] if filled is None else filled
+        expanded = self._expand_predefined(inside) or self._expand_variable(inside)
+        return match[0] if expanded is None else expanded
 
-    def _place(self, inside: str) -> str:
-        """What editors fill in by themselves."""
+    def _expand_predefined(self, inside: str) -> str:
+        """Return the value of a predefined editor variable; empty if it is none."""
         match inside.partition(":")[0]:
             case "workspaceFolder" | "workspaceRoot":
                 return str(self.folder)
@@ -87,36 +87,36 @@ class Filling:
                 return "/"
         return ""
 
-    def _variable(self, inside: str) -> str | None:
-        """Its value or default; None for what cannot be filled in, and then it is among the problems."""
-        named = _NAMED.fullmatch(inside)
+    def _expand_variable(self, inside: str) -> str | None:
+        """Return the variable's value or default; None, with a recorded problem, if it can't be expanded."""
+        reference = _REFERENCE.fullmatch(inside)
         if inside.startswith("input:"):
-            asked = inside.removeprefix("input:")[:60]
-            self.problems.append(f"nobody is there to be asked for {asked!r}; write ${{NAME}} and set that variable")
+            prompt = inside.removeprefix("input:")[:60]
+            self.problems.append(f"nobody is there to be asked for {prompt!r}; write ${{NAME}} and set that variable")
             return None
-        if named is None:
-            self.problems.append(NO_NAME)
+        if reference is None:
+            self.problems.append(INVALID_NAME)
             return None
-        value = self._value_of(named["name"]) or named["text"]
+        value = self._look_up(reference["name"]) or reference["text"]
         if value is None:
-            self.problems.append(not_set(named["name"]))
+            self.problems.append(describe_unset(reference["name"]))
         return value
 
-    def _value_of(self, name: str) -> str:
+    def _look_up(self, name: str) -> str:
         value = self.environ.get(name, "")
         if not value.strip():
             return ""
-        if sounds_confidential(name):
+        if is_secret_name(name):
             self.secrets.add(value)
         return value
 
 
-def map_texts(value: Any, change: Callable[[str], str], deepest: int) -> Any:
-    """The value with every text in it changed, down to a depth below which nothing is meant."""
+def map_strings(value: Any, change: Callable[[str], str], max_depth: int) -> Any:
+    """Return the value with `change` applied to every string in it, down to a maximum depth."""
     if isinstance(value, str):
         return change(value)
-    if isinstance(value, list | tuple) and deepest:
-        return [map_texts(item, change, deepest - 1) for item in value]
-    if isinstance(value, Mapping) and deepest:
-        return {name: map_texts(item, change, deepest - 1) for name, item in value.items()}
+    if isinstance(value, list | tuple) and max_depth:
+        return [map_strings(item, change, max_depth - 1) for item in value]
+    if isinstance(value, Mapping) and max_depth:
+        return {name: map_strings(item, change, max_depth - 1) for name, item in value.items()}
     return value

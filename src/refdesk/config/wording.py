@@ -1,7 +1,4 @@
-"""How values and mistakes are put into words: one line each, secrets masked, no library's vocabulary.
-
-Knows values and error types, not where they came from.
-"""
+"""Formats values and validation errors as single lines for users, with secrets masked."""
 
 from __future__ import annotations
 
@@ -16,7 +13,7 @@ from pydantic_core import ErrorDetails
 
 from refdesk.config.types import MASK, Url
 
-LONGEST_SHOWN = 80
+MAX_SHOWN_LENGTH = 80
 PLAIN = re.compile(r"[\w.+*/:@~-]+")
 
 EXPECTED = {
@@ -31,12 +28,12 @@ EXPECTED = {
     "string": "text",
     "tuple": "a list",
 }
-"""What was expected, by the first word of the validation error's type."""
+"""What was expected, by the first word of the pydantic error type."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """One thing that is wrong: where it was written, which setting it is, and what is wrong with it."""
+    """One configuration problem: its source, setting and message."""
 
     source: str
     key: str
@@ -46,8 +43,8 @@ class Fault:
         return ": ".join(filter(None, (self.source, self.key, self.text)))
 
 
-def shown(value: Any) -> str:
-    """A value in the words of a configuration file, with secrets masked."""
+def format_value(value: Any) -> str:
+    """Format a value as in a configuration file, with secrets masked."""
     match value:
         case None:
             return "not set"
@@ -58,36 +55,36 @@ def shown(value: Any) -> str:
         case bool():
             return str(value).lower()
         case BaseModel():
-            return _shown_items((name, item) for name, item in value.__repr_args__() if item not in (None, "", (), {}))
+            return _format_items((name, item) for name, item in value.__repr_args__() if item not in (None, "", (), {}))
         case Mapping():
-            return _shown_items(value.items())
+            return _format_items(value.items())
         case tuple():
-            return f"[{', '.join(map(shown, value))}]"
+            return f"[{', '.join(map(format_value, value))}]"
         case float() if value.is_integer():
             return str(int(value))
     text = str(value)
     return text if text.isprintable() else repr(text)
 
 
-def _shown_items(items: Iterable[tuple[Any, Any]]) -> str:
-    return f"{{{', '.join(f'{shown(name)}: {shown(item)}' for name, item in items)}}}"
+def _format_items(items: Iterable[tuple[Any, Any]]) -> str:
+    return f"{{{', '.join(f'{format_value(name)}: {format_value(item)}' for name, item in items)}}}"
 
 
 def quoted(value: Any) -> str:
-    """A stranger's value in one short line; containers are only named."""
+    """Format an untrusted value as one short line. Containers are described, not printed."""
     match value:
         case bool() | float():
             return str(value).lower()
         case str():
-            text = value if len(value) <= LONGEST_SHOWN else f"{value[:LONGEST_SHOWN]}…"
+            text = value if len(value) <= MAX_SHOWN_LENGTH else f"{value[:MAX_SHOWN_LENGTH]}…"
             return text if PLAIN.fullmatch(value) else repr(text)
         case int() if value.bit_length() < 256:
             return str(value)
-    return kind_of(value)
+    return describe_kind(value)
 
 
-def kind_of(value: Any) -> str:
-    """What a stranger's value is, without showing it."""
+def describe_kind(value: Any) -> str:
+    """Describe the type of an untrusted value without showing it."""
     match value:
         case None:
             return "nothing"
@@ -104,38 +101,40 @@ def kind_of(value: Any) -> str:
     return "something else"
 
 
-def suggestion(word: str, known: Sequence[str], *, cutoff: float = 0.6) -> str | None:
-    """The known word nearest to this one, if any is near."""
-    matches = get_close_matches(word[:LONGEST_SHOWN].lower(), known, 1, cutoff)
+def suggest(word: str, known: Sequence[str], *, cutoff: float = 0.6) -> str | None:
+    """Return the closest known word, if any is close enough."""
+    matches = get_close_matches(word[:MAX_SHOWN_LENGTH].lower(), known, 1, cutoff)
     return matches[0] if matches else None
 
 
-def unknown(near: str | None, known: Sequence[str]) -> str:
-    """What to say of a key that does not exist."""
-    return f"unknown key; did you mean {near}?" if near else f"unknown key; the keys here are {', '.join(known)}"
+def describe_unknown_key(suggested: str | None, known: Sequence[str]) -> str:
+    """Return the message for an unknown key."""
+    return (
+        f"unknown key; did you mean {suggested}?" if suggested else f"unknown key; the keys here are {', '.join(known)}"
+    )
 
 
 def explain(error: ErrorDetails, value: str, choices: Sequence[str]) -> str:
-    """A validation error in plain words, of a value as it may be shown."""
+    """Describe a validation error in plain words. `value` is already masked."""
     context = error.get("ctx", {})
     match error["type"]:
         case "greater_than_equal":
             return f"{value} is below {context['ge']}"
         case "greater_than":
-            return f"{value} is not above {shown(context['gt'])}"
+            return f"{value} is not above {format_value(context['gt'])}"
         case "less_than_equal":
-            return f"{value} is above {shown(context['le'])}"
+            return f"{value} is above {format_value(context['le'])}"
         case "value_error":
             return f"{value} is not {context['error']}"
         case "string_too_short":
             return "expected at least one character"
         case "literal_error":
-            return _no_choice(error["input"], value, choices)
+            return _explain_choice(error["input"], value, choices)
         case "string_type" if isinstance(error["input"], int | float):
             return f"{value} is not text; put it in quotes"
     return f"{value} is not {EXPECTED.get(error['type'].partition('_')[0], 'accepted')}"
 
 
-def _no_choice(given: Any, value: str, choices: Sequence[str]) -> str:
-    near = suggestion(given, choices, cutoff=0.7) if isinstance(given, str) else None
-    return f"{value} is not one of {', '.join(choices)}" + (f"; did you mean {near}?" if near else "")
+def _explain_choice(given: Any, value: str, choices: Sequence[str]) -> str:
+    suggested = suggest(given, choices, cutoff=0.7) if isinstance(given, str) else None
+    return f"{value} is not one of {', '.join(choices)}" + (f"; did you mean {suggested}?" if suggested else "")

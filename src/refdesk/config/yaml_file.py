@@ -1,6 +1,6 @@
-"""Reads a YAML file into settings: one plain document, no key twice, `${VAR}` and `${VAR:-default}` filled in.
+"""Reads settings from a YAML file: one document, no duplicate keys, `${VAR}` and `${VAR:-default}` expanded.
 
-The only reader of YAML; knows nothing of what the values mean, but that MCP servers have variables of their own kind.
+Values aren't interpreted here, except that MCP servers have their own variable syntax and are left unexpanded.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ from typing import Any
 
 import yaml
 
-from refdesk.config.settings import SERVERS, Given, place
-from refdesk.config.variables import fill, map_texts
-from refdesk.config.wording import Fault, kind_of, quoted
+from refdesk.config.settings import SERVERS, SettingValue, assign
+from refdesk.config.variables import expand, map_strings
+from refdesk.config.wording import Fault, describe_kind, quoted
 
-DEEPEST = 4
-"""No setting nests deeper; what does is refused later, and need not be walked."""
+MAX_DEPTH = 4
+"""No setting nests deeper. Deeper values are rejected later and needn't be visited."""
 
 
 class _Loader(yaml.SafeLoader):
-    """YAML without dates, which no setting is: `protocol_version: 2025-06-18` is text."""
+    """YAML loader without timestamps: `protocol_version: 2025-06-18` is text."""
 
     yaml_implicit_resolvers = {  # noqa: RUF012 - the base class declares it so
         first: [(tag, pattern) for tag, pattern in resolvers if not tag.endswith(":timestamp")]
@@ -32,13 +32,13 @@ class _Loader(yaml.SafeLoader):
         try:
             return super().construct_object(node, deep)
         except (ValueError, LookupError, AttributeError):
-            # The base class lets these escape for scalars that do not fit their tag.
+            # SafeLoader lets these escape for scalars that don't match their tag.
             kind = node.tag.rpartition(":")[2]
             raise yaml.constructor.ConstructorError(None, None, f"not a valid {kind}", node.start_mark) from None
 
 
-def read_yaml(path: Path, environ: Mapping[str, str]) -> Iterator[Given | Fault]:
-    """What the file sets."""
+def read_yaml(path: Path, environ: Mapping[str, str]) -> Iterator[SettingValue | Fault]:
+    """Yield the settings of a YAML file."""
     try:
         text = path.read_text("utf-8-sig")
     except FileNotFoundError:
@@ -51,18 +51,20 @@ def read_yaml(path: Path, environ: Mapping[str, str]) -> Iterator[Given | Fault]
         yield from _read_text(text, path.name, environ)
 
 
-def _read_text(text: str, source: str, environ: Mapping[str, str]) -> Iterator[Given | Fault]:
+def _read_text(text: str, source: str, environ: Mapping[str, str]) -> Iterator[SettingValue | Fault]:
     try:
-        document, twice = _parse(text)
+        document, duplicates = _parse(text)
     except yaml.MarkedYAMLError as error:
-        yield Fault(source, _position(error), _complaint(error))
+        yield Fault(source, _describe_position(error), _describe_error(error))
     except yaml.reader.ReaderError as error:
         yield Fault(source, f"character {error.position + 1}", "this character must not stand in YAML")
     except RecursionError:
         yield Fault(source, "", "nested too deeply")
     else:
-        yield from (Fault(source, key, f"given twice, on lines {first} and {again}") for key, first, again in twice)
-        yield from _settings(document, source, environ)
+        yield from (
+            Fault(source, key, f"given twice, on lines {first} and {again}") for key, first, again in duplicates
+        )
+        yield from _read_settings(document, source, environ)
 
 
 def _parse(text: str) -> tuple[Any, list[tuple[str, int, int]]]:
@@ -71,20 +73,20 @@ def _parse(text: str) -> tuple[Any, list[tuple[str, int, int]]]:
         node = loader.get_single_node()
         if node is None:
             return {}, []
-        twice = list(_given_twice(node, "", set()))
-        return loader.construct_document(node), twice
+        duplicates = list(_find_duplicate_keys(node, "", set()))
+        return loader.construct_document(node), duplicates
     finally:
         loader.dispose()
 
 
-def _given_twice(node: yaml.Node, path: str, seen: set[int]) -> Iterator[tuple[str, int, int]]:
-    """The keys that a mapping has more than once, with both lines; what an alias repeats is looked at once."""
+def _find_duplicate_keys(node: yaml.Node, path: str, seen: set[int]) -> Iterator[tuple[str, int, int]]:
+    """Yield keys that occur twice in a mapping, with both lines. Aliased nodes are visited once."""
     if id(node) in seen:
         return
     seen.add(id(node))
     if isinstance(node, yaml.SequenceNode):
         for index, item in enumerate(node.value):
-            yield from _given_twice(item, f"{path}[{index}]", seen)
+            yield from _find_duplicate_keys(item, f"{path}[{index}]", seen)
     if isinstance(node, yaml.MappingNode):
         lines: dict[str, int] = {}
         for name, item in node.value:
@@ -93,33 +95,33 @@ def _given_twice(node: yaml.Node, path: str, seen: set[int]) -> Iterator[tuple[s
             if isinstance(name, yaml.ScalarNode) and key in lines:
                 yield key, lines[key], line
             lines.setdefault(key, line)
-            yield from _given_twice(item, key, seen)
+            yield from _find_duplicate_keys(item, key, seen)
 
 
-def _position(error: yaml.MarkedYAMLError) -> str:
+def _describe_position(error: yaml.MarkedYAMLError) -> str:
     mark = error.problem_mark or error.context_mark
     return f"line {mark.line + 1}, column {mark.column + 1}" if mark else ""
 
 
-def _complaint(error: yaml.MarkedYAMLError) -> str:
-    # What the parser quotes may be a secret: a password that begins with * is an alias to it.
+def _describe_error(error: yaml.MarkedYAMLError) -> str:
+    # The parser may quote a secret: it takes a password that starts with * for an alias.
     problem = re.sub(r"\b(alias|anchor|tag|handle) ['\"].*", r"\1 (hidden)", error.problem or "", flags=re.DOTALL)
     return " ".join(f"not valid YAML: {problem}".split()).rstrip(": ")
 
 
-def _settings(document: Any, source: str, environ: Mapping[str, str]) -> Iterator[Given | Fault]:
+def _read_settings(document: Any, source: str, environ: Mapping[str, str]) -> Iterator[SettingValue | Fault]:
     if document is not None and not isinstance(document, Mapping):
-        yield Fault(source, "", f"expected sections at the top, not {kind_of(document)}")
+        yield Fault(source, "", f"expected sections at the top, not {describe_kind(document)}")
         return
-    for item in place("", document, source):
-        yield _expanded(item, environ) if isinstance(item, Given) else item
+    for item in assign("", document, source):
+        yield _expand(item, environ) if isinstance(item, SettingValue) else item
 
 
-def _expanded(given: Given, environ: Mapping[str, str]) -> Given | Fault:
+def _expand(given: SettingValue, environ: Mapping[str, str]) -> SettingValue | Fault:
     if given.key == SERVERS:
         return given
     problems: list[str] = []
-    value = map_texts(given.value, lambda text: fill(text, environ, problems), DEEPEST)
+    value = map_strings(given.value, lambda text: expand(text, environ, problems), MAX_DEPTH)
     if problems:
         return Fault(given.source, given.key, "; ".join(problems))
-    return Given(given.key, value, given.source)
+    return SettingValue(given.key, value, given.source)

@@ -1,1 +1,1 @@
-"""What `refdesk doctor` looks at, one module for each subject. A check only reads and mends nothing."""
+"""Checks of `refdesk doctor`, one module per subject. Checks are read-only."""

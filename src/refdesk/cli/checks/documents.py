@@ -1,4 +1,4 @@
-"""The documents: the record, the indexes made from it, and who is writing them. Everything is opened to be read."""
+"""Checks of the document store, its indexes and their writers. Everything is opened read-only."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 
-from refdesk.cli.checks.finding import Finding, Situation, counted, fail, ok, warn
+from refdesk.cli.checks.finding import CheckContext, Finding, fail, format_count, ok, warn
 from refdesk.engines.embedded.damage import IndexDamaged
 from refdesk.engines.embedded.fulltext import FullText
 from refdesk.engines.embedded.tenant_store import SCHEMA_VERSION
@@ -15,81 +15,81 @@ from refdesk.engines.embedded.vectors import Vectors
 from refdesk.engines.storage.folders import DATABASE
 from refdesk.engines.storage.records import last_change
 
-MOST_CHECKED_BYTES = 268_435_456
-"""Of a record whose every page is looked at; a larger one takes longer than anybody waits for."""
+MAX_CHECKED_BYTES = 268_435_456
+"""Largest database to run `quick_check` on. Larger ones take too long."""
 
-MOST_TENANTS = 20
-"""Whose files are looked at; who has more looks at the console."""
+MAX_TENANTS = 20
+"""Tenants checked. The console shows the others."""
 
 LOCKS = Path("/proc/locks")
-"""Where Linux tells who holds a lock, so that none has to be taken to find out."""
+"""Where Linux lists lock holders, so that no lock has to be taken to find out."""
 
-REBUILD = "`refdesk reindex` makes the indexes anew from what is stored"
+REINDEX_FIX = "`refdesk reindex` makes the indexes anew from what is stored"
 
 
-def engine(situation: Situation) -> Sequence[Finding]:
-    """Each tenant's documents."""
-    if situation.config.r2r.api_url is not None:
+def check_engine(context: CheckContext) -> Sequence[Finding]:
+    """Check each tenant's documents."""
+    if context.config.r2r.api_url is not None:
         return [ok("documents are in R2R")]
-    folders = _tenants(situation)
+    folders = _list_tenants(context)
     if not folders:
         return [ok("no documents of your own yet; `refdesk add FOLDER` brings some in")]
-    return [finding for folder in folders[:MOST_TENANTS] for finding in _looked_at(folder)]
+    return [finding for folder in folders[:MAX_TENANTS] for finding in _check_tenant(folder)]
 
 
-def _tenants(situation: Situation) -> list[Path]:
-    return sorted(path.parent for path in (situation.config.data_path / "tenants").glob(f"*/{DATABASE}"))
+def _list_tenants(context: CheckContext) -> list[Path]:
+    return sorted(path.parent for path in (context.config.data_path / "tenants").glob(f"*/{DATABASE}"))
 
 
-def _looked_at(folder: Path) -> list[Finding]:
+def _check_tenant(folder: Path) -> list[Finding]:
     try:
-        with closing(_opened(folder)) as database:
-            return list(_tenant(folder, database))
+        with closing(_open_database(folder)) as database:
+            return list(_check_database(folder, database))
     except sqlite3.Error as error:
         mend = "put back a copy of the folder, or remove it and add the documents anew"
         return [fail(f"{folder / DATABASE} cannot be read: {error}", mend)]
 
 
-def _opened(folder: Path) -> sqlite3.Connection:
+def _open_database(folder: Path) -> sqlite3.Connection:
     return sqlite3.connect(f"{(folder / DATABASE).as_uri()}?mode=ro", uri=True, timeout=1)
 
 
-def _tenant(folder: Path, database: sqlite3.Connection) -> Iterator[Finding]:
+def _check_database(folder: Path, database: sqlite3.Connection) -> Iterator[Finding]:
     version = database.execute("PRAGMA user_version").fetchone()[0]
     if version != SCHEMA_VERSION:
         text = f"{folder} was written by another version of Refdesk (schema {version}, this one reads {SCHEMA_VERSION})"
         yield fail(text, "use another --data folder, or remove this one and add the documents anew")
         return
-    if (folder / DATABASE).stat().st_size <= MOST_CHECKED_BYTES:
+    if (folder / DATABASE).stat().st_size <= MAX_CHECKED_BYTES:
         found = database.execute("PRAGMA quick_check(1)").fetchone()[0]
         if found != "ok":
             yield fail(f"{folder / DATABASE} is damaged: {found}", "put back a copy, or add the documents anew")
             return
     tenant = str(database.execute("SELECT tenant FROM owner").fetchone()[0])
-    yield from _counted(tenant, database)
-    yield from _indexes(folder, tenant, last_change(database))
+    yield from _count_documents(tenant, database)
+    yield from _check_indexes(folder, tenant, last_change(database))
 
 
-def _counted(tenant: str, database: sqlite3.Connection) -> Iterator[Finding]:
+def _count_documents(tenant: str, database: sqlite3.Connection) -> Iterator[Finding]:
     counts = dict(database.execute("SELECT stage, count(*) FROM documents GROUP BY stage").fetchall())
     collections = database.execute("SELECT count(*) FROM collections").fetchone()[0]
     total, failed = sum(counts.values()), counts.get("failed", 0)
     waiting = total - failed - counts.get("success", 0)
     whose = "" if tenant == "default" else f" of the tenant {tenant!r}"
     under_way = f", {waiting:,} of them on their way in" if waiting else ""
-    yield ok(f"{counted(total, 'document')}{whose} in {counted(collections, 'collection')}{under_way}")
+    yield ok(f"{format_count(total, 'document')}{whose} in {format_count(collections, 'collection')}{under_way}")
     if failed:
         yield warn(
-            f"{counted(failed, 'document')}{whose} could not be brought in",
+            f"{format_count(failed, 'document')}{whose} could not be brought in",
             "`refdesk documents --status failed` says why",
         )
 
 
-def _indexes(folder: Path, tenant: str, last: int) -> Iterator[Finding]:
+def _check_indexes(folder: Path, tenant: str, last: int) -> Iterator[Finding]:
     try:
         marks = FullText(folder / "fulltext").mark, Vectors(folder / "vectors").mark
     except IndexDamaged as error:
-        yield fail(str(error), REBUILD)
+        yield fail(str(error), REINDEX_FIX)
         return
     behind = [name for name, mark in zip(("words", "meaning"), marks, strict=True) if mark < last]
     if "words" in behind:
@@ -97,40 +97,43 @@ def _indexes(folder: Path, tenant: str, last: int) -> Iterator[Finding]:
         yield warn(f"the index of words lacks the latest changes of the tenant {tenant!r}", mend)
 
 
-def locks(situation: Situation) -> Sequence[Finding]:
-    """Who holds the writers' locks, as the kernel tells it."""
-    folders = _tenants(situation)
+def check_locks(context: CheckContext) -> Sequence[Finding]:
+    """Report who holds the writer locks, according to the kernel."""
+    folders = _list_tenants(context)
     try:
-        held = _held(LOCKS.read_text())
+        holders = _parse_lock_holders(LOCKS.read_text())
     except OSError:
         return [ok("this system does not tell who holds a lock")]
     writers = {
-        folder: held.get((folder / "writer.lock").stat().st_ino)
+        folder: holders.get((folder / "writer.lock").stat().st_ino)
         for folder in folders
         if (folder / "writer.lock").exists()
     }
     busy = {folder: pid for folder, pid in writers.items() if pid}
     if busy:
         return [ok(f"process {pid} writes {folder}") for folder, pid in busy.items()]
-    waiting = sum(map(_waiting, folders))
-    if waiting and situation.config.r2r.api_url is None:
+    waiting = sum(map(_count_waiting, folders))
+    if waiting and context.config.r2r.api_url is None:
         mend = "`refdesk serve`, or the next `refdesk add`, goes on with them"
         return [
-            warn(f"{counted(waiting, 'document')} wait{'s' * (waiting == 1)} to be brought in, and nobody does", mend)
+            warn(
+                f"{format_count(waiting, 'document')} wait{'s' * (waiting == 1)} to be brought in, and nobody does",
+                mend,
+            )
         ]
     return [ok("nobody writes just now")]
 
 
-def _held(text: str) -> dict[int, int]:
-    """The process that holds a lock of a whole file, by the file's number on its disk."""
+def _parse_lock_holders(text: str) -> dict[int, int]:
+    """Return the process that holds a lock on a whole file, by inode."""
     rows = (line.split() for line in text.splitlines())
     return {int(row[5].rpartition(":")[2]): int(row[4]) for row in rows if len(row) > 5 and row[1] == "FLOCK"}
 
 
-def _waiting(folder: Path) -> int:
+def _count_waiting(folder: Path) -> int:
     try:
-        with closing(_opened(folder)) as database:
-            asked = "SELECT count(*) FROM documents WHERE stage NOT IN ('success', 'failed')"
-            return int(database.execute(asked).fetchone()[0])
+        with closing(_open_database(folder)) as database:
+            statement = "SELECT count(*) FROM documents WHERE stage NOT IN ('success', 'failed')"
+            return int(database.execute(statement).fetchone()[0])
     except sqlite3.Error:
-        return 0  # told by the check of the engine
+        return 0  # reported by check_engine

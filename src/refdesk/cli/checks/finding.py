@@ -1,4 +1,4 @@
-"""What a check is given, and what it finds."""
+"""Context and findings of checks."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ State = Literal["ok", "warn", "fail"]
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """How one thing is, in a sentence; and how to mend it where it is not well."""
+    """State of one thing in a sentence, with a suggested fix if it isn't ok."""
 
     state: State
     text: str
@@ -23,37 +23,37 @@ class Finding:
 
 
 def ok(text: str) -> Finding:
-    """All is well, or there is nothing to look at."""
+    """Return a finding for what works or doesn't apply."""
     return Finding("ok", text)
 
 
 def warn(text: str, mend: str) -> Finding:
-    """The desk does its work, but somebody should know."""
+    """Return a finding for what works but needs attention."""
     return Finding("warn", text, mend)
 
 
 def fail(text: str, mend: str) -> Finding:
-    """Something that was asked for does not work."""
+    """Return a finding for what doesn't work."""
     return Finding("fail", text, mend)
 
 
-def counted(number: int, thing: str) -> str:
-    """So many of a thing, in words."""
+def format_count(number: int, thing: str) -> str:
+    """Format a number with its noun, in the plural if needed."""
     return f"{number:,} {thing}{'' if number == 1 else 's'}"
 
 
 @dataclass(frozen=True, slots=True)
-class Situation:
-    """What all checks look at."""
+class CheckContext:
+    """Input of all checks."""
 
     config: Config
     config_file: Path | None
     problems: tuple[str, ...]
-    """Why the configuration cannot be used; `config` holds the defaults then."""
+    """Why the configuration is invalid. If set, `config` holds the defaults."""
     desk: RunningDesk | None
-    """What answers at the configured address."""
+    """The server at the configured address."""
     environ: Mapping[str, str]
     home: Path
     cwd: Path
-    seconds: float
-    """How long a check may take."""
+    timeout: float
+    """Time limit per check, in seconds."""

@@ -1,4 +1,4 @@
-"""Refdesk itself, its settings, its data folder and its console."""
+"""Checks of the installation, configuration, data folder and console."""
 
 from __future__ import annotations
 
@@ -9,27 +9,27 @@ from collections.abc import Iterator, Sequence
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 
-from refdesk.cli.checks.finding import Finding, Situation, fail, ok, warn
+from refdesk.cli.checks.finding import CheckContext, Finding, fail, ok, warn
 from refdesk.config import require_support
 from refdesk.errors import ConfigError
 from refdesk.version import __version__
 
 EXTRAS = {"ocr": "rapidocr", "redis": "redis", "otel": "opentelemetry-sdk", "sentry": "sentry-sdk"}
-"""What can be installed besides, and the package by which it is known to be, which nothing else brings."""
+"""Extras, each with a package that only this extra installs."""
 
-LITTLE_SPACE = 1_073_741_824
-NO_SPACE = 104_857_600
-"""Bytes free on the disk: a large documentation set takes some hundred megabytes, and a full disk stops all of it."""
+LOW_SPACE = 1_073_741_824
+CRITICAL_SPACE = 104_857_600
+"""Free bytes on the disk. A large documentation set takes some hundred megabytes, and a full disk stops all writes."""
 
 PAGES = Path(__file__).parents[2] / "console" / "pages"
 
 
-def python(situation: Situation) -> Sequence[Finding]:
-    """What Refdesk runs on."""
-    there = [extra for extra, package in EXTRAS.items() if _is_installed(package)]
-    missing = [extra for extra in EXTRAS if extra not in there]
+def check_python(context: CheckContext) -> Sequence[Finding]:
+    """Report the versions and the installed extras."""
+    installed = [extra for extra, package in EXTRAS.items() if _is_installed(package)]
+    missing = [extra for extra in EXTRAS if extra not in installed]
     words = f"Refdesk {__version__} on Python {platform.python_version()}"
-    extras = f"extras {', '.join(there)}" if there else "no extras"
+    extras = f"extras {', '.join(installed)}" if installed else "no extras"
     left = f"; not installed: {', '.join(missing)} (pip install 'refdesk[{missing[0]}]')" if missing else ""
     return [ok(f"{words} with {extras}{left}")]
 
@@ -42,59 +42,59 @@ def _is_installed(package: str) -> bool:
     return True
 
 
-def config(situation: Situation) -> Sequence[Finding]:
-    """Whether a server could start with it."""
-    file = situation.config_file
+def check_config(context: CheckContext) -> Sequence[Finding]:
+    """Check whether a server could start with the configuration."""
+    file = context.config_file
     where = str(file) if file else "no configuration file, which is fine; `refdesk init` writes one"
-    if situation.problems:
-        told = [fail(problem, _mend(file)) for problem in situation.problems]
-        return [*told, warn("the checks below are of the defaults", "mend the configuration, then look again")]
+    if context.problems:
+        failures = [fail(problem, _suggest_fix(file)) for problem in context.problems]
+        return [*failures, warn("the checks below are of the defaults", "mend the configuration, then look again")]
     try:
-        require_support(situation.config)
+        require_support(context.config)
     except ConfigError as error:
         return [fail(problem, "install what is missing, or switch it off") for problem in error.problems]
-    return [ok(where), *(warn(one, "take it out, or correct it") for one in situation.config.warnings)]
+    return [ok(where), *(warn(one, "take it out, or correct it") for one in context.config.warnings)]
 
 
-def _mend(file: Path | None) -> str:
+def _suggest_fix(file: Path | None) -> str:
     if file is None:
         return "mend the environment variables that it names"
     return f"edit {file}" if file.exists() else "name one that is there; `refdesk init` writes one to begin with"
 
 
-def data(situation: Situation) -> Sequence[Finding]:
-    """Whether documents can be kept."""
-    return list(_folder(situation.config.data_path))
+def check_data(context: CheckContext) -> Sequence[Finding]:
+    """Check whether the data folder can be written to."""
+    return list(_check_folder(context.config.data_path))
 
 
-def _folder(folder: Path) -> Iterator[Finding]:
-    there = next(path for path in (folder, *folder.parents) if path.exists())
-    if not there.is_dir():
-        yield fail(f"{there} is no folder", "name another one with --data or REFDESK_DATA")
+def _check_folder(folder: Path) -> Iterator[Finding]:
+    existing = next(path for path in (folder, *folder.parents) if path.exists())
+    if not existing.is_dir():
+        yield fail(f"{existing} is no folder", "name another one with --data or REFDESK_DATA")
         return
-    if not os.access(there, os.W_OK | os.X_OK):
+    if not os.access(existing, os.W_OK | os.X_OK):
         yield fail(
-            f"{there} cannot be written to",
+            f"{existing} cannot be written to",
             f"give yourself the right to write to {folder}, or name another folder with --data",
         )
         return
-    owner = there.stat().st_uid
-    if there == folder and hasattr(os, "geteuid") and owner not in (os.geteuid(), 0):
+    owner = existing.stat().st_uid
+    if existing == folder and hasattr(os, "geteuid") and owner not in (os.geteuid(), 0):
         yield warn(
             f"{folder} belongs to user {owner}, not to you", f"run as that user, or: chown -R {os.geteuid()} {folder}"
         )
-    free = shutil.disk_usage(there).free
-    text = f"{folder}{'' if there == folder else ', to be made when it is needed'}, {free / 1e9:,.1f} GB free"
-    if free < NO_SPACE:
+    free = shutil.disk_usage(existing).free
+    text = f"{folder}{'' if existing == folder else ', to be made when it is needed'}, {free / 1e9:,.1f} GB free"
+    if free < CRITICAL_SPACE:
         yield fail(text, "make room on the disk; nothing more can be brought in")
-    elif free < LITTLE_SPACE:
+    elif free < LOW_SPACE:
         yield warn(text, "make room on the disk before you bring in much")
     else:
         yield ok(text)
 
 
-def console(situation: Situation) -> Sequence[Finding]:
-    """Whether its pages are there."""
+def check_console(context: CheckContext) -> Sequence[Finding]:
+    """Check whether the console's pages are installed."""
     if not (PAGES / "index.html").is_file():
         return [
             fail(
@@ -102,6 +102,6 @@ def console(situation: Situation) -> Sequence[Finding]:
                 "install Refdesk anew: pip install --force-reinstall refdesk",
             )
         ]
-    where = situation.config.own_url.removesuffix("/mcp") + "/console"
-    running = situation.desk is not None and situation.desk.is_refdesk
+    where = context.config.own_url.removesuffix("/mcp") + "/console"
+    running = context.desk is not None and context.desk.is_refdesk
     return [ok(f"at {where}" if running else f"at {where} once `refdesk serve` runs")]

@@ -1,4 +1,4 @@
-"""The checks there are, in the order in which they are told. Imports nothing: a shell completes them."""
+"""Names and descriptions of the checks, in display order. Imports nothing, as shell completion reads it."""
 
 from __future__ import annotations
 

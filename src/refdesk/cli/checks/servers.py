@@ -1,4 +1,7 @@
-"""The MCP servers behind the desk. Where a desk runs, it is asked: a second copy of a server could be in its way."""
+"""Checks of downstream MCP servers.
+
+If Refdesk runs, its reported states are used: a second copy of a server could interfere with the first.
+"""
 
 from __future__ import annotations
 
@@ -9,58 +12,58 @@ import shutil
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from refdesk.cli.checks.finding import Finding, Situation, fail, ok, warn
-from refdesk.cli.server_trial import ask_server
+from refdesk.cli.checks.finding import CheckContext, Finding, fail, ok, warn
+from refdesk.cli.server_trial import probe_server
 from refdesk.config import McpServerConfig
 from refdesk.downstream.files.servers_file import combined
 from refdesk.errors import ConfigError, RefdeskError
 
-AT_A_TIME = 4
-"""Servers that are started together: each is a process, and a machine has few cores."""
+MAX_CONCURRENT = 4
+"""Servers started at the same time. Each is a process, and a machine has few cores."""
 
 CLOSING_SECONDS = 2.0
-"""What is left of a check's time for the server to end."""
+"""Part of the check's time reserved for stopping the server."""
 
 
-async def servers(situation: Situation) -> Sequence[Finding]:
-    """Each of them."""
+async def check_servers(context: CheckContext) -> Sequence[Finding]:
+    """Check each server."""
     try:
-        found = combined(situation.config, situation.environ)
+        found = combined(context.config, context.environ)
     except ConfigError as error:
         return [fail(problem, "`refdesk servers` lists them; correct it, or remove it") for problem in error.problems]
     if not found.servers:
         return [ok("there are none; `refdesk servers add` puts one behind the desk")]
-    # What is logged on the way is in what is told.
+    # The findings already include what would be logged.
     logging.getLogger("refdesk").addHandler(logging.NullHandler())
-    live, turns = _live(situation), asyncio.Semaphore(AT_A_TIME)
+    live, slots = _get_live_states(context), asyncio.Semaphore(MAX_CONCURRENT)
 
-    async def look(name: str, server: McpServerConfig) -> Finding:
-        async with turns:
-            return await _looked_at(name, server, live.get(name), situation)
+    async def check(name: str, server: McpServerConfig) -> Finding:
+        async with slots:
+            return await _check_server(name, server, live.get(name), context)
 
-    looked = await asyncio.gather(*(look(name, server) for name, server in found.servers.items()))
-    return [*looked, *(warn(one, "take it out, or rename it") for one in found.warnings)]
-
-
-def _live(situation: Situation) -> Mapping[str, Any]:
-    part = situation.desk.checks.get("downstream") if situation.desk else None
-    told = part.get("servers") if isinstance(part, dict) else None
-    return told if isinstance(told, dict) else {}
+    findings = await asyncio.gather(*(check(name, server) for name, server in found.servers.items()))
+    return [*findings, *(warn(one, "take it out, or rename it") for one in found.warnings)]
 
 
-async def _looked_at(name: str, server: McpServerConfig, live: Any, situation: Situation) -> Finding:
+def _get_live_states(context: CheckContext) -> Mapping[str, Any]:
+    part = context.desk.checks.get("downstream") if context.desk else None
+    states = part.get("servers") if isinstance(part, dict) else None
+    return states if isinstance(states, dict) else {}
+
+
+async def _check_server(name: str, server: McpServerConfig, live: Any, context: CheckContext) -> Finding:
     if not server.enabled:
         return ok(f"{name}: switched off")
     log = f"`refdesk servers logs {name}` shows what it wrote"
     if isinstance(live, dict):
         state, why = live.get("state"), f": {live['message']}" if live.get("message") else ""
-        told = f"{name}: {state}{why}, by the running desk"
-        return fail(told, log) if state == "Error" else ok(told)
-    if server.command is not None and _program(server, situation) is None:
+        text = f"{name}: {state}{why}, by the running desk"
+        return fail(text, log) if state == "Error" else ok(text)
+    if server.command is not None and _find_program(server, context) is None:
         return fail(f"{name}: there is no program {server.command!r}", "install it, or name it by its full path")
     try:
-        async with asyncio.timeout(max(situation.seconds - CLOSING_SECONDS, 1)):
-            facts = await ask_server(name, server, situation.config.downstream.protocol_version)
+        async with asyncio.timeout(max(context.timeout - CLOSING_SECONDS, 1)):
+            facts = await probe_server(name, server, context.config.downstream.protocol_version)
     except RefdeskError as error:
         return fail(f"{name}: {error.detail}", f"`refdesk servers test {name}` tries it again")
     except TimeoutError:
@@ -68,9 +71,9 @@ async def _looked_at(name: str, server: McpServerConfig, live: Any, situation: S
     return ok(f"{name}: {facts['tools']} tools, connected in {facts['connect_seconds']:.1f} s")
 
 
-def _program(server: McpServerConfig, situation: Situation) -> str | None:
-    """Where its program is, as it will be looked for."""
-    path = server.env["PATH"].get_secret_value() if "PATH" in server.env else situation.environ.get("PATH")
+def _find_program(server: McpServerConfig, context: CheckContext) -> str | None:
+    """Return the path of the server's program, looked up as when starting it."""
+    path = server.env["PATH"].get_secret_value() if "PATH" in server.env else context.environ.get("PATH")
     folder = str(server.cwd) if server.cwd else os.getcwd()
     command = os.path.expanduser(server.command or "")
     return shutil.which(os.path.join(folder, command) if os.sep in command else command, path=path)

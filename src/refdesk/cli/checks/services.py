@@ -1,4 +1,4 @@
-"""What the desk may lean on: the embedding model, Redis, R2R, and the model that writes answers."""
+"""Checks of services: the embedding model, Redis, R2R, and the chat model that writes answers."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from collections.abc import Sequence
 
 import httpx2
 
-from refdesk.cli.checks.finding import Finding, Situation, fail, ok, warn
+from refdesk.cli.checks.finding import CheckContext, Finding, fail, ok, warn
 from refdesk.config import AnswersConfig
 from refdesk.engines.embedded.embedding import open_embedder
 from refdesk.errors import RefdeskError
 from refdesk.telemetry import Metrics
 
 SENTENCE = "How do I start the server?"
-"""What is embedded to see whether it can be."""
+"""Text embedded to test the model."""
 
 
-async def embedding(situation: Situation) -> Sequence[Finding]:
-    """Whether a text becomes a vector."""
-    settings = situation.config.embedding
-    if situation.config.r2r.api_url is not None:
+async def check_embedding(context: CheckContext) -> Sequence[Finding]:
+    """Check that a text can be embedded."""
+    settings = context.config.embedding
+    if context.config.r2r.api_url is not None:
         return [ok("not needed: R2R embeds by its own model")]
     if settings.source == "none":
         return [ok("switched off: search is by words alone")]
@@ -38,10 +38,10 @@ async def embedding(situation: Situation) -> Sequence[Finding]:
     return [ok(f"{embedder.name} gives vectors of {len(vector)} numbers")]
 
 
-async def cache(situation: Situation) -> Sequence[Finding]:
-    """Whether Redis answers, where it is asked to share the cache or the limits."""
-    settings = situation.config.cache
-    if "redis" not in (settings.type, situation.config.rate_limits.type):
+async def check_cache(context: CheckContext) -> Sequence[Finding]:
+    """Check that Redis responds, if it is configured for the cache or the rate limits."""
+    settings = context.config.cache
+    if "redis" not in (settings.type, context.config.rate_limits.type):
         return [ok("in memory")]
     from refdesk.resilience.redis import open_redis
 
@@ -54,9 +54,9 @@ async def cache(situation: Situation) -> Sequence[Finding]:
     return [fail(f"Redis does not answer at {settings.redis.url!s}{why}", mend)]
 
 
-async def r2r(situation: Situation) -> Sequence[Finding]:
-    """Whether R2R is up and lets us in."""
-    settings = situation.config.r2r
+async def check_r2r(context: CheckContext) -> Sequence[Finding]:
+    """Check that R2R responds and accepts the account."""
+    settings = context.config.r2r
     if settings.api_url is None:
         return [ok("not used: documents are kept here")]
     from refdesk.engines.r2r.client import open_client
@@ -72,24 +72,24 @@ async def r2r(situation: Situation) -> Sequence[Finding]:
     return [ok(f"R2R answers at {settings.api_url} and lets the account in; it sees {len(collections):,} collections")]
 
 
-async def answers(situation: Situation) -> Sequence[Finding]:
-    """Whether the endpoint for answers is there and takes the key; nothing is written, so that it costs nothing."""
-    settings = situation.config.answers
+async def check_answers(context: CheckContext) -> Sequence[Finding]:
+    """Check that the chat API responds and accepts the key. No tokens are generated, so it costs nothing."""
+    settings = context.config.answers
     if settings.api_url is None:
         return [ok("no model is set: `ask` quotes the sentences that answer")]
     url = httpx2.URL(settings.api_url.get_secret_value())
     headers = {"Authorization": f"Bearer {settings.api_key.get_secret_value()}"} if settings.api_key else {}
     trust = await asyncio.to_thread(httpx2.create_ssl_context)
     try:
-        async with httpx2.AsyncClient(verify=trust, timeout=situation.seconds) as client:
+        async with httpx2.AsyncClient(verify=trust, timeout=context.timeout) as client:
             answer = await client.get(url.copy_with(path=url.path.rstrip("/") + "/models"), headers=headers)
     except httpx2.HTTPError as error:
         why = str(error) or type(error).__name__
         return [fail(f"nobody answers at {settings.api_url}: {why}", "start the service, or correct answers.api_url")]
-    return [_model(settings, answer)]
+    return [_check_models(settings, answer)]
 
 
-def _model(settings: AnswersConfig, answer: httpx2.Response) -> Finding:
+def _check_models(settings: AnswersConfig, answer: httpx2.Response) -> Finding:
     if answer.status_code in (401, 403):
         return fail(f"{settings.api_url} refuses the key (HTTP {answer.status_code})", "see answers.api_key")
     if not answer.is_success:

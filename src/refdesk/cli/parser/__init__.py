@@ -1,4 +1,4 @@
-"""The grammar of the command line, one module for each subject. Imports nothing that a command does."""
+"""Argument parser of all commands, one module per subject. Imports none of the commands."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ EPILOGUE = "`refdesk COMMAND --help` says more about a command; what the exit co
 
 
 def build_parser() -> Parser:
-    """The parser for all commands."""
+    """Build the parser for all commands."""
     parser = Parser("refdesk", description=DESCRIPTION, epilog=EPILOGUE)
     parser.add_argument("--version", action="version", version=f"refdesk {__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", parser_class=Parser)
     for subject in (running, documents, asking, servers, setting_up):
-        subject.add_to(commands)
+        subject.add_commands(commands)
     return parser

@@ -1,34 +1,34 @@
-"""Setting up a project, a client and a shell, and the pages that are made from the code."""
+"""Arguments of init, install, uninstall, completion and reference."""
 
 from __future__ import annotations
 
-from refdesk.cli.parser.arguments import Commands, Parser, as_json, command
+from refdesk.cli.parser.arguments import Commands, Parser, add_command, add_json_option
 
 CLIENTS = ("claude-code", "cursor", "vscode", "codex", "gemini")
-"""Clients that can be set up; `refdesk.cli.setup.clients` knows how."""
+"""Clients that can be set up. `refdesk.cli.setup.clients` implements them."""
 
 SHELLS = ("bash", "zsh", "fish")
 
 PAGES = ("settings", "tools", "errors", "metrics", "cli", "exit-codes")
 
 
-def add_to(commands: Commands) -> None:
-    """Put these commands into the grammar."""
-    for add in (_init, _install, _uninstall, _completion, _reference):
+def add_commands(commands: Commands) -> None:
+    """Add the commands of this module."""
+    for add in (_add_init, _add_install, _add_uninstall, _add_completion, _add_reference):
         add(commands)
 
 
-def _init(commands: Commands) -> None:
-    init = command(
+def _add_init(commands: Commands) -> None:
+    init = add_command(
         commands, "init", "write a commented refdesk.yaml and a .mcp.json for this project", "refdesk.cli.init:init"
     )
     init.add_argument("--force", action="store_true", help="write over what is there and says something else")
     init.add_argument("--dry-run", action="store_true", help="only show what would be written")
-    as_json(init)
+    add_json_option(init)
 
 
-def _install(commands: Commands) -> None:
-    install = command(
+def _add_install(commands: Commands) -> None:
+    install = add_command(
         commands,
         "install",
         "set a client up to use this desk, once you have seen what changes",
@@ -40,25 +40,25 @@ def _install(commands: Commands) -> None:
             "refdesk install vscode --url https://desk.example.com/mcp --key-env REFDESK_KEY",
         ),
     )
-    _client(install)
+    _add_client_arguments(install)
     where = install.add_mutually_exclusive_group()
     where.add_argument("--url", help="address of the desk (default the configured one)")
     where.add_argument("--stdio", action="store_true", help="have the client start the desk itself")
     install.add_argument(
         "--key-env", metavar="NAME", help="environment variable that holds the API key; the key is not written down"
     )
-    _writing(install)
+    _add_write_options(install)
 
 
-def _uninstall(commands: Commands) -> None:
-    uninstall = command(
+def _add_uninstall(commands: Commands) -> None:
+    uninstall = add_command(
         commands, "uninstall", "take this desk out of a client's set-up", "refdesk.cli.install:uninstall"
     )
-    _client(uninstall)
-    _writing(uninstall)
+    _add_client_arguments(uninstall)
+    _add_write_options(uninstall)
 
 
-def _client(parser: Parser) -> None:
+def _add_client_arguments(parser: Parser) -> None:
     parser.add_argument("client", choices=CLIENTS, metavar="CLIENT", help=f"one of {', '.join(CLIENTS)}")
     parser.add_argument("--name", default="refdesk", help="what the client calls the desk (default refdesk)")
     parser.add_argument(
@@ -67,14 +67,14 @@ def _client(parser: Parser) -> None:
     )  # fmt: skip
 
 
-def _writing(parser: Parser) -> None:
+def _add_write_options(parser: Parser) -> None:
     parser.add_argument("--yes", action="store_true", help="do not ask")
     parser.add_argument("--dry-run", action="store_true", help="only show what would change")
-    as_json(parser)
+    add_json_option(parser)
 
 
-def _completion(commands: Commands) -> None:
-    completion = command(
+def _add_completion(commands: Commands) -> None:
+    completion = add_command(
         commands,
         "completion",
         "print what makes a shell complete refdesk commands",
@@ -86,11 +86,11 @@ def _completion(commands: Commands) -> None:
         ),
     )
     completion.add_argument("shell", choices=SHELLS, metavar="SHELL", help=f"one of {', '.join(SHELLS)}")
-    as_json(completion)
+    add_json_option(completion)
 
 
-def _reference(commands: Commands) -> None:
-    reference = command(commands, "reference", "print the reference pages", "refdesk.cli.reference:reference")
+def _add_reference(commands: Commands) -> None:
+    reference = add_command(commands, "reference", "print the reference pages", "refdesk.cli.reference:reference")
     reference.add_argument("page", nargs="?", choices=PAGES, metavar="PAGE", help=f"one of {', '.join(PAGES)}")
     reference.add_argument("--write", metavar="DIR", help="write every page into this folder")
-    as_json(reference)
+    add_json_option(reference)

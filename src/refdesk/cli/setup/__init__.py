@@ -1,1 +1,1 @@
-"""Other programs' settings files: what goes into them, and how they are changed with all else in them left as it is."""
+"""Edits of other programs' settings files that leave all other content unchanged."""

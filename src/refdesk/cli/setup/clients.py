@@ -1,4 +1,4 @@
-"""How each client is set up to use a desk: which file, where in it, and in which words."""
+"""MCP clients that can be set up: their settings files, and the entry each one needs."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from pathlib import Path
 from typing import Any
 
 from refdesk.cli.setup import json_text, toml_text
-from refdesk.cli.setup.changes import Change, in_own_line_ends, read_text
-from refdesk.cli.setup.json_text import CannotEdit
+from refdesk.cli.setup.changes import FileChange, edit_keeping_line_endings, read_text
+from refdesk.cli.setup.json_text import EditError
 from refdesk.downstream.files.client_files import known_files
 from refdesk.errors import CannotOpen
 
 
 @dataclass(frozen=True, slots=True)
 class Remote:
-    """A desk that runs somewhere; the variable holds the key that it wants, if it wants one."""
+    """A Refdesk server at a URL. `key_variable` names the environment variable that holds the API key, if any."""
 
     url: str
     key_variable: str | None = None
@@ -24,179 +24,181 @@ class Remote:
 
 @dataclass(frozen=True, slots=True)
 class Local:
-    """A desk that the client starts itself."""
+    """A Refdesk process that the client starts itself."""
 
     command: Sequence[str]
 
 
-Desk = Remote | Local
+DeskTarget = Remote | Local
 
 
 @dataclass(frozen=True, slots=True)
-class Client:
-    """A client that can be set up."""
+class ClientSetup:
+    """An MCP client that can be set up."""
 
     name: str
     title: str
     files: Mapping[str, str]
-    """For each scope, how the file's path ends, by which it is known among all that the client has."""
+    """End of the settings file's path for each scope, which identifies it among the client's files."""
     section: str
-    entry: Callable[[Desk], dict[str, Any]]
+    entry: Callable[[DeskTarget], dict[str, Any]]
     check: str
-    """How to see that it works."""
-    after: Mapping[str, str]
-    """For a scope, what is left for the person to do."""
+    """How to verify that it works."""
+    next_steps: Mapping[str, str]
+    """What the user still has to do, by scope."""
 
-    def path(self, scope: str, home: Path, cwd: Path, platform: str) -> Path:
-        """The file for a scope."""
+    def find_path(self, scope: str, home: Path, cwd: Path, platform: str) -> Path:
+        """Return the settings file for a scope."""
         beneath = home if scope == "user" else cwd
         found = (file.path for file in known_files(home, cwd, platform) if file.client == self.name)
         ending = self.files[scope]
         return next(path for path in found if path.as_posix().endswith(ending) and path.is_relative_to(beneath))
 
-    def installed(self, path: Path, name: str, desk: Desk, *, is_shared: bool) -> Change:
-        """The file with the desk in it."""
+    def plan_install(self, path: Path, name: str, target: DeskTarget, *, is_shared: bool) -> FileChange:
+        """Return the change that adds Refdesk to the file."""
         before = read_text(path)
-        return Change(path, before, self._edited(path, before or "", name, self.entry(desk)), is_shared)
+        return FileChange(path, before, self._edit(path, before or "", name, self.entry(target)), is_shared)
 
-    def uninstalled(self, path: Path, name: str) -> Change | None:
-        """The file without the desk; None when it is not in there."""
+    def plan_uninstall(self, path: Path, name: str) -> FileChange | None:
+        """Return the change that removes Refdesk from the file, or None if it isn't there."""
         before = read_text(path)
-        if before is None or self.entry_in(path, before, name) is None:
+        if before is None or self.read_entry(path, before, name) is None:
             return None
-        return Change(path, before, self._edited(path, before, name, None))
+        return FileChange(path, before, self._edit(path, before, name, None))
 
-    def entry_in(self, path: Path, text: str, name: str) -> Any:
-        """What the file says of a server of this name; None when nothing. Raises CannotOpen."""
+    def read_entry(self, path: Path, text: str, name: str) -> Any:
+        """Return the entry of a server in the file, or None; raise CannotOpen if the file is invalid."""
         try:
-            read = toml_text.table if path.suffix == ".toml" else json_text.member
+            read = toml_text.get_table if path.suffix == ".toml" else json_text.get_member
             return read(text, (self.section, name))
-        except CannotEdit as wrong:
-            raise CannotOpen(f"{path} cannot be read: {wrong}.") from None
+        except EditError as error:
+            raise CannotOpen(f"{path} cannot be read: {error}.") from None
 
-    def _edited(self, path: Path, text: str, name: str, entry: Mapping[str, Any] | None) -> str:
-        edit = self._with if path.suffix != ".toml" else self._with_in_toml
+    def _edit(self, path: Path, text: str, name: str, entry: Mapping[str, Any] | None) -> str:
+        edit = self._edit_json if path.suffix != ".toml" else self._edit_toml
         try:
-            return in_own_line_ends(text, lambda plain: edit(plain, (self.section, name), entry))
-        except CannotEdit as wrong:
-            raise CannotOpen(f"{path} is left as it is: {wrong}. {self._by_hand(path, name, entry)}") from None
+            return edit_keeping_line_endings(text, lambda plain: edit(plain, (self.section, name), entry))
+        except EditError as error:
+            raise CannotOpen(
+                f"{path} is left as it is: {error}. {self._describe_manual_edit(path, name, entry)}"
+            ) from None
 
     @staticmethod
-    def _with(text: str, place: Sequence[str], entry: Mapping[str, Any] | None) -> str:
-        return json_text.without_member(text, place) if entry is None else json_text.with_member(text, place, entry)
+    def _edit_json(text: str, keys: Sequence[str], entry: Mapping[str, Any] | None) -> str:
+        return json_text.remove_member(text, keys) if entry is None else json_text.set_member(text, keys, entry)
 
     @staticmethod
-    def _with_in_toml(text: str, place: Sequence[str], entry: Mapping[str, Any] | None) -> str:
-        return toml_text.without_table(text, place) if entry is None else toml_text.with_table(text, place, entry)
+    def _edit_toml(text: str, keys: Sequence[str], entry: Mapping[str, Any] | None) -> str:
+        return toml_text.remove_table(text, keys) if entry is None else toml_text.set_table(text, keys, entry)
 
-    def _by_hand(self, path: Path, name: str, entry: Mapping[str, Any] | None) -> str:
-        """What is left to the person, as the file would have it."""
+    def _describe_manual_edit(self, path: Path, name: str, entry: Mapping[str, Any] | None) -> str:
+        """Return instructions for making the edit by hand."""
         if entry is None:
             return f"Take {name!r} out of {self.section} by hand."
-        written = self._with_in_toml if path.suffix == ".toml" else self._with
-        return "\n".join(["Put this into it by hand:", *written("", (self.section, name), entry).splitlines()])
+        edit = self._edit_toml if path.suffix == ".toml" else self._edit_json
+        return "\n".join(["Put this into it by hand:", *edit("", (self.section, name), entry).splitlines()])
 
 
-def _claude_code(desk: Desk) -> dict[str, Any]:
-    match desk:
+def _build_claude_code(target: DeskTarget) -> dict[str, Any]:
+    match target:
         case Remote():
-            return {"type": "http", "url": desk.url, **_headers(desk, "${{{}}}")}
+            return {"type": "http", "url": target.url, **_build_headers(target, "${{{}}}")}
         case Local():
-            return {"type": "stdio", **_command(desk)}
+            return {"type": "stdio", **_build_command(target)}
 
 
-def _cursor(desk: Desk) -> dict[str, Any]:
-    match desk:
+def _build_cursor(target: DeskTarget) -> dict[str, Any]:
+    match target:
         case Remote():
-            return {"url": desk.url, **_headers(desk, "${{env:{}}}")}
+            return {"url": target.url, **_build_headers(target, "${{env:{}}}")}
         case Local():
-            return _command(desk)
+            return _build_command(target)
 
 
-def _vscode(desk: Desk) -> dict[str, Any]:
-    match desk:
+def _build_vscode(target: DeskTarget) -> dict[str, Any]:
+    match target:
         case Remote():
-            return {"type": "http", "url": desk.url, **_headers(desk, "${{env:{}}}")}
+            return {"type": "http", "url": target.url, **_build_headers(target, "${{env:{}}}")}
         case Local():
-            return {"type": "stdio", **_command(desk)}
+            return {"type": "stdio", **_build_command(target)}
 
 
-def _codex(desk: Desk) -> dict[str, Any]:
-    match desk:
+def _build_codex(target: DeskTarget) -> dict[str, Any]:
+    match target:
         case Remote():
-            return {"url": desk.url, **({"bearer_token_env_var": desk.key_variable} if desk.key_variable else {})}
+            return {"url": target.url, **({"bearer_token_env_var": target.key_variable} if target.key_variable else {})}
         case Local():
-            return _command(desk)
+            return _build_command(target)
 
 
-def _gemini(desk: Desk) -> dict[str, Any]:
-    match desk:
+def _build_gemini(target: DeskTarget) -> dict[str, Any]:
+    match target:
         case Remote():
-            return {"httpUrl": desk.url, **_headers(desk, "${{{}}}")}
+            return {"httpUrl": target.url, **_build_headers(target, "${{{}}}")}
         case Local():
-            return _command(desk)
+            return _build_command(target)
 
 
-def _headers(desk: Remote, variable: str) -> dict[str, Any]:
-    """The key as a header, by the name of the variable that holds it, in the client's own way of writing one."""
-    if desk.key_variable is None:
+def _build_headers(target: Remote, variable: str) -> dict[str, Any]:
+    """Return the header that passes the key through a variable, in the client's own syntax."""
+    if target.key_variable is None:
         return {}
-    return {"headers": {"Authorization": f"Bearer {variable.format(desk.key_variable)}"}}
+    return {"headers": {"Authorization": f"Bearer {variable.format(target.key_variable)}"}}
 
 
-def _command(desk: Local) -> dict[str, Any]:
-    program, *words = desk.command
+def _build_command(target: Local) -> dict[str, Any]:
+    program, *words = target.command
     return {"command": program, "args": words}
 
 
 CLIENTS = {
     client.name: client
     for client in (
-        Client(
+        ClientSetup(
             "claude-code",
             "Claude Code",
             {"user": "/.claude.json", "project": "/.mcp.json"},
             "mcpServers",
-            _claude_code,
+            _build_claude_code,
             "`claude mcp list` shows it as connected",
             {"project": "Claude Code asks each person once whether to trust it; start `claude` here to be asked"},
         ),
-        Client(
+        ClientSetup(
             "cursor",
             "Cursor",
             {"user": "/.cursor/mcp.json", "project": "/.cursor/mcp.json"},
             "mcpServers",
-            _cursor,
+            _build_cursor,
             "Cursor lists it with its tools in the settings, under MCP",
             {"project": "switch it on in Cursor's settings, under MCP"},
         ),
-        Client(
+        ClientSetup(
             "vscode",
             "VS Code",
             {"user": "/Code/User/mcp.json", "project": "/.vscode/mcp.json"},
             "servers",
-            _vscode,
+            _build_vscode,
             "the command `MCP: List Servers` in VS Code shows it",
             {"user": "VS Code asks whether to trust it when it is first used"},
         ),
-        Client(
+        ClientSetup(
             "codex",
             "Codex",
             {"user": "/.codex/config.toml", "project": "/.codex/config.toml"},
             "mcp_servers",
-            _codex,
+            _build_codex,
             "`codex mcp list` shows it",
             {"project": "Codex reads it only in a project that you have told it to trust"},
         ),
-        Client(
+        ClientSetup(
             "gemini",
             "Gemini CLI",
             {"user": "/.gemini/settings.json", "project": "/.gemini/settings.json"},
             "mcpServers",
-            _gemini,
+            _build_gemini,
             "`gemini mcp list` shows it as connected",
             {"user": "Gemini CLI connects only in folders that you have told it to trust"},
         ),
     )
 }
-"""All of them; `refdesk install` takes their names."""
+"""Clients by the name that `refdesk install` takes."""

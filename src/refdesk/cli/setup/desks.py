@@ -1,4 +1,4 @@
-"""The desk that a client is told of: at an address, or as a command that the client starts."""
+"""Resolves what a client should connect to: a URL, or a command that it starts."""
 
 from __future__ import annotations
 
@@ -9,40 +9,40 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from refdesk.cli.parser.arguments import Misuse
-from refdesk.cli.setup.clients import Desk, Local, Remote
+from refdesk.cli.setup.clients import DeskTarget, Local, Remote
 from refdesk.config import Config
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
-PASSING_PLACES = ("/uv/archive-v", "/uv/environments-v", "/uv/builds-v", "/pipx/.cache/")
-"""Folders of environments that are made for one run: a path into one of them is gone after the next clean-up."""
+TEMPORARY_FOLDERS = ("/uv/archive-v", "/uv/environments-v", "/uv/builds-v", "/pipx/.cache/")
+"""Folders of temporary environments: a path into one of them is gone after the next cleanup."""
 
 
-def desk_of(arguments: Namespace, config: Config) -> Desk:
-    """What the options ask for; raises Misuse for what no client could use."""
+def resolve_target(arguments: Namespace, config: Config) -> DeskTarget:
+    """Return the target that the options select; raise Misuse if no client could use it."""
     if arguments.stdio:
         if arguments.key_env:
             raise Misuse("--key-env: a desk that the client starts itself asks for no key; leave it out")
-        return Local((*program(), "serve", "--stdio", *_places(arguments)))
-    return Remote(_address(arguments.url or config.own_url), _variable(arguments.key_env))
+        return Local((*find_program(), "serve", "--stdio", *_build_path_options(arguments)))
+    return Remote(_check_url(arguments.url or config.own_url), _check_variable(arguments.key_env))
 
 
-def program() -> tuple[str, ...]:
-    """The command that starts this Refdesk from anywhere, also after whatever started it now is gone."""
+def find_program() -> tuple[str, ...]:
+    """Return a command that starts this installation from anywhere, even after a temporary environment is gone."""
     here = Path(sys.executable).absolute()
-    if any(place in here.as_posix() for place in PASSING_PLACES):
+    if any(folder in here.as_posix() for folder in TEMPORARY_FOLDERS):
         return "uvx", "refdesk"
     script = here.with_name("refdesk")
     return (str(script),) if script.is_file() else (str(here), "-m", "refdesk")
 
 
-def _places(arguments: Namespace) -> list[str]:
-    """Where its configuration and data are, if that was said: a client starts it in a folder of its own choice."""
-    given = {"--config": arguments.config, "--data": arguments.data}
-    return [word for option, path in given.items() if path for word in (option, str(Path(path).absolute()))]
+def _build_path_options(arguments: Namespace) -> list[str]:
+    """Return `--config` and `--data` as absolute paths, if given: a client starts Refdesk in any folder."""
+    paths = {"--config": arguments.config, "--data": arguments.data}
+    return [word for option, path in paths.items() if path for word in (option, str(Path(path).absolute()))]
 
 
-def _address(url: str) -> str:
+def _check_url(url: str) -> str:
     try:
         parts = urlsplit(url)
         is_usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
@@ -55,7 +55,7 @@ def _address(url: str) -> str:
     return url if parts.path.strip("/") else f"{url.rstrip('/')}/mcp"
 
 
-def _variable(name: str | None) -> str | None:
+def _check_variable(name: str | None) -> str | None:
     if name is not None and not _VARIABLE.fullmatch(name):
         raise Misuse("--key-env: this is no name of an environment variable; give its name, not the key")
     return name

@@ -1,6 +1,6 @@
-"""Changing one member of a JSON text and nothing else: comments, order, spaces and trailing commas stay as they are.
+"""Edits one member of a JSON text, preserving comments, order, whitespace and trailing commas.
 
-Whatever is done is checked against a parser before it is handed out, so that a text never means something unforeseen.
+Every edit is verified with a parser before it is returned.
 """
 
 from __future__ import annotations
@@ -13,22 +13,22 @@ from typing import Any
 
 from refdesk.downstream.files import jsonc
 
-_BETWEEN = re.compile(r"(?:\s++|//[^\n]*+|/\*.*?\*/)*+", re.DOTALL)
+_WHITESPACE_OR_COMMENTS = re.compile(r"(?:\s++|//[^\n]*+|/\*.*?\*/)*+", re.DOTALL)
 _STRING = re.compile(r'"(?:[^"\\]|\\.)*+"', re.DOTALL)
 _REST_OF_LINE = re.compile(r"[ \t]*//[^\n]*")
 _PLAIN = re.compile(r"[^\s,\]}/]+")
 
-STEP = "  "
-"""How much deeper a member stands than what it is in, in a file that has none to go by."""
+DEFAULT_INDENT = "  "
+"""Indentation for a file that has no indented member."""
 
 
-class CannotEdit(Exception):
-    """The text is not laid out as it would have to be; says why."""
+class EditError(Exception):
+    """The text can't be edited safely; the message says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Member:
-    """A member of an object: where its name begins, and its value begins and ends."""
+    """Position of an object member: the start of its name, and the start and end of its value."""
 
     name: str
     start: int
@@ -36,97 +36,97 @@ class _Member:
     end: int
 
 
-def with_member(text: str, path: Sequence[str], value: Any) -> str:
-    """The text with this value at the path; objects on the way are made where they are missing."""
+def set_member(text: str, path: Sequence[str], value: Any) -> str:
+    """Return the text with the value at the path, creating missing objects on the way."""
     if not text.strip():
         text = "{}\n"
-    expected = _changed(_parsed(text), path, value)
-    return _as_expected(_put(text, _root(text), path, value, ""), expected)
+    expected = _set_value(_parse(text), path, value)
+    return _verify(_set_member(text, _find_root(text), path, value, ""), expected)
 
 
-def without_member(text: str, path: Sequence[str]) -> str:
-    """The text without the member at the path, which is there."""
-    expected = _removed(_parsed(text), path)
-    start = _root(text)
+def remove_member(text: str, path: Sequence[str]) -> str:
+    """Return the text without the member at the path, which must exist."""
+    expected = _remove_value(_parse(text), path)
+    start = _find_root(text)
     for name in path[:-1]:
-        start = _found(text, start, name).value
-    return _as_expected(_cut(text, start, path[-1]), expected)
+        start = _find_member(text, start, name).value
+    return _verify(_remove_member(text, start, path[-1]), expected)
 
 
-def member(text: str, path: Sequence[str]) -> Any:
-    """What is at the path; None when there is nothing."""
-    found = _parsed(text) if text.strip() else {}
+def get_member(text: str, path: Sequence[str]) -> Any:
+    """Return the value at the path, or None."""
+    found = _parse(text) if text.strip() else {}
     for name in path:
         found = found.get(name) if isinstance(found, dict) else None
     return found
 
 
-def _parsed(text: str) -> Any:
+def _parse(text: str) -> Any:
     try:
         found = jsonc.parse(text)
     except ValueError as error:
-        raise CannotEdit(str(error)) from None
+        raise EditError(str(error)) from None
     if not isinstance(found, dict):
-        raise CannotEdit("it holds no object")
+        raise EditError("it holds no object")
     if twice := next(jsonc.given_twice(found), None):
-        raise CannotEdit(f"{twice[:100]} is given twice")
+        raise EditError(f"{twice[:100]} is given twice")
     return found
 
 
-def _changed(document: dict[str, Any], path: Sequence[str], value: Any) -> dict[str, Any]:
+def _set_value(document: dict[str, Any], path: Sequence[str], value: Any) -> dict[str, Any]:
     if len(path) == 1:
         return {**document, path[0]: value}
     inner = document.get(path[0], {})
     if not isinstance(inner, dict):
-        raise CannotEdit(f"{path[0]} is no object")
-    return {**document, path[0]: _changed(inner, path[1:], value)}
+        raise EditError(f"{path[0]} is no object")
+    return {**document, path[0]: _set_value(inner, path[1:], value)}
 
 
-def _removed(document: dict[str, Any], path: Sequence[str]) -> dict[str, Any]:
+def _remove_value(document: dict[str, Any], path: Sequence[str]) -> dict[str, Any]:
     if len(path) == 1:
         return {name: inner for name, inner in document.items() if name != path[0]}
-    return {**document, path[0]: _removed(document[path[0]], path[1:])}
+    return {**document, path[0]: _remove_value(document[path[0]], path[1:])}
 
 
-def _as_expected(text: str, expected: Any) -> str:
+def _verify(text: str, expected: Any) -> str:
     try:
         is_right = jsonc.parse(text) == expected
     except ValueError:
         is_right = False
     if not is_right:
-        raise CannotEdit("it is laid out in a way that cannot be changed safely")
+        raise EditError("it is laid out in a way that cannot be changed safely")
     return text
 
 
-# In the text
+# Text positions
 
 
-def _root(text: str) -> int:
+def _find_root(text: str) -> int:
     return _skip(text, 0)
 
 
 def _skip(text: str, at: int) -> int:
-    """Past spaces and comments."""
-    found = _BETWEEN.match(text, at)
+    """Return the position after whitespace and comments."""
+    found = _WHITESPACE_OR_COMMENTS.match(text, at)
     return found.end() if found else at
 
 
-def _members(text: str, start: int) -> Iterator[_Member]:
-    """The members of the object that begins here."""
+def _iter_members(text: str, start: int) -> Iterator[_Member]:
+    """Yield the members of the object that starts here."""
     at = _skip(text, start + 1)
     while text[at] != "}":
         name = _STRING.match(text, at)
         if name is None:
-            raise CannotEdit("it is laid out in a way that cannot be changed safely")
+            raise EditError("it is laid out in a way that cannot be changed safely")
         value = _skip(text, _skip(text, name.end()) + 1)
-        end = _end(text, value)
+        end = _find_end(text, value)
         yield _Member(json.loads(name[0], strict=False), at, value, end)
         at = _skip(text, end)
         at = _skip(text, at + 1) if text[at] == "," else at
 
 
-def _end(text: str, at: int) -> int:
-    """Where the value that begins here ends."""
+def _find_end(text: str, at: int) -> int:
+    """Return the end of the value that starts here."""
     if text[at] not in "{[":
         found = (_STRING if text[at] == '"' else _PLAIN).match(text, at)
         return found.end() if found else at + 1
@@ -142,32 +142,33 @@ def _end(text: str, at: int) -> int:
         at = _skip(text, string.end() if string else at + 1)
 
 
-def _found(text: str, start: int, name: str) -> _Member:
-    return next(one for one in _members(text, start) if one.name == name)
+def _find_member(text: str, start: int, name: str) -> _Member:
+    return next(one for one in _iter_members(text, start) if one.name == name)
 
 
-def _put(text: str, start: int, path: Sequence[str], value: Any, indent: str) -> str:
-    """The text with the value at the path below the object that begins at `start` and is indented so far."""
-    members = list(_members(text, start))
-    there = next((one for one in members if one.name == path[0]), None)
-    if there is None:
+def _set_member(text: str, start: int, path: Sequence[str], value: Any, indent: str) -> str:
+    """Return the text with the value at the path below the object at `start`, which has this indentation."""
+    members = list(_iter_members(text, start))
+    existing = next((one for one in members if one.name == path[0]), None)
+    if existing is None:
         for name in reversed(path[1:]):
             value = {name: value}
-        return _inserted(text, start, members, path[0], value, indent)
-    own = _indent_of(text, there.start, indent + STEP)
+        return _insert_member(text, start, members, path[0], value, indent)
+    member_indent = _find_indent(text, existing.start, indent + DEFAULT_INDENT)
     if len(path) > 1:
-        return _put(text, there.value, path[1:], value, own)
-    return text[: there.value] + _written(value, own, text) + text[there.end :]
+        return _set_member(text, existing.value, path[1:], value, member_indent)
+    return text[: existing.value] + _serialize(value, member_indent, text) + text[existing.end :]
 
 
-def _inserted(text: str, start: int, members: Sequence[_Member], name: str, value: Any, indent: str) -> str:
-    """A new last member, on a line of its own unless the object's members share one."""
+def _insert_member(text: str, start: int, members: Sequence[_Member], name: str, value: Any, indent: str) -> str:
+    """Append a member, on its own line unless the object is on one line."""
     if not members:
-        own = indent + _step(text)
-        close = _end(text, start) - 1
+        member_indent = indent + _detect_indent(text)
+        close = _find_end(text, start) - 1
         inside = text[start + 1 : close]
         kept = inside.rstrip() if inside.strip() else ""
-        return f"{text[: start + 1]}{kept}\n{own}{_entry(name, value, own, text)}\n{indent}{text[close:]}"
+        entry = _format_member(name, value, member_indent, text)
+        return f"{text[: start + 1]}{kept}\n{member_indent}{entry}\n{indent}{text[close:]}"
     last = members[-1]
     after = _skip(text, last.end)
     has_comma = text[after] == ","
@@ -175,38 +176,38 @@ def _inserted(text: str, start: int, members: Sequence[_Member], name: str, valu
     before = text[:end] if has_comma else f"{text[:end]},"
     if "\n" not in text[start : members[0].start]:
         return f"{before} {json.dumps(name)}: {json.dumps(value)}{text[end:]}"
-    own = _indent_of(text, last.start, indent + _step(text))
-    # A comment at the end of the line is about the member that it stands behind.
+    member_indent = _find_indent(text, last.start, indent + _detect_indent(text))
+    # A comment at the end of the line belongs to the member before it.
     rest = _REST_OF_LINE.match(text, end)
     comment = rest[0] if rest else ""
-    entry = _entry(name, value, own, text) + ("," if has_comma else "")
-    return f"{before}{comment}\n{own}{entry}{text[end + len(comment) :]}"
+    entry = _format_member(name, value, member_indent, text) + ("," if has_comma else "")
+    return f"{before}{comment}\n{member_indent}{entry}{text[end + len(comment) :]}"
 
 
-def _entry(name: str, value: Any, indent: str, text: str) -> str:
-    return f"{json.dumps(name, ensure_ascii=False)}: {_written(value, indent, text)}"
+def _format_member(name: str, value: Any, indent: str, text: str) -> str:
+    return f"{json.dumps(name, ensure_ascii=False)}: {_serialize(value, indent, text)}"
 
 
-def _written(value: Any, indent: str, text: str) -> str:
-    lines = json.dumps(value, indent=_step(text), ensure_ascii=False).splitlines()
+def _serialize(value: Any, indent: str, text: str) -> str:
+    lines = json.dumps(value, indent=_detect_indent(text), ensure_ascii=False).splitlines()
     return f"\n{indent}".join(lines)
 
 
-def _step(text: str) -> str:
-    """How the text indents."""
+def _detect_indent(text: str) -> str:
+    """Return the text's indentation."""
     first = re.search(r"\{[ \t]*\n([ \t]+)\S", text)
-    return first[1] if first else STEP
+    return first[1] if first else DEFAULT_INDENT
 
 
-def _indent_of(text: str, at: int, otherwise: str) -> str:
-    """What stands before a member on its line, where that is only space."""
+def _find_indent(text: str, at: int, default: str) -> str:
+    """Return the whitespace before a member on its line, or the default if there is other text."""
     before = text[text.rfind("\n", 0, at) + 1 : at]
-    return before if before.strip() == "" else otherwise
+    return before if before.strip() == "" else default
 
 
-def _cut(text: str, start: int, name: str) -> str:
-    """Without a member, its line and the comma that set it apart."""
-    members = list(_members(text, start))
+def _remove_member(text: str, start: int, name: str) -> str:
+    """Return the text without a member, its line and its comma."""
+    members = list(_iter_members(text, start))
     index = next(number for number, one in enumerate(members) if one.name == name)
     one = members[index]
     after = _skip(text, one.end)
@@ -221,6 +222,6 @@ def _cut(text: str, start: int, name: str) -> str:
     text = text[:begin] + text[end:]
     if has_comma or index == 0:
         return text
-    # It was the last one: the one before it needs no comma any more.
+    # The last member was removed: drop the comma of the one before it.
     previous = _skip(text, members[index - 1].end)
     return text[:previous] + text[previous + 1 :]
