@@ -20,7 +20,7 @@ async def act(server: RunningServer, action: str, status: int = 200, /, key: str
     return answer.json()
 
 
-async def refused(server: RunningServer, action: str, status: int, /, key: str = "", **params: Any) -> str:
+async def get_refusal(server: RunningServer, action: str, status: int, /, key: str = "", **params: Any) -> str:
     """What is said to an action that is refused."""
     message: str = (await act(server, action, status, key=key, **params))["error"]["message"]
     return message

@@ -17,7 +17,7 @@ class Events:
     """What a stream has told so far."""
 
     def __init__(self) -> None:
-        self.told: list[tuple[str, Any]] = []
+        self.received: list[tuple[str, Any]] = []
         self.is_over = False
         self._news = asyncio.Event()
 
@@ -28,14 +28,14 @@ class Events:
             if line.startswith("event: "):
                 name = line.removeprefix("event: ")
             elif line.startswith("data: "):
-                self.told.append((name, json.loads(line.removeprefix("data: "))))
+                self.received.append((name, json.loads(line.removeprefix("data: "))))
                 self._news.set()
         self.is_over = True
         self._news.set()
 
     def of(self, name: str) -> list[Any]:
         """What was told under a name."""
-        return [data for told, data in self.told if told == name]
+        return [data for received, data in self.received if received == name]
 
     def documents(self) -> list[dict[str, Any]]:
         """Every document that was told of, as often as it was."""
@@ -45,11 +45,11 @@ class Events:
         """Wait until something holds of what was told, or the stream is over."""
         async with asyncio.timeout(PATIENCE_SECONDS):
             while not holds(self):
-                assert not self.is_over, self.told
+                assert not self.is_over, self.received
                 self._news.clear()
                 await self._news.wait()
 
-    async def ended(self) -> None:
+    async def wait_for_end(self) -> None:
         """Wait until the stream is over."""
         async with asyncio.timeout(PATIENCE_SECONDS):
             while not self.is_over:

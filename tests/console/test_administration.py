@@ -8,7 +8,7 @@ import pytest
 
 from refdesk.policy.keys import digest
 from tests.conftest import Serve
-from tests.console.asking import act, bearer, bring, refused
+from tests.console.asking import act, bearer, bring, get_refusal
 
 pytestmark = pytest.mark.anyio
 
@@ -32,7 +32,7 @@ async def test_only_administrators_administer_where_there_are_keys(serve: Serve)
     async with serve(auth__keys=KEYS, embedding__source="none") as server:
         for action, params in ADMINISTERS.items():
             for key in ("", "k-plain", "k-writer"):
-                message = await refused(server, action, 403, key=key, **params)
+                message = await get_refusal(server, action, 403, key=key, **params)
                 assert "takes a key with the role 'admin'; `refdesk keys make NAME --role admin` makes one" in message
         assert (await act(server, "me", key="k-admin"))["may_administer"] is True
         assert len((await act(server, "keys", key="k-admin"))["keys"]) == 3
@@ -43,7 +43,7 @@ async def test_the_first_key_takes_the_administration_from_everybody_at_once(ser
         assert (await act(server, "me"))["may_administer"] is True
         made = await act(server, "make_key", name="boss", roles=["admin"])
         for action, params in ADMINISTERS.items():
-            await refused(server, action, 403, **params)
+            await get_refusal(server, action, 403, **params)
         me = await act(server, "me")
         assert (me["may_administer"], me["may_write"]) == (False, True)
         assert (await act(server, "keys", key=made["key"]))["keys"] == [made["entry"]]
@@ -79,8 +79,8 @@ async def test_keys_are_made_listed_and_revoked(serve: Serve) -> None:
         for secret in (key, digest(key).hex(), "k-plain", digest("k-plain").hex()):
             assert secret not in listed.text
         assert await act(server, "revoke_key", key="k-admin", name="ci") == {"revoked": "ci"}
-        assert "of the configuration" in await refused(server, "revoke_key", 400, key="k-admin", name="boss")
-        assert "there is no key named 'ci'" in await refused(server, "revoke_key", 400, key="k-admin", name="ci")
+        assert "of the configuration" in await get_refusal(server, "revoke_key", 400, key="k-admin", name="boss")
+        assert "there is no key named 'ci'" in await get_refusal(server, "revoke_key", 400, key="k-admin", name="ci")
         wrong = await act(server, "make_key", 400, key="k-admin", name="x", roles=["boss"])
         [problem] = wrong["error"]["data"]["errors"]
         assert problem["argument"] == "roles"

@@ -79,10 +79,10 @@ async def test_the_pages_come_with_a_policy_that_lets_nothing_else_run(serve: Se
 def test_all_that_the_first_script_needs_is_asked_for_at_once() -> None:
     index = (PAGES / "index.html").read_text()
     preloaded = re.findall(r'<link rel="modulepreload" href="\./([^"]+)"', index)
-    assert sorted(preloaded) == sorted(imported("app.js") - {"app.js"})
+    assert sorted(preloaded) == sorted(find_imports("app.js") - {"app.js"})
 
 
-def imported(name: str) -> set[str]:
+def find_imports(name: str) -> set[str]:
     """A module, and all that it imports before anything of it runs."""
     found, coming = set[str](), [PAGES / name]
     while coming:

@@ -9,13 +9,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from refdesk.console.blocks import LONGEST_TEXT, MOST_ROWS, MOST_SPANS, Numbered, inlines, is_safe, to_wire
+from refdesk.console.blocks import (
+    MAX_ROWS,
+    MAX_SPANS,
+    MAX_TEXT_LENGTH,
+    BlockSlice,
+    is_safe_link,
+    serialize_blocks,
+    split_inlines,
+)
 from refdesk.documents.model import Block, Code, Heading, ListItem, Paragraph, Picture, Span, table_of
 from tests.documents.blocks import EVERY_KIND
 
 
 def wire(*blocks: Block, **more: Any) -> list[dict[str, Any]]:
-    return to_wire(Numbered(0, blocks, **more))
+    return serialize_blocks(BlockSlice(0, blocks, **more))
 
 
 def test_each_kind_of_block_has_its_shape() -> None:
@@ -46,8 +54,8 @@ def test_a_table_has_its_head_apart_and_no_more_rows_than_can_be_shown() -> None
         "rows": [[[{"text": "Owl"}], [{"text": "Mice"}]]],
         "caption": "Birds",
     }
-    [long] = wire(table_of([["n"], *([str(n)] for n in range(MOST_ROWS + 7))]))
-    assert (len(long["rows"]), long["omitted"]) == (MOST_ROWS, 7)
+    [long] = wire(table_of([["n"], *([str(n)] for n in range(MAX_ROWS + 7))]))
+    assert (len(long["rows"]), long["omitted"]) == (MAX_ROWS, 7)
     [headless] = wire(table_of([["a"], ["b"]], header_rows=0))
     assert (headless["head"], len(headless["rows"])) == ([], 2)
 
@@ -78,7 +86,7 @@ def test_what_was_looked_for_is_marked_also_within_a_list() -> None:
 
 def test_spans_may_cross_and_lie_within_one_another() -> None:
     spans = (Span(0, 6, "strong"), Span(4, 9, "emphasis"), Span(4, 6, "link", "https://example.org"))
-    assert inlines("abcdefghij", spans) == [
+    assert split_inlines("abcdefghij", spans) == [
         {"text": "abcd", "strong": True},
         {"text": "ef", "strong": True, "em": True, "href": "https://example.org"},
         {"text": "ghi", "em": True},
@@ -93,7 +101,7 @@ def test_spans_may_cross_and_lie_within_one_another() -> None:
     ),
 )
 def test_whatever_the_spans_are_the_text_is_all_there(text: str, spans: list[tuple[int, int, Any]]) -> None:
-    found = inlines(text, [Span(start, end, kind, "#x") for start, end, kind in spans])
+    found = split_inlines(text, [Span(start, end, kind, "#x") for start, end, kind in spans])
     assert "".join(inline["text"] for inline in found) == text
     assert all(inline["text"] for inline in found)
 
@@ -103,8 +111,8 @@ def test_whatever_the_spans_are_the_text_is_all_there(text: str, spans: list[tup
     ["https://example.org/a?b=c#d", "HTTP://example.org", "mailto:ann@example.org", "#section", " https://x.y "],
 )
 def test_links_to_pages_mailboxes_and_places_are_kept(target: str) -> None:
-    assert is_safe(target)
-    [inline] = inlines("x", (Span(0, 1, "link", target),))
+    assert is_safe_link(target)
+    [inline] = split_inlines("x", (Span(0, 1, "link", target),))
     assert inline["href"] == target.strip()
 
 
@@ -127,25 +135,25 @@ def test_links_to_pages_mailboxes_and_places_are_kept(target: str) -> None:
     ],
 )
 def test_other_links_leave_nothing_but_their_text(target: str) -> None:
-    assert inlines("x", (Span(0, 1, "link", target),)) == [{"text": "x"}]
+    assert split_inlines("x", (Span(0, 1, "link", target),)) == [{"text": "x"}]
 
 
 @pytest.mark.parametrize("target", ["other.html", "../guide/other.md#part", "a%20b.md"])
 def test_a_link_to_a_document_beside_this_one_is_told_apart(target: str) -> None:
-    assert inlines("x", (Span(0, 1, "link", target),)) == [{"text": "x", "beside": target}]
+    assert split_inlines("x", (Span(0, 1, "link", target),)) == [{"text": "x", "beside": target}]
 
 
 def test_what_is_too_long_is_cut_and_says_so() -> None:
-    long = "x" * (LONGEST_TEXT + 5)
+    long = "x" * (MAX_TEXT_LENGTH + 5)
     [paragraph, code] = wire(Paragraph(long), Code(long))
     assert paragraph["omitted"] == code["omitted"] == 5
-    assert len(paragraph["inlines"][0]["text"]) == len(code["text"]) == LONGEST_TEXT
-    many = tuple(Span(n, n + 1, "strong") for n in range(MOST_SPANS * 3))
-    assert len(inlines(long, many)) <= 2 * MOST_SPANS + 2
+    assert len(paragraph["inlines"][0]["text"]) == len(code["text"]) == MAX_TEXT_LENGTH
+    many = tuple(Span(n, n + 1, "strong") for n in range(MAX_SPANS * 3))
+    assert len(split_inlines(long, many)) <= 2 * MAX_SPANS + 2
 
 
 def test_every_kind_of_block_can_be_written_as_json() -> None:
-    assert orjson.dumps(to_wire(Numbered(0, EVERY_KIND.blocks)))
+    assert orjson.dumps(serialize_blocks(BlockSlice(0, EVERY_KIND.blocks)))
 
 
 class CountedTarget(str):
@@ -162,7 +170,7 @@ class CountedTarget(str):
 def test_overlapping_links_are_parsed_a_constant_number_of_times() -> None:
     CountedTarget.stripped = 0
     spans = [Span(n, 2000, "link", CountedTarget(f"https://example.org/{n}")) for n in range(1000)]
-    found = inlines("x" * 2000, [*spans, Span(500, 1500, "strong"), Span(600, 700, "strong")])
+    found = split_inlines("x" * 2000, [*spans, Span(500, 1500, "strong"), Span(600, 700, "strong")])
     assert len(spans) <= CountedTarget.stripped <= 6 * len(spans)
     assert found[999]["href"] == "https://example.org/999"
     assert [bool(found[place].get("strong")) for place in (499, 500, 650, 701, 999)] == [False, True, True, True, True]

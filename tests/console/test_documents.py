@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from refdesk.console.documents import status_wire
+from refdesk.console.documents import serialize_status
 from refdesk.engines.base import DocumentStatus
 from tests.conftest import Serve
-from tests.console.asking import act, bearer, bring, refused
+from tests.console.asking import act, bearer, bring, get_refusal
 from tests.console.events import listening
 from tests.servers import RunningServer
 from tests.waiting import eventually
@@ -70,7 +70,7 @@ async def test_statuses_are_asked_for_by_what_people_call_them(server: RunningSe
     await bring(server, FOXES, "Foxes", key="k-acme")
     for status, total in {"all": 1, "success": 1, "failed": 0, "pending": 0}.items():
         assert (await act(server, "documents", key="k-acme", status=status))["total"] == total
-    assert "'all', 'pending'" in await refused(server, "documents", 400, key="k-acme", status="done")
+    assert "'all', 'pending'" in await get_refusal(server, "documents", 400, key="k-acme", status="done")
 
 
 async def test_what_one_tenant_has_does_not_exist_for_another(server: RunningServer) -> None:
@@ -84,11 +84,11 @@ async def test_what_one_tenant_has_does_not_exist_for_another(server: RunningSer
         "retry": {"id": id},
         "delete_collection": {"id": "animals"},
     }.items():
-        message = await refused(server, action, 404, key="k-beta", **params)
+        message = await get_refusal(server, action, 404, key="k-beta", **params)
         other = {name: f"{value}x" for name, value in params.items()}
-        assert message.replace("animals", "?") == (await refused(server, action, 404, key="k-beta", **other)).replace(
-            "animals", "?"
-        ).replace("x'", "'")
+        assert message.replace("animals", "?") == (
+            await get_refusal(server, action, 404, key="k-beta", **other)
+        ).replace("animals", "?").replace("x'", "'")
     assert (await act(server, "delete_documents", key="k-beta", ids=[id])) == {"deleted": [], "missing": [id]}
     assert (await act(server, "documents", key="k-acme"))["total"] == 1
 
@@ -98,7 +98,7 @@ async def test_a_reader_reads_and_changes_nothing(server: RunningServer) -> None
     assert (await act(server, "documents", key="k-reader"))["total"] == 1
     assert (await act(server, "read", key="k-reader", id=id))["blocks"]
     for action, params in WRITES.items():
-        message = await refused(server, action, 403, key="k-reader", **params)
+        message = await get_refusal(server, action, 403, key="k-reader", **params)
         assert "the role 'reader' only reads; use a key of a 'writer'" in message
 
 
@@ -106,17 +106,17 @@ async def test_a_key_opens_what_its_toolsets_open(server: RunningServer) -> None
     for action in READS:
         params = {"id": "refdesk/index.md"} if action in ("document", "read") else {}
         assert await act(server, action, key="k-docs", **params)
-        message = await refused(server, action, 403, key="k-convert", **params)
+        message = await get_refusal(server, action, 403, key="k-convert", **params)
         assert message.startswith("This is of the toolset 'docs' or 'r2r', which is not open to you")
     for action, params in WRITES.items():
         for key in ("k-docs", "k-convert"):
-            assert "toolset 'r2r'" in await refused(server, action, 403, key=key, **params)
-    assert "toolset 'downstream'" in await refused(server, "servers", 403, key="k-docs")
+            assert "toolset 'r2r'" in await get_refusal(server, action, 403, key=key, **params)
+    assert "toolset 'downstream'" in await get_refusal(server, "servers", 403, key="k-docs")
 
 
 async def test_roles_that_nobody_knows_open_nothing(server: RunningServer) -> None:
     for action in ("me", "metrics", *READS):
-        assert "open nothing here" in await refused(server, action, 403, key="k-wrong")
+        assert "open nothing here" in await get_refusal(server, action, 403, key="k-wrong")
 
 
 async def test_documents_and_collections_are_taken_away(server: RunningServer) -> None:
@@ -126,11 +126,13 @@ async def test_documents_and_collections_are_taken_away(server: RunningServer) -
     assert gone == {"deleted": [first], "missing": ["animals/nothing"]}
     assert await act(server, "delete_collection", key="k-acme", id="animals") == {"deleted": "animals"}
     assert (await act(server, "documents", key="k-acme"))["total"] == 0
-    assert "There is no collection 'animals'" in await refused(
+    assert "There is no collection 'animals'" in await get_refusal(
         server, "delete_collection", 404, key="k-acme", id="animals"
     )
-    assert "comes with Refdesk" in await refused(server, "delete_collection", 400, key="k-acme", id="refdesk")
-    assert "stands for every collection" in await refused(server, "create_collection", 400, key="k-acme", name="All")
+    assert "comes with Refdesk" in await get_refusal(server, "delete_collection", 400, key="k-acme", id="refdesk")
+    assert "stands for every collection" in await get_refusal(
+        server, "create_collection", 400, key="k-acme", name="All"
+    )
 
 
 async def test_a_document_that_has_failed_is_tried_again_and_no_other(serve: Serve, tmp_path: Path) -> None:
@@ -158,7 +160,7 @@ async def test_a_document_that_has_failed_is_tried_again_and_no_other(serve: Ser
         again = (await act(server, "retry", id=failed["id"]))["document"]
         assert (again["status"] in ("pending", "converting"), again["attempts"], again["error"]) == (True, 0, None)
         await eventually(is_in)
-        assert "is in; only a document that has failed" in await refused(server, "retry", 422, id=failed["id"])
+        assert "is in; only a document that has failed" in await get_refusal(server, "retry", 422, id=failed["id"])
 
 
 async def test_paths_of_this_machine_are_told_to_nobody(serve: Serve, tmp_path: Path) -> None:
@@ -171,7 +173,7 @@ async def test_paths_of_this_machine_are_told_to_nobody(serve: Serve, tmp_path: 
         answer = await server.http.post("/api/tools/r2r_ingest_document", json=ingest)
         id = answer.json()["structuredContent"]["document_id"]
         await events.until(lambda events: any(each["id"] == id for each in events.documents()))
-        told = [await act(server, "documents"), await act(server, "document", id=id), events.told]
+        told = [await act(server, "documents"), await act(server, "document", id=id), events.received]
         assert str(tmp_path) not in json.dumps(told)
         manual = await act(server, "document", id="refdesk/index.md")
         assert (manual["info"]["source"], manual["status"]["source"]) == ("", "")
@@ -181,4 +183,4 @@ def test_an_address_of_the_web_is_told() -> None:
     now = datetime.now(UTC)
     for source, shown in (("https://example.org/a", "https://example.org/a"), ("/etc/hosts", ""), ("doc_abc", "")):
         status = DocumentStatus("a/b", "a", "B", "success", 1.0, now, now, source=source)
-        assert status_wire(status, ())["source"] == shown
+        assert serialize_status(status, ())["source"] == shown

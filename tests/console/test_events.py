@@ -13,7 +13,7 @@ import pytest
 
 from refdesk.calls import ANONYMOUS, CONSOLE, DEFAULT_TENANT, Caller, TenantId, UserId
 from refdesk.console.activity import Activity
-from refdesk.console.feed import MOST_OF_ALL, MOST_OF_ONE, Arrivals, Feed
+from refdesk.console.feed import MAX_STREAMS, MAX_STREAMS_PER_CALLER, DocumentTracker, Feed
 from refdesk.engines.base import CollectionInfo, DocumentStatus, Engine, Listing
 from refdesk.policy.keys import FILE_NAME, KeyFile
 from refdesk.telemetry.history import History
@@ -31,7 +31,7 @@ KEYS = [
 ]
 
 
-def told_of(id: str) -> object:
+def includes_document(id: str) -> object:
     return lambda events: any(each["id"] == id and each["status"] == "success" for each in events.documents())
 
 
@@ -46,8 +46,8 @@ async def test_each_tenant_is_told_of_its_own_documents_alone(serve: Serve) -> N
         ]
         first = await bring(server, "# Foxes\n\nThey dig.", "Foxes", key="k-acme", collection_id="animals")
         second = await bring(server, "# Bees\n\nThey hum.", "Bees", key="k-beta", collection_id="insects")
-        await acme.until(told_of(first))
-        await beta.until(told_of(second))
+        await acme.until(includes_document(first))
+        await beta.until(includes_document(second))
         await acme.until(lambda events: events.of("collections"))
         assert {each["id"] for each in acme.documents()} == {first}
         assert {each["id"] for each in beta.documents()} == {second}
@@ -72,17 +72,17 @@ async def test_a_revoked_key_ends_its_stream_and_no_other(serve: Serve, tmp_path
     async with serve(embedding__source="none") as server:
         made = await act(server, "make_key", name="ann", roles=["admin"])
         async with listening(server.http, **bearer(made["key"])) as events, listening(server.http) as other:
-            await events.until(lambda events: events.told)
+            await events.until(lambda events: events.received)
             KeyFile(tmp_path / "data" / FILE_NAME).remove("ann")  # as another process does it
-            await events.ended()
+            await events.wait_for_end()
             assert not other.is_over
 
 
 async def test_a_desk_that_stops_ends_all_streams(serve: Serve) -> None:
     async with serve(embedding__source="none") as server, listening(server.http) as events:
-        await events.until(lambda events: events.told)
+        await events.until(lambda events: events.received)
         server.app.drain()
-        await events.ended()
+        await events.wait_for_end()
 
 
 async def test_only_so_many_streams_are_open(serve: Serve) -> None:
@@ -99,13 +99,13 @@ async def test_only_so_many_streams_are_open(serve: Serve) -> None:
             return await status("k-acme") == 200
 
         with ExitStack() as watches:
-            for number in range(MOST_OF_ALL):
+            for number in range(MAX_STREAMS):
                 watches.enter_context(console.watched_by(Caller(user=UserId(f"user {number}"))))
             full = await server.http.get("/api/console/events")
             assert full.status_code == 503
             assert int(full.headers["retry-after"]) >= 1
         with ExitStack() as watches:
-            for _ in range(MOST_OF_ONE - 1):
+            for _ in range(MAX_STREAMS_PER_CALLER - 1):
                 watches.enter_context(console.watched_by(ann))
             async with listening(server.http, **bearer("k-acme")):
                 assert await status("k-acme") == 429
@@ -123,15 +123,15 @@ async def test_nobody_asks_the_engine_while_nobody_looks(serve: Serve) -> None:
         history = History(server.desk.metrics, leave_out=CONSOLE)
         activity = Activity(history, port, console._servers, lambda caller, tool: True)
         feed = Feed(port, console._servers, activity, console._rights)
-        await activity.take()
+        await activity.sample()
         await bring(server, "# Foxes\n\nThey dig.", "Foxes")
         assert engine.asked == {"listen"}
         with feed.watched_by(ANONYMOUS) as watch:
             told = Events()
-            told.told = [*(await watch.next() or ())]
+            told.received = [*(await watch.next() or ())]
             assert told.of("documents")
-            await activity.take()
-            told.told = [*(await watch.next() or ())]
+            await activity.sample()
+            told.received = [*(await watch.next() or ())]
             # How many there are is another matter: the manual may be on its way in.
             assert told.of("metrics")[-1]["sample"]["queue"] is not None
         assert {"documents", "waiting"} <= engine.asked
@@ -170,12 +170,12 @@ async def test_every_step_of_a_document_is_told_until_it_is_in() -> None:
     now = datetime.now(UTC)
     start = DocumentStatus("plant/long.md", "plant", "Long", "embedding", 0.5, now, now, chunks=9)
     engine = OneDocument(start)
-    arrivals = Arrivals(cast(Engine, engine), DEFAULT_TENANT)
-    told = [await arrivals.look(), await arrivals.look_at_progress()]
+    arrivals = DocumentTracker(cast(Engine, engine), DEFAULT_TENANT)
+    told = [await arrivals.poll(), await arrivals.poll_progress()]
     engine.status = replace(start, embedded=4)
-    told.append(await arrivals.look_at_progress())
+    told.append(await arrivals.poll_progress())
     engine.status = replace(start, status="success", embedded=9)
-    told += [await arrivals.look_at_progress(), await arrivals.look_at_progress()]
+    told += [await arrivals.poll_progress(), await arrivals.poll_progress()]
     seen = [each and (each["queue"], each["documents"][0]["status"], each["documents"][0]["embedded"]) for each in told]
     assert seen == [(1, "embedding", 0), None, (1, "embedding", 4), (0, "success", 9), None]
 
@@ -188,6 +188,6 @@ async def test_a_browser_that_does_not_read_is_told_the_last_state_and_nothing_i
             assert await watch.next()
             ids = [await bring(server, f"# Text {n}\n\nWords {n}.", f"Text {n}") for n in range(3)]
             told = Events()
-            told.told = [*(await watch.next() or ())]
+            told.received = [*(await watch.next() or ())]
             assert {each["id"]: each["status"] for each in told.documents()} == dict.fromkeys(ids, "success")
             assert len(told.of("documents")) == 1

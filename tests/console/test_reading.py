@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from refdesk.console.params import Read
-from refdesk.console.reading import MOST_BLOCKS, MOST_CHARACTERS, OUTLINE_ENTRIES, contents, read
+from refdesk.console.params import ReadParams
+from refdesk.console.reading import MAX_BLOCKS, MAX_CHARACTERS, MAX_OUTLINE_ENTRIES, describe_contents, read
 from refdesk.documents.model import Block, Code, Document, Heading, ListItem, Page, Paragraph, Place, table_of
 from refdesk.documents.packed_document import Shelf, pack
 from refdesk.errors import DocumentNotFound, InvalidArguments
@@ -18,7 +18,7 @@ def shelf_of(*blocks: Block, pages: int = 0) -> Shelf:
 
 
 def ask(shelf: Shelf, **params: Any) -> dict[str, Any]:
-    return read(shelf, Read.model_validate({"id": "book.md", **params}))
+    return read(shelf, ReadParams.model_validate({"id": "book.md", **params}))
 
 
 def texts(answer: dict[str, Any]) -> list[str]:
@@ -29,7 +29,7 @@ def hits(answer: dict[str, Any]) -> list[str]:
     return texts({"blocks": [block for block in answer["blocks"] if block.get("hit")]})
 
 
-LONG = [Paragraph(f"Paragraph {n}.") for n in range(3 * MOST_BLOCKS + 7)]
+LONG = [Paragraph(f"Paragraph {n}.") for n in range(3 * MAX_BLOCKS + 7)]
 
 
 def chapter(number: int) -> list[Block]:
@@ -45,21 +45,19 @@ def test_going_on_reads_every_block_once_and_back_again() -> None:
         assert "previous" not in answer
         found, previous = texts(answer), []
         while "next" in answer:
-            assert len(answer["blocks"]) <= MOST_BLOCKS
+            assert len(answer["blocks"]) <= MAX_BLOCKS
             answer = ask(shelf, cursor=answer["next"])
             found += texts(answer)
             previous.append(answer["previous"])
         assert found == [block.text for block in LONG]
-        assert texts(ask(shelf, cursor=previous[-1])) == [
-            block.text for block in LONG[2 * MOST_BLOCKS : 3 * MOST_BLOCKS]
-        ]
-        assert texts(ask(shelf, cursor=previous[0])) == [block.text for block in LONG[:MOST_BLOCKS]]
+        assert texts(ask(shelf, cursor=previous[-1])) == [block.text for block in LONG[2 * MAX_BLOCKS : 3 * MAX_BLOCKS]]
+        assert texts(ask(shelf, cursor=previous[0])) == [block.text for block in LONG[:MAX_BLOCKS]]
 
 
 def test_an_answer_is_bounded_by_its_length_too() -> None:
     with shelf_of(*(Paragraph("x" * 40_000) for _ in range(20))) as shelf:
         answer = ask(shelf)
-        assert len(answer["blocks"]) * 40_000 <= MOST_CHARACTERS + 40_000
+        assert len(answer["blocks"]) * 40_000 <= MAX_CHARACTERS + 40_000
         assert answer["next"] == str(len(answer["blocks"]))
 
 
@@ -137,7 +135,7 @@ def test_the_same_words_elsewhere_are_not_taken_for_the_chunk() -> None:
 
 
 def test_a_chunk_far_from_those_around_it_is_shown_itself() -> None:
-    with shelf_of(*(Paragraph(f"{n}") for n in range(5 * MOST_BLOCKS))) as shelf:
+    with shelf_of(*(Paragraph(f"{n}") for n in range(5 * MAX_BLOCKS))) as shelf:
         last = (shelf.window("c1", 0, 99) or [])[-1]
         alone = ask(shelf, chunk=f"book.md#{last.id}", before=0, after=0)
         answer = ask(shelf, chunk=f"book.md#{last.id}", before=10, after=0)
@@ -146,9 +144,9 @@ def test_a_chunk_far_from_those_around_it_is_shown_itself() -> None:
 
 
 def test_the_contents_are_bounded() -> None:
-    with shelf_of(*(Heading(f"Chapter {n}", 1) for n in range(OUTLINE_ENTRIES + 1))) as shelf:
-        found = contents(shelf)
-        assert [entry["id"] for entry in found["outline"]] == [f"chapter-{n}" for n in range(OUTLINE_ENTRIES)]
+    with shelf_of(*(Heading(f"Chapter {n}", 1) for n in range(MAX_OUTLINE_ENTRIES + 1))) as shelf:
+        found = describe_contents(shelf)
+        assert [entry["id"] for entry in found["outline"]] == [f"chapter-{n}" for n in range(MAX_OUTLINE_ENTRIES)]
         assert found["outline_omitted"] == 1
         assert found["pages"] == shelf.about.pages
 

@@ -19,7 +19,7 @@ from refdesk.errors import InvalidArguments
 from refdesk.policy.permissions import may_reach, may_reach_some
 from refdesk.telemetry.history import History
 from tests.conftest import Serve
-from tests.console.asking import act, bearer, refused
+from tests.console.asking import act, bearer, get_refusal
 from tests.console.events import listening
 from tests.downstream.connecting import BAD_STDIO
 from tests.servers import RunningServer
@@ -45,7 +45,7 @@ def own(tmp_path: Path) -> Callable[..., None]:
     return write
 
 
-async def shown(server: RunningServer, name: str, key: str = "") -> dict[str, Any]:
+async def get_server(server: RunningServer, name: str, key: str = "") -> dict[str, Any]:
     [found] = [each for each in (await act(server, "servers", key=key))["servers"] if each["name"] == name]
     return dict(found)
 
@@ -54,14 +54,14 @@ async def running(server: RunningServer, name: str, key: str = "") -> dict[str, 
     """A server once it runs and its tools are known, held or not."""
 
     async def is_up() -> bool:
-        found = await shown(server, name, key)
+        found = await get_server(server, name, key)
         return found["state"] == "Running" and bool(found["tools"] or found["held"])
 
     await eventually(is_up)
-    return await shown(server, name, key)
+    return await get_server(server, name, key)
 
 
-async def called(server: RunningServer, tool: str, key: str = "", **arguments: Any) -> None:
+async def call_tool(server: RunningServer, tool: str, key: str = "", **arguments: Any) -> None:
     """Call a tool, once it is offered."""
 
     async def is_answered() -> bool:
@@ -80,7 +80,7 @@ async def test_a_server_is_shown_as_it_is_and_its_secrets_are_not(serve: Serve, 
         assert (found["in_flight"], found["held"], found["last_error"], found["latency"]) == (0, [], None, None)
         echo = next(tool for tool in found["tools"] if tool["name"] == "echo")
         assert echo["exposed"] == "tools__echo"
-        await called(server, "tools__secret")
+        await call_tool(server, "tools__secret")
 
         async def is_written() -> bool:
             return bool((await act(server, "server_log", name="tools"))["lines"])
@@ -89,8 +89,8 @@ async def test_a_server_is_shown_as_it_is_and_its_secrets_are_not(serve: Serve, 
         everything = [await act(server, "servers"), await act(server, "server_log", name="tools", lines=50)]
         assert SECRET not in json.dumps(everything)
         assert server.desk.console is not None
-        await server.desk.console._activity.take()
-        assert (await shown(server, "tools"))["latency"]["p95_ms"] > 0
+        await server.desk.console._activity.sample()
+        assert (await get_server(server, "tools"))["latency"]["p95_ms"] > 0
         metrics = await act(server, "metrics")
         assert [tool["calls"] for tool in metrics["tools"]] == [1]
         assert metrics["samples"][-1]["breakers"] == {"downstream tools": "closed"}
@@ -120,14 +120,14 @@ async def test_changed_tools_wait_until_they_are_approved_as_shown(serve: Serve,
         assert held["echo"]["is_new"] is True
         assert '+  "name": "echo"' in held["echo"]["diff"]
         other = held["pid"]["sha256"]
-        stale = await refused(server, "approve", 400, name="tools", tool="echo", sha256=other)
+        stale = await get_refusal(server, "approve", 400, name="tools", tool="echo", sha256=other)
         assert "sha256: the tool is another by now" in stale
         after = (await act(server, "approve", name="tools", tool="echo", sha256=held["echo"]["sha256"]))["server"]
         assert [tool["name"] for tool in after["tools"]] == ["echo"]
         assert "echo" not in {each["tool"] for each in after["held"]}
         refusing = (await act(server, "approve", name="tools", tool="crash", reject=True))["server"]
         assert [tool["name"] for tool in refusing["tools"]] == ["echo"]
-        assert "no tool 'echo' of 'tools' waits" in await refused(server, "approve", 400, name="tools", tool="echo")
+        assert "no tool 'echo' of 'tools' waits" in await get_refusal(server, "approve", 400, name="tools", tool="echo")
         everything = (await act(server, "approve", name="tools"))["server"]
         assert len(everything["tools"]) > 10
         assert "crash" not in {tool["name"] for tool in everything["tools"]}
@@ -136,10 +136,10 @@ async def test_changed_tools_wait_until_they_are_approved_as_shown(serve: Serve,
 async def test_a_server_of_the_configuration_is_changed_there(serve: Serve) -> None:
     async with serve(mcpServers={"fixed": stdio()}, embedding__source="none") as server:
         assert (await running(server, "fixed"))["can_change"] is False
-        said = await refused(server, "set_server", 400, name="fixed", enabled=False)
+        said = await get_refusal(server, "set_server", 400, name="fixed", enabled=False)
         assert said.startswith("name: 'fixed' is a server of ")
         assert "change it there" in said
-        assert "there is no server named 'fixd'; did you mean 'fixed'?" in await refused(
+        assert "there is no server named 'fixd'; did you mean 'fixed'?" in await get_refusal(
             server, "set_server", 400, name="fixd", enabled=False
         )
 
@@ -155,9 +155,9 @@ async def test_a_key_sees_the_servers_and_tools_that_it_opens(serve: Serve) -> N
     async with serve(auth__required=True, auth__keys=keys, mcpServers=servers, embedding__source="none") as server:
         for name in servers:
             await running(server, name, "k-all")
-        await called(server, "second__echo", "k-all", text="x")
+        await call_tool(server, "second__echo", "k-all", text="x")
         assert server.desk.console is not None
-        await server.desk.console._activity.take()
+        await server.desk.console._activity.sample()
         seen = {}
         for key in ("k-all", "k-one", "k-tool", "k-other"):
             listed = (await act(server, "servers", key=key))["servers"]
@@ -199,7 +199,7 @@ async def test_a_server_is_listed_once_while_it_is_switched(serve: Serve, own: C
         for enabled in (False, True):
             switching = asyncio.create_task(act(server, "set_server", name="tools", enabled=enabled))
             while not switching.done():
-                seen.add(tuple(each["name"] for each in servers.short(ANONYMOUS)))
+                seen.add(tuple(each["name"] for each in servers.list_states(ANONYMOUS)))
                 await checkpoint()
             await switching
         assert seen == {("tools",)}

@@ -1,4 +1,4 @@
-"""The web console's side of the desk: what its pages are made of, and what they ask for.
+"""Backend of the web console: its static files, API methods and event feed.
 
-It answers calls and knows nothing of HTTP; the pages themselves are plain files in `pages`, which nothing builds.
+It handles calls and doesn't know HTTP. The pages are plain files in `pages`, without a build step.
 """

@@ -1,4 +1,4 @@
-"""What the charts show: a sample of the metrics now and then, kept for half an hour."""
+"""Samples metrics for the console's charts. Half an hour of samples is kept."""
 
 from __future__ import annotations
 
@@ -8,100 +8,100 @@ from collections.abc import Callable, Collection
 from typing import Any
 
 from refdesk.calls import Call, Caller
-from refdesk.console.params import Metrics as MetricsParams
+from refdesk.console.params import MetricsParams
 from refdesk.console.servers import Servers
 from refdesk.engines.base import Engine
 from refdesk.errors import DependencyError
 from refdesk.telemetry.history import INTERVAL_SECONDS, Calls, History, Sample
 
-LOOKING_SECONDS = 60.0
-"""How long after it was asked for metrics a page is taken to be there still, and documents are counted for it."""
+VIEWER_TTL_SECONDS = 60.0
+"""How long a page counts as open after its last metrics call. Documents are counted only while one is."""
 
-ToolShown = Callable[[Caller, str], bool]
-"""Whether a tool is there for a caller."""
+IsToolVisible = Callable[[Caller, str], bool]
+"""Whether a tool is available to a caller."""
 
 
 class Activity:
-    """Takes samples, and tells of them."""
+    """Takes metric samples and serves them to the console."""
 
     def __init__(
         self,
         history: History,
         engine: Engine,
         servers: Servers,
-        shows_tool: ToolShown,
+        is_tool_visible: IsToolVisible,
         *,
         now: Callable[[], float] = time.time,
     ) -> None:
         self._history = history
         self._engine = engine
         self._servers = servers
-        self._shows_tool = shows_tool
+        self._shows_tool = is_tool_visible
         self._now = now
         self._asked_at = 0.0
         self._listeners: list[Callable[[], None]] = []
-        self.watchers: Callable[[], int] = lambda: 0
-        """How many look at the console now."""
+        self.count_viewers: Callable[[], int] = lambda: 0
+        """Returns the number of open feed subscriptions."""
 
     async def run(self) -> None:
-        """Take a sample every few seconds, until this is cancelled."""
+        """Take a sample at every interval, until cancelled."""
         while True:
             await asyncio.sleep(INTERVAL_SECONDS)
-            await self.take()
+            await self.sample()
 
-    async def take(self) -> None:
-        """One more sample. Documents are counted only while somebody looks: that is a question to the engine."""
-        self._history.take(self._now(), await self._queue() if self._is_looked_at() else None)
+    async def sample(self) -> None:
+        """Take one sample. Documents are counted only while someone is viewing, as that queries the engine."""
+        self._history.take(self._now(), await self._count_waiting() if self._has_viewers() else None)
         for listener in self._listeners:
             listener()
 
     def listen(self, listener: Callable[[], None]) -> None:
-        """Be told of every sample."""
+        """Add a listener that is called after every sample."""
         self._listeners.append(listener)
 
     async def metrics(self, call: Call) -> dict[str, Any]:
-        """The samples that a page has not got yet, and how each tool did in all of them."""
-        asked, caller = MetricsParams.of(call), call.caller
+        """Return the samples since the page's last call, and statistics by tool over all samples."""
+        params, caller = MetricsParams.of(call), call.caller
         self._asked_at = self._now()
-        servers = self._servers.names(caller)
+        servers = self._servers.list_names(caller)
         tools = {name: calls for name, calls in self._history.tools().items() if self._shows_tool(caller, name)}
         return {
             "interval_seconds": INTERVAL_SECONDS,
-            "samples": [_sample_wire(sample, servers) for sample in self._history.since(asked.since)],
-            "tools": [_tool_wire(name, calls) for name, calls in sorted(tools.items(), key=_by_calls)],
+            "samples": [_serialize_sample(sample, servers) for sample in self._history.since(params.since)],
+            "tools": [_serialize_tool(name, calls) for name, calls in sorted(tools.items(), key=_sort_key)],
         }
 
-    def last(self, caller: Caller) -> dict[str, Any] | None:
-        """The newest sample, as a caller may see it."""
+    def latest(self, caller: Caller) -> dict[str, Any] | None:
+        """Return the newest sample, limited to what the caller may see."""
         sample = self._history.last
-        return _sample_wire(sample, self._servers.names(caller)) if sample is not None else None
+        return _serialize_sample(sample, self._servers.list_names(caller)) if sample is not None else None
 
-    def _is_looked_at(self) -> bool:
-        return self.watchers() > 0 or self._now() - self._asked_at < LOOKING_SECONDS
+    def _has_viewers(self) -> bool:
+        return self.count_viewers() > 0 or self._now() - self._asked_at < VIEWER_TTL_SECONDS
 
-    async def _queue(self) -> int | None:
+    async def _count_waiting(self) -> int | None:
         try:
             return sum((await self._engine.waiting()).values())
         except DependencyError:
-            return None  # which readiness tells
+            return None  # reported by /ready
 
 
-def _sample_wire(sample: Sample, servers: Collection[str]) -> dict[str, Any]:
-    """A sample without the breakers of servers that are not among these."""
-    breakers = {name: state for name, state in sample.breakers.items() if _is_shown(name, servers)}
+def _serialize_sample(sample: Sample, servers: Collection[str]) -> dict[str, Any]:
+    """Serialize a sample without the breakers of other servers."""
+    breakers = {name: state for name, state in sample.breakers.items() if _is_visible(name, servers)}
     return {**sample.wire(), "breakers": breakers}
 
 
-def _is_shown(breaker: str, servers: Collection[str]) -> bool:
+def _is_visible(breaker: str, servers: Collection[str]) -> bool:
     kind, _, server = breaker.partition(" ")
     return kind != "downstream" or server in servers
 
 
-def _by_calls(item: tuple[str, Calls]) -> tuple[int, str]:
+def _sort_key(item: tuple[str, Calls]) -> tuple[int, str]:
     return -item[1].calls, item[0]
 
 
-def _tool_wire(name: str, calls: Calls) -> dict[str, Any]:
+def _serialize_tool(name: str, calls: Calls) -> dict[str, Any]:
     return {
         "name": name,
         "calls": calls.calls,

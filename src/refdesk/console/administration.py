@@ -1,4 +1,4 @@
-"""Keys and tenants in the console, for those who administer the desk."""
+"""Console methods for API keys and tenants, for administrators."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from typing import Any, Protocol
 from anyio import to_thread
 
 from refdesk.calls import Call
-from refdesk.console.params import ByName, NewKey, Nothing
-from refdesk.console.wording import in_our_words
+from refdesk.console.params import NameParams, NewKeyParams, NoParams
+from refdesk.console.wording import translate_argument_names
 from refdesk.engines.base import Engine
 
 
-class KeyRing(Protocol):
-    """The keys of the desk; everything waits for the disk."""
+class KeyStore(Protocol):
+    """API key storage. All methods block on disk I/O."""
 
     def listed(self) -> Sequence[dict[str, Any]]:
-        """What is known of every key but the key itself."""
+        """List the keys' properties, without the keys themselves."""
         ...
 
     def make(
@@ -33,42 +33,42 @@ class KeyRing(Protocol):
         servers: Sequence[str],
         expires: str | None,
     ) -> tuple[str, dict[str, Any]]:
-        """A new key, and what is known of it."""
+        """Create a key; return it with its properties."""
         ...
 
     def revoke(self, name: str) -> str:
-        """Forget a key; its name."""
+        """Revoke a key and return its name."""
         ...
 
 
 class Administration:
-    """Answers what the pages ask of keys and tenants; that only administrators get here is the permissions' part."""
+    """Console methods for keys and tenants. Permissions restrict them to administrators."""
 
-    def __init__(self, keys: KeyRing, engine: Engine) -> None:
+    def __init__(self, keys: KeyStore, engine: Engine) -> None:
         self._keys = keys
         self._engine = engine
 
     async def keys(self, call: Call) -> dict[str, Any]:
-        """Every key, and nothing by which it could be used."""
-        Nothing.of(call)
+        """List the keys' properties, without the keys themselves."""
+        NoParams.of(call)
         return {"keys": await to_thread.run_sync(self._keys.listed)}
 
     async def make_key(self, call: Call) -> dict[str, Any]:
-        """A new key; it is in this answer and nowhere else."""
-        asked = NewKey.of(call)
-        with in_our_words():
-            key, entry = await to_thread.run_sync(partial(self._keys.make, **asked.model_dump()))
+        """Create a key. It is returned only this once."""
+        params = NewKeyParams.of(call)
+        with translate_argument_names():
+            key, entry = await to_thread.run_sync(partial(self._keys.make, **params.model_dump()))
         return {"key": key, "entry": entry}
 
     async def revoke_key(self, call: Call) -> dict[str, Any]:
-        """A key that is in force no longer."""
-        asked = ByName.of(call)
-        with in_our_words():
-            return {"revoked": await to_thread.run_sync(self._keys.revoke, asked.name)}
+        """Revoke a key."""
+        params = NameParams.of(call)
+        with translate_argument_names():
+            return {"revoked": await to_thread.run_sync(self._keys.revoke, params.name)}
 
     async def tenants(self, call: Call) -> dict[str, Any]:
-        """Whoever has documents or keys here, and how many."""
-        Nothing.of(call)
+        """List the tenants that have documents or keys, with their counts."""
+        NoParams.of(call)
         keys = Counter(key["tenant"] for key in await to_thread.run_sync(self._keys.listed))
         counted = {
             str(tenant.id): {

@@ -1,4 +1,4 @@
-"""The console's pages, as they lie in the package: read once, and found by their exact names."""
+"""Static files of the console, read once and looked up by exact path."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from pathlib import PurePosixPath
 
 INDEX = "index.html"
 
-_VIEW = re.compile(r"(?:[\w-]+(?:/[\w-]+)*)?", re.ASCII)
-"""What may be the address of a view: the page itself finds out which, so any such address is answered with it."""
+_VIEW_PATH = re.compile(r"(?:[\w-]+(?:/[\w-]+)*)?", re.ASCII)
+"""Paths that are answered with the index page, which routes to the view itself."""
 
 TYPES = {
     ".css": "text/css; charset=utf-8",
@@ -29,39 +29,39 @@ TYPES = {
     ".webmanifest": "application/manifest+json",
     ".woff2": "font/woff2",
 }
-"""What there is; a file of another kind is not served."""
+"""Media types by suffix. Other files aren't served."""
 
 
 @dataclass(frozen=True, slots=True)
-class Asset:
-    """A file, and what a browser has to know of it."""
+class StaticFile:
+    """A static file with its response headers."""
 
     body: bytes
     media_type: str
     etag: str
-    """Quoted, as it stands in a header."""
+    """Quoted, as in the header."""
 
 
 class Assets:
-    """The files by their paths below `/console/`."""
+    """Static files by path below `/console/`."""
 
     def __init__(self, folder: Traversable | None = None) -> None:
         self._folder = folder or files("refdesk.console") / "pages"
 
-    def find(self, path: str) -> Asset | None:
-        """A file by its path, the index page for the address of a view, or None.
+    def find(self, path: str) -> StaticFile | None:
+        """Return a file by path, the index page for a view's path, or None.
 
-        Nothing is looked up on the disk by what somebody asks for, so that no path leads out of the folder.
+        The path is never looked up on disk, so it can't escape the folder.
         """
-        name = INDEX if _VIEW.fullmatch(path) else path
-        return self._known.get(name)
+        name = INDEX if _VIEW_PATH.fullmatch(path) else path
+        return self._files.get(name)
 
     @cached_property
-    def _known(self) -> dict[str, Asset]:
+    def _files(self) -> dict[str, StaticFile]:
         return dict(_read(self._folder, PurePosixPath()))
 
 
-def _read(folder: Traversable, place: PurePosixPath) -> Iterator[tuple[str, Asset]]:
+def _read(folder: Traversable, place: PurePosixPath) -> Iterator[tuple[str, StaticFile]]:
     if not folder.is_dir():
         return
     for entry in folder.iterdir():
@@ -70,4 +70,4 @@ def _read(folder: Traversable, place: PurePosixPath) -> Iterator[tuple[str, Asse
             yield from _read(entry, path)
         elif (media_type := TYPES.get(path.suffix)) is not None:
             body = entry.read_bytes()
-            yield str(path), Asset(body, media_type, f'"{hashlib.sha256(body).hexdigest()[:32]}"')
+            yield str(path), StaticFile(body, media_type, f'"{hashlib.sha256(body).hexdigest()[:32]}"')

@@ -1,4 +1,4 @@
-"""The console as a whole: its pages, the methods that they call, and what they are told while somebody looks."""
+"""The console: static files, API methods and the event feed."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Any
 from refdesk.calls import CONSOLE, Call, Caller
 from refdesk.console.activity import Activity
 from refdesk.console.administration import Administration
-from refdesk.console.assets import Asset, Assets
+from refdesk.console.assets import Assets, StaticFile
 from refdesk.console.documents import Holdings
-from refdesk.console.feed import Feed, Watch
-from refdesk.console.params import Nothing
+from refdesk.console.feed import Feed, FeedSubscription
+from refdesk.console.params import NoParams
 from refdesk.console.rights import Rights
 from refdesk.console.servers import Servers
 
@@ -20,22 +20,22 @@ Method = Callable[[Call], Awaitable[dict[str, Any]]]
 
 
 class Console:
-    """What the desk has of it; `register` makes its methods ones that can be called."""
+    """Facade of the web console. `register` adds its methods to the dispatcher."""
 
     def __init__(
         self,
         about: Callable[[], Mapping[str, Any]],
         rights: Rights,
-        holdings: Holdings,
+        documents: Holdings,
         servers: Servers,
         administration: Administration,
         activity: Activity,
         feed: Feed,
     ) -> None:
-        """`about` says what there is to know of the desk itself, whoever asks."""
+        """`about` returns information about the server that every caller may see."""
         self._about = about
         self._rights = rights
-        self._holdings = holdings
+        self._documents = documents
         self._servers = servers
         self._administration = administration
         self._activity = activity
@@ -43,14 +43,14 @@ class Console:
         self._assets = Assets()
 
     def register(self, add_method: Callable[[str, Method], None]) -> None:
-        """Have the methods answered."""
-        holdings, servers, administration = self._holdings, self._servers, self._administration
+        """Register the console's methods. A method's name on the wire is its Python name."""
+        documents, servers, administration = self._documents, self._servers, self._administration
         methods: list[Method] = [
             self.me,
             self.events,
             self._activity.metrics,
-            *(holdings.collections, holdings.documents, holdings.document, holdings.read),
-            *(holdings.create_collection, holdings.delete_collection, holdings.delete_documents, holdings.retry),
+            *(documents.collections, documents.documents, documents.document, documents.read),
+            *(documents.create_collection, documents.delete_collection, documents.delete_documents, documents.retry),
             *(servers.servers, servers.server_log, servers.set_server, servers.approve),
             *(administration.keys, administration.make_key, administration.revoke_key, administration.tenants),
         ]
@@ -58,8 +58,8 @@ class Console:
             add_method(f"{CONSOLE}{method.__name__}", method)
 
     async def me(self, call: Call) -> dict[str, Any]:
-        """Who asks, what is open to them, and what this desk is."""
-        Nothing.of(call)
+        """Return the caller's identity and permissions, and information about the server."""
+        NoParams.of(call)
         caller, rights = call.caller, self._rights
         return {
             "user": caller.user,
@@ -73,18 +73,18 @@ class Console:
         }
 
     async def events(self, call: Call) -> dict[str, Any]:
-        """Leave to be told of changes; they come by another way than answers."""
-        Nothing.of(call)
+        """Authorize an event subscription. The events themselves are sent over a separate stream."""
+        NoParams.of(call)
         return {}
 
-    def find(self, path: str) -> Asset | None:
-        """A file by its path below `/console/`."""
+    def find(self, path: str) -> StaticFile | None:
+        """Return a static file by its path below `/console/`."""
         return self._assets.find(path)
 
-    def watched_by(self, caller: Caller) -> AbstractContextManager[Watch]:
-        """Tell a caller of changes."""
+    def watched_by(self, caller: Caller) -> AbstractContextManager[FeedSubscription]:
+        """Subscribe a caller to change events."""
         return self._feed.watched_by(caller)
 
     def drain(self) -> None:
-        """End every watch."""
+        """End all subscriptions."""
         self._feed.drain()

@@ -1,4 +1,4 @@
-"""Collections and documents in the console: listed, read, made and taken away, each for the caller's own tenant."""
+"""Console methods for collections and documents, within the caller's tenant."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from anyio import to_thread
 
 from refdesk.calls import Call, TenantId
 from refdesk.console import reading
-from refdesk.console.params import ById, ByIds, Documents, NewCollection, Nothing, Read
+from refdesk.console.params import DocumentsParams, IdParams, IdsParams, NewCollectionParams, NoParams, ReadParams
 from refdesk.engines.base import UNDER_WAY, CollectionInfo, DocumentInfo, DocumentStatus, Engine, Listing, Status
 from refdesk.errors import DocumentNotFound, InvalidArguments, Problem
 from refdesk.validation import shortened
 
-EVERYTHING = "all"
-"""What tools call every collection at once, so that none can have this name."""
+RESERVED_NAME = "all"
+"""Stands for all collections in tool calls, so no collection can have this name."""
 
 STATUSES: Mapping[str, tuple[Status, ...]] = {
     "all": (),
@@ -23,100 +23,102 @@ STATUSES: Mapping[str, tuple[Status, ...]] = {
     "success": ("success",),
     "failed": ("failed",),
 }
-"""What the page calls some of them together."""
+"""Engine statuses by their names in the console."""
 
 
 class Holdings:
-    """Answers what the pages ask of documents."""
+    """Console methods for collections and documents."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
 
     async def collections(self, call: Call) -> dict[str, Any]:
-        """Every collection that the caller can read."""
-        Nothing.of(call)
-        return {"collections": [collection_wire(info) for info in await self._engine.collections(call.caller.tenant)]}
+        """List the collections that the caller can read."""
+        NoParams.of(call)
+        return {
+            "collections": [serialize_collection(info) for info in await self._engine.collections(call.caller.tenant)]
+        }
 
     async def documents(self, call: Call) -> dict[str, Any]:
-        """Some documents, the last changed first, and how many match in all.
+        """List documents, most recently changed first, with the total count.
 
-        They are the caller's own: what comes with Refdesk is listed only where its collection is asked for by its name,
-        lest somebody with three documents has to look for them among the pages of a manual.
+        Documents that ship with Refdesk are listed only if their collection is requested by name, so that they
+        don't crowd out the caller's own.
         """
-        asked, tenant = Documents.of(call), call.caller.tenant
-        listing = Listing(asked.collection, STATUSES[asked.status], asked.offset, asked.limit, newest_first=True)
+        params, tenant = DocumentsParams.of(call), call.caller.tenant
+        listing = Listing(params.collection, STATUSES[params.status], params.offset, params.limit, newest_first=True)
         found, total = await self._engine.documents(tenant, listing)
-        shared = shared_ids(self._engine, tenant)
-        return {"documents": [status_wire(status, shared) for status in found], "total": total}
+        shared = list_shared_ids(self._engine, tenant)
+        return {"documents": [serialize_status(status, shared) for status in found], "total": total}
 
     async def document(self, call: Call) -> dict[str, Any]:
-        """What is known of a document besides its text. One that is not in yet has neither pages nor an outline."""
-        asked, tenant = ById.of(call), call.caller.tenant
-        status = await self._engine.status(tenant, asked.id)
+        """Return a document's properties. While it is being ingested, pages and outline are empty."""
+        params, tenant = IdParams.of(call), call.caller.tenant
+        status = await self._engine.status(tenant, params.id)
         if status is None:
-            raise _no_document(asked.id)
-        info = await self._engine.info(tenant, asked.id)
-        shelf = await self._engine.open(tenant, asked.id) if info is not None else None
+            raise _build_not_found(params.id)
+        info = await self._engine.info(tenant, params.id)
+        packed = await self._engine.open(tenant, params.id) if info is not None else None
         contents: dict[str, Any] = {"pages": 0, "page_kind": "page", "outline": []}
-        if shelf is not None:
-            with shelf:
-                contents = await to_thread.run_sync(reading.contents, shelf)
-        shared = shared_ids(self._engine, tenant)
-        return {"info": _info_wire(info or status), **contents, "status": status_wire(status, shared)}
+        if packed is not None:
+            with packed:
+                contents = await to_thread.run_sync(reading.describe_contents, packed)
+        shared = list_shared_ids(self._engine, tenant)
+        return {"info": _serialize_info(info or status), **contents, "status": serialize_status(status, shared)}
 
     async def read(self, call: Call) -> dict[str, Any]:
-        """Some blocks of a document."""
-        asked = Read.of(call)
-        shelf = await self._engine.open(call.caller.tenant, asked.id)
-        if shelf is None:
-            raise _no_document(asked.id)
-        with shelf:
-            return await to_thread.run_sync(reading.read, shelf, asked)
+        """Return some blocks of a document."""
+        params = ReadParams.of(call)
+        packed = await self._engine.open(call.caller.tenant, params.id)
+        if packed is None:
+            raise _build_not_found(params.id)
+        with packed:
+            return await to_thread.run_sync(reading.read, packed, params)
 
     async def create_collection(self, call: Call) -> dict[str, Any]:
-        """The collection of a name, made when it is not there yet."""
-        asked = NewCollection.of(call)
-        if asked.name.casefold() == EVERYTHING:
-            raise InvalidArguments([Problem("name", f"{asked.name!r} stands for every collection; choose another")])
+        """Return the collection of a name, creating it if needed."""
+        params = NewCollectionParams.of(call)
+        if params.name.casefold() == RESERVED_NAME:
+            raise InvalidArguments([Problem("name", f"{params.name!r} stands for every collection; choose another")])
         info = await self._engine.create_collection(
-            call.caller.tenant, asked.name, description=asked.description, version=asked.version
+            call.caller.tenant, params.name, description=params.description, version=params.version
         )
-        return {"collection": collection_wire(info)}
+        return {"collection": serialize_collection(info)}
 
     async def delete_collection(self, call: Call) -> dict[str, Any]:
-        """Take a collection away with all its documents."""
-        asked, tenant = ById.of(call), call.caller.tenant
-        if asked.id in shared_ids(self._engine, tenant):
-            raise InvalidArguments([Problem("id", f"{asked.id!r} comes with Refdesk and cannot be taken away")])
-        if not await self._engine.delete_collection(tenant, asked.id):
-            raise DocumentNotFound(f"There is no collection {shortened(asked.id)!r}; it may be gone already.")
-        return {"deleted": asked.id}
+        """Delete a collection and its documents."""
+        params, tenant = IdParams.of(call), call.caller.tenant
+        if params.id in list_shared_ids(self._engine, tenant):
+            raise InvalidArguments([Problem("id", f"{params.id!r} comes with Refdesk and cannot be taken away")])
+        if not await self._engine.delete_collection(tenant, params.id):
+            raise DocumentNotFound(f"There is no collection {shortened(params.id)!r}; it may be gone already.")
+        return {"deleted": params.id}
 
     async def delete_documents(self, call: Call) -> dict[str, Any]:
-        """Take documents away; those that were not there are told apart."""
-        asked, tenant = ByIds.of(call), call.caller.tenant
+        """Delete documents, reporting those that don't exist."""
+        params, tenant = IdsParams.of(call), call.caller.tenant
         deleted: list[str] = []
         missing: list[str] = []
-        for id in dict.fromkeys(asked.ids):
+        for id in dict.fromkeys(params.ids):
             (deleted if await self._engine.delete(tenant, id) else missing).append(id)
         return {"deleted": deleted, "missing": missing}
 
     async def retry(self, call: Call) -> dict[str, Any]:
-        """Bring a document in that has failed before."""
-        asked, tenant = ById.of(call), call.caller.tenant
-        status = await self._engine.retry(tenant, asked.id)
+        """Retry the ingestion of a failed document."""
+        params, tenant = IdParams.of(call), call.caller.tenant
+        status = await self._engine.retry(tenant, params.id)
         if status is None:
-            raise _no_document(asked.id)
-        return {"document": status_wire(status, shared_ids(self._engine, tenant))}
+            raise _build_not_found(params.id)
+        return {"document": serialize_status(status, list_shared_ids(self._engine, tenant))}
 
 
-def shared_ids(engine: Engine, tenant: TenantId) -> Collection[str]:
-    """The collections that came with Refdesk."""
+def list_shared_ids(engine: Engine, tenant: TenantId) -> Collection[str]:
+    """Return the ids of the collections that ship with Refdesk."""
     return {info.id for info in engine.sets(tenant) if info.shared}
 
 
-def collection_wire(info: CollectionInfo) -> dict[str, Any]:
-    """A collection as the pages know it."""
+def serialize_collection(info: CollectionInfo) -> dict[str, Any]:
+    """Serialize a collection for the console."""
     return {
         "id": info.id,
         "name": info.name,
@@ -129,8 +131,8 @@ def collection_wire(info: CollectionInfo) -> dict[str, Any]:
     }
 
 
-def status_wire(status: DocumentStatus, shared: Collection[str]) -> dict[str, Any]:
-    """A document as the pages know it."""
+def serialize_status(status: DocumentStatus, shared: Collection[str]) -> dict[str, Any]:
+    """Serialize a document's status for the console."""
     return {
         "id": status.id,
         "collection": status.collection,
@@ -142,19 +144,19 @@ def status_wire(status: DocumentStatus, shared: Collection[str]) -> dict[str, An
         "size_bytes": status.size_bytes,
         "error": status.error,
         "attempts": status.attempts,
-        "source": _address(status),
+        "source": _get_web_source(status),
         "updated_at": status.updated_at.isoformat(),
         "shared": status.collection in shared,
     }
 
 
-def _info_wire(info: DocumentInfo | DocumentStatus) -> dict[str, Any]:
-    """What is known of a document; of one that is not in yet, less."""
+def _serialize_info(info: DocumentInfo | DocumentStatus) -> dict[str, Any]:
+    """Serialize a document's properties. Fewer are known before it is indexed."""
     wire: dict[str, Any] = {
         "id": info.id,
         "collection": info.collection,
         "title": info.title,
-        "source": _address(info),
+        "source": _get_web_source(info),
         "size_bytes": info.size_bytes,
         "metadata": dict(info.metadata),
         "version": "",
@@ -166,10 +168,10 @@ def _info_wire(info: DocumentInfo | DocumentStatus) -> dict[str, Any]:
     return wire
 
 
-def _address(document: DocumentInfo | DocumentStatus) -> str:
-    """Where a document came from, if from the web: paths of this machine are nobody else's business."""
+def _get_web_source(document: DocumentInfo | DocumentStatus) -> str:
+    """Return the document's source if it is a URL. Local paths aren't disclosed."""
     return document.source if document.source.startswith(("http://", "https://")) else ""
 
 
-def _no_document(id: str) -> DocumentNotFound:
+def _build_not_found(id: str) -> DocumentNotFound:
     return DocumentNotFound(f"There is no document {shortened(id)!r} that can be read; it may have been taken away.")

@@ -1,7 +1,7 @@
-"""What those who look at the console are told while they look: only that something changed, and how it is now.
+"""Event feed of the console: change notifications with the current state.
 
-Nothing is kept for a browser that reads slowly but which kinds of news there are, so that it misses what was in
-between and never how things are in the end. While nobody looks, nobody asks the engine anything.
+A slow reader gets no backlog: only the kinds of pending events are kept, so it may miss intermediate states but never
+the final one. Without subscriptions, the engine isn't queried.
 """
 
 from __future__ import annotations
@@ -15,85 +15,87 @@ from typing import Any
 
 from refdesk.calls import CONSOLE, Caller, TenantId
 from refdesk.console.activity import Activity
-from refdesk.console.documents import shared_ids, status_wire
+from refdesk.console.documents import list_shared_ids, serialize_status
 from refdesk.console.rights import Rights
 from refdesk.console.servers import Servers
 from refdesk.engines.base import SHARED, UNDER_WAY, DocumentStatus, Engine, Listing
 from refdesk.errors import DependencyError, Overloaded, RateLimited
 
-MOST_OF_ONE = 16
-"""Streams of one caller: as many tabs. On a desk without keys all are one caller."""
+MAX_STREAMS_PER_CALLER = 16
+"""Streams per caller, one per browser tab. Without API keys, everyone is the same caller."""
 
-MOST_OF_ALL = 128
+MAX_STREAMS = 128
 
-SHORTEST_PAUSE_SECONDS = 0.25
-"""Between two times that one stream is told something."""
+MIN_INTERVAL_SECONDS = 0.25
+"""Minimum time between two batches of events on a stream."""
 
-PROGRESS_SECONDS = 0.5
-"""Between two looks at documents that are on their way in; how far they are is told by nobody."""
+PROGRESS_INTERVAL_SECONDS = 0.5
+"""Polling interval while documents are being ingested: the engine doesn't announce progress."""
 
-QUIET_SECONDS = 1.0
-"""The longest that a stream waits before its key is looked at again, and the servers: their states are in memory."""
+MAX_WAIT_SECONDS = 1.0
+"""Longest wait before a stream's key is checked again, and the server states, which are in memory."""
 
-RECENT = 50
-UNDER_WAY_SHOWN = 200
-"""Documents that one look takes in: those last changed, and those on their way in."""
+RECENT_LIMIT = 50
+UNFINISHED_LIMIT = 200
+"""Documents per poll: the most recently changed, and those being ingested."""
 
-REMEMBERED = 1000
-"""Documents whose last state is kept in mind for a stream; of one that is forgotten, more is told than is new."""
+MAX_REMEMBERED = 1000
+"""Documents whose last state is remembered per stream. A forgotten one may be sent again unchanged."""
 
 Event = tuple[str, Mapping[str, Any]]
 
 
 class Feed:
-    """Everybody who looks."""
+    """All feed subscriptions."""
 
     def __init__(self, engine: Engine, servers: Servers, activity: Activity, rights: Rights) -> None:
         self._engine = engine
         self._servers = servers
         self._activity = activity
         self._rights = rights
-        self._watches: set[Watch] = set()
-        self._of_one: Counter[tuple[str, str]] = Counter()
-        engine.listen(self._documents_changed)
-        activity.listen(lambda: self._tell("metrics"))
-        activity.watchers = lambda: len(self._watches)
+        self._subscriptions: set[FeedSubscription] = set()
+        self._streams_by_caller: Counter[tuple[str, str]] = Counter()
+        engine.listen(self._notify_documents)
+        activity.listen(lambda: self._notify("metrics"))
+        activity.count_viewers = lambda: len(self._subscriptions)
 
     @contextmanager
-    def watched_by(self, caller: Caller) -> Iterator[Watch]:
-        """Tell a caller of changes, as long as the block lasts."""
-        who = caller.tenant, caller.user
-        if len(self._watches) >= MOST_OF_ALL:
+    def watched_by(self, caller: Caller) -> Iterator[FeedSubscription]:
+        """Subscribe a caller to change events for the duration of the block."""
+        key = caller.tenant, caller.user
+        if len(self._subscriptions) >= MAX_STREAMS:
             raise Overloaded("Too many look at the console at once; try again in a moment", retry_after=5.0)
-        if self._of_one[who] >= MOST_OF_ONE:
-            raise RateLimited(f"At most {MOST_OF_ONE} pages of one caller are told of changes", retry_after=5.0)
-        watch = Watch(caller, self._engine, self._servers, self._activity, self._rights)
-        self._watches.add(watch)
-        self._of_one[who] += 1
+        if self._streams_by_caller[key] >= MAX_STREAMS_PER_CALLER:
+            raise RateLimited(
+                f"At most {MAX_STREAMS_PER_CALLER} pages of one caller are told of changes", retry_after=5.0
+            )
+        subscription = FeedSubscription(caller, self._engine, self._servers, self._activity, self._rights)
+        self._subscriptions.add(subscription)
+        self._streams_by_caller[key] += 1
         try:
-            yield watch
+            yield subscription
         finally:
-            self._watches.discard(watch)
-            self._of_one[who] -= 1
-            self._of_one += Counter()  # which drops those that have none left
+            self._subscriptions.discard(subscription)
+            self._streams_by_caller[key] -= 1
+            self._streams_by_caller += Counter()  # drops zero counts
 
     def drain(self) -> None:
-        """End all of them."""
-        for watch in self._watches:
-            watch.end()
+        """End all subscriptions."""
+        for subscription in self._subscriptions:
+            subscription.end()
 
-    def _documents_changed(self, tenant: TenantId) -> None:
-        for watch in self._watches:
-            if tenant in (watch.caller.tenant, SHARED):
-                watch.tell("documents")
+    def _notify_documents(self, tenant: TenantId) -> None:
+        for subscription in self._subscriptions:
+            if tenant in (subscription.caller.tenant, SHARED):
+                subscription.notify("documents")
 
-    def _tell(self, kind: str) -> None:
-        for watch in self._watches:
-            watch.tell(kind)
+    def _notify(self, kind: str) -> None:
+        for subscription in self._subscriptions:
+            subscription.notify(kind)
 
 
-class Watch:
-    """One who looks: what is new for them, by its kind."""
+class FeedSubscription:
+    """One caller's subscription, with the kinds of pending events."""
 
     def __init__(
         self,
@@ -111,136 +113,137 @@ class Watch:
         self._now = now
         self._sees_documents = rights.may(caller, f"{CONSOLE}documents")
         self._sees_servers = rights.may(caller, f"{CONSOLE}servers")
-        self._arrivals = Arrivals(engine, caller.tenant)
-        self._known_servers: Any = None
-        self._news = {"documents", "metrics"}
-        self._has_news = asyncio.Event()
-        self._has_news.set()
-        self._is_over = False
-        self._told_at = 0.0
+        self._tracker = DocumentTracker(engine, caller.tenant)
+        self._sent_servers: Any = None
+        self._pending_kinds = {"documents", "metrics"}
+        self._wakeup = asyncio.Event()
+        self._wakeup.set()
+        self._is_ended = False
+        self._sent_at = 0.0
 
-    def tell(self, *kinds: str) -> None:
-        """There is something new of these kinds."""
-        self._news.update(kinds)
-        self._has_news.set()
+    def notify(self, *kinds: str) -> None:
+        """Mark kinds of events as pending."""
+        self._pending_kinds.update(kinds)
+        self._wakeup.set()
 
     def end(self) -> None:
-        """Tell nothing more."""
-        self._is_over = True
-        self._has_news.set()
+        """End the subscription."""
+        self._is_ended = True
+        self._wakeup.set()
 
     async def next(self) -> Sequence[Event] | None:
-        """What has changed since the last time; nothing when it was quiet for a while, None at the end."""
+        """Return the events since the last call; empty after a quiet period, None at the end."""
         await self._pause()
-        if self._is_over:
+        if self._is_ended:
             return None
-        kinds, self._news = self._news, set()
-        self._has_news.clear()
-        events = [*await self._of_documents(kinds), *self._of_servers(), *self._of_metrics(kinds)]
-        self._told_at = self._now()
+        kinds, self._pending_kinds = self._pending_kinds, set()
+        self._wakeup.clear()
+        events = [*await self._poll_documents(kinds), *self._poll_servers(), *self._poll_metrics(kinds)]
+        self._sent_at = self._now()
         return events
 
     async def _pause(self) -> None:
-        """Until there is news, and not too soon after the last."""
-        seconds = PROGRESS_SECONDS if self._sees_documents and self._arrivals.are_under_way else QUIET_SECONDS
+        """Wait for a notification or a timeout, respecting the minimum interval."""
+        seconds = (
+            PROGRESS_INTERVAL_SECONDS if self._sees_documents and self._tracker.has_unfinished else MAX_WAIT_SECONDS
+        )
         try:
             async with asyncio.timeout(seconds):
-                await self._has_news.wait()
+                await self._wakeup.wait()
         except TimeoutError:
-            pass  # which is as good as news: progress and states are looked at
-        wait = self._told_at + SHORTEST_PAUSE_SECONDS - self._now()
-        if wait > 0 and not self._is_over:
+            pass  # poll progress and server states
+        wait = self._sent_at + MIN_INTERVAL_SECONDS - self._now()
+        if wait > 0 and not self._is_ended:
             await asyncio.sleep(wait)
 
-    async def _of_documents(self, kinds: set[str]) -> list[Event]:
+    async def _poll_documents(self, kinds: set[str]) -> list[Event]:
         if not self._sees_documents:
             return []
         try:
-            changed = await (self._arrivals.look() if "documents" in kinds else self._arrivals.look_at_progress())
+            changed = await (self._tracker.poll() if "documents" in kinds else self._tracker.poll_progress())
         except DependencyError:
-            return []  # the page asks again, and is told why there is no answer
+            return []  # the page's own request reports the error
         events: list[Event] = [("documents", changed)] if changed else []
-        return [*events, ("collections", {})] if self._arrivals.collections_changed() else events
+        return [*events, ("collections", {})] if self._tracker.poll_collections() else events
 
-    def _of_servers(self) -> list[Event]:
+    def _poll_servers(self) -> list[Event]:
         if not self._sees_servers:
             return []
-        now = self._servers.short(self.caller)
-        if now == self._known_servers:
+        now = self._servers.list_states(self.caller)
+        if now == self._sent_servers:
             return []
-        self._known_servers = now
+        self._sent_servers = now
         return [("servers", {"servers": now})]
 
-    def _of_metrics(self, kinds: set[str]) -> list[Event]:
-        sample = self._activity.last(self.caller) if "metrics" in kinds else None
+    def _poll_metrics(self, kinds: set[str]) -> list[Event]:
+        sample = self._activity.latest(self.caller) if "metrics" in kinds else None
         return [("metrics", {"sample": sample})] if sample else []
 
 
-class Arrivals:
-    """Documents of one tenant as they come in: which of them are not as they were at the last look."""
+class DocumentTracker:
+    """Tracks which of a tenant's documents changed since the last poll."""
 
     def __init__(self, engine: Engine, tenant: TenantId) -> None:
         self._engine = engine
         self._tenant = tenant
-        self._known: OrderedDict[str, dict[str, Any]] = OrderedDict()
-        self._under_way: tuple[str, ...] = ()
+        self._sent: OrderedDict[str, dict[str, Any]] = OrderedDict()
+        self._unfinished: tuple[str, ...] = ()
         self._counts = (-1, -1)
-        self._sets = self._collections()
+        self._collection_state = self._get_collection_state()
 
     @property
-    def are_under_way(self) -> bool:
-        """Whether any of them were, the last time."""
-        return bool(self._under_way)
+    def has_unfinished(self) -> bool:
+        """Whether any document was being ingested at the last poll."""
+        return bool(self._unfinished)
 
-    async def look(self) -> dict[str, Any] | None:
-        """What has changed in all, or None."""
-        coming, queue = await self._listed(Listing(statuses=UNDER_WAY, limit=UNDER_WAY_SHOWN, newest_first=True))
-        recent, total = await self._listed(Listing(limit=RECENT, newest_first=True))
-        is_first = self._counts == (-1, -1)
-        seen = {status.id: status for status in (*recent, *coming)}
-        left = [id for id in self._under_way if id not in seen]
+    async def poll(self) -> dict[str, Any] | None:
+        """Return all changes since the last poll, or None."""
+        unfinished, queue = await self._engine.documents(
+            self._tenant, Listing(statuses=UNDER_WAY, limit=UNFINISHED_LIMIT, newest_first=True)
+        )
+        recent, total = await self._engine.documents(self._tenant, Listing(limit=RECENT_LIMIT, newest_first=True))
+        is_first_poll = self._counts == (-1, -1)
+        seen = {status.id: status for status in (*recent, *unfinished)}
+        left = [id for id in self._unfinished if id not in seen]
         finished = await self._engine.wait(self._tenant, left, seconds=0) if left else []
-        self._under_way = tuple(status.id for status in coming)
-        changed = self._changed([*seen.values(), *finished])
-        if is_first:
+        self._unfinished = tuple(status.id for status in unfinished)
+        changed = self._record_changes([*seen.values(), *finished])
+        if is_first_poll:
             changed = [entry for entry in changed if entry["status"] in UNDER_WAY]
         counts, self._counts = self._counts, (queue, total)
         if not changed and counts == self._counts:
             return None
         return {"documents": changed, "queue": queue, "total": total}
 
-    async def look_at_progress(self) -> dict[str, Any] | None:
-        """What has changed of those that were under way; a document that has come in is reason to look at all."""
-        if not self._under_way:
+    async def poll_progress(self) -> dict[str, Any] | None:
+        """Return changes of the documents being ingested. A finished one triggers a full poll."""
+        if not self._unfinished:
             return None
-        statuses = await self._engine.wait(self._tenant, self._under_way, seconds=0)
-        if len(statuses) < len(self._under_way) or any(status.status not in UNDER_WAY for status in statuses):
-            return await self.look()
-        changed = self._changed(statuses)
+        statuses = await self._engine.wait(self._tenant, self._unfinished, seconds=0)
+        if len(statuses) < len(self._unfinished) or any(status.status not in UNDER_WAY for status in statuses):
+            return await self.poll()
+        changed = self._record_changes(statuses)
         queue, total = self._counts
         return {"documents": changed, "queue": queue, "total": total} if changed else None
 
-    def collections_changed(self) -> bool:
-        """Whether the collections are others than the last time, or hold more or less; from memory."""
-        before, self._sets = self._sets, self._collections()
-        return before != self._sets
+    def poll_collections(self) -> bool:
+        """Return whether collections or their counts changed since the last call. Reads memory only."""
+        before, self._collection_state = self._collection_state, self._get_collection_state()
+        return before != self._collection_state
 
-    def _collections(self) -> list[tuple[str, ...]]:
+    def _get_collection_state(self) -> list[tuple[str, ...]]:
         infos = self._engine.sets(self._tenant)
         return [(info.id, info.name, info.description, info.version, str(info.documents)) for info in infos]
 
-    async def _listed(self, listing: Listing) -> tuple[Sequence[DocumentStatus], int]:
-        return await self._engine.documents(self._tenant, listing)
-
-    def _changed(self, statuses: Sequence[DocumentStatus]) -> list[dict[str, Any]]:
-        shared = shared_ids(self._engine, self._tenant)
+    def _record_changes(self, statuses: Sequence[DocumentStatus]) -> list[dict[str, Any]]:
+        shared = list_shared_ids(self._engine, self._tenant)
         changed = []
         for status in statuses:
-            entry = status_wire(status, shared)
-            if self._known.get(status.id) != entry:
+            entry = serialize_status(status, shared)
+            if self._sent.get(status.id) != entry:
                 changed.append(entry)
-            self._known[status.id] = entry
-            self._known.move_to_end(status.id)
-        while len(self._known) > REMEMBERED:
-            self._known.popitem(last=False)
+            self._sent[status.id] = entry
+            self._sent.move_to_end(status.id)
+        while len(self._sent) > MAX_REMEMBERED:
+            self._sent.popitem(last=False)
         return changed

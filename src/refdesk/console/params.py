@@ -1,4 +1,4 @@
-"""What the console's pages may send with each thing that they ask for."""
+"""Parameters of the console's methods."""
 
 from __future__ import annotations
 
@@ -17,39 +17,39 @@ CollectionName = Annotated[str, StringConstraints(strip_whitespace=True, min_len
 
 
 class Params(BaseModel):
-    """Base of them: nothing unknown, nothing silently converted."""
+    """Base model: unknown parameters are rejected, and values aren't coerced."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
     @classmethod
     def of(cls: type[P], call: Call) -> P:
-        """Those of a call; raises InvalidArguments with every one that is wrong."""
+        """Parse a call's parameters; raise InvalidArguments with every problem."""
         try:
             return cls.model_validate(call.params)
         except ValidationError as error:
             raise invalid_arguments(error, list(cls.model_fields)) from None
 
 
-class Nothing(Params):
-    """For what needs no more than to be asked."""
+class NoParams(Params):
+    """No parameters."""
 
 
-class Documents(Params):
+class DocumentsParams(Params):
     collection: Id | None = None
     status: Literal["all", "pending", "success", "failed"] = "all"
     offset: Annotated[int, Field(ge=0, le=10**9)] = 0
     limit: Annotated[int, Field(ge=1, le=500)] = 50
 
 
-class ById(Params):
+class IdParams(Params):
     id: Id
 
 
-class ByIds(Params):
+class IdsParams(Params):
     ids: Annotated[list[Id], Field(min_length=1, max_length=500)]
 
 
-class Read(Params):
+class ReadParams(Params):
     id: Id
     section: Annotated[str | None, Field(min_length=1, max_length=200)] = None
     page: Annotated[int | None, Field(ge=1, le=10**9)] = None
@@ -57,39 +57,39 @@ class Read(Params):
     before: Annotated[int, Field(ge=0, le=10)] = 2
     after: Annotated[int, Field(ge=0, le=10)] = 2
     cursor: Annotated[str | None, Field(pattern=r"^\d{1,9}(-\d{1,9})?$")] = None
-    """Where an answer before said that it goes on, or what is before it; it wins over the others."""
+    """`next` or `previous` of an earlier response. Takes precedence over the other parameters."""
 
 
-class NewCollection(Params):
+class NewCollectionParams(Params):
     name: CollectionName
     description: Annotated[str, Field(max_length=2000)] = ""
     version: Annotated[str, Field(max_length=100)] = ""
 
 
-class ServerLog(Params):
+class ServerLogParams(Params):
     name: Name
     lines: Annotated[int, Field(ge=1, le=2000)] = 200
 
 
-class SetServer(Params):
+class SetServerParams(Params):
     name: Name
     enabled: bool
 
 
-class Approve(Params):
+class ApproveParams(Params):
     name: Name
     tool: Annotated[str | None, Field(min_length=1, max_length=1000)] = None
     reject: bool = False
     sha256: Annotated[str | None, Field(pattern=r"^[0-9a-f]{64}$")] = None
-    """What was shown to whoever decides: a tool that is another by now is not decided upon."""
+    """Hash of the tool that was shown. The decision is rejected if the tool has changed since."""
 
 
-class Metrics(Params):
+class MetricsParams(Params):
     since: Annotated[float | None, Field(ge=0)] = None
-    """Only samples that are newer than this, by their `at`."""
+    """Return only samples newer than this, by their `at`."""
 
 
-class NewKey(Params):
+class NewKeyParams(Params):
     name: Name
     user: Name | None = None
     tenant: Name | None = None
@@ -99,5 +99,5 @@ class NewKey(Params):
     expires: Annotated[str | None, Field(min_length=1, max_length=50)] = None
 
 
-class ByName(Params):
+class NameParams(Params):
     name: Name

@@ -1,7 +1,7 @@
-"""A document in the reader page: some blocks at a time, from wherever somebody begins to read.
+"""Reads a document for the reader page, some blocks at a time.
 
-Blocks are counted through the whole document, so that a section, a page and a passage that a search found are all just
-places to begin, and reading goes on over the end of each. What a call takes is bounded, however long the document is.
+Blocks are numbered through the whole document. A section, page or search hit is just a start position, and reading can
+continue past its end. A call's work is bounded, however long the document is.
 """
 
 from __future__ import annotations
@@ -12,36 +12,36 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from refdesk.console.blocks import Numbered, to_wire
-from refdesk.console.params import Read
+from refdesk.console.blocks import BlockSlice, serialize_blocks
+from refdesk.console.params import ReadParams
 from refdesk.documents.export.markdown import block_to_markdown
 from refdesk.documents.model import Block, Chunk, Code, Section, Table
 from refdesk.documents.packed_document import Shelf
 from refdesk.errors import DocumentNotFound, InvalidArguments, Problem
 from refdesk.validation import nearest_name, shortened
 
-MOST_BLOCKS = 200
-"""Blocks of one answer: several screens."""
+MAX_BLOCKS = 200
+"""Blocks per response: several screens."""
 
-MOST_CHARACTERS = 200_000
-"""About as much text in one answer, where its blocks are long."""
+MAX_CHARACTERS = 200_000
+"""Approximate characters per response, for long blocks."""
 
-MOST_LOOKED_THROUGH = 2000
-"""Blocks among which those of a chunk are looked for; pages narrow it down to far fewer."""
+MAX_SEARCHED_BLOCKS = 2000
+"""Blocks searched for those of a chunk. The chunk's pages usually narrow it down to far fewer."""
 
-OUTLINE_ENTRIES = 2000
-"""Of a table of contents that are shown."""
+MAX_OUTLINE_ENTRIES = 2000
+"""Entries shown of the table of contents."""
 
-SHORTEST_PIECE = 16
-"""Characters of a piece of a chunk by which a longer block is known to be the one that it was cut from."""
+MIN_PIECE_LENGTH = 16
+"""Characters a piece of a chunk needs to identify the longer block that it was cut from."""
 
-CUT_LINES = 0.8
-"""The share of a chunk's lines that must be in a table or a listing for it to have been cut from that."""
+MIN_SHARED_LINES = 0.8
+"""Share of a chunk's lines that a table or code block must contain to be the chunk's source."""
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
-    """What is read: the blocks from one position to another, and which of them were looked for."""
+class BlockRange:
+    """The blocks to read, and those to mark as hits."""
 
     start: int
     end: int | None
@@ -50,101 +50,101 @@ class Part:
     section: str = ""
 
 
-def read(shelf: Shelf, asked: Read) -> dict[str, Any]:
-    """The answer to `console/read`."""
-    sections = shelf.sections()
-    part = _part(shelf, asked, sections)
-    blocks, is_whole = _taken(shelf, part)
-    end = part.start + len(blocks)
+def read(packed: Shelf, params: ReadParams) -> dict[str, Any]:
+    """Handle `console/read`."""
+    sections = packed.sections()
+    block_range = _resolve_range(packed, params, sections)
+    blocks, is_whole = _read_blocks(packed, block_range)
+    end = block_range.start + len(blocks)
     starts = {section.start: section.id for section in sections if section.level}
     answer: dict[str, Any] = {
-        "blocks": to_wire(Numbered(part.start, blocks, starts, part.hits)),
-        "section": part.section or _section_at(sections, part.start),
-        "page": _page_at(shelf, part.start) if blocks else None,
-        "chunk_ids": list(part.chunks),
+        "blocks": serialize_blocks(BlockSlice(block_range.start, blocks, starts, block_range.hits)),
+        "section": block_range.section or _find_section(sections, block_range.start),
+        "page": _find_page(packed, block_range.start) if blocks else None,
+        "chunk_ids": list(block_range.chunks),
     }
-    if not is_whole or _is_there(shelf, end):
+    if not is_whole or _has_block(packed, end):
         answer["next"] = str(end)
-    if part.start > 0:
-        answer["previous"] = f"{max(part.start - MOST_BLOCKS, 0)}-{part.start}"
+    if block_range.start > 0:
+        answer["previous"] = f"{max(block_range.start - MAX_BLOCKS, 0)}-{block_range.start}"
     return answer
 
 
-def contents(shelf: Shelf) -> dict[str, Any]:
-    """How long the document is, its table of contents, and how much of that is left out."""
-    sections = [section for section in shelf.sections() if section.level]
+def describe_contents(packed: Shelf) -> dict[str, Any]:
+    """Return the page count and the table of contents, with the number of entries left out."""
+    sections = [section for section in packed.sections() if section.level]
     entries = [
         {"id": section.id, "title": shortened(section.title, 300), "level": section.level, "page": section.page}
-        for section in sections[:OUTLINE_ENTRIES]
+        for section in sections[:MAX_OUTLINE_ENTRIES]
     ]
     more = len(sections) - len(entries)
-    about = shelf.about
+    about = packed.about
     answer = {"pages": about.pages, "page_kind": about.shown_page_kind, "outline": entries}
     return {**answer, **({"outline_omitted": more} if more > 0 else {})}
 
 
-def _part(shelf: Shelf, asked: Read, sections: Sequence[Section]) -> Part:
-    if asked.cursor is not None:
-        start, _, end = asked.cursor.partition("-")
-        return Part(int(start), int(end) if end else None)
-    if asked.chunk is not None:
-        return _around_chunk(shelf, asked, sections)
-    if asked.section is not None:
-        section = shelf.section(asked.section)
+def _resolve_range(packed: Shelf, params: ReadParams, sections: Sequence[Section]) -> BlockRange:
+    if params.cursor is not None:
+        start, _, end = params.cursor.partition("-")
+        return BlockRange(int(start), int(end) if end else None)
+    if params.chunk is not None:
+        return _resolve_chunk(packed, params, sections)
+    if params.section is not None:
+        section = packed.section(params.section)
         if section is None:
-            raise InvalidArguments([Problem("section", _no_section(asked.section, sections))])
-        return Part(section.start, section.end, section=section.id)
-    if asked.page is not None:
-        return _page(shelf, asked.page)
-    return Part(0, None)
+            raise InvalidArguments([Problem("section", _describe_missing_section(params.section, sections))])
+        return BlockRange(section.start, section.end, section=section.id)
+    if params.page is not None:
+        return _resolve_page(packed, params.page)
+    return BlockRange(0, None)
 
 
-def _page(shelf: Shelf, page: int) -> Part:
-    start = shelf.page_start(page)
+def _resolve_page(packed: Shelf, page: int) -> BlockRange:
+    start = packed.page_start(page)
     if start is None:
-        raise InvalidArguments([Problem("page", f"there are {shelf.about.pages} pages")])
-    return Part(start, shelf.page_start(page + 1))
+        raise InvalidArguments([Problem("page", f"there are {packed.about.pages} pages")])
+    return BlockRange(start, packed.page_start(page + 1))
 
 
-def _taken(shelf: Shelf, part: Part) -> tuple[list[Block], bool]:
-    """As many blocks as one answer holds, and whether that is all of the part."""
-    taken: list[Block] = []
+def _read_blocks(packed: Shelf, block_range: BlockRange) -> tuple[list[Block], bool]:
+    """Return as many blocks as fit in one response, and whether the range is complete."""
+    blocks: list[Block] = []
     characters = 0
-    for block in shelf.blocks(part.start, part.end):
-        if len(taken) >= MOST_BLOCKS or characters >= MOST_CHARACTERS:
-            return taken, False
-        taken.append(block)
-        characters += _length(block)
-    return taken, True
+    for block in packed.blocks(block_range.start, block_range.end):
+        if len(blocks) >= MAX_BLOCKS or characters >= MAX_CHARACTERS:
+            return blocks, False
+        blocks.append(block)
+        characters += _count_characters(block)
+    return blocks, True
 
 
-def _length(block: Block) -> int:
+def _count_characters(block: Block) -> int:
     return sum(len(cell.text) for cell in block.cells) if isinstance(block, Table) else len(getattr(block, "text", ""))
 
 
-def _is_there(shelf: Shelf, position: int) -> bool:
-    return any(True for _ in shelf.blocks(position, position + 1))
+def _has_block(packed: Shelf, position: int) -> bool:
+    return any(True for _ in packed.blocks(position, position + 1))
 
 
-# Where something stands
+# Positions
 
 
-def _section_at(sections: Sequence[Section], position: int) -> str | None:
-    place = bisect_right(sections, position, key=lambda section: section.start)
-    return sections[place - 1].id if place else None
+def _find_section(sections: Sequence[Section], position: int) -> str | None:
+    index = bisect_right(sections, position, key=lambda section: section.start)
+    return sections[index - 1].id if index else None
 
 
-def _page_at(shelf: Shelf, position: int) -> int:
-    """The page that a block is on: the last that begins no later."""
-    first, last = 1, max(shelf.page_numbers(), default=1)
+def _find_page(packed: Shelf, position: int) -> int:
+    """Return the page that a block is on, by binary search over page starts."""
+    first, last = 1, max(packed.page_numbers(), default=1)
     while first < last:
         middle = (first + last + 1) // 2
-        start = shelf.page_start(middle)
+        start = packed.page_start(middle)
         first, last = (middle, last) if start is not None and start <= position else (first, middle - 1)
     return first
 
 
-def _no_section(id: str, sections: Sequence[Section]) -> str:
+def _describe_missing_section(id: str, sections: Sequence[Section]) -> str:
     nearest = nearest_name(id, [section.id for section in sections[:1000]])
     hint = f"; did you mean {nearest!r}?" if nearest else ""
     return f"there is no section {shortened(id)!r}{hint}"
@@ -153,32 +153,32 @@ def _no_section(id: str, sections: Sequence[Section]) -> str:
 # Chunks
 
 
-def _around_chunk(shelf: Shelf, asked: Read, sections: Sequence[Section]) -> Part:
-    """The blocks of a chunk and of those around it."""
-    assert asked.chunk is not None
-    document, _, anchor = asked.chunk.rpartition("#")
-    chunks = shelf.window(anchor, asked.before, asked.after)
+def _resolve_chunk(packed: Shelf, params: ReadParams, sections: Sequence[Section]) -> BlockRange:
+    """Return the range of a chunk and its neighbours."""
+    assert params.chunk is not None
+    document, _, anchor = params.chunk.rpartition("#")
+    chunks = packed.window(anchor, params.before, params.after)
     chunk = next((each for each in chunks or () if each.id == anchor), None)
     if not chunks or chunk is None:
-        raise DocumentNotFound(f"The document has no chunk {shortened(asked.chunk)!r}; it may have changed since.")
-    places = {each.id: _place(shelf, each, sections) for each in chunks}
-    hits = places[chunk.id]
-    found = [position for place in places.values() for position in place]
-    start, end = (min(found), max(found) + 1) if found else _span(shelf, chunk, sections)
+        raise DocumentNotFound(f"The document has no chunk {shortened(params.chunk)!r}; it may have changed since.")
+    positions_by_chunk = {each.id: _locate_chunk(packed, each, sections) for each in chunks}
+    hits = positions_by_chunk[chunk.id]
+    found = [position for positions in positions_by_chunk.values() for position in positions]
+    start, end = (min(found), max(found) + 1) if found else _get_search_range(packed, chunk, sections)
     ids = tuple(f"{document}#{each.id}" if document else each.id for each in chunks)
-    # Where more is around it than one answer holds, the chunk itself is what is shown.
-    if hits and max(hits) - start >= MOST_BLOCKS:
+    # If the context doesn't fit into one response, start at the chunk itself.
+    if hits and max(hits) - start >= MAX_BLOCKS:
         start = min(hits)
-    return Part(start, end, frozenset(hits), ids, chunk.section)
+    return BlockRange(start, end, frozenset(hits), ids, chunk.section)
 
 
-def _place(shelf: Shelf, chunk: Chunk, sections: Sequence[Section]) -> range:
-    """The positions of a chunk's blocks: the longest run of blocks in its pages whose text is in it."""
-    start, end = _span(shelf, chunk, sections)
-    is_of = _Likeness(chunk.text)
+def _locate_chunk(packed: Shelf, chunk: Chunk, sections: Sequence[Section]) -> range:
+    """Return the positions of a chunk's blocks: the longest run of blocks on its pages whose text it contains."""
+    start, end = _get_search_range(packed, chunk, sections)
+    matcher = _ChunkMatcher(chunk.text)
     best, run, weight, most = range(0), range(0), 0, 0
-    for position, block in enumerate(shelf.blocks(start, min(end, start + MOST_LOOKED_THROUGH)), start):
-        shared = is_of.shared_with(block)
+    for position, block in enumerate(packed.blocks(start, min(end, start + MAX_SEARCHED_BLOCKS)), start):
+        shared = matcher.count_shared(block)
         if shared:
             run = range(run.start if run.stop == position else position, position + 1)
             weight = weight + shared if len(run) > 1 else shared
@@ -186,41 +186,45 @@ def _place(shelf: Shelf, chunk: Chunk, sections: Sequence[Section]) -> range:
     return best
 
 
-def _span(shelf: Shelf, chunk: Chunk, sections: Sequence[Section]) -> tuple[int, int]:
-    """Where to look for a chunk's blocks: on its pages, or else in its section."""
-    start = None if chunk.first_page is None else shelf.page_start(chunk.first_page)
+def _get_search_range(packed: Shelf, chunk: Chunk, sections: Sequence[Section]) -> tuple[int, int]:
+    """Return where to look for a chunk's blocks: its pages, else its section."""
+    start = None if chunk.first_page is None else packed.page_start(chunk.first_page)
     if start is not None and chunk.last_page is not None:
-        end = shelf.page_start(chunk.last_page + 1)
-        return start, end if end is not None else start + MOST_LOOKED_THROUGH
+        end = packed.page_start(chunk.last_page + 1)
+        return start, end if end is not None else start + MAX_SEARCHED_BLOCKS
     section = next((each for each in sections if each.id == chunk.section), None)
-    return (section.start, section.end) if section else (0, MOST_LOOKED_THROUGH)
+    return (section.start, section.end) if section else (0, MAX_SEARCHED_BLOCKS)
 
 
-class _Likeness:
-    """Tells whether a block is one of those that a chunk was made of, or that it was cut from."""
+class _ChunkMatcher:
+    """Matches blocks against the chunk that was made or cut from them."""
 
     def __init__(self, text: str) -> None:
-        self._text = _plain(text)
-        self._pieces = [piece for part in text.split("\n\n") if len(piece := _plain(part)) >= SHORTEST_PIECE]
-        self._lines = _lines(text)
+        self._text = _collapse_whitespace(text)
+        self._pieces = [
+            piece
+            for paragraph in text.split("\n\n")
+            if len(piece := _collapse_whitespace(paragraph)) >= MIN_PIECE_LENGTH
+        ]
+        self._lines = _split_lines(text)
 
-    def shared_with(self, block: Block) -> int:
-        """How many characters the two have in common; 0 when the block is none of the chunk's."""
+    def count_shared(self, block: Block) -> int:
+        """Return the number of characters in common; 0 if the block isn't part of the chunk."""
         text = block_to_markdown(block)
-        plain = _plain(text)
+        plain = _collapse_whitespace(text)
         if not plain:
             return 0
         if plain in self._text:
             return len(plain)
         if isinstance(block, Table | Code):
-            shared = self._lines & _lines(text)
-            return sum(map(len, shared)) if self._lines and len(shared) >= CUT_LINES * len(self._lines) else 0
+            shared = self._lines & _split_lines(text)
+            return sum(map(len, shared)) if self._lines and len(shared) >= MIN_SHARED_LINES * len(self._lines) else 0
         return max((len(piece) for piece in self._pieces if piece in plain), default=0)
 
 
-def _plain(text: str) -> str:
+def _collapse_whitespace(text: str) -> str:
     return re.sub(r"\s+", " ", text).strip()
 
 
-def _lines(text: str) -> frozenset[str]:
-    return frozenset(plain for line in text.split("\n") if (plain := _plain(line)))
+def _split_lines(text: str) -> frozenset[str]:
+    return frozenset(plain for line in text.split("\n") if (plain := _collapse_whitespace(line)))

@@ -1,4 +1,4 @@
-"""What the console has to know of permissions; `policy.permissions` decides."""
+"""Permission interfaces of the console, implemented by `policy.permissions`."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from typing import Protocol
 
 from refdesk.calls import Caller
 
-Reach = Callable[[Caller, str, str, Collection[str]], bool]
-"""Whether something of a server, by its name there, is open to a caller; with the tenants that the server is for."""
+CanReach = Callable[[Caller, str, str, Collection[str]], bool]
+"""Whether a caller may use an item of a server, given the item's name and the server's tenants."""
 
-ReachSome = Callable[[Caller, str, Collection[str]], bool]
-"""Whether anything of a server can be."""
+CanReachServer = Callable[[Caller, str, Collection[str]], bool]
+"""Whether a caller may use any item of a server."""
 
 
 class Rights(Protocol):
-    """Who may do what."""
+    """Permission checks."""
 
     def toolsets(self, caller: Caller) -> frozenset[str]:
-        """The toolsets that are open to a caller."""
+        """Return the toolsets open to a caller."""
         ...
 
     def may(self, caller: Caller, method: str) -> bool:
-        """Whether a method of the console is open to a caller."""
+        """Whether a caller may call a console method."""
         ...

@@ -1,6 +1,6 @@
-"""The MCP servers behind the desk, in the console: how they are, switched on and off, their changed tools approved.
+"""Console methods for downstream MCP servers: state, logs, enabling, and approval of changed tools.
 
-No server can be added here, nor what it runs changed: whoever is at the pages could have the desk run any program.
+Servers can't be added or reconfigured here: anyone with console access could run arbitrary programs.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from anyio import to_thread
 
 from refdesk.calls import CONSOLE, Call, Caller
 from refdesk.config import McpServerConfig
-from refdesk.console.params import Approve, Nothing, ServerLog, SetServer
-from refdesk.console.rights import Reach, ReachSome, Rights
-from refdesk.console.wording import in_our_words
+from refdesk.console.params import ApproveParams, NoParams, ServerLogParams, SetServerParams
+from refdesk.console.rights import CanReach, CanReachServer, Rights
+from refdesk.console.wording import translate_argument_names
 from refdesk.downstream.connection.connection import Connection
 from refdesk.downstream.files.server_log import last_lines
 from refdesk.downstream.fleet.approval import decide, difference, waiting
@@ -25,121 +25,121 @@ from refdesk.errors import InvalidArguments, Problem
 from refdesk.telemetry.history import History
 from refdesk.validation import nearest_name, shortened
 
-LONGEST_DESCRIPTION = 500
-"""Characters of what a server says of a tool."""
+MAX_DESCRIPTION_LENGTH = 500
+"""Characters shown of a tool's description."""
 
 
 class ServerSettings(Protocol):
-    """Where it is written down which servers there are."""
+    """Storage of the configured servers."""
 
     def own(self) -> Collection[str]:
-        """The names of those that can be changed here; waits for the disk."""
+        """Return the names of the servers that can be changed here. Blocks on disk I/O."""
         ...
 
     def switch(self, name: str, *, on: bool) -> None:
-        """Write down that a server is on or off; waits for the disk."""
+        """Enable or disable a server. Blocks on disk I/O."""
         ...
 
     async def take_in(self) -> None:
-        """Have what is written down count now."""
+        """Apply the stored settings now."""
         ...
 
 
 class Servers:
-    """Answers what the pages ask of servers; of each only as much as is open to whoever asks."""
+    """Console methods for downstream servers, limited to what the caller may see."""
 
     def __init__(
         self,
         fleet: Fleet,
         settings: ServerSettings,
         rights: Rights,
-        reach: Reach,
-        reach_some: ReachSome,
+        can_reach: CanReach,
+        can_reach_server: CanReachServer,
         history: History,
     ) -> None:
         self._fleet = fleet
         self._settings = settings
         self._rights = rights
-        self._reach = reach
-        self._reach_some = reach_some
+        self._can_reach = can_reach
+        self._can_reach_server = can_reach_server
         self._history = history
 
     async def servers(self, call: Call) -> dict[str, Any]:
-        """Every server that is there for the caller."""
-        Nothing.of(call)
-        own = await self._changeable(call.caller)
-        known = self._known(call.caller)
-        return {"servers": [self._wire(name, settings, call.caller, own) for name, settings in known.items()]}
+        """List the servers visible to the caller."""
+        NoParams.of(call)
+        own = await self._list_changeable(call.caller)
+        visible = self._list_visible(call.caller)
+        return {"servers": [self._serialize(name, settings, call.caller, own) for name, settings in visible.items()]}
 
     async def server_log(self, call: Call) -> dict[str, Any]:
-        """The last that a server wrote on standard error; secrets were taken out when it was kept."""
-        asked = ServerLog.of(call)
-        self._require_known(asked.name, call.caller)
+        """Return the last lines of a server's standard error. Secrets were masked when it was stored."""
+        params = ServerLogParams.of(call)
+        self._require_visible(params.name, call.caller)
         folder = self._fleet.pins.path.parent
-        return {"lines": await to_thread.run_sync(last_lines, folder, asked.name, asked.lines)}
+        return {"lines": await to_thread.run_sync(last_lines, folder, params.name, params.lines)}
 
     async def set_server(self, call: Call) -> dict[str, Any]:
-        """Switch a server on or off, as `refdesk servers enable` and `disable` do; it counts at once."""
-        asked = SetServer.of(call)
-        self._require_known(asked.name, call.caller)
-        with in_our_words():
-            await to_thread.run_sync(lambda: self._settings.switch(asked.name, on=asked.enabled))
+        """Enable or disable a server, like `refdesk servers enable` and `disable`. Takes effect at once."""
+        params = SetServerParams.of(call)
+        self._require_visible(params.name, call.caller)
+        with translate_argument_names():
+            await to_thread.run_sync(lambda: self._settings.switch(params.name, on=params.enabled))
         await self._settings.take_in()
-        return await self._one(asked.name, call.caller)
+        return await self._serialize_changed(params.name, call.caller)
 
     async def approve(self, call: Call) -> dict[str, Any]:
-        """Trust tools as they are now, or refuse them, as `refdesk servers approve` does; it counts at once."""
-        asked = Approve.of(call)
-        self._require_known(asked.name, call.caller)
-        with in_our_words():
-            await to_thread.run_sync(self._decide, asked)
+        """Approve or reject held tools, like `refdesk servers approve`. Takes effect at once."""
+        params = ApproveParams.of(call)
+        self._require_visible(params.name, call.caller)
+        with translate_argument_names():
+            await to_thread.run_sync(self._decide, params)
         await self._fleet.review()
-        return await self._one(asked.name, call.caller)
+        return await self._serialize_changed(params.name, call.caller)
 
-    def short(self, caller: Caller) -> list[dict[str, Any]]:
-        """How each server is, in a few words and from memory."""
-        return [self._state(name, settings, caller) for name, settings in self._known(caller).items()]
+    def list_states(self, caller: Caller) -> list[dict[str, Any]]:
+        """Return the state of each visible server. Reads memory only."""
+        return [self._serialize_state(name, settings, caller) for name, settings in self._list_visible(caller).items()]
 
-    def names(self, caller: Caller) -> Collection[str]:
-        """The servers that a caller may know of."""
-        return self._known(caller).keys()
+    def list_names(self, caller: Caller) -> Collection[str]:
+        """Return the names of the servers visible to a caller."""
+        return self._list_visible(caller).keys()
 
-    def _decide(self, asked: Approve) -> None:
+    def _decide(self, params: ApproveParams) -> None:
         pins = self._fleet.pins
-        shown = waiting(pins, asked.name, asked.tool)
-        if asked.sha256 is not None and any(held.sha256 != asked.sha256 for held in shown):
+        shown = waiting(pins, params.name, params.tool)
+        if params.sha256 is not None and any(held.sha256 != params.sha256 for held in shown):
             raise InvalidArguments([Problem("sha256", "the tool is another by now; look again")])
-        decide(pins, asked.name, asked.tool, shown, reject=asked.reject)
+        decide(pins, params.name, params.tool, shown, reject=params.reject)
 
-    def _known(self, caller: Caller) -> dict[str, McpServerConfig]:
-        """The servers that a caller may know of, in use or switched off, with their settings."""
+    def _list_visible(self, caller: Caller) -> dict[str, McpServerConfig]:
+        """Return the settings of the servers visible to a caller, enabled or not."""
         used = {name: connection.settings for name, connection in self._fleet.servers.items()}
         every = used | self._fleet.disabled
-        return {name: each for name, each in every.items() if self._reach_some(caller, name, each.tenants)}
+        return {name: each for name, each in every.items() if self._can_reach_server(caller, name, each.tenants)}
 
-    def _require_known(self, name: str, caller: Caller) -> McpServerConfig:
-        known = self._known(caller)
-        if name not in known:
-            nearest = nearest_name(name, list(known))
+    def _require_visible(self, name: str, caller: Caller) -> McpServerConfig:
+        visible = self._list_visible(caller)
+        if name not in visible:
+            nearest = nearest_name(name, list(visible))
             hint = f"; did you mean {nearest!r}?" if nearest else ""
             raise InvalidArguments([Problem("name", f"there is no server named {shortened(name)!r}{hint}")])
-        return known[name]
+        return visible[name]
 
-    async def _one(self, name: str, caller: Caller) -> dict[str, Any]:
-        """A server after it was changed; somebody else may have taken it away by now."""
-        own = await self._changeable(caller)
-        return {"server": self._wire(name, self._require_known(name, caller), caller, own)}
+    async def _serialize_changed(self, name: str, caller: Caller) -> dict[str, Any]:
+        """Serialize a server after a change; raise InvalidArguments if it was removed meanwhile."""
+        own = await self._list_changeable(caller)
+        return {"server": self._serialize(name, self._require_visible(name, caller), caller, own)}
 
-    async def _changeable(self, caller: Caller) -> Collection[str]:
+    async def _list_changeable(self, caller: Caller) -> Collection[str]:
         if not self._rights.may(caller, f"{CONSOLE}set_server"):
             return ()
         return await to_thread.run_sync(self._settings.own)
 
-    # In the words of the wire.
+    # Serialization
 
-    def _state(self, name: str, settings: McpServerConfig, caller: Caller) -> dict[str, Any]:
+    def _serialize_state(self, name: str, settings: McpServerConfig, caller: Caller) -> dict[str, Any]:
         connection = self._fleet.servers.get(name)
-        held = len(self._held(name, caller, settings))
+        held = len(self._list_held(name, caller, settings))
         if connection is None:
             stopped = {"state": "Stopped", "breaker": "closed", "in_flight": 0, "last_error": None}
             return {"name": name, "enabled": False, "held": held, **stopped}
@@ -154,47 +154,47 @@ class Servers:
             "last_error": described.get("message"),
         }
 
-    def _wire(
+    def _serialize(
         self, name: str, settings: McpServerConfig, caller: Caller, changeable: Collection[str]
     ) -> dict[str, Any]:
         connection = self._fleet.servers.get(name)
-        tools = self._open(self._fleet.tools.values(), name, caller)
+        tools = self._filter_reachable(self._fleet.tools.values(), name, caller)
         return {
-            **self._state(name, settings, caller),
+            **self._serialize_state(name, settings, caller),
             "transport": settings.kind,
-            "tools": [_tool_wire(offer) for offer in tools],
-            "resources": len(self._open(self._fleet.resources.values(), name, caller)),
-            "prompts": len(self._open(self._fleet.prompts.values(), name, caller)),
-            "held": [_held_wire(held) for held in self._held(name, caller, settings)],
-            "breaker": _breaker_wire(connection),
+            "tools": [_serialize_tool(offer) for offer in tools],
+            "resources": len(self._filter_reachable(self._fleet.resources.values(), name, caller)),
+            "prompts": len(self._filter_reachable(self._fleet.prompts.values(), name, caller)),
+            "held": [_serialize_held(held) for held in self._list_held(name, caller, settings)],
+            "breaker": _serialize_breaker(connection),
             "latency": self._history.latency([offer.exposed for offer in tools]),
             "since": connection.describe()["since"] if connection is not None else None,
             "can_change": name in changeable,
         }
 
-    def _open(self, offers: Iterable[Offer], name: str, caller: Caller) -> list[Offer]:
+    def _filter_reachable(self, offers: Iterable[Offer], name: str, caller: Caller) -> list[Offer]:
         own = (offer for offer in offers if offer.connection.name == name)
-        return [one for one in own if self._reach(caller, name, one.original, one.connection.settings.tenants)]
+        return [one for one in own if self._can_reach(caller, name, one.original, one.connection.settings.tenants)]
 
-    def _held(self, name: str, caller: Caller, settings: McpServerConfig) -> list[Held]:
+    def _list_held(self, name: str, caller: Caller, settings: McpServerConfig) -> list[Held]:
         every = (held for held in self._fleet.held.values() if held.server == name)
-        return [held for held in every if self._reach(caller, name, held.tool, settings.tenants)]
+        return [held for held in every if self._can_reach(caller, name, held.tool, settings.tenants)]
 
 
-def _tool_wire(offer: Offer) -> dict[str, Any]:
+def _serialize_tool(offer: Offer) -> dict[str, Any]:
     definition = offer.definition
     return {
         "name": offer.original,
         "exposed": offer.exposed,
         "title": definition.get("title"),
-        "description": shortened(str(definition.get("description") or ""), LONGEST_DESCRIPTION),
+        "description": shortened(str(definition.get("description") or ""), MAX_DESCRIPTION_LENGTH),
     }
 
 
-def _held_wire(held: Held) -> dict[str, Any]:
+def _serialize_held(held: Held) -> dict[str, Any]:
     diff = "\n".join(difference(held.before, held.after))
     return {"tool": held.tool, "is_new": held.before is None, "diff": diff, "sha256": held.sha256}
 
 
-def _breaker_wire(connection: Connection | None) -> dict[str, Any]:
+def _serialize_breaker(connection: Connection | None) -> dict[str, Any]:
     return {"state": "closed", "failures": 0} if connection is None else connection.dependency.describe()

@@ -1,4 +1,4 @@
-"""Errors of parts that speak to the command line, in the words of the pages."""
+"""Translates errors worded for the command line into the console's parameter names."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from contextlib import contextmanager
 
 from refdesk.errors import InvalidArguments, Problem
 
-_NAMES = {"server": "name"}
+_PARAMETERS = {"server": "name"}
 
 
 @contextmanager
-def in_our_words() -> Iterator[None]:
-    """What is an option or a word in capitals there is the parameter of that name here."""
+def translate_argument_names() -> Iterator[None]:
+    """Replace option and placeholder names in errors by the parameters of the same name."""
     try:
         yield
     except InvalidArguments as error:
-        plain = [(problem.argument.lower().lstrip("-"), problem.rule) for problem in error.problems]
-        raise InvalidArguments([Problem(_NAMES.get(name, name), rule) for name, rule in plain]) from error
+        problems = [(problem.argument.lower().lstrip("-"), problem.rule) for problem in error.problems]
+        raise InvalidArguments([Problem(_PARAMETERS.get(name, name), rule) for name, rule in problems]) from error

@@ -34,7 +34,7 @@ from playwright.sync_api import (
     sync_playwright,
 )
 
-from tests.console.browser.desks import HANDBOOK, DeskProcess, Keyed, desk_process, keyed_desk
+from tests.console.browser.desks import HANDBOOK, AuthDesk, DeskProcess, desk_process, run_auth_desk
 from tests.waiting import eventually_sync
 
 HERE = Path(__file__).parent
@@ -77,7 +77,7 @@ class Findings:
         for event, note in self._notes().items():
             page.remove_listener(event, note)
 
-    def unexpected(self) -> list[str]:
+    def list_unexpected(self) -> list[str]:
         """Problems that no test asked for."""
         return [problem for problem in self.problems if not any(part in problem for part in self.expected)]
 
@@ -152,15 +152,15 @@ def desk(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator
 
 
 @pytest.fixture(scope="package")
-def keyed(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Keyed]:
+def auth_desk(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[AuthDesk]:
     """A desk that wants a key, with a document of the default tenant."""
-    with keyed_desk(tmp_path_factory.mktemp("keyed")) as keyed:
-        keyed.desk.add("House rules", "Shut the door.", "rules")
-        yield keyed
+    with run_auth_desk(tmp_path_factory.mktemp("keyed")) as auth_desk:
+        auth_desk.desk.add("House rules", "Shut the door.", "rules")
+        yield auth_desk
 
 
 @contextmanager
-def looked_at(browser: Browser, host: str, **options: Any) -> Iterator[tuple[Page, Findings]]:
+def open_page(browser: Browser, host: str, **options: Any) -> Iterator[tuple[Page, Findings]]:
     """Open a page in a browser profile of its own, and note what goes wrong in it."""
     context = browser.new_context(**{"viewport": VIEWPORT, **options})
     context.set_default_timeout(PATIENCE_MS)
@@ -174,9 +174,9 @@ def looked_at(browser: Browser, host: str, **options: Any) -> Iterator[tuple[Pag
 
 
 @pytest.fixture(scope="package")
-def reused_page(browser: Browser) -> Iterator[Page]:
+def base_page(browser: Browser) -> Iterator[Page]:
     """The page behind `page`: opening a new one takes longer than most tests."""
-    with looked_at(browser, "") as (page, findings):
+    with open_page(browser, "") as (page, findings):
         findings.forget(page)
         yield page
 
@@ -188,19 +188,19 @@ def findings(desk: DeskProcess) -> Findings:
 
 
 @pytest.fixture
-def page(reused_page: Page, findings: Findings) -> Iterator[Page]:
+def page(base_page: Page, findings: Findings) -> Iterator[Page]:
     """A page 1280 wide in the light theme, at the desk with the handbook, with nothing left of earlier tests."""
-    reused_page.emulate_media(color_scheme="light")
-    reused_page.set_viewport_size(VIEWPORT)
-    findings.watch(reused_page)
-    yield reused_page
-    findings.forget(reused_page)
-    clear(reused_page)
-    assert findings.unexpected() == []
+    base_page.emulate_media(color_scheme="light")
+    base_page.set_viewport_size(VIEWPORT)
+    findings.watch(base_page)
+    yield base_page
+    findings.forget(base_page)
+    clear(base_page)
+    assert findings.list_unexpected() == []
 
 
 @pytest.fixture(params=THEMES)
-def themed_page(page: Page, request: pytest.FixtureRequest) -> Page:
+def page_in_theme(page: Page, request: pytest.FixtureRequest) -> Page:
     """As `page`, in each theme."""
     page.emulate_media(color_scheme=request.param)
     page.evaluate("name => { window.name = name }", request.param)

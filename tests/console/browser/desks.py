@@ -142,7 +142,7 @@ def desk_process(
 
 
 @dataclass
-class Keyed:
+class AuthDesk:
     """A desk that wants a key, and everybody's."""
 
     desk: DeskProcess
@@ -150,12 +150,12 @@ class Keyed:
 
 
 @contextmanager
-def keyed_desk(folder: Path) -> Iterator[Keyed]:
+def run_auth_desk(folder: Path) -> Iterator[AuthDesk]:
     """Start one that lets in the PEOPLE; it is itself called by an administrator."""
     (folder / "data").mkdir()
     keys = {name: _key(folder / "data", name, tenant, role) for name, (tenant, role) in PEOPLE.items()}
     with desk_process(folder, key=keys["olga"], REFDESK__AUTH__REQUIRED="true", model=False) as desk:
-        yield Keyed(desk, keys)
+        yield AuthDesk(desk, keys)
 
 
 def _key(data: Path, name: str, tenant: str, role: str) -> str:

@@ -53,7 +53,7 @@ def tell(page: Page, event: str, **data: Any) -> None:
     page.evaluate("([event, data]) => window.tell(event, data)", [event, data])
 
 
-def copied(button: Locator) -> str:
+def click_copy(button: Locator) -> str:
     """Press a copy button, wait until the page has said "Copied" for a moment, and read the clipboard."""
     page = button.page
     page.evaluate(NOTE_COPIED)

@@ -7,7 +7,7 @@ import re
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from tests.console.browser.conftest import assert_accessible, looked_at, shoot
+from tests.console.browser.conftest import assert_accessible, open_page, shoot
 from tests.console.browser.desks import DeskProcess
 from tests.console.browser.operating import EVENT_STREAM, LOOKS, Theme, assert_fits, look, tell
 from tests.waiting import eventually_sync
@@ -23,7 +23,7 @@ _MEGABYTES = re.compile(r"Resident [\d,]+ MB")
 
 
 @pytest.fixture(scope="module")
-def searched(desk: DeskProcess) -> DeskProcess:
+def desk_with_searches(desk: DeskProcess) -> DeskProcess:
     """The desk, once its samples tell of some searches."""
     _search(desk, 3)
     eventually_sync(lambda: _searches(desk) >= 3)
@@ -31,9 +31,9 @@ def searched(desk: DeskProcess) -> DeskProcess:
 
 
 @pytest.fixture
-def activity(page: Page, searched: DeskProcess) -> Page:
+def activity(page: Page, desk_with_searches: DeskProcess) -> Page:
     """The view, after some calls."""
-    page.goto(f"{searched.url}/console/activity")
+    page.goto(f"{desk_with_searches.url}/console/activity")
     return page
 
 
@@ -74,11 +74,11 @@ def test_the_table_counts_the_calls_of_each_tool(activity: Page) -> None:
     assert int(row.get_by_role("cell").nth(1).inner_text()) >= 3
 
 
-def test_nothing_is_drawn_while_the_tab_is_hidden(browser: Browser, searched: DeskProcess) -> None:
-    last = searched.post("/api/console/metrics", {})["samples"][-1]
-    with looked_at(browser, searched.url) as (page, findings):
+def test_nothing_is_drawn_while_the_tab_is_hidden(browser: Browser, desk_with_searches: DeskProcess) -> None:
+    last = desk_with_searches.post("/api/console/metrics", {})["samples"][-1]
+    with open_page(browser, desk_with_searches.url) as (page, findings):
         page.add_init_script(EVENT_STREAM)
-        page.goto(f"{searched.url}/console/activity")
+        page.goto(f"{desk_with_searches.url}/console/activity")
         line = page.get_by_role("figure", name="Memory").locator("path.series-1")
         expect(line).to_have_attribute("d", _LINE)
         page.evaluate(HIDE)
@@ -88,7 +88,7 @@ def test_nothing_is_drawn_while_the_tab_is_hidden(browser: Browser, searched: De
         assert line.get_attribute("d") == before
         page.evaluate("delete document.hidden; document.dispatchEvent(new Event('visibilitychange'))")
         expect(line).not_to_have_attribute("d", before or "")
-    assert findings.unexpected() == []
+    assert findings.list_unexpected() == []
 
 
 @pytest.mark.parametrize(("theme", "width"), LOOKS)

@@ -17,8 +17,8 @@ def ask(page: Page, desk: DeskProcess, question: str) -> None:
     expect(page.get_by_role("region", name="Answer")).to_be_visible()
 
 
-def test_an_answer_cites_its_sources_and_says_that_it_is_quoted(themed_page: Page, desk: DeskProcess) -> None:
-    page, theme = themed_page, themed_page.evaluate("window.name")
+def test_an_answer_cites_its_sources_and_says_that_it_is_quoted(page_in_theme: Page, desk: DeskProcess) -> None:
+    page, theme = page_in_theme, page_in_theme.evaluate("window.name")
     ask(page, desk, "How often are the signing keys rotated?")
     answer = page.get_by_role("region", name="Answer")
     expect(answer).to_contain_text("ninety days")

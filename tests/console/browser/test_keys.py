@@ -6,9 +6,9 @@ from pathlib import Path
 
 from playwright.sync_api import Browser, Locator, Page, expect
 
-from tests.console.browser.conftest import assert_accessible, looked_at, shoot
+from tests.console.browser.conftest import assert_accessible, open_page, shoot
 from tests.console.browser.desks import desk_process
-from tests.console.browser.operating import copied
+from tests.console.browser.operating import click_copy
 
 REFUSED = "status of 401"
 """What the browser itself reports of a key that is refused."""
@@ -17,8 +17,8 @@ REFUSED = "status of 401"
 def test_keys_are_made_used_and_revoked(browser: Browser, tmp_path: Path) -> None:
     with (
         desk_process(tmp_path, model=False) as desk,
-        looked_at(browser, desk.url) as (page, findings),
-        looked_at(browser, desk.url) as (other, others_findings),
+        open_page(browser, desk.url) as (page, findings),
+        open_page(browser, desk.url) as (other, others_findings),
     ):
         page.goto(f"{desk.url}/console/keys")
         _make_the_first(page)
@@ -38,7 +38,7 @@ def test_keys_are_made_used_and_revoked(browser: Browser, tmp_path: Path) -> Non
         expect(_row(page, "bob-laptop")).to_have_count(0)
         other.get_by_role("link", name="Documents", exact=True).click()
         expect(other.get_by_role("dialog")).to_contain_text("This desk asks for a key")
-        assert findings.unexpected() == others_findings.unexpected() == []
+        assert findings.list_unexpected() == others_findings.list_unexpected() == []
 
 
 def _make_the_first(page: Page) -> None:
@@ -75,7 +75,7 @@ def _make_one_for_bob(page: Page) -> str:
     expect(shown).to_contain_text("claude mcp add --transport http refdesk")
     assert_accessible(page, "dialog")
     shoot(page, "keys-shown-once")
-    key = copied(shown.get_by_role("button", name="Copy key"))
+    key = click_copy(shown.get_by_role("button", name="Copy key"))
     shown.get_by_role("button", name="I have copied it").click()
     expect(_row(page, "bob-laptop")).to_contain_text("builds")
     return key

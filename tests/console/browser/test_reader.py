@@ -10,7 +10,7 @@ from playwright.sync_api import Page, expect
 
 from tests.console.browser.conftest import Findings, assert_accessible, shoot
 from tests.console.browser.desks import DeskProcess
-from tests.console.browser.operating import copied
+from tests.console.browser.operating import click_copy
 
 LONG = "# Log book\n\n" + "\n\n".join(
     f"## Day {day}\n\nOn day {day} the lamp was lit {day} times." for day in range(1, 301)
@@ -34,8 +34,8 @@ def address(desk: DeskProcess, id: str, place: str = "") -> str:
     return f"{desk.url}/console/read?id={quote(id, safe='')}{place}"
 
 
-def test_every_kind_of_block_is_drawn(themed_page: Page, desk: DeskProcess, handbook: str) -> None:
-    page, theme = themed_page, themed_page.evaluate("window.name")
+def test_every_kind_of_block_is_drawn(page_in_theme: Page, desk: DeskProcess, handbook: str) -> None:
+    page, theme = page_in_theme, page_in_theme.evaluate("window.name")
     page.goto(address(desk, handbook))
     text = page.locator(".reader-text")
     expect(text.get_by_role("heading", name="Roll back a release")).to_be_visible()
@@ -146,13 +146,13 @@ def test_what_is_known_of_the_document_stands_beside_it(page: Page, desk: DeskPr
     about = page.locator(".about")
     for fact in ("handbook", "team", "release", "Version", "Indexed"):
         expect(about).to_contain_text(fact)
-    assert copied(about.get_by_role("button", name="Copy")) == handbook
+    assert click_copy(about.get_by_role("button", name="Copy")) == handbook
 
 
 def test_a_citation_names_the_passage_that_is_open(page: Page, desk: DeskProcess, handbook: str) -> None:
     hit = desk.tool("r2r_search", query="who rotates", collection_id="handbook", limit=1)["results"][0]
     page.goto(address(desk, handbook, f"&chunk={quote(hit['chunk_id'], safe='')}"))
-    assert copied(page.get_by_role("button", name="Copy citation")) == hit["chunk_id"]
+    assert click_copy(page.get_by_role("button", name="Copy citation")) == hit["chunk_id"]
 
 
 def test_a_document_that_is_not_there_is_said_to_be_so(page: Page, desk: DeskProcess, findings: Findings) -> None:

@@ -14,7 +14,7 @@ from playwright.sync_api import Page, Route, expect
 
 from tests.console.browser.conftest import Findings, assert_accessible, shoot
 from tests.console.browser.desks import DeskProcess
-from tests.console.browser.operating import copied
+from tests.console.browser.operating import click_copy
 from tests.programs import find_program
 
 NOTE_RESULTS = """() => {
@@ -54,8 +54,8 @@ def call_as(page: Page, tab: str) -> str:
     return str(panel.get_by_role("tabpanel").locator("code").text_content())
 
 
-def test_a_newcomer_gets_a_first_answer_with_one_click(themed_page: Page, desk: DeskProcess) -> None:
-    page, theme = themed_page, themed_page.evaluate("window.name")
+def test_a_newcomer_gets_a_first_answer_with_one_click(page_in_theme: Page, desk: DeskProcess) -> None:
+    page, theme = page_in_theme, page_in_theme.evaluate("window.name")
     page.goto(f"{desk.url}/console/")
     expect(page.get_by_role("searchbox", name="Query")).to_be_focused()
     expect(page.get_by_role("heading", name="Try a question")).to_be_visible()
@@ -245,7 +245,7 @@ def test_the_call_names_the_key_and_never_holds_it(page: Page, desk: DeskProcess
 def test_the_copy_button_copies_what_is_shown(page: Page, desk: DeskProcess) -> None:
     search(page, desk, "rollback")
     shown = call_as(page, "curl")
-    assert copied(page.get_by_role("region", name="The call").get_by_role("button", name="Copy")) == shown
+    assert click_copy(page.get_by_role("region", name="The call").get_by_role("button", name="Copy")) == shown
 
 
 def test_past_searches_can_be_repeated(page: Page, desk: DeskProcess) -> None:

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Page, ViewportSize, expect
 
-from tests.console.browser.conftest import assert_accessible, looked_at, shoot
-from tests.console.browser.desks import DeskProcess, Keyed, desk_process
+from tests.console.browser.conftest import assert_accessible, open_page, shoot
+from tests.console.browser.desks import AuthDesk, DeskProcess, desk_process
 from tests.console.browser.operating import assert_fits, drop, row, upload
 
 VIEWS = {
@@ -132,10 +132,12 @@ def test_on_a_narrow_screen_the_navigation_is_a_menu(page: Page, desk: DeskProce
     expect(navigation).to_be_hidden()
 
 
-def test_a_desk_that_wants_a_key_asks_for_it_and_forgets_it_on_signing_out(browser: Browser, keyed: Keyed) -> None:
-    with looked_at(browser, keyed.desk.url, color_scheme="light") as (page, findings):
+def test_a_desk_that_wants_a_key_asks_for_it_and_forgets_it_on_signing_out(
+    browser: Browser, auth_desk: AuthDesk
+) -> None:
+    with open_page(browser, auth_desk.desk.url, color_scheme="light") as (page, findings):
         findings.expected = ["401"]
-        page.goto(f"{keyed.desk.url}/console/")
+        page.goto(f"{auth_desk.desk.url}/console/")
         asked = page.get_by_role("dialog", name="This desk asks for a key")
         expect(asked).to_contain_text("refdesk keys make")
         assert_accessible(page, "dialog")
@@ -143,23 +145,23 @@ def test_a_desk_that_wants_a_key_asks_for_it_and_forgets_it_on_signing_out(brows
         asked.get_by_label("API key").fill("a-wrong-key")
         asked.get_by_role("button", name="Sign in").click()
         expect(asked.get_by_role("alert")).not_to_be_empty()
-        asked.get_by_label("API key").fill(keyed.keys["rita"])
+        asked.get_by_label("API key").fill(auth_desk.keys["rita"])
         page.keyboard.press("Enter")
         expect(page.locator(".caller")).to_contain_text("rita")
         expect(page.locator(".caller")).to_contain_text("tenant default")
-        assert keyed.keys["rita"] not in page.evaluate("JSON.stringify({...localStorage})")
+        assert auth_desk.keys["rita"] not in page.evaluate("JSON.stringify({...localStorage})")
         assert page.context.cookies() == []
         page.get_by_role("button", name="Sign out").click()
         expect(asked).to_be_visible()
-        assert keyed.keys["rita"] not in page.evaluate("JSON.stringify({...sessionStorage})")
-    assert findings.unexpected() == []
+        assert auth_desk.keys["rita"] not in page.evaluate("JSON.stringify({...sessionStorage})")
+    assert findings.list_unexpected() == []
 
 
 def test_a_desk_that_goes_away_is_said_to_be_and_all_goes_on_when_it_is_back(browser: Browser, tmp_path: Path) -> None:
     with (
         desk_process(tmp_path, model=False) as desk,
-        looked_at(browser, desk.url, color_scheme="light") as (search, findings),
-        looked_at(browser, desk.url) as (documents, _),
+        open_page(browser, desk.url, color_scheme="light") as (search, findings),
+        open_page(browser, desk.url) as (documents, _),
     ):
         findings.expected = ["ERR_", "Failed to fetch"]
         search.goto(f"{desk.url}/console/")
@@ -180,4 +182,4 @@ def test_a_desk_that_goes_away_is_said_to_be_and_all_goes_on_when_it_is_back(bro
             expect(upload(documents, "one.md")).to_contain_text("Ready")
             expect(upload(documents, "two.md")).to_contain_text("Ready")
             expect(row(documents, "documents/two.md")).to_be_visible()
-        assert findings.unexpected() == []
+        assert findings.list_unexpected() == []
