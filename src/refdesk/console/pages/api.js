@@ -1,22 +1,22 @@
 // @ts-check
 /**
- * The desk as the console calls it. Every call goes through the same policies as a call of an agent.
+ * HTTP client of the console. Every call passes the same policies as a call by an agent.
  *
- *   tool(name, args, {signal})     a tool's result {content, structuredContent, ...}; an error result is thrown
+ *   tool(name, args, {signal})     call a tool: its result {content, structuredContent, ...}; throws an error result
  *   action(name, params, {signal}) POST /api/console/{name}: its JSON object
- *   events(handlers) -> close()    {documents, collections, servers, metrics, open, away}: each takes the event's data.
- *                                  All subscribers share one stream, which mends itself; `open` is called whenever it
- *                                  stands (again), so that a view can fetch what it may have missed
+ *   events(handlers) -> close()    handlers {documents, collections, servers, metrics, open, away} take the data.
+ *                                  All subscribers share one stream, which reconnects by itself. `open` is called after
+ *                                  every connect, so that a view can fetch what it may have missed
  *   upload(file, onProgress)       {uri, size}; onProgress(share) from 0 to 1
  *   resource(uri, {signal})        the text of an MCP resource
- *   ApiError                       {status, code, message, hint, data}; status 0: the desk did not answer
- *   getKey, setKey(key | null)     kept for this tab only
- *   whenRefused(ask)               `ask(error)` is called at 401; it resolves to true when there is a new key to try
- *   whenAway(tell)                 `tell()` is called when the desk does not answer
- *   reconnect()                    opens the stream of events at once, where it waits before its next attempt
- *   reachable()                    whether the desk answers at all
+ *   ApiError                       {status, code, message, hint, data}; status 0: no response
+ *   getKey, setKey(key | null)     API key, kept for this tab only
+ *   onUnauthorized(callback)       `callback(error)` is called on 401; it resolves to true if there is a new key to try
+ *   onUnreachable(callback)        `callback()` is called when the server doesn't respond
+ *   reconnect()                    reopens the event stream now instead of after its backoff
+ *   isReachable()                  whether the server responds
  *
- * A call that is aborted through its signal throws the browser's AbortError; `isAbort(error)` tells it apart.
+ * A call aborted through its signal throws the browser's AbortError; check with `isAbort(error)`.
  */
 
 import {EventStream} from "./stream.js";
@@ -28,7 +28,7 @@ const HEALTH = new URL("../health", import.meta.url);
 
 /** @type {(error: ApiError) => Promise<boolean>} */
 let askForKey = async () => false;
-let tellAway = () => {};
+let notifyUnreachable = () => {};
 
 export class ApiError extends Error {
   /**
@@ -50,7 +50,7 @@ export class ApiError extends Error {
 /** @param {string} name @param {object} args @param {Options} [options] @returns {Promise<any>} */
 export async function tool(name, args, options) {
   const result = await post(`tools/${encodeURIComponent(name)}`, args, options);
-  if (result.isError) throw new ApiError(200, {code: "tool", message: textOf(result), data: result});
+  if (result.isError) throw new ApiError(200, {code: "tool", message: joinText(result), data: result});
   return result;
 }
 
@@ -74,8 +74,8 @@ export function events(handlers) {
 }
 
 const stream = new EventStream(
-  (signal) => fetch(new URL("console/events", API), {headers: authorization(), signal}),
-  () => tellAway(),
+  (signal) => fetch(new URL("console/events", API), {headers: authHeaders(), signal}),
+  () => notifyUnreachable(),
 );
 
 /**
@@ -84,19 +84,19 @@ const stream = new EventStream(
  * @returns {Promise<{uri: string, size: number}>}
  */
 export function upload(file, onProgress = () => {}) {
-  // fetch cannot say how much of a body has been sent; this older way can.
+  // fetch has no upload progress; XMLHttpRequest does.
   return new Promise((resolve, reject) => {
     const request = new XMLHttpRequest();
     request.open("POST", new URL(`uploads?name=${encodeURIComponent(file.name)}`, API));
-    for (const [name, value] of Object.entries(authorization())) request.setRequestHeader(name, value);
+    for (const [name, value] of Object.entries(authHeaders())) request.setRequestHeader(name, value);
     request.setRequestHeader("Content-Type", "application/octet-stream");
     request.responseType = "text";
     request.upload.onprogress = (event) => event.lengthComputable && onProgress(event.loaded / event.total);
-    request.onerror = () => reject(away());
+    request.onerror = () => reject(createUnreachableError());
     request.onload = () => {
-      const answer = parsed(request.responseText);
+      const answer = parseBody(request.responseText);
       if (request.status < 300) resolve(answer);
-      else reject(new ApiError(request.status, problemOf(answer)));
+      else reject(new ApiError(request.status, extractError(answer)));
     };
     request.send(file);
   });
@@ -113,21 +113,21 @@ export function setKey(key) {
   stream.restart();
 }
 
-/** @param {typeof askForKey} ask */
-export function whenRefused(ask) {
-  askForKey = ask;
+/** @param {typeof askForKey} callback */
+export function onUnauthorized(callback) {
+  askForKey = callback;
 }
 
-/** @param {() => void} tell */
-export function whenAway(tell) {
-  tellAway = tell;
+/** @param {() => void} callback */
+export function onUnreachable(callback) {
+  notifyUnreachable = callback;
 }
 
 export function reconnect() {
-  if (!stream.standing) stream.restart();
+  if (!stream.isOpen) stream.restart();
 }
 
-export async function reachable() {
+export async function isReachable() {
   try {
     return (await fetch(HEALTH, {cache: "no-store"})).status < 500;
   } catch {
@@ -141,7 +141,7 @@ export function isAbort(error) {
 }
 
 /** @param {{content?: {text?: string}[]}} result */
-function textOf(result) {
+function joinText(result) {
   return (result.content ?? []).map((part) => part.text ?? "").join("\n");
 }
 
@@ -162,9 +162,9 @@ function jsonRequest(body, headers = {}) {
  */
 async function send(url, request) {
   const response = await attempt(url, request);
-  const answer = parsed(await response.text());
+  const answer = parseBody(await response.text());
   if (response.ok) return answer;
-  const error = new ApiError(response.status, problemOf(answer));
+  const error = new ApiError(response.status, extractError(answer));
   if (response.status === 401 && (await askForKey(error))) return send(url, request);
   throw error;
 }
@@ -172,31 +172,31 @@ async function send(url, request) {
 /** @param {URL} url @param {RequestInit & {headers: Record<string, string>}} request */
 async function attempt(url, request) {
   try {
-    return await fetch(url, {...request, headers: {...request.headers, ...authorization()}});
+    return await fetch(url, {...request, headers: {...request.headers, ...authHeaders()}});
   } catch (error) {
     if (isAbort(error)) throw error;
-    tellAway();
-    throw away();
+    notifyUnreachable();
+    throw createUnreachableError();
   }
 }
 
-/** @param {any} answer what is refused before it is looked at has a `detail` and no more */
-function problemOf(answer) {
+/** @param {any} answer requests rejected early have only a `detail` */
+function extractError(answer) {
   return answer.error ?? {message: answer.detail};
 }
 
-function away() {
+function createUnreachableError() {
   return new ApiError(0, {code: "away", message: "The desk does not answer."});
 }
 
 /** @returns {Record<string, string>} */
-function authorization() {
+function authHeaders() {
   const key = getKey();
   return key ? {Authorization: `Bearer ${key}`} : {};
 }
 
-/** @param {string} body @returns {any} what a proxy on the way may answer in its own words is no JSON */
-function parsed(body) {
+/** @param {string} body @returns {any} a proxy's error page isn't JSON */
+function parseBody(body) {
   try {
     return JSON.parse(body);
   } catch {

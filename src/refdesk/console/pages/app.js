@@ -1,35 +1,35 @@
 // @ts-check
-/** The console: finds out who is calling, draws the frame, and shows the view that the address names. */
+/** Console entry point: identifies the caller, draws the header, and shows the view for the URL. */
 
-import {action, events, isAbort, reconnect, setKey, whenAway, whenRefused} from "./api.js";
-import {showAway} from "./away.js";
+import {action, events, isAbort, reconnect, setKey, onUnreachable, onUnauthorized} from "./api.js";
+import {showUnreachable} from "./away.js";
 import {h, replace} from "./dom.js";
-import {listenToKeys} from "./keyboard.js";
+import {listenForShortcuts} from "./keyboard.js";
 import {askForKey} from "./keydialog.js";
 import {announce, confirm, emptyState, errorBox, pageHeader, spinner, toast} from "./widgets.js";
-import {path, Router, routeOf} from "./router.js";
+import {path, Router, findRoute} from "./router.js";
 import {drawHeader} from "./shell.js";
 
 const header = /** @type {HTMLElement} */ (document.getElementById("header"));
 const main = /** @type {HTMLElement} */ (document.getElementById("main"));
-const NOBODY = {user: "", tenant: "", roles: [], may_write: false, may_administer: false};
+const ANONYMOUS = {user: "", tenant: "", roles: [], may_write: false, may_administer: false};
 
 /** @type {any} */
-let me = NOBODY;
+let me = ANONYMOUS;
 /** @type {{module: any, stop: AbortController} | null} */
-let shown = null;
+let currentView = null;
 const router = new Router(show);
 
-whenRefused((error) => askForKey(error.message));
-whenAway(() => showAway(whenBack));
-listenToKeys((address) => router.navigate(address));
+onUnauthorized((error) => askForKey(error.message));
+onUnreachable(() => showUnreachable(onReachable));
+listenForShortcuts((address) => router.navigate(address));
 start();
 
 async function start() {
-  drawHeader(header, frame());
+  drawHeader(header, headerState());
   replace(main, spinner("Opening the desk"));
-  // Meanwhile, so that the view is there as soon as it is known who looks; what fails is told when it is shown.
-  routeOf(new URL(location.href))
+  // Preload the view while the caller is identified. Errors are reported when it is shown.
+  findRoute(new URL(location.href))
     ?.load()
     .catch(() => {});
   try {
@@ -45,39 +45,39 @@ async function start() {
 async function show(url) {
   leave();
   const stop = new AbortController();
-  const route = routeOf(url);
-  shown = {module: null, stop};
-  drawHeader(header, frame(route?.name));
-  if (!route) return void draw(nothingHere(), "Not found");
+  const route = findRoute(url);
+  currentView = {module: null, stop};
+  drawHeader(header, headerState(route?.name));
+  if (!route) return void draw(notFoundView(), "Not found");
   try {
     const module = await route.load();
     if (stop.signal.aborted) return;
-    shown.module = module;
+    currentView.module = module;
     const context = contextFor(url, stop.signal);
     const title = typeof module.title === "function" ? module.title(context) : module.title;
     draw(await module.view(context), title, stop.signal);
   } catch (error) {
-    if (!isAbort(error)) draw(broken(error), "Something went wrong", stop.signal);
+    if (!isAbort(error)) draw(errorView(error), "Something went wrong", stop.signal);
   }
 }
 
 /** @param {Element} element @param {string} title @param {AbortSignal} [signal] */
 function draw(element, title, signal) {
   if (signal?.aborted) return;
-  const moved = document.activeElement !== document.body;
+  const hadFocus = document.activeElement !== document.body;
   document.title = `${title} · Refdesk`;
   replace(main, element);
   window.scrollTo(0, 0);
   announce(title);
   const first = /** @type {HTMLElement | null} */ (main.querySelector("[data-first-focus]"));
   if (first) first.focus({preventScroll: true});
-  else if (moved) main.focus({preventScroll: true});
+  else if (hadFocus) main.focus({preventScroll: true});
 }
 
 function leave() {
-  shown?.stop.abort();
-  shown?.module?.leave?.();
-  shown = null;
+  currentView?.stop.abort();
+  currentView?.module?.leave?.();
+  currentView = null;
 }
 
 /** @param {URL} url @param {AbortSignal} signal */
@@ -113,7 +113,7 @@ function setQuery(changes, {push = false} = {}) {
 }
 
 /** @param {string} [current] */
-function frame(current = "") {
+function headerState(current = "") {
   return {me, current, signIn, signOut};
 }
 
@@ -123,25 +123,25 @@ async function signIn() {
 
 async function signOut() {
   setKey(null);
-  me = NOBODY;
+  me = ANONYMOUS;
   leave();
   await start();
 }
 
-function whenBack() {
+function onReachable() {
   toast("The desk is back.", "good");
   reconnect();
-  if (me === NOBODY) start();
+  if (me === ANONYMOUS) start();
   else if (main.querySelector(".error-box[data-away=yes]")) router.reload();
 }
 
-function nothingHere() {
+function notFoundView() {
   const link = h("a", {class: "button", href: path("search")}, "Search the documents");
   return h("div", pageHeader("There is no such page"), emptyState({title: "The address leads nowhere", actions: link}));
 }
 
 /** @param {any} error */
-function broken(error) {
+function errorView(error) {
   console.error(error);
   return h(
     "div",

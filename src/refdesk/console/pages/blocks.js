@@ -1,18 +1,17 @@
 // @ts-check
 /**
- * Draws the structure of a document: `drawBlocks(blocks, {write, top})`.
+ * Renders document blocks: `drawBlocks(blocks, {write, top})`.
  *
  * A block is one of {type: "heading", level, id, text: inlines} {type: "paragraph", inlines} {type: "list", ordered,
  * items: [blocks]} {type: "code", language, text} {type: "table", head, rows} {type: "quote", blocks} {type: "image",
- * alt} {type: "rule"}; `hit: true` marks what a search has found; `omitted` says how much is left out. An inline is
- * {text, strong, em, code, href, beside}; `beside` is the path of another document, as this one writes it: the text is
- * then a span with data-beside, for reader/beside.js to make a link of.
+ * alt} {type: "rule"}; `hit: true` marks a search hit; `omitted` is the amount left out. An inline is {text, strong,
+ * em, code, href, beside}; `beside` is a relative link to another document, rendered as a span with data-beside that
+ * reader/beside.js turns into a link.
  *
- * `write(text, isCode)` turns a text into children, to mark words or citations; `writeHit` does so within hits;
- * `anchor(id)` is the address of a section of the same document. `top` is the level on the page of the highest heading,
- * so that a view keeps its one h1; no level is left out between two headings, whatever the document does. `levels`, a
- * list, carries the levels on from one part of a document to the next. Without `top`, as for a passage out of its
- * place, headings are bold lines.
+ * `write(text, isCode)` turns text into children, to mark words or citations; `writeHit` does so inside hits;
+ * `anchor(id)` is the URL of a section of the same document. `top` is the page level of the highest heading, so that a
+ * view keeps a single h1; heading levels are never skipped, whatever the document does. `levels`, a list, carries the
+ * levels from one part of a document to the next. Without `top`, as for a single passage, headings are bold lines.
  */
 
 import {h} from "./dom.js";
@@ -28,27 +27,27 @@ import {plural} from "./format.js";
  * @property {(id: string) => string} [anchor]
  */
 
-const HEADING_DEEPEST = 6;
+const MAX_HEADING_LEVEL = 6;
 
 /** @param {any[]} blocks @param {Options} [options] @returns {Element[]} */
 export function drawBlocks(blocks, options = {}) {
-  if (options.top) blocks = stepwise(blocks, options.top, options.levels ?? []);
+  if (options.top) blocks = assignHeadingLevels(blocks, options.top, options.levels ?? []);
   return blocks.map((block) => drawBlock(block, options)).filter((element) => element !== null);
 }
 
 /** @param {any} block @param {Options} options @returns {Element | null} */
 function drawBlock(block, options) {
   if (block.hit && options.writeHit) options = {...options, write: options.writeHit};
-  const element = DRAWN[block.type]?.(block, options) ?? null;
+  const element = RENDERERS[block.type]?.(block, options) ?? null;
   if (element && block.type !== "code") element.setAttribute("dir", "auto");
   if (element && block.hit) element.classList.add("hit");
   return element;
 }
 
 /** @type {Record<string, (block: any, options: Options) => Element>} */
-const DRAWN = {
+const RENDERERS = {
   heading: (block, options) => heading(block, options),
-  paragraph: (block, options) => h("p", drawInlines(block.inlines, options), leftOut(block, "character")),
+  paragraph: (block, options) => h("p", drawInlines(block.inlines, options), omissionNote(block, "character")),
   list: (block, options) => list(block, options),
   code: (block, options) => code(block, options),
   table: (block, options) => table(block, options),
@@ -67,15 +66,15 @@ function heading(block, options) {
 /**
  * @param {any[]} blocks
  * @param {number} top
- * @param {number[]} levels those of the headings that the next one stands under
- * @returns {any[]} the blocks, each heading with its level on the page
+ * @param {number[]} levels levels of the open headings
+ * @returns {any[]} the blocks, each heading with its page level in `step`
  */
-function stepwise(blocks, top, levels) {
+function assignHeadingLevels(blocks, top, levels) {
   return blocks.map((block) => {
     if (block.type !== "heading") return block;
     while (levels.length > 0 && levels[levels.length - 1] >= block.level) levels.pop();
     levels.push(block.level);
-    return {...block, step: Math.min(levels.length + top - 1, HEADING_DEEPEST)};
+    return {...block, step: Math.min(levels.length + top - 1, MAX_HEADING_LEVEL)};
   });
 }
 
@@ -85,7 +84,7 @@ function list(block, options) {
   return h(block.ordered ? "ol" : "ul", {start: block.start ?? null}, items);
 }
 
-/** @param {any} item blocks; a lone paragraph needs no <p> around it @param {Options} options */
+/** @param {any} item blocks; a single paragraph needs no <p> @param {Options} options */
 function listItem(item, options) {
   const plain = item.length === 1 && item[0].type === "paragraph";
   if (!plain) return h("li", drawBlocks(item, options));
@@ -99,8 +98,8 @@ function listItem(item, options) {
 
 /** @param {any} block @param {Options} options */
 function code(block, options) {
-  return scrolling(
-    h("pre", {class: "code"}, h("code", written(block.text, options, true), leftOut(block, "character"))),
+  return makeScrollable(
+    h("pre", {class: "code"}, h("code", renderText(block.text, options, true), omissionNote(block, "character"))),
     block.language || "Code",
   );
 }
@@ -115,8 +114,8 @@ function table(block, options) {
     ),
   );
   const caption = block.caption && h("caption", block.caption);
-  const made = h("table", caption, head.length > 0 && h("thead", h("tr", head)), h("tbody", rows));
-  return scrolling(h("div", {class: "text-table"}, made, leftOut(block, "row")), block.caption || "Table");
+  const element = h("table", caption, head.length > 0 && h("thead", h("tr", head)), h("tbody", rows));
+  return makeScrollable(h("div", {class: "text-table"}, element, omissionNote(block, "row")), block.caption || "Table");
 }
 
 /** @param {any[]} inlines @param {Options} options @returns {Child[]} */
@@ -127,15 +126,15 @@ function drawInlines(inlines, options) {
 /** @param {any} inline @param {Options} options @returns {Child} */
 function drawInline(inline, options) {
   /** @type {Child} */
-  let made = written(inline.text, options, Boolean(inline.code));
-  if (inline.code) made = h("code", made);
-  if (inline.strong) made = h("strong", made);
-  if (inline.em) made = h("em", made);
-  if (inline.beside) return h("span", {data: {beside: inline.beside}}, made);
-  return inline.href ? link(inline.href, made, options) : made;
+  let element = renderText(inline.text, options, Boolean(inline.code));
+  if (inline.code) element = h("code", element);
+  if (inline.strong) element = h("strong", element);
+  if (inline.em) element = h("em", element);
+  if (inline.beside) return h("span", {data: {beside: inline.beside}}, element);
+  return inline.href ? link(inline.href, element, options) : element;
 }
 
-/** @param {string} href @param {Child} label @param {Options} options a path of another site means nothing here */
+/** @param {string} href @param {Child} label @param {Options} options other relative links stay text */
 function link(href, label, options) {
   if (href.startsWith("#") && options.anchor) return h("a", {href: options.anchor(href.slice(1))}, label);
   if (!/^(https?:\/\/|mailto:)/i.test(href)) return label;
@@ -143,26 +142,26 @@ function link(href, label, options) {
 }
 
 /** @param {string} text @param {Options} options @param {boolean} isCode @returns {Child} */
-function written(text, options, isCode) {
+function renderText(text, options, isCode) {
   return options.write ? options.write(text, isCode) : text;
 }
 
 /** @param {any} block @param {string} what */
-function leftOut(block, what) {
+function omissionNote(block, what) {
   return block.omitted > 0 && h("span", {class: "left-out"}, ` ${plural(block.omitted, `more ${what}`)} left out`);
 }
 
-const sizes = new ResizeObserver((entries) => {
+const resizeObserver = new ResizeObserver((entries) => {
   for (const {target} of entries) {
     if (target.scrollWidth > target.clientWidth) target.setAttribute("tabindex", "0");
     else target.removeAttribute("tabindex");
   }
 });
 
-/** @param {Element} element what is wider than the page can be scrolled by keyboard too @param {string} label */
-function scrolling(element, label) {
+/** @param {Element} element focusable when it overflows, so that the keyboard can scroll it @param {string} label */
+function makeScrollable(element, label) {
   element.setAttribute("role", "group");
   element.setAttribute("aria-label", label);
-  sizes.observe(element);
+  resizeObserver.observe(element);
   return element;
 }

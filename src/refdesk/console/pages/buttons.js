@@ -1,5 +1,5 @@
 // @ts-check
-/** Buttons; widgets.js says how they are used. */
+/** Buttons; see widgets.js for their usage. */
 
 import {h, replace} from "./dom.js";
 import {icon} from "./icons.js";
@@ -25,7 +25,10 @@ export function button(label, onClick, options = {}) {
       type: options.type ?? "button",
       class: ["button", ...kinds],
       disabled: options.disabled ?? false,
-      on: {click: (/** @type {Event} */ event) => whileBusy(/** @type {any} */ (event.currentTarget), onClick(event))},
+      on: {
+        click: (/** @type {Event} */ event) =>
+          disableWhilePending(/** @type {any} */ (event.currentTarget), onClick(event)),
+      },
       ...options.attributes,
     },
     options.icon && icon(options.icon),
@@ -33,12 +36,12 @@ export function button(label, onClick, options = {}) {
   );
 }
 
-/** @param {HTMLButtonElement} element @param {unknown} outcome */
-async function whileBusy(element, outcome) {
-  if (!(outcome instanceof Promise)) return;
+/** @param {HTMLButtonElement} element @param {unknown} result */
+async function disableWhilePending(element, result) {
+  if (!(result instanceof Promise)) return;
   element.disabled = true;
   try {
-    await outcome;
+    await result;
   } finally {
     element.disabled = false;
   }
@@ -46,27 +49,27 @@ async function whileBusy(element, outcome) {
 
 /** @param {string | (() => string)} what @param {string} [label] */
 export function copyButton(what, label = "Copy") {
-  const said = h("span", {"aria-live": "polite"}, label);
-  const drawn = h("span", {class: "button-icon"}, icon("copy"));
+  const labelElement = h("span", {"aria-live": "polite"}, label);
+  const iconElement = h("span", {class: "button-icon"}, icon("copy"));
   const copy = async () => {
-    await toClipboard(typeof what === "function" ? what() : what);
-    replace(said, "Copied");
-    replace(drawn, icon("check"));
-    setTimeout(() => (replace(said, label), replace(drawn, icon("copy"))), COPIED_MS);
+    await writeToClipboard(typeof what === "function" ? what() : what);
+    replace(labelElement, "Copied");
+    replace(iconElement, icon("check"));
+    setTimeout(() => (replace(labelElement, label), replace(iconElement, icon("copy"))), COPIED_MS);
   };
-  return button([drawn, said], copy, {
+  return button([iconElement, labelElement], copy, {
     kind: "small quiet",
     attributes: {class: "button button-small button-quiet copy"},
   });
 }
 
-/** @param {string} text browsers offer the newer way only where the page came over TLS or from this machine */
-async function toClipboard(text) {
+/** @param {string} text navigator.clipboard exists only in secure contexts */
+async function writeToClipboard(text) {
   if (navigator.clipboard) return navigator.clipboard.writeText(text);
-  const held = h("textarea", {class: "unseen", readOnly: true});
-  held.value = text;
-  document.body.append(held);
-  held.select();
+  const textarea = h("textarea", {class: "unseen", readOnly: true});
+  textarea.value = text;
+  document.body.append(textarea);
+  textarea.select();
   document.execCommand("copy");
-  held.remove();
+  textarea.remove();
 }

@@ -1,7 +1,7 @@
 // @ts-check
 /**
- * "The call": what the console has just sent, ready to paste. `callPanel(tool, args)` is an element with `.show(call)`;
- * `asCurl`, `asJson` and `asPython` make the texts. The key is never in them, only the name of a variable for it.
+ * Panel with the call that the console just made, ready to paste. `callPanel()` is an element with `.show(call)`;
+ * `toCurl`, `toJson` and `toPython` format the call. The key is never included, only the name of its variable.
  */
 
 import {getKey} from "./api.js";
@@ -11,36 +11,36 @@ import {tabs} from "./tabs.js";
 
 /** @typedef {{tool: string, args: Record<string, any>, answer?: any}} Call */
 
-const CHOSEN = "refdesk.call.tab";
+const TAB_KEY = "refdesk.call.tab";
 
 /** @param {string} tool */
-function address(tool) {
+function toolUrl(tool) {
   return new URL(`../api/tools/${tool}`, import.meta.url).href;
 }
 
-/** @param {string} text @returns {string} one word for any POSIX shell */
-export function shellQuoted(text) {
+/** @param {string} text @returns {string} a single word in any POSIX shell */
+export function quoteForShell(text) {
   return `'${text.replaceAll("'", `'\\''`)}'`;
 }
 
 /** @param {Call} call */
-export function asCurl({tool, args}) {
+export function toCurl({tool, args}) {
   const parts = [
-    `curl -sS ${shellQuoted(address(tool))}`,
+    `curl -sS ${quoteForShell(toolUrl(tool))}`,
     getKey() && `-H "Authorization: Bearer $REFDESK_KEY"`,
     `-H 'Content-Type: application/json'`,
-    `-d ${shellQuoted(JSON.stringify(args))}`,
+    `-d ${quoteForShell(JSON.stringify(args))}`,
   ];
   return parts.filter(Boolean).join(" \\\n  ");
 }
 
-/** @param {Call} call the params of MCP's tools/call */
-export function asJson({tool, args}) {
+/** @param {Call} call as params of MCP's tools/call */
+export function toJson({tool, args}) {
   return JSON.stringify({name: tool, arguments: args}, null, 2);
 }
 
-/** @param {Call} call with nothing but the standard library */
-export function asPython({tool, args}) {
+/** @param {Call} call as a program that needs only the standard library */
+export function toPython({tool, args}) {
   const headers = [`"Content-Type": "application/json"`];
   if (getKey()) headers.push(`"Authorization": f"Bearer {os.environ['REFDESK_KEY']}"`);
   return [
@@ -48,9 +48,9 @@ export function asPython({tool, args}) {
     getKey() && "import os",
     "import urllib.request",
     "",
-    `arguments = ${pythonLiteral(args)}`,
+    `arguments = ${toPythonLiteral(args)}`,
     "request = urllib.request.Request(",
-    `    ${JSON.stringify(address(tool))},`,
+    `    ${JSON.stringify(toolUrl(tool))},`,
     "    data=json.dumps(arguments).encode(),",
     `    headers={${headers.join(", ")}},`,
     ")",
@@ -62,23 +62,23 @@ export function asPython({tool, args}) {
     .join("\n");
 }
 
-/** @param {any} value @returns {string} a text in JSON is a text in Python as well; the three constants are not */
-function pythonLiteral(value) {
+/** @param {any} value @returns {string} JSON strings are valid Python; the three constants aren't */
+function toPythonLiteral(value) {
   if (value === null) return "None";
   if (typeof value === "boolean") return value ? "True" : "False";
-  if (Array.isArray(value)) return `[${value.map(pythonLiteral).join(", ")}]`;
+  if (Array.isArray(value)) return `[${value.map(toPythonLiteral).join(", ")}]`;
   if (typeof value !== "object") return JSON.stringify(value);
-  const items = Object.entries(value).map(([name, item]) => `${JSON.stringify(name)}: ${pythonLiteral(item)}`);
+  const items = Object.entries(value).map(([name, item]) => `${JSON.stringify(name)}: ${toPythonLiteral(item)}`);
   return `{${items.join(", ")}}`;
 }
 
 /** @returns {HTMLElement & {show: (call: Call) => void}} */
 export function callPanel() {
-  const made = {curl: asCurl, json: asJson, python: asPython};
+  const formatters = {curl: toCurl, json: toJson, python: toPython};
   /** @type {Record<string, any>} */
-  const shown = {};
-  for (const name of [...Object.keys(made), "raw"]) shown[name] = h("code");
-  const part = (/** @type {string} */ name, /** @type {string} */ label) => codeWithCopy(shown[name], label);
+  const codeElements = {};
+  for (const name of [...Object.keys(formatters), "raw"]) codeElements[name] = h("code");
+  const part = (/** @type {string} */ name, /** @type {string} */ label) => codeWithCopy(codeElements[name], label);
   const body = tabs(
     "The call as",
     [
@@ -87,12 +87,12 @@ export function callPanel() {
       ["python", "Python", part("python", "Python program")],
       ["raw", "Raw answer", part("raw", "Raw answer")],
     ],
-    {selected: sessionStorage.getItem(CHOSEN) ?? "curl", onChange: (name) => sessionStorage.setItem(CHOSEN, name)},
+    {selected: sessionStorage.getItem(TAB_KEY) ?? "curl", onChange: (name) => sessionStorage.setItem(TAB_KEY, name)},
   );
   const panel = h("section", {class: "call", "aria-label": "The call"}, h("h2", "The call"), body);
   panel.show = (/** @type {Call} */ call) => {
-    for (const [name, make] of Object.entries(made)) replace(shown[name], make(call));
-    replace(shown.raw, call.answer ? JSON.stringify(call.answer, null, 2) : "No answer yet.");
+    for (const [name, make] of Object.entries(formatters)) replace(codeElements[name], make(call));
+    replace(codeElements.raw, call.answer ? JSON.stringify(call.answer, null, 2) : "No answer yet.");
   };
   return panel;
 }

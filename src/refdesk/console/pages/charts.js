@@ -1,7 +1,7 @@
 // @ts-check
 /**
- * Line charts over time, drawn as SVG: axes with units, a readout by pointer and by keys, a summary in words, and the
- * same numbers as a table. Drawing anew moves what is there already, so that nothing flickers.
+ * Line charts over time as SVG, with axis units, a readout by pointer and keyboard, a text summary, and a data table.
+ * Redraws update existing elements, to avoid flicker.
  */
 
 import {linear, linePath, nearest, ticks, times} from "./charts/scale.js";
@@ -10,18 +10,18 @@ import {h, newId, replace, svg} from "./dom.js";
 /** @typedef {{at: number, [name: string]: any}} Sample `at` in milliseconds */
 /** @typedef {{name: string, value: (sample: Sample) => number | null}} Series */
 
-/** Pixels. The left margin has room for "1,000 MB". */
+/** Pixels. The left margin fits "1,000 MB". */
 const HEIGHT = 168;
 const MARGIN = {top: 10, right: 10, bottom: 24, left: 62};
 
-/** Pixels that a time below the chart takes, with the room around it. */
+/** Width of a time label below the chart with its padding, in pixels. */
 const TIME_WIDTH = 72;
 
-/** Rows of the table: the latest, for all of half an hour are too many to listen to. */
+/** Rows of the table: the latest samples, as half an hour of them is too much for a screen reader. */
 const TABLE_ROWS = 12;
 
-/** @type {Record<string, number>} how far each key moves the readout, in samples */
-const KEYS = {
+/** @type {Record<string, number>} steps of the readout per key, in samples */
+const KEY_STEPS = {
   ArrowLeft: -1,
   ArrowDown: -1,
   ArrowRight: 1,
@@ -44,15 +44,15 @@ export class TimeChart {
   #samples = [];
   /** @type {import("./charts/scale.js").Range} */
   #range = [0, 1];
-  /** @type {number | null} the sample that is read out, by its place; null for the latest */
-  #chosen = null;
+  /** @type {number | null} index of the sample in the readout; null for the latest */
+  #selected = null;
   /** @type {(at: number) => number} */
   #x = () => 0;
   #parts;
 
   /**
-   * `series` are at most three, told apart by colour and by dashes; `format` writes a value with its unit; the axis
-   * reaches at least `least`, and never beyond `most`.
+   * At most three `series`, distinguished by colour and dashes; `format` adds the unit to a value; the axis extends to
+   * `least` or beyond, but never past `most`.
    * @param {{title: string, series: Series[], format: (value: number) => string, least?: number, most?: number}} parts
    */
   constructor({title, series, format, least = 1, most = Infinity}) {
@@ -69,15 +69,15 @@ export class TimeChart {
   show(samples, range) {
     this.#samples = samples;
     this.#range = range;
-    if (this.#chosen !== null) this.#chosen = Math.min(this.#chosen, samples.length - 1);
+    if (this.#selected !== null) this.#selected = Math.min(this.#selected, samples.length - 1);
     this.draw();
   }
 
-  /** Draw what is known, as wide as there is room. */
+  /** Draw the samples in the available width. */
   draw() {
     const width = this.#parts.plot.clientWidth;
     if (!width || !this.#samples.length) return;
-    place(this.#parts.picture, {viewBox: `0 0 ${width} ${HEIGHT}`, width, height: HEIGHT});
+    setAttributes(this.#parts.picture, {viewBox: `0 0 ${width} ${HEIGHT}`, width, height: HEIGHT});
     const values = this.#axisValues();
     const y = linear([0, values[values.length - 1]], [HEIGHT - MARGIN.bottom, MARGIN.top]);
     this.#x = linear(this.#range, [MARGIN.left, width - MARGIN.right]);
@@ -87,7 +87,7 @@ export class TimeChart {
       this.#parts.lines[index].setAttribute("d", linePath(points));
     });
     this.#drawReadout();
-    this.#tell();
+    this.#describe();
   }
 
   /**
@@ -100,38 +100,38 @@ export class TimeChart {
 
   #listen() {
     const {plot, table} = this.#parts;
-    plot.addEventListener("pointermove", (/** @type {PointerEvent} */ event) => this.#follow(event));
-    plot.addEventListener("pointerleave", () => this.#choose(null));
-    plot.addEventListener("keydown", (/** @type {KeyboardEvent} */ event) => this.#press(event));
-    plot.addEventListener("blur", () => this.#choose(null));
+    plot.addEventListener("pointermove", (/** @type {PointerEvent} */ event) => this.#handlePointer(event));
+    plot.addEventListener("pointerleave", () => this.#select(null));
+    plot.addEventListener("keydown", (/** @type {KeyboardEvent} */ event) => this.#handleKey(event));
+    plot.addEventListener("blur", () => this.#select(null));
     table.addEventListener("toggle", () => this.#fillTable());
     new ResizeObserver(() => this.draw()).observe(plot);
   }
 
   /** @param {PointerEvent} event */
-  #follow(event) {
+  #handlePointer(event) {
     if (!this.#samples.length) return;
     const {left, width} = this.#parts.plot.getBoundingClientRect();
     const moment = linear([MARGIN.left, width - MARGIN.right], this.#range)(event.clientX - left);
-    this.#choose(nearest(this.#samples, moment));
+    this.#select(nearest(this.#samples, moment));
   }
 
   /** @param {KeyboardEvent} event */
-  #press(event) {
+  #handleKey(event) {
     const last = this.#samples.length - 1;
-    const step = KEYS[event.key];
+    const step = KEY_STEPS[event.key];
     if (!step || last < 0) return;
     event.preventDefault();
-    this.#choose(Math.max(0, Math.min(last, (this.#chosen ?? last) + step)));
+    this.#select(Math.max(0, Math.min(last, (this.#selected ?? last) + step)));
   }
 
   /** @param {number | null} index */
-  #choose(index) {
-    this.#chosen = index;
+  #select(index) {
+    this.#selected = index;
     this.#drawReadout();
   }
 
-  /** The values at the left axis: up to the highest there is. */
+  /** Tick values of the left axis. */
   #axisValues() {
     const values = this.#samples.flatMap((sample) => this.#series.map(({value}) => value(sample) ?? 0));
     return ticks(Math.min(Math.max(this.#least, ...values), this.#most));
@@ -144,42 +144,42 @@ export class TimeChart {
       svg("line", {x1: MARGIN.left, x2: right, y1: y(value), y2: y(value)}),
       svg("text", {x: MARGIN.left - 8, y: y(value), dy: "0.35em", "text-anchor": "end"}, this.#format(value)),
     ]);
-    const room = Math.max(2, Math.floor((right - MARGIN.left) / TIME_WIDTH));
-    const named = times(this.#range, room).map((at) => {
+    const count = Math.max(2, Math.floor((right - MARGIN.left) / TIME_WIDTH));
+    const labels = times(this.#range, count).map((at) => {
       const x = Math.max(MARGIN.left + 16, Math.min(this.#x(at), right - 16));
       return svg("text", {x, y: HEIGHT - 6, "text-anchor": "middle"}, hour.format(at));
     });
-    replace(this.#parts.axes, lines, named);
+    replace(this.#parts.axes, lines, labels);
   }
 
-  /** The values of the chosen moment, or else the latest. */
+  /** Show the values of the selected sample, or the latest. */
   #drawReadout() {
     const {plot, cursor, values, when} = this.#parts;
-    const isChosen = this.#chosen !== null;
-    const index = this.#chosen ?? this.#samples.length - 1;
+    const isSelected = this.#selected !== null;
+    const index = this.#selected ?? this.#samples.length - 1;
     const sample = this.#samples[index];
     if (!sample) return;
-    const told = this.#series.map(({value}) => this.#written(value(sample)));
-    values.forEach((element, at) => write(element, told[at]));
-    write(when, isChosen ? `at ${second.format(sample.at)}` : "now");
-    cursor.classList.toggle("is-shown", isChosen);
-    place(cursor, {x1: this.#x(sample.at), x2: this.#x(sample.at)});
-    const named = this.#series.map(({name}, at) => `${name} ${told[at]}`).join(", ");
-    place(plot, {
+    const formatted = this.#series.map(({value}) => this.#formatValue(value(sample)));
+    values.forEach((element, at) => setText(element, formatted[at]));
+    setText(when, isSelected ? `at ${second.format(sample.at)}` : "now");
+    cursor.classList.toggle("is-shown", isSelected);
+    setAttributes(cursor, {x1: this.#x(sample.at), x2: this.#x(sample.at)});
+    const labels = this.#series.map(({name}, at) => `${name} ${formatted[at]}`).join(", ");
+    setAttributes(plot, {
       "aria-valuemax": this.#samples.length - 1,
       "aria-valuenow": index,
-      "aria-valuetext": `${second.format(sample.at)}: ${named}`,
+      "aria-valuetext": `${second.format(sample.at)}: ${labels}`,
     });
   }
 
-  /** What the picture shows, in words and as a table. */
-  #tell() {
+  /** Update the text summary and the table. */
+  #describe() {
     const sentences = this.#series.map(({name, value}) => {
-      const found = this.#samples.map(value).filter((one) => one !== null);
-      if (!found.length) return `${name}: nothing measured yet.`;
-      return `${name}: highest ${this.#written(Math.max(...found))}.`;
+      const measured = this.#samples.map(value).filter((one) => one !== null);
+      if (!measured.length) return `${name}: nothing measured yet.`;
+      return `${name}: highest ${this.#formatValue(Math.max(...measured))}.`;
     });
-    write(this.#parts.summary, sentences.join(" "));
+    setText(this.#parts.summary, sentences.join(" "));
     this.#fillTable();
   }
 
@@ -187,20 +187,20 @@ export class TimeChart {
     if (!this.#parts.table.open) return;
     const latest = this.#samples.slice(-TABLE_ROWS).reverse();
     const rows = latest.map((sample) => {
-      const cells = this.#series.map(({value}) => h("td", this.#written(value(sample))));
+      const cells = this.#series.map(({value}) => h("td", this.#formatValue(value(sample))));
       return h("tr", h("th", {scope: "row"}, second.format(sample.at)), cells);
     });
     replace(this.#parts.rows, rows);
   }
 
   /** @param {number | null} value */
-  #written(value) {
+  #formatValue(value) {
     return value === null ? "–" : this.#format(value);
   }
 }
 
 /**
- * The elements of a chart that change.
+ * Create the elements of a chart that change.
  * @param {string} title @param {Series[]} series
  */
 function chartParts(title, series) {
@@ -211,17 +211,17 @@ function chartParts(title, series) {
   const axes = svg("g", {class: "chart-axes"});
   const cursor = svg("line", {class: "chart-cursor", y1: MARGIN.top, y2: HEIGHT - MARGIN.bottom});
   const picture = svg("svg", {"aria-hidden": "true", height: HEIGHT}, axes, lines, cursor);
-  const plot = h("div", {...sliderRole(`${title}: moment`, `${id}-summary`), class: "chart-plot"}, picture);
+  const plot = h("div", {...sliderAttributes(`${title}: moment`, `${id}-summary`), class: "chart-plot"}, picture);
   const summary = h("p", {class: "chart-summary", id: `${id}-summary`});
   const rows = h("tbody");
-  const table = h("details", {class: "fold chart-table"}, h("summary", "As a table"), tableOf(title, series, rows));
+  const table = h("details", {class: "fold chart-table"}, h("summary", "As a table"), valueTable(title, series, rows));
   const caption = h("figcaption", h("h3", {id}, title), when, legend(series, values));
   const figure = h("figure", {class: "time-chart", "aria-labelledby": id}, caption, plot, summary, table);
   return {figure, plot, picture, axes, lines, cursor, values, when, summary, table, rows};
 }
 
-/** A chart is walked through as a slider is. @param {string} label @param {string} describedBy */
-function sliderRole(label, describedBy) {
+/** ARIA attributes that make the chart a slider. @param {string} label @param {string} describedBy */
+function sliderAttributes(label, describedBy) {
   return {
     tabindex: "0",
     role: "slider",
@@ -245,7 +245,7 @@ function legend(series, values) {
 }
 
 /** @param {string} title @param {Series[]} series @param {Element} rows */
-function tableOf(title, series, rows) {
+function valueTable(title, series, rows) {
   const heads = ["Time", ...series.map(({name}) => name)].map((name) => h("th", {scope: "col"}, name));
   return h("table", h("caption", {class: "unseen"}, `${title}, the latest values`), h("thead", h("tr", heads)), rows);
 }
@@ -256,11 +256,11 @@ function lineClass(index) {
 }
 
 /** @param {Element} element @param {Record<string, string | number>} attributes */
-function place(element, attributes) {
+function setAttributes(element, attributes) {
   for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, String(value));
 }
 
-/** Set a text only when it is another, against flicker. @param {Element} element @param {string} text */
-function write(element, text) {
+/** Set the text only if it changed, to avoid flicker. @param {Element} element @param {string} text */
+function setText(element, text) {
   if (element.textContent !== text) element.textContent = text;
 }

@@ -1,7 +1,7 @@
 // @ts-check
 /**
- * `collectionSelect(context, value, onChange)` is a choice of collection that fills itself in;
- * `documentIds(collection)` are the documents of one.
+ * `collectionSelect(context, value, onChange)` is a collection picker that loads its own options;
+ * `loadDocumentIds(collection)` returns the ids of a collection's documents.
  */
 
 import {action, isAbort} from "./api.js";
@@ -9,19 +9,19 @@ import {h, replace} from "./dom.js";
 import {number} from "./format.js";
 import {select} from "./widgets.js";
 
-/** Documents that are asked for at once. */
-const LISTED = 500;
+/** Documents per request. */
+const PAGE_SIZE = 500;
 
 /** @param {any} context @param {string} value @param {() => void} onChange */
 export function collectionSelect(context, value, onChange) {
-  const control = select(everything(context.me), value, {on: {change: onChange}});
+  const control = select(defaultOptions(context.me), value, {on: {change: onChange}});
   if (value && control.value !== value) control.append(h("option", {value, selected: true}, value));
-  fill(control, context, value);
+  loadOptions(control, context, value);
   return control;
 }
 
-/** @param {any} me @returns {[string, string][]} in a project, leaving the collection out means that project */
-function everything(me) {
+/** @param {any} me @returns {[string, string][]} in a project, no collection means the project's own */
+function defaultOptions(me) {
   if (!me.project) return [["", "All collections"]];
   return [
     ["", `Project ${me.project.name ?? me.project}`],
@@ -30,14 +30,14 @@ function everything(me) {
 }
 
 /** @param {HTMLSelectElement} control @param {any} context @param {string} value */
-async function fill(control, context, value) {
+async function loadOptions(control, context, value) {
   try {
     const {collections} = await action("collections", {}, {signal: context.signal});
-    const listed = collections.map((/** @type {any} */ {id, name, documents}) => [
+    const collectionOptions = collections.map((/** @type {any} */ {id, name, documents}) => [
       id,
       `${name || id} (${number(documents)})`,
     ]);
-    const all = [...everything(context.me), ...listed];
+    const all = [...defaultOptions(context.me), ...collectionOptions];
     if (value && !all.some(([id]) => id === value)) all.push([value, value]);
     replace(
       control,
@@ -51,15 +51,15 @@ async function fill(control, context, value) {
 
 /**
  * @param {string} collection
- * @param {{signal?: AbortSignal, most?: number}} [options] about how many are enough
- * @returns {Promise<Set<string>>} the ids of its documents, without those that failed
+ * @param {{signal?: AbortSignal, most?: number}} [options] `limit` is rounded up to whole pages
+ * @returns {Promise<Set<string>>} ids of its documents, except failed ones
  */
-export async function documentIds(collection, {signal, most = Infinity} = {}) {
+export async function loadDocumentIds(collection, {signal, limit = Infinity} = {}) {
   const ids = new Set();
-  for (let offset = 0, total = 1; offset < Math.min(total, most); offset += LISTED) {
-    const found = await action("documents", {collection, offset, limit: LISTED}, {signal});
-    total = found.total;
-    for (const document of found.documents) if (document.status !== "failed") ids.add(document.id);
+  for (let offset = 0, total = 1; offset < Math.min(total, limit); offset += PAGE_SIZE) {
+    const page = await action("documents", {collection, offset, limit: PAGE_SIZE}, {signal});
+    total = page.total;
+    for (const document of page.documents) if (document.status !== "failed") ids.add(document.id);
   }
   return ids;
 }

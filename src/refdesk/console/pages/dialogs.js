@@ -1,5 +1,5 @@
 // @ts-check
-/** Modal dialogs on the browser's own <dialog>: it keeps the focus inside, gives it back, and closes on Esc. */
+/** Modal dialogs based on <dialog>, which traps and restores focus and closes on Esc. */
 
 import {button} from "./buttons.js";
 import {h, newId} from "./dom.js";
@@ -34,12 +34,12 @@ export function dialog({title, body, actions, onClose = () => {}, className}) {
  */
 export function confirm(question, {detail, yes = "Yes", danger = false} = {}) {
   return new Promise((resolve) => {
-    const opened = dialog({
+    const handle = dialog({
       title: question,
       body: detail ?? null,
       actions: [
-        button("Cancel", () => opened.close(false)),
-        button(yes, () => opened.close(true), {kind: danger ? "danger" : "primary"}),
+        button("Cancel", () => handle.close(false)),
+        button(yes, () => handle.close(true), {kind: danger ? "danger" : "primary"}),
       ],
       onClose: (value) => resolve(value === true),
       className: "dialog-confirm",

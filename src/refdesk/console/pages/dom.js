@@ -1,23 +1,23 @@
 // @ts-check
 /**
- * Elements made of names, attributes and text: the only way the console puts anything on the page.
+ * Element builders: the only way the console puts anything on the page.
  *
  *   h("button", {class: "button", on: {click: save}, disabled: busy, "aria-label": "Save"}, "Save", icon)
  *
  * Attributes
- *   class     a string, or a list whose false parts are left out
+ *   class     a string, or a list whose falsy items are skipped
  *   on        {event: listener}
  *   data      {name: value}, as data-name
- *   css       {"--share": "40%"}, set through the style object (inline styles are refused by the page's policy)
- *   aria-*    true and false are written out as words
+ *   css       {"--share": "40%"}, set through the style object (the CSP forbids inline styles)
+ *   aria-*    true and false are written as "true" and "false"
  *   value, checked, disabled, selected, hidden, open, readOnly, multiple, indeterminate: set as properties
- *   href      kept only when it leads to http(s), mailto, an anchor or a path of this site; else left out
- *   others    attributes; null, undefined and false leave one out, true writes it without a value
- * Children are elements, strings, numbers, lists of these; null, undefined and false are left out. The attributes may
- * be left out as well. Text always becomes a text node, so whatever a document holds stays text.
+ *   href      kept only for http(s), mailto, anchors and paths of this site
+ *   others    attributes; null, undefined and false omit it, true writes it without a value
+ * Children are elements, strings, numbers or lists of these; null, undefined and false are skipped. The attributes are
+ * optional. Text always becomes a text node, so document content is never parsed as HTML.
  *
- * `svg` does the same for drawings; `text` makes a text node; `clear` empties an element; `replace` gives it new
- * children; `newId` makes an id that no other element has.
+ * `svg` builds SVG elements; `text` creates a text node; `clear` empties an element; `replace` replaces its children;
+ * `newId` returns a unique element id.
  */
 
 /** @typedef {Node | string | number | null | undefined | false} Leaf */
@@ -36,14 +36,14 @@ const PROPERTIES = new Set([
   "multiple",
   "indeterminate",
 ]);
-const ADDRESSES = new Set(["href", "src", "action", "formaction", "xlink:href"]);
-const REFUSED = /^(on.+|style|srcdoc|innerhtml|outerhtml)$/i;
+const URL_ATTRIBUTES = new Set(["href", "src", "action", "formaction", "xlink:href"]);
+const FORBIDDEN = /^(on.+|style|srcdoc|innerhtml|outerhtml)$/i;
 
 /**
  * @param {string} tag
  * @param {Attributes | Child} [attributes]
  * @param {...Child} children
- * @returns {any} the element; `any`, so that a caller need not say which kind it asked for
+ * @returns {any} the element; `any` saves callers a cast
  */
 export function h(tag, attributes, ...children) {
   return build(document.createElement(tag), attributes, children);
@@ -89,10 +89,10 @@ export function replace(element, ...children) {
 }
 
 /**
- * An address that may stand in a link, or null.
+ * Return the URL if it is safe for a link, else null.
  * @param {unknown} value
  */
-export function safeAddress(value) {
+export function sanitizeUrl(value) {
   const address = String(value).trim();
   if (address.startsWith("#") || /^\/(?![/\\])/.test(address)) return address;
   return /^(https?:\/\/|mailto:)/i.test(address) ? address : null;
@@ -104,7 +104,8 @@ export function safeAddress(value) {
  * @param {Child[]} children
  */
 function build(element, attributes, children) {
-  if (isAttributes(attributes)) for (const [name, value] of Object.entries(attributes)) set(element, name, value);
+  if (isAttributes(attributes))
+    for (const [name, value] of Object.entries(attributes)) setAttribute(element, name, value);
   else children = [/** @type {Child} */ (attributes), ...children];
   append(element, children);
   return element;
@@ -135,31 +136,31 @@ function append(parent, children) {
  * @param {string} name
  * @param {any} value
  */
-function set(element, name, value) {
-  if (name === "on") return listen(element, value);
+function setAttribute(element, name, value) {
+  if (name === "on") return addListeners(element, value);
   if (name === "data") return void Object.assign(element.dataset, value);
-  if (name === "css") return styles(element, value);
-  if (name === "class") return classes(element, value);
-  if (REFUSED.test(name)) throw new TypeError(`${name} is not set by h()`);
+  if (name === "css") return setStyles(element, value);
+  if (name === "class") return setClasses(element, value);
+  if (FORBIDDEN.test(name)) throw new TypeError(`${name} is not set by h()`);
   if (PROPERTIES.has(name)) return void (element[name] = value);
   if (name.startsWith("aria-") && typeof value === "boolean") value = String(value);
-  if (ADDRESSES.has(name) && value != null) value = safeAddress(value);
+  if (URL_ATTRIBUTES.has(name) && value != null) value = sanitizeUrl(value);
   if (value === null || value === undefined || value === false) return;
   element.setAttribute(name, value === true ? "" : String(value));
 }
 
 /** @param {Element} element @param {Record<string, EventListener>} listeners */
-function listen(element, listeners) {
+function addListeners(element, listeners) {
   for (const [event, listener] of Object.entries(listeners)) element.addEventListener(event, listener);
 }
 
 /** @param {HTMLElement} element @param {Record<string, string>} values */
-function styles(element, values) {
+function setStyles(element, values) {
   for (const [name, value] of Object.entries(values)) element.style.setProperty(name, value);
 }
 
 /** @param {Element} element @param {string | (string | false | null | undefined)[]} value */
-function classes(element, value) {
+function setClasses(element, value) {
   const names = Array.isArray(value) ? value.filter(Boolean).join(" ") : value;
   if (names) element.setAttribute("class", names);
 }

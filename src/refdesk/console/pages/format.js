@@ -1,15 +1,15 @@
 // @ts-check
 /**
- * Numbers, sizes and times in words: `number(12345)`, `bytes(2048)`, `percent(0.4)`, `milliseconds(12.3)`,
+ * Formatters for numbers, sizes and times: `number(12345)`, `bytes(2048)`, `percent(0.4)`, `milliseconds(12.3)`,
  * `moment(iso)` for a local date and time, `day(iso)`, `ago(iso)`, `plural(3, "document")`, `time(iso)` as an element
- * that says how long ago and holds the exact moment, `shorten(text, length)`.
+ * with the relative time and the exact moment, `shorten(text, length)`.
  */
 
 import {h} from "./dom.js";
 
 const SIZES = ["bytes", "kB", "MB", "GB", "TB"];
 /** @type {[number, Intl.RelativeTimeFormatUnit][]} */
-const SPANS = [
+const TIME_UNITS = [
   [60, "second"],
   [60, "minute"],
   [24, "hour"],
@@ -17,12 +17,12 @@ const SPANS = [
   [12, "month"],
   [Infinity, "year"],
 ];
-const relative = new Intl.RelativeTimeFormat("en", {numeric: "auto"});
-const counted = new Intl.NumberFormat("en");
+const relativeFormat = new Intl.RelativeTimeFormat("en", {numeric: "auto"});
+const numberFormat = new Intl.NumberFormat("en");
 
 /** @param {number} value */
 export function number(value) {
-  return counted.format(value);
+  return numberFormat.format(value);
 }
 
 /** @param {number} count @param {string} one @param {string} [many] */
@@ -30,7 +30,7 @@ export function plural(count, one, many = `${one}s`) {
   return `${number(count)} ${count === 1 ? one : many}`;
 }
 
-/** @param {number} size in steps of 1024, as the settings of the desk count a megabyte */
+/** @param {number} size in units of 1024, as in the settings */
 export function bytes(size) {
   let step = 0;
   while (size >= 1024 && step < SIZES.length - 1) ((size /= 1024), (step += 1));
@@ -62,8 +62,8 @@ export function day(at) {
 export function ago(at) {
   let span = (new Date(at).getTime() - Date.now()) / 1000;
   if (Number.isNaN(span)) return String(at);
-  for (const [size, unit] of SPANS) {
-    if (Math.abs(span) < size) return relative.format(Math.round(span), unit);
+  for (const [size, unit] of TIME_UNITS) {
+    if (Math.abs(span) < size) return relativeFormat.format(Math.round(span), unit);
     span /= size;
   }
   return String(at);

@@ -1,9 +1,9 @@
 // @ts-check
-/** Small drawings in the colour of the text around them: `icon("copy")`. Decoration only: say the same in words. */
+/** Icons in the current text colour: `icon("copy")`. They are decorative: always add a text label. */
 
 import {svg} from "./dom.js";
 
-/** @type {Record<string, string[]>} paths on a field of 20 by 20 */
+/** @type {Record<string, string[]>} paths in a 20 by 20 viewBox */
 const PATHS = {
   search: ["M9 15A6 6 0 1 0 9 3a6 6 0 0 0 0 12Z", "m13.5 13.5 4 4"],
   ask: ["M3 4h14v9.5H9.5L5.5 17v-3.5H3Z", "M8 7.6a2 2 0 1 1 2.7 1.9c-.5.2-.7.5-.7 1", "M10 12h0"],

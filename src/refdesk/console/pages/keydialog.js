@@ -1,5 +1,5 @@
 // @ts-check
-/** Asks for an API key when the desk wants one. One dialog at a time, however many calls were refused. */
+/** Asks for an API key when the server requires one. A single dialog serves all rejected calls. */
 
 import {getKey, setKey} from "./api.js";
 import {button} from "./buttons.js";
@@ -8,17 +8,17 @@ import {h} from "./dom.js";
 import {field} from "./widgets.js";
 
 /** @type {Promise<boolean> | null} */
-let asking = null;
+let pending = null;
 
-/** @param {string} [refusal] what the desk said @returns {Promise<boolean>} whether there is a new key to try */
+/** @param {string} [refusal] the server's message @returns {Promise<boolean>} whether there is a new key to try */
 export function askForKey(refusal) {
-  asking ??= ask(refusal).finally(() => (asking = null));
-  return asking;
+  pending ??= openDialog(refusal).finally(() => (pending = null));
+  return pending;
 }
 
 /** @param {string} [refusal] @returns {Promise<boolean>} */
-function ask(refusal) {
-  const had = getKey();
+function openDialog(refusal) {
+  const previousKey = getKey();
   const input = h("input", {
     class: "input",
     type: "password",
@@ -26,20 +26,24 @@ function ask(refusal) {
     spellcheck: "false",
     required: true,
   });
-  const problem = h("p", {class: "field-error", role: "alert"}, had ? `${refusal ?? "The key was refused."}` : null);
+  const problem = h(
+    "p",
+    {class: "field-error", role: "alert"},
+    previousKey ? `${refusal ?? "The key was refused."}` : null,
+  );
   return new Promise((resolve) => {
     const submit = (/** @type {Event} */ event) => {
       event.preventDefault();
       const key = input.value.trim();
       if (!key) return;
       setKey(key);
-      opened.close(true);
+      handle.close(true);
     };
-    const opened = dialog({
+    const handle = dialog({
       title: "This desk asks for a key",
       body: [explanation(), h("form", {id: "key-form", on: {submit}}, field("API key", input), problem)],
       actions: [
-        button("Not now", () => opened.close(false)),
+        button("Not now", () => handle.close(false)),
         button("Sign in", () => {}, {kind: "primary", type: "submit", attributes: {form: "key-form"}}),
       ],
       onClose: (value) => resolve(value === true),

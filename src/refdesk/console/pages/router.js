@@ -1,31 +1,30 @@
 // @ts-check
 /**
- * Which view an address shows. Addresses are /console/<name>?<query>; the search page has no name.
+ * Routes. URLs are /console/<name>?<query>; the search page has no name.
  *
- *   path(name, query)   an address for a link or for `navigate`: path("read", {id}), path("search")
- *   ROUTES              every view: its name, what loads it, and its place in the navigation
+ *   path(name, query)   URL for a link or for `navigate`: path("read", {id}), path("search")
+ *   ROUTES              all views: name, loader and place in the navigation
  *
  * A view module exports {title, view(context) -> Element, leave?()}; `title` is a string or (context) => string.
  * context = {params, query, me, navigate, setQuery, toast, confirm, events, signal}:
- *   query      URLSearchParams of the address; params is the same as a plain object
- *   navigate(address, {replace})   goes to another address
- *   setQuery({name: value | null}, {push}) changes the address of this view without drawing it anew; `push` makes it
- *              a step that the browser's back button undoes
- *   events(handlers)               as in api.js, and closed by itself when the view is left
- *   signal     aborted when the view is left: give it to `tool` and `action`
- * What has the focus when a view opens: an element with data-first-focus, or else the view as a whole.
+ *   query      URLSearchParams of the URL; params is the same as a plain object
+ *   navigate(address, {replace})   go to another URL
+ *   setQuery({name: value | null}, {push}) change the view's URL without redrawing; `push` adds a history entry
+ *   events(handlers)               as in api.js, closed when the view is left
+ *   signal     aborted when the view is left: pass it to `tool` and `action`
+ * When a view opens, focus goes to the element with data-first-focus, else to the view as a whole.
  */
 
-/** The folder the console is served from, whatever a proxy in front of it has put before. */
+/** Path the console is served from, including any proxy prefix. */
 export const BASE = new URL(".", import.meta.url).pathname;
 
 /**
  * @typedef {object} Route
  * @property {string} name
  * @property {string} label
- * @property {string} [key] goes there after g
+ * @property {string} [key] shortcut after g
  * @property {boolean} [unlisted] not in the navigation
- * @property {(me: any) => boolean} [shown] whether this caller has a use for it
+ * @property {(me: any) => boolean} [isVisible] whether to show it to this caller
  * @property {() => Promise<any>} load
  */
 
@@ -37,7 +36,7 @@ export const ROUTES = [
   {name: "read", label: "Reader", unlisted: true, load: () => import("./views/reader.js")},
   {name: "servers", label: "Servers", key: "v", load: () => import("./views/servers.js")},
   {name: "activity", label: "Activity", key: "m", load: () => import("./views/activity.js")},
-  {name: "keys", label: "Keys", key: "k", shown: (me) => me.may_administer, load: () => import("./views/keys.js")},
+  {name: "keys", label: "Keys", key: "k", isVisible: (me) => me.may_administer, load: () => import("./views/keys.js")},
 ];
 
 /** @param {string} name @param {Record<string, any>} [query] */
@@ -51,7 +50,7 @@ export function path(name, query = {}) {
 }
 
 /** @param {URL} url @returns {Route | undefined} */
-export function routeOf(url) {
+export function findRoute(url) {
   const name = url.pathname.slice(BASE.length).replace(/\/$/, "") || "search";
   return ROUTES.find((route) => route.name === name);
 }
@@ -61,7 +60,7 @@ export class Router {
   constructor(show) {
     this.show = show;
     window.addEventListener("popstate", () => this.reload());
-    document.addEventListener("click", (event) => this.follow(event));
+    document.addEventListener("click", (event) => this.handleClick(event));
   }
 
   /** @param {string} address @param {{replace?: boolean}} [options] */
@@ -76,10 +75,11 @@ export class Router {
     return this.show(new URL(location.href));
   }
 
-  /** @param {MouseEvent} event a plain click on a link within the console needs no new page */
-  follow(event) {
+  /** @param {MouseEvent} event plain clicks on console links navigate without a page load */
+  handleClick(event) {
     const link = event.target instanceof Element ? event.target.closest("a[href]") : null;
-    if (!(link instanceof HTMLAnchorElement) || !isPlain(event) || link.target || link.hasAttribute("download")) return;
+    if (!(link instanceof HTMLAnchorElement) || !isPlainClick(event) || link.target || link.hasAttribute("download"))
+      return;
     const url = new URL(link.href);
     if (url.origin !== location.origin || !url.pathname.startsWith(BASE) || isAnchor(url)) return;
     event.preventDefault();
@@ -88,9 +88,9 @@ export class Router {
 }
 
 /** @param {MouseEvent} event */
-function isPlain(event) {
-  const held = event.metaKey || event.ctrlKey || event.shiftKey || event.altKey;
-  return event.button === 0 && !held && !event.defaultPrevented;
+function isPlainClick(event) {
+  const hasModifier = event.metaKey || event.ctrlKey || event.shiftKey || event.altKey;
+  return event.button === 0 && !hasModifier && !event.defaultPrevented;
 }
 
 /** @param {URL} url */

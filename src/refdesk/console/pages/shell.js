@@ -1,5 +1,5 @@
 // @ts-check
-/** What stands around every view: the name of the desk, the navigation, who is calling, and the theme. */
+/** Page header: brand, navigation, caller and theme switch. */
 
 import {getKey} from "./api.js";
 import {button} from "./buttons.js";
@@ -9,11 +9,11 @@ import {showShortcuts} from "./keyboard.js";
 import {path, ROUTES} from "./router.js";
 import {isDark, switchTheme} from "./theme.js";
 
-/** @typedef {{me: any, current: string, signIn: () => void, signOut: () => void}} Shown */
+/** @typedef {{me: any, current: string, signIn: () => void, signOut: () => void}} HeaderState */
 
-/** @param {Element} header @param {Shown} shown */
-export function drawHeader(header, shown) {
-  const menu = h("div", {class: "menu", id: "menu"}, navigation(shown), account(shown));
+/** @param {Element} header @param {HeaderState} state */
+export function drawHeader(header, state) {
+  const menu = h("div", {class: "menu", id: "menu"}, navigation(state), account(state));
   const open = button("Menu", () => toggleMenu(header, open), {
     icon: "menu",
     attributes: {class: "button button-quiet menu-button", "aria-expanded": false, "aria-controls": "menu"},
@@ -32,16 +32,16 @@ function brand() {
   return h("a", {class: "brand", href: path("search")}, mark, "Refdesk");
 }
 
-/** @param {Shown} shown */
+/** @param {HeaderState} state */
 function navigation({me, current}) {
-  const listed = ROUTES.filter((route) => !route.unlisted && (!route.shown || route.shown(me)));
-  const items = listed.map(({name, label}) =>
+  const visibleRoutes = ROUTES.filter((route) => !route.unlisted && (!route.isVisible || route.isVisible(me)));
+  const items = visibleRoutes.map(({name, label}) =>
     h("li", h("a", {href: path(name), "aria-current": name === current ? "page" : null}, icon(name), label)),
   );
   return h("nav", {"aria-label": "Views"}, h("ul", items));
 }
 
-/** @param {Shown} shown */
+/** @param {HeaderState} state */
 function account({me, signIn, signOut}) {
   return h(
     "div",
@@ -72,8 +72,8 @@ function caller(me) {
 
 function themeButton() {
   const label = () => (isDark() ? "Light" : "Dark");
-  const said = h("span", label());
-  return button([icon("theme"), said], () => (switchTheme(), replace(said, label())), {
+  const labelElement = h("span", label());
+  return button([icon("theme"), labelElement], () => (switchTheme(), replace(labelElement, label())), {
     kind: "quiet small",
     attributes: {title: "Switch between light and dark"},
   });

@@ -1,11 +1,11 @@
 // @ts-check
-/** Tabs as the ARIA pattern has them: one stop for the Tab key, arrows between them. */
+/** Tabs following the ARIA pattern: one tab stop, arrow keys between tabs. */
 
 import {h, newId} from "./dom.js";
 
 /**
  * @param {string} label
- * @param {[string, string, Element][]} parts each a name, a title and what it shows
+ * @param {[string, string, Element][]} parts name, title and content of each
  * @param {{onChange?: (name: string) => void, selected?: string}} [options]
  */
 export function tabs(label, parts, {onChange = () => {}, selected = parts[0][0]} = {}) {
@@ -27,14 +27,14 @@ export function tabs(label, parts, {onChange = () => {}, selected = parts[0][0]}
       panels[at].hidden = at !== index;
     });
   };
-  const choose = (/** @type {number} */ index) => (show(index), heads[index].focus(), onChange(parts[index][0]));
-  const keys = (/** @type {KeyboardEvent} */ event) => {
+  const select = (/** @type {number} */ index) => (show(index), heads[index].focus(), onChange(parts[index][0]));
+  const onKeydown = (/** @type {KeyboardEvent} */ event) => {
     const step = {ArrowRight: 1, ArrowLeft: -1}[event.key];
     if (!step) return;
     event.preventDefault();
-    choose((heads.indexOf(event.target) + step + heads.length) % heads.length);
+    select((heads.indexOf(event.target) + step + heads.length) % heads.length);
   };
-  heads.forEach((head, at) => head.addEventListener("click", () => choose(at)));
+  heads.forEach((head, at) => head.addEventListener("click", () => select(at)));
   show(
     Math.max(
       0,
@@ -44,7 +44,7 @@ export function tabs(label, parts, {onChange = () => {}, selected = parts[0][0]}
   return h(
     "div",
     {class: "tabs"},
-    h("div", {role: "tablist", "aria-label": label, on: {keydown: keys}}, heads),
+    h("div", {role: "tablist", "aria-label": label, on: {keydown: onKeydown}}, heads),
     panels,
   );
 }

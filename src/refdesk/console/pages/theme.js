@@ -1,10 +1,10 @@
 // @ts-check
-/** Light or dark: as the system says, until somebody chooses; the choice is kept in this browser. */
+/** Light and dark theme: the system's preference unless the user chose one, saved in this browser. */
 
-const CHOICE = "refdesk.theme";
+const THEME_KEY = "refdesk.theme";
 
 export function applyTheme() {
-  const chosen = localStorage.getItem(CHOICE);
+  const chosen = localStorage.getItem(THEME_KEY);
   if (chosen === "light" || chosen === "dark") document.documentElement.dataset.theme = chosen;
   else delete document.documentElement.dataset.theme;
 }
@@ -15,6 +15,6 @@ export function isDark() {
 }
 
 export function switchTheme() {
-  localStorage.setItem(CHOICE, isDark() ? "light" : "dark");
+  localStorage.setItem(THEME_KEY, isDark() ? "light" : "dark");
   applyTheme();
 }

@@ -1,31 +1,31 @@
 // @ts-check
 /**
- * The pieces that views share. All give back elements; classes are styled in styles/widgets.css.
+ * Shared components. All return elements; their classes are styled in styles/widgets.css.
  *
  *   button(label, onClick, {kind, icon, disabled, type, attributes})  kind: "primary" | "danger" | "quiet" | "small"
- *                                    (several, set apart by blanks); the button is disabled while a promise that
- *                                    onClick gives back is under way
+ *                                    (several, separated by spaces); the button is disabled while a promise
+ *                                    returned by onClick is pending
  *   copyButton(text | () => text, label = "Copy")
  *   badge(text, kind)                kind: "good" | "bad" | "warn" | "info" | "plain"
- *   spinner(label = "Loading")       says the label to screen readers
- *   errorBox(error, retry?)          an ApiError or any Error; `retry` gives it a button. role="alert"
+ *   spinner(label = "Loading")       announces the label to screen readers
+ *   errorBox(error, retry?)          an ApiError or any Error; `retry` adds a button. role="alert"
  *   emptyState({title, text, actions})   text: child or children; actions: elements
- *   field(label, control, hint?)     a labelled control; the control gets an id when it has none
+ *   field(label, control, hint?)     a labelled control; the control gets an id if it has none
  *   select(options, value, attributes)   options: [[value, label], ...]
- *   toggle(label, checked, onChange(checked), attributes)   a checkbox that reads as a switch
+ *   toggle(label, checked, onChange(checked), attributes)   a checkbox with the switch role
  *   table({caption, columns, rows, empty, key, className})
- *                                    columns: [{title, cell: (row) => child, className?, hidden?: true to say the title
- *                                    to screen readers only}]; key(row) is put on the <tr> as data-key; on narrow
- *                                    screens every row becomes a card with the titles beside the values
+ *                                    columns: [{title, cell: (row) => child, className?, hidden?: true shows the title
+ *                                    to screen readers only}]; key(row) becomes data-key of the <tr>; on narrow
+ *                                    screens each row becomes a card with the titles beside the values
  *   meter(share, label)              a slim bar, 0 to 1
  *   tabs(label, [[name, title, element], ...], {onChange(name), selected})
- *   details(summary, ...children)    a part that folds
- *   dialog({title, body, actions, onClose}) -> {element, close(value)}   a modal <dialog>, open at once; `actions` are
+ *   details(summary, ...children)    a collapsible section
+ *   dialog({title, body, actions, onClose}) -> {element, close(value)}   a modal <dialog>, opened at once; `actions` are
  *                                    elements (use `button`); Esc closes it with undefined; `onClose(value)`
  *   confirm(question, {detail, yes, danger}) -> Promise<boolean>
- *   toast(message, kind = "info")    kind: "info" | "good" | "bad"; goes away by itself, the bad ones on a click
- *   announce(message)                says a line to screen readers only
- *   pageHeader(title, lead?, actions?)   the one h1 of a view; views begin with it
+ *   toast(message, kind = "info")    kind: "info" | "good" | "bad"; disappears by itself, "bad" ones on click
+ *   announce(message)                announces a line to screen readers only
+ *   pageHeader(title, lead?, actions?)   the h1 of a view; every view starts with it
  */
 
 import {button} from "./buttons.js";
@@ -75,15 +75,15 @@ export function emptyState({title, text, actions}) {
 /** @param {Child} label @param {any} control @param {Child} [hint] */
 export function field(label, control, hint) {
   control.id ||= newId("field");
-  const said = hint ? h("p", {class: "field-hint", id: `${control.id}-hint`}, hint) : null;
-  if (said) control.setAttribute("aria-describedby", said.id);
-  return h("div", {class: "field"}, h("label", {for: control.id}, label), control, said);
+  const hintElement = hint ? h("p", {class: "field-hint", id: `${control.id}-hint`}, hint) : null;
+  if (hintElement) control.setAttribute("aria-describedby", hintElement.id);
+  return h("div", {class: "field"}, h("label", {for: control.id}, label), control, hintElement);
 }
 
 /** @param {[string, string][]} options @param {string} value @param {object} [attributes] */
 export function select(options, value, attributes = {}) {
-  const made = options.map(([key, label]) => h("option", {value: key, selected: key === value}, label));
-  return h("select", {class: "input", ...attributes}, made);
+  const optionElements = options.map(([key, label]) => h("option", {value: key, selected: key === value}, label));
+  return h("select", {class: "input", ...attributes}, optionElements);
 }
 
 /**

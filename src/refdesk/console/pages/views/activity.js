@@ -1,5 +1,5 @@
 // @ts-check
-/** What the desk does, over the last half hour and as it goes on. */
+/** Activity view: charts of the last half hour, updated live. */
 
 import {action} from "../api.js";
 import {TimeChart} from "../charts.js";
@@ -11,8 +11,8 @@ import {Samples, hitRate} from "./activity/series.js";
 
 export const title = "Activity";
 
-/** Milliseconds between looks at the table of tools, which no event brings. */
-const TOOLS_MS = 10_000;
+/** Refresh interval of the tool table, which has no event. */
+const TOOLS_REFRESH_MS = 10_000;
 
 /** @typedef {import("./activity/series.js").Sample} Sample */
 
@@ -20,11 +20,11 @@ const TOOLS_MS = 10_000;
 export function view(context) {
   const page = new ActivityPage(context);
   context.events({
-    metrics: (/** @type {{sample: any}} */ {sample}) => page.hear(sample),
+    metrics: (/** @type {{sample: any}} */ {sample}) => page.addSample(sample),
     open: () => page.load(),
   });
   document.addEventListener("visibilitychange", () => page.resume(), {signal: context.signal});
-  const timer = setInterval(() => document.hidden || page.loadTools(), TOOLS_MS);
+  const timer = setInterval(() => document.hidden || page.loadTools(), TOOLS_REFRESH_MS);
   context.signal.addEventListener("abort", () => clearInterval(timer));
   return page.element;
 }
@@ -38,14 +38,14 @@ class ActivityPage {
   /** @param {any} context */
   constructor(context) {
     this.#context = context;
-    this.#charts = chartsOf(this.#samples);
-    this.wrong = h("div");
+    this.#charts = createCharts(this.#samples);
+    this.errorArea = h("div");
     this.tools = h("section", {class: "tools-panel", "aria-label": "Tools"});
     this.element = h(
       "div",
       {class: "activity-view"},
       pageHeader("Activity", "The last 30 minutes of this desk's process, as it goes on."),
-      this.wrong,
+      this.errorArea,
       h("h2", {class: "unseen"}, "Charts"),
       h(
         "div",
@@ -61,13 +61,13 @@ class ActivityPage {
     try {
       const answer = await action("metrics", {}, {signal: this.#context.signal});
       this.#samples.reset(answer);
-      replace(this.wrong);
+      replace(this.errorArea);
       this.#drawTools(answer.tools);
       this.#draw();
     } catch (error) {
       if (!this.#context.signal.aborted)
         replace(
-          this.wrong,
+          this.errorArea,
           errorBox(error, () => this.load()),
         );
     }
@@ -80,19 +80,19 @@ class ActivityPage {
     } catch (error) {
       if (!this.#context.signal.aborted)
         replace(
-          this.wrong,
+          this.errorArea,
           errorBox(error, () => this.load()),
         );
     }
   }
 
   /** @param {any} sample */
-  hear(sample) {
+  addSample(sample) {
     this.#samples.add(sample);
     if (!document.hidden) this.#draw();
   }
 
-  /** Draw what came in while nobody looked. */
+  /** Redraw with the samples that arrived while the page was hidden. */
   resume() {
     if (document.hidden) return;
     this.#draw();
@@ -108,7 +108,7 @@ class ActivityPage {
   /** @param {any[]} tools */
   #drawTools(tools) {
     const rows = [...tools].sort((one, other) => other.calls - one.calls);
-    replace(this.tools, h("h2", "Tools"), rows.length ? toolTable(rows) : noCalls());
+    replace(this.tools, h("h2", "Tools"), rows.length ? toolTable(rows) : noCallsYet());
   }
 }
 
@@ -129,7 +129,7 @@ function toolTable(rows) {
   });
 }
 
-function noCalls() {
+function noCallsYet() {
   return emptyState({
     title: "No calls yet",
     text: "Every call of an agent, and every search from this console, is counted here.",
@@ -137,9 +137,9 @@ function noCalls() {
 }
 
 /** @param {Samples} samples @returns {TimeChart[]} */
-function chartsOf(samples) {
+function createCharts(samples) {
   const perSecond = (/** @type {string} */ name) => (/** @type {Sample} */ sample) => sample[name] / samples.interval;
-  const plain = (/** @type {string} */ name) => (/** @type {Sample} */ sample) => sample[name] ?? null;
+  const field = (/** @type {string} */ name) => (/** @type {Sample} */ sample) => sample[name] ?? null;
   return [
     new TimeChart({
       title: "Calls",
@@ -147,13 +147,13 @@ function chartsOf(samples) {
         {name: "Calls", value: perSecond("calls")},
         {name: "Errors", value: perSecond("errors")},
       ],
-      format: (value) => `${rounded(value)} /s`,
+      format: (value) => `${formatRounded(value)} /s`,
     }),
     new TimeChart({
       title: "Latency",
       series: [
-        {name: "p50", value: plain("p50_ms")},
-        {name: "p95", value: plain("p95_ms")},
+        {name: "p50", value: field("p50_ms")},
+        {name: "p95", value: field("p95_ms")},
       ],
       format: (value) => (value === 0 ? "0 ms" : milliseconds(value)),
       least: 10,
@@ -161,19 +161,19 @@ function chartsOf(samples) {
     new TimeChart({title: "Cache hit rate", series: [{name: "Hits", value: hitRate}], format: percent, most: 1}),
     new TimeChart({
       title: "Calls in flight",
-      series: [{name: "In flight", value: plain("in_flight")}],
-      format: rounded,
+      series: [{name: "In flight", value: field("in_flight")}],
+      format: formatRounded,
       least: 4,
     }),
     new TimeChart({
       title: "Documents to index",
-      series: [{name: "Waiting", value: plain("queue")}],
-      format: rounded,
+      series: [{name: "Waiting", value: field("queue")}],
+      format: formatRounded,
       least: 4,
     }),
     new TimeChart({
       title: "Memory",
-      series: [{name: "Resident", value: plain("rss_mb")}],
+      series: [{name: "Resident", value: field("rss_mb")}],
       format: (value) => `${number(Math.round(value))} MB`,
       least: 100,
     }),
@@ -181,6 +181,6 @@ function chartsOf(samples) {
 }
 
 /** @param {number} value */
-function rounded(value) {
+function formatRounded(value) {
   return number(Number(value.toFixed(value >= 10 ? 0 : 2)));
 }

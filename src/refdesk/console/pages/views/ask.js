@@ -1,5 +1,5 @@
 // @ts-check
-/** Ask: an answer from the documents, with the passages it rests on. */
+/** Ask view: an answer from the documents, with the passages it is based on. */
 
 import {isAbort, tool} from "../api.js";
 import {callPanel} from "../call.js";
@@ -22,7 +22,7 @@ class Ask {
   constructor(context) {
     this.context = context;
     /** @type {AbortController | null} */
-    this.running = null;
+    this.controller = null;
     this.question = h("textarea", {
       class: "input question",
       rows: "2",
@@ -67,13 +67,13 @@ class Ask {
     if (!question) return;
     const collection = this.collection.value;
     this.context.setQuery({q: question, collection}, {push: true});
-    this.running?.abort();
-    const running = (this.running = new AbortController());
-    this.context.signal.addEventListener("abort", () => running.abort(), {once: true});
+    this.controller?.abort();
+    const controller = (this.controller = new AbortController());
+    this.context.signal.addEventListener("abort", () => controller.abort(), {once: true});
     const args = {question, ...(collection ? {collection_id: collection} : {})};
     replace(this.answer, spinner("Looking for an answer"));
     try {
-      const answer = await tool(TOOL, args, {signal: running.signal});
+      const answer = await tool(TOOL, args, {signal: controller.signal});
       replace(this.answer, drawAnswer(answer.structuredContent, question));
       announce(answer.structuredContent.found ? "The answer is here" : "The documents do not hold the answer");
       this.showCall({tool: TOOL, args, answer});

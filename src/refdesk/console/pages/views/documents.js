@@ -1,27 +1,27 @@
 // @ts-check
-/** Documents and collections: what is there, what is on its way, and how to add and delete. */
+/** Documents view: collections, documents and uploads. */
 
 import {h, replace} from "../dom.js";
 import {pageHeader} from "../widgets.js";
 import {AddPanel} from "./documents/adding.js";
 import {CollectionList} from "./documents/collections.js";
 import {uploads} from "./documents/queue.js";
-import {DocumentTable, EVERYTHING} from "./documents/table.js";
+import {DocumentTable, ALL_DOCUMENTS_LABEL} from "./documents/table.js";
 import {UploadList} from "./documents/uploads.js";
 
 export const title = "Documents";
 
 /** @param {any} context */
 export function view(context) {
-  uploads.ownedBy(`${context.me.tenant}/${context.me.user}`);
-  const collections = new CollectionList(context, () => showChosen());
+  uploads.setOwner(`${context.me.tenant}/${context.me.user}`);
+  const collections = new CollectionList(context, () => showSelected());
   const documents = new DocumentTable(context, collections.about);
-  const adding = context.me.may_write ? new AddPanel(context, collections) : null;
+  const addPanel = context.me.may_write ? new AddPanel(context, collections) : null;
   collections.choose(context.params.collection ?? "");
 
-  const showChosen = () => {
-    adding?.draw();
-    replace(documents.heading, collections.current?.name || collections.chosen || EVERYTHING);
+  const showSelected = () => {
+    addPanel?.draw();
+    replace(documents.heading, collections.current?.name || collections.selectedId || ALL_DOCUMENTS_LABEL);
   };
   const page = h(
     "div",
@@ -31,27 +31,27 @@ export function view(context) {
       "div",
       {class: "documents-layout"},
       collections.element,
-      h("div", {class: "documents-main"}, adding?.element, new UploadList(context.signal).element, documents.element),
+      h("div", {class: "documents-main"}, addPanel?.element, new UploadList(context.signal).element, documents.element),
     ),
-    adding?.cover,
+    addPanel?.cover,
   );
-  adding?.acceptDrops(page);
-  follow(context, documents, collections);
+  addPanel?.acceptDrops(page);
+  subscribe(context, documents, collections);
   collections.load();
-  documents.open(collections.chosen, "");
+  documents.open(collections.selectedId, "");
   return page;
 }
 
-/** Keep up with the desk. @param {any} context @param {DocumentTable} documents @param {CollectionList} collections */
-function follow(context, documents, collections) {
-  const lookAgain = () => {
+/** Subscribe to changes. @param {any} context @param {DocumentTable} documents @param {CollectionList} collections */
+function subscribe(context, documents, collections) {
+  const reload = () => {
     collections.loadSoon();
     documents.loadSoon();
   };
   context.events({
-    documents: (/** @type {{documents: any[]}} */ data) => documents.hear(data.documents),
-    collections: lookAgain,
-    // What was missed while the stream was away.
-    open: lookAgain,
+    documents: (/** @type {{documents: any[]}} */ data) => documents.applyChanges(data.documents),
+    collections: reload,
+    // Fetch what was missed while disconnected.
+    open: reload,
   });
 }

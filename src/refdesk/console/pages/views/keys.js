@@ -1,5 +1,5 @@
 // @ts-check
-/** Keys and tenants, for whoever administers the desk. */
+/** Keys and tenants view, for administrators. */
 
 import {action, getKey, setKey} from "../api.js";
 import {h, replace} from "../dom.js";
@@ -11,7 +11,7 @@ export const title = "Keys";
 
 /** @param {any} context */
 export function view(context) {
-  if (!context.me.may_administer) return notForYou(context.me);
+  if (!context.me.may_administer) return accessDenied(context.me);
   const page = new KeysPage(context);
   page.load();
   return page.element;
@@ -23,7 +23,7 @@ const NOT_AN_ADMIN =
 const NO_KEY_YET = "This desk is reached over the network and has no key yet. Make the first one on its machine:";
 
 /** @param {any} me */
-function notForYou(me) {
+function accessDenied(me) {
   const command = "refdesk keys make NAME --role admin";
   const text = me.has_keys ? NOT_AN_ADMIN : [NO_KEY_YET, " ", h("code", command)];
   return h("div", pageHeader("Keys"), emptyState({title: "This page is for administrators", text}));
@@ -68,11 +68,11 @@ class KeysPage {
         {title: "Name", cell: (key) => h("strong", key.name || "–")},
         {title: "User", cell: (key) => key.user},
         {title: "Tenant", cell: (key) => key.tenant},
-        {title: "Roles", cell: (key) => words(key.roles, "none: every tool")},
-        {title: "Opens", cell: opens},
+        {title: "Roles", cell: (key) => badgeList(key.roles, "none: every tool")},
+        {title: "Opens", cell: scopeText},
         {title: "Made", className: "cell-time", cell: (key) => (key.created ? time(key.created) : "–")},
-        {title: "Expires", className: "cell-time", cell: expiry},
-        {title: "Actions", hidden: true, className: "cell-actions", cell: (key) => this.#revoking(key)},
+        {title: "Expires", className: "cell-time", cell: expiryCell},
+        {title: "Actions", hidden: true, className: "cell-actions", cell: (key) => this.#revokeCell(key)},
       ],
       rows: keys,
       key: (key) => key.name,
@@ -81,7 +81,7 @@ class KeysPage {
   }
 
   /** @param {any} key */
-  #revoking(key) {
+  #revokeCell(key) {
     if (key.source === "configuration") return h("span", {class: "faint"}, "in the configuration");
     const attributes = {"aria-label": `Revoke ${key.name}`};
     return button("Revoke", () => this.#revoke(key), {kind: "small quiet", icon: "bin", attributes});
@@ -89,27 +89,27 @@ class KeysPage {
 
   async #make() {
     const isFirst = this.all.length === 0 && !this.#context.me.has_keys;
-    const made = await askForNewKey({
+    const created = await askForNewKey({
       toolsets: this.#context.me.toolsets ?? [],
-      servers: await this.#servers(),
+      servers: await this.#loadServerNames(),
       isFirst,
     });
-    if (!made) return;
-    await showKey(made);
-    // From now on the administration needs a key: whoever made the first one goes on with it.
-    if (isFirst && !getKey() && made.entry.roles.includes("admin")) {
-      setKey(made.key);
+    if (!created) return;
+    await showKey(created);
+    // Administration requires a key from now on, so continue with the one just created.
+    if (isFirst && !getKey() && created.entry.roles.includes("admin")) {
+      setKey(created.key);
       this.#context.toast("This tab goes on with the new key.", "good");
     }
     await this.load();
   }
 
-  /** The names of the servers, for whom they are open. @returns {Promise<string[]>} */
-  async #servers() {
+  /** Return the server names, if the caller may list them. @returns {Promise<string[]>} */
+  async #loadServerNames() {
     try {
       return (await action("servers")).servers.map((/** @type {any} */ server) => server.name);
     } catch {
-      // Only a hint in the form: without it names can be typed all the same.
+      // Only a hint in the form: names can be typed without it.
       return [];
     }
   }
@@ -155,7 +155,7 @@ function tenantTable(tenants) {
 }
 
 /** @param {string[]} list @param {string} none */
-function words(list, none) {
+function badgeList(list, none) {
   return list.length
     ? h(
         "span",
@@ -165,14 +165,14 @@ function words(list, none) {
 }
 
 /** @param {any} key */
-function opens(key) {
+function scopeText(key) {
   const toolsets = key.toolsets.length ? key.toolsets.join(", ") : "all toolsets";
   const servers = key.servers.length ? key.servers.join(", ") : "all servers";
   return h("span", {class: "faint"}, `${toolsets}; ${servers}`);
 }
 
 /** @param {any} key */
-function expiry(key) {
+function expiryCell(key) {
   if (!key.expires) return "never";
   return Date.parse(key.expires) < Date.now()
     ? badge("expired", "bad")

@@ -1,14 +1,14 @@
 // @ts-check
-/** The reader: a document's text from a section, a page or a passage on, with its outline and what is known of it. */
+/** Reader view: a document's text from a section, page or passage on, with outline and properties. */
 
 import {action, isAbort} from "../api.js";
 import {drawBlocks} from "../blocks.js";
 import {h, replace} from "../dom.js";
 import {path} from "../router.js";
 import {button, copyButton, emptyState, errorBox, pageHeader, spinner} from "../widgets.js";
-import {marker} from "../words.js";
+import {createMarker} from "../words.js";
 import {aboutDocument} from "./reader/about.js";
-import {Beside} from "./reader/beside.js";
+import {RelativeLinks} from "./reader/beside.js";
 import {findInDocument} from "./reader/find.js";
 import {Outline, watchSections} from "./reader/outline.js";
 
@@ -18,12 +18,12 @@ export const title = "Reader";
 
 const FIRST_CHUNKS = 2;
 const MORE_CHUNKS = 3;
-const MOST_CHUNKS = 10;
+const MAX_CHUNKS = 10;
 
 /** @param {any} context */
 export async function view(context) {
   const {id} = context.params;
-  if (!id) return nothingChosen();
+  if (!id) return noDocument();
   try {
     const about = await action("document", {id}, {signal: context.signal});
     return new Reader(context, about).element;
@@ -37,7 +37,7 @@ export async function view(context) {
   }
 }
 
-function nothingChosen() {
+function noDocument() {
   const actions = [
     h("a", {class: "button button-primary", href: path("search")}, "Search"),
     h("a", {class: "button", href: path("documents")}, "See the documents"),
@@ -50,13 +50,13 @@ function nothingChosen() {
 }
 
 class Reader {
-  /** @param {any} context @param {any} about the answer of `document` */
+  /** @param {any} context @param {any} about response of `document` */
   constructor(context, about) {
     this.context = context;
     this.about = about;
     this.id = about.info.id;
     /** @type {Record<string, any>} */
-    this.place = placeOf(context.params);
+    this.position = readPosition(context.params);
     this.text = h("div", {class: "text reader-text"});
     /** @type {number[]} */
     this.levels = [];
@@ -64,14 +64,14 @@ class Reader {
     this.before = h("div", {class: "reader-more"});
     this.after = h("div", {class: "reader-more"});
     this.steps = h("nav", {class: "reader-steps", "aria-label": "Sections before and after"});
-    this.outline = new Outline(about, this.id, (section) => this.go({section}));
-    this.beside = new Beside(about.info, context.signal);
+    this.outline = new Outline(about, this.id, (section) => this.goTo({section}));
+    this.relativeLinks = new RelativeLinks(about.info, context.signal);
     this.name = about.info.title || this.id;
     document.title = `${this.name} · Refdesk`;
     this.element = h(
       "div",
       {class: "reader"},
-      pageHeader(h("bdi", this.name), h("bdi", {class: "mono"}, this.id), this.cite()),
+      pageHeader(h("bdi", this.name), h("bdi", {class: "mono"}, this.id), this.citationButtons()),
       h(
         "div",
         {class: "reader-columns"},
@@ -79,67 +79,67 @@ class Reader {
         h(
           "aside",
           {class: "reader-side", "aria-label": "About this document"},
-          findInDocument(context, this.id, (chunk, q) => this.go({chunk, q})),
+          findInDocument(context, this.id, (chunk, q) => this.goTo({chunk, q})),
           this.outline.element,
           aboutDocument(about),
         ),
       ),
     );
-    this.watch = watchSections(this.element, context.signal, (section) => this.arriveAt(section));
+    this.sectionWatcher = watchSections(this.element, context.signal, (section) => this.setCurrentSection(section));
     this.load();
   }
 
-  cite() {
+  citationButtons() {
     return [
-      copyButton(() => this.place.chunk ?? this.id, "Copy citation"),
+      copyButton(() => this.position.chunk ?? this.id, "Copy citation"),
       copyButton(() => location.href, "Copy link"),
     ];
   }
 
-  /** @param {Record<string, any>} place goes to another place of the same document */
-  go(place) {
+  /** @param {Record<string, any>} position another position in the same document */
+  goTo(position) {
     this.context.setQuery(
-      {section: null, page: null, chunk: null, q: null, before: null, after: null, ...place},
+      {section: null, page: null, chunk: null, q: null, before: null, after: null, ...position},
       {push: true},
     );
-    this.place = place;
-    const drawn = place.section ? document.getElementById(`section-${place.section}`) : null;
-    if (!drawn) return void this.load();
-    this.arriveAt(place.section);
-    this.arrive(drawn);
+    this.position = position;
+    const heading = position.section ? document.getElementById(`section-${position.section}`) : null;
+    if (!heading) return void this.load();
+    this.setCurrentSection(position.section);
+    this.scrollTo(heading);
   }
 
   async load() {
     this.extended = false;
     if (!this.text.hasChildNodes()) replace(this.text, spinner("Reading"));
     try {
-      const part = await this.read(requestOf(this.place));
+      const part = await this.read(toReadParams(this.position));
       replace(this.text, this.draw(part, (this.levels = [])));
       this.showMore(part, part);
-      this.arriveAt(part.section);
-      this.arrive(this.text.querySelector(".hit"));
+      this.setCurrentSection(part.section);
+      this.scrollTo(this.text.querySelector(".hit"));
     } catch (error) {
       const again = () => this.load();
       if (!isAbort(error)) replace(this.text, errorBox(error, again));
     }
   }
 
-  /** @param {object} where */
-  read(where) {
-    return action("read", {id: this.id, ...where}, {signal: this.context.signal});
+  /** @param {object} params */
+  read(params) {
+    return action("read", {id: this.id, ...params}, {signal: this.context.signal});
   }
 
-  /** @param {any} part @param {number[]} [levels] of the headings that it goes on under */
+  /** @param {any} part @param {number[]} [levels] levels of the headings that it continues */
   draw(part, levels = []) {
     if (part.blocks.length === 0) return h("p", {class: "faint"}, "There is no text here.");
     const anchor = (/** @type {string} */ section) => path("read", {id: this.id, section});
-    const writeHit = this.place.q ? marker(this.place.q) : undefined;
+    const writeHit = this.position.q ? createMarker(this.position.q) : undefined;
     return drawBlocks(this.withoutTitle(part), {top: 2, levels, anchor, writeHit});
   }
 
-  /** @param {any} part whose first heading is left out where it is the title, which stands above the text already */
+  /** @param {any} part its first heading is dropped if it repeats the page title */
   withoutTitle({blocks: [first, ...rest], previous}) {
-    const isTitle = !previous && first.id && first.type === "heading" && plain(first) === this.name.trim();
+    const isTitle = !previous && first.id && first.type === "heading" && headingText(first) === this.name.trim();
     if (!isTitle) return [first, ...rest];
     const heading = this.element.querySelector("h1");
     heading.id = `section-${first.id}`;
@@ -147,23 +147,23 @@ class Reader {
     return rest;
   }
 
-  /** @param {any} first @param {any} last the parts whose ends are those of what is shown */
+  /** @param {any} first @param {any} last the first and last part shown */
   showMore(first, last) {
-    const before = () => this.more("before", first.previous, last);
-    const after = () => this.more("after", last.next, first);
+    const before = () => this.loadMore("before", first.previous, last);
+    const after = () => this.loadMore("after", last.next, first);
     replace(this.before, first.previous && button("More before", before, {kind: "small", icon: "up"}));
     replace(this.after, last.next && button("More after", after, {kind: "small", icon: "down"}));
-    this.beside.connect(this.text);
+    this.relativeLinks.connect(this.text);
   }
 
   /**
-   * A passage is read with more of its neighbours at first, and from then on as the document is.
+   * Load more text: for a passage, more neighbouring chunks first, then parts of the document.
    * @param {Side} side @param {string} cursor @param {any} other the part at the other end
    */
-  async more(side, cursor, other) {
-    const count = this.place.chunk && !this.extended ? countOf(this.place[side] ?? FIRST_CHUNKS) : MOST_CHUNKS;
+  async loadMore(side, cursor, other) {
+    const count = this.position.chunk && !this.extended ? parseCount(this.position[side] ?? FIRST_CHUNKS) : MAX_CHUNKS;
     try {
-      await (count < MOST_CHUNKS ? this.widen(side, count + MORE_CHUNKS) : this.extend(side, cursor, other));
+      await (count < MAX_CHUNKS ? this.widen(side, count + MORE_CHUNKS) : this.extend(side, cursor, other));
     } catch (error) {
       if (!isAbort(error)) this.context.toast(/** @type {Error} */ (error).message, "bad");
     }
@@ -171,12 +171,12 @@ class Reader {
 
   /** @param {Side} side @param {number} count */
   async widen(side, count) {
-    const place = {...this.place, [side]: countOf(count)};
-    const part = await this.read(requestOf(place));
-    this.place = place;
-    this.keepingPlace(side, () => replace(this.text, this.draw(part, (this.levels = []))));
+    const position = {...this.position, [side]: parseCount(count)};
+    const part = await this.read(toReadParams(position));
+    this.position = position;
+    this.preserveScroll(side, () => replace(this.text, this.draw(part, (this.levels = []))));
     this.showMore(part, part);
-    this.context.setQuery({[side]: String(place[side])});
+    this.context.setQuery({[side]: String(position[side])});
   }
 
   /** @param {Side} side @param {string} cursor @param {any} other */
@@ -184,7 +184,7 @@ class Reader {
     const part = await this.read({cursor});
     this.extended = true;
     if (side === "before") {
-      this.keepingPlace(side, () => this.text.prepend(...[this.draw(part)].flat()));
+      this.preserveScroll(side, () => this.text.prepend(...[this.draw(part)].flat()));
       this.showMore(part, other);
     } else {
       this.text.append(...[this.draw(part, this.levels)].flat());
@@ -192,8 +192,8 @@ class Reader {
     }
   }
 
-  /** @param {Side} side @param {() => void} change what one reads stays where it is on the screen */
-  keepingPlace(side, change) {
+  /** @param {Side} side @param {() => void} change the text being read stays in place */
+  preserveScroll(side, change) {
     const fromEnd = document.documentElement.scrollHeight - window.scrollY;
     const fromTop = window.scrollY;
     change();
@@ -201,17 +201,17 @@ class Reader {
   }
 
   /** @param {Element | null} element */
-  arrive(element) {
-    this.watch.pause();
+  scrollTo(element) {
+    this.sectionWatcher.pause();
     if (!element) return void window.scrollTo(0, 0);
     element.scrollIntoView({block: element.classList.contains("hit") ? "center" : "start"});
     if (element instanceof HTMLElement && element.dataset.section) element.focus({preventScroll: true});
   }
 
   /** @param {string | null} section */
-  arriveAt(section) {
+  setCurrentSection(section) {
     this.outline.mark(section);
-    const {previous, next} = this.outline.around(section);
+    const {previous, next} = this.outline.getNeighbours(section);
     const step = (/** @type {any} */ entry, /** @type {string} */ label, /** @type {string} */ side) =>
       entry &&
       h(
@@ -219,7 +219,7 @@ class Reader {
         {
           class: `step-${side}`,
           href: path("read", {id: this.id, section: entry.id}),
-          on: {click: (/** @type {Event} */ event) => (event.preventDefault(), this.go({section: entry.id}))},
+          on: {click: (/** @type {Event} */ event) => (event.preventDefault(), this.goTo({section: entry.id}))},
         },
         h("span", {class: "faint"}, label),
         h("bdi", entry.title),
@@ -229,7 +229,7 @@ class Reader {
 }
 
 /** @param {any} heading */
-function plain(heading) {
+function headingText(heading) {
   return heading.text
     .map((/** @type {any} */ inline) => inline.text)
     .join("")
@@ -237,18 +237,19 @@ function plain(heading) {
 }
 
 /** @param {Record<string, string>} params */
-function placeOf({section, page, chunk, q, before, after}) {
+function readPosition({section, page, chunk, q, before, after}) {
   return {section, page, chunk, q, before, after};
 }
 
-/** @param {Record<string, any>} place what `read` takes: numbers as numbers, and nothing that is not said */
-function requestOf({section, page, chunk, before, after}) {
-  if (chunk) return {chunk, ...(before ? {before: countOf(before)} : {}), ...(after ? {after: countOf(after)} : {})};
+/** @param {Record<string, any>} position as params of `read` */
+function toReadParams({section, page, chunk, before, after}) {
+  if (chunk)
+    return {chunk, ...(before ? {before: parseCount(before)} : {}), ...(after ? {after: parseCount(after)} : {})};
   if (section) return {section};
   return page ? {page: Number.parseInt(page, 10) || 1} : {};
 }
 
 /** @param {string | number} value */
-function countOf(value) {
-  return Math.min(MOST_CHUNKS, Math.max(0, Number.parseInt(String(value), 10) || 0));
+function parseCount(value) {
+  return Math.min(MAX_CHUNKS, Math.max(0, Number.parseInt(String(value), 10) || 0));
 }

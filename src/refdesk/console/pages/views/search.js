@@ -1,5 +1,5 @@
 // @ts-check
-/** The search playground: a query, what it finds, and the call that was made for it. */
+/** Search playground: a query, its results, and the tool call behind them. */
 
 import {isAbort, tool} from "../api.js";
 import {callPanel} from "../call.js";
@@ -8,8 +8,8 @@ import {milliseconds, number, plural} from "../format.js";
 import {announce, errorBox, pageHeader, spinner} from "../widgets.js";
 import {searchForm} from "./search/form.js";
 import {firstSteps} from "./search/first.js";
-import {listenInResults, resultList} from "./search/results.js";
-import {argumentsOf, queryOf, stateOf} from "./search/state.js";
+import {listenForResultKeys, resultList} from "./search/results.js";
+import {toArguments, toQuery, parseState} from "./search/state.js";
 
 export const title = "Search";
 
@@ -26,10 +26,10 @@ class Search {
   constructor(context) {
     this.context = context;
     /** @type {AbortController | null} */
-    this.running = null;
-    this.form = searchForm(context, stateOf(context.query), (state, settled) => this.run(state, settled));
+    this.controller = null;
+    this.form = searchForm(context, parseState(context.query), (state, isSubmitted) => this.run(state, isSubmitted));
     this.status = h("p", {class: "result-count", role: "status"});
-    this.found = h("div", {class: "found"});
+    this.resultsArea = h("div", {class: "found"});
     this.panel = callPanel();
     this.panel.hidden = true;
     this.element = h(
@@ -37,43 +37,43 @@ class Search {
       {class: "search-page"},
       pageHeader("Search", "Ask the desk exactly as an agent would, and see what it gets."),
       this.form.element,
-      h("div", {class: "search-columns"}, h("div", this.status, this.found), this.panel),
+      h("div", {class: "search-columns"}, h("div", this.status, this.resultsArea), this.panel),
     );
-    listenInResults(this.element, this.form.field);
-    const state = stateOf(context.query);
+    listenForResultKeys(this.element, this.form.field);
+    const state = parseState(context.query);
     if (state.query) this.run(state, false);
     else this.showFirstSteps();
   }
 
   showFirstSteps() {
-    this.running?.abort();
+    this.controller?.abort();
     this.panel.hidden = true;
     this.element.classList.remove("has-call");
     replace(this.status);
     replace(
-      this.found,
+      this.resultsArea,
       firstSteps(this.context, (question) => this.form.ask(question)),
     );
   }
 
-  /** @param {import("./search/state.js").State} state @param {boolean} settled whether it was sent, not just typed */
-  async run(state, settled) {
-    this.context.setQuery(queryOf(state), {push: settled});
+  /** @param {import("./search/state.js").State} state @param {boolean} isSubmitted not just typed */
+  async run(state, isSubmitted) {
+    this.context.setQuery(toQuery(state), {push: isSubmitted});
     if (!state.query.trim()) return this.showFirstSteps();
-    this.running?.abort();
-    const running = (this.running = new AbortController());
-    this.context.signal.addEventListener("abort", () => running.abort(), {once: true});
-    const args = argumentsOf(state);
-    this.found.setAttribute("aria-busy", "true");
-    if (!this.found.querySelector(".results")) replace(this.found, spinner("Searching"));
+    this.controller?.abort();
+    const controller = (this.controller = new AbortController());
+    this.context.signal.addEventListener("abort", () => controller.abort(), {once: true});
+    const args = toArguments(state);
+    this.resultsArea.setAttribute("aria-busy", "true");
+    if (!this.resultsArea.querySelector(".results")) replace(this.resultsArea, spinner("Searching"));
     try {
-      const began = performance.now();
-      const answer = await tool(TOOL, args, {signal: running.signal});
-      this.show(state, args, answer, performance.now() - began);
+      const startedAt = performance.now();
+      const answer = await tool(TOOL, args, {signal: controller.signal});
+      this.show(state, args, answer, performance.now() - startedAt);
     } catch (error) {
       if (!isAbort(error)) this.showProblem(state, args, error);
     } finally {
-      if (this.running === running) this.found.removeAttribute("aria-busy");
+      if (this.controller === controller) this.resultsArea.removeAttribute("aria-busy");
     }
   }
 
@@ -89,7 +89,7 @@ class Search {
     ];
     replace(this.status, facts.filter(Boolean).join(" · "));
     announce(`${plural(results.length, "passage")} found`);
-    replace(this.found, hint && h("p", {class: "hint"}, hint), resultList(results, state.query));
+    replace(this.resultsArea, hint && h("p", {class: "hint"}, hint), resultList(results, state.query));
     this.showCall({tool: TOOL, args, answer});
   }
 
@@ -97,7 +97,7 @@ class Search {
   showProblem(state, args, error) {
     replace(this.status);
     replace(
-      this.found,
+      this.resultsArea,
       errorBox(error, () => this.run(state, false)),
     );
     this.showCall({tool: TOOL, args, answer: error.data?.content ? error.data : {error: {message: error.message}}});

@@ -1,5 +1,5 @@
 // @ts-check
-/** The MCP servers behind the desk. They are added and removed by `refdesk servers`, on purpose not from here. */
+/** Servers view. Adding and removing servers is deliberately left to `refdesk servers`. */
 
 import {action} from "../api.js";
 import {h, replace} from "../dom.js";
@@ -8,10 +8,10 @@ import {ServerCard} from "./servers/card.js";
 
 export const title = "Servers";
 
-/** Milliseconds between looks: latency and calls in flight change without an event. */
-const FRESH_MS = 5000;
+/** Refresh interval in milliseconds: latency and calls in flight change without an event. */
+const REFRESH_MS = 5000;
 
-const ADDING = [
+const ADD_COMMANDS = [
   "refdesk servers add NAME -- COMMAND …",
   "refdesk servers add NAME https://…/mcp",
   "refdesk servers import",
@@ -21,7 +21,7 @@ const ADDING = [
 export function view(context) {
   const list = new ServerList(context);
   context.events({servers: () => list.load(), open: () => list.load()});
-  const timer = setInterval(() => document.hidden || list.load(), FRESH_MS);
+  const timer = setInterval(() => document.hidden || list.load(), REFRESH_MS);
   context.signal.addEventListener("abort", () => clearInterval(timer));
   const lead = "MCP servers whose tools agents reach through this desk.";
   return h("div", {class: "servers-view"}, pageHeader("Servers", lead), list.element);
@@ -45,8 +45,8 @@ class ServerList {
     const changes = this.#changes;
     try {
       const {servers} = await action("servers", {}, {signal: this.#context.signal});
-      // What was asked for before a change from here says how things were: it would turn a switch back.
-      if (changes === this.#changes) this.#take(servers);
+      // A response requested before a local change is stale and would revert the switch.
+      if (changes === this.#changes) this.#render(servers);
     } catch (error) {
       if (this.#context.signal.aborted) return;
       this.#cards.clear();
@@ -58,12 +58,12 @@ class ServerList {
   }
 
   /** @param {any[]} servers */
-  #take(servers) {
-    // By name, so that none moves when it is switched off.
+  #render(servers) {
+    // Sorted by name, so that cards don't move when a server is disabled.
     servers.sort((one, other) => one.name.localeCompare(other.name));
     for (const server of servers) this.#show(server);
     const cards = servers.map((server) => /** @type {ServerCard} */ (this.#cards.get(server.name)).element);
-    if (cards.length === 0) replace(this.element, this.#nothing());
+    if (cards.length === 0) replace(this.element, this.#emptyList());
     else if (
       cards.some((card, at) => this.element.children[at] !== card) ||
       cards.length !== this.element.children.length
@@ -72,11 +72,11 @@ class ServerList {
     }
   }
 
-  /** @param {Promise<{server: any}>} changing a change from here, with how the server is afterwards */
-  async #change(changing) {
+  /** @param {Promise<{server: any}>} change a local change, resolving to the changed server */
+  async #change(change) {
     this.#changes += 1;
     try {
-      this.#show((await changing).server);
+      this.#show((await change).server);
     } finally {
       this.#changes += 1;
     }
@@ -86,23 +86,23 @@ class ServerList {
   #show(server) {
     let card = this.#cards.get(server.name);
     if (!card) {
-      card = new ServerCard(server.name, this.#context, (changing) => this.#change(changing));
+      card = new ServerCard(server.name, this.#context, (change) => this.#change(change));
       this.#cards.set(server.name, card);
     }
     card.show(server);
-    this.#tell(server);
+    this.#announceChange(server);
   }
 
-  /** Say when a server has come or gone; not at the first look. @param {any} server */
-  #tell(server) {
+  /** Announce when a server starts or stops running, except on first load. @param {any} server */
+  #announceChange(server) {
     const before = this.#states.get(server.name);
     this.#states.set(server.name, server.state);
     const [was, is] = [before === "Running", server.state === "Running"];
     if (before && was !== is) announce(`${server.name} ${is ? "runs." : "does not run any more."}`);
   }
 
-  #nothing() {
-    const lines = ADDING.map((command) => h("li", h("code", command), copyButton(command)));
+  #emptyList() {
+    const lines = ADD_COMMANDS.map((command) => h("li", h("code", command), copyButton(command)));
     return emptyState({
       title: "No servers yet",
       text: "Add one on the machine of the desk; it is here within seconds, without a restart.",

@@ -1,5 +1,5 @@
 // @ts-check
-/** The state of every breaker over time: a strip each, where colour and pattern say the same. */
+/** State of every circuit breaker over time, as strips that differ in colour and pattern. */
 
 import {linear} from "../../charts/scale.js";
 import {h, replace, svg} from "../../dom.js";
@@ -31,18 +31,18 @@ export class BreakerStrips {
   /** @param {import("./series.js").Sample[]} samples @param {[number, number]} range */
   show(samples, range) {
     const names = Object.keys(samples.at(-1)?.breakers ?? {}).sort();
-    const strips = names.map((name) => this.#strip(name, spans(samples, name), range));
+    const strips = names.map((name) => this.#strip(name, findIntervals(samples, name), range));
     replace(
       this.list,
       strips.length ? strips : h("li", {class: "faint"}, "Nothing is guarded by a breaker on this desk."),
     );
   }
 
-  /** @param {string} name @param {Span[]} found @param {[number, number]} range */
-  #strip(name, found, range) {
-    const [word, kind] = STATES[found.at(-1)?.state ?? ""] ?? ["Unknown", "plain"];
+  /** @param {string} name @param {Span[]} intervals @param {[number, number]} range */
+  #strip(name, intervals, range) {
+    const [label, kind] = STATES[intervals.at(-1)?.state ?? ""] ?? ["Unknown", "plain"];
     const x = linear(range, [0, WIDTH]);
-    const bars = found.map(({state, from, until}) =>
+    const bars = intervals.map(({state, from, until}) =>
       svg("rect", {
         class: `breaker-${state}`,
         x: x(from),
@@ -51,8 +51,8 @@ export class BreakerStrips {
         height: HEIGHT,
       }),
     );
-    const openings = found.filter(({state}) => state === "open").length;
-    const told = openings
+    const openings = intervals.filter(({state}) => state === "open").length;
+    const summary = openings
       ? `opened ${openings === 1 ? "once" : `${openings} times`} in the last 30 minutes`
       : "not opened in the last 30 minutes";
     const picture = svg(
@@ -64,9 +64,9 @@ export class BreakerStrips {
       "li",
       {class: "breaker"},
       h("span", {class: "breaker-name"}, name),
-      badge(word, kind),
-      h("div", {class: "breaker-strip", title: told}, picture),
-      h("span", {class: "faint"}, told),
+      badge(label, kind),
+      h("div", {class: "breaker-strip", title: summary}, picture),
+      h("span", {class: "faint"}, summary),
     );
   }
 }
@@ -74,14 +74,14 @@ export class BreakerStrips {
 /** @typedef {{state: string, from: number, until: number}} Span */
 
 /** @param {import("./series.js").Sample[]} samples @param {string} name @returns {Span[]} */
-function spans(samples, name) {
+function findIntervals(samples, name) {
   /** @type {Span[]} */
-  const found = [];
+  const intervals = [];
   for (const {at, breakers} of samples) {
     const state = breakers?.[name];
-    const last = found.at(-1);
+    const last = intervals.at(-1);
     if (last) last.until = at;
-    if (state && last?.state !== state) found.push({state, from: at, until: at});
+    if (state && last?.state !== state) intervals.push({state, from: at, until: at});
   }
-  return found;
+  return intervals;
 }

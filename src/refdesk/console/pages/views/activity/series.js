@@ -1,11 +1,11 @@
 // @ts-check
-/** What the desk measured, sample by sample, as the charts want it. */
+/** Metric samples for the charts. */
 
-/** How far back the charts look. */
+/** Time span of the charts. */
 export const WINDOW_MS = 30 * 60_000;
 
-/** What they show of a desk that has just been started. */
-const SHORTEST_MS = 5 * 60_000;
+/** Shortest time span, for a server that has just started. */
+const MIN_RANGE_MS = 5 * 60_000;
 
 /** @typedef {{at: number, [name: string]: any}} Sample `at` in milliseconds */
 
@@ -17,26 +17,26 @@ export class Samples {
   /** @param {{interval_seconds: number, samples: any[]}} answer of the `metrics` action */
   reset({interval_seconds: interval, samples}) {
     this.interval = interval;
-    this.all = samples.map(withTime);
+    this.all = samples.map(addTime);
     this.#trim();
   }
 
-  /** @param {any} sample of a `metrics` event; one that is known already is left out */
+  /** @param {any} sample of a `metrics` event; duplicates are skipped */
   add(sample) {
-    const timed = withTime(sample);
+    const timed = addTime(sample);
     if (timed.at <= (this.all.at(-1)?.at ?? 0)) return;
     this.all.push(timed);
     this.#trim();
   }
 
-  /** @returns {[number, number]} the time that the charts show: up to the latest sample, and no longer than is known */
+  /** @returns {[number, number]} time range of the charts, ending at the latest sample */
   get range() {
     const until = this.all.at(-1)?.at ?? Date.now();
-    const known = until - (this.all[0]?.at ?? until);
-    return [until - Math.min(WINDOW_MS, Math.max(known, SHORTEST_MS)), until];
+    const duration = until - (this.all[0]?.at ?? until);
+    return [until - Math.min(WINDOW_MS, Math.max(duration, MIN_RANGE_MS)), until];
   }
 
-  /** The moment after which the desk is asked for samples. @returns {any} */
+  /** `since` parameter for the next request. @returns {any} */
   get latest() {
     return this.all.at(-1)?.since;
   }
@@ -47,13 +47,13 @@ export class Samples {
   }
 }
 
-/** @param {any} sample @returns {Sample} its time in milliseconds, and as the desk wrote it */
-function withTime(sample) {
+/** @param {any} sample @returns {Sample} with `at` in milliseconds and `since` as sent by the server */
+function addTime(sample) {
   const at = typeof sample.at === "number" ? sample.at * 1000 : Date.parse(sample.at);
   return {...sample, at, since: sample.at};
 }
 
-/** @param {Sample} sample @returns {number | null} the share of lookups that the cache answered */
+/** @param {Sample} sample @returns {number | null} share of cache lookups that hit */
 export function hitRate({cache_hits: hits, cache_misses: misses}) {
   return hits + misses > 0 ? hits / (hits + misses) : null;
 }

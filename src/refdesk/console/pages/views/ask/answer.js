@@ -1,40 +1,40 @@
 // @ts-check
-/** An answer with its citations, and the sources they lead to. */
+/** An answer with its citations and sources. */
 
 import {drawBlocks} from "../../blocks.js";
 import {copyButton} from "../../buttons.js";
 import {h} from "../../dom.js";
 import {time} from "../../format.js";
-import {blocks} from "../../markdown.js";
+import {parseBlocks} from "../../markdown.js";
 import {path} from "../../router.js";
-import {marker} from "../../words.js";
+import {createMarker} from "../../words.js";
 
-const QUOTED = "extractive";
+const EXTRACTIVE = "extractive";
 
-/** @param {any} found the tool's structured answer @param {string} question */
-export function drawAnswer(found, question) {
-  const sources = new Map(found.sources.map((/** @type {any} */ source) => [source.citation, source]));
+/** @param {any} answer structured content of the tool's result @param {string} question */
+export function drawAnswer(answer, question) {
+  const sources = new Map(answer.sources.map((/** @type {any} */ source) => [source.citation, source]));
   const write = (/** @type {string} */ text, /** @type {boolean} */ isCode) =>
     isCode ? text : withCitations(text, sources, question);
   const element = h(
     "section",
-    {class: ["answer", !found.found && "answer-none"], "aria-label": "Answer"},
-    h("h2", found.found ? "Answer" : "The documents do not hold the answer"),
-    h("div", {class: "text"}, drawBlocks(blocks(found.answer), {write})),
-    h("p", {class: "answer-by"}, byWhom(found), copyButton(found.answer, "Copy the answer")),
-    sources.size > 0 && sourceList(found, question),
+    {class: ["answer", !answer.found && "answer-none"], "aria-label": "Answer"},
+    h("h2", answer.found ? "Answer" : "The documents do not hold the answer"),
+    h("div", {class: "text"}, drawBlocks(parseBlocks(answer.answer), {write})),
+    h("p", {class: "answer-by"}, attribution(answer), copyButton(answer.answer, "Copy the answer")),
+    sources.size > 0 && sourceList(answer, question),
   );
-  lightUp(element);
+  highlightCitedSources(element);
   return element;
 }
 
-/** @param {any} found */
-function byWhom({model_used: model, cached, found}) {
+/** @param {any} answer */
+function attribution({model_used: model, cached, found}) {
   const who =
-    model === QUOTED
+    model === EXTRACTIVE
       ? "Quoted from the documents; no language model wrote it."
       : `Written by ${model} from the passages below.`;
-  return h("span", found || model !== QUOTED ? who : "No language model was asked.", cached && " From the cache.");
+  return h("span", found || model !== EXTRACTIVE ? who : "No language model was asked.", cached && " From the cache.");
 }
 
 /** @param {string} text @param {Map<number, any>} sources @param {string} question */
@@ -52,7 +52,7 @@ function citation(source, question) {
     "a",
     {
       class: "citation",
-      href: address(source, question),
+      href: sourceUrl(source, question),
       "aria-label": label,
       title: source.document,
       data: {citation: source.citation},
@@ -62,14 +62,14 @@ function citation(source, question) {
 }
 
 /** @param {any} source @param {string} question */
-function address(source, question) {
+function sourceUrl(source, question) {
   return path("read", {id: source.document_id, chunk: source.chunk_id, q: question});
 }
 
-/** @param {any} found @param {string} question */
-function sourceList(found, question) {
-  const write = marker(question);
-  const items = [...found.sources]
+/** @param {any} answer @param {string} question */
+function sourceList(answer, question) {
+  const write = createMarker(question);
+  const items = [...answer.sources]
     .sort((one, other) => one.citation - other.citation)
     .map((source) =>
       h(
@@ -78,8 +78,8 @@ function sourceList(found, question) {
         h("span", {class: "source-number"}, `[${source.citation}]`),
         h(
           "div",
-          h("h3", h("a", {href: address(source, question)}, h("bdi", source.document || source.document_id))),
-          h("div", {class: "text source-text"}, drawBlocks(blocks(source.text), {write})),
+          h("h3", h("a", {href: sourceUrl(source, question)}, h("bdi", source.document || source.document_id))),
+          h("div", {class: "text source-text"}, drawBlocks(parseBlocks(source.text), {write})),
           h(
             "p",
             {class: "source-facts"},
@@ -92,20 +92,20 @@ function sourceList(found, question) {
       ),
     );
   return [
-    h("h2", {class: "sources-title"}, found.found ? "Sources" : "Nearest passages"),
+    h("h2", {class: "sources-title"}, answer.found ? "Sources" : "Nearest passages"),
     h("ol", {class: "sources"}, items),
   ];
 }
 
-/** @param {Element} element a citation under the pointer or the focus lights up its source */
-function lightUp(element) {
-  const turn = (/** @type {Event} */ event, /** @type {boolean} */ on) => {
+/** @param {Element} element hovering or focusing a citation highlights its source */
+function highlightCitedSources(element) {
+  const toggle = (/** @type {Event} */ event, /** @type {boolean} */ on) => {
     const link = event.target instanceof Element ? event.target.closest("[data-citation]") : null;
     if (!(link instanceof HTMLElement)) return;
     element
       .querySelector(`[data-source="${CSS.escape(link.dataset.citation ?? "")}"]`)
       ?.classList.toggle("is-cited", on);
   };
-  for (const event of ["mouseover", "focusin"]) element.addEventListener(event, (happened) => turn(happened, true));
-  for (const event of ["mouseout", "focusout"]) element.addEventListener(event, (happened) => turn(happened, false));
+  for (const event of ["mouseover", "focusin"]) element.addEventListener(event, (event) => toggle(event, true));
+  for (const event of ["mouseout", "focusout"]) element.addEventListener(event, (event) => toggle(event, false));
 }

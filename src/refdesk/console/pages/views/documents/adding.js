@@ -1,14 +1,14 @@
 // @ts-check
-/** Ways to add documents: files and folders, dropped or chosen; a web page; a text. */
+/** Panel for adding documents: files and folders, a web page, or text. */
 
 import {tool} from "../../api.js";
 import {h, replace} from "../../dom.js";
 import {bytes, plural} from "../../format.js";
 import {announce, button, errorBox, field, icon, select, tabs} from "../../widgets.js";
-import {chosen, dropped} from "./names.js";
-import {FIRST_COLLECTION, firstCollection, uploads} from "./queue.js";
+import {readChosenFiles, readDroppedFiles} from "./names.js";
+import {FIRST_COLLECTION, ensureFirstCollection, uploads} from "./queue.js";
 
-const NEW = "\0new";
+const NEW_COLLECTION = "\0new";
 
 export class AddPanel {
   #context;
@@ -18,11 +18,11 @@ export class AddPanel {
   constructor(context, collections) {
     this.#context = context;
     this.#collections = collections;
-    this.target = select([], "", {on: {change: () => this.#changed()}});
-    const ways = /** @type {[string, string, Element][]} */ ([
-      ["files", "Files", this.#files()],
-      ["url", "Web page", this.#page()],
-      ["text", "Text", this.#text()],
+    this.target = select([], "", {on: {change: () => this.#handleTargetChange()}});
+    const panels = /** @type {[string, string, Element][]} */ ([
+      ["files", "Files", this.#filesPanel()],
+      ["url", "Web page", this.#urlPanel()],
+      ["text", "Text", this.#textPanel()],
     ]);
     this.element = h(
       "section",
@@ -33,7 +33,7 @@ export class AddPanel {
         h("h2", "Add documents"),
         h("div", {class: "add-target"}, field("to", this.target)),
       ),
-      tabs("What to add", ways),
+      tabs("What to add", panels),
     );
     this.cover = h(
       "div",
@@ -42,21 +42,21 @@ export class AddPanel {
     );
   }
 
-  /** Offer the collections that there are. */
+  /** Update the list of target collections. */
   draw() {
     const open = this.#collections.open;
-    const kept = this.#collections.chosen || this.target.value;
+    const previous = this.#collections.selectedId || this.target.value;
     const options = open.length ? open.map((one) => [one.id, one.name || one.id]) : [["", `${FIRST_COLLECTION} (new)`]];
-    const all = [...options, [NEW, "New collection…"]];
+    const all = [...options, [NEW_COLLECTION, "New collection…"]];
     replace(
       this.target,
       all.map(([value, label]) => h("option", {value}, label)),
     );
-    this.target.value = open.some((one) => one.id === kept) ? kept : all[0][0];
+    this.target.value = open.some((one) => one.id === previous) ? previous : all[0][0];
   }
 
-  /** Take what is dropped anywhere on an element. @param {HTMLElement} place */
-  acceptDrops(place) {
+  /** Accept files dropped anywhere on an element. @param {HTMLElement} element */
+  acceptDrops(element) {
     let depth = 0;
     const show = (/** @type {boolean} */ shown) => (this.cover.hidden = !shown);
     /** @type {Record<string, (event: DragEvent) => void>} */
@@ -69,25 +69,25 @@ export class AddPanel {
         event.preventDefault();
         depth = 0;
         show(false);
-        this.#send(dropped(event.dataTransfer));
+        this.#send(readDroppedFiles(event.dataTransfer));
       },
     };
     for (const [name, listener] of Object.entries(listeners)) {
-      place.addEventListener(name, /** @type {EventListener} */ (listener), {signal: this.#context.signal});
+      element.addEventListener(name, /** @type {EventListener} */ (listener), {signal: this.#context.signal});
     }
   }
 
-  async #changed() {
-    if (this.target.value !== NEW) return;
-    const made = await this.#collections.create();
+  async #handleTargetChange() {
+    if (this.target.value !== NEW_COLLECTION) return;
+    const created = await this.#collections.create();
     this.draw();
-    if (made) this.target.value = made.id;
+    if (created) this.target.value = created.id;
   }
 
-  #files() {
+  #filesPanel() {
     const limit = this.#context.me.max_upload_bytes;
-    const files = this.#chooser({multiple: true, "aria-label": "Files to add"});
-    const folder = this.#chooser({webkitdirectory: true, "aria-label": "Folder to add"});
+    const files = this.#fileInput({multiple: true, "aria-label": "Files to add"});
+    const folder = this.#fileInput({webkitdirectory: true, "aria-label": "Folder to add"});
     return h(
       "div",
       {class: "drop-zone"},
@@ -111,35 +111,35 @@ export class AddPanel {
   }
 
   /** @param {object} attributes */
-  #chooser(attributes) {
+  #fileInput(attributes) {
     const change = () => {
-      this.#send(Promise.resolve(chosen(chooser.files)));
-      // So that the same file can be chosen again.
-      chooser.value = "";
+      this.#send(Promise.resolve(readChosenFiles(input.files)));
+      // Allows choosing the same file again.
+      input.value = "";
     };
-    const chooser = h("input", {type: "file", hidden: true, tabindex: "-1", on: {change}, ...attributes});
-    return chooser;
+    const input = h("input", {type: "file", hidden: true, tabindex: "-1", on: {change}, ...attributes});
+    return input;
   }
 
-  /** @param {Promise<import("./names.js").Chosen>} reading */
+  /** @param {Promise<import("./names.js").FileSelection>} reading */
   async #send(reading) {
     try {
       const {found, hidden} = await reading;
       if (hidden) this.#context.toast(`${plural(hidden, "hidden file")} left out.`);
       if (!found.length) return void (hidden || this.#context.toast("There is no file in what you dropped."));
-      uploads.add(found, this.#chosen, this.#context.me.max_upload_bytes || Infinity);
+      uploads.add(found, this.#targetId, this.#context.me.max_upload_bytes || Infinity);
       announce(`${plural(found.length, "file")} on the way.`);
     } catch (error) {
       this.#context.toast(/** @type {Error} */ (error).message, "bad");
     }
   }
 
-  /** The id of where documents go; empty where there is no collection yet. @returns {string} */
-  get #chosen() {
-    return this.target.value === NEW ? "" : this.target.value;
+  /** Id of the target collection; empty if there is none yet. @returns {string} */
+  get #targetId() {
+    return this.target.value === NEW_COLLECTION ? "" : this.target.value;
   }
 
-  #page() {
+  #urlPanel() {
     const url = h("input", {
       class: "input",
       type: "url",
@@ -147,40 +147,40 @@ export class AddPanel {
       placeholder: "https://example.com/guide.html",
       name: "url",
     });
-    return this.#form([field("Address", url, "The desk fetches this one page, and converts it.")], "Add page", () => ({
-      url: url.value,
-    }));
+    const fields = [field("Address", url, "The desk fetches this one page, and converts it.")];
+    return this.#createForm(fields, "Add page", () => ({url: url.value}));
   }
 
-  #text() {
+  #textPanel() {
     const title = h("input", {class: "input", required: true, maxlength: 300, name: "title", autocomplete: "off"});
     const text = h("textarea", {class: "input", rows: 8, required: true, name: "text"});
     const fields = [field("Title", title), field("Text", text, "Markdown or plain text.")];
-    return this.#form(fields, "Add text", () => ({title: title.value, text: text.value}));
+    return this.#createForm(fields, "Add text", () => ({title: title.value, text: text.value}));
   }
 
   /** @param {Element[]} fields @param {string} label @param {() => object} args */
-  #form(fields, label, args) {
-    const wrong = h("div");
+  #createForm(fields, label, args) {
+    const errorArea = h("div");
     const add = h("button", {class: "button button-primary", type: "submit"}, label);
     const submit = async (/** @type {Event} */ event) => {
       event.preventDefault();
       add.disabled = true;
-      replace(wrong);
+      replace(errorArea);
       try {
         const answer = await tool("r2r_ingest_document", {
           ...args(),
-          collection_id: this.#chosen || (await firstCollection()),
+          collection_id: this.#targetId || (await ensureFirstCollection()),
         });
         form.reset();
         this.#context.toast(`Taken on: ${answer.structuredContent.file_name}.`, "good");
       } catch (error) {
-        replace(wrong, errorBox(error));
+        replace(errorArea, errorBox(error));
       } finally {
         add.disabled = false;
       }
     };
-    const form = h("form", {class: "add-form", on: {submit}}, fields, wrong, h("div", {class: "form-actions"}, add));
+    const actions = h("div", {class: "form-actions"}, add);
+    const form = h("form", {class: "add-form", on: {submit}}, fields, errorArea, actions);
     return form;
   }
 }

@@ -1,28 +1,28 @@
 // @ts-check
-/** The collections beside the documents: choose one, make one, delete one. */
+/** Collection list: select, create and delete collections. */
 
 import {action} from "../../api.js";
 import {h, replace} from "../../dom.js";
 import {number, plural, time} from "../../format.js";
 import {path} from "../../router.js";
 import {badge, button, dialog, errorBox, field} from "../../widgets.js";
-import {EVERYTHING} from "./table.js";
+import {ALL_DOCUMENTS_LABEL} from "./table.js";
 
-/** Milliseconds in which several changes lead to one look at the list. */
-const GATHER_MS = 700;
+/** Several changes within this time, in milliseconds, cause a single reload. */
+const DEBOUNCE_MS = 700;
 
 export class CollectionList {
   /** @type {any[]} */
   all = [];
-  chosen = "";
+  selectedId = "";
   #context;
   #onLoad;
   /** @type {Error | null} */
-  #failed = null;
+  #error = null;
   /** @type {ReturnType<typeof setTimeout> | undefined} */
-  #planned;
+  #timer;
 
-  /** @param {any} context of the view @param {() => void} onLoad called when the collections are known anew */
+  /** @param {any} context of the view @param {() => void} onLoad called after every load */
   constructor(context, onLoad) {
     this.#context = context;
     this.#onLoad = onLoad;
@@ -42,50 +42,50 @@ export class CollectionList {
   }
 
   get current() {
-    return this.all.find((one) => one.id === this.chosen) ?? null;
+    return this.all.find((one) => one.id === this.selectedId) ?? null;
   }
 
-  /** Those that documents can be added to. */
+  /** Collections that accept documents. */
   get open() {
     return this.all.filter((one) => !one.shared);
   }
 
   async load() {
-    clearTimeout(this.#planned);
-    this.#planned = undefined;
+    clearTimeout(this.#timer);
+    this.#timer = undefined;
     try {
       this.all = (await action("collections", {}, {signal: this.#context.signal})).collections;
-      this.#failed = null;
+      this.#error = null;
     } catch (error) {
       if (this.#context.signal.aborted) return;
-      this.#failed = /** @type {Error} */ (error);
+      this.#error = /** @type {Error} */ (error);
     }
     this.draw();
     this.#onLoad();
   }
 
-  /** Look again soon: several reasons in a short time are one. */
+  /** Reload, debounced. */
   loadSoon() {
-    this.#planned ??= setTimeout(() => this.load(), GATHER_MS);
+    this.#timer ??= setTimeout(() => this.load(), DEBOUNCE_MS);
   }
 
   /** @param {string} id, or "" for all */
-  choose(id) {
-    this.chosen = id;
+  select(id) {
+    this.selectedId = id;
     this.draw();
   }
 
   draw() {
-    if (this.#failed)
+    if (this.#error)
       return void replace(
         this.list,
         h(
           "li",
-          errorBox(this.#failed, () => this.load()),
+          errorBox(this.#error, () => this.load()),
         ),
       );
     const total = this.open.reduce((sum, one) => sum + one.documents, 0);
-    const everything = {id: "", name: EVERYTHING, documents: total};
+    const everything = {id: "", name: ALL_DOCUMENTS_LABEL, documents: total};
     replace(
       this.list,
       [everything, ...this.all].map((one) => this.#entry(one)),
@@ -97,7 +97,7 @@ export class CollectionList {
   #entry(one) {
     const link = h(
       "a",
-      {href: path("documents", {collection: one.id}), "aria-current": one.id === this.chosen ? "true" : null},
+      {href: path("documents", {collection: one.id}), "aria-current": one.id === this.selectedId ? "true" : null},
       h("span", {class: "collection-name"}, one.name || one.id),
       h("span", {class: "collection-count", title: plural(one.documents, "document")}, number(one.documents)),
       (one.version || one.shared) &&
@@ -106,7 +106,7 @@ export class CollectionList {
     return h("li", link);
   }
 
-  /** What there is to know of the chosen one, and how to be rid of it. @param {any} one */
+  /** Properties of the selected collection, and its delete button. @param {any} one */
   #about(one) {
     const mayDelete = this.#context.me.may_write && !one.shared;
     return [
@@ -124,19 +124,19 @@ export class CollectionList {
     ];
   }
 
-  /** Ask for a name and make a collection. @returns {Promise<any>} the collection, or null when nothing was made */
+  /** Open a dialog and create a collection. @returns {Promise<any>} the collection, or null if cancelled */
   create() {
     return new Promise((resolve) => {
       const name = h("input", {class: "input", required: true, maxlength: 100, name: "name", autocomplete: "off"});
       const about = h("input", {class: "input", maxlength: 300, name: "description", autocomplete: "off"});
       const version = h("input", {class: "input", maxlength: 60, name: "version", autocomplete: "off"});
-      const wrong = h("div");
+      const errorArea = h("div");
       const submit = async (/** @type {Event} */ event) => {
         event.preventDefault();
         try {
-          opened.close(await this.#make(name.value, about.value, version.value));
+          handle.close(await this.#createCollection(name.value, about.value, version.value));
         } catch (error) {
-          replace(wrong, errorBox(error));
+          replace(errorArea, errorBox(error));
         }
       };
       const id = "new-collection";
@@ -146,21 +146,21 @@ export class CollectionList {
         field("Name", name),
         field("Description", about, "For agents: what is in it, and what to look for there. May be left out."),
         field("Version", version, "Of what is documented, such as 17 or 2026-11. May be left out."),
-        wrong,
+        errorArea,
       );
       const make = h("button", {class: "button button-primary", type: "submit", form: id}, "Create collection");
-      const opened = dialog({
+      const handle = dialog({
         title: "New collection",
         body: form,
-        actions: [button("Cancel", () => opened.close()), make],
-        onClose: (made) => resolve(made ?? null),
+        actions: [button("Cancel", () => handle.close()), make],
+        onClose: (created) => resolve(created ?? null),
       });
       name.focus();
     });
   }
 
   /** @param {string} name @param {string} description @param {string} version */
-  async #make(name, description, version) {
+  async #createCollection(name, description, version) {
     const params = {
       name: name.trim(),
       description: description.trim() || undefined,
@@ -187,21 +187,24 @@ export class CollectionList {
   }
 }
 
-/** Ask for the name to be typed: so much is not deleted by a slip. @param {any} one @returns {Promise<boolean>} */
+/** Confirm by typing the name, to prevent accidental deletion. @param {any} one @returns {Promise<boolean>} */
 function confirmByName(one) {
   return new Promise((resolve) => {
-    const typed = h("input", {class: "input", autocomplete: "off", spellcheck: "false"});
-    const sure = button("Delete collection", () => opened.close(true), {kind: "danger", disabled: one.documents > 0});
-    typed.addEventListener("input", () => (sure.disabled = typed.value.trim() !== one.name));
+    const nameInput = h("input", {class: "input", autocomplete: "off", spellcheck: "false"});
+    const deleteButton = button("Delete collection", () => handle.close(true), {
+      kind: "danger",
+      disabled: one.documents > 0,
+    });
+    nameInput.addEventListener("input", () => (deleteButton.disabled = nameInput.value.trim() !== one.name));
     const count = plural(one.documents, "document");
-    const lost = `The ${count} in it will be gone for good, with all that was indexed. Agents will find nothing there.`;
-    const opened = dialog({
+    const loss = `The ${count} in it will be gone for good, with all that was indexed. Agents will find nothing there.`;
+    const handle = dialog({
       title: `Delete the collection “${one.name}”?`,
       body: [
-        h("p", one.documents ? lost : "It is empty: nothing else is lost."),
-        one.documents > 0 && field(["To confirm, type ", h("strong", one.name)], typed),
+        h("p", one.documents ? loss : "It is empty: nothing else is lost."),
+        one.documents > 0 && field(["To confirm, type ", h("strong", one.name)], nameInput),
       ],
-      actions: [button("Cancel", () => opened.close()), sure],
+      actions: [button("Cancel", () => handle.close()), deleteButton],
       onClose: (value) => resolve(value === true),
     });
   });

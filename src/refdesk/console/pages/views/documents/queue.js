@@ -1,34 +1,34 @@
 // @ts-check
 /**
- * Files on their way to the desk: each is sent, and then taken on by the tool that an agent would call.
+ * Upload queue: each file is uploaded, then ingested through the same tool that an agent would call.
  *
- * Nothing is lost on the way. One that fails says why and can be tried again while the others go on; one whose name is
- * taken waits for an answer; and while the desk does not answer, all of them wait. The queue outlives the view, so that
- * somebody may search while files are sent.
+ * A failed file shows the reason and can be retried while the others continue. A file whose name is taken waits for the
+ * user's decision. While the server is unreachable, all files wait. The queue outlives the view, so that the user can
+ * navigate during uploads.
  */
 
-import {ApiError, action, events, reachable, tool, upload} from "../../api.js";
-import {documentIds} from "../../collections.js";
+import {ApiError, action, events, isReachable, tool, upload} from "../../api.js";
+import {loadDocumentIds} from "../../collections.js";
 import {bytes} from "../../format.js";
-import {numbered} from "./names.js";
+import {incrementName} from "./names.js";
 
-/** Where documents go on a desk that has no collection yet. */
+/** Collection created for documents if there is none yet. */
 export const FIRST_COLLECTION = "documents";
 
-/** Files under way at a time: as many as the desk converts by default. */
-const AT_ONCE = 2;
+/** Concurrent files: as many as the server converts by default. */
+const MAX_CONCURRENT = 2;
 
-/** Before the desk is tried again. */
-const AWAY_MS = 2000;
+/** Delay before retrying an unreachable server. */
+const RETRY_MS = 2000;
 
-/** How often a file that breaks off is sent again by itself, when the desk is there. */
-const TRIES = 3;
+/** Automatic retries of an interrupted upload while the server is reachable. */
+const MAX_TRIES = 3;
 
-/** Seconds before a desk that is too busy is asked again, where it does not say. */
+/** Delay before retrying an overloaded server that gives no `retry_after`. */
 const BUSY_SECONDS = 2;
 
 /**
- * waiting → sending → taking → (the document's own status) → in; or failed, or taken: the name is.
+ * waiting → sending → taking (ingest call) → working → in; or failed, or clash: the name is taken.
  * @typedef {"waiting" | "sending" | "clash" | "taking" | "working" | "in" | "failed"} Stage
  */
 
@@ -39,49 +39,49 @@ const BUSY_SECONDS = 2;
  * @property {string} name
  * @property {string} collection
  * @property {Stage} stage
- * @property {number} share of it that has been sent
- * @property {string} reason why it failed or waits
- * @property {string} uri of the upload, once it is there
- * @property {boolean} replaces whether it may take the place of a document of its name
- * @property {string} replaced `updated_at` of the version that it replaces: an event may still tell of that one
+ * @property {number} share uploaded, from 0 to 1
+ * @property {string} reason for failing or waiting
+ * @property {string} uri of the finished upload
+ * @property {boolean} mayReplace whether it may replace a document of the same name
+ * @property {string} replacedVersion `updated_at` of the replaced version, whose events are ignored
  * @property {number} tries
  * @property {string} documentId
- * @property {any} document its state on the desk, as the `documents` action gives it
+ * @property {any} document its status, as returned by the `documents` action
  */
 
 export class UploadQueue {
   /** @type {Item[]} */
   items = [];
-  /** Whether the desk does not answer, and all wait. */
+  /** Whether the server is unreachable and all files wait. */
   away = false;
   /** @type {Set<() => void>} */
   #listeners = new Set();
   /** @type {(() => void) | null} */
-  #follows = null;
-  /** @type {Map<string, Promise<Set<string>>>} the documents of a collection that a file could replace */
-  #known = new Map();
+  #unsubscribe = null;
+  /** @type {Map<string, Promise<Set<string>>>} document ids by collection, to detect clashes */
+  #knownIds = new Map();
   #running = 0;
-  #made = 0;
+  #lastId = 0;
   #limit = Infinity;
   #owner = "";
 
-  /** @param {() => void} listener called after every change @returns {() => void} */
+  /** @param {() => void} listener called after every change; returns its removal @returns {() => void} */
   listen(listener) {
     this.#listeners.add(listener);
     return () => this.#listeners.delete(listener);
   }
 
   /**
-   * @param {import("./names.js").Named[]} files
-   * @param {string} collection empty for the first of a desk, which is made when it is needed
-   * @param {number} limit the most bytes that the desk takes
+   * @param {import("./names.js").NamedFile[]} files
+   * @param {string} collection empty to create the first collection
+   * @param {number} limit largest accepted size in bytes
    */
   add(files, collection, limit) {
     this.#limit = limit;
-    this.#known.delete(collection);
+    this.#knownIds.delete(collection);
     for (const {file, name} of files) {
       this.items.push({
-        id: ++this.#made,
+        id: ++this.#lastId,
         file,
         name,
         collection,
@@ -89,57 +89,57 @@ export class UploadQueue {
         share: 0,
         reason: "",
         uri: "",
-        replaces: false,
-        replaced: "",
+        mayReplace: false,
+        replacedVersion: "",
         tries: 0,
         documentId: "",
         document: null,
       });
     }
-    this.#follow();
-    this.#go();
+    this.#subscribe();
+    this.#startNext();
   }
 
-  /** Files of somebody else go when another signs in: they are not sent under that name. @param {string} owner */
-  ownedBy(owner) {
+  /** Discard the files when another user signs in. @param {string} owner */
+  setOwner(owner) {
     if (this.#owner && this.#owner !== owner) this.items = [];
     this.#owner = owner;
   }
 
-  /** Send it again, or only have it taken on again when it is there already. @param {Item} item */
+  /** Retry; a finished upload isn't sent again. @param {Item} item */
   retry(item) {
     Object.assign(item, {stage: "waiting", reason: "", tries: 0});
-    this.#known.delete(item.collection);
-    this.#follow();
-    this.#go();
+    this.#knownIds.delete(item.collection);
+    this.#subscribe();
+    this.#startNext();
   }
 
-  /** @param {Item} item whose name is taken */
+  /** @param {Item} item with a name clash */
   replace(item) {
-    item.replaces = true;
+    item.mayReplace = true;
     this.retry(item);
   }
 
-  /** @param {Item} item whose name is taken */
+  /** @param {Item} item with a name clash */
   keepBoth(item) {
-    item.name = numbered(item.name);
+    item.name = incrementName(item.name);
     this.retry(item);
   }
 
   /** @param {Item} item */
-  forget(item) {
+  remove(item) {
     this.items = this.items.filter((other) => other !== item);
-    this.#tell();
+    this.#notify();
   }
 
-  /** Take what is done off the list. */
-  clearDone() {
+  /** Remove finished files from the list. */
+  clearFinished() {
     this.items = this.items.filter((item) => item.stage !== "in");
-    this.#tell();
+    this.#notify();
   }
 
-  /** How many are in each stage. @returns {Record<Stage, number>} */
-  counts() {
+  /** Count the files by stage. @returns {Record<Stage, number>} */
+  countByStage() {
     const counts = {waiting: 0, sending: 0, clash: 0, taking: 0, working: 0, in: 0, failed: 0};
     for (const item of this.items) counts[item.stage] += 1;
     return counts;
@@ -150,42 +150,42 @@ export class UploadQueue {
     return this.items.some((item) => ["waiting", "sending", "clash", "taking"].includes(item.stage));
   }
 
-  #tell() {
+  #notify() {
     for (const listener of this.#listeners) listener();
   }
 
-  /** Start what can be started. */
-  #go() {
-    while (!this.away && this.#running < AT_ONCE) {
+  /** Start waiting files up to the concurrency limit. */
+  #startNext() {
+    while (!this.away && this.#running < MAX_CONCURRENT) {
       const next = this.items.find((item) => item.stage === "waiting");
       if (!next) break;
       this.#running += 1;
       next.stage = "sending";
-      this.#bring(next).finally(() => {
+      this.#process(next).finally(() => {
         this.#running -= 1;
-        this.#go();
+        this.#startNext();
       });
     }
-    this.#tell();
+    this.#notify();
   }
 
   /** @param {Item} item */
-  async #bring(item) {
+  async #process(item) {
     try {
-      item.collection ||= await firstCollection();
+      item.collection ||= await ensureFirstCollection();
       await this.#send(item);
       const isKnown = await this.#isKnown(item);
-      // From here to "taking" nothing waits, so that of two files with one name only the first gets through.
-      if (!item.replaces && (isKnown || this.#hasTwin(item))) {
-        this.#set(item, "clash", `${item.name} is already in this collection.`);
+      // No await from here to "taking", so that of two files with the same name only the first passes.
+      if (!item.mayReplace && (isKnown || this.#hasTwin(item))) {
+        this.#setStage(item, "clash", `${item.name} is already in this collection.`);
         return;
       }
-      this.#set(item, "taking");
-      if (isKnown) item.replaced = await lastChange(item);
-      await this.#accepted(item, await this.#ingest(item));
+      this.#setStage(item, "taking");
+      if (isKnown) item.replacedVersion = await fetchUpdatedAt(item);
+      await this.#trackDocument(item, await this.#ingest(item));
     } catch (error) {
       if (!(error instanceof ApiError)) throw error;
-      await this.#broke(item, error);
+      await this.#handleError(item, error);
     }
   }
 
@@ -193,127 +193,127 @@ export class UploadQueue {
   async #send(item) {
     if (item.uri) return;
     if (item.file.size > this.#limit) {
-      throw new ApiError(413, {message: tooLarge(item.file.size, this.#limit)});
+      throw new ApiError(413, {message: describeTooLarge(item.file.size, this.#limit)});
     }
     item.share = 0;
     const answer = await upload(item.file, (share) => {
       item.share = share;
-      this.#tell();
+      this.#notify();
     });
     item.uri = answer.uri;
   }
 
-  /** Whether another file of the queue has its name. @param {Item} item */
+  /** Whether another file in the queue has the same name. @param {Item} item */
   #hasTwin(item) {
     const others = this.items.filter((other) => other !== item && ["taking", "working", "in"].includes(other.stage));
-    return others.some((other) => documentId(other) === documentId(item));
+    return others.some((other) => toDocumentId(other) === toDocumentId(item));
   }
 
-  /** Whether there is a document of its name. @param {Item} item */
+  /** Whether a document of this name exists. @param {Item} item */
   async #isKnown(item) {
-    if (!this.#known.has(item.collection)) this.#known.set(item.collection, documentIds(item.collection));
+    if (!this.#knownIds.has(item.collection)) this.#knownIds.set(item.collection, loadDocumentIds(item.collection));
     try {
-      return Boolean((await this.#known.get(item.collection))?.has(documentId(item)));
+      return Boolean((await this.#knownIds.get(item.collection))?.has(toDocumentId(item)));
     } catch (error) {
-      this.#known.delete(item.collection);
+      this.#knownIds.delete(item.collection);
       throw error;
     }
   }
 
   /** @param {Item} item */
   async #ingest(item) {
-    const args = {file_path: renamed(item.uri, item.name), collection_id: item.collection};
+    const args = {file_path: renameUpload(item.uri, item.name), collection_id: item.collection};
     try {
       return (await tool("r2r_ingest_document", args)).structuredContent;
     } catch (error) {
-      // An upload does not last for ever: the file is sent anew with the next try.
+      // Uploads expire: upload the file again on the next try.
       if (error instanceof ApiError && /expired/.test(error.message)) item.uri = "";
       throw error;
     }
   }
 
   /** @param {Item} item @param {any} answer */
-  async #accepted(item, answer) {
+  async #trackDocument(item, answer) {
     item.documentId = answer.document_id;
-    this.#set(item, answer.status === "success" ? "in" : "working");
-    // It may have gone on before its id was known here; from now on events tell of it.
-    return this.#lookAt(item);
+    this.#setStage(item, answer.status === "success" ? "in" : "working");
+    // Its status may have changed before the id was known here; later changes arrive as events.
+    return this.#refreshItem(item);
   }
 
   /** @param {Item} item @param {ApiError} error */
-  async #broke(item, error) {
+  async #handleError(item, error) {
     item.tries += 1;
-    if (error.status === 0 && item.tries <= TRIES) {
-      this.#set(item, "waiting");
-      await this.#untilBack();
-    } else if ((error.status === 429 || error.status === 503) && item.tries <= TRIES) {
-      await pause(1000 * (Number(error.data.retry_after) || BUSY_SECONDS));
-      this.#set(item, "waiting");
+    if (error.status === 0 && item.tries <= MAX_TRIES) {
+      this.#setStage(item, "waiting");
+      await this.#waitUntilReachable();
+    } else if ((error.status === 429 || error.status === 503) && item.tries <= MAX_TRIES) {
+      await delay(1000 * (Number(error.data.retry_after) || BUSY_SECONDS));
+      this.#setStage(item, "waiting");
     } else {
-      this.#set(item, "failed", error.status === 0 ? brokenOff(item) : error.message);
+      this.#setStage(item, "failed", error.status === 0 ? describeAbortedUpload(item) : error.message);
     }
   }
 
-  /** Wait until the desk answers again. */
-  async #untilBack() {
+  /** Wait until the server responds again. */
+  async #waitUntilReachable() {
     if (this.away) return;
     this.away = true;
-    this.#tell();
-    while (!(await reachable())) await pause(AWAY_MS);
+    this.#notify();
+    while (!(await isReachable())) await delay(RETRY_MS);
     this.away = false;
-    this.#go();
+    this.#startNext();
   }
 
   /** @param {Item} item @param {Stage} stage @param {string} [reason] */
-  #set(item, stage, reason = "") {
+  #setStage(item, stage, reason = "") {
     Object.assign(item, {stage, reason});
-    this.#tell();
+    this.#notify();
   }
 
-  /** Hear of the documents as long as any of them is under way. */
-  #follow() {
-    this.#follows ??= events({
-      documents: (/** @type {{documents: any[]}} */ data) => this.#hear(data.documents),
-      open: () => this.#catchUp(),
+  /** Subscribe to document events while any file is unfinished. */
+  #subscribe() {
+    this.#unsubscribe ??= events({
+      documents: (/** @type {{documents: any[]}} */ data) => this.#applyChanges(data.documents),
+      open: () => this.#refreshWorking(),
     });
   }
 
   /** @param {any[]} documents */
-  #hear(documents) {
+  #applyChanges(documents) {
     const known = new Map(documents.map((document) => [document.id, document]));
     for (const item of this.items) {
       const document = item.stage === "working" || item.stage === "in" ? known.get(item.documentId) : null;
-      if (document && document.updated_at !== item.replaced) settle(item, document);
+      if (document && document.updated_at !== item.replacedVersion) updateItem(item, document);
     }
-    this.#tell();
-    if (this.#follows && !this.items.some((item) => item.stage === "working") && !this.isSending) {
-      this.#follows();
-      this.#follows = null;
+    this.#notify();
+    if (this.#unsubscribe && !this.items.some((item) => item.stage === "working") && !this.isSending) {
+      this.#unsubscribe();
+      this.#unsubscribe = null;
     }
   }
 
-  /** Ask for what may have been missed. */
-  async #catchUp() {
-    for (const item of this.items.filter((one) => one.stage === "working")) await this.#lookAt(item);
+  /** Refresh unfinished files after a reconnect. */
+  async #refreshWorking() {
+    for (const item of this.items.filter((one) => one.stage === "working")) await this.#refreshItem(item);
   }
 
-  /** @param {Item} item that the desk has taken on */
-  async #lookAt(item) {
+  /** @param {Item} item already accepted by the server */
+  async #refreshItem(item) {
     try {
-      this.#hear([(await action("document", {id: item.documentId})).status]);
+      this.#applyChanges([(await action("document", {id: item.documentId})).status]);
     } catch (error) {
       if (!(error instanceof ApiError)) throw error;
-      if (error.status === 404) this.#set(item, "failed", "It was deleted meanwhile.");
+      if (error.status === 404) this.#setStage(item, "failed", "It was deleted meanwhile.");
     }
   }
 }
 
-/** @returns {Promise<string>} the id of where documents go on a desk that has no collection yet */
-export async function firstCollection() {
+/** @returns {Promise<string>} id of the first collection */
+export async function ensureFirstCollection() {
   return (await action("create_collection", {name: FIRST_COLLECTION})).collection.id;
 }
 
-/** The files of this tab. */
+/** Upload queue of this tab. */
 export const uploads = new UploadQueue();
 
 addEventListener("beforeunload", (event) => {
@@ -321,16 +321,16 @@ addEventListener("beforeunload", (event) => {
 });
 
 /** @param {Item} item @param {any} document */
-function settle(item, document) {
+function updateItem(item, document) {
   item.document = document;
   item.stage = document.status === "success" ? "in" : document.status === "failed" ? "failed" : "working";
   item.reason = document.status === "failed" ? (document.error ?? "It failed.") : "";
 }
 
-/** @param {Item} item @returns {Promise<string>} `updated_at` of the document that it replaces, if it is still there */
-async function lastChange(item) {
+/** @param {Item} item @returns {Promise<string>} `updated_at` of the document it replaces; empty if there is none */
+async function fetchUpdatedAt(item) {
   try {
-    return (await action("document", {id: documentId(item)})).status.updated_at;
+    return (await action("document", {id: toDocumentId(item)})).status.updated_at;
   } catch (error) {
     if (error instanceof ApiError && error.status === 404) return "";
     throw error;
@@ -338,27 +338,27 @@ async function lastChange(item) {
 }
 
 /** @param {Item} item */
-function documentId(item) {
+function toDocumentId(item) {
   return `${item.collection}/${item.name}`;
 }
 
-/** An upload's URI ends with its name, which is free. @param {string} uri @param {string} name */
-function renamed(uri, name) {
+/** Replace the name at the end of an upload's URI, which may be any. @param {string} uri @param {string} name */
+function renameUpload(uri, name) {
   return `${uri.slice(0, uri.lastIndexOf("/"))}/${encodeURIComponent(name)}`;
 }
 
 /** @param {number} size @param {number} limit */
-function tooLarge(size, limit) {
+function describeTooLarge(size, limit) {
   return `It has ${bytes(size)}; the desk takes files of up to ${bytes(limit)}. Split it into smaller ones.`;
 }
 
 /** @param {Item} item */
-function brokenOff(item) {
+function describeAbortedUpload(item) {
   const what = `Sending ${item.name} broke off ${item.tries} times, although the desk answers.`;
   return `${what} Has the file been moved or changed?`;
 }
 
 /** @param {number} milliseconds @returns {Promise<void>} */
-function pause(milliseconds) {
+function delay(milliseconds) {
   return new Promise((resolve) => setTimeout(resolve, milliseconds));
 }

@@ -1,11 +1,11 @@
 // @ts-check
-/** How far a document is, in words, as a badge and as a bar. */
+/** Document status as label, badge and progress bar. */
 
 import {h} from "../../dom.js";
 import {number, percent} from "../../format.js";
 import {badge, meter} from "../../widgets.js";
 
-/** @type {Record<string, [string, string]>} what each status is called, and the badge's kind */
+/** @type {Record<string, [string, string]>} label and badge kind by status */
 const STATUSES = {
   pending: ["Waiting", "plain"],
   converting: ["Converting", "info"],
@@ -15,29 +15,29 @@ const STATUSES = {
 };
 
 /** @param {any} document */
-export function isUnderWay(document) {
+export function isUnfinished(document) {
   return ["pending", "converting", "embedding"].includes(document.status);
 }
 
 /** @param {any} document @returns {string} */
-export function statusWord(document) {
+export function statusLabel(document) {
   return (STATUSES[document.status] ?? [document.status])[0];
 }
 
-/** @param {any} document @returns {string} how many of its passages are done, while that is counted */
-export function passagesDone(document) {
+/** @param {any} document @returns {string} number of embedded passages, while embedding */
+export function formatPassages(document) {
   if (document.status !== "embedding" || !document.chunks) return "";
   return `${number(document.embedded)} of ${number(document.chunks)} passages`;
 }
 
-/** @param {any} document the badge, and a bar while it is under way */
+/** @param {any} document badge, with a progress bar while unfinished */
 export function statusCell(document) {
   const [, kind] = STATUSES[document.status] ?? ["", "plain"];
   return h(
     "div",
     {class: "document-status"},
-    badge(statusWord(document), kind),
-    isUnderWay(document) && meter(document.progress, `${statusWord(document)}, ${percent(document.progress)}`),
-    h("span", {class: "faint"}, passagesDone(document)),
+    badge(statusLabel(document), kind),
+    isUnfinished(document) && meter(document.progress, `${statusLabel(document)}, ${percent(document.progress)}`),
+    h("span", {class: "faint"}, formatPassages(document)),
   );
 }

@@ -1,5 +1,5 @@
 // @ts-check
-/** The documents of a collection or of all: a table whose rows change in place while documents come in. */
+/** Document table, updated in place while documents are ingested. */
 
 import {action} from "../../api.js";
 import {h, replace} from "../../dom.js";
@@ -8,14 +8,14 @@ import {path} from "../../router.js";
 import {announce, badge, button, emptyState, errorBox, select, spinner, table} from "../../widgets.js";
 import {statusCell} from "./status.js";
 
-/** What is listed where no collection is chosen: all but the manual, which comes with the desk. */
-export const EVERYTHING = "Your documents";
+/** Heading without a selected collection, which lists all documents except the built-in manual. */
+export const ALL_DOCUMENTS_LABEL = "Your documents";
 
-/** Documents on a page. */
-const PAGE = 50;
+/** Documents per page. */
+const PAGE_SIZE = 50;
 
-/** Milliseconds in which several changes lead to one look at the list. */
-const GATHER_MS = 700;
+/** Several changes within this time, in milliseconds, cause a single reload. */
+const DEBOUNCE_MS = 700;
 
 /** @type {[string, string][]} */
 const FILTERS = [
@@ -35,10 +35,10 @@ export class DocumentTable {
   /** @type {Set<string>} */
   #selected = new Set();
   /** @type {ReturnType<typeof setTimeout> | undefined} */
-  #planned;
-  #latest = 0;
+  #timer;
+  #lastRequest = 0;
 
-  /** @param {any} context of the view @param {Element} about what stands between the heading and the table */
+  /** @param {any} context of the view @param {Element} about shown between the heading and the table */
   constructor(context, about) {
     this.#context = context;
     const filter = FILTERS.some(([name]) => name === context.params.status) ? context.params.status : "all";
@@ -46,7 +46,7 @@ export class DocumentTable {
     this.bar = h("div", {class: "selection-bar", hidden: true});
     this.body = h("div", spinner());
     this.pages = h("nav", {class: "pages", "aria-label": "Pages of documents"});
-    this.heading = h("h2", {tabindex: "-1"}, EVERYTHING);
+    this.heading = h("h2", {tabindex: "-1"}, ALL_DOCUMENTS_LABEL);
     this.element = h(
       "section",
       {class: "document-list", "aria-label": "Documents"},
@@ -63,25 +63,25 @@ export class DocumentTable {
     this.collection = collection;
     this.#offset = 0;
     this.#selected.clear();
-    replace(this.heading, name || EVERYTHING);
+    replace(this.heading, name || ALL_DOCUMENTS_LABEL);
     return this.load();
   }
 
   async load() {
-    clearTimeout(this.#planned);
-    this.#planned = undefined;
-    const asked = ++this.#latest;
+    clearTimeout(this.#timer);
+    this.#timer = undefined;
+    const requestId = ++this.#lastRequest;
     try {
       const params = {
         collection: this.collection || undefined,
         status: this.filter.value,
         offset: this.#offset,
-        limit: PAGE,
+        limit: PAGE_SIZE,
       };
       const found = await action("documents", params, {signal: this.#context.signal});
-      if (asked === this.#latest) this.#take(found);
+      if (requestId === this.#lastRequest) this.#showPage(found);
     } catch (error) {
-      if (asked === this.#latest && !this.#context.signal.aborted) {
+      if (requestId === this.#lastRequest && !this.#context.signal.aborted) {
         replace(
           this.body,
           errorBox(error, () => this.load()),
@@ -90,40 +90,40 @@ export class DocumentTable {
     }
   }
 
-  /** Look again soon: several reasons in a short time are one. */
+  /** Reload, debounced. */
   loadSoon() {
-    this.#planned ??= setTimeout(() => this.load(), GATHER_MS);
+    this.#timer ??= setTimeout(() => this.load(), DEBOUNCE_MS);
   }
 
-  /** @param {any[]} changed documents, as an event brings them */
-  hear(changed) {
-    let isElsewhere = false;
+  /** @param {any[]} changed documents of an event */
+  applyChanges(changed) {
+    let isUnlisted = false;
     for (const document of changed) {
       const at = this.#documents.findIndex((one) => one.id === document.id);
       if (at >= 0) this.#change(at, document);
-      else isElsewhere ||= !this.collection || document.collection === this.collection;
+      else isUnlisted ||= !this.collection || document.collection === this.collection;
     }
-    if (isElsewhere || this.filter.value !== "all") this.loadSoon();
+    if (isUnlisted || this.filter.value !== "all") this.loadSoon();
   }
 
   /** @param {{documents: any[], total: number}} found */
-  #take({documents, total}) {
+  #showPage({documents, total}) {
     if (documents.length === 0 && total > 0 && this.#offset > 0) {
-      this.#offset = Math.max(0, this.#offset - PAGE);
+      this.#offset = Math.max(0, this.#offset - PAGE_SIZE);
       this.load();
       return;
     }
     this.#documents = documents;
     this.#total = total;
-    const there = new Set(documents.map((document) => document.id));
-    for (const id of this.#selected) if (!there.has(id)) this.#selected.delete(id);
+    const listed = new Set(documents.map((document) => document.id));
+    for (const id of this.#selected) if (!listed.has(id)) this.#selected.delete(id);
     this.#draw();
   }
 
   #draw() {
-    const held = focusedKey(this.body);
-    replace(this.body, this.#documents.length ? this.#table() : this.#nothing());
-    if (held) refocus(this.body, held);
+    const focused = findFocus(this.body);
+    replace(this.body, this.#documents.length ? this.#table() : this.#emptyState());
+    if (focused) restoreFocus(this.body, focused);
     this.#drawPages();
     this.#drawBar();
   }
@@ -139,13 +139,13 @@ export class DocumentTable {
   }
 
   #columns() {
-    const may = this.#context.me.may_write;
+    const mayWrite = this.#context.me.may_write;
     const columns = [
       {title: "Title", className: "cell-title", cell: (/** @type {any} */ one) => this.#titleCell(one)},
       {
         title: "Status",
         className: "cell-status",
-        cell: (/** @type {any} */ one) => [statusCell(one), this.#again(one)],
+        cell: (/** @type {any} */ one) => [statusCell(one), this.#retryButton(one)],
       },
       {
         title: "Passages",
@@ -165,25 +165,25 @@ export class DocumentTable {
         cell: (/** @type {any} */ one) => this.#actionsCell(one),
       },
     ];
-    const choice = {
+    const selectColumn = {
       title: "Select",
       className: "cell-select",
       hidden: true,
-      cell: (/** @type {any} */ one) => this.#choice(one),
+      cell: (/** @type {any} */ one) => this.#selectCell(one),
     };
-    return may ? [choice, ...columns] : columns.slice(0, -1);
+    return mayWrite ? [selectColumn, ...columns] : columns.slice(0, -1);
   }
 
   /** @param {any} document */
   #titleCell(document) {
-    const words = document.title || document.id;
+    const label = document.title || document.id;
     const isReadable = document.chunks > 0;
     return h(
       "div",
       h(
         "p",
         {class: "document-title"},
-        isReadable ? h("a", {href: path("read", {id: document.id})}, h("bdi", words)) : h("bdi", words),
+        isReadable ? h("a", {href: path("read", {id: document.id})}, h("bdi", label)) : h("bdi", label),
         document.shared && badge("shared"),
       ),
       document.title !== document.id && h("p", {class: "document-id", title: document.id}, document.id),
@@ -192,7 +192,7 @@ export class DocumentTable {
   }
 
   /** @param {any} document */
-  #choice(document) {
+  #selectCell(document) {
     if (document.shared) return null;
     const change = (/** @type {any} */ event) => {
       if (event.currentTarget.checked) this.#selected.add(document.id);
@@ -209,9 +209,13 @@ export class DocumentTable {
   }
 
   /** @param {any} document */
-  #again(document) {
+  #retryButton(document) {
     if (document.status !== "failed" || document.shared || !this.#context.me.may_write) return null;
-    return button("Retry", () => this.#retry(document), {kind: "small", icon: "retry", ...named("Retry", document)});
+    return button("Retry", () => this.#retry(document), {
+      kind: "small",
+      icon: "retry",
+      ...labelAttributes("Retry", document),
+    });
   }
 
   /** @param {any} document */
@@ -220,7 +224,7 @@ export class DocumentTable {
     return button(h("span", {class: "row-word"}, "Delete"), () => this.#remove([document.id]), {
       kind: "small quiet",
       icon: "bin",
-      ...named("Delete", document),
+      ...labelAttributes("Delete", document),
     });
   }
 
@@ -231,27 +235,27 @@ export class DocumentTable {
     const row = this.body.querySelector(`tr[data-key="${CSS.escape(document.id)}"]`);
     if (!row) return;
     this.#columns().forEach(({className, cell}, index) => {
-      const isSteady =
+      const isUnchanged =
         className === "cell-select" || (className === "cell-actions" && before.status === document.status);
-      if (!isSteady) replace(row.cells[index], cell(document));
+      if (!isUnchanged) replace(row.cells[index], cell(document));
     });
-    if (before.status !== document.status) tellEnd(document);
+    if (before.status !== document.status) announceOutcome(document);
   }
 
   #drawPages() {
-    if (this.#total <= PAGE) return void replace(this.pages);
+    if (this.#total <= PAGE_SIZE) return void replace(this.pages);
     const last = Math.min(this.#total, this.#offset + this.#documents.length);
-    const turn = async (/** @type {number} */ step) => {
+    const turnPage = async (/** @type {number} */ step) => {
       this.#offset += step;
       await this.load();
-      // The button that was pressed is gone, and it was below all that is now to be read.
+      // The pressed button was replaced, and it was below the new rows.
       this.heading.focus();
     };
     replace(
       this.pages,
-      button("Previous", () => turn(-PAGE), {kind: "small", icon: "previous", disabled: this.#offset === 0}),
+      button("Previous", () => turnPage(-PAGE_SIZE), {kind: "small", icon: "previous", disabled: this.#offset === 0}),
       h("span", {"aria-live": "polite"}, `${number(this.#offset + 1)}–${number(last)} of ${number(this.#total)}`),
-      button("Next", () => turn(PAGE), {kind: "small", icon: "next", disabled: last >= this.#total}),
+      button("Next", () => turnPage(PAGE_SIZE), {kind: "small", icon: "next", disabled: last >= this.#total}),
     );
   }
 
@@ -271,7 +275,7 @@ export class DocumentTable {
     this.#draw();
   }
 
-  #nothing() {
+  #emptyState() {
     if (this.filter.value !== "all") {
       return emptyState({title: "Nothing to show", text: `No document of this kind is here now.`});
     }
@@ -291,7 +295,7 @@ export class DocumentTable {
   async #retry(document) {
     try {
       const answer = await action("retry", {id: document.id});
-      this.hear([answer.document]);
+      this.applyChanges([answer.document]);
     } catch (error) {
       this.#context.toast(/** @type {Error} */ (error).message, "bad");
     }
@@ -318,27 +322,27 @@ export class DocumentTable {
 }
 
 /** @param {string} verb @param {any} document */
-function named(verb, document) {
+function labelAttributes(verb, document) {
   return {attributes: {"aria-label": `${verb} ${document.title || document.id}`, title: verb}};
 }
 
-/** @param {any} document only ends are told: not every step of every document */
-function tellEnd(document) {
-  const named = document.title || document.id;
-  if (document.status === "success") announce(`${named} is ready.`);
-  if (document.status === "failed") announce(`${named} failed: ${document.error}`);
+/** @param {any} document only final states are announced */
+function announceOutcome(document) {
+  const name = document.title || document.id;
+  if (document.status === "success") announce(`${name} is ready.`);
+  if (document.status === "failed") announce(`${name} failed: ${document.error}`);
 }
 
-/** @param {Element} body @returns {[string, number] | null} the row and the place within it that has the focus */
-function focusedKey(body) {
+/** @param {Element} body @returns {[string, number] | null} row key and control index of the focus */
+function findFocus(body) {
   const row = body.contains(document.activeElement) ? document.activeElement?.closest("tr[data-key]") : null;
   if (!(row instanceof HTMLElement)) return null;
   const all = [...row.querySelectorAll("a, button, input")];
   return [row.dataset.key ?? "", all.indexOf(/** @type {Element} */ (document.activeElement))];
 }
 
-/** @param {Element} body @param {[string, number]} held */
-function refocus(body, [key, index]) {
+/** @param {Element} body @param {[string, number]} focused */
+function restoreFocus(body, [key, index]) {
   const row = body.querySelector(`tr[data-key="${CSS.escape(key)}"]`);
   const found = row?.querySelectorAll("a, button, input")[index];
   if (found instanceof HTMLElement) found.focus();

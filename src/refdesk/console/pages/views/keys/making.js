@@ -1,11 +1,11 @@
 // @ts-check
-/** Making a key, and showing it the one time that it is shown. */
+/** Dialogs for creating a key and for showing it once. */
 
 import {action} from "../../api.js";
 import {h, newId, replace} from "../../dom.js";
 import {button, copyButton, dialog, errorBox, field, select} from "../../widgets.js";
 
-/** @type {[string, string][]} each role and what it opens */
+/** @type {[string, string][]} roles and their descriptions */
 const ROLES = [
   ["reader", "Only reads: searches, reads, asks"],
   ["writer", "Uses every tool, also those that add and delete"],
@@ -16,7 +16,7 @@ const ROLES = [
 const NO_ADMIN = "Once this key exists, nobody can administer the desk from here without one that has the role admin.";
 
 /** @type {[string, string][]} */
-const LENGTHS = [
+const EXPIRY_OPTIONS = [
   ["", "Never"],
   ["7d", "In a week"],
   ["30d", "In 30 days"],
@@ -25,18 +25,18 @@ const LENGTHS = [
 ];
 
 /**
- * @param {{toolsets: string[], servers: string[], isFirst: boolean}} known what can be chosen
- * @returns {Promise<any>} the answer of `make_key`, or null when nothing was made
+ * @param {{toolsets: string[], servers: string[], isFirst: boolean}} options possible values
+ * @returns {Promise<any>} response of `make_key`, or null if cancelled
  */
-export function askForNewKey(known) {
+export function askForNewKey(options) {
   return new Promise((resolve) => {
-    const form = new KeyForm(known, (made) => opened.close(made));
+    const form = new KeyForm(options, (created) => handle.close(created));
     const make = h("button", {class: "button button-primary", type: "submit", form: form.element.id}, "Make key");
-    const opened = dialog({
-      title: known.isFirst ? "Make the first key" : "Make a key",
+    const handle = dialog({
+      title: options.isFirst ? "Make the first key" : "Make a key",
       body: form.element,
-      actions: [button("Cancel", () => opened.close()), make],
-      onClose: (made) => resolve(made ?? null),
+      actions: [button("Cancel", () => handle.close()), make],
+      onClose: (created) => resolve(created ?? null),
       className: "key-dialog",
     });
     form.focus();
@@ -47,7 +47,7 @@ class KeyForm {
   #done;
   #isFirst;
 
-  /** @param {{toolsets: string[], servers: string[], isFirst: boolean}} known @param {(made: any) => void} done */
+  /** @param {{toolsets: string[], servers: string[], isFirst: boolean}} options @param {(made: any) => void} done */
   constructor({toolsets, servers, isFirst}, done) {
     this.#done = done;
     this.#isFirst = isFirst;
@@ -56,7 +56,7 @@ class KeyForm {
     this.name = input({required: true, name: "name", placeholder: "such as alice-laptop"});
     this.user = input({name: "user"});
     this.tenant = input({name: "tenant", placeholder: "default"});
-    this.expires = select(LENGTHS, "", {name: "expires"});
+    this.expires = select(EXPIRY_OPTIONS, "", {name: "expires"});
     this.roles = choices("Roles", ROLES, isFirst ? ["admin"] : ["writer"]);
     this.toolsets = choices(
       "Only these toolsets",
@@ -65,7 +65,7 @@ class KeyForm {
       "None chosen: all of them.",
     );
     this.servers = input({name: "servers", placeholder: "*", spellcheck: "false"});
-    this.wrong = h("div");
+    this.errorArea = h("div");
     const serverHint = [
       "Names and patterns set apart by blanks; empty: all. ",
       servers.length > 0 && `There are ${servers.join(", ")}.`,
@@ -89,7 +89,7 @@ class KeyForm {
         this.toolsets.element,
         field("Servers", this.servers, serverHint),
       ),
-      this.wrong,
+      this.errorArea,
     );
   }
 
@@ -100,22 +100,22 @@ class KeyForm {
   /** @param {Event} event */
   async #submit(event) {
     event.preventDefault();
-    const roles = this.roles.chosen();
-    if (this.#isFirst && !roles.includes("admin") && !this.wrong.hasChildNodes()) {
+    const roles = this.roles.getSelected();
+    if (this.#isFirst && !roles.includes("admin") && !this.errorArea.hasChildNodes()) {
       const message = `${NO_ADMIN} Make the key all the same by pressing the button again.`;
-      return void replace(this.wrong, errorBox(new Error(message)));
+      return void replace(this.errorArea, errorBox(new Error(message)));
     }
     try {
       this.#done(await action("make_key", this.#params(roles)));
     } catch (error) {
-      replace(this.wrong, errorBox(error));
+      replace(this.errorArea, errorBox(error));
     }
   }
 
   /** @param {string[]} roles */
   #params(roles) {
     const servers = this.servers.value.split(/[\s,]+/).filter(Boolean);
-    const toolsets = this.toolsets.chosen();
+    const toolsets = this.toolsets.getSelected();
     return {
       name: this.name.value.trim(),
       user: this.user.value.trim() || undefined,
@@ -129,11 +129,11 @@ class KeyForm {
 }
 
 /**
- * Boxes to tick, under one name.
- * @param {string} legend @param {[string, string][]} options @param {string[]} ticked @param {string} [hint]
+ * Group of checkboxes.
+ * @param {string} legend @param {[string, string][]} options @param {string[]} selected @param {string} [hint]
  */
-function choices(legend, options, ticked, hint) {
-  const boxes = options.map(([value]) => h("input", {type: "checkbox", value, checked: ticked.includes(value)}));
+function choices(legend, options, selected, hint) {
+  const boxes = options.map(([value]) => h("input", {type: "checkbox", value, checked: selected.includes(value)}));
   const lines = options.map(([value, about], at) =>
     h(
       "label",
@@ -149,7 +149,7 @@ function choices(legend, options, ticked, hint) {
     hint && h("p", {class: "field-hint"}, hint),
     lines,
   );
-  return {element, chosen: () => boxes.filter((box) => box.checked).map((box) => box.value)};
+  return {element, getSelected: () => boxes.filter((box) => box.checked).map((box) => box.value)};
 }
 
 export function firstKeyNotice() {
@@ -166,11 +166,11 @@ export function firstKeyNotice() {
   );
 }
 
-/** Show a new key, the one time. @param {{key: string, entry: any}} made @returns {Promise<void>} */
+/** Show a new key once. @param {{key: string, entry: any}} created @returns {Promise<void>} */
 export function showKey({key, entry}) {
   return new Promise((resolve) => {
-    const line = setUpLine(key);
-    const opened = dialog({
+    const line = formatSetupCommand(key);
+    const handle = dialog({
       title: `The key ${entry.name}`,
       body: [
         h(
@@ -188,7 +188,7 @@ export function showKey({key, entry}) {
           "The command is for Claude Code. Other clients send the key in the header Authorization: Bearer.",
         ),
       ],
-      actions: button("I have copied it", () => opened.close(), {kind: "primary"}),
+      actions: button("I have copied it", () => handle.close(), {kind: "primary"}),
       onClose: () => resolve(),
       className: "key-dialog",
     });
@@ -196,7 +196,7 @@ export function showKey({key, entry}) {
 }
 
 /** @param {string} key */
-function setUpLine(key) {
+function formatSetupCommand(key) {
   const url = new URL("../../../mcp", import.meta.url);
   return `claude mcp add --transport http refdesk ${url} --header "Authorization: Bearer ${key}"`;
 }

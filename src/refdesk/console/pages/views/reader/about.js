@@ -1,12 +1,12 @@
 // @ts-check
-/** What is known of a document, beside its text. */
+/** Document properties. */
 
 import {copyButton} from "../../buttons.js";
 import {h} from "../../dom.js";
 import {bytes, number, time} from "../../format.js";
 import {path} from "../../router.js";
 
-/** @param {any} about the answer of `document` */
+/** @param {any} about response of `document` */
 export function aboutDocument({info, pages, page_kind: kind}) {
   const facts = [
     fact("Id", h("span", {class: "mono"}, info.id), copyButton(info.id)),
@@ -20,7 +20,7 @@ export function aboutDocument({info, pages, page_kind: kind}) {
     fact("Kind", info.media_type),
     fact("Size", info.size_bytes > 0 && bytes(info.size_bytes)),
     fact(kind === "slide" ? "Slides" : kind === "sheet" ? "Sheets" : "Pages", pages > 0 && number(pages)),
-    ...Object.entries(info.metadata ?? {}).map(([name, value]) => fact(h("bdi", name), shown(value))),
+    ...Object.entries(info.metadata ?? {}).map(([name, value]) => fact(h("bdi", name), formatValue(value))),
   ];
   return h(
     "details",
@@ -42,6 +42,6 @@ function source(value) {
 }
 
 /** @param {any} value */
-function shown(value) {
+function formatValue(value) {
   return typeof value === "string" ? value : JSON.stringify(value);
 }

@@ -1,42 +1,42 @@
 // @ts-check
-/** Links from a document to others of its collection, as soon as it is known which there are. */
+/** Turns relative links in a document into links to other documents of its collection. */
 
 import {ApiError, isAbort} from "../../api.js";
-import {documentIds} from "../../collections.js";
+import {loadDocumentIds} from "../../collections.js";
 import {h} from "../../dom.js";
 import {path} from "../../router.js";
 
-/** Documents among which links are looked for: of a larger collection, those that changed last. */
-const MOST = 2000;
+/** Documents considered as link targets: in a larger collection, the most recently changed. */
+const MAX_DOCUMENTS = 2000;
 
-export class Beside {
+export class RelativeLinks {
   /** @type {Promise<Set<string>> | null} */
   #ids = null;
   #info;
   #signal;
 
-  /** @param {{id: string, collection: string}} info of the document that is read @param {AbortSignal} signal */
+  /** @param {{id: string, collection: string}} info of the open document @param {AbortSignal} signal */
   constructor(info, signal) {
     this.#info = info;
     this.#signal = signal;
   }
 
-  /** @param {Element} text make links of what names a document; the others stay text */
+  /** @param {Element} text its relative links; those that match no document stay text */
   async connect(text) {
-    const named = /** @type {HTMLElement[]} */ ([...text.querySelectorAll("[data-beside]")]);
-    if (named.length === 0) return;
+    const spans = /** @type {HTMLElement[]} */ ([...text.querySelectorAll("[data-beside]")]);
+    if (spans.length === 0) return;
     const ids = await (this.#ids ??= this.#load());
-    for (const span of named) {
-      const place = placeOf(this.#info.id, span.dataset.beside ?? "");
-      if (place && ids.has(place.id)) span.replaceWith(h("a", {href: path("read", place)}, [...span.childNodes]));
+    for (const span of spans) {
+      const target = resolveLink(this.#info.id, span.dataset.beside ?? "");
+      if (target && ids.has(target.id)) span.replaceWith(h("a", {href: path("read", target)}, [...span.childNodes]));
     }
   }
 
   async #load() {
     try {
-      return await documentIds(this.#info.collection, {signal: this.#signal, most: MOST});
+      return await loadDocumentIds(this.#info.collection, {signal: this.#signal, limit: MAX_DOCUMENTS});
     } catch (error) {
-      // Links are an extra: whoever may not list documents reads on without them.
+      // Links are optional: callers who may not list documents read without them.
       if (!isAbort(error) && !(error instanceof ApiError)) throw error;
       return new Set();
     }
@@ -44,17 +44,17 @@ export class Beside {
 }
 
 /**
- * @param {string} id of the document that the link is in, such as guide/how-to/install.md
+ * @param {string} id of the document containing the link, such as guide/how-to/install.md
  * @param {string} link such as ../index.md#first-steps
- * @returns {{id: string, section: string} | null} where it leads, if that can be said at all
+ * @returns {{id: string, section: string} | null} target, or null if it can't be resolved
  */
-export function placeOf(id, link) {
+export function resolveLink(id, link) {
   const base = `http://desk/${id.split("/").map(encodeURIComponent).join("/")}`;
   try {
     const {pathname, hash} = new URL(link, base);
     return {id: decodeURIComponent(pathname.slice(1)), section: decodeURIComponent(hash.slice(1))};
   } catch {
-    // A document may hold a % that is no part of an encoding.
+    // A literal % may not be a valid escape.
     return null;
   }
 }

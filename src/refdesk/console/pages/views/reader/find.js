@@ -5,12 +5,12 @@ import {isAbort, tool} from "../../api.js";
 import {h, newId, replace} from "../../dom.js";
 import {plural, shorten} from "../../format.js";
 import {announce, button, errorBox} from "../../widgets.js";
-import {marker} from "../../words.js";
+import {createMarker} from "../../words.js";
 
-const LONGEST = 160;
+const MAX_EXCERPT_LENGTH = 160;
 
-/** @param {any} context @param {string} id @param {(chunk: string, query: string) => void} go */
-export function findInDocument(context, id, go) {
+/** @param {any} context @param {string} id @param {(chunk: string, query: string) => void} onSelect */
+export function findInDocument(context, id, onSelect) {
   const input = h("input", {
     id: newId("find"),
     class: "input",
@@ -25,7 +25,7 @@ export function findInDocument(context, id, go) {
     if (!query) return void replace(found);
     try {
       const answer = await tool("doc_local_search", {doc_id: id, query}, {signal: context.signal});
-      show(found, answer.structuredContent.results, query, (chunk) => go(chunkId(id, chunk), query));
+      showHits(found, answer.structuredContent.results, query, (chunk) => onSelect(chunkId(id, chunk), query));
     } catch (error) {
       if (!isAbort(error)) replace(found, errorBox(error));
     }
@@ -44,22 +44,22 @@ export function findInDocument(context, id, go) {
   );
 }
 
-/** @param {string} id @param {string} chunk the tool names chunks within the document */
+/** @param {string} id @param {string} chunk the tool returns ids relative to the document */
 function chunkId(id, chunk) {
   return chunk.includes("#") ? chunk : `${id}#${chunk}`;
 }
 
-/** @param {Element} place @param {any[]} results @param {string} query @param {(chunk: string) => void} go */
-function show(place, results, query, go) {
+/** @param {Element} element @param {any[]} results @param {string} query @param {(chunk: string) => void} onSelect */
+function showHits(element, results, query, onSelect) {
   announce(`${plural(results.length, "passage")} found`);
-  if (results.length === 0) return void replace(place, h("p", {class: "faint"}, "Not found in this document."));
-  const write = marker(query);
+  if (results.length === 0) return void replace(element, h("p", {class: "faint"}, "Not found in this document."));
+  const write = createMarker(query);
   const items = results.map((hit) =>
     h(
       "li",
       h(
         "button",
-        {type: "button", class: "find-hit", on: {click: () => go(hit.chunk_id)}},
+        {type: "button", class: "find-hit", on: {click: () => onSelect(hit.chunk_id)}},
         h(
           "bdi",
           {class: "find-section"},
@@ -67,15 +67,15 @@ function show(place, results, query, go) {
             .split(" › ")
             .at(-1),
         ),
-        h("span", write(shorten(plain(hit.text), LONGEST))),
+        h("span", write(shorten(stripMarkdown(hit.text), MAX_EXCERPT_LENGTH))),
       ),
     ),
   );
-  replace(place, h("ol", {class: "find-hits"}, items));
+  replace(element, h("ol", {class: "find-hits"}, items));
 }
 
-/** @param {string} text one line of it, without the marks of Markdown that only clutter there */
-function plain(text) {
+/** @param {string} text to a single line without Markdown markup */
+function stripMarkdown(text) {
   return text
     .replace(/```\w*|[`*#|]+/g, " ")
     .replace(/\s+/g, " ")

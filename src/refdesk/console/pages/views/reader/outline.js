@@ -1,5 +1,5 @@
 // @ts-check
-/** The table of contents as a tree that folds, with the section that is being read marked in it. */
+/** Table of contents as a collapsible tree, with the current section marked. */
 
 import {h} from "../../dom.js";
 import {icon} from "../../icons.js";
@@ -8,7 +8,7 @@ import {path} from "../../router.js";
 /** @typedef {{id: string, title: string, level: number, page: number}} Entry */
 
 const OPEN_LEVELS = 2;
-const SETTLING_MS = 300;
+const SCROLL_PAUSE_MS = 300;
 
 export class Outline {
   /** @param {any} about @param {string} id @param {(section: string) => void} go */
@@ -24,37 +24,37 @@ export class Outline {
       "details",
       {class: "fold outline", open: matchMedia("(min-width: 64rem)").matches, hidden: this.entries.length === 0},
       h("summary", "Contents"),
-      h("nav", {"aria-label": "Contents"}, this.branch(nested(this.entries), 1), omitted),
+      h("nav", {"aria-label": "Contents"}, this.renderBranch(buildTree(this.entries), 1), omitted),
     );
   }
 
   /** @param {Node[]} nodes @param {number} depth @returns {HTMLElement} */
-  branch(nodes, depth) {
+  renderBranch(nodes, depth) {
     return h(
       "ul",
-      nodes.map((node) => this.item(node, depth)),
+      nodes.map((node) => this.renderItem(node, depth)),
     );
   }
 
   /** @param {Node} node @param {number} depth */
-  item({entry, children}, depth) {
+  renderItem({entry, children}, depth) {
     const link = h(
       "a",
       {
         href: path("read", {id: this.id, section: entry.id}),
-        on: {click: (/** @type {MouseEvent} */ event) => this.follow(event, entry.id)},
+        on: {click: (/** @type {MouseEvent} */ event) => this.handleClick(event, entry.id)},
       },
       h("bdi", entry.title),
     );
     this.links.set(entry.id, link);
     if (children.length === 0) return h("li", h("div", {class: "outline-row"}, link));
-    const below = this.branch(children, depth + 1);
-    below.hidden = depth >= OPEN_LEVELS;
-    return h("li", h("div", {class: "outline-row"}, folder(below, entry.title), link), below);
+    const sublist = this.renderBranch(children, depth + 1);
+    sublist.hidden = depth >= OPEN_LEVELS;
+    return h("li", h("div", {class: "outline-row"}, toggleButton(sublist, entry.title), link), sublist);
   }
 
   /** @param {MouseEvent} event @param {string} section */
-  follow(event, section) {
+  handleClick(event, section) {
     if (event.metaKey || event.ctrlKey || event.shiftKey || event.button !== 0) return;
     event.preventDefault();
     this.go(section);
@@ -68,11 +68,11 @@ export class Outline {
     }
     const link = this.links.get(section ?? "");
     for (let at = link?.closest("ul"); at; at = at.parentElement?.closest("ul")) unfold(at);
-    if (link) bringIntoView(link);
+    if (link) scrollColumnTo(link);
   }
 
   /** @param {string | null} section */
-  around(section) {
+  getNeighbours(section) {
     const at = this.entries.findIndex(({id}) => id === section);
     return {previous: this.entries[at - 1], next: this.entries[at + 1]};
   }
@@ -81,7 +81,7 @@ export class Outline {
 /** @typedef {{entry: Entry, children: Node[]}} Node */
 
 /** @param {Entry[]} entries @returns {Node[]} */
-function nested(entries) {
+function buildTree(entries) {
   /** @type {Node[]} */
   const roots = [];
   /** @type {Node[]} */
@@ -95,24 +95,24 @@ function nested(entries) {
   return roots;
 }
 
-/** @param {HTMLElement} below @param {string} title */
-function folder(below, title) {
-  const turn = () => {
-    below.hidden = !below.hidden;
-    made.setAttribute("aria-expanded", String(!below.hidden));
+/** @param {HTMLElement} sublist @param {string} title */
+function toggleButton(sublist, title) {
+  const toggle = () => {
+    sublist.hidden = !sublist.hidden;
+    button.setAttribute("aria-expanded", String(!sublist.hidden));
   };
-  const made = h(
+  const button = h(
     "button",
     {
       type: "button",
       class: "folder",
-      "aria-expanded": !below.hidden,
+      "aria-expanded": !sublist.hidden,
       "aria-label": `Sections of ${title}`,
-      on: {click: turn},
+      on: {click: toggle},
     },
     icon("next"),
   );
-  return made;
+  return button;
 }
 
 /** @param {HTMLElement} list */
@@ -122,8 +122,8 @@ function unfold(list) {
   list.previousElementSibling?.querySelector(".folder")?.setAttribute("aria-expanded", "true");
 }
 
-/** @param {HTMLElement} link the column beside the text scrolls by itself; the page stays where it is */
-function bringIntoView(link) {
+/** @param {HTMLElement} link scrolls only the side column, not the page */
+function scrollColumnTo(link) {
   const column = link.closest(".reader-side");
   if (!column) return;
   const [at, around] = [link.getBoundingClientRect(), column.getBoundingClientRect()];
@@ -131,28 +131,28 @@ function bringIntoView(link) {
 }
 
 /**
- * Tells which section is being read, as one scrolls; `pause()` before the page itself scrolls to a place.
+ * Reports the section in view while scrolling. Call `pause()` before scrolling programmatically.
  * @param {Element} text
  * @param {AbortSignal} signal
- * @param {(section: string) => void} tell
+ * @param {(section: string) => void} onChange
  */
-export function watchSections(text, signal, tell) {
+export function watchSections(text, signal, onChange) {
   let last = "";
-  let waiting = false;
+  let isScheduled = false;
   let quietUntil = 0;
-  const look = () => {
-    waiting = false;
+  const update = () => {
+    isScheduled = false;
     const above = [...text.querySelectorAll("[data-section]")].filter(
       (heading) => heading.getBoundingClientRect().top < 120,
     );
     const section = /** @type {HTMLElement | undefined} */ (above.at(-1))?.dataset.section;
-    if (section && section !== last) tell((last = section));
+    if (section && section !== last) onChange((last = section));
   };
-  const soon = () => {
-    if (waiting || performance.now() < quietUntil) return;
-    waiting = true;
-    requestAnimationFrame(look);
+  const schedule = () => {
+    if (isScheduled || performance.now() < quietUntil) return;
+    isScheduled = true;
+    requestAnimationFrame(update);
   };
-  window.addEventListener("scroll", soon, {passive: true, signal});
-  return {pause: () => ((last = ""), (quietUntil = performance.now() + SETTLING_MS))};
+  window.addEventListener("scroll", schedule, {passive: true, signal});
+  return {pause: () => ((last = ""), (quietUntil = performance.now() + SCROLL_PAUSE_MS))};
 }

@@ -1,7 +1,7 @@
 // @ts-check
 /**
- * Metadata filters: rows of field, operator and value, or the JSON itself for what rows cannot say.
- * `filterEditor(filters, onChange)` gives {element, value(), valid()}.
+ * Metadata filter editor: rows of field, operator and value, or raw JSON for what rows can't express.
+ * `filterEditor(filters, onChange)` returns {element, value(), isValid()}.
  */
 
 import {h, newId, replace} from "../../dom.js";
@@ -13,7 +13,7 @@ const FIELDS = ["title", "version", "media_type", "size_bytes", "created_at", "u
 /** @param {Record<string, any> | null} filters @param {() => void} onChange */
 export function filterEditor(filters, onChange) {
   const editor = new FilterEditor(filters, onChange);
-  return {element: editor.element, value: () => editor.value(), valid: () => editor.valid()};
+  return {element: editor.element, value: () => editor.value(), isValid: () => editor.isValid()};
 }
 
 class FilterEditor {
@@ -24,9 +24,10 @@ class FilterEditor {
     this.raw = rows === null;
     this.list = h("div", {class: "filter-rows"});
     this.problem = h("p", {class: "field-error", role: "alert"});
-    this.json = h("textarea", {class: "input", rows: "4", spellcheck: "false", on: {change: () => this.changed()}});
+    const change = () => this.handleChange();
+    this.json = h("textarea", {class: "input", rows: "4", spellcheck: "false", on: {change}});
     this.json.value = filters ? JSON.stringify(filters, null, 2) : "";
-    this.known = h(
+    this.fieldList = h(
       "datalist",
       {id: newId("fields")},
       FIELDS.map((value) => h("option", {value})),
@@ -48,11 +49,13 @@ class FilterEditor {
       kind: "small",
       icon: "plus",
     });
-    const other = button(this.raw ? "Edit as rows" : "Edit as JSON", () => this.turn(), {kind: "small quiet"});
+    const modeButton = button(this.raw ? "Edit as rows" : "Edit as JSON", () => this.toggleMode(), {
+      kind: "small quiet",
+    });
     const hint = "All conditions have to hold. A name that is not offered is one of the metadata, as metadata.team is.";
     replace(
       this.body,
-      this.known,
+      this.fieldList,
       this.raw
         ? field(
             "Filters as JSON",
@@ -61,13 +64,13 @@ class FilterEditor {
           )
         : [h("p", {class: "field-hint"}, hint), this.list],
       this.problem,
-      h("div", {class: "filter-actions"}, !this.raw && add, other),
+      h("div", {class: "filter-actions"}, !this.raw && add, modeButton),
     );
-    this.tell();
+    this.updateCount();
   }
 
-  turn() {
-    if (!this.valid()) return;
+  toggleMode() {
+    if (!this.isValid()) return;
     const filters = this.value();
     if (this.raw) {
       const rows = toRows(filters);
@@ -83,7 +86,7 @@ class FilterEditor {
 
   /** @param {import("./conditions.js").Row} [row] */
   addRow(row = {field: "", operator: "$eq", value: ""}) {
-    const change = () => this.changed();
+    const change = () => this.handleChange();
     const name = h("input", {
       class: "input",
       value: row.field,
@@ -91,7 +94,7 @@ class FilterEditor {
       "aria-label": "Field",
       on: {change},
     });
-    name.setAttribute("list", this.known.id);
+    name.setAttribute("list", this.fieldList.id);
     const operator = select(OPERATORS, row.operator, {"aria-label": "Operator", on: {change}});
     const value = h("input", {
       class: "input",
@@ -100,11 +103,11 @@ class FilterEditor {
       "aria-label": "Value",
       on: {change},
     });
-    const remove = button("", () => (made.remove(), this.changed()), {
+    const remove = button("", () => (rowElement.remove(), this.handleChange()), {
       icon: "close",
       attributes: {class: "button button-quiet", "aria-label": "Remove this condition"},
     });
-    const made = h(
+    const rowElement = h(
       "div",
       {class: "filter-row", role: "group", "aria-label": "Condition"},
       name,
@@ -112,18 +115,18 @@ class FilterEditor {
       value,
       remove,
     );
-    made.read = () => ({field: name.value.trim(), operator: operator.value, value: value.value});
-    this.list.append(made);
-    return made;
+    rowElement.read = () => ({field: name.value.trim(), operator: operator.value, value: value.value});
+    this.list.append(rowElement);
+    return rowElement;
   }
 
-  changed() {
-    this.tell();
-    if (this.valid()) this.onChange();
+  handleChange() {
+    this.updateCount();
+    if (this.isValid()) this.onChange();
   }
 
-  tell() {
-    const filters = this.valid() ? this.value() : null;
+  updateCount() {
+    const filters = this.isValid() ? this.value() : null;
     replace(this.count, filters ? ` (${Object.keys(filters).length})` : "");
   }
 
@@ -133,8 +136,8 @@ class FilterEditor {
     return this.json.value.trim() ? JSON.parse(this.json.value) : null;
   }
 
-  valid() {
-    const problem = this.raw ? problemOf(this.json.value) : "";
+  isValid() {
+    const problem = this.raw ? validateJson(this.json.value) : "";
     replace(this.problem, problem);
     this.json.setAttribute("aria-invalid", String(problem !== ""));
     return problem === "";
@@ -142,7 +145,7 @@ class FilterEditor {
 }
 
 /** @param {string} source */
-function problemOf(source) {
+function validateJson(source) {
   if (!source.trim()) return "";
   try {
     const value = JSON.parse(source);

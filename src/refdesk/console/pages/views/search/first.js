@@ -1,5 +1,5 @@
 // @ts-check
-/** What the search page shows before the first search: questions to try, past searches, and how to add documents. */
+/** Search page before the first search: example questions, past searches, and how to add documents. */
 
 import {action, ApiError, isAbort, resource} from "../../api.js";
 import {h, replace} from "../../dom.js";
@@ -14,7 +14,7 @@ const EXAMPLES = [
   "Which kinds of files can be converted?",
 ];
 const HISTORY = "r2r://search/history";
-const MOST_PAST = 5;
+const MAX_PAST = 5;
 
 /** @param {any} context @param {(question: string) => void} ask */
 export function firstSteps(context, ask) {
@@ -35,7 +35,7 @@ async function showExamples(place, context, ask) {
     const own = collections.filter((/** @type {any} */ {id}) => id !== MANUAL);
     replace(place, hasManual && questions(ask), hint(context, own));
   } catch (error) {
-    // The choice of collection above asks for the same list, and says what is wrong.
+    // The collection picker loads the same list and reports the error.
     if (!isAbort(error) && !(error instanceof ApiError)) throw error;
   }
 }
@@ -60,14 +60,14 @@ function questions(ask) {
 function hint(context, own) {
   const documents = own.reduce((sum, {documents}) => sum + documents, 0);
   const link = h("a", {href: path("documents")}, context.me.may_write ? "Add documents" : "See the documents");
-  const held =
+  const summary =
     own.length === 0
       ? "This desk holds only its own manual so far."
       : `This desk holds ${plural(documents, "document")} of yours in ${plural(own.length, "collection")}.`;
   return h(
     "section",
     h("h2", "Your documents"),
-    h("p", held, " ", link, context.me.may_write && ": drop files, or give an address."),
+    h("p", summary, " ", link, context.me.may_write && ": drop files, or give an address."),
   );
 }
 
@@ -77,7 +77,7 @@ async function showPast(place, context, ask) {
     const past = JSON.parse(await resource(HISTORY, {signal: context.signal}));
     const own = past.filter((/** @type {any} */ {query}) => !EXAMPLES.includes(query));
     const seen = new Map(own.toReversed().map((/** @type {any} */ one) => [one.query, one]));
-    const newest = [...seen.values()].toSorted((one, other) => (one.at < other.at ? 1 : -1)).slice(0, MOST_PAST);
+    const newest = [...seen.values()].toSorted((one, other) => (one.at < other.at ? 1 : -1)).slice(0, MAX_PAST);
     if (newest.length > 0)
       replace(
         place,
@@ -92,7 +92,7 @@ async function showPast(place, context, ask) {
         ),
       );
   } catch (error) {
-    // Past searches are an extra: whoever may not read them is not told about them.
+    // Past searches are optional: they are hidden from callers who may not read them.
     if (!isAbort(error) && !(error instanceof ApiError)) throw error;
   }
 }

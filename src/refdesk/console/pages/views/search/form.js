@@ -1,47 +1,47 @@
 // @ts-check
-/** The query and its settings. `searchForm(context, state, run)` calls run(state, settled) while one types. */
+/** Query and search settings. `searchForm(context, state, run)` calls run(state, isSubmitted) while typing. */
 
 import {collectionSelect} from "../../collections.js";
 import {h} from "../../dom.js";
 import {button, field, select} from "../../widgets.js";
 import {filterEditor} from "./filters.js";
-import {limitOf, MODES, MOST} from "./state.js";
+import {parseLimit, MODES, MAX_LIMIT} from "./state.js";
 
 /** @typedef {import("./state.js").State} State */
 
-const PAUSE_MS = 350;
-const SHORTEST_TYPED = 3;
+const DEBOUNCE_MS = 350;
+const MIN_QUERY_LENGTH = 3;
 
 /** @param {any} context @param {State} state @param {(state: State, settled: boolean) => void} run */
 export function searchForm(context, state, run) {
-  const typed = later(() => input.value.trim().length >= SHORTEST_TYPED && run(read(), false));
-  const changed = () => (typed.cancel(), filters.valid() && run(read(), true));
-  const input = queryField(state.query, typed.soon);
-  const collection = collectionSelect(context, state.collection, changed);
-  const mode = select(MODES, state.mode, {on: {change: changed}});
+  const typing = debounce(() => input.value.trim().length >= MIN_QUERY_LENGTH && run(readState(), false));
+  const submit = () => (typing.cancel(), filters.isValid() && run(readState(), true));
+  const input = queryField(state.query, typing.schedule);
+  const collection = collectionSelect(context, state.collection, submit);
+  const mode = select(MODES, state.mode, {on: {change: submit}});
   const limit = h("input", {
     class: "input",
     type: "number",
     min: "1",
-    max: String(MOST),
+    max: String(MAX_LIMIT),
     value: String(state.limit),
-    on: {change: changed},
+    on: {change: submit},
   });
-  const filters = filterEditor(state.filters, changed);
-  const read = () => ({
+  const filters = filterEditor(state.filters, submit);
+  const readState = () => ({
     query: input.value,
     collection: collection.value,
     mode: /** @type {State["mode"]} */ (mode.value),
-    limit: limitOf(limit.value),
+    limit: parseLimit(limit.value),
     filters: filters.value(),
   });
-  context.signal.addEventListener("abort", typed.cancel);
+  context.signal.addEventListener("abort", typing.cancel);
   const element = h(
     "form",
     {
       class: "search-form",
       role: "search",
-      on: {submit: (/** @type {Event} */ event) => (event.preventDefault(), changed())},
+      on: {submit: (/** @type {Event} */ event) => (event.preventDefault(), submit())},
     },
     h(
       "div",
@@ -58,7 +58,7 @@ export function searchForm(context, state, run) {
     ),
     filters.element,
   );
-  const ask = (/** @type {string} */ question) => ((input.value = question), input.focus(), changed());
+  const ask = (/** @type {string} */ question) => ((input.value = question), input.focus(), submit());
   return {element, field: input, ask};
 }
 
@@ -78,9 +78,9 @@ function queryField(value, onInput) {
   });
 }
 
-/** @param {() => void} act once nothing has happened for a moment */
-function later(act) {
+/** @param {() => void} act called after a pause */
+function debounce(act) {
   let timer = 0;
   const cancel = () => clearTimeout(timer);
-  return {cancel, soon: () => (cancel(), (timer = setTimeout(act, PAUSE_MS)))};
+  return {cancel, schedule: () => (cancel(), (timer = setTimeout(act, DEBOUNCE_MS)))};
 }

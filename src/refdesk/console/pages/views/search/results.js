@@ -1,23 +1,23 @@
 // @ts-check
-/** The passages that were found, and the keys that go through them. */
+/** Result list and its keyboard navigation. */
 
 import {drawBlocks} from "../../blocks.js";
 import {copyButton} from "../../buttons.js";
 import {h} from "../../dom.js";
 import {time} from "../../format.js";
-import {isCommand} from "../../keyboard.js";
-import {blocks} from "../../markdown.js";
+import {isShortcut} from "../../keyboard.js";
+import {parseBlocks} from "../../markdown.js";
 import {path} from "../../router.js";
 import {emptyState, meter} from "../../widgets.js";
-import {marker} from "../../words.js";
+import {createMarker} from "../../words.js";
 
-/** Between the headings that a passage stands under. */
-const MARK = " › ";
+/** Separator of a heading path. */
+const SEPARATOR = " › ";
 
 /** @param {any[]} results @param {string} query */
 export function resultList(results, query) {
-  if (results.length === 0) return nothing();
-  const write = marker(query);
+  if (results.length === 0) return noResults();
+  const write = createMarker(query);
   return h(
     "ol",
     {class: "results"},
@@ -25,7 +25,7 @@ export function resultList(results, query) {
   );
 }
 
-function nothing() {
+function noResults() {
   const text =
     "Try other words, another collection, or fewer filters. Documents still being brought in are not found yet.";
   const link = h("a", {class: "button", href: path("documents")}, "See the documents");
@@ -51,7 +51,7 @@ function result(hit, rank, query, write) {
       ),
       score(hit.score),
     ),
-    h("div", {class: "passage text"}, drawBlocks(blocks(hit.text), {write})),
+    h("div", {class: "passage text"}, drawBlocks(parseBlocks(hit.text), {write})),
     h(
       "footer",
       h("bdi", {class: "source"}, metadata.source ?? hit.document_id),
@@ -65,12 +65,13 @@ function result(hit, rank, query, write) {
 
 /** @param {any} hit */
 function headingPath({metadata, document_id: id}) {
-  const names = (metadata.path || [metadata.title, metadata.section].filter(Boolean).join(MARK) || id).split(MARK);
-  // The first heading of a document is often its title once more.
+  const joined = metadata.path || [metadata.title, metadata.section].filter(Boolean).join(SEPARATOR) || id;
+  const names = joined.split(SEPARATOR);
+  // The first heading often repeats the document's title.
   return names
     .filter((/** @type {string} */ name, /** @type {number} */ at) => name !== names[at - 1])
     .flatMap((/** @type {string} */ name, /** @type {number} */ at) => [
-      at > 0 && h("span", {class: "path-mark"}, MARK),
+      at > 0 && h("span", {class: "path-mark"}, SEPARATOR),
       h("bdi", name),
     ]);
 }
@@ -81,34 +82,34 @@ function score(value) {
 }
 
 /**
- * j and ↓ go to the next result, k and ↑ to the one before; Esc goes back to the field. Enter opens: they are links.
+ * j and ↓ focus the next result, k and ↑ the previous one; Esc returns to the field. Enter follows the link.
  * @param {Element} page
  * @param {HTMLInputElement} field
  */
-export function listenInResults(page, field) {
-  page.addEventListener("keydown", (event) => step(/** @type {KeyboardEvent} */ (event), page, field));
-  const outside = (/** @type {KeyboardEvent} */ event) => {
-    if (!page.isConnected) return void document.removeEventListener("keydown", outside);
-    if (!page.contains(/** @type {Node} */ (event.target))) step(event, page, field);
+export function listenForResultKeys(page, field) {
+  page.addEventListener("keydown", (event) => handleKey(/** @type {KeyboardEvent} */ (event), page, field));
+  const onDocumentKey = (/** @type {KeyboardEvent} */ event) => {
+    if (!page.isConnected) return void document.removeEventListener("keydown", onDocumentKey);
+    if (!page.contains(/** @type {Node} */ (event.target))) handleKey(event, page, field);
   };
-  document.addEventListener("keydown", outside);
+  document.addEventListener("keydown", onDocumentKey);
 }
 
 /** @param {KeyboardEvent} event @param {Element} page @param {HTMLInputElement} field */
-function step(event, page, field) {
+function handleKey(event, page, field) {
   const inField = event.target === field;
-  if (inField ? event.key !== "ArrowDown" : !isCommand(event)) return;
+  if (inField ? event.key !== "ArrowDown" : !isShortcut(event)) return;
   const links = /** @type {HTMLElement[]} */ ([...page.querySelectorAll("[data-result]")]);
   const at = links.indexOf(/** @type {HTMLElement} */ (document.activeElement));
   if (event.key === "Escape" && at >= 0) field.focus();
-  else if (["j", "ArrowDown"].includes(event.key) && links[at + 1]) go(links[at + 1]);
-  else if (["k", "ArrowUp"].includes(event.key) && at >= 0) go(links[at - 1] ?? field);
+  else if (["j", "ArrowDown"].includes(event.key) && links[at + 1]) focusResult(links[at + 1]);
+  else if (["k", "ArrowUp"].includes(event.key) && at >= 0) focusResult(links[at - 1] ?? field);
   else return;
   event.preventDefault();
 }
 
 /** @param {HTMLElement} element */
-function go(element) {
+function focusResult(element) {
   element.focus({preventScroll: true});
   element.closest(".result")?.scrollIntoView({block: "nearest"});
 }

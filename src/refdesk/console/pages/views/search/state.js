@@ -1,17 +1,17 @@
 // @ts-check
-/** What a search is made of, as the address holds it and as the tool takes it. */
+/** Search state: parsed from the URL, and as tool arguments. */
 
 /**
  * @typedef {object} State
  * @property {string} query
- * @property {string} collection "" is the tool's own default
- * @property {"" | "meaning" | "words"} mode "" is words and meaning
+ * @property {string} collection "" is the tool's default
+ * @property {"" | "meaning" | "words"} mode "" is hybrid search
  * @property {number} limit
  * @property {Record<string, any> | null} filters
  */
 
 export const DEFAULT_LIMIT = 10;
-export const MOST = 100;
+export const MAX_LIMIT = 100;
 
 /** @type {[State["mode"], string][]} */
 export const MODES = [
@@ -20,7 +20,7 @@ export const MODES = [
   ["words", "Words only"],
 ];
 
-/** @type {Record<string, object>} what each mode is to the tool; its default needs no saying */
+/** @type {Record<string, object>} tool arguments by mode; the default needs none */
 const MODE_ARGUMENTS = {
   "": {},
   meaning: {search_mode: "basic"},
@@ -28,19 +28,19 @@ const MODE_ARGUMENTS = {
 };
 
 /** @param {URLSearchParams} address @returns {State} */
-export function stateOf(address) {
+export function parseState(address) {
   const mode = /** @type {State["mode"]} */ (address.get("mode") ?? "");
   return {
     query: address.get("q") ?? "",
     collection: address.get("collection") ?? "",
     mode: mode in MODE_ARGUMENTS ? mode : "",
-    limit: limitOf(address.get("limit")),
-    filters: filtersOf(address.get("filters")),
+    limit: parseLimit(address.get("limit")),
+    filters: parseFilters(address.get("filters")),
   };
 }
 
 /** @param {State} state @returns {Record<string, string | null>} */
-export function queryOf(state) {
+export function toQuery(state) {
   return {
     q: state.query || null,
     collection: state.collection || null,
@@ -51,7 +51,7 @@ export function queryOf(state) {
 }
 
 /** @param {State} state @returns {Record<string, any>} */
-export function argumentsOf(state) {
+export function toArguments(state) {
   /** @type {Record<string, any>} */
   const args = {query: state.query.trim(), ...MODE_ARGUMENTS[state.mode]};
   if (state.collection) args.collection_id = state.collection;
@@ -61,13 +61,13 @@ export function argumentsOf(state) {
 }
 
 /** @param {string | null} value */
-export function limitOf(value) {
+export function parseLimit(value) {
   const limit = Math.round(Number(value ?? DEFAULT_LIMIT));
-  return limit >= 1 && limit <= MOST ? limit : DEFAULT_LIMIT;
+  return limit >= 1 && limit <= MAX_LIMIT ? limit : DEFAULT_LIMIT;
 }
 
-/** @param {string | null} value an address that somebody else wrote may hold anything */
-function filtersOf(value) {
+/** @param {string | null} value untrusted, as it comes from the URL */
+function parseFilters(value) {
   try {
     const parsed = JSON.parse(value ?? "null");
     return parsed && typeof parsed === "object" && !Array.isArray(parsed) ? parsed : null;

@@ -1,5 +1,5 @@
 // @ts-check
-/** One server behind the desk: how it is, what it offers, what waits for approval, and its log. */
+/** Card of one downstream server: state, tools, pending approvals and log. */
 
 import {action} from "../../api.js";
 import {h, newId, replace} from "../../dom.js";
@@ -8,7 +8,7 @@ import {badge, button, details, toggle} from "../../widgets.js";
 import {diff} from "./diff.js";
 import {serverLog} from "./log.js";
 
-/** @type {Record<string, [string, string]>} what a state is called, and the badge's kind */
+/** @type {Record<string, [string, string]>} label and badge kind by state */
 const STATES = {
   Running: ["Running", "good"],
   Starting: ["Starting", "info"],
@@ -23,8 +23,8 @@ const BREAKERS = {
   open: ["Open: calls are refused", "bad"],
 };
 
-const FIXED = "set in the configuration";
-const BEFORE_APPROVAL = "Until then agents cannot call what changed. Look for words that tell a model what to do.";
+const FIXED_NOTE = "set in the configuration";
+const APPROVAL_NOTE = "Until then agents cannot call what changed. Look for words that tell a model what to do.";
 
 /** @typedef {{tool: string, sha256: string, is_new: boolean, diff: string}} Held */
 
@@ -34,12 +34,12 @@ export class ServerCard {
   /** @type {any} */
   #server = null;
   /** @type {Map<Element, string>} */
-  #drawn = new Map();
+  #rendered = new Map();
 
   /**
    * @param {string} name
    * @param {any} context of the view
-   * @param {(changing: Promise<{server: any}>) => Promise<void>} change takes a change from here, and its outcome
+   * @param {(changing: Promise<{server: any}>) => Promise<void>} change applies a local change
    */
   constructor(name, context, change) {
     this.name = name;
@@ -51,7 +51,7 @@ export class ServerCard {
     this.control = h("div", {class: "server-control"});
     this.facts = h("dl", {class: "server-facts"});
     this.off = h("p", {class: "faint"}, "Switched off: agents do not see its tools.");
-    this.trouble = h("div");
+    this.errorArea = h("div");
     this.held = h("div", {class: "server-held"});
     this.toolsHead = h("span");
     this.tools = h("ul", {class: "server-tools"});
@@ -62,7 +62,7 @@ export class ServerCard {
       "article",
       {class: "server-card", "aria-labelledby": id},
       this.head,
-      this.trouble,
+      this.errorArea,
       this.held,
       this.off,
       this.facts,
@@ -75,12 +75,12 @@ export class ServerCard {
   show(server) {
     this.#server = server;
     const {enabled, state, transport, last_error: lastError, tools, held} = server;
-    this.#redraw(this.state, [enabled, state, transport], () => stateOf(server));
-    this.#redraw(this.trouble, [enabled, state, lastError], () => enabled && lastError && troubleOf(server));
-    this.#redraw(this.facts, server, () => factsOf(server));
+    this.#redraw(this.state, [enabled, state, transport], () => stateBadges(server));
+    this.#redraw(this.errorArea, [enabled, state, lastError], () => enabled && lastError && errorLine(server));
+    this.#redraw(this.facts, server, () => factList(server));
     this.#redraw(this.toolsHead, tools.length, () => plural(tools.length, "tool"));
     this.#redraw(this.tools, tools, () => tools.map(toolLine));
-    this.#redraw(this.held, held, () => held.length > 0 && this.#waiting(held));
+    this.#redraw(this.held, held, () => held.length > 0 && this.#heldSection(held));
     this.facts.hidden = !enabled;
     this.off.hidden = enabled;
     this.toolsFold.hidden = tools.length === 0;
@@ -89,84 +89,84 @@ export class ServerCard {
   }
 
   /**
-   * Draw a part anew only when something of it has changed: what somebody marks or has in focus stays.
-   * @param {Element} part @param {any} of what it shows @param {() => import("../../dom.js").Child} draw
+   * Redraw a part only if its data changed, to keep selection and focus.
+   * @param {Element} part @param {any} of data it shows @param {() => import("../../dom.js").Child} draw
    */
   #redraw(part, of, draw) {
     const drawn = JSON.stringify(of);
-    if (this.#drawn.get(part) === drawn) return;
-    this.#drawn.set(part, drawn);
+    if (this.#rendered.get(part) === drawn) return;
+    this.#rendered.set(part, drawn);
     replace(part, draw());
   }
 
   #drawControl() {
     const {enabled, can_change: canChange} = this.#server;
     if (!this.#context.me.may_administer) return;
-    const known = this.control.querySelector("input");
-    if (known) known.checked = enabled;
+    const existing = this.control.querySelector("input");
+    if (existing) existing.checked = enabled;
     else
       this.#redraw(this.control, canChange, () =>
-        canChange ? this.#switch(enabled) : h("span", {class: "faint"}, FIXED),
+        canChange ? this.#enabledToggle(enabled) : h("span", {class: "faint"}, FIXED_NOTE),
       );
   }
 
   /** @param {boolean} enabled */
-  #switch(enabled) {
+  #enabledToggle(enabled) {
     const label = ["Enabled", h("span", {class: "unseen"}, `: ${this.name}`)];
     return toggle(label, enabled, (on) =>
-      this.#ask("set_server", {name: this.name, enabled: on}, `${this.name} is switched ${on ? "on" : "off"}.`),
+      this.#apply("set_server", {name: this.name, enabled: on}, `${this.name} is switched ${on ? "on" : "off"}.`),
     );
   }
 
   /** @param {Held[]} held */
-  #waiting(held) {
-    const may = this.#context.me.may_administer;
+  #heldSection(held) {
+    const mayAdminister = this.#context.me.may_administer;
     return [
       h("h3", `${plural(held.length, "tool definition waits", "tool definitions wait")} for approval`),
-      h("p", {class: "faint"}, BEFORE_APPROVAL),
-      held.map((one) => this.#heldTool(one, may)),
-      may && held.length > 1 && h("div", {class: "row-actions"}, this.#answers(held, "all")),
+      h("p", {class: "faint"}, APPROVAL_NOTE),
+      held.map((one) => this.#heldTool(one, mayAdminister)),
+      mayAdminister && held.length > 1 && h("div", {class: "row-actions"}, this.#decisionButtons(held, "all")),
     ];
   }
 
-  /** @param {Held} one @param {boolean} may */
-  #heldTool(one, may) {
+  /** @param {Held} one @param {boolean} mayAdminister */
+  #heldTool(one, mayAdminister) {
     return h(
       "section",
       {class: "held-tool"},
       h("h4", h("code", one.tool), one.is_new ? " is new" : " is not what it was"),
       diff(one.diff),
-      may && h("div", {class: "row-actions"}, this.#answers([one], one.tool)),
+      mayAdminister && h("div", {class: "row-actions"}, this.#decisionButtons([one], one.tool)),
     );
   }
 
-  /** @param {Held[]} held @param {string} named */
-  #answers(held, named) {
+  /** @param {Held[]} held @param {string} target */
+  #decisionButtons(held, target) {
     const all = held.length > 1 ? " all" : "";
-    const of = (/** @type {string} */ verb) => ({"aria-label": `${verb} ${named} of ${this.name}`});
+    const of = (/** @type {string} */ verb) => ({"aria-label": `${verb} ${target} of ${this.name}`});
     return [
-      button(`Approve${all}`, () => this.#answer(held, false), {
+      button(`Approve${all}`, () => this.#decide(held, false), {
         kind: "primary small",
         icon: "check",
         attributes: of("Approve"),
       }),
-      button(`Reject${all}`, () => this.#answer(held, true), {kind: "small", attributes: of("Reject")}),
+      button(`Reject${all}`, () => this.#decide(held, true), {kind: "small", attributes: of("Reject")}),
     ];
   }
 
   /**
-   * Only what was seen is decided upon, also when it changes at this very moment.
+   * The hash ensures that the decision applies only to the definition that was shown.
    * @param {Held[]} held @param {boolean} reject
    */
-  async #answer(held, reject) {
+  async #decide(held, reject) {
     for (const {tool, sha256} of held) {
       const done = reject ? `${tool} is rejected: agents do not get it.` : `${tool} is approved: agents can call it.`;
-      await this.#ask("approve", {name: this.name, tool, sha256, reject}, done);
+      await this.#apply("approve", {name: this.name, tool, sha256, reject}, done);
     }
   }
 
   /** @param {string} name @param {object} params @param {string} done */
-  async #ask(name, params, done) {
+  async #apply(name, params, done) {
     try {
       await this.#change(action(name, params));
       this.#context.toast(done, "good");
@@ -178,44 +178,44 @@ export class ServerCard {
 }
 
 /** @param {any} server */
-function stateOf({enabled, state, transport}) {
-  const [word, kind] = enabled ? (STATES[state] ?? [state, "plain"]) : ["Switched off", "plain"];
-  return [badge(word, kind), h("span", {class: "faint"}, transport)];
+function stateBadges({enabled, state, transport}) {
+  const [label, kind] = enabled ? (STATES[state] ?? [state, "plain"]) : ["Switched off", "plain"];
+  return [badge(label, kind), h("span", {class: "faint"}, transport)];
 }
 
 /** @param {any} server */
-function troubleOf({state, last_error: lastError}) {
+function errorLine({state, last_error: lastError}) {
   return h("p", {class: "server-error"}, state === "Running" && "Last error: ", lastError);
 }
 
 /** @param {any} server */
-function factsOf(server) {
+function factList(server) {
   const facts = [
-    ["Offers", offersOf(server)],
-    ["Latency", latencyOf(server)],
+    ["Offers", formatOffers(server)],
+    ["Latency", formatLatency(server)],
     ["In flight", plural(server.in_flight, "call")],
-    ["Breaker", breakerOf(server)],
+    ["Breaker", breakerBadge(server)],
     ["In this state", server.since ? time(server.since) : "–"],
   ];
   return facts.map(([name, value]) => h("div", h("dt", name), h("dd", value)));
 }
 
 /** @param {any} server */
-function offersOf({tools, resources, prompts}) {
+function formatOffers({tools, resources, prompts}) {
   const more = [resources > 0 && plural(resources, "resource"), prompts > 0 && plural(prompts, "prompt")];
   return [plural(tools.length, "tool"), ...more].filter(Boolean).join(", ");
 }
 
 /** @param {any} server */
-function latencyOf({latency}) {
+function formatLatency({latency}) {
   if (!latency) return "no call yet";
   return `p50 ${milliseconds(latency.p50_ms ?? 0)} · p95 ${milliseconds(latency.p95_ms ?? 0)}`;
 }
 
 /** @param {any} server */
-function breakerOf({breaker}) {
-  const [word, kind] = BREAKERS[breaker.state] ?? [breaker.state, "plain"];
-  return [badge(word, kind), retryWords(breaker)];
+function breakerBadge({breaker}) {
+  const [label, kind] = BREAKERS[breaker.state] ?? [breaker.state, "plain"];
+  return [badge(label, kind), formatRetry(breaker)];
 }
 
 /** @param {any} tool */
@@ -233,7 +233,7 @@ function toolLine({name, exposed, title, description}) {
 }
 
 /** @param {any} breaker */
-function retryWords(breaker) {
+function formatRetry(breaker) {
   if (breaker.state !== "open") return null;
   const seconds = Math.ceil(breaker.retry_after ?? 0);
   return seconds > 0 ? `, tried again in ${seconds} s` : ", tried again with the next call";

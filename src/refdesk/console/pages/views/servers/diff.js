@@ -1,16 +1,16 @@
 // @ts-check
-/** What of a tool's definition was taken away and what was added, line by line. */
+/** Line diff of a tool definition. */
 
 import {h} from "../../dom.js";
 
-/** @type {Record<string, [string, string]>} the element of a line, and what it is called for those who do not see it */
+/** @type {Record<string, [string, string]>} element and screen reader prefix by line kind */
 const KINDS = {"+": ["ins", "added: "], "-": ["del", "removed: "]};
 
-/** @param {string} text whose lines begin with "+", "-" or a blank */
+/** @param {string} text lines that start with "+", "-" or a space */
 export function diff(text) {
-  const drawn = text.split("\n").map((line) => {
-    const [tag, spoken] = KINDS[line[0]] ?? ["span", ""];
-    return h(tag, {class: "diff-line"}, spoken && h("span", {class: "unseen"}, spoken), line || " ", "\n");
+  const lines = text.split("\n").map((line) => {
+    const [tag, prefix] = KINDS[line[0]] ?? ["span", ""];
+    return h(tag, {class: "diff-line"}, prefix && h("span", {class: "unseen"}, prefix), line || " ", "\n");
   });
-  return h("pre", {class: "diff", tabindex: "0", role: "region", "aria-label": "What changed"}, h("code", drawn));
+  return h("pre", {class: "diff", tabindex: "0", role: "region", "aria-label": "What changed"}, h("code", lines));
 }
