@@ -1,8 +1,8 @@
 // @ts-check
 /**
  * Markdown parser for passages and answers. `parseBlocks(source)` returns the same blocks as the console's `read`
- * action, so that blocks.js renders both. Supports what passages contain: headings, paragraphs, fenced code, lists, tables,
- * quotes, rules; `code`, **strong**, *em*, [links](https://...). HTML stays text.
+ * action, so that blocks.js renders both. Supports what passages contain: headings, paragraphs, fenced code, lists,
+ * tables, quotes, rules; `code`, **strong**, *em*, [links](https://...). HTML stays text.
  */
 
 /** @typedef {{text: string, strong?: boolean, em?: boolean, code?: boolean, href?: string}} Inline */

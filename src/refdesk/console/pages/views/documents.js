@@ -17,7 +17,7 @@ export function view(context) {
   const collections = new CollectionList(context, () => showSelected());
   const documents = new DocumentTable(context, collections.about);
   const addPanel = context.me.may_write ? new AddPanel(context, collections) : null;
-  collections.choose(context.params.collection ?? "");
+  collections.select(context.params.collection ?? "");
 
   const showSelected = () => {
     addPanel?.draw();
