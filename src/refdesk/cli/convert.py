@@ -42,9 +42,9 @@ def convert(arguments: Namespace) -> int:
     tasks = list(_plan_tasks(arguments, [one for one in found if not isinstance(one, SourceFailure)]))
     if not found:
         raise CannotOpen("There is no document in what was named.")
-    wanted = Wanted(parse_page_range(arguments.pages))
+    options = Wanted(parse_page_range(arguments.pages))
     results = [_report_failure(failure) for failure in failures]
-    results += asyncio.run(_convert_all(config, tasks, arguments.to, wanted))
+    results += asyncio.run(_convert_all(config, tasks, arguments.to, options))
     if arguments.json:
         print(json.dumps(results, indent=2, ensure_ascii=False))
     else:
@@ -86,10 +86,10 @@ def _find_sources(source: str) -> Iterator[tuple[str, PurePath] | SourceFailure]
 
 def _plan_folder(found: Sequence[tuple[str, PurePath]], folder: Path, suffix: str) -> Iterator[ConversionTask]:
     """Yield a task with a unique target for each source. No source file is overwritten."""
-    taken = {os.path.realpath(source) for source, _ in found}
+    used_paths = {os.path.realpath(source) for source, _ in found}
     for source, path in found:
-        target = next(name for name in _iter_targets(folder / path, suffix) if os.path.realpath(name) not in taken)
-        taken.add(os.path.realpath(target))
+        target = next(name for name in _iter_targets(folder / path, suffix) if os.path.realpath(name) not in used_paths)
+        used_paths.add(os.path.realpath(target))
         yield ConversionTask(source, target)
 
 
@@ -101,7 +101,7 @@ def _iter_targets(path: Path, suffix: str) -> Iterator[Path]:
 
 
 async def _convert_all(
-    config: Config, tasks: Sequence[ConversionTask], to: Export, wanted: Wanted
+    config: Config, tasks: Sequence[ConversionTask], to: Export, options: Wanted
 ) -> list[dict[str, Any]]:
     bar = ProgressBar(len(tasks))
     slots = asyncio.Semaphore(config.convert.workers)
@@ -110,7 +110,7 @@ async def _convert_all(
         async def run(task: ConversionTask) -> dict[str, Any]:
             async with slots:
                 try:
-                    return await _convert_one(conversions, task, to, wanted, bar)
+                    return await _convert_one(conversions, task, to, options, bar)
                 except ToolFailure as failure:
                     bar.clear()
                     where = "" if PurePath(task.source).name in failure.detail else f"{task.source}: "
@@ -126,16 +126,16 @@ async def _convert_all(
 
 
 async def _convert_one(
-    conversions: Conversions, task: ConversionTask, to: Export, wanted: Wanted, bar: ProgressBar
+    conversions: Conversions, task: ConversionTask, to: Export, options: Wanted, bar: ProgressBar
 ) -> dict[str, Any]:
     async def progress(done: float, total: float | None, activity: str) -> None:
         bar.advance(task.source, done / total if total else 0.0, activity)
 
     if is_url(task.source):
-        data, facts = await conversions.fetch_and_export(task.source, to, wanted, progress)
+        data, facts = await conversions.fetch_and_export(task.source, to, options, progress)
     else:
         with open_file(Path(task.source)) as file:
-            data, facts = await conversions.convert_and_export(file, to, wanted, progress)
+            data, facts = await conversions.convert_and_export(file, to, options, progress)
     bar.clear()
     for warning in facts["warnings"]:
         print(f"refdesk: {task.source}: {warning}", file=sys.stderr)

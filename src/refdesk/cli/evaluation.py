@@ -132,11 +132,11 @@ def hit(gains: Sequence[float], depth: int) -> float:
 
 def reciprocal_rank(gains: Sequence[float], depth: int) -> float:
     """Reciprocal of the rank of the first target found; 0 if there is none."""
-    return next((1 / place for place, gain in enumerate(gains[:depth], 1) if gain > 0), 0.0)
+    return next((1 / rank for rank, gain in enumerate(gains[:depth], 1) if gain > 0), 0.0)
 
 
 def _sum_discounted(gains: Iterable[float]) -> float:
-    return sum(gain / log2(place + 1) for place, gain in enumerate(gains, 1))
+    return sum(gain / log2(rank + 1) for rank, gain in enumerate(gains, 1))
 
 
 def read_queries(lines: Iterable[str], qrels: Iterable[str] | None = None) -> QuerySet:

@@ -90,9 +90,9 @@ def _require_name(arguments: Namespace) -> str:
     return name
 
 
-def _split_words(given: Iterable[str]) -> list[str]:
+def _split_words(values: Iterable[str]) -> list[str]:
     """Split values at commas and spaces."""
-    return [word for text in given for word in text.replace(",", " ").split()]
+    return [word for text in values for word in text.replace(",", " ").split()]
 
 
 def _print_json(value: Any) -> None:

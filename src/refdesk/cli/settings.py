@@ -26,5 +26,5 @@ def load_settings(arguments: Namespace, *, serves: bool = False) -> Config:
 
 
 def _overrides(arguments: Namespace) -> dict[str, Any]:
-    given = {setting: getattr(arguments, option, None) for option, setting in _OPTIONS.items()}
-    return {setting: value for setting, value in given.items() if value is not None}
+    overrides = {setting: getattr(arguments, option, None) for option, setting in _OPTIONS.items()}
+    return {setting: value for setting, value in overrides.items() if value is not None}

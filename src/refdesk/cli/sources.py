@@ -39,9 +39,9 @@ class DocumentDefaults:
     version: str = ""
     metadata: Mapping[str, Any] = field(default_factory=dict)
 
-    def build_document(self, source: Source, collection: str, own: Mapping[str, Any] | None = None) -> NewDocument:
+    def build_document(self, source: Source, collection: str, extra: Mapping[str, Any] | None = None) -> NewDocument:
         """Build a document. The command's metadata overrides the document's own."""
-        return NewDocument(source, collection, {**(own or {}), **self.metadata}, self.version)
+        return NewDocument(source, collection, {**(extra or {}), **self.metadata}, self.version)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,19 +86,19 @@ class JsonLinesFile:
             yield SourceFailure(str(self.path), f"It cannot be read: {error.strerror or error}.")
 
     def _parse_line(
-        self, line: bytes, place: str, collection: str, defaults: DocumentDefaults
+        self, line: bytes, origin: str, collection: str, defaults: DocumentDefaults
     ) -> NewDocument | SourceFailure:
         try:
             row = json.loads(line)
         except ValueError as error:
-            return SourceFailure(place, f"This is no JSON: {error}.")
+            return SourceFailure(origin, f"This is no JSON: {error}.")
         if not isinstance(row, dict) or not isinstance(row.get("text"), str):
-            return SourceFailure(place, 'This is no object with a "text".')
+            return SourceFailure(origin, 'This is no object with a "text".')
         name = str(row.pop("_id", row.pop("id", "")))
         text, title = row.pop("text"), str(row.pop("title", "") or "")
         more = row.pop("metadata", None)
-        own = {**row, **more} if isinstance(more, dict) else row
-        return defaults.build_document(TextSource(title or _derive_title(text), text, name), collection, own)
+        extra = {**row, **more} if isinstance(more, dict) else row
+        return defaults.build_document(TextSource(title or _derive_title(text), text, name), collection, extra)
 
 
 @dataclass(frozen=True, slots=True)

@@ -58,7 +58,7 @@ def load(
     invalid = list(_find_invalid(values))
     unusable = {fault.key for fault in faults} | {key for key, _ in invalid}
     faults += [fault for _, fault in invalid]
-    config = _build({key: given for key, given in values.items() if key not in unusable}, path, entries.warnings)
+    config = _build({key: setting for key, setting in values.items() if key not in unusable}, path, entries.warnings)
     faults += check_rules(config, unusable, serves=serves)
     if faults:
         raise ConfigError(list(dict.fromkeys(map(str, faults))))
@@ -102,11 +102,11 @@ def read_servers_again(path: Path, environ: Mapping[str, str]) -> Mapping[str, M
 
 def _read_servers(values: dict[str, SettingValue], environ: Mapping[str, str]) -> ServerEntries:
     """Parse the `mcpServers` setting and replace its raw value in place."""
-    given = values.get(SERVERS)
-    if given is None:
+    setting = values.get(SERVERS)
+    if setting is None:
         return ServerEntries()
-    entries = read_entries(given.value, environ, source=given.source, folder=Path.cwd())
-    values[SERVERS] = SettingValue(SERVERS, entries.servers, given.source)
+    entries = read_entries(setting.value, environ, source=setting.source, folder=Path.cwd())
+    values[SERVERS] = SettingValue(SERVERS, entries.servers, setting.source)
     return entries
 
 
@@ -118,12 +118,12 @@ def _build(values: Mapping[str, SettingValue], file: Path | None = None, warning
 
 def _nest(values: Mapping[str, SettingValue]) -> dict[str, Any]:
     tree: dict[str, Any] = {}
-    for key, given in values.items():
+    for key, setting in values.items():
         *sections, name = key.split(".")
         branch = tree
         for section in sections:
             branch = branch.setdefault(section, {})
-        branch[name] = given.value
+        branch[name] = setting.value
     return tree
 
 

@@ -66,10 +66,10 @@ class TranslatedEntry:
             self.entry[key] = value
 
 
-def translate(given: Mapping[Any, Any]) -> TranslatedEntry:
+def translate(raw: Mapping[Any, Any]) -> TranslatedEntry:
     """Translate a server entry of any client's file. Unknown keys are kept, so that validation can report them."""
     out = TranslatedEntry()
-    original_key = {key: value for key, value in given.items() if value is not None and key not in IGNORED}
+    original_key = {key: value for key, value in raw.items() if value is not None and key not in IGNORED}
     for key in original_key.keys() & UNSUPPORTED.keys():
         out.warnings.append((key, UNSUPPORTED[key]))
     for key, value in original_key.items():

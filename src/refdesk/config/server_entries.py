@@ -74,14 +74,14 @@ class _KeyPath:
 
 
 def read_entries(
-    given: Any, environ: Mapping[str, str], *, source: str, folder: Path, key: str = SERVERS
+    raw: Any, environ: Mapping[str, str], *, source: str, folder: Path, key: str = SERVERS
 ) -> ServerEntries:
     """Parse every server of a mapping, leaving out those with faults. Relative paths are relative to `folder`."""
     out = ServerEntries()
-    if not isinstance(given, Mapping):
-        out.faults.append(Fault(source, key, f"expected servers by their names, not {describe_kind(given)}"))
+    if not isinstance(raw, Mapping):
+        out.faults.append(Fault(source, key, f"expected servers by their names, not {describe_kind(raw)}"))
         return out
-    for name, entry in given.items():
+    for name, entry in raw.items():
         location = _KeyPath(source, f"{key}.{quoted(name)}")
         if not isinstance(name, str) or not NAME.fullmatch(name):
             out.reject(name, [location.fault(NAME_RULE)])
@@ -135,8 +135,8 @@ def _read_entry(
 def _find_unknown_keys(entry: Mapping[Any, Any], location: _KeyPath) -> Iterator[Fault]:
     for key in entry:
         if key not in KEYS and key != ENV_FILE:
-            near = suggest(key, [*KEYS, *KNOWN]) if isinstance(key, str) else None
-            yield location.fault(describe_unknown_key(near, KEYS), key if isinstance(key, str) else quoted(key))
+            suggested = suggest(key, [*KEYS, *KNOWN]) if isinstance(key, str) else None
+            yield location.fault(describe_unknown_key(suggested, KEYS), key if isinstance(key, str) else quoted(key))
 
 
 @dataclass(slots=True)
@@ -150,22 +150,22 @@ class _EntryExpander:
     faults: list[Fault] = field(default_factory=list)
     values: int = 0
 
-    def expand_value(self, given: Any, *steps: object) -> Any:
+    def expand_value(self, raw: Any, *steps: object) -> Any:
         """Return the value with variables expanded in every text inside it."""
         self.values += 1
         if self.values > MAX_VALUES or len(steps) > MAX_DEPTH:
-            return given
-        if isinstance(given, str):
-            return self._text(given, steps)
-        if isinstance(given, Mapping):
-            return {name: self.expand_value(item, *steps, name) for name, item in given.items()}
-        if isinstance(given, list | tuple):
-            return [self.expand_value(item, *steps, index) for index, item in enumerate(given)]
-        return given
+            return raw
+        if isinstance(raw, str):
+            return self._text(raw, steps)
+        if isinstance(raw, Mapping):
+            return {name: self.expand_value(item, *steps, name) for name, item in raw.items()}
+        if isinstance(raw, list | tuple):
+            return [self.expand_value(item, *steps, index) for index, item in enumerate(raw)]
+        return raw
 
-    def _text(self, given: str, steps: tuple[object, ...]) -> str:
+    def _text(self, raw: str, steps: tuple[object, ...]) -> str:
         server_expander = ServerExpander(self.environ, self.folder)
-        text = server_expander(given)
+        text = server_expander(raw)
         self.secrets |= server_expander.secrets
         problems = dict.fromkeys(server_expander.problems if is_encodable(text) else ["not UTF-8 text"])
         self.faults += [self.location.fault(problem, *steps) for problem in problems]

@@ -160,6 +160,6 @@ class McpServerConfig(_EntryModel):
         if (self.command is None) == (self.url is None):
             raise ValueError("a server with either a command or a url")
         if (self.kind == "stdio") != (self.url is None):
-            wanted = "a command" if self.kind == "stdio" else "a url"
-            raise ValueError(f"a server of the type {self.kind}, which needs {wanted}")
+            required = "a command" if self.kind == "stdio" else "a url"
+            raise ValueError(f"a server of the type {self.kind}, which needs {required}")
         return self

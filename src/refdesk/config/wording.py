@@ -135,6 +135,6 @@ def explain(error: ErrorDetails, value: str, choices: Sequence[str]) -> str:
     return f"{value} is not {EXPECTED.get(error['type'].partition('_')[0], 'accepted')}"
 
 
-def _explain_choice(given: Any, value: str, choices: Sequence[str]) -> str:
-    suggested = suggest(given, choices, cutoff=0.7) if isinstance(given, str) else None
+def _explain_choice(raw: Any, value: str, choices: Sequence[str]) -> str:
+    suggested = suggest(raw, choices, cutoff=0.7) if isinstance(raw, str) else None
     return f"{value} is not one of {', '.join(choices)}" + (f"; did you mean {suggested}?" if suggested else "")

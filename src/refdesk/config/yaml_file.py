@@ -117,11 +117,11 @@ def _read_settings(document: Any, source: str, environ: Mapping[str, str]) -> It
         yield _expand(item, environ) if isinstance(item, SettingValue) else item
 
 
-def _expand(given: SettingValue, environ: Mapping[str, str]) -> SettingValue | Fault:
-    if given.key == SERVERS:
-        return given
+def _expand(setting: SettingValue, environ: Mapping[str, str]) -> SettingValue | Fault:
+    if setting.key == SERVERS:
+        return setting
     problems: list[str] = []
-    value = map_strings(given.value, lambda text: expand(text, environ, problems), MAX_DEPTH)
+    value = map_strings(setting.value, lambda text: expand(text, environ, problems), MAX_DEPTH)
     if problems:
-        return Fault(given.source, given.key, "; ".join(problems))
-    return SettingValue(given.key, value, given.source)
+        return Fault(setting.source, setting.key, "; ".join(problems))
+    return SettingValue(setting.key, value, setting.source)

@@ -61,11 +61,11 @@ class Assets:
         return dict(_read(self._folder, PurePosixPath()))
 
 
-def _read(folder: Traversable, place: PurePosixPath) -> Iterator[tuple[str, StaticFile]]:
+def _read(folder: Traversable, parent: PurePosixPath) -> Iterator[tuple[str, StaticFile]]:
     if not folder.is_dir():
         return
     for entry in folder.iterdir():
-        path = place / entry.name
+        path = parent / entry.name
         if entry.is_dir():
             yield from _read(entry, path)
         elif (media_type := TYPES.get(path.suffix)) is not None:

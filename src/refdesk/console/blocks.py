@@ -144,8 +144,8 @@ def split_inlines(text: str, spans: Sequence[Span] = ()) -> list[Wire]:
         return [{"text": text}] if text else []
     beginning = sorted(visible, key=lambda span: span.start, reverse=True)
     ending = sorted(visible, key=lambda span: span.end, reverse=True)
-    places = {0, len(text), *(place for span in visible for place in (span.start, span.end))}
-    inside = sorted(place for place in places if 0 <= place <= len(text))
+    places = {0, len(text), *(position for span in visible for position in (span.start, span.end))}
+    inside = sorted(position for position in places if 0 <= position <= len(text))
     found: list[Wire] = []
     active = _ActiveSpans()
     for start, end in pairwise(inside):

@@ -204,8 +204,8 @@ class DocumentTracker:
         recent, total = await self._engine.documents(self._tenant, Listing(limit=RECENT_LIMIT, newest_first=True))
         is_first_poll = self._counts == (-1, -1)
         seen = {status.id: status for status in (*recent, *unfinished)}
-        left = [id for id in self._unfinished if id not in seen]
-        finished = await self._engine.wait(self._tenant, left, seconds=0) if left else []
+        missing = [id for id in self._unfinished if id not in seen]
+        finished = await self._engine.wait(self._tenant, missing, seconds=0) if missing else []
         self._unfinished = tuple(status.id for status in unfinished)
         changed = self._record_changes([*seen.values(), *finished])
         if is_first_poll:

@@ -176,13 +176,13 @@ def _locate_chunk(packed: Shelf, chunk: Chunk, sections: Sequence[Section]) -> r
     """Return the positions of a chunk's blocks: the longest run of blocks on its pages whose text it contains."""
     start, end = _get_search_range(packed, chunk, sections)
     matcher = _ChunkMatcher(chunk.text)
-    best, run, weight, most = range(0), range(0), 0, 0
+    best, run, weight, best_weight = range(0), range(0), 0, 0
     for position, block in enumerate(packed.blocks(start, min(end, start + MAX_SEARCHED_BLOCKS)), start):
         shared = matcher.count_shared(block)
         if shared:
             run = range(run.start if run.stop == position else position, position + 1)
             weight = weight + shared if len(run) > 1 else shared
-            best, most = (run, weight) if weight > most else (best, most)
+            best, best_weight = (run, weight) if weight > best_weight else (best, best_weight)
     return best
 
 

@@ -67,9 +67,11 @@ class Servers:
     async def servers(self, call: Call) -> dict[str, Any]:
         """List the servers visible to the caller."""
         NoParams.of(call)
-        own = await self._list_changeable(call.caller)
+        changeable = await self._list_changeable(call.caller)
         visible = self._list_visible(call.caller)
-        return {"servers": [self._serialize(name, settings, call.caller, own) for name, settings in visible.items()]}
+        return {
+            "servers": [self._serialize(name, settings, call.caller, changeable) for name, settings in visible.items()]
+        }
 
     async def server_log(self, call: Call) -> dict[str, Any]:
         """Return the last lines of a server's standard error. Secrets were masked when it was stored."""
@@ -106,10 +108,10 @@ class Servers:
 
     def _decide(self, params: ApproveParams) -> None:
         pins = self._fleet.pins
-        shown = waiting(pins, params.name, params.tool)
-        if params.sha256 is not None and any(held.sha256 != params.sha256 for held in shown):
+        pending = waiting(pins, params.name, params.tool)
+        if params.sha256 is not None and any(held.sha256 != params.sha256 for held in pending):
             raise InvalidArguments([Problem("sha256", "the tool is another by now; look again")])
-        decide(pins, params.name, params.tool, shown, reject=params.reject)
+        decide(pins, params.name, params.tool, pending, reject=params.reject)
 
     def _list_visible(self, caller: Caller) -> dict[str, McpServerConfig]:
         """Return the settings of the servers visible to a caller, enabled or not."""
@@ -127,8 +129,8 @@ class Servers:
 
     async def _serialize_changed(self, name: str, caller: Caller) -> dict[str, Any]:
         """Serialize a server after a change; raise InvalidArguments if it was removed meanwhile."""
-        own = await self._list_changeable(caller)
-        return {"server": self._serialize(name, self._require_visible(name, caller), caller, own)}
+        changeable = await self._list_changeable(caller)
+        return {"server": self._serialize(name, self._require_visible(name, caller), caller, changeable)}
 
     async def _list_changeable(self, caller: Caller) -> Collection[str]:
         if not self._rights.may(caller, f"{CONSOLE}set_server"):
@@ -173,8 +175,10 @@ class Servers:
         }
 
     def _filter_reachable(self, offers: Iterable[Offer], name: str, caller: Caller) -> list[Offer]:
-        own = (offer for offer in offers if offer.connection.name == name)
-        return [one for one in own if self._can_reach(caller, name, one.original, one.connection.settings.tenants)]
+        of_server = (offer for offer in offers if offer.connection.name == name)
+        return [
+            one for one in of_server if self._can_reach(caller, name, one.original, one.connection.settings.tenants)
+        ]
 
     def _list_held(self, name: str, caller: Caller, settings: McpServerConfig) -> list[Held]:
         every = (held for held in self._fleet.held.values() if held.server == name)

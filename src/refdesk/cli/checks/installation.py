@@ -28,10 +28,10 @@ def check_python(context: CheckContext) -> Sequence[Finding]:
     """Report the versions and the installed extras."""
     installed = [extra for extra, package in EXTRAS.items() if _is_installed(package)]
     missing = [extra for extra in EXTRAS if extra not in installed]
-    words = f"Refdesk {__version__} on Python {platform.python_version()}"
+    versions = f"Refdesk {__version__} on Python {platform.python_version()}"
     extras = f"extras {', '.join(installed)}" if installed else "no extras"
-    left = f"; not installed: {', '.join(missing)} (pip install 'refdesk[{missing[0]}]')" if missing else ""
-    return [ok(f"{words} with {extras}{left}")]
+    hint = f"; not installed: {', '.join(missing)} (pip install 'refdesk[{missing[0]}]')" if missing else ""
+    return [ok(f"{versions} with {extras}{hint}")]
 
 
 def _is_installed(package: str) -> bool:

@@ -68,8 +68,8 @@ def _parse(text: str) -> Any:
         raise EditError(str(error)) from None
     if not isinstance(found, dict):
         raise EditError("it holds no object")
-    if twice := next(jsonc.given_twice(found), None):
-        raise EditError(f"{twice[:100]} is given twice")
+    if duplicate := next(jsonc.given_twice(found), None):
+        raise EditError(f"{duplicate[:100]} is given twice")
     return found
 
 
@@ -166,9 +166,9 @@ def _insert_member(text: str, start: int, members: Sequence[_Member], name: str,
         member_indent = indent + _detect_indent(text)
         close = _find_end(text, start) - 1
         inside = text[start + 1 : close]
-        kept = inside.rstrip() if inside.strip() else ""
+        content = inside.rstrip() if inside.strip() else ""
         entry = _format_member(name, value, member_indent, text)
-        return f"{text[: start + 1]}{kept}\n{member_indent}{entry}\n{indent}{text[close:]}"
+        return f"{text[: start + 1]}{content}\n{member_indent}{entry}\n{indent}{text[close:]}"
     last = members[-1]
     after = _skip(text, last.end)
     has_comma = text[after] == ","
