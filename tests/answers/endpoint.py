@@ -34,7 +34,7 @@ def events(*texts: str, finish: str | None = "stop", done: bool = True, model: s
     return body + (b"data: [DONE]\n\n" if done else b"")
 
 
-def streamed(*texts: str, **kind: Any) -> bytes:
+def stream_answer(*texts: str, **kind: Any) -> bytes:
     """A whole streamed answer."""
     return answer(events(*texts, **kind), content_type="text/event-stream; charset=utf-8")
 

@@ -13,18 +13,18 @@ import anyio
 import pytest
 
 from refdesk.answers.chat import REASONING_TOKENS, Chat, open_chat
-from refdesk.answers.prompt import Prompt
+from refdesk.answers.prompt import ModelPrompt
 from refdesk.answers.question import Question
 from refdesk.config import AnswersConfig
 from refdesk.errors import BreakerOpen, WriterFailed, WriterMisconfigured
 from refdesk.resilience.dependency import SERVICE
 from refdesk.telemetry import Metrics
-from tests.answers.endpoint import Endpoint, Script, answer, events, failure, running_endpoint, streamed
+from tests.answers.endpoint import Endpoint, Script, answer, events, failure, running_endpoint, stream_answer
 
 pytestmark = pytest.mark.anyio
 
 KEY = "sk-very-secret"
-PROMPT = Prompt("the rules", "the passages")
+PROMPT = ModelPrompt("the rules", "the passages")
 QUESTION = Question("Which port?", max_tokens=70, temperature=0.3)
 
 
@@ -54,7 +54,7 @@ async def test_without_an_address_there_is_no_endpoint() -> None:
 
 
 async def test_a_streamed_answer_arrives_with_the_models_name() -> None:
-    async with chat_with(streamed("It is ", "5432 [1].")) as (chat, endpoint):
+    async with chat_with(stream_answer("It is ", "5432 [1].")) as (chat, endpoint):
         assert await chat.write(QUESTION, PROMPT) == ("It is 5432 [1].", "stub-1")
     assert endpoint.heads[0].startswith("POST /v1/chat/completions HTTP/1.1\r\n")
     assert f"authorization: bearer {KEY}" in endpoint.heads[0].lower()
@@ -68,7 +68,7 @@ async def test_a_streamed_answer_arrives_with_the_models_name() -> None:
 
 
 async def test_the_model_that_the_caller_wants_is_asked_for() -> None:
-    async with chat_with(streamed("Yes [1].", model="")) as (chat, endpoint):
+    async with chat_with(stream_answer("Yes [1].", model="")) as (chat, endpoint):
         assert await chat.write(Question("?", model="other"), PROMPT) == ("Yes [1].", "other")
     assert endpoint.bodies[0]["model"] == "other"
 
@@ -80,7 +80,7 @@ async def test_an_endpoint_that_does_not_stream_is_understood() -> None:
 
 
 async def test_thoughts_are_no_part_of_the_answer() -> None:
-    async with chat_with(streamed("<think>\nmaybe [7]", "</think>\n\nYes [1].")) as (chat, _):
+    async with chat_with(stream_answer("<think>\nmaybe [7]", "</think>\n\nYes [1].")) as (chat, _):
         assert (await chat.write(QUESTION, PROMPT))[0] == "Yes [1]."
 
 
@@ -89,7 +89,7 @@ async def test_a_model_that_knows_other_parameters_is_asked_again_without_and_th
         failure("400 Bad Request", {"param": "max_tokens", "message": "use max_completion_tokens"}),
         failure("400 Bad Request", {"message": "Unsupported value: 'temperature' does not support 0.3"}),
     ]
-    async with chat_with(*refused, streamed("Yes [1].")) as (chat, endpoint):
+    async with chat_with(*refused, stream_answer("Yes [1].")) as (chat, endpoint):
         await chat.write(QUESTION, PROMPT)
         await chat.write(QUESTION, PROMPT)
     sent = [{"max_tokens", "temperature", "max_completion_tokens"} & body.keys() for body in endpoint.bodies]
@@ -147,9 +147,9 @@ async def test_a_busy_endpoint_can_be_asked_again_when_it_says(
     answer(b"data: {oops\n\n", content_type="text/event-stream"),
     answer(b"{}", content_type="application/json"),
     answer(b"", content_type="text/event-stream"),
-    streamed(""),
-    streamed(" ", finish="length"),
-    streamed("half of", finish=None, done=False),
+    stream_answer(""),
+    stream_answer(" ", finish="length"),
+    stream_answer("half of", finish=None, done=False),
     failure("500 Internal Server Error").replace(b"{", b"["),
 ])  # fmt: skip
 async def test_an_answer_that_is_none_is_an_error_that_can_be_tried_again(body: bytes) -> None:
@@ -157,7 +157,7 @@ async def test_an_answer_that_is_none_is_an_error_that_can_be_tried_again(body: 
 
 
 async def test_a_model_that_spent_its_tokens_on_thoughts_says_what_to_raise() -> None:
-    assert "max_tokens" in str(await failing(streamed("<think>hm</think>", finish="length")))
+    assert "max_tokens" in str(await failing(stream_answer("<think>hm</think>", finish="length")))
 
 
 async def test_a_connection_that_breaks_in_the_middle_is_an_error() -> None:
@@ -214,7 +214,7 @@ async def test_an_endpoint_that_is_not_there_names_the_setting() -> None:
 
 async def test_neither_key_nor_password_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
-    async with running_endpoint(streamed("Yes [1].")) as endpoint:
+    async with running_endpoint(stream_answer("Yes [1].")) as endpoint:
         address = endpoint.url.replace("http://", "http://me:pass-secret@")
         async with open_chat(settings(address, api_key=None)) as chat:
             assert chat is not None
@@ -245,7 +245,7 @@ async def test_an_endpoint_that_keeps_failing_is_left_alone_for_a_while() -> Non
     ["400 Bad Request", "401 Unauthorized", "404 Not Found", "429 Too Many Requests", "307 Temporary Redirect"],
 )
 async def test_callers_whose_requests_are_refused_do_not_take_the_endpoint_from_others(status: str) -> None:
-    async with chat_with(*[failure(status)] * 10, streamed("Yes [1].")) as (chat, endpoint):
+    async with chat_with(*[failure(status)] * 10, stream_answer("Yes [1].")) as (chat, endpoint):
         for _ in range(10):
             with pytest.raises(WriterFailed):
                 await chat.write(QUESTION, PROMPT)
@@ -254,7 +254,7 @@ async def test_callers_whose_requests_are_refused_do_not_take_the_endpoint_from_
 
 
 async def test_answers_that_are_used_up_by_thoughts_are_no_fault_of_the_endpoint() -> None:
-    async with chat_with(streamed("<think>hm</think>", finish="length")) as (chat, _):
+    async with chat_with(stream_answer("<think>hm</think>", finish="length")) as (chat, _):
         for _ in range(10):
             with pytest.raises(WriterFailed, match="max_tokens"):
                 await chat.write(QUESTION, PROMPT)
@@ -284,7 +284,7 @@ async def test_an_endpoint_that_is_too_slow_has_failed_and_a_caller_who_leaves_h
 
 async def test_every_request_to_the_endpoint_is_counted_by_how_it_ended() -> None:
     metrics = Metrics()
-    async with chat_with(answer(b"", "500 Internal Server Error"), streamed("Yes [1].")) as (chat, _):
+    async with chat_with(answer(b"", "500 Internal Server Error"), stream_answer("Yes [1].")) as (chat, _):
         chat.dependency.watch(metrics)
         with pytest.raises(WriterFailed):
             await chat.write(QUESTION, PROMPT)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from refdesk.answers.citations import grounding
+from refdesk.answers.citations import check_grounding
 
 
 @pytest.mark.parametrize(
@@ -20,13 +20,13 @@ from refdesk.answers.citations import grounding
     ],
 )
 def test_citations_are_found_in_every_usual_form(answer: str, cited: tuple[int, ...]) -> None:
-    found = grounding(answer, 3)
-    assert (found.cited, found.unknown, found.is_sound) == (cited, (), True)
+    found = check_grounding(answer, 3)
+    assert (found.cited, found.unknown, found.is_valid) == (cited, (), True)
 
 
 @pytest.mark.parametrize("answer", ["[4]", "[0]", "So [1, 9]", "[2-7]", "[3-1]", "[1-999999999]"])
 def test_an_answer_with_a_citation_that_was_not_retrieved_is_not_sound(answer: str) -> None:
-    assert not grounding(answer, 3).is_sound
+    assert not check_grounding(answer, 3).is_valid
 
 
 @pytest.mark.parametrize(
@@ -41,16 +41,16 @@ def test_an_answer_with_a_citation_that_was_not_retrieved_is_not_sound(answer: s
     ],
 )
 def test_code_is_no_citation_and_an_uncited_answer_is_not_sound(answer: str) -> None:
-    found = grounding(answer, 3)
-    assert (found.cited, found.unknown, found.is_sound) == ((), (), False)
+    found = check_grounding(answer, 3)
+    assert (found.cited, found.unknown, found.is_valid) == ((), (), False)
 
 
 def test_a_citation_after_code_counts() -> None:
-    assert grounding("Take `array[7]` [1].\n\n```\nx[8]\n```\n\nAnd more [2].", 3).cited == (0, 1)
+    assert check_grounding("Take `array[7]` [1].\n\n```\nx[8]\n```\n\nAnd more [2].", 3).cited == (0, 1)
 
 
 def test_a_lone_backtick_hides_nothing() -> None:
-    assert grounding("It is ` here [7].", 3).unknown == (7,)
+    assert check_grounding("It is ` here [7].", 3).unknown == (7,)
 
 
 @pytest.mark.parametrize(
@@ -62,10 +62,10 @@ def test_a_lone_backtick_hides_nothing() -> None:
     ],
 )
 def test_saying_that_the_documents_do_not_hold_it_needs_no_citation(answer: str) -> None:
-    found = grounding(answer, 3)
-    assert found.denies
-    assert found.is_sound
+    found = check_grounding(answer, 3)
+    assert found.is_denial
+    assert found.is_valid
 
 
 def test_a_denial_with_a_forged_citation_is_not_sound() -> None:
-    assert not grounding("The documents do not hold the answer, but see [8].", 3).is_sound
+    assert not check_grounding("The documents do not hold the answer, but see [8].", 3).is_valid

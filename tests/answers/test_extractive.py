@@ -10,22 +10,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from refdesk.answers.extractive import MAX_EMBEDDED, Vectors, extract
+from refdesk.answers.extractive import MAX_EMBEDDED_FRAGMENTS, Vectors, extract
 from refdesk.answers.question import Question
-from refdesk.answers.quoting import Place, Selection, quotes
-from refdesk.answers.sentences import pieces
+from refdesk.answers.quoting import FragmentPosition, QuoteSelection, build_quotes
+from refdesk.answers.sentences import split_fragments
 from refdesk.documents.tokens import count_tokens
 from refdesk.engines.base import Hit
 from refdesk.errors import EngineError
-from tests.answers.made import BACKUP, FORMATS, PORT, hit
+from tests.answers.sample_hits import BACKUP, FORMATS, PORT, hit
 
 pytestmark = pytest.mark.anyio
 
 HITS = (PORT, BACKUP, FORMATS)
 
 
-def quoted(text: str) -> list[tuple[str, int]]:
-    """The quotes of an answer, each with the number that it cites."""
+def parse_quotes(text: str) -> list[tuple[str, int]]:
+    """Return the quotes of an answer, each with its citation number."""
     parts = re.split(r"\s*\[(\d+)\](?:\n\n|\Z)", text)
     return list(zip(parts[::2], map(int, parts[1::2]), strict=False))
 
@@ -64,8 +64,8 @@ async def test_without_hits_it_is_said_as_plainly() -> None:
 
 
 async def test_the_same_sentence_in_two_documents_is_quoted_once() -> None:
-    again = hit(PORT.text, document="copy.html", path=PORT.path)
-    written = await extract(Question("Which TCP port does the server listen on?"), (PORT, again))
+    is_retry = hit(PORT.text, document="copy.html", path=PORT.path)
+    written = await extract(Question("Which TCP port does the server listen on?"), (PORT, is_retry))
     assert written.text.count("5432") == 1
     assert written.cited == (0,)
 
@@ -83,7 +83,7 @@ async def test_quotes_are_grouped_by_document_in_reading_order() -> None:
         hit("Vacuum frees the dead rows of catalogs, too.", document="a.html", chunk=3),
     )
     written = await extract(Question("vacuum frees dead rows"), hits)
-    assert [number for _, number in quoted(written.text)] == [3, 1, 2]
+    assert [number for _, number in parse_quotes(written.text)] == [3, 1, 2]
 
 
 async def test_a_budget_too_small_for_any_sentence_is_said_and_not_broken_by_half_of_one() -> None:
@@ -102,8 +102,8 @@ async def test_meaning_finds_what_shares_no_word() -> None:
     hits = (hit(texts[1], document="b.html"), hit(texts[0], path=("Guide", "Kill a query")))
     by_words = await extract(Question("How do I kill a query?"), hits)
     by_meaning = await extract(Question("How do I kill a query?"), hits, embed)
-    assert quoted(by_words.text)[0] == (texts[1], 1)
-    assert quoted(by_meaning.text)[0] == (texts[0], 2)
+    assert parse_quotes(by_words.text)[0] == (texts[1], 1)
+    assert parse_quotes(by_meaning.text)[0] == (texts[0], 2)
 
 
 async def test_only_so_many_sentences_are_embedded_and_in_one_call() -> None:
@@ -115,7 +115,7 @@ async def test_only_so_many_sentences_are_embedded_and_in_one_call() -> None:
 
     text = " ".join(f"Row number {number} is dead." for number in range(200))
     await extract(Question("dead row"), (hit(text),), embed)
-    assert calls == [MAX_EMBEDDED + 1]
+    assert calls == [MAX_EMBEDDED_FRAGMENTS + 1]
 
 
 async def test_a_model_of_meaning_that_is_down_leaves_the_words() -> None:
@@ -137,15 +137,15 @@ TEXTS = st.lists(LINES, min_size=1, max_size=10).map("\n".join)
 @given(st.lists(TEXTS, min_size=1, max_size=3), st.data())
 def test_every_quote_is_made_of_slices_of_its_hit_and_fits_the_budget(texts: list[str], data: st.DataObject) -> None:
     hits = [hit(text, document=f"{number}.html") for number, text in enumerate(texts)]
-    parts = [pieces(text) for text in texts]
-    places = [Place(number, at) for number, own in enumerate(parts) for at in range(len(own))]
+    parts = [split_fragments(text) for text in texts]
+    places = [FragmentPosition(number, at) for number, own in enumerate(parts) for at in range(len(own))]
     if not places:
         return
     budget = data.draw(st.integers(1, 120))
-    selection = Selection(parts, budget)
+    selection = QuoteSelection(parts, budget)
     for place in data.draw(st.lists(st.sampled_from(places), max_size=8)):
         selection.add(place)
-    found = quotes(tuple(selection.places), parts, hits)
+    found = build_quotes(tuple(selection.positions), parts, hits)
     assert count_tokens("\n\n".join(quote.text for quote in found)) <= budget
     for quote in found:
         assert all(part in texts[quote.hit] for part in quote.slices)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from refdesk.answers.sentences import pieces, readable, says_something
+from refdesk.answers.sentences import has_content, split_fragments, strip_markup
 
 LINES = st.sampled_from(
     [
@@ -25,7 +25,7 @@ LINES = st.sampled_from(
 
 
 def texts(markdown: str) -> list[str]:
-    return [piece.text for piece in pieces(markdown)]
+    return [piece.text for piece in split_fragments(markdown)]
 
 
 def test_a_paragraph_is_cut_into_its_sentences() -> None:
@@ -58,7 +58,7 @@ def test_sentences_without_blanks_between_them_are_cut() -> None:
 
 def test_code_is_one_piece_whatever_is_in_it() -> None:
     code = "```sql\nSELECT 1. FROM x;\n\n| no | table |\n~~~\n```"
-    assert [(piece.kind, piece.text) for piece in pieces(f"Run:\n\n{code}\n\nDone.")] == [
+    assert [(piece.kind, piece.text) for piece in split_fragments(f"Run:\n\n{code}\n\nDone.")] == [
         ("sentence", "Run:"),
         ("code", code),
         ("sentence", "Done."),
@@ -71,7 +71,7 @@ def test_code_without_an_end_is_not_quoted() -> None:
 
 def test_a_table_is_its_head_and_its_rows() -> None:
     table = "| a | b |\n| --- | --- |\n| 1. One | 2 |\n| 3 | 4 |"
-    assert [(piece.kind, piece.text) for piece in pieces(table)] == [
+    assert [(piece.kind, piece.text) for piece in split_fragments(table)] == [
         ("head", "| a | b |\n| --- | --- |"),
         ("row", "| 1. One | 2 |"),
         ("row", "| 3 | 4 |"),
@@ -79,7 +79,7 @@ def test_a_table_is_its_head_and_its_rows() -> None:
 
 
 def test_items_of_a_list_are_apart() -> None:
-    found = pieces("Do:\n- first one. Then more\n  and more\n- second")
+    found = split_fragments("Do:\n- first one. Then more\n  and more\n- second")
     assert [(piece.text, piece.is_item) for piece in found] == [
         ("Do:", False),
         ("- first one.", True),
@@ -89,23 +89,23 @@ def test_items_of_a_list_are_apart() -> None:
 
 
 def test_headings_and_terms_lead_and_the_word_above_a_box_is_dropped() -> None:
-    found = pieces("## Title\n\n**`port` (`integer`)**\n\nText.\n\n### Note\n\n> Beware.")
+    found = split_fragments("## Title\n\n**`port` (`integer`)**\n\nText.\n\n### Note\n\n> Beware.")
     assert [piece.kind for piece in found] == ["lead", "lead", "sentence", "sentence"]
 
 
 @given(st.lists(LINES, max_size=12).map("\n".join) | st.text(max_size=200))
 def test_every_piece_is_a_slice_of_the_text_and_none_overlap(markdown: str) -> None:
     end = 0
-    for piece in pieces(markdown):
+    for piece in split_fragments(markdown):
         assert end <= piece.start < piece.end <= len(markdown)
         assert markdown[piece.start : piece.end] == piece.text
         end = piece.end
 
 
 def test_what_only_a_machine_reads_is_left_out() -> None:
-    assert readable("See **[the `guide`](https://x.org/a_(b)#c)** now") == "See [the guide] now"
+    assert strip_markup("See **[the `guide`](https://x.org/a_(b)#c)** now") == "See [the guide] now"
 
 
 def test_a_bare_link_says_nothing() -> None:
-    assert not says_something("- [TRUNCATE](sql-truncate.html)")
-    assert says_something("Use [TRUNCATE](sql-truncate.html) instead.")
+    assert not has_content("- [TRUNCATE](sql-truncate.html)")
+    assert has_content("Use [TRUNCATE](sql-truncate.html) instead.")

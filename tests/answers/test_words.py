@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from refdesk.answers.words import forms_of, share_of, terms_of
+from refdesk.answers.words import extract_stems, extract_terms, measure_coverage
 
 
 def share(question: str, text: str) -> float:
-    return share_of(terms_of(question), forms_of(text), frozenset(), 0.0)
+    return measure_coverage(extract_terms(question), extract_stems(text), frozenset(), 0.0)
 
 
 @pytest.mark.parametrize(
@@ -24,15 +24,15 @@ def share(question: str, text: str) -> float:
     ],
 )
 def test_forms_of_a_word_are_equal(one: str, other: str) -> None:
-    assert forms_of(one) & forms_of(other)
+    assert extract_stems(one) & extract_stems(other)
 
 
 def test_words_that_say_nothing_are_not_looked_for() -> None:
-    assert [term.form for term in terms_of("How do I use the index?")] == ["index"]
+    assert [term.stem for term in extract_terms("How do I use the index?")] == ["index"]
 
 
 def test_a_question_of_such_words_alone_keeps_them() -> None:
-    assert terms_of("what is it")
+    assert extract_terms("what is it")
 
 
 def test_a_name_is_found_whole_and_by_its_parts() -> None:
@@ -48,7 +48,7 @@ def test_a_missing_name_weighs_more_than_a_missing_word() -> None:
 
 
 def test_the_first_word_of_a_question_is_no_name_for_its_capital() -> None:
-    first, other = terms_of("Indexes slow"), terms_of("indexes slow")
+    first, other = extract_terms("Indexes slow"), extract_terms("indexes slow")
     assert first == other
 
 
@@ -58,7 +58,8 @@ def test_languages_without_blanks_are_compared_by_pairs() -> None:
 
 
 def test_what_only_the_context_has_is_worth_less() -> None:
-    terms = terms_of("drop index")
-    assert share_of(terms, forms_of("drop"), forms_of("index"), 0.5) == pytest.approx(
-        share_of(terms, forms_of("drop"), frozenset(), 0.5) + 0.5 * share_of(terms, forms_of("index"), frozenset(), 0.5)
+    terms = extract_terms("drop index")
+    assert measure_coverage(terms, extract_stems("drop"), extract_stems("index"), 0.5) == pytest.approx(
+        measure_coverage(terms, extract_stems("drop"), frozenset(), 0.5)
+        + 0.5 * measure_coverage(terms, extract_stems("index"), frozenset(), 0.5)
     )

@@ -13,8 +13,8 @@ from refdesk.answers import Answers, Question, open_answers
 from refdesk.calls import SILENT, Client, InputRequired, SilentClient
 from refdesk.config import AnswersConfig
 from refdesk.errors import ClientCannot, MissingCapability, WriterFailed
-from tests.answers.endpoint import Endpoint, failure, running_endpoint, streamed
-from tests.answers.made import BACKUP, FORMATS, PORT
+from tests.answers.endpoint import Endpoint, failure, running_endpoint, stream_answer
+from tests.answers.sample_hits import BACKUP, FORMATS, PORT
 
 pytestmark = pytest.mark.anyio
 
@@ -72,7 +72,7 @@ async def endpoint_saying(*said: bytes) -> AsyncIterator[tuple[Answers, Endpoint
 
 async def test_an_endpoint_that_is_set_writes_and_the_client_is_not_asked() -> None:
     client = Session([])
-    async with endpoint_saying(streamed("It is 5432 [1], see also [3].")) as (answers, _):
+    async with endpoint_saying(stream_answer("It is 5432 [1], see also [3].")) as (answers, _):
         written = await answers.write(QUESTION, HITS, client)
     assert (written.text, written.model) == ("It is 5432 [1], see also [3].", "stub-1")
     assert (written.cited, written.found) == ((0, 2), True)
@@ -81,7 +81,7 @@ async def test_an_endpoint_that_is_set_writes_and_the_client_is_not_asked() -> N
 
 @pytest.mark.parametrize("refused", ["It is 5432 [4].", "It is 5432.", "See `rows[1]`."])
 async def test_an_answer_without_sound_citations_gets_a_second_try(refused: str) -> None:
-    async with endpoint_saying(streamed(refused), streamed("It is 5432 [1].")) as (answers, endpoint):
+    async with endpoint_saying(stream_answer(refused), stream_answer("It is 5432 [1].")) as (answers, endpoint):
         written = await answers.write(QUESTION, HITS, SILENT)
     assert written.text == "It is 5432 [1]."
     first, second = (body["messages"][1]["content"] for body in endpoint.bodies)
@@ -90,7 +90,7 @@ async def test_an_answer_without_sound_citations_gets_a_second_try(refused: str)
 
 
 async def test_after_two_such_answers_the_documents_speak() -> None:
-    async with endpoint_saying(streamed("It is 5432 [9].")) as (answers, endpoint):
+    async with endpoint_saying(stream_answer("It is 5432 [9].")) as (answers, endpoint):
         written = await answers.write(QUESTION, HITS, SILENT)
     assert len(endpoint.bodies) == 2
     assert written.model == "extractive"
@@ -99,7 +99,7 @@ async def test_after_two_such_answers_the_documents_speak() -> None:
 
 
 async def test_a_model_may_say_that_the_documents_do_not_hold_it() -> None:
-    async with endpoint_saying(streamed("The documents do not hold the answer.")) as (answers, _):
+    async with endpoint_saying(stream_answer("The documents do not hold the answer.")) as (answers, _):
         written = await answers.write(QUESTION, HITS, SILENT)
     assert (written.found, written.cited, written.model) == (False, (), "stub-1")
 
@@ -111,7 +111,7 @@ async def test_a_failing_endpoint_is_not_hidden() -> None:
 
 
 async def test_without_hits_no_model_is_asked() -> None:
-    async with endpoint_saying(streamed("It is 5432.")) as (answers, endpoint):
+    async with endpoint_saying(stream_answer("It is 5432.")) as (answers, endpoint):
         written = await answers.write(QUESTION, (), SILENT)
     assert not written.found
     assert endpoint.bodies == []
@@ -200,6 +200,6 @@ async def test_an_answer_about_other_hits_is_not_taken_for_these() -> None:
         with pytest.raises(InputRequired) as asked:
             await answers.write(QUESTION, HITS, Stateless())
         given = {name: message("It is 5432 [1].") for name in asked.value.requests}
-        with pytest.raises(InputRequired) as again:
+        with pytest.raises(InputRequired) as is_retry:
             await answers.write(QUESTION, (BACKUP, PORT), Stateless(given))
-    assert set(again.value.requests).isdisjoint(given)
+    assert set(is_retry.value.requests).isdisjoint(given)

@@ -18,7 +18,7 @@ from refdesk.cache import WireAnswer
 from refdesk.config import RedisConfig
 from refdesk.config.types import Url
 from refdesk.resilience.redis import open_redis
-from tests.cache.kitchen import answer, key, shared_cache
+from tests.cache.helpers import answer, key, make_redis_cache
 
 
 async def main(url: str, callers: int, hangs: bool) -> None:
@@ -30,7 +30,7 @@ async def main(url: str, callers: int, hangs: bool) -> None:
         return answer(2)
 
     async with open_redis(RedisConfig(url=Url(url), timeout_seconds=60)) as link:
-        kept = shared_cache(link)
+        kept = make_redis_cache(link)
         answers = await asyncio.gather(*(kept.answer(key(), 600, make) for _ in range(callers)))
     counts = Counter(str(given.answer["structuredContent"]["number"]) for given in answers)
     sys.stdout.write(orjson.dumps(counts).decode() + "\n")

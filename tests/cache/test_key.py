@@ -8,11 +8,11 @@ from typing import Any
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from refdesk.cache import Key, pattern_of
-from refdesk.cache.invalidation import Changes
-from refdesk.cache.key import matcher, redis_pattern
+from refdesk.cache import Key, build_pattern
+from refdesk.cache.invalidation import TenantVersions
+from refdesk.cache.key import compile_pattern, to_redis_pattern
 from refdesk.calls import TenantId, UserId
-from tests.cache.kitchen import key
+from tests.cache.helpers import key
 
 WORDS = st.text(alphabet=st.characters(codec=None), max_size=6) | st.sampled_from(["a:b", "a", "b", "'", "', '", "*"])
 PARTS = st.recursive(
@@ -25,7 +25,7 @@ KEYS = st.builds(
     tenant=WORDS.map(TenantId),
     user=WORDS.map(UserId),
     tool=WORDS,
-    asked=st.lists(PARTS, max_size=3).map(tuple),
+    parameters=st.lists(PARTS, max_size=3).map(tuple),
     revision=PARTS,
 )
 
@@ -37,7 +37,7 @@ def types_of(value: Any) -> Any:
 
 @given(KEYS, KEYS)
 def test_two_keys_never_have_one_name(one: Key, other: Key) -> None:
-    parts = [types_of((k.tenant, k.user, k.tool, k.asked, k.revision)) for k in (one, other)]
+    parts = [types_of((k.tenant, k.user, k.tool, k.parameters, k.revision)) for k in (one, other)]
     assert (parts[0] == parts[1]) == (one.name() == other.name())
 
 
@@ -54,29 +54,29 @@ def test_another_secret_makes_other_names() -> None:
 @given(WORDS, WORDS, WORDS, WORDS)
 def test_the_pattern_of_a_tenant_and_a_tool_matches_theirs_alone(tenant: str, tool: str, other: str, more: str) -> None:
     assume((tenant, tool) != (other, more))
-    matches = matcher(pattern_of(TenantId(tenant), tool))
+    matches = compile_pattern(build_pattern(TenantId(tenant), tool))
     assert matches(key(tenant=tenant, tool=tool).name())
     assert not matches(key(tenant=other, tool=more).name())
-    assert matcher(pattern_of())(key(tenant=other).name())
+    assert compile_pattern(build_pattern())(key(tenant=other).name())
 
 
 @given(st.text(alphabet="ab*?", max_size=6), st.text(alphabet="ab", max_size=6))
 def test_stars_and_question_marks_match_as_they_do_everywhere(pattern: str, name: str) -> None:
-    assert matcher(pattern)(name) == fnmatchcase(name, pattern)
+    assert compile_pattern(pattern)(name) == fnmatchcase(name, pattern)
 
 
 def test_brackets_stand_for_themselves() -> None:
-    assert matcher("[ab]")("[ab]")
-    assert not matcher("[ab]")("a")
-    assert redis_pattern("[^a]\\*") == "\\[\\^a\\]\\\\*"
+    assert compile_pattern("[ab]")("[ab]")
+    assert not compile_pattern("[ab]")("a")
+    assert to_redis_pattern("[^a]\\*") == "\\[\\^a\\]\\\\*"
 
 
 @given(st.lists(st.sampled_from("abcdef").map(TenantId), max_size=30))
 def test_each_change_of_a_tenant_gives_a_number_that_it_never_had(changed: list[TenantId]) -> None:
-    changes, seen = Changes(most=3), {TenantId(name): {0} for name in "abcdef"}
+    versions, seen = TenantVersions(max_tenants=3), {TenantId(name): {0} for name in "abcdef"}
     for tenant in changed:
-        changes.add(tenant)
-        assert changes.number(tenant) not in seen[tenant]
+        versions.bump(tenant)
+        assert versions.get(tenant) not in seen[tenant]
         for each, numbers in seen.items():
-            numbers.add(changes.number(each))
-    assert len(changes._numbers) <= 3
+            numbers.add(versions.get(each))
+    assert len(versions._versions) <= 3

@@ -18,11 +18,11 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from refdesk.cache import Cache, Key, WireAnswer, pattern_of
+from refdesk.cache import Cache, Key, WireAnswer, build_pattern
 from refdesk.calls import TenantId, UserId
 from refdesk.config import CacheConfig
 from refdesk.errors import EngineError
-from tests.cache.kitchen import Clock, answer
+from tests.cache.helpers import Clock, answer
 
 SECONDS = 10.0
 STALE_SECONDS = 20.0
@@ -82,13 +82,13 @@ class CacheMachine(RuleBasedStateMachine):
             self.made.append(Made(key, state, self.clock.now))
             return answer(len(self.made) - 1, "x" * size)
 
-        async def asked() -> list[Any]:
+        async def ask() -> list[Any]:
             asking = [self.cache.answer(key, SECONDS, make, is_certain=certain) for _ in range(many + 1)]
             return await asyncio.gather(*asking, return_exceptions=True)
 
-        outcomes = self.run(asked())
-        while self.cache._behind:
-            self.run(asyncio.wait(self.cache._behind.values()))
+        outcomes = self.run(ask())
+        while self.cache._refreshes:
+            self.run(asyncio.wait(self.cache._refreshes.values()))
         assert len(self.made) - before <= 1
         for outcome in outcomes:
             self.check(outcome, key, certain, before)
@@ -107,7 +107,7 @@ class CacheMachine(RuleBasedStateMachine):
         assert age < SECONDS + STALE_SECONDS
         assert age < SECONDS or certain or outcome.is_stale
         assert not outcome.is_stale or self.is_down
-        assert outcome.is_kept or number >= before
+        assert outcome.is_cached or number >= before
 
     @rule(seconds=st.sampled_from([0.5, 3.0, 9.9, 10.0, 29.9, 30.0, 100.0]))
     def time_passes(self, seconds: float) -> None:
@@ -136,7 +136,7 @@ class CacheMachine(RuleBasedStateMachine):
     @rule(tenant=TENANTS)
     @precondition(lambda self: self.made)
     def a_tenant_is_cleared(self, tenant: TenantId) -> None:
-        self.run(self.cache.clear_pattern(pattern_of(tenant)))
+        self.run(self.cache.clear_pattern(build_pattern(tenant)))
         self.states[tenant] = self.state(tenant) + 1
 
     @rule()

@@ -12,7 +12,7 @@ import anyio
 import orjson
 import pytest
 
-from refdesk.answers.question import Question, Written
+from refdesk.answers.question import Question, WrittenAnswer
 from refdesk.app import Desk
 from refdesk.cache import Cache
 from refdesk.cache.signing import sealed
@@ -26,7 +26,7 @@ from refdesk.tools.documentation import Documentation
 from refdesk.tools.projects import Projects
 from refdesk.tools.r2r import Knowledge
 from refdesk.tools.registry import Registry
-from tests.cache.kitchen import Clock
+from tests.cache.helpers import Clock
 from tests.redis_server import needs_redis, redis_server
 from tests.tools.knowing import settled_desk, somebody
 from tests.waiting import PATIENCE_SECONDS
@@ -83,10 +83,10 @@ class Distant:
 class Scribe:
     """Writes the same answer to everything."""
 
-    asks_client = False
+    uses_sampling = False
 
-    async def write(self, question: Question, hits: Sequence[Hit], client: Client) -> Written:
-        return Written(text="It keeps answers.", cited=(), model="scribe", found=True)
+    async def write(self, question: Question, hits: Sequence[Hit], client: Client) -> WrittenAnswer:
+        return WrittenAnswer(text="It keeps answers.", cited=(), model="scribe", found=True)
 
 
 class Tools:

@@ -1,6 +1,6 @@
-"""Answers with sources: written by a model or quoted from the documents, every citation a passage that was found."""
+"""Answers with citations, written by a model or quoted from the documents."""
 
-from refdesk.answers.question import EXTRACTIVE, Question, Written
+from refdesk.answers.question import EXTRACTIVE, Question, WrittenAnswer
 from refdesk.answers.writing import Answers, open_answers
 
-__all__ = ["EXTRACTIVE", "Answers", "Question", "Written", "open_answers"]
+__all__ = ["EXTRACTIVE", "Answers", "Question", "WrittenAnswer", "open_answers"]

@@ -1,6 +1,7 @@
-"""Answers by an OpenAI-compatible endpoint: one request, its answer streamed, bounded in time and size.
+"""Client of an OpenAI-compatible chat completions endpoint.
 
-Every way in which it can fail becomes an error with a sentence that says what to do. The key is in none of them.
+Responses are streamed, with limits on time and size. Every failure becomes an error that says what to do and never
+contains the API key.
 """
 
 from __future__ import annotations
@@ -16,9 +17,9 @@ import httpx2
 import orjson
 from anyio import to_thread
 
-from refdesk.answers.prompt import Prompt
+from refdesk.answers.prompt import ModelPrompt
 from refdesk.answers.question import Question
-from refdesk.answers.stream import Completion, Malformed
+from refdesk.answers.stream import ChatCompletion, MalformedCompletion
 from refdesk.config import AnswersConfig
 from refdesk.errors import WriterFailed, WriterMisconfigured
 from refdesk.resilience.dependency import SERVICE, Dependency
@@ -28,31 +29,31 @@ from refdesk.telemetry import outgoing_headers
 from refdesk.version import __version__
 
 CONNECT_SECONDS = 5.0
-"""An endpoint that does not even pick up by then is down, however long its answers may take."""
+"""Connect timeout, shorter than the timeout of an answer."""
 
 MAX_CONNECTIONS = 32
-"""Answers at a time; as many again wait their turn within their own deadline, and more are told to come back."""
+"""Concurrent answers; as many again are queued within their own deadline, and more are rejected."""
 
 MAX_ERROR_BYTES = 16 * 1024
-"""Of an error's body; only its message is of use."""
+"""Largest error body that is read; only its message is used."""
 
 MAX_ERROR_CHARACTERS = 200
-"""Of that message, as it is passed on."""
+"""Length of the endpoint's error message in ours."""
 
 REASONING_TOKENS = 2048
-"""What a model that reasons before it writes may use for that, besides the answer: for it, the limit counts both."""
+"""Extra tokens for models that reason before they write: for them, the limit counts both."""
 
-_THOUGHTS = re.compile(r"\A\s*<think>.*?</think>\s*", re.DOTALL)
-_BUSY = frozenset((408, 409, 425, 429))
+_REASONING = re.compile(r"\A\s*<think>.*?</think>\s*", re.DOTALL)
+_TRANSIENT_STATUSES = frozenset((408, 409, 425, 429))
 
 
 @asynccontextmanager
 async def open_chat(settings: AnswersConfig) -> AsyncIterator[Chat | None]:
-    """The endpoint that is set, with connections that are kept; None when none is."""
+    """Open the configured endpoint with a connection pool; yield None if there is none."""
     if settings.api_url is None:
         yield None
         return
-    # Reading the system's certificates takes a while.
+    # Loading the system's certificates is slow, so it runs in a thread.
     trust = await to_thread.run_sync(httpx2.create_ssl_context)
     timeout = httpx2.Timeout(settings.timeout_seconds, connect=min(CONNECT_SECONDS, settings.timeout_seconds))
     limits = httpx2.Limits(max_connections=MAX_CONNECTIONS)
@@ -61,12 +62,12 @@ async def open_chat(settings: AnswersConfig) -> AsyncIterator[Chat | None]:
 
 
 class Chat:
-    """Asks the endpoint; made by `open_chat`."""
+    """Chat completions client; created by `open_chat`."""
 
     def __init__(self, settings: AnswersConfig, client: httpx2.AsyncClient) -> None:
         assert settings.api_url is not None
         url = httpx2.URL(settings.api_url.get_secret_value())
-        # A password in the address is sent as a header: the address itself is what a log would show.
+        # Credentials in the URL are sent as a header, so that the URL can be logged.
         self._login = (url.username, url.password) if url.userinfo else None
         self._url = url.copy_with(userinfo=None, path=url.path.rstrip("/") + "/chat/completions")
         self._key = settings.api_key.get_secret_value() if settings.api_key else None
@@ -74,49 +75,53 @@ class Chat:
         self._seconds = settings.timeout_seconds
         self._client = client
         self.dependency = Dependency("answers", SERVICE, concurrency=MAX_CONNECTIONS)
-        self._dislikes: dict[str, frozenset[str]] = {}
+        self._unsupported: dict[str, frozenset[str]] = {}
 
-    async def write(self, question: Question, prompt: Prompt) -> tuple[str, str]:
-        """The model's answer and its name. Never tried again here: an answer costs money, and its asker time."""
+    async def write(self, question: Question, prompt: ModelPrompt) -> tuple[str, str]:
+        """Return the model's answer and its name. Not retried: an answer costs money and the caller's time."""
         model = question.model or self._model
-        completion = await self.dependency.run(partial(self._ask, model, question, prompt))
+        completion = await self.dependency.run(partial(self._request_completion, model, question, prompt))
         if isinstance(completion, WriterFailed):
             raise completion
-        return self._answer(completion), completion.model or model
+        return self._extract_answer(completion), completion.model or model
 
-    async def _ask(self, model: str, question: Question, prompt: Prompt) -> Completion | WriterFailed:
-        """What the endpoint answers. A refusal is returned, since to refuse is to be there: callers who name models
-        that it does not have must not have it taken from the others."""
+    async def _request_completion(
+        self, model: str, question: Question, prompt: ModelPrompt
+    ) -> ChatCompletion | WriterFailed:
+        """Request a completion within the timeout.
+
+        A refusal is returned, not raised: unknown model names must not open the circuit breaker for other callers.
+        """
         with self.dependency.asking("write"):
-            with anyio.move_on_after(self._seconds), self._failures_told():
+            with anyio.move_on_after(self._seconds), self._translate_errors():
                 return await self._complete(model, question, prompt)
-            raise self._too_slow()
+            raise self._build_timeout()
 
-    async def _complete(self, model: str, question: Question, prompt: Prompt) -> Completion | WriterFailed:
-        """Ask; and again without a parameter that the model turns out not to know, as those that reason do."""
+    async def _complete(self, model: str, question: Question, prompt: ModelPrompt) -> ChatCompletion | WriterFailed:
+        """Request a completion, again without parameters that the model rejects, as reasoning models do."""
         while True:
-            disliked = self._dislikes.get(model, frozenset())
-            body = _request_body(model, question, prompt, disliked)
+            unsupported = self._unsupported.get(model, frozenset())
+            body = _build_body(model, question, prompt, unsupported)
             async with self._client.stream(
-                "POST", self._url, content=orjson.dumps(body), headers=self._headers(), auth=self._login
+                "POST", self._url, content=orjson.dumps(body), headers=self._build_headers(), auth=self._login
             ) as response:
                 if response.is_success:
-                    return await _received(response)
-                error = await _error_of(response)
+                    return await _read_completion(response)
+                error = await _read_error(response)
             if response.status_code >= 500:
-                raise self._refusal(response, model, error)
-            parameter = _disliked_parameter(response.status_code, error)
-            if parameter is None or parameter in disliked:
-                return self._refusal(response, model, error)
-            self._remember(model, disliked | {parameter})
+                raise self._build_refusal(response, model, error)
+            parameter = _find_unsupported_parameter(response.status_code, error)
+            if parameter is None or parameter in unsupported:
+                return self._build_refusal(response, model, error)
+            self._record_unsupported(model, unsupported | {parameter})
 
-    def _remember(self, model: str, disliked: frozenset[str]) -> None:
-        """Models are named by callers: no more of them are kept than anybody uses."""
-        if len(self._dislikes) >= 100:
-            self._dislikes.clear()
-        self._dislikes[model] = disliked
+    def _record_unsupported(self, model: str, unsupported: frozenset[str]) -> None:
+        """Remember the unsupported parameters of a model; bounded, since callers choose the names."""
+        if len(self._unsupported) >= 100:
+            self._unsupported.clear()
+        self._unsupported[model] = unsupported
 
-    def _headers(self) -> dict[str, str]:
+    def _build_headers(self) -> dict[str, str]:
         headers = {
             "Content-Type": "application/json",
             "Accept": "text/event-stream, application/json",
@@ -126,11 +131,11 @@ class Chat:
         }
         return {**headers, "Authorization": f"Bearer {self._key}"} if self._key else headers
 
-    def _answer(self, completion: Completion) -> str:
-        text = _THOUGHTS.sub("", completion.text).strip()
+    def _extract_answer(self, completion: ChatCompletion) -> str:
+        text = _REASONING.sub("", completion.text).strip()
         if text:
             return text
-        if completion.finish == "length":
+        if completion.finish_reason == "length":
             raise WriterFailed(
                 f"{self._name} used up its tokens before it wrote an answer. Ask with a larger max_tokens."
             )
@@ -141,27 +146,27 @@ class Chat:
         return f"The endpoint for answers ({self._url.host})"
 
     @contextmanager
-    def _failures_told(self) -> Iterator[None]:
-        """Turn what goes wrong on the wire into a sentence."""
+    def _translate_errors(self) -> Iterator[None]:
+        """Convert HTTP errors to `WriterFailed`."""
         try:
             yield
         except (httpx2.ConnectError, httpx2.ConnectTimeout) as error:
             raise WriterFailed(f"{self._name} cannot be reached. Check answers.api_url, or try again later.") from error
         except httpx2.TimeoutException as error:
-            raise self._too_slow() from error
+            raise self._build_timeout() from error
         except httpx2.HTTPError as error:
             raise WriterFailed(f"{self._name} broke off its answer. Try again.") from error
-        except Malformed as error:
+        except MalformedCompletion as error:
             raise WriterFailed(f"{self._name} gave no usable answer: {error}. Try again.") from error
 
-    def _too_slow(self) -> WriterFailed:
+    def _build_timeout(self) -> WriterFailed:
         return WriterFailed(
             f"{self._name} took longer than {self._seconds:g} seconds. Try again, or raise answers.timeout_seconds."
         )
 
-    def _refusal(self, response: httpx2.Response, model: str, error: dict[str, Any]) -> WriterFailed:
+    def _build_refusal(self, response: httpx2.Response, model: str, error: dict[str, Any]) -> WriterFailed:
         status = response.status_code
-        said = self._said(error)
+        message = self._quote_error(error)
         if status in (401, 403):
             return WriterMisconfigured(
                 f"{self._name} does not accept the key. Set answers.api_key to one that may use it."
@@ -169,18 +174,20 @@ class Chat:
         if status == 404:
             return WriterMisconfigured(
                 f"{self._name} has no model {model[:100]!r}, or no chat completions at this address. "
-                f"Check the model, answers.model and answers.api_url.{said}"
+                f"Check the model, answers.model and answers.api_url.{message}"
             )
-        if status in _BUSY or status >= 500:
-            patience = retry_after_seconds(response.headers.get("retry-after"))
-            when = f"in {patience:g} seconds" if patience is not None else "later"
-            return WriterFailed(f"{self._name} is busy or broken ({status}). Try again {when}.", retry_after=patience)
+        if status in _TRANSIENT_STATUSES or status >= 500:
+            retry_after = retry_after_seconds(response.headers.get("retry-after"))
+            when = f"in {retry_after:g} seconds" if retry_after is not None else "later"
+            return WriterFailed(
+                f"{self._name} is busy or broken ({status}). Try again {when}.", retry_after=retry_after
+            )
         if 300 <= status < 400:
             return WriterMisconfigured(f"{self._name} redirects elsewhere. Set answers.api_url to where it leads.")
-        return WriterMisconfigured(f"{self._name} refused the request ({status}). Check answers.model.{said}")
+        return WriterMisconfigured(f"{self._name} refused the request ({status}). Check answers.model.{message}")
 
-    def _said(self, error: dict[str, Any]) -> str:
-        """The endpoint's own words, short and without the key, should it repeat that."""
+    def _quote_error(self, error: dict[str, Any]) -> str:
+        """Quote the endpoint's error message, shortened and without credentials."""
         message = error.get("message")
         if not isinstance(message, str) or not message.strip():
             return ""
@@ -189,40 +196,40 @@ class Chat:
         return f" It says: {' '.join(message.split())[:MAX_ERROR_CHARACTERS]!r}."
 
 
-def _request_body(model: str, question: Question, prompt: Prompt, disliked: frozenset[str]) -> dict[str, Any]:
+def _build_body(model: str, question: Question, prompt: ModelPrompt, unsupported: frozenset[str]) -> dict[str, Any]:
     body: dict[str, Any] = {
         "model": model,
         "messages": [{"role": "system", "content": prompt.system}, {"role": "user", "content": prompt.user}],
         "stream": True,
     }
-    if "temperature" not in disliked:
+    if "temperature" not in unsupported:
         body["temperature"] = question.temperature
-    if "max_tokens" not in disliked:
+    if "max_tokens" not in unsupported:
         body["max_tokens"] = question.max_tokens
     else:
         body["max_completion_tokens"] = question.max_tokens + REASONING_TOKENS
     return body
 
 
-async def _received(response: httpx2.Response) -> Completion:
-    completion = Completion()
+async def _read_completion(response: httpx2.Response) -> ChatCompletion:
+    completion = ChatCompletion()
     if "text/event-stream" in response.headers.get("content-type", ""):
         async for data in iter_body(response):
             completion.feed(data)
             if completion.is_done:
                 return completion
-        completion.end()
+        completion.close()
         return completion
     body = bytearray()
     async for data in iter_body(response):
-        completion.count(data)
+        completion.check_size(data)
         body += data
-    completion.take_whole(bytes(body))
+    completion.feed_body(bytes(body))
     return completion
 
 
-async def _error_of(response: httpx2.Response) -> dict[str, Any]:
-    """What an error's body says of itself; nothing when it is none of the usual form."""
+async def _read_error(response: httpx2.Response) -> dict[str, Any]:
+    """Return the `error` object of an error response, or an empty one if it has none."""
     body = bytearray()
     async for data in iter_body(response):
         body += data
@@ -235,8 +242,8 @@ async def _error_of(response: httpx2.Response) -> dict[str, Any]:
     return error if isinstance(error, dict) else {}
 
 
-def _disliked_parameter(status: int, error: dict[str, Any]) -> str | None:
-    """The parameter of ours that the model does not take, when that is what the error is about."""
+def _find_unsupported_parameter(status: int, error: dict[str, Any]) -> str | None:
+    """Return the parameter that the model rejected, if that is what the error is about."""
     if status not in (400, 422):
         return None
     parameter, message = error.get("param"), str(error.get("message", ""))

@@ -1,6 +1,6 @@
-"""Citations in a written answer: `[1]`, `[1, 3]`, `[2-4]`. Found, and checked against what was retrieved. Pure.
+"""Parser of citations in a written answer: `[1]`, `[1, 3]`, `[2-4]`.
 
-What stands in code is none: `array[1]` is an element.
+Code is skipped: `array[1]` is an element.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 MAX_RANGE = 100
-"""The longest range that is read as one; there are never more hits than this."""
+"""Longest range; there are never more hits than this."""
 
 _CODE = re.compile(
     r"^ {0,3}(?P<fence>`{3,}|~{3,})[^\n]*\n.*?(?:^ {0,3}(?P=fence)[`~]*[ \t]*$|\Z)"
@@ -29,40 +29,40 @@ _DENIAL = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Grounding:
-    """What an answer rests on."""
+    """The citations of an answer, checked against the hits."""
 
     cited: tuple[int, ...]
-    """Positions, from 0, of the hits that it cites, each once, in the order of its text."""
+    """Indexes, from 0, of the cited hits, without duplicates, in order of appearance."""
     unknown: tuple[int, ...]
-    """Numbers that it cites although no hit has them."""
-    denies: bool
-    """Whether it says that the documents do not hold the answer."""
+    """Cited numbers that no hit has."""
+    is_denial: bool
+    """Whether the answer says that the documents do not answer the question."""
 
     @property
-    def is_sound(self) -> bool:
-        """Whether the answer may be given: it cites only what was retrieved, and something, unless it denies."""
-        return not self.unknown and bool(self.cited or self.denies)
+    def is_valid(self) -> bool:
+        """Whether the answer cites hits only, and at least one unless it is a denial."""
+        return not self.unknown and bool(self.cited or self.is_denial)
 
 
-def grounding(answer: str, hits: int) -> Grounding:
-    """What an answer that was written from so many hits rests on."""
-    numbers = tuple(dict.fromkeys(_cited_numbers(answer)))
+def check_grounding(answer: str, hits: int) -> Grounding:
+    """Check the citations of an answer that was written from `hits` hits."""
+    numbers = tuple(dict.fromkeys(_parse_citations(answer)))
     return Grounding(
         cited=tuple(number - 1 for number in numbers if 1 <= number <= hits),
         unknown=tuple(number for number in numbers if not 1 <= number <= hits),
-        denies=_DENIAL.match(answer) is not None,
+        is_denial=_DENIAL.match(answer) is not None,
     )
 
 
-def _cited_numbers(answer: str) -> Iterator[int]:
+def _parse_citations(answer: str) -> Iterator[int]:
     for citation in _CITATION.finditer(_CODE.sub(" ", answer)):
         for part in re.split(r"[,;]", citation[1]):
             first, *last = map(int, re.split(r"[-–—]", part))
-            yield from _range(first, last[0] if last else first)
+            yield from _expand_range(first, last[0] if last else first)
 
 
-def _range(first: int, last: int) -> Iterator[int]:
-    """Both ends of a range and all between; of one that runs backwards or too far, a number that no hit has."""
+def _expand_range(first: int, last: int) -> Iterator[int]:
+    """Yield the numbers of a range; 0, which no hit has, if it is reversed or too long."""
     if first <= last < first + MAX_RANGE:
         yield from range(first, last + 1)
     else:

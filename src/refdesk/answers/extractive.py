@@ -1,6 +1,6 @@
-"""The offline writer: sentences of the documents that answer a question, quoted word for word, with their sources.
+"""Extractive answers: sentences quoted verbatim from the documents, with citations.
 
-It writes nothing of its own but the citations, and one sentence when the documents do not hold the answer.
+Works offline. It adds nothing but the citations, and one sentence if the documents don't answer the question.
 """
 
 from __future__ import annotations
@@ -12,135 +12,141 @@ import numpy as np
 from anyio import to_thread
 from numpy.typing import NDArray
 
-from refdesk.answers.question import EXTRACTIVE, Question, Written
-from refdesk.answers.quoting import Place, Selection, quotes
-from refdesk.answers.sentences import Piece, pieces, readable, says_something
-from refdesk.answers.words import Term, forms_of, share_of, terms_of
+from refdesk.answers.question import EXTRACTIVE, Question, WrittenAnswer
+from refdesk.answers.quoting import FragmentPosition, QuoteSelection, build_quotes
+from refdesk.answers.sentences import Fragment, has_content, split_fragments, strip_markup
+from refdesk.answers.words import Term, extract_stems, extract_terms, measure_coverage
 from refdesk.engines.base import Hit
 from refdesk.errors import DependencyError
 
 Vectors = NDArray[np.float32]
 Embed = Callable[[Sequence[str]], Awaitable[Vectors]]
-"""Texts to vectors of length one, in one call."""
+"""Embeds texts as unit vectors in one call."""
 
-Parts = Sequence[Sequence[Piece]]
-"""The pieces of each hit."""
+HitFragments = Sequence[Sequence[Fragment]]
+"""The fragments of each hit."""
 
 MAX_HITS = 20
-"""Hits beyond these add work, not answers."""
+"""Further hits add work, not answers."""
 
-MAX_EMBEDDED = 24
-"""Sentences that are compared by meaning: 40 found and refused as many of the questions below, at more cost."""
+MAX_EMBEDDED_FRAGMENTS = 24
+"""Fragments compared by embedding: 40 answered and refused as many of the questions below, at more cost."""
 
-CONTEXT_WORTH = 0.6
-"""A word that only the headings above a sentence have is worth so much of one in the sentence."""
+CONTEXT_WEIGHT = 0.6
+"""Weight of a term that occurs only in the headings above a sentence."""
 
-BY_WORDS, BY_MEANING, BY_RANK = 0.40, 0.45, 0.15
-"""What a sentence's score is made of, by weight."""
+LEXICAL_WEIGHT, SEMANTIC_WEIGHT, RANK_WEIGHT = 0.40, 0.45, 0.15
+"""Weights of a fragment's score."""
 
-STANDALONE = {"sentence": 1.0, "row": 0.9, "code": 0.8}
-"""Code and rows say less by themselves than a sentence that matches as well."""
+KIND_WEIGHTS = {"sentence": 1.0, "row": 0.9, "code": 0.8}
+"""Code and rows say less on their own than a sentence that matches as well."""
 
-GOOD_ENOUGH = 0.8
-"""A piece is quoted when it scores so much of what the best one does."""
+MIN_RELATIVE_SCORE = 0.8
+"""Fragments are quoted from this share of the best one's score."""
 
-ALREADY_SAID = 0.8
-"""A piece that shares so many of its words with another says the same again."""
+DUPLICATE_OVERLAP = 0.8
+"""Share of common stems from which a fragment is a duplicate of another."""
 
-ENOUGH_WORDS = 0.64
-"""Without a model of meaning: how much of the question the best passage must have for the documents to answer it."""
+MIN_LEXICAL_COVERAGE = 0.64
+"""Without embeddings: share of the question that the best passage must contain to count as an answer."""
 
-ENOUGH_SUPPORT = 0.62
-SUPPORT_BY_WORDS, SUPPORT_BY_MEANING = 0.6, 0.4
-"""With one: that, and how near the nearest sentence is. All were chosen on one set: of 199 questions and phrases that
-the PostgreSQL manual answers 195 are answered, and of 75 that it does not answer 69 are refused, all but 6 of the 35
-that only seem to be about it."""
+MIN_SUPPORT = 0.62
+SUPPORT_LEXICAL_WEIGHT, SUPPORT_SEMANTIC_WEIGHT = 0.6, 0.4
+"""With embeddings: that share, and the similarity of the nearest sentence. All were tuned on one set: of 199 questions
+and phrases that the PostgreSQL manual answers, 195 are answered; of 75 that it doesn't answer, 69 are refused,
+including all but 6 of the 35 that only seem to be about it."""
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
-    """A piece of a hit that may be quoted."""
+class QuoteCandidate:
+    """A fragment of a hit that may be quoted."""
 
-    place: Place
-    piece: Piece
-    forms: frozenset[str]
+    position: FragmentPosition
+    fragment: Fragment
+    stems: frozenset[str]
     context: frozenset[str]
-    """The words of its hit's title and headings, and of the term that it defines."""
-    words: float
-    """How much of the question it has, by words."""
+    """Stems of the hit's title and headings, and of the term that the fragment defines."""
+    coverage: float
+    """Weighted share of the question that the fragment contains."""
     heading: str
 
 
 @dataclass(frozen=True, slots=True)
-class Scored:
+class ScoredCandidate:
     """A candidate with its final score."""
 
-    candidate: Candidate
+    candidate: QuoteCandidate
     score: float
-    meaning: float | None
+    similarity: float | None
 
 
-async def extract(question: Question, hits: Sequence[Hit], embed: Embed | None = None) -> Written:
-    """The answer in the documents' own sentences; `found` is False when they do not hold one."""
-    terms = terms_of(question.text)
-    parts = await to_thread.run_sync(lambda: [pieces(hit.text) for hit in hits[:MAX_HITS]])
-    candidates = await to_thread.run_sync(_candidates, terms, parts, hits)
-    likely = sorted(candidates, key=lambda one: -_before_meaning(one, hits))[:MAX_EMBEDDED]
-    meanings = await _meanings(question.text, likely, embed) if embed and likely else None
-    scored = _scored(likely, hits, meanings)
+async def extract(question: Question, hits: Sequence[Hit], embed: Embed | None = None) -> WrittenAnswer:
+    """Return an answer quoted from the hits; `found` is False if they don't contain one."""
+    terms = extract_terms(question.text)
+    fragments = await to_thread.run_sync(lambda: [split_fragments(hit.text) for hit in hits[:MAX_HITS]])
+    candidates = await to_thread.run_sync(_collect_candidates, terms, fragments, hits)
+    likely = sorted(candidates, key=lambda candidate: -_score_without_embedding(candidate, hits))[
+        :MAX_EMBEDDED_FRAGMENTS
+    ]
+    similarities = await _compare_embeddings(question.text, likely, embed) if embed and likely else None
+    scored = _score(likely, hits, similarities)
     if not scored or not _is_supported(terms, candidates, scored):
-        return not_found(hits)
-    return _quoted(question, scored, parts, hits)
+        return build_not_found(hits)
+    return _quote_best(question, scored, fragments, hits)
 
 
-def not_found(hits: Sequence[Hit]) -> Written:
-    """The plain sentence that the documents do not hold the answer, with the nearest of them."""
+def build_not_found(hits: Sequence[Hit]) -> WrittenAnswer:
+    """Return the answer for a question that the documents do not answer, with the nearest documents."""
     nearest: dict[str, int] = {}
     for position, hit in enumerate(hits):
         nearest.setdefault(hit.document.id, position)
     cited = tuple(nearest.values())[:3]
     if not cited:
-        return Written("The documents do not hold the answer: nothing in them matches.", (), EXTRACTIVE, found=False)
-    named = ", ".join(f"“{hits[at].document.title}” [{at + 1}]" for at in cited)
-    return Written(f"The documents do not hold the answer; nearest to it are {named}.", cited, EXTRACTIVE, found=False)
+        return WrittenAnswer(
+            "The documents do not hold the answer: nothing in them matches.", (), EXTRACTIVE, found=False
+        )
+    titles = ", ".join(f"“{hits[at].document.title}” [{at + 1}]" for at in cited)
+    return WrittenAnswer(
+        f"The documents do not hold the answer; nearest to it are {titles}.", cited, EXTRACTIVE, found=False
+    )
 
 
-def _candidates(terms: tuple[Term, ...], parts: Parts, hits: Sequence[Hit]) -> list[Candidate]:
-    """Every piece that can be quoted, the same text only once: from the best hit that has it."""
-    found: dict[str, Candidate] = {}
-    for number, (hit, own) in enumerate(zip(hits, parts, strict=False)):
-        above = forms_of(" ".join((hit.document.title, *hit.path)))
-        context, lead = above, -1
-        for place, piece in enumerate(own):
-            if piece.kind in ("lead", "head"):
-                context, lead = above | forms_of(piece.text), piece.block
+def _collect_candidates(terms: tuple[Term, ...], fragments: HitFragments, hits: Sequence[Hit]) -> list[QuoteCandidate]:
+    """Return every fragment that can be quoted; identical texts once, from the best hit."""
+    candidates: dict[str, QuoteCandidate] = {}
+    for number, (hit, hit_fragments) in enumerate(zip(hits, fragments, strict=False)):
+        heading_stems = extract_stems(" ".join((hit.document.title, *hit.path)))
+        context, lead = heading_stems, -1
+        for position, fragment in enumerate(hit_fragments):
+            if fragment.kind in ("lead", "head"):
+                context, lead = heading_stems | extract_stems(fragment.text), fragment.block
                 continue
-            if piece.block > lead + 1:
-                context = above
-            if not says_something(piece.text):
+            if fragment.block > lead + 1:
+                context = heading_stems
+            if not has_content(fragment.text):
                 continue
-            forms = forms_of(readable(piece.text))
-            words = share_of(terms, forms, context, CONTEXT_WORTH)
+            stems = extract_stems(strip_markup(fragment.text))
+            coverage = measure_coverage(terms, stems, context, CONTEXT_WEIGHT)
             heading = hit.path[-1] if hit.path else hit.document.title
-            candidate = Candidate(Place(number, place), piece, forms, context, words, heading)
-            found.setdefault(" ".join(piece.text.split()).casefold(), candidate)
-    return list(found.values())
+            candidate = QuoteCandidate(FragmentPosition(number, position), fragment, stems, context, coverage, heading)
+            candidates.setdefault(" ".join(fragment.text.split()).casefold(), candidate)
+    return list(candidates.values())
 
 
-def _rank_worth(candidate: Candidate, hits: Sequence[Hit]) -> float:
-    """What the search thought of the hit, from 0 to 1: its place, and its score beside the best one's."""
+def _score_rank(candidate: QuoteCandidate, hits: Sequence[Hit]) -> float:
+    """Return the search's opinion of the hit, from 0 to 1: its rank and its relative score."""
     best = max(hit.score for hit in hits) or 1.0
-    return 0.5 * hits[candidate.place.hit].score / best + 0.5 / (1 + candidate.place.hit)
+    return 0.5 * hits[candidate.position.hit].score / best + 0.5 / (1 + candidate.position.hit)
 
 
-def _before_meaning(candidate: Candidate, hits: Sequence[Hit]) -> float:
-    score = BY_WORDS * candidate.words + BY_RANK * _rank_worth(candidate, hits)
-    return score * STANDALONE[candidate.piece.kind]
+def _score_without_embedding(candidate: QuoteCandidate, hits: Sequence[Hit]) -> float:
+    score = LEXICAL_WEIGHT * candidate.coverage + RANK_WEIGHT * _score_rank(candidate, hits)
+    return score * KIND_WEIGHTS[candidate.fragment.kind]
 
 
-async def _meanings(question: str, candidates: Sequence[Candidate], embed: Embed) -> list[float] | None:
-    """How near each candidate is in meaning; None when the model cannot say, which words can do without."""
-    texts = [question, *(f"{one.heading}: {readable(one.piece.text)}" for one in candidates)]
+async def _compare_embeddings(question: str, candidates: Sequence[QuoteCandidate], embed: Embed) -> list[float] | None:
+    """Return the similarity of each candidate to the question; None if the model is unavailable."""
+    texts = [question, *(f"{candidate.heading}: {strip_markup(candidate.fragment.text)}" for candidate in candidates)]
     try:
         vectors = np.asarray(await embed(texts), dtype=np.float32)
     except DependencyError:
@@ -148,55 +154,61 @@ async def _meanings(question: str, candidates: Sequence[Candidate], embed: Embed
     return [float(value) for value in np.nan_to_num(vectors[1:] @ vectors[0])]
 
 
-def _scored(candidates: Sequence[Candidate], hits: Sequence[Hit], meanings: list[float] | None) -> list[Scored]:
-    """Best first."""
+def _score(
+    candidates: Sequence[QuoteCandidate], hits: Sequence[Hit], similarities: list[float] | None
+) -> list[ScoredCandidate]:
+    """Score the candidates, best first."""
     scored = []
-    for number, one in enumerate(candidates):
-        score = _before_meaning(one, hits)
-        meaning = meanings[number] if meanings else None
-        if meaning is not None:
-            score += BY_MEANING * max(0.0, meaning) * STANDALONE[one.piece.kind]
-        scored.append(Scored(one, score, meaning))
-    return sorted(scored, key=lambda one: -one.score)
+    for number, candidate in enumerate(candidates):
+        score = _score_without_embedding(candidate, hits)
+        similarity = similarities[number] if similarities else None
+        if similarity is not None:
+            score += SEMANTIC_WEIGHT * max(0.0, similarity) * KIND_WEIGHTS[candidate.fragment.kind]
+        scored.append(ScoredCandidate(candidate, score, similarity))
+    return sorted(scored, key=lambda entry: -entry.score)
 
 
-def _is_supported(terms: tuple[Term, ...], candidates: Sequence[Candidate], scored: Sequence[Scored]) -> bool:
-    words = _passage_share(terms, candidates)
-    meaning = max((one.meaning for one in scored if one.meaning is not None), default=None)
-    if meaning is None:
-        return words >= ENOUGH_WORDS
-    return SUPPORT_BY_WORDS * words + SUPPORT_BY_MEANING * meaning >= ENOUGH_SUPPORT
+def _is_supported(
+    terms: tuple[Term, ...], candidates: Sequence[QuoteCandidate], scored: Sequence[ScoredCandidate]
+) -> bool:
+    coverage = _measure_best_passage(terms, candidates)
+    similarity = max((entry.similarity for entry in scored if entry.similarity is not None), default=None)
+    if similarity is None:
+        return coverage >= MIN_LEXICAL_COVERAGE
+    return SUPPORT_LEXICAL_WEIGHT * coverage + SUPPORT_SEMANTIC_WEIGHT * similarity >= MIN_SUPPORT
 
 
-def _passage_share(terms: tuple[Term, ...], candidates: Sequence[Candidate]) -> float:
-    """How much of the question the best single passage has: words strewn over many passages answer nothing."""
+def _measure_best_passage(terms: tuple[Term, ...], candidates: Sequence[QuoteCandidate]) -> float:
+    """Return the coverage of the best single passage: terms spread over many passages answer nothing."""
     by_hit: dict[int, set[str]] = {}
-    for one in candidates:
-        by_hit.setdefault(one.place.hit, set(one.context)).update(one.forms, one.context)
-    return max(share_of(terms, frozenset(forms), frozenset(), 0.0) for forms in by_hit.values())
+    for candidate in candidates:
+        by_hit.setdefault(candidate.position.hit, set(candidate.context)).update(candidate.stems, candidate.context)
+    return max(measure_coverage(terms, frozenset(stems), frozenset(), 0.0) for stems in by_hit.values())
 
 
-def _quoted(question: Question, scored: Sequence[Scored], parts: Parts, hits: Sequence[Hit]) -> Written:
-    """As many of the best pieces as say something new and fit."""
-    selection = Selection(parts, question.max_tokens)
-    said: list[frozenset[str]] = []
-    for one in scored:
-        if one.score < GOOD_ENOUGH * scored[0].score:
+def _quote_best(
+    question: Question, scored: Sequence[ScoredCandidate], fragments: HitFragments, hits: Sequence[Hit]
+) -> WrittenAnswer:
+    """Quote the best candidates that add something new and fit the budget."""
+    selection = QuoteSelection(fragments, question.max_tokens)
+    quoted_stems: list[frozenset[str]] = []
+    for entry in scored:
+        if entry.score < MIN_RELATIVE_SCORE * scored[0].score:
             break
-        forms = one.candidate.forms
-        if not any(_is_said(forms, other) for other in said) and selection.add(one.candidate.place):
-            said.append(forms)
+        stems = entry.candidate.stems
+        if not any(_is_duplicate(stems, other) for other in quoted_stems) and selection.add(entry.candidate.position):
+            quoted_stems.append(stems)
     if not selection.picked:
-        return _too_long(scored[0].candidate.place.hit)
-    quoted = quotes(tuple(dict.fromkeys((*selection.picked, *selection.places))), parts, hits)
+        return _build_too_long(scored[0].candidate.position.hit)
+    quoted = build_quotes(tuple(dict.fromkeys((*selection.picked, *selection.positions))), fragments, hits)
     cited = tuple(dict.fromkeys(quote.hit for quote in quoted))
-    return Written("\n\n".join(quote.text for quote in quoted), cited, EXTRACTIVE, found=True)
+    return WrittenAnswer("\n\n".join(quote.text for quote in quoted), cited, EXTRACTIVE, found=True)
 
 
-def _is_said(forms: frozenset[str], other: frozenset[str]) -> bool:
-    return len(forms & other) >= ALREADY_SAID * len(forms | other)
+def _is_duplicate(stems: frozenset[str], other: frozenset[str]) -> bool:
+    return len(stems & other) >= DUPLICATE_OVERLAP * len(stems | other)
 
 
-def _too_long(hit: int) -> Written:
+def _build_too_long(hit: int) -> WrittenAnswer:
     text = f"The passage that answers this is longer than max_tokens allows: read it, or ask with more. [{hit + 1}]"
-    return Written(text, (hit,), EXTRACTIVE, found=True)
+    return WrittenAnswer(text, (hit,), EXTRACTIVE, found=True)

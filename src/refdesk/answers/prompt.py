@@ -1,7 +1,7 @@
-"""What a model is told: the rules, the numbered passages, the question. Pure but for the mark around passages.
+"""Prompts for answers: rules, numbered passages and the question.
 
-Passages come from documents that anybody may have written. Each stands between two lines with a random mark, which no
-document can know, and so cannot forge; the model is told that what lies between them is never an instruction.
+Passages come from untrusted documents. Each is delimited by lines with a random token that no document can forge, and
+the model is told that nothing between them is an instruction.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from refdesk.documents.tokens import count_tokens
 from refdesk.engines.base import Hit
 
 MAX_PASSAGE_TOKENS = 8000
-"""Of all passages together; every model in use reads as much, and a search's ten best are a third of it."""
+"""Tokens of all passages together; every model in use reads as much, and a search's ten best are a third of it."""
 
 MAX_SOURCE_CHARACTERS = 200
-"""Of a passage's title and headings, which are shown in a single line."""
+"""Length of a passage's title and headings, which are shown in one line."""
 
 DENIAL = "The documents do not hold the answer."
 
-AGAIN = (
+RETRY_NOTE = (
     "An earlier answer to this question was refused: it cited a passage that does not exist, or cited none. "
     "Cite after each statement, and only numbers of the passages above."
 )
@@ -41,34 +41,38 @@ most {max_words} words."""
 
 
 @dataclass(frozen=True, slots=True)
-class Prompt:
-    """The two parts of a request to a model."""
+class ModelPrompt:
+    """System and user message of a request to a model."""
 
     system: str
     user: str
 
 
-def prompt_for(
-    question: Question, hits: Sequence[Hit], *, again: bool = False, new_mark: Callable[[], str] = secrets.token_hex
-) -> Prompt:
-    """What to ask a model; `again` when an answer of its was refused."""
-    mark = _unused_mark(question, hits, new_mark)
-    passages = "\n\n".join(_passage(number, hit, mark) for number, hit in enumerate(hits, 1))
-    parts = [passages, f"Question: {question.text}", *([AGAIN] if again else [])]
+def build_prompt(
+    question: Question,
+    hits: Sequence[Hit],
+    *,
+    is_retry: bool = False,
+    new_delimiter: Callable[[], str] = secrets.token_hex,
+) -> ModelPrompt:
+    """Build the prompt for a question; `is_retry` after an answer with invalid citations."""
+    delimiter = _choose_delimiter(question, hits, new_delimiter)
+    passages = "\n\n".join(_format_passage(number, hit, delimiter) for number, hit in enumerate(hits, 1))
+    parts = [passages, f"Question: {question.text}", *([RETRY_NOTE] if is_retry else [])]
     max_words = max(20, question.max_tokens * 3 // 5)
-    return Prompt(_RULES.format(denial=DENIAL, mark=mark, max_words=max_words), "\n\n".join(parts))
+    return ModelPrompt(_RULES.format(denial=DENIAL, mark=delimiter, max_words=max_words), "\n\n".join(parts))
 
 
-def _unused_mark(question: Question, hits: Sequence[Hit], new_mark: Callable[[], str]) -> str:
-    """A mark that occurs nowhere in what it is to set apart."""
+def _choose_delimiter(question: Question, hits: Sequence[Hit], new_delimiter: Callable[[], str]) -> str:
+    """Return a random delimiter that occurs in none of the texts."""
     while True:
-        mark = new_mark()[:16]
-        if not any(mark in text for text in (question.text, *(hit.text for hit in hits))):
-            return mark
+        delimiter = new_delimiter()[:16]
+        if not any(delimiter in text for text in (question.text, *(hit.text for hit in hits))):
+            return delimiter
 
 
-def within_bounds(hits: Sequence[Hit]) -> Sequence[Hit]:
-    """The first hits that are not too much together; their numbers stay what they are."""
+def limit_passages(hits: Sequence[Hit]) -> Sequence[Hit]:
+    """Return the first hits that fit the token limit; their numbers stay the same."""
     tokens = 0
     for number, hit in enumerate(hits):
         tokens += count_tokens(hit.text)
@@ -77,10 +81,10 @@ def within_bounds(hits: Sequence[Hit]) -> Sequence[Hit]:
     return hits
 
 
-def _passage(number: int, hit: Hit, mark: str) -> str:
-    source = _one_line(" › ".join(dict.fromkeys((hit.document.title, *hit.path))))
-    return f"--- {mark} passage [{number}] from: {source}\n{hit.text}\n--- {mark} end of passage [{number}]"
+def _format_passage(number: int, hit: Hit, delimiter: str) -> str:
+    source = _collapse_whitespace(" › ".join(dict.fromkeys((hit.document.title, *hit.path))))
+    return f"--- {delimiter} passage [{number}] from: {source}\n{hit.text}\n--- {delimiter} end of passage [{number}]"
 
 
-def _one_line(text: str) -> str:
+def _collapse_whitespace(text: str) -> str:
     return re.sub(r"\s+", " ", text).strip()[:MAX_SOURCE_CHARACTERS]

@@ -1,32 +1,32 @@
-"""What is asked, and what is written in answer. Values only; every writer speaks in them."""
+"""Questions and written answers."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 EXTRACTIVE = "extractive"
-"""The name of the model that is none: sentences of the documents themselves, quoted."""
+"""Model name of extractive answers."""
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A question, and how its answer is to be written."""
+    """A question and the options for its answer."""
 
     text: str
     max_tokens: int = 500
     temperature: float = 0.7
     model: str | None = None
-    """The model that the caller wants, in place of the one that is set."""
+    """The caller's choice of model, instead of the configured one."""
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
-    """An answer. Its citation `[1]` means the first of the hits that it was written from."""
+class WrittenAnswer:
+    """An answer; its citation `[1]` refers to the first of the hits it was written from."""
 
     text: str
     cited: tuple[int, ...]
-    """Positions, from 0, of the hits that it cites."""
+    """Indexes, from 0, of the cited hits."""
     model: str
     """`extractive`, or the model's name."""
     found: bool
-    """Whether the documents hold an answer; when not, the text says so."""
+    """Whether an answer was found."""

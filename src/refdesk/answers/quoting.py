@@ -1,6 +1,6 @@
-"""From scored pieces to the text of an answer: what is quoted, what completes it, in which order. Pure.
+"""Selection and layout of quotes in an extractive answer.
 
-Whatever is quoted is a slice of a hit's own text; only citations, and line breaks between quotes, are added.
+Every quote is a slice of a hit's text; only citations and line breaks between quotes are added.
 """
 
 from __future__ import annotations
@@ -10,20 +10,20 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby, pairwise
 
-from refdesk.answers.sentences import Piece
+from refdesk.answers.sentences import Fragment
 from refdesk.documents.tokens import count_tokens
 from refdesk.engines.base import Hit
 
 CITATION_TOKENS = 4
-"""`[12]` and what sets it apart."""
+"""Cost of `[12]` and the whitespace around it."""
 
-MAX_QUOTED = 8
-"""Pieces that are picked for an answer; who wants more reads the source."""
+MAX_QUOTES = 8
+"""Fragments picked for an answer."""
 
-MAX_FOLLOWING = 8
-"""Items of a list that are quoted after the sentence which introduces them."""
+MAX_LIST_ITEMS = 8
+"""List items quoted after the sentence that introduces them."""
 
-_LEANS_BACK = re.compile(
+_BACK_REFERENCE = re.compile(
     r"[*_(]*(?:this|these|that|those|it|its|they|such|however|therefore|thus|hence|then|also|otherwise|instead|"
     r"similarly|in (?:this|that|these|such)|for (?:example|instance)|but|and|so)\b",
     re.IGNORECASE,
@@ -32,128 +32,130 @@ _NUMBER = re.compile(r"\d+\Z")
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """Where a piece stands: which hit, and which of its pieces."""
+class FragmentPosition:
+    """Index of a hit, and of a fragment in it."""
 
     hit: int
-    piece: int
+    fragment: int
 
 
 @dataclass(frozen=True, slots=True)
 class Quote:
-    """Slices of one hit that stand together, under one citation."""
+    """Slices of one hit under one citation."""
 
     hit: int
     slices: tuple[str, ...]
     is_prose: bool
-    """Whether the citation can follow in the same line; below a table or code it cannot."""
+    """Whether the citation can follow on the same line; below a table or code it cannot."""
 
     @property
     def text(self) -> str:
-        """The quote as it is shown."""
+        """The quote with its citation."""
         citation = f"[{self.hit + 1}]"
         between = "\n\n" if self.is_prose else "\n"
         return between.join(self.slices) + (f" {citation}" if self.is_prose else f"\n\n{citation}")
 
 
-class Selection:
-    """The pieces that are quoted, within a budget of tokens."""
+class QuoteSelection:
+    """The fragments to quote, within a token budget."""
 
-    def __init__(self, pieces: Sequence[Sequence[Piece]], max_tokens: int) -> None:
-        """`pieces`: those of each hit."""
-        self._pieces = pieces
-        self._room = max_tokens
-        self.places: set[Place] = set()
-        self.picked: list[Place] = []
+    def __init__(self, fragments: Sequence[Sequence[Fragment]], max_tokens: int) -> None:
+        """`fragments`: those of each hit."""
+        self._fragments = fragments
+        self._budget = max_tokens
+        self.positions: set[FragmentPosition] = set()
+        self.picked: list[FragmentPosition] = []
 
-    def add(self, place: Place) -> bool:
-        """Take a piece in with what completes it, or by itself when that is too much; whether it could be taken."""
-        if len(self.picked) >= MAX_QUOTED:
+    def add(self, position: FragmentPosition) -> bool:
+        """Add a fragment with its complements, or alone if those do not fit; return whether it was added."""
+        if len(self.picked) >= MAX_QUOTES:
             return False
-        needed = set(needed_by(self._pieces[place.hit], place.piece))
-        completing = needed | set(completes(self._pieces[place.hit], place.piece))
-        for numbers in (completing, needed):
-            wanted = {Place(place.hit, number) for number in numbers} - self.places
-            cost = sum(map(self._cost, wanted))
-            if cost <= self._room:
-                self.places |= wanted
-                self.picked.append(place)
-                self._room -= cost
+        required = set(find_required(self._fragments[position.hit], position.fragment))
+        complete = required | set(find_complements(self._fragments[position.hit], position.fragment))
+        for numbers in (complete, required):
+            missing = {FragmentPosition(position.hit, number) for number in numbers} - self.positions
+            cost = sum(map(self._cost, missing))
+            if cost <= self._budget:
+                self.positions |= missing
+                self.picked.append(position)
+                self._budget -= cost
                 return True
         return False
 
-    def _cost(self, place: Place) -> int:
-        return count_tokens(self._pieces[place.hit][place.piece].text) + CITATION_TOKENS
+    def _cost(self, position: FragmentPosition) -> int:
+        return count_tokens(self._fragments[position.hit][position.fragment].text) + CITATION_TOKENS
 
 
-def needed_by(pieces: Sequence[Piece], number: int) -> Iterator[int]:
-    """The piece itself, and what it makes no sense without: a table's head, the term that it defines."""
+def find_required(fragments: Sequence[Fragment], number: int) -> Iterator[int]:
+    """Yield the fragment and those it is incomprehensible without: a table's head, the term that it defines."""
     yield number
-    piece = pieces[number]
-    if piece.kind == "row":
-        yield from (at for at, other in enumerate(pieces) if other.block == piece.block and other.kind == "head")
-    first = next(at for at, other in enumerate(pieces) if other.block == piece.block)
-    if first and pieces[first - 1].kind == "lead":
+    fragment = fragments[number]
+    if fragment.kind == "row":
+        yield from (at for at, other in enumerate(fragments) if other.block == fragment.block and other.kind == "head")
+    first = next(at for at, other in enumerate(fragments) if other.block == fragment.block)
+    if first and fragments[first - 1].kind == "lead":
         yield first - 1
 
 
-def completes(pieces: Sequence[Piece], number: int) -> Iterator[int]:
-    """The neighbours that finish what a piece says: what `this` is, and what follows a colon."""
-    piece = pieces[number]
-    before = pieces[number - 1] if number else None
+def find_complements(fragments: Sequence[Fragment], number: int) -> Iterator[int]:
+    """Yield the neighbours that complete a fragment: the antecedent of `this`, and what follows a colon."""
+    fragment = fragments[number]
+    before = fragments[number - 1] if number else None
     if before and before.kind == "sentence":
-        leans = before.block == piece.block and piece.kind == "sentence" and _LEANS_BACK.match(piece.text)
-        if leans or (piece.kind == "code" and before.text.endswith(":")):
+        leans = before.block == fragment.block and fragment.kind == "sentence" and _BACK_REFERENCE.match(fragment.text)
+        if leans or (fragment.kind == "code" and before.text.endswith(":")):
             yield number - 1
-    if piece.text.endswith(":"):
-        yield from _introduced(pieces, number)
+    if fragment.text.endswith(":"):
+        yield from _find_introduced(fragments, number)
 
 
-def _introduced(pieces: Sequence[Piece], number: int) -> Iterator[int]:
-    """What a sentence with a colon at its end announces: the code below it, or the items of the list."""
-    following = pieces[number + 1 : number + 1 + MAX_FOLLOWING]
+def _find_introduced(fragments: Sequence[Fragment], number: int) -> Iterator[int]:
+    """Yield what a sentence ending in a colon introduces: the code below it, or the list items."""
+    following = fragments[number + 1 : number + 1 + MAX_LIST_ITEMS]
     if following and following[0].kind == "code":
         yield number + 1
         return
-    for at, piece in enumerate(following, number + 1):
-        if not piece.is_item:
+    for at, fragment in enumerate(following, number + 1):
+        if not fragment.is_item:
             return
         yield at
 
 
-def quotes(places: Sequence[Place], pieces: Sequence[Sequence[Piece]], hits: Sequence[Hit]) -> list[Quote]:
-    """The quotes in reading order, grouped by document; the document of the piece that comes first is first."""
+def build_quotes(
+    positions: Sequence[FragmentPosition], fragments: Sequence[Sequence[Fragment]], hits: Sequence[Hit]
+) -> list[Quote]:
+    """Return the quotes in reading order, grouped by document, in the order of each document's first position."""
     order: dict[str, int] = {}
-    for place in places:
-        order.setdefault(hits[place.hit].document.id, len(order))
+    for position in positions:
+        order.setdefault(hits[position.hit].document.id, len(order))
 
-    def reading_order(place: Place) -> tuple[int, int, int, int]:
-        hit = hits[place.hit]
+    def reading_order(position: FragmentPosition) -> tuple[int, int, int, int]:
+        hit = hits[position.hit]
         number = _NUMBER.search(hit.chunk_id)
-        return order[hit.document.id], int(number[0]) if number else 0, place.hit, place.piece
+        return order[hit.document.id], int(number[0]) if number else 0, position.hit, position.fragment
 
-    in_order = sorted(places, key=reading_order)
+    in_order = sorted(positions, key=reading_order)
     return [
         quote
-        for hit, group in groupby(in_order, key=lambda place: place.hit)
-        for quote in _quotes_of(hit, hits[hit].text, pieces[hit], [place.piece for place in group])
+        for hit, group in groupby(in_order, key=lambda position: position.hit)
+        for quote in _build_hit_quotes(hit, hits[hit].text, fragments[hit], [position.fragment for position in group])
     ]
 
 
-def _quotes_of(hit: int, text: str, pieces: Sequence[Piece], numbers: Sequence[int]) -> Iterator[Quote]:
-    """One for every run of neighbours; a table's head and a term go on with the row or sentence that needs them."""
+def _build_hit_quotes(hit: int, text: str, fragments: Sequence[Fragment], numbers: Sequence[int]) -> Iterator[Quote]:
+    """Yield a quote per run of neighbours; a table's head and a term are joined with what needs them."""
     slices: list[str] = []
     start = numbers[0]
     for number, following in pairwise((*numbers, None)):
         if number is None or following == number + 1:
             continue
-        slices.append(text[pieces[start].start : pieces[number].end])
-        if following is None or not _goes_with(pieces[number], pieces[following]):
-            yield Quote(hit, tuple(slices), pieces[number].kind in ("sentence", "lead"))
+        slices.append(text[fragments[start].start : fragments[number].end])
+        if following is None or not _is_continued_by(fragments[number], fragments[following]):
+            yield Quote(hit, tuple(slices), fragments[number].kind in ("sentence", "lead"))
             slices = []
         start = following if following is not None else start
 
 
-def _goes_with(piece: Piece, following: Piece) -> bool:
-    in_same_table = piece.kind in ("head", "row") and piece.block == following.block
-    return in_same_table or piece.kind == "lead"
+def _is_continued_by(fragment: Fragment, following: Fragment) -> bool:
+    in_same_table = fragment.kind in ("head", "row") and fragment.block == following.block
+    return in_same_table or fragment.kind == "lead"

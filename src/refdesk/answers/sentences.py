@@ -1,7 +1,7 @@
-"""Markdown to the pieces that can be quoted: sentences, table rows, code. Pure; every piece is a slice of the text.
+"""Splits Markdown into fragments that can be quoted: sentences, table rows, code.
 
-A row and a code block are quoted whole or not at all. A heading, a term above its definition and a table's head are
-quoted only together with what they stand above.
+Every fragment is a slice of the text. Rows and code blocks are quoted whole or not at all. Headings, defined terms and
+table heads are quoted only together with what they introduce.
 """
 
 from __future__ import annotations
@@ -12,21 +12,21 @@ from dataclasses import dataclass
 from typing import Literal
 
 Kind = Literal["sentence", "row", "code", "head", "lead"]
-"""`head`: the first rows of a table, up to the line below them. `lead`: a heading, or a term that is defined below."""
+"""`head`: the first rows of a table, up to the delimiter row. `lead`: a heading, or a term defined below."""
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
-    """A part of a text, from one position to another."""
+class Fragment:
+    """A slice of a text."""
 
     start: int
     end: int
     kind: Kind
     block: int
-    """The paragraph, list item, table or code block that it lies in, counted from 0."""
+    """Index of the paragraph, list item, table or code block that contains it."""
     text: str
     is_item: bool = False
-    """Whether it lies in an item of a list."""
+    """Whether it is part of a list item."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ _TERM = re.compile(r"\s*(?:[-*+]\s+)?(\*\*|__)(?!\s).+?\1:?\s*")
 _ITEM = re.compile(r"\s*(?:[-*+]|\d{1,9}[.)])\s+\S")
 _DELIMITER = re.compile(r"\s*\|?(?:\s*:?-+:?\s*\|)+\s*(?::?-+:?)?\s*")
 _NOTICE = re.compile(r" {0,3}#{1,6}\s+(?:note|tip|hint|caution|warning|important|danger)\W*", re.IGNORECASE)
-_WHOLE_SPAN = re.compile(r"(`+)(?!`).*?(?<!`)\1(?!`)|\[[^\[\]]*\]\([^()\s]*\)", re.DOTALL)
+_UNBREAKABLE = re.compile(r"(`+)(?!`).*?(?<!`)\1(?!`)|\[[^\[\]]*\]\([^()\s]*\)", re.DOTALL)
 _NUMBERING = re.compile(r"[\W\d_]*(?:[A-Z]\.)?[\W\d_]*")
 _SENTENCE_END = re.compile(r"[.!?]+[\"'”’)\]*_`]*(?=\s+(?:[\"'“‘(\[*_<]*[^\Wa-z_]|[*_]*`))|[。！？]+[」』”’）]*")
 _ABBREVIATION = re.compile(
@@ -55,38 +55,38 @@ _LINK_TARGET = re.compile(r"(?<=\])\((?:<[^>\n]*>|[^()\s]*(?:\([^()\s]*\)[^()\s]
 _MARKS = re.compile(r"`{3,}\S*|[*`|\\]|(?m:^\s*(?:#{1,6}|>)\s)")
 
 
-def says_something(text: str) -> bool:
-    """Whether a piece is more than a link to where something is said."""
+def has_content(text: str) -> bool:
+    """Return whether a fragment is more than a link."""
     return bool(re.search(r"\w{2}", _LINK.sub("", text)))
 
 
-def readable(text: str) -> str:
-    """The text without what only a machine reads in it: where links lead, and the marks of Markdown."""
+def strip_markup(text: str) -> str:
+    """Return the text without link targets and Markdown markup."""
     return _MARKS.sub("", _LINK_TARGET.sub("", text))
 
 
-def pieces(text: str) -> list[Piece]:
-    """All pieces in reading order."""
-    found: list[Piece] = []
-    for number, block in enumerate(_blocks(text)):
-        found += _pieces_of(text, block, number)
-    return found
+def split_fragments(text: str) -> list[Fragment]:
+    """Return all fragments in reading order."""
+    fragments: list[Fragment] = []
+    for number, block in enumerate(_split_blocks(text)):
+        fragments += _split_block(text, block, number)
+    return fragments
 
 
-def _pieces_of(text: str, block: _Block, number: int) -> Iterator[Piece]:
+def _split_block(text: str, block: _Block, number: int) -> Iterator[Fragment]:
     match block.kind:
         case "code" | "lead":
-            yield Piece(block.start, block.end, block.kind, number, text[block.start : block.end])
+            yield Fragment(block.start, block.end, block.kind, number, text[block.start : block.end])
         case "table":
-            yield from _rows(text, block, number)
+            yield from _split_rows(text, block, number)
         case "text":
             is_item = _ITEM.match(text, block.start) is not None
-            for start, end in _sentence_spans(text, block.start, block.end):
-                yield Piece(start, end, "sentence", number, text[start:end], is_item)
+            for start, end in _split_sentences(text, block.start, block.end):
+                yield Fragment(start, end, "sentence", number, text[start:end], is_item)
 
 
-def _blocks(text: str) -> Iterator[_Block]:
-    lines = list(_lines(text))
+def _split_blocks(text: str) -> Iterator[_Block]:
+    lines = list(_find_lines(text))
     at = 0
     while at < len(lines):
         start, end = lines[at]
@@ -94,30 +94,30 @@ def _blocks(text: str) -> Iterator[_Block]:
         if not line.strip():
             at += 1
             continue
-        stop, kind = _block_from(text, lines, at)
+        stop, kind = _scan_block(text, lines, at)
         if kind is not None:
-            yield _Block(start + _indent(line), lines[stop - 1][1], kind)
+            yield _Block(start + _count_indent(line), lines[stop - 1][1], kind)
         at = stop
 
 
-def _lines(text: str) -> Iterator[tuple[int, int]]:
-    """Where each line begins and ends, without the line break and blanks before it."""
+def _find_lines(text: str) -> Iterator[tuple[int, int]]:
+    """Yield the start and end of each line, without trailing whitespace."""
     start = 0
     for line in text.split("\n"):
         yield start, start + len(line.rstrip())
         start += len(line) + 1
 
 
-def _indent(line: str) -> int:
+def _count_indent(line: str) -> int:
     return len(line) - len(line.lstrip())
 
 
-def _block_from(
+def _scan_block(
     text: str, lines: Sequence[tuple[int, int]], at: int
 ) -> tuple[int, Literal["text", "table", "code", "lead"] | None]:
-    """The line after a block that begins in this line, and what the block is.
+    """Return the line after the block that begins at a line, and the block's kind.
 
-    It is None when it is not to be quoted: code without an end, the word that a box begins with.
+    The kind is None if it is not quotable: unclosed code, the label of a notice.
     """
 
     def line(number: int) -> str:
@@ -129,14 +129,14 @@ def _block_from(
         end = next((number for number in range(at + 1, len(lines)) if closing.fullmatch(line(number))), None)
         return (len(lines), None) if end is None else (end + 1, "code")
     if _is_row(first):
-        return _while(lines, at, lambda number: _is_row(line(number))), "table"
+        return _skip_while(lines, at, lambda number: _is_row(line(number))), "table"
     if _HEADING.match(first):
         return at + 1, None if _NOTICE.fullmatch(first) else "lead"
-    end = _while(lines, at, lambda number: _goes_on(line(number)))
+    end = _skip_while(lines, at, lambda number: _is_continuation(line(number)))
     return end, "lead" if end == at + 1 and _TERM.fullmatch(first) else "text"
 
 
-def _while(lines: Sequence[tuple[int, int]], at: int, goes_on: Callable[[int], bool]) -> int:
+def _skip_while(lines: Sequence[tuple[int, int]], at: int, goes_on: Callable[[int], bool]) -> int:
     return next((number for number in range(at + 1, len(lines)) if not goes_on(number)), len(lines))
 
 
@@ -144,24 +144,24 @@ def _is_row(line: str) -> bool:
     return line.lstrip().startswith("|")
 
 
-def _goes_on(line: str) -> bool:
-    """Whether a line belongs to the paragraph or list item above it."""
+def _is_continuation(line: str) -> bool:
+    """Return whether a line belongs to the paragraph or list item above it."""
     opens = _FENCE.match(line) or _is_row(line) or _HEADING.match(line) or _ITEM.match(line)
     return bool(line.strip()) and not opens
 
 
-def _rows(text: str, table: _Block, number: int) -> Iterator[Piece]:
-    rows = [(table.start + start, table.start + end) for start, end in _lines(text[table.start : table.end])]
+def _split_rows(text: str, table: _Block, number: int) -> Iterator[Fragment]:
+    rows = [(table.start + start, table.start + end) for start, end in _find_lines(text[table.start : table.end])]
     below_head = 2 if len(rows) > 1 and _DELIMITER.fullmatch(text[slice(*rows[1])]) else 0
     if below_head:
-        yield Piece(rows[0][0], rows[1][1], "head", number, text[rows[0][0] : rows[1][1]])
+        yield Fragment(rows[0][0], rows[1][1], "head", number, text[rows[0][0] : rows[1][1]])
     for start, end in rows[below_head:]:
-        yield Piece(start, end, "row", number, text[start:end])
+        yield Fragment(start, end, "row", number, text[start:end])
 
 
-def _sentence_spans(text: str, start: int, end: int) -> Iterator[tuple[int, int]]:
-    """The sentences of a paragraph; no full stop in inline code or a link, of an abbreviation or a number ends one."""
-    whole = [span.span() for span in _WHOLE_SPAN.finditer(text, start, end)]
+def _split_sentences(text: str, start: int, end: int) -> Iterator[tuple[int, int]]:
+    """Yield the sentences of a paragraph, ignoring full stops in code, links, abbreviations and numbers."""
+    whole = [span.span() for span in _UNBREAKABLE.finditer(text, start, end)]
     for mark in _SENTENCE_END.finditer(text, start, end):
         if any(begin < mark.start() < stop - 1 for begin, stop in whole):
             continue
@@ -170,6 +170,6 @@ def _sentence_spans(text: str, start: int, end: int) -> Iterator[tuple[int, int]
         if _NUMBERING.fullmatch(text, start, mark.end()):
             continue
         yield start, mark.end()
-        start = mark.end() + _indent(text[mark.end() : end])
+        start = mark.end() + _count_indent(text[mark.end() : end])
     if start < end:
         yield start, end

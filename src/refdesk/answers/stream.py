@@ -1,4 +1,4 @@
-"""The body of a chat completion, piece by piece: server-sent events to text. Pure: bytes in, text and state out."""
+"""Incremental parser of chat completions, streamed as server-sent events or whole."""
 
 from __future__ import annotations
 
@@ -8,25 +8,25 @@ from typing import Any
 import orjson
 
 MAX_BODY_BYTES = 4 * 1024 * 1024
-"""An answer of 4,000 tokens streams in about a megabyte, most of it repeated around every word."""
+"""An answer of 4,000 tokens streams in about a megabyte, most of it overhead around each token."""
 
 MAX_NAME_CHARACTERS = 100
-"""Of the model's name, which the endpoint tells."""
+"""Length of the model's name, which comes from the endpoint."""
 
 DONE = b"[DONE]"
 
 
-class Malformed(Exception):
-    """The body is no chat completion; says in a few words why."""
+class MalformedCompletion(Exception):
+    """The body is not a chat completion; the message says why."""
 
 
-class Completion:
-    """An answer as it comes in."""
+class ChatCompletion:
+    """A chat completion as it is received."""
 
     def __init__(self) -> None:
         self.model = ""
-        self.finish: str | None = None
-        """Why the model stopped; None while it has not."""
+        self.finish_reason: str | None = None
+        """Why the model stopped; None until then."""
         self.is_done = False
         self._texts: list[str] = []
         self._rest = b""
@@ -34,68 +34,68 @@ class Completion:
 
     @property
     def text(self) -> str:
-        """What the model has written so far."""
+        """The text received so far."""
         return "".join(self._texts)
 
     def feed(self, data: bytes) -> None:
-        """Take in the next bytes of an event stream, wherever they were cut."""
-        self.count(data)
+        """Parse the next bytes of an event stream, split anywhere."""
+        self.check_size(data)
         *lines, self._rest = (self._rest + data).split(b"\n")
         for line in lines:
-            self._take_line(line.rstrip(b"\r"))
+            self._feed_line(line.rstrip(b"\r"))
 
-    def count(self, data: bytes) -> None:
-        """Hold the body to its bound."""
+    def check_size(self, data: bytes) -> None:
+        """Count bytes and raise if the body is too large."""
         self._size += len(data)
         if self._size > MAX_BODY_BYTES:
-            raise Malformed(f"its answer is larger than {MAX_BODY_BYTES} bytes")
+            raise MalformedCompletion(f"its answer is larger than {MAX_BODY_BYTES} bytes")
 
-    def end(self) -> None:
-        """The stream is over: was it complete?"""
-        self._take_line(self._rest)
-        if not self.is_done and self.finish is None:
-            raise Malformed("its answer broke off before the end")
+    def close(self) -> None:
+        """End the stream; raise if it is incomplete."""
+        self._feed_line(self._rest)
+        if not self.is_done and self.finish_reason is None:
+            raise MalformedCompletion("its answer broke off before the end")
 
-    def take_whole(self, body: bytes) -> None:
-        """Take in an answer that came in one piece, from an endpoint that does not stream."""
-        self._take(_parsed(body), "message")
+    def feed_body(self, body: bytes) -> None:
+        """Parse a whole body, from an endpoint that does not stream."""
+        self._feed_event(_parse_event(body), "message")
         self.is_done = True
 
-    def _take_line(self, line: bytes) -> None:
-        """One line of the stream; comments and other fields than `data` mean nothing here."""
+    def _feed_line(self, line: bytes) -> None:
+        """Parse one line; comments and fields other than `data` are ignored."""
         if not line.startswith(b"data:") or self.is_done:
             return
         data = line.removeprefix(b"data:").strip()
         if data == DONE:
             self.is_done = True
         elif data:
-            self._take(_parsed(data), "delta")
+            self._feed_event(_parse_event(data), "delta")
 
-    def _take(self, event: Mapping[str, Any], holder: str) -> None:
+    def _feed_event(self, event: Mapping[str, Any], holder: str) -> None:
         if event.get("error"):
-            raise Malformed("it reported an error in the middle of its answer")
+            raise MalformedCompletion("it reported an error in the middle of its answer")
         model = event.get("model")
         if isinstance(model, str) and model:
             self.model = model[:MAX_NAME_CHARACTERS]
-        for choice in _objects(event.get("choices")):
+        for choice in _first_choice(event.get("choices")):
             held = choice.get(holder)
             content = held.get("content") if isinstance(held, Mapping) else None
             if isinstance(content, str):
                 self._texts.append(content)
             finish = choice.get("finish_reason")
             if isinstance(finish, str):
-                self.finish = finish
+                self.finish_reason = finish
 
 
-def _parsed(data: bytes) -> Mapping[str, Any]:
+def _parse_event(data: bytes) -> Mapping[str, Any]:
     try:
         event = orjson.loads(data)
     except orjson.JSONDecodeError as error:
-        raise Malformed("its answer is not JSON") from error
+        raise MalformedCompletion("its answer is not JSON") from error
     if not isinstance(event, Mapping):
-        raise Malformed("its answer is no chat completion")
+        raise MalformedCompletion("its answer is no chat completion")
     return event
 
 
-def _objects(value: Any) -> list[Mapping[str, Any]]:
+def _first_choice(value: Any) -> list[Mapping[str, Any]]:
     return [item for item in value if isinstance(item, Mapping)][:1] if isinstance(value, list) else []

@@ -1,4 +1,4 @@
-"""The cache that tools ask: who gives an answer when, and who makes it."""
+"""Cache facade: lookup, request coalescing, background refresh and invalidation."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from contextlib import asynccontextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 
-from refdesk.cache.invalidation import Changes
-from refdesk.cache.key import Key, matcher
-from refdesk.cache.memory import Held, Memory, Place
-from refdesk.cache.redis import LOCK_SECONDS, MAX_PENDING, Look, Question, Shared
-from refdesk.cache.response_meta import Given, WireAnswer
+from refdesk.cache.invalidation import TenantVersions
+from refdesk.cache.key import Key, compile_pattern
+from refdesk.cache.memory import CachedAnswer, MemoryCache, MemoryKey
+from refdesk.cache.redis import LOCK_SECONDS, MAX_PENDING, Lookup, LookupResult, RedisCache
+from refdesk.cache.response_meta import CacheResult, WireAnswer
 from refdesk.cache.signing import is_answer
 from refdesk.calls import InputRequired, TenantId
 from refdesk.config import CacheConfig
@@ -25,41 +25,41 @@ from refdesk.version import __version__
 
 Make = Callable[[], Awaitable[WireAnswer]]
 
-BEHIND_AT_ONCE = 16
-"""Answers made anew behind old ones at a time: it is work that nobody waits for."""
+MAX_REFRESHES = 16
+"""Concurrent background refreshes; no caller waits for them."""
 
-BEHIND_SECONDS = 60.0
-"""How long that may take; there is no call around it whose deadline would end it."""
+REFRESH_TIMEOUT_SECONDS = 60.0
+"""Timeout of a background refresh, which runs outside of any call's deadline."""
 
-FIRST_PAUSE_SECONDS = 0.01
-LONGEST_PAUSE_SECONDS = 0.25
-"""Between looks for what another process makes: short against what is worth keeping, and few."""
-
-
-class _MakerLeft(Exception):
-    """Whoever made it by talking to his own client has gone; another has to make it with his."""
+FIRST_POLL_SECONDS = 0.01
+MAX_POLL_SECONDS = 0.25
+"""Interval between polls while another process makes the answer, doubled each time."""
 
 
-HIS_OWN = (InputRequired, ClientCannot, MissingCapability, _MakerLeft)
-"""What has to do with one client and tells nothing about the next one's."""
+class _CallerLeft(Exception):
+    """The caller whose client was needed has disconnected; another caller has to make the answer."""
+
+
+CALLER_ERRORS = (InputRequired, ClientCannot, MissingCapability, _CallerLeft)
+"""Errors specific to one caller's client; coalesced callers retry with their own."""
 
 
 @dataclass(slots=True, eq=False)
-class _Wanted:
-    """One caller's wish for an answer."""
+class _Request:
+    """One caller's request for an answer."""
 
-    place: Place
-    question: Question
+    memory_key: MemoryKey
+    lookup: Lookup
     make: Make
     is_certain: bool
-    is_flying: bool = False
-    """Whether it is this caller's own making that all wait for."""
+    is_leader: bool = False
+    """Whether this caller's request is the one that the coalesced callers wait for."""
     has_left: asyncio.Event | None = None
-    """Where it is personal: set when he goes away."""
+    """Set when the caller disconnects; only where the caller's client is needed."""
 
 
 class Cache:
-    """Answers that are kept, and answers that are being made."""
+    """Cached answers and coalesced requests."""
 
     def __init__(
         self,
@@ -76,31 +76,31 @@ class Cache:
         max_pending: int = MAX_PENDING,
     ) -> None:
         self._link = redis
-        self._memory = Memory(settings, now=now, holds=holds)
-        # Another version may answer otherwise: while one takes the other's place, each has its own.
+        self._memory = MemoryCache(settings, now=now, holds=holds)
+        # Versions running side by side during an upgrade don't share entries.
         shared_by = repr((namespace, __version__)).encode()
         self._secret = blake2b(shared_by, key=blake2b(secret).digest()).digest()
-        self._shared: Shared | None = None
+        self._redis_cache: RedisCache | None = None
         if redis is not None:
-            self._shared = Shared(
+            self._redis_cache = RedisCache(
                 redis, self._memory, settings.stale_seconds, self._secret, counted,
                 lock_seconds=lock_seconds, max_pending=max_pending, pause=pause,
             )  # fmt: skip
         self._counted = counted
         self._pause = pause
-        self._changes = Changes()
-        self._flights: Flights[Place, Given] = Flights()
-        self._behind: dict[Place, asyncio.Task[None]] = {}
-        self._telling: asyncio.Task[None] | None = None
-        self._clearings = 0
-        self._losses = redis.losses if redis else 0
+        self._versions = TenantVersions()
+        self._flights: Flights[MemoryKey, CacheResult] = Flights()
+        self._refreshes: dict[MemoryKey, asyncio.Task[None]] = {}
+        self._publishing: asyncio.Task[None] | None = None
+        self._clear_count = 0
+        self._seen_losses = redis.losses if redis else 0
 
     def __len__(self) -> int:
         return len(self._memory)
 
     @property
     def bytes(self) -> int:
-        """About what the answers in memory take."""
+        """Estimated memory use of the entries in memory."""
         return self._memory.bytes
 
     async def answer(
@@ -111,176 +111,189 @@ class Cache:
         *,
         fits: Callable[[WireAnswer], bool] = is_answer,
         is_certain: bool = False,
-        is_personal: bool = False,
-    ) -> Given:
-        """The answer that is kept, or a new one; with no seconds nothing is kept.
+        needs_client: bool = False,
+    ) -> CacheResult:
+        """Return a cached answer, or make a new one; `seconds` is the TTL, 0 disables caching.
 
-        `fits` says whether what comes from Redis can be an answer to this. `is_certain` means that the key's revision
-        proves an old answer right, and `is_personal` that to make it may take the caller's own client: it is then made
-        only while he is there.
+        `fits` validates an entry read from Redis. `is_certain` means that the key's revision proves a stale answer
+        correct. `needs_client` means that making the answer may take the caller's own client, so it is cancelled when
+        the caller disconnects.
         """
         if seconds <= 0:
-            return Given(await make(), is_kept=False)
-        if self._shared is not None and not is_certain:
-            # The revision is one of this machine alone; what has changed is told through Redis, to all of them.
+            return CacheResult(await make(), is_cached=False)
+        if self._redis_cache is not None and not is_certain:
+            # The revision is local to this machine; with Redis, invalidations reach all processes instead.
             key = replace(key, revision=None)
         name = key.name(self._secret)
-        place = name, self._changes.number(key.tenant)
-        if not self._has_redis() and (held := self._memory.find(place)) and held.is_fresh:
+        memory_key = name, self._versions.get(key.tenant)
+        if not self._has_redis() and (cached := self._memory.find(memory_key)) and cached.is_fresh:
             self._counted("hit")
-            return Given(held.answer, is_kept=True)
-        question = Question(name, key.tenant, seconds, fits)
-        has_left = asyncio.Event() if is_personal else None
-        return await self._flown(_Wanted(place, question, make, is_certain and not is_personal, has_left=has_left))
+            return CacheResult(cached.answer, is_cached=True)
+        lookup = Lookup(name, key.tenant, seconds, fits)
+        has_left = asyncio.Event() if needs_client else None
+        return await self._answer_coalesced(
+            _Request(memory_key, lookup, make, is_certain and not needs_client, has_left=has_left)
+        )
 
     def changed(self, tenant: TenantId) -> None:
-        """No answer of the tenant holds any longer; what is being made at this moment is given, and not kept."""
-        self._changes.add(tenant)
-        if self._shared is not None:
-            self._shared.changed(tenant)
-            if self._telling is None or self._telling.done():
-                self._telling = asyncio.create_task(self._shared.tell_changes_when_it_is_back())
+        """Invalidate all answers of a tenant; answers that are being made are returned, but not cached."""
+        self._versions.bump(tenant)
+        if self._redis_cache is not None:
+            self._redis_cache.invalidate(tenant)
+            if self._publishing is None or self._publishing.done():
+                self._publishing = asyncio.create_task(self._redis_cache.publish_when_reconnected())
 
     async def clear_pattern(self, pattern: str) -> int:
-        """Drop the answers whose names match, such as `pattern_of(tenant)`; how many there were.
+        """Drop the entries whose names match, such as `build_pattern(tenant)`, and return their number.
 
-        What other processes are making at this moment may be kept after that.
+        Answers that other processes are making at this moment may still be cached afterwards.
         """
-        self._clearings += 1
-        gone = self._memory.clear(matcher(pattern))
-        return await self._shared.clear(pattern) if self._shared else gone
+        self._clear_count += 1
+        dropped = self._memory.clear(compile_pattern(pattern))
+        return await self._redis_cache.clear(pattern) if self._redis_cache else dropped
 
     async def close(self) -> None:
-        """Stop what goes on in the background."""
-        tasks = [*self._behind.values(), *([self._telling] if self._telling else [])]
+        """Cancel background tasks."""
+        tasks = [*self._refreshes.values(), *([self._publishing] if self._publishing else [])]
         for task in tasks:
             task.cancel()
         if tasks:
             await asyncio.wait(tasks)
 
     def _has_redis(self) -> bool:
-        """Whether Redis is there. When it comes back, what memory has kept meanwhile is not to be trusted again:
-        the next time that Redis is away, others may have changed what it is about."""
+        """Return whether Redis is available.
+
+        After an outage the entries in memory are dropped: other processes may have invalidated them meanwhile.
+        """
         if self._link is None or self._link.is_away:
             return False
-        if self._losses != self._link.losses:
-            self._losses = self._link.losses
+        if self._seen_losses != self._link.losses:
+            self._seen_losses = self._link.losses
             self._memory.clear()
         return True
 
-    async def _flown(self, wanted: _Wanted) -> Given:
-        """The answer, made once for all who want it now."""
+    async def _answer_coalesced(self, request: _Request) -> CacheResult:
+        """Answer a request, sharing the work with concurrent identical requests."""
         while True:
             try:
-                given = await self._flights.run(wanted.place, lambda: self._obtained(wanted))
-            except HIS_OWN:
-                if wanted.is_flying:
+                result = await self._flights.run(request.memory_key, lambda: self._look_up_or_make(request))
+            except CALLER_ERRORS:
+                if request.is_leader:
                     raise
             except asyncio.CancelledError:
-                if wanted.has_left is not None:
-                    wanted.has_left.set()
+                if request.has_left is not None:
+                    request.has_left.set()
                 raise
             else:
-                if wanted.is_flying:
-                    return given
-                self._counted("stale" if given.is_stale else "hit" if given.is_kept else "shared")
-                return given._replace(is_kept=True)
+                if request.is_leader:
+                    return result
+                self._counted("stale" if result.is_stale else "hit" if result.is_cached else "shared")
+                return result._replace(is_cached=True)
 
-    async def _obtained(self, wanted: _Wanted) -> Given:
-        """The answer from where it is kept, or made."""
-        wanted.is_flying = True
-        look = await self._looked(wanted) if self._has_redis() else None
-        shared = self._shared if look else None
-        if look is None:
-            look = Look(self._memory.find(wanted.place), leads=True)
-        held = look.held
-        if held is not None and held.is_fresh:
+    async def _look_up_or_make(self, request: _Request) -> CacheResult:
+        """Return the cached answer, or make one."""
+        request.is_leader = True
+        found = await self._wait_for_redis(request) if self._has_redis() else None
+        redis_cache = self._redis_cache if found else None
+        if found is None:
+            found = LookupResult(self._memory.find(request.memory_key), is_leader=True)
+        cached = found.cached
+        if cached is not None and cached.is_fresh:
             self._counted("hit")
-            return Given(held.answer, is_kept=True)
-        if held is not None and wanted.is_certain:
+            return CacheResult(cached.answer, is_cached=True)
+        if cached is not None and request.is_certain:
             self._counted("stale")
-            if look.leads:
-                await self._make_behind(wanted, look, shared)
-            return Given(held.answer, is_kept=True)
-        given = await self._made(wanted, look, shared)
-        self._counted("stale" if given.is_stale else "miss")
-        return given
+            if found.is_leader:
+                await self._start_refresh(request, found, redis_cache)
+            return CacheResult(cached.answer, is_cached=True)
+        result = await self._make_and_store(request, found, redis_cache)
+        self._counted("stale" if result.is_stale else "miss")
+        return result
 
-    async def _looked(self, wanted: _Wanted) -> Look | None:
-        """What Redis has, once that is fresh or ours to make; till then another process makes it. None without one."""
-        assert self._shared is not None
-        pause = FIRST_PAUSE_SECONDS
+    async def _wait_for_redis(self, request: _Request) -> LookupResult | None:
+        """Look up Redis until the entry is usable or this process holds the lock to make it.
+
+        Returns None if Redis is unavailable.
+        """
+        assert self._redis_cache is not None
+        pause = FIRST_POLL_SECONDS
         while True:
             try:
-                look = await self._shared.look(wanted.question)
+                found = await self._redis_cache.look_up(request.lookup)
             except RedisAway:
                 self._counted("error")
                 return None
-            if look.leads or (look.held and (look.held.is_fresh or wanted.is_certain)):
-                return look
+            if found.is_leader or (found.cached and (found.cached.is_fresh or request.is_certain)):
+                return found
             await self._pause(pause)
-            pause = min(pause * 2, LONGEST_PAUSE_SECONDS)
+            pause = min(pause * 2, MAX_POLL_SECONDS)
 
-    async def _made(self, wanted: _Wanted, look: Look, shared: Shared | None) -> Given:
-        """A new answer, kept if it is all that it should be; or the old one, when something behind us fails."""
-        clearings = self._clearings
-        leading = shared.leading(wanted.question) if shared else nullcontext()
+    async def _make_and_store(
+        self, request: _Request, found: LookupResult, redis_cache: RedisCache | None
+    ) -> CacheResult:
+        """Make and store an answer; fall back to the stale one if a dependency fails."""
+        clear_count = self._clear_count
+        lock = redis_cache.hold_lock(request.lookup) if redis_cache else nullcontext()
         try:
-            async with leading:
+            async with lock:
                 with noting_shortfalls() as shortfalls:
-                    answer = await (_while_there(wanted.make, wanted.has_left) if wanted.has_left else wanted.make())
+                    answer = await (
+                        _run_while_connected(request.make, request.has_left) if request.has_left else request.make()
+                    )
         except BaseException as error:
-            await self._released(wanted, shared)
-            if look.held is None or not isinstance(error, (DependencyError, Overloaded, RateLimited)):
+            await self._release_lock(request, redis_cache)
+            if found.cached is None or not isinstance(error, (DependencyError, Overloaded, RateLimited)):
                 raise
-            return Given(look.held.answer, is_kept=True, is_stale=True)
-        if clearings == self._clearings and not shortfalls.count:
-            await self._kept(wanted, look, shared, answer)
+            return CacheResult(found.cached.answer, is_cached=True, is_stale=True)
+        if clear_count == self._clear_count and not shortfalls.count:
+            await self._store(request, found, redis_cache, answer)
         else:
-            await self._released(wanted, shared)
-        return Given(answer, is_kept=False)
+            await self._release_lock(request, redis_cache)
+        return CacheResult(answer, is_cached=False)
 
-    async def _kept(self, wanted: _Wanted, look: Look, shared: Shared | None, answer: WireAnswer) -> None:
-        if shared is not None:
+    async def _store(
+        self, request: _Request, found: LookupResult, redis_cache: RedisCache | None, answer: WireAnswer
+    ) -> None:
+        if redis_cache is not None:
             try:
-                await shared.keep(wanted.question, look, answer)
+                await redis_cache.store(request.lookup, found, answer)
             except RedisAway:
                 self._counted("error")
         elif not self._has_redis():
-            self._memory.keep(wanted.place, Held(answer), wanted.question.seconds)
+            self._memory.store(request.memory_key, CachedAnswer(answer), request.lookup.seconds)
 
-    async def _released(self, wanted: _Wanted, shared: Shared | None) -> None:
-        if shared is not None:
-            with suppress(RedisAway):  # the lock then ends by itself
-                await shared.release(wanted.question)
+    async def _release_lock(self, request: _Request, redis_cache: RedisCache | None) -> None:
+        if redis_cache is not None:
+            with suppress(RedisAway):  # the lock expires by itself
+                await redis_cache.release(request.lookup)
 
-    async def _make_behind(self, wanted: _Wanted, look: Look, shared: Shared | None) -> None:
-        """Make it anew while the old one is given; when too much is being made so, the next one who asks does."""
-        place = wanted.place
-        if place in self._behind:
+    async def _start_refresh(self, request: _Request, found: LookupResult, redis_cache: RedisCache | None) -> None:
+        """Refresh a stale answer in the background, unless too many refreshes are running."""
+        memory_key = request.memory_key
+        if memory_key in self._refreshes:
             return
-        if len(self._behind) >= BEHIND_AT_ONCE:
-            await self._released(wanted, shared)
+        if len(self._refreshes) >= MAX_REFRESHES:
+            await self._release_lock(request, redis_cache)
             return
-        self._behind[place] = task = asyncio.create_task(self._made_behind(wanted, look, shared))
-        task.add_done_callback(lambda task: self._behind.pop(place))
+        self._refreshes[memory_key] = task = asyncio.create_task(self._refresh(request, found, redis_cache))
+        task.add_done_callback(lambda task: self._refreshes.pop(memory_key))
 
-    async def _made_behind(self, wanted: _Wanted, look: Look, shared: Shared | None) -> None:
-        """Nobody waits for it: if it fails, whoever asks next tries again."""
+    async def _refresh(self, request: _Request, found: LookupResult, redis_cache: RedisCache | None) -> None:
+        """Make and store an answer, ignoring failures: the next request retries."""
         with suppress(RefdeskError, TimeoutError):
-            async with asyncio.timeout(BEHIND_SECONDS):
-                await self._made(wanted, look, shared)
+            async with asyncio.timeout(REFRESH_TIMEOUT_SECONDS):
+                await self._make_and_store(request, found, redis_cache)
 
 
-async def _while_there(make: Make, has_left: asyncio.Event) -> WireAnswer:
-    """What is made with the help of the caller's client, for as long as he waits for it."""
+async def _run_while_connected(make: Make, has_left: asyncio.Event) -> WireAnswer:
+    """Make an answer with the help of the caller's client; cancel it when the caller disconnects."""
     making = asyncio.ensure_future(make())
     leaving = asyncio.ensure_future(has_left.wait())
     try:
         await asyncio.wait((making, leaving), return_when=asyncio.FIRST_COMPLETED)
         if making.done():
             return making.result()
-        raise _MakerLeft
+        raise _CallerLeft
     finally:
         making.cancel()
         leaving.cancel()
@@ -296,12 +309,12 @@ async def open_cache(
     counted: Callable[[str], None] = lambda result: None,
     holds: Callable[[int, int], None] = lambda entries, size: None,
 ) -> AsyncIterator[Cache]:
-    """A cache in memory, or in Redis where a link is given.
+    """Open a cache in memory, or in Redis if a link is given.
 
-    Processes share answers when they have the same `namespace`, which is to say what their answers are made from, and
-    the same `secret`, which makes worthless what others write to that Redis. `counted` is told of each question that it
-    was a `hit`, a `miss`, `shared` with who asked for the same at once, or `stale`; and of each `error` of Redis.
-    `holds` is told how many entries and bytes there are in memory.
+    Processes share entries if they have the same `namespace`, which identifies what their answers are made from, and
+    the same `secret`, which rejects entries written by others to the same Redis. `counted` is called for each request
+    with `hit`, `miss`, `shared` (coalesced) or `stale`, and with `error` for each Redis error. `holds` is called with
+    the number of entries and bytes in memory.
     """
     cache = Cache(settings, redis, namespace=namespace, secret=secret, counted=counted, holds=holds)
     try:

@@ -1,4 +1,4 @@
-"""How often each tenant's documents have changed, as far as this process knows."""
+"""Per-tenant version counters for invalidation within this process."""
 
 from __future__ import annotations
 
@@ -7,27 +7,27 @@ from collections import OrderedDict
 from refdesk.calls import TenantId
 
 MAX_TENANTS = 10_000
-"""Tenants whose changes are told apart. Of the others it is only known that there may have been a change, which makes
-answers anew that need not be, and never keeps one that must."""
+"""Tenants with a counter of their own. Evicted ones share the last evicted version, which can invalidate too much but
+never too little."""
 
 
-class Changes:
-    """A number for each tenant, another one after each change."""
+class TenantVersions:
+    """A version number per tenant that changes with each invalidation."""
 
-    def __init__(self, most: int = MAX_TENANTS) -> None:
-        self._most = most
-        self._last = 0
-        self._forgotten = 0
-        self._numbers: OrderedDict[TenantId, int] = OrderedDict()
+    def __init__(self, max_tenants: int = MAX_TENANTS) -> None:
+        self._max_tenants = max_tenants
+        self._counter = 0
+        self._evicted_version = 0
+        self._versions: OrderedDict[TenantId, int] = OrderedDict()
 
-    def number(self, tenant: TenantId) -> int:
-        """Another number than before each change of the tenant."""
-        return self._numbers.get(tenant, self._forgotten)
+    def get(self, tenant: TenantId) -> int:
+        """Return the tenant's current version."""
+        return self._versions.get(tenant, self._evicted_version)
 
-    def add(self, tenant: TenantId) -> None:
-        """Something of the tenant has changed."""
-        self._last += 1
-        self._numbers[tenant] = self._last
-        self._numbers.move_to_end(tenant)
-        if len(self._numbers) > self._most:
-            self._forgotten = self._numbers.popitem(last=False)[1]
+    def bump(self, tenant: TenantId) -> None:
+        """Change the tenant's version."""
+        self._counter += 1
+        self._versions[tenant] = self._counter
+        self._versions.move_to_end(tenant)
+        if len(self._versions) > self._max_tenants:
+            self._evicted_version = self._versions.popitem(last=False)[1]

@@ -1,4 +1,4 @@
-"""Answers in the memory of this process: bounded by bytes and entries, the longest unused let go of first."""
+"""In-memory LRU cache bounded by bytes and entries."""
 
 from __future__ import annotations
 
@@ -12,35 +12,35 @@ import orjson
 from refdesk.cache.response_meta import WireAnswer
 from refdesk.config import CacheConfig
 
-Place = tuple[str, int]
-"""A key's name, and the number of the tenant's last change that this process has made."""
+MemoryKey = tuple[str, int]
+"""An entry's name and the tenant's version when it was stored."""
 
-ENTRY_BYTES = 1000
-"""What an entry takes besides its answer: its name, its place in the book and Python's objects around them."""
+ENTRY_OVERHEAD_BYTES = 1000
+"""Memory of an entry besides its answer: name, key and Python objects."""
 
-BYTES_A_BYTE = 2
-"""What an answer takes in memory for each byte that it has on the wire; measured on search answers, 1.6 to 2.1."""
+MEMORY_BYTES_PER_WIRE_BYTE = 2
+"""Memory of an answer per byte of its JSON; measured on search answers, 1.6 to 2.1."""
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
-    """An answer that was kept; one that is not fresh is past its time, and may still be better than none."""
+class CachedAnswer:
+    """A cached answer; one that is not fresh is past its TTL and serves as a fallback."""
 
     answer: WireAnswer
     is_fresh: bool = True
-    mark: bytes = b""
-    """By which somebody else knows this very answer."""
+    head: bytes = b""
+    """The first bytes of the same entry in Redis, which identify it."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
-    held: Held
-    until: float
+    cached: CachedAnswer
+    expires_at: float
     size: int
 
 
-class Memory:
-    """A book of answers. Wall clocks have no say in it."""
+class MemoryCache:
+    """LRU cache of answers, on a monotonic clock."""
 
     def __init__(
         self,
@@ -49,13 +49,13 @@ class Memory:
         now: Callable[[], float] = time.monotonic,
         holds: Callable[[int, int], None] = lambda entries, size: None,
     ) -> None:
-        """`holds` is told how many entries and bytes there are whenever that has changed."""
+        """`holds` is called with the number of entries and bytes after each change."""
         self._max_bytes = settings.max_bytes
         self._max_entries = settings.max_entries
         self._stale_seconds = settings.stale_seconds
         self._now = now
         self._holds = holds
-        self._entries: OrderedDict[Place, _Entry] = OrderedDict()
+        self._entries: OrderedDict[MemoryKey, _Entry] = OrderedDict()
         self._bytes = 0
 
     def __len__(self) -> int:
@@ -63,44 +63,44 @@ class Memory:
 
     @property
     def bytes(self) -> int:
-        """About what the answers take in memory."""
+        """Estimated memory use of the entries."""
         return self._bytes
 
-    def find(self, place: Place) -> Held | None:
-        """What is kept there, unless it is too old for anything."""
-        entry = self._entries.get(place)
+    def find(self, key: MemoryKey) -> CachedAnswer | None:
+        """Return the entry, unless it is missing or past its stale period."""
+        entry = self._entries.get(key)
         if entry is None:
             return None
         now = self._now()
-        if now >= entry.until + self._stale_seconds:
-            self._drop(place)
-            self._tell()
+        if now >= entry.expires_at + self._stale_seconds:
+            self._drop(key)
+            self._report_size()
             return None
-        self._entries.move_to_end(place)
-        return entry.held if now < entry.until else replace(entry.held, is_fresh=False)
+        self._entries.move_to_end(key)
+        return entry.cached if now < entry.expires_at else replace(entry.cached, is_fresh=False)
 
-    def keep(self, place: Place, held: Held, seconds: float) -> None:
-        """Keep an answer, in place of an older one, if there can be room for it."""
-        if place in self._entries:
-            self._drop(place)
-        size = len(orjson.dumps(held.answer)) * BYTES_A_BYTE + ENTRY_BYTES
-        if size <= self._max_bytes:  # or it would push out all others and then itself
-            self._entries[place] = _Entry(held, self._now() + seconds, size)
+    def store(self, key: MemoryKey, cached: CachedAnswer, seconds: float) -> None:
+        """Store an answer if it fits, evicting the least recently used entries."""
+        if key in self._entries:
+            self._drop(key)
+        size = len(orjson.dumps(cached.answer)) * MEMORY_BYTES_PER_WIRE_BYTE + ENTRY_OVERHEAD_BYTES
+        if size <= self._max_bytes:  # a larger one would evict all others and then itself
+            self._entries[key] = _Entry(cached, self._now() + seconds, size)
             self._bytes += size
             while self._entries and (self._bytes > self._max_bytes or len(self._entries) > self._max_entries):
                 self._drop(next(iter(self._entries)))
-        self._tell()
+        self._report_size()
 
     def clear(self, matches: Callable[[str], bool] = lambda name: True) -> int:
-        """Drop every answer whose name matches; how many there were."""
-        gone = [place for place in self._entries if matches(place[0])]
-        for place in gone:
-            self._drop(place)
-        self._tell()
-        return len(gone)
+        """Drop the entries whose names match, and return their number."""
+        matching = [key for key in self._entries if matches(key[0])]
+        for key in matching:
+            self._drop(key)
+        self._report_size()
+        return len(matching)
 
-    def _drop(self, place: Place) -> None:
-        self._bytes -= self._entries.pop(place).size
+    def _drop(self, key: MemoryKey) -> None:
+        self._bytes -= self._entries.pop(key).size
 
-    def _tell(self) -> None:
+    def _report_size(self) -> None:
         self._holds(len(self._entries), self._bytes)

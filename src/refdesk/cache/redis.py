@@ -1,12 +1,12 @@
-"""Answers in Redis, for all processes: what is kept, what is being made, and what a change has made worthless.
+"""Response cache in Redis, shared by all processes: entries, locks and invalidation.
 
-Every tenant has a generation in Redis, a random word that each kept answer carries. A change removes it; whoever asks
-next makes a new one up, and all answers of the old one are worthless, in every process at once. So they are when a
-generation is lost (evicted, expired, Redis restarted): nothing can make an answer valid again.
+Each tenant has a generation in Redis, a random token that every entry carries. Invalidation deletes it; the next lookup
+creates a new one, and all entries of the old generation become invalid in every process at once. The same happens when
+a generation is lost (evicted, expired, Redis restarted): no entry can become valid again.
 
-Whether an answer still holds is known in Redis only, so that Redis is asked each time. But an answer that this process
-has read or made before stays in its memory, and Redis need only say that it is still the one: to read it anew, check
-it and take it apart costs more than to ask.
+Only Redis knows whether an entry is valid, so every lookup asks it. An entry that this process has read or written
+stays in its memory, and Redis only confirms that it is current: that is cheaper than reading, verifying and parsing it
+again.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from refdesk.cache.key import escaped, redis_pattern
-from refdesk.cache.memory import Held, Memory
+from refdesk.cache.key import escape, to_redis_pattern
+from refdesk.cache.memory import CachedAnswer, MemoryCache
 from refdesk.cache.response_meta import WireAnswer
-from refdesk.cache.scripts import KEEP, LOOK, READ, RELEASE, RENEW
-from refdesk.cache.signing import GENERATION_BYTES, HEAD_BYTES, Broken, sealed, unsealed
+from refdesk.cache.scripts import CLAIM, READ, RELEASE, RENEW, STORE
+from refdesk.cache.signing import GENERATION_BYTES, HEAD_BYTES, InvalidEntry, sign, verify
 from refdesk.calls import TenantId
 from refdesk.resilience.redis import RedisAway, RedisLink
 
@@ -30,44 +30,44 @@ if TYPE_CHECKING:
     from redis.asyncio import Redis
 
 PREFIX = "refdesk:1:"
-"""Of every key. The number rises when what is kept under them changes its form."""
+"""Prefix of every key. The number is the version of the entry format."""
 
 LOCK_SECONDS = 1.0
-"""How long others wait for a process that died while it made an answer; one that lives renews its lock in time."""
+"""Lock TTL: how long others wait for a process that died while making an answer. Living ones renew it."""
 
-REFUSED_SECONDS = 5.0
-"""How long to wait before a Redis that is there, and refuses to write, is told once more what has changed."""
+REFUSED_RETRY_SECONDS = 5.0
+"""Pause before retrying invalidations that a reachable Redis refused to write."""
 
 GENERATION_SECONDS = 7 * 86_400
-"""How long a generation lasts: longer than any answer, so that few are lost with it."""
+"""TTL of a generation: longer than any entry, so that few are lost with it."""
 
 MAX_VALUE_BYTES = 1_000_000
-"""Of an answer that is kept: what is larger could not be read within Redis's time."""
+"""Largest entry: a larger one could not be read within Redis's timeout."""
 
 MAX_PENDING = 1000
-"""Tenants whose changes wait for Redis to be back. Beyond that, everything is cleared then."""
+"""Tenants whose invalidations wait for Redis. Beyond that, everything is cleared on reconnect."""
 
-KNOWN = -1
-"""In place of the number of a change: in memory, what is in Redis as well has places of its own."""
+IN_REDIS = -1
+"""Version in the memory keys of entries that mirror Redis, so that they have keys of their own."""
 
 SCAN_COUNT = 1000
-"""Keys looked through in a step of clearing: well within Redis's time."""
+"""Keys per SCAN step while clearing: well within Redis's timeout."""
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
-    """What is looked for."""
+class Lookup:
+    """A cache lookup."""
 
     name: str
     tenant: TenantId
     seconds: float
-    """How long its answer is kept."""
+    """TTL of the answer."""
     fits: Callable[[WireAnswer], bool]
-    """Whether an answer is one to this."""
+    """Whether an entry is a valid answer to this request."""
 
     @property
     def keys(self) -> tuple[str, str, str]:
-        """Its keys in Redis: the answer, the tenant's generation, the lock."""
+        """The Redis keys of the entry, the tenant's generation and the lock."""
         return f"{PREFIX}answer:{self.name}", _generation_key(self.tenant), self.lock
 
     @property
@@ -76,21 +76,21 @@ class Question:
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
-    """What is there, and whether it is ours to make a new one."""
+class LookupResult:
+    """The entry found, and whether this process holds the lock to make a new one."""
 
-    held: Held | None
-    leads: bool
+    cached: CachedAnswer | None
+    is_leader: bool
     generation: bytes = b""
 
 
-class Shared:
-    """The answers in one Redis; whatever Redis does not do raises RedisAway."""
+class RedisCache:
+    """Answers in Redis; raises RedisAway if Redis fails."""
 
     def __init__(
         self,
         link: RedisLink,
-        memory: Memory,
+        memory: MemoryCache,
         stale_seconds: float,
         secret: bytes,
         counted: Callable[[str], None],
@@ -107,122 +107,122 @@ class Shared:
         self._lock_seconds = lock_seconds
         self._max_pending = max_pending
         self._pause = pause
-        self._we = secrets.token_bytes(16)
-        """By which Redis knows this process as the one who makes an answer. What it asked Redis for and heard nothing
-        of may have been done, so that it can find itself to be the one already."""
+        self._lock_token = secrets.token_bytes(16)
+        """Identifies this process as the owner of a lock. A claim whose reply was lost may have succeeded, so that the
+        process can find the lock to be its own."""
         self._pending: dict[TenantId, int] = {}
-        self._is_flooded = False
-        self._changes = 0
+        self._is_clear_pending = False
+        self._change_count = 0
 
-    async def look(self, question: Question) -> Look:
-        """What is kept; unless it is fresh, and nobody else makes a new one, that is ours to do from now on."""
-        await self.tell_changes()
-        stale, longest = self._milliseconds(question)
-        known = self._memory.find((question.name, KNOWN))
-        given = stale, longest, known.mark if known else b""
-        value = await self._link.run(lambda redis: READ.run(redis, question.keys[:2], *given))
+    async def look_up(self, lookup: Lookup) -> LookupResult:
+        """Return the entry; unless it is fresh, try to take the lock to make a new one."""
+        await self.publish_invalidations()
+        stale, longest = self._milliseconds(lookup)
+        known = self._memory.find((lookup.name, IN_REDIS))
+        arguments = stale, longest, known.head if known else b""
+        value = await self._link.run(lambda redis: READ.run(redis, lookup.keys[:2], *arguments))
         if value == 1 and known is not None:
-            return Look(Held(known.answer, is_fresh=True), leads=False)
-        if isinstance(value, bytes) and (answer := self._unsealed(question, value)):
-            return Look(Held(answer, is_fresh=True), leads=False)
-        return await self._claim(question)
+            return LookupResult(CachedAnswer(known.answer, is_fresh=True), is_leader=False)
+        if isinstance(value, bytes) and (answer := self._verify(lookup, value)):
+            return LookupResult(CachedAnswer(answer, is_fresh=True), is_leader=False)
+        return await self._claim(lookup)
 
-    async def _claim(self, question: Question) -> Look:
-        stale, longest = self._milliseconds(question)
+    async def _claim(self, lookup: Lookup) -> LookupResult:
+        stale, longest = self._milliseconds(lookup)
         new = secrets.token_bytes(GENERATION_BYTES)
-        given = stale, new, GENERATION_SECONDS, self._we, _milliseconds(self._lock_seconds)
-        match await self._link.run(lambda redis: LOOK.run(redis, question.keys, *given)):
-            case [None, int(), bytes(generation), int(leads)]:
-                return Look(None, bool(leads), generation)
-            case [bytes(value), int(left), bytes(generation), int(leads)]:
-                answer = self._unsealed(question, value) if 0 <= left <= longest else None
+        arguments = stale, new, GENERATION_SECONDS, self._lock_token, _milliseconds(self._lock_seconds)
+        match await self._link.run(lambda redis: CLAIM.run(redis, lookup.keys, *arguments)):
+            case [None, int(), bytes(generation), int(is_leader)]:
+                return LookupResult(None, bool(is_leader), generation)
+            case [bytes(value), int(left), bytes(generation), int(is_leader)]:
+                answer = self._verify(lookup, value) if 0 <= left <= longest else None
                 if answer is not None:
-                    return Look(Held(answer, is_fresh=left > stale), bool(leads), generation)
-                # What cannot be trusted is not there, and made anew by whoever sees it.
+                    return LookupResult(CachedAnswer(answer, is_fresh=left > stale), bool(is_leader), generation)
+                # An untrusted entry counts as missing: this caller makes a new one, lock or not.
                 self._counted("error")
-                return Look(None, True, generation)
+                return LookupResult(None, True, generation)
         raise RedisAway("Redis answered what it was not asked for")
 
-    def _unsealed(self, question: Question, value: bytes) -> WireAnswer | None:
+    def _verify(self, lookup: Lookup, value: bytes) -> WireAnswer | None:
         try:
-            answer = unsealed(question.name, value, self._secret)
-        except Broken:
+            answer = verify(lookup.name, value, self._secret)
+        except InvalidEntry:
             return None
-        if not question.fits(answer):
+        if not lookup.fits(answer):
             return None
-        self._know(question, value, answer)
+        self._mirror(lookup, value, answer)
         return answer
 
-    def _know(self, question: Question, value: bytes, answer: WireAnswer) -> None:
-        self._memory.keep((question.name, KNOWN), Held(answer, mark=value[:HEAD_BYTES]), question.seconds)
+    def _mirror(self, lookup: Lookup, value: bytes, answer: WireAnswer) -> None:
+        self._memory.store((lookup.name, IN_REDIS), CachedAnswer(answer, head=value[:HEAD_BYTES]), lookup.seconds)
 
-    def _milliseconds(self, question: Question) -> tuple[int, int]:
-        """How long past its time the answer is kept, and in all."""
-        return _milliseconds(self._stale_seconds), _milliseconds(question.seconds + self._stale_seconds)
+    def _milliseconds(self, lookup: Lookup) -> tuple[int, int]:
+        """Return the stale period and the total lifetime of the entry in Redis."""
+        return _milliseconds(self._stale_seconds), _milliseconds(lookup.seconds + self._stale_seconds)
 
-    async def keep(self, question: Question, look: Look, answer: WireAnswer) -> None:
-        """Keep what was made after this look, unless the tenant's documents have changed since."""
-        value = sealed(question.name, look.generation, answer, self._secret)
+    async def store(self, lookup: Lookup, found: LookupResult, answer: WireAnswer) -> None:
+        """Store an answer, unless the tenant was invalidated since the lookup, and release the lock."""
+        value = sign(lookup.name, found.generation, answer, self._secret)
         if len(value) > MAX_VALUE_BYTES:
-            await self.release(question)
+            await self.release(lookup)
             return
-        given = value, self._milliseconds(question)[1], look.generation, self._we
-        await self._link.run(lambda redis: KEEP.run(redis, question.keys, *given))
-        self._know(question, value, answer)
+        arguments = value, self._milliseconds(lookup)[1], found.generation, self._lock_token
+        await self._link.run(lambda redis: STORE.run(redis, lookup.keys, *arguments))
+        self._mirror(lookup, value, answer)
 
-    async def release(self, question: Question) -> None:
-        """Leave it to others to make it."""
-        await self._link.run(lambda redis: RELEASE.run(redis, [question.lock], self._we))
+    async def release(self, lookup: Lookup) -> None:
+        """Release the lock."""
+        await self._link.run(lambda redis: RELEASE.run(redis, [lookup.lock], self._lock_token))
 
     @asynccontextmanager
-    async def leading(self, question: Question) -> AsyncIterator[None]:
-        """Within the block others wait for us."""
-        renewing = asyncio.create_task(self._renew(question))
+    async def hold_lock(self, lookup: Lookup) -> AsyncIterator[None]:
+        """Renew the lock until the block ends."""
+        renewing = asyncio.create_task(self._renew_lock(lookup))
         try:
             yield
         finally:
             renewing.cancel()
 
-    async def _renew(self, question: Question) -> None:
-        given = self._we, _milliseconds(self._lock_seconds)
+    async def _renew_lock(self, lookup: Lookup) -> None:
+        arguments = self._lock_token, _milliseconds(self._lock_seconds)
         while True:
             await self._pause(self._lock_seconds / 3)
-            with suppress(RedisAway):  # where there is no Redis, nobody waits
-                await self._link.run(lambda redis: RENEW.run(redis, [question.lock], *given))
+            with suppress(RedisAway):  # without Redis, nobody waits for the lock
+                await self._link.run(lambda redis: RENEW.run(redis, [lookup.lock], *arguments))
 
-    def changed(self, tenant: TenantId) -> None:
-        """Nothing that is kept for the tenant holds any longer. In this process that is so at once."""
-        self._changes += 1
-        self._pending[tenant] = self._changes
+    def invalidate(self, tenant: TenantId) -> None:
+        """Queue the invalidation of a tenant's entries; lookups of this process publish it first."""
+        self._change_count += 1
+        self._pending[tenant] = self._change_count
         if len(self._pending) > self._max_pending:
             self._pending.clear()
-            self._is_flooded = True
+            self._is_clear_pending = True
 
-    async def tell_changes(self) -> None:
-        """Have Redis, and so all processes, know of the changes."""
-        if self._is_flooded:
-            changes = self._changes
+    async def publish_invalidations(self) -> None:
+        """Send the queued invalidations to Redis, and so to all processes."""
+        if self._is_clear_pending:
+            count = self._change_count
             await self.clear("*")
-            self._is_flooded = changes != self._changes
+            self._is_clear_pending = count != self._change_count
         if self._pending:
             pending = dict(self._pending)
             keys = [_generation_key(tenant) for tenant in pending]
             await self._link.run(lambda redis: redis.delete(*keys))
             self._pending = {tenant: n for tenant, n in self._pending.items() if pending.get(tenant) != n}
 
-    async def tell_changes_when_it_is_back(self) -> None:
-        """The same as soon as Redis is there to be told."""
-        while self._pending or self._is_flooded:
+    async def publish_when_reconnected(self) -> None:
+        """Send the queued invalidations as soon as Redis is available."""
+        while self._pending or self._is_clear_pending:
             await self._link.back()
             try:
-                await self.tell_changes()
+                await self.publish_invalidations()
             except RedisAway:
-                await self._pause(REFUSED_SECONDS)
+                await self._pause(REFUSED_RETRY_SECONDS)
 
     async def clear(self, pattern: str) -> int:
-        """Drop every answer whose name matches; how many there were."""
-        matching = f"{PREFIX}answer:{redis_pattern(pattern)}"
-        cursor, gone = 0, 0
+        """Drop the entries whose names match, and return their number."""
+        matching = f"{PREFIX}answer:{to_redis_pattern(pattern)}"
+        cursor, total = 0, 0
 
         async def step(redis: Redis) -> tuple[int, int]:
             after, keys = await redis.scan(cursor, match=matching, count=SCAN_COUNT)
@@ -230,13 +230,13 @@ class Shared:
 
         while True:
             cursor, dropped = await self._link.run(step)
-            gone += dropped
+            total += dropped
             if cursor == 0:
-                return gone
+                return total
 
 
 def _generation_key(tenant: TenantId) -> str:
-    return f"{PREFIX}generation:{escaped(tenant)}"
+    return f"{PREFIX}generation:{escape(tenant)}"
 
 
 def _milliseconds(seconds: float) -> int:

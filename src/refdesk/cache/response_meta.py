@@ -1,4 +1,4 @@
-"""What an answer says of itself when it was not made for this call. Its parts are shared, never changed."""
+"""Cache results and the flags that mark them in a response. Answers are shared, so they are never mutated."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from refdesk.calls import text_content
 
 WireAnswer = dict[str, Any]
-"""An answer as it goes out, not what it was made from: to give it once more costs a look-up."""
+"""A tool result in its wire shape, so that a hit costs only a lookup."""
 
 STALE_NOTE = (
     "(The knowledge base cannot answer at the moment: this is what it answered some minutes ago. "
@@ -15,21 +15,21 @@ STALE_NOTE = (
 )
 
 
-class Given(NamedTuple):
-    """An answer, and what it is."""
+class CacheResult(NamedTuple):
+    """An answer and how it was obtained."""
 
     answer: WireAnswer
-    is_kept: bool
-    """Whether it was made for an earlier call, or for another one at the same time."""
+    is_cached: bool
+    """Whether it was made for an earlier or a concurrent call."""
     is_stale: bool = False
-    """Whether its time is up, and a new one could not be had."""
+    """Whether its TTL has passed and a new answer could not be made."""
 
 
-def marked(given: Given) -> WireAnswer:
-    """The answer, saying that it was kept where it has a word for that, and in any case when its time is up."""
-    answer = given.answer
-    marks = {"cached": True} if given.is_kept and "cached" in answer.get("structuredContent", {}) else {}
-    if given.is_stale:
+def add_cache_flags(result: CacheResult) -> WireAnswer:
+    """Return the answer with `cached` set where it has that field, and a note if it is stale."""
+    answer = result.answer
+    marks = {"cached": True} if result.is_cached and "cached" in answer.get("structuredContent", {}) else {}
+    if result.is_stale:
         marks["stale"] = True
         answer = {**answer, "content": [*answer["content"], text_content(STALE_NOTE)]}
     if marks and "structuredContent" in answer:

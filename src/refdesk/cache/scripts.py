@@ -1,7 +1,7 @@
-"""What Redis does in one step. The times are Redis's own, so that the clocks of the processes do not matter.
+"""Lua scripts of the Redis cache. TTLs are measured by Redis, so process clocks don't matter.
 
-KEYS: 1 the answer, 2 the generation of the tenant, 3 the lock of whoever makes the answer. A write that is refused (no
-room, a replica) is a step left out: what can be read is still read.
+KEYS: 1 the entry, 2 the tenant's generation, 3 the lock. A refused write (out of memory, replica) is skipped, and reads
+still work.
 """
 
 from __future__ import annotations
@@ -15,26 +15,25 @@ if TYPE_CHECKING:
 
 
 class Script:
-    """Commands that Redis runs as one; after the first time, only their digest is sent."""
+    """A Lua script, sent by its digest after the first run."""
 
     def __init__(self, source: str) -> None:
         self._source = source
         self._digest = sha1(source.encode(), usedforsecurity=False).hexdigest()
 
     async def run(self, redis: Redis, keys: Sequence[str], *arguments: bytes | int) -> Any:
-        """What the script returns."""
+        """Run the script and return its result."""
         from redis.exceptions import NoScriptError
 
-        given = len(keys), *keys, *arguments
+        parameters = len(keys), *keys, *arguments
         try:
-            return await redis.execute_command("EVALSHA", self._digest, *given)  # type: ignore[no-untyped-call]
+            return await redis.execute_command("EVALSHA", self._digest, *parameters)  # type: ignore[no-untyped-call]
         except NoScriptError:
-            return await redis.execute_command("EVAL", self._source, *given)  # type: ignore[no-untyped-call]
+            return await redis.execute_command("EVAL", self._source, *parameters)  # type: ignore[no-untyped-call]
 
 
 READ = Script("""
--- ARGV: 1 how long past its time an answer is kept (ms), 2 how long it can last at most (ms),
---       3 the head of the answer that whoever asks has read before
+-- ARGV: 1 stale period (ms), 2 longest possible TTL (ms), 3 head of the entry that the caller has in memory
 local value = redis.pcall('GET', KEYS[1])
 if type(value) == 'string' and string.sub(value, 17, 32) == redis.pcall('GET', KEYS[2]) then
   local left = redis.call('PTTL', KEYS[1])
@@ -44,12 +43,11 @@ if type(value) == 'string' and string.sub(value, 17, 32) == redis.pcall('GET', K
 end
 return false
 """)
-"""The answer if it is of this generation and fresh, or 1 if it is the one that is known already. Most calls are this
-one, so that it takes and gives little."""
+"""Return the entry if it is current and fresh, or 1 if the caller has it in memory. Most calls are this one, so that it
+transfers little."""
 
-LOOK = Script("""
--- ARGV: 1 how long past its time an answer is kept (ms), 2 a new generation, 3 how long that lasts (s),
---       4 whoever asks, 5 how long a lock lasts (ms)
+CLAIM = Script("""
+-- ARGV: 1 stale period (ms), 2 a new generation, 3 its TTL (s), 4 lock token, 5 lock TTL (ms)
 local generation = redis.pcall('GET', KEYS[2])
 if type(generation) ~= 'string' then
   generation = ARGV[2]
@@ -69,19 +67,19 @@ if others and redis.call('GET', KEYS[3]) == ARGV[4] then
 end
 return {value, left, generation, others and 0 or 1}
 """)
-"""The answer if it is of this generation, how long it lasts, the generation, and whether it is ours to make."""
+"""Return the entry if it is current, its TTL, the generation, and whether the caller now holds the lock."""
 
-KEEP = Script("""
--- ARGV: 1 the answer, 2 how long it lasts (ms), 3 its generation, 4 who has made it
-local kept = false
-if redis.call('GET', KEYS[2]) == ARGV[3] then kept = redis.pcall('SET', KEYS[1], ARGV[1], 'PX', ARGV[2]) end
+STORE = Script("""
+-- ARGV: 1 entry, 2 its TTL (ms), 3 its generation, 4 lock token
+local stored = false
+if redis.call('GET', KEYS[2]) == ARGV[3] then stored = redis.pcall('SET', KEYS[1], ARGV[1], 'PX', ARGV[2]) end
 if redis.call('GET', KEYS[3]) == ARGV[4] then redis.call('DEL', KEYS[3]) end
-return kept
+return stored
 """)
-"""Keep the answer unless the tenant's documents have changed since it was begun, and let the next one make it."""
+"""Store the entry unless the tenant was invalidated since the lookup, and release the lock."""
 
 RELEASE = Script("if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end")
-"""Let the next one make it."""
+"""Release the lock."""
 
 RENEW = Script("if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('PEXPIRE', KEYS[1], ARGV[2]) end")
-"""Still making it."""
+"""Extend the lock."""

@@ -1,4 +1,4 @@
-"""What processes that share a cache know, and nobody else who can write to the same Redis."""
+"""Secret that signs cache entries in Redis."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ BYTES = 32
 
 
 def shared_secret(r2r: R2RConfig, data: Path) -> bytes:
-    """The credentials for R2R, which all desks before it have; else a secret that is kept with the documents."""
+    """Return the R2R credential, which all desks in front of it share, or else a secret in the data folder."""
     credential = r2r.password or r2r.api_key
     if r2r.api_url is not None and credential is not None:
         return credential.get_secret_value().encode()
     try:
-        return _kept_secret(data)
+        return _load_or_create_secret(data)
     except OSError as error:
         raise StorageError(f"cannot keep a secret in {data}: {error.strerror}") from error
 
 
-def _kept_secret(data: Path) -> bytes:
-    """Made by the first process that asks for it; the name appears only when all of it is there."""
+def _load_or_create_secret(data: Path) -> bytes:
+    """Read the secret file; the first process creates it atomically."""
     data.mkdir(parents=True, exist_ok=True)
     path = data / FILE_NAME
     if not path.exists():

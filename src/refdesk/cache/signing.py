@@ -1,10 +1,10 @@
-"""Answers as bytes for a place that is not trusted: sealed to their name, so that nothing else passes for them.
+"""Signed serialization of cache entries for an untrusted Redis.
 
-    16 bytes   the seal: a digest of the name, the generation and the answer, with a secret where there is one
-    16 bytes   the generation: of which state of the tenant's documents it is
+    16 bytes   signature: a digest of name, generation and answer, keyed with the secret if there is one
+    16 bytes   generation of the tenant
     the rest   the answer as JSON
 
-Without a secret the seal tells what is broken, or belongs elsewhere; with one, also what somebody has forged.
+Without a secret the signature detects corrupt and misplaced entries; with one, forged entries too.
 """
 
 from __future__ import annotations
@@ -17,43 +17,43 @@ import orjson
 
 from refdesk.cache.response_meta import WireAnswer
 
-SEAL_BYTES = 16
+SIGNATURE_BYTES = 16
 GENERATION_BYTES = 16
-HEAD_BYTES = SEAL_BYTES + GENERATION_BYTES
+HEAD_BYTES = SIGNATURE_BYTES + GENERATION_BYTES
 
-PARTS = frozenset({"content", "structuredContent", "_meta"})
-"""What an answer has that is worth keeping; one that says `isError` is not."""
-
-
-class Broken(ValueError):
-    """Bytes that are no answer to what was asked."""
+FIELDS = frozenset({"content", "structuredContent", "_meta"})
+"""Fields of a cacheable answer; one with `isError` is not cached."""
 
 
-def sealed(name: str, generation: bytes, answer: WireAnswer, secret: bytes) -> bytes:
-    """The answer as bytes that `unsealed` gives back under the same name only."""
+class InvalidEntry(ValueError):
+    """An entry with a wrong signature or malformed content."""
+
+
+def sign(name: str, generation: bytes, answer: WireAnswer, secret: bytes) -> bytes:
+    """Serialize and sign an answer; `verify` accepts it under the same name only."""
     body = orjson.dumps(answer)
-    return _seal(name, generation, body, secret) + generation + body
+    return _sign(name, generation, body, secret) + generation + body
 
 
-def unsealed(name: str, value: bytes, secret: bytes) -> WireAnswer:
-    """The answer that was sealed under this name; raises Broken for everything else."""
-    generation, body = value[SEAL_BYTES:HEAD_BYTES], value[HEAD_BYTES:]
-    if not compare_digest(value[:SEAL_BYTES], _seal(name, generation, body, secret)):
-        raise Broken("the seal does not fit")
+def verify(name: str, value: bytes, secret: bytes) -> WireAnswer:
+    """Return the answer that was signed under this name; raise InvalidEntry for anything else."""
+    generation, body = value[SIGNATURE_BYTES:HEAD_BYTES], value[HEAD_BYTES:]
+    if not compare_digest(value[:SIGNATURE_BYTES], _sign(name, generation, body, secret)):
+        raise InvalidEntry("the seal does not fit")
     try:
         answer = orjson.loads(body)
     except orjson.JSONDecodeError as error:
-        raise Broken("not JSON") from error
+        raise InvalidEntry("not JSON") from error
     if not is_answer(answer):
-        raise Broken("not an answer of a tool")
+        raise InvalidEntry("not an answer of a tool")
     return dict(answer)
 
 
 def is_answer(value: Any) -> bool:
-    """Whether this has the shape of what a tool answers: text items, and perhaps structured content."""
+    """Return whether a value has the shape of a tool result: text items and optional structured content."""
     return (
         isinstance(value, dict)
-        and value.keys() <= PARTS
+        and value.keys() <= FIELDS
         and isinstance(value.get("content"), list)
         and all(map(_is_text, value["content"]))
         and isinstance(value.get("structuredContent", {}), dict)
@@ -65,9 +65,9 @@ def _is_text(item: Any) -> bool:
     return isinstance(item, dict) and item.get("type") == "text" and isinstance(item.get("text"), str)
 
 
-def _seal(name: str, generation: bytes, body: bytes, secret: bytes) -> bytes:
-    seal = blake2b(key=secret, digest_size=SEAL_BYTES)
-    # The name ends where the generation begins, which is always as long: no two values are sealed alike.
+def _sign(name: str, generation: bytes, body: bytes, secret: bytes) -> bytes:
+    signature = blake2b(key=secret, digest_size=SIGNATURE_BYTES)
+    # The separator and the fixed length of the generation make the signed bytes unambiguous.
     for part in (name.encode(), b"\n", generation, body):
-        seal.update(part)
-    return seal.digest()
+        signature.update(part)
+    return signature.digest()

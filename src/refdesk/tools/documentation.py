@@ -9,7 +9,7 @@ from urllib.parse import unquote
 
 from pydantic import Field, StringConstraints
 
-from refdesk.cache import Cache, Key, marked
+from refdesk.cache import Cache, Key, add_cache_flags
 from refdesk.calls import Call, TenantId, text_content, tool_answer
 from refdesk.config import CacheConfig
 from refdesk.engines.base import CollectionInfo, Document, DocumentInfo, Engine, Hit, Search
@@ -130,7 +130,7 @@ class Documentation:
         given = await self._cache.answer(
             key, self._seconds, lambda: self._searched(arguments, call), is_certain=is_certain
         )
-        return marked(given)
+        return add_cache_flags(given)
 
     async def _searched(self, arguments: SearchDocumentation, call: Call) -> dict[str, Any]:
         own, federated = await self._all_hits(arguments, call)

@@ -13,10 +13,10 @@ from typing import Annotated, Any, Literal, Protocol
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 
-from refdesk.answers.citations import grounding
-from refdesk.answers.extractive import not_found
-from refdesk.answers.question import Question, Written
-from refdesk.cache import Cache, Key, WireAnswer, marked
+from refdesk.answers.citations import check_grounding
+from refdesk.answers.extractive import build_not_found
+from refdesk.answers.question import Question, WrittenAnswer
+from refdesk.cache import Cache, Key, WireAnswer, add_cache_flags
 from refdesk.calls import Call, Client, TenantId, text_content, tool_answer
 from refdesk.config import CacheTtlConfig
 from refdesk.engines.base import (
@@ -237,11 +237,11 @@ class Writer(Protocol):
     """Who writes answers from passages."""
 
     @property
-    def asks_client(self) -> bool:
+    def uses_sampling(self) -> bool:
         """Whether that may take the client of whoever asked."""
         ...
 
-    async def write(self, question: Question, hits: Sequence[Hit], client: Client) -> Written:
+    async def write(self, question: Question, hits: Sequence[Hit], client: Client) -> WrittenAnswer:
         """An answer that cites the hits by their numbers, counted from 1."""
         ...
 
@@ -337,9 +337,9 @@ class Knowledge:
             return _rag_answer(written, hits if arguments.include_sources else ())
 
         asked = (scope, *arguments.model_dump(exclude={"collection_id"}).values())
-        is_personal = self._writer.asks_client and not isinstance(self._engine, Answering)
+        needs_client = self._writer.uses_sampling and not isinstance(self._engine, Answering)
         answer = await self._cached(
-            call, "r2r_rag_query", asked, self._seconds.rag, write, RagAnswer, is_personal=is_personal
+            call, "r2r_rag_query", asked, self._seconds.rag, write, RagAnswer, needs_client=needs_client
         )
         await self._remember(call, arguments.question, scope, len(answer["structuredContent"]["sources"]))
         return answer
@@ -381,7 +381,7 @@ class Knowledge:
         make: Callable[[], Awaitable[Result]],
         kind: type[Result],
         *,
-        is_personal: bool = False,
+        needs_client: bool = False,
     ) -> WireAnswer:
         """The answer to what is asked, made anew when it is not kept or the documents have changed since."""
         caller = call.caller
@@ -400,9 +400,9 @@ class Knowledge:
 
         key = Key(caller.tenant, caller.user, tool, asked, self._engine.revision(caller.tenant))
         given = await self._cache.answer(
-            key, seconds, made, fits=fits, is_certain=not self._is_remote, is_personal=is_personal
+            key, seconds, made, fits=fits, is_certain=not self._is_remote, needs_client=needs_client
         )
-        return marked(given)
+        return add_cache_flags(given)
 
     async def _remember(self, call: Call, query: str, scope: Scope, results: int) -> None:
         past = PastSearch(query, scope.label, results, datetime.now(UTC))
@@ -486,21 +486,21 @@ def _shown_hit(number: int, hit: SearchHit) -> str:
 
 async def _written_by(
     engine: Answering, tenant: TenantId, question: Question, search: Search
-) -> tuple[Written, Sequence[Hit]]:
+) -> tuple[WrittenAnswer, Sequence[Hit]]:
     """What the engine's own model writes, and from what; it cites as our own writers do."""
     given = await engine.answer(
         tenant, question.text, search,
         model=question.model, max_tokens=question.max_tokens, temperature=question.temperature,
     )  # fmt: skip
     if not given.hits:
-        return not_found(()), ()
-    rests_on = grounding(given.text, len(given.hits))
+        return build_not_found(()), ()
+    grounding = check_grounding(given.text, len(given.hits))
     # Not every model cites; what it was given is what it wrote from.
-    cited = rests_on.cited or (() if rests_on.denies else tuple(range(len(given.hits))))
-    return Written(given.text, cited, given.model, found=not rests_on.denies), given.hits
+    cited = grounding.cited or (() if grounding.is_denial else tuple(range(len(given.hits))))
+    return WrittenAnswer(given.text, cited, given.model, found=not grounding.is_denial), given.hits
 
 
-def _rag_answer(written: Written, hits: Sequence[Hit]) -> RagAnswer:
+def _rag_answer(written: WrittenAnswer, hits: Sequence[Hit]) -> RagAnswer:
     cited = [(position, hits[position]) for position in written.cited if position < len(hits)]
     return RagAnswer(
         answer=written.text,

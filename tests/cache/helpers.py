@@ -1,4 +1,4 @@
-"""What the tests of the cache have in common: a time, questions, and answers that are counted as they are made."""
+"""Clock, keys and counted answers for the cache tests."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from refdesk.config import CacheConfig
 from refdesk.resilience.redis import RedisLink
 
 LOCK_SECONDS = 3600.0
-"""Of a lock that nobody outwaits, however slow the machine is: whoever gets past it was let past."""
+"""TTL of a lock that outlasts any test."""
 
 
 class Clock:
-    """A time that passes when it is told to."""
+    """A clock that tests advance by hand."""
 
     def __init__(self) -> None:
         self.now = 100.0
@@ -27,24 +27,24 @@ class Clock:
         return self.now
 
 
-class Kitchen:
-    """Makes answers and counts them; with `waits`, each waits until it may be served."""
+class AnswerFactory:
+    """Makes and counts answers; with `waits`, each waits for `may_finish`."""
 
     def __init__(self, *errors: BaseException, waits: bool = False) -> None:
         self.made = 0
         self.stopped = 0
         self.errors = list(errors)
         self.began = anyio.Event()
-        self.may_serve = anyio.Event()
+        self.may_finish = anyio.Event()
         if not waits:
-            self.may_serve.set()
+            self.may_finish.set()
 
     async def __call__(self) -> WireAnswer:
         self.made += 1
         number = self.made
         self.began.set()
         try:
-            await self.may_serve.wait()
+            await self.may_finish.wait()
         except BaseException:
             self.stopped += 1
             raise
@@ -53,8 +53,8 @@ class Kitchen:
         return answer(number)
 
 
-class Counted(Counter[str]):
-    """What the cache has counted."""
+class ResultCounter(Counter[str]):
+    """Counts the results that the cache reports."""
 
     def __call__(self, result: str) -> None:
         self[result] += 1
@@ -65,37 +65,39 @@ def answer(number: int, text: str = "") -> WireAnswer:
     return {"content": [{"type": "text", "text": text}], "structuredContent": structured}
 
 
-def making(made: WireAnswer) -> Callable[[], Awaitable[WireAnswer]]:
+def return_answer(made: WireAnswer) -> Callable[[], Awaitable[WireAnswer]]:
     async def make() -> WireAnswer:
         return made
 
     return make
 
 
-def key(*asked: Hashable, tenant: str = "acme", user: str = "ann", tool: str = "search", revision: Hashable = 1) -> Key:
-    return Key(TenantId(tenant), UserId(user), tool, asked, revision)
+def key(
+    *parameters: Hashable, tenant: str = "acme", user: str = "ann", tool: str = "search", revision: Hashable = 1
+) -> Key:
+    return Key(TenantId(tenant), UserId(user), tool, parameters, revision)
 
 
-def cache(clock: Clock | None = None, counted: Counted | None = None, **settings: Any) -> Cache:
-    return Cache(CacheConfig(**settings), now=clock or Clock(), counted=Counted() if counted is None else counted)
+def cache(clock: Clock | None = None, counted: ResultCounter | None = None, **settings: Any) -> Cache:
+    return Cache(CacheConfig(**settings), now=clock or Clock(), counted=ResultCounter() if counted is None else counted)
 
 
-def shared_cache(
+def make_redis_cache(
     link: RedisLink,
-    counted: Counted | None = None,
+    counted: ResultCounter | None = None,
     *,
     stale_seconds: float | None = None,
     lock_seconds: float = LOCK_SECONDS,
     **more: Any,
 ) -> Cache:
-    """A cache in Redis; `more` are arguments of `Cache`."""
+    """Make a cache in Redis; `more` are arguments of `Cache`."""
     settings = CacheConfig() if stale_seconds is None else CacheConfig(stale_seconds=stale_seconds)
-    counted = Counted() if counted is None else counted
+    counted = ResultCounter() if counted is None else counted
     return Cache(settings, link, counted=counted, lock_seconds=lock_seconds, **more)
 
 
 class Pauses:
-    """Pauses that begin when the code under test wants one, and end when the test says so."""
+    """Pauses that last until the test ends them."""
 
     def __init__(self) -> None:
         self.began = anyio.Event()
@@ -106,6 +108,6 @@ class Pauses:
         await self._over.wait()
 
     def end(self) -> None:
-        """End the pauses that have begun; those that begin later last until the next call."""
+        """End the current pauses; later ones last until the next call."""
         self._over.set()
         self._over = anyio.Event()
