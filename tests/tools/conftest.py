@@ -20,7 +20,7 @@ def settings(settings: Callable[..., Config]) -> Callable[..., Config]:
 
 
 @pytest.fixture(scope="module")
-async def shared(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Desk]:
+async def shared_desk(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Desk]:
     """A desk that may read the real files, for tests that do not mind what others have converted."""
     given = {
         "data_dir": str(tmp_path_factory.mktemp("shared")),

@@ -28,7 +28,7 @@ pytestmark = pytest.mark.anyio
 BUDGET = 20_500
 
 
-async def converted(desk: Desk, text: str, name: str = "x.md") -> dict[str, Any]:
+async def convert_text(desk: Desk, text: str, name: str = "x.md") -> dict[str, Any]:
     content = base64.b64encode(text.encode()).decode()
     return await ask(desk, "convert_docx", content_base64=content, file_name=name)
 
@@ -42,14 +42,14 @@ DOCLING = {
 }
 
 
-async def test_the_same_docling_document_is_exported_twice(shared: Desk) -> None:
+async def test_the_same_docling_document_is_exported_twice(shared_desk: Desk) -> None:
     for _ in range(2):
-        answer = await shared.call("export_markdown", {"document": DOCLING})
+        answer = await shared_desk.call("export_markdown", {"document": DOCLING})
         assert answer.text == "hello\n"
 
 
-async def test_a_summary_stays_within_the_budget(shared: Desk) -> None:
-    made = await shared.call(
+async def test_a_summary_stays_within_the_budget(shared_desk: Desk) -> None:
+    made = await shared_desk.call(
         "convert_docx",
         {
             "content_base64": base64.b64encode("\n\n".join(f"# {'t' * 990} {n}" for n in range(45)).encode()).decode(),
@@ -59,11 +59,11 @@ async def test_a_summary_stays_within_the_budget(shared: Desk) -> None:
     assert len(made.text.encode()) <= BUDGET
 
 
-async def test_metadata_stay_within_the_budget(shared: Desk) -> None:
+async def test_metadata_stay_within_the_budget(shared_desk: Desk) -> None:
     kept = {"properties": {f"k{n}": "v" * 1000 for n in range(100)}, "warnings": ["w" * 500] * 100}
     body = {"children": [{"$ref": "#/texts/0"}], "meta": {"refdesk__properties": kept}}
-    made = await converted(shared, orjson.dumps({**DOCLING, "body": body}).decode(), "x.json")
-    answer = await shared.call("read_doc_metadata", {"doc_id": made["handle"]})
+    made = await convert_text(shared_desk, orjson.dumps({**DOCLING, "body": body}).decode(), "x.json")
+    answer = await shared_desk.call("read_doc_metadata", {"doc_id": made["handle"]})
     assert len(answer.text.encode()) <= BUDGET
 
 
@@ -71,24 +71,24 @@ def test_a_word_without_end_is_cut_into_chunks() -> None:
     assert max(len(chunk.text) for chunk in chunks([Paragraph("a" * 100_000)])) < 5_000
 
 
-async def test_search_and_windows_stay_within_the_budget_whatever_the_path(shared: Desk) -> None:
+async def test_search_and_windows_stay_within_the_budget_whatever_the_path(shared_desk: Desk) -> None:
     headings = "".join(f"{'#' * level} {'ü' * 3000}{level}\n\n" for level in range(1, 7))
-    made = await converted(shared, headings + "\n\n".join(f"needle {'word ' * 200}" for _ in range(12)))
-    found = await shared.call("doc_local_search", {"doc_id": made["handle"], "query": "needle"})
+    made = await convert_text(shared_desk, headings + "\n\n".join(f"needle {'word ' * 200}" for _ in range(12)))
+    found = await shared_desk.call("doc_local_search", {"doc_id": made["handle"], "query": "needle"})
     window = {"doc_id": made["handle"], "anchor_chunk_id": "c8", "radius": 5}
-    around = await shared.call("read_chunk_window", window)
-    assert max(len(found.text.encode()), len(around.text.encode())) <= BUDGET
+    read_around = await shared_desk.call("read_chunk_window", window)
+    assert max(len(found.text.encode()), len(read_around.text.encode())) <= BUDGET
 
 
-async def test_an_export_of_chinese_stays_within_the_budget(shared: Desk) -> None:
-    made = await converted(shared, "漢" * 40_000, "x.txt")
-    answer = await shared.call("export_markdown", {"handle": made["handle"]})
+async def test_an_export_of_chinese_stays_within_the_budget(shared_desk: Desk) -> None:
+    made = await convert_text(shared_desk, "漢" * 40_000, "x.txt")
+    answer = await shared_desk.call("export_markdown", {"handle": made["handle"]})
     assert len(answer.text.encode()) <= BUDGET
 
 
 async def test_a_blocked_word_is_not_handed_out_in_two_halves(settings: Callable[..., Config]) -> None:
     async with open_desk(settings(reader__blocklist_keywords=["zebra"], reader__max_text_bytes=40)) as desk:
-        made = await converted(desk, "w " * 18 + "zebra end", "x.txt")
+        made = await convert_text(desk, "w " * 18 + "zebra end", "x.txt")
         given = {"doc_id": made["handle"], "section_id": "start"}
         answer = await desk.call("read_doc_section", given)
         assert answer.is_error or not answer.text.partition("\n\n(")[0].endswith("zebr")
@@ -98,7 +98,7 @@ async def test_a_blocked_word_is_not_handed_out_in_two_halves(settings: Callable
 
 async def test_a_blocked_word_is_in_no_id_and_no_path(settings: Callable[..., Config]) -> None:
     async with open_desk(settings(reader__blocklist_keywords=["zebra"])) as desk:
-        made = await converted(desk, "# The zebra plan\n\nneedle\n")
+        made = await convert_text(desk, "# The zebra plan\n\nneedle\n")
         assert "zebra" not in str(made)
         found = await desk.call("doc_local_search", {"doc_id": made["handle"], "query": "needle"})
         assert "zebra" not in str(found.result)
@@ -107,25 +107,25 @@ async def test_a_blocked_word_is_in_no_id_and_no_path(settings: Callable[..., Co
 async def test_a_blocked_word_is_not_handed_out_half_bold(settings: Callable[..., Config]) -> None:
     async with open_desk(settings(reader__blocklist_keywords=["zebra", "R&D"])) as desk:
         for text, form in (("a zeb**ra** here", "markdown"), ("our R&D here", "html")):
-            made = await converted(desk, text)
+            made = await convert_text(desk, text)
             assert (await desk.call(f"export_{form}", {"handle": made["handle"]})).is_error
 
 
 async def test_the_internal_window_hands_out_no_blocked_word(settings: Callable[..., Config]) -> None:
     async with open_desk(settings(reader__blocklist_keywords=["zebra"])) as desk:
-        made = await converted(desk, "a zebra here", "x.txt")
+        made = await convert_text(desk, "a zebra here", "x.txt")
         given = {"doc_id": made["handle"], "anchor_chunk_id": "c1"}
         with pytest.raises(TextBlocked):
             await desk.handle(Call(WINDOW_METHOD, given, LOCAL))
 
 
 def test_a_blocklist_may_hold_the_word_that_stands_for_what_was_cut() -> None:
-    assert Blocklist(["redacted"], "redact").screened("this was redacted") == "this was [redacted]"
+    assert Blocklist(["redacted"], "redact").screen("this was redacted") == "this was [redacted]"
 
 
 async def test_tokens_are_counted_for_calls_at_the_same_time_too(settings: Callable[..., Config]) -> None:
     async with open_desk(settings(reader__rate_limit_tokens=10_000)) as desk:
-        made = await converted(desk, "some words of text here " * 5000, "x.txt")
+        made = await convert_text(desk, "some words of text here " * 5000, "x.txt")
         given = {"doc_id": made["handle"], "section_id": "start"}
         calls = (desk.call("read_doc_section", given) for _ in range(50))
         answers = await asyncio.gather(*calls, return_exceptions=True)
@@ -170,18 +170,18 @@ def test_a_view_in_a_shelf_is_not_run(tmp_path: Path) -> None:
         Shelf.open(tmp_path / "x.sqlite")
 
 
-async def test_a_text_may_speak_of_pdf(shared: Desk) -> None:
-    await converted(shared, "# About\n\nA PDF begins with %PDF-1.7.\n")
+async def test_a_text_may_speak_of_pdf(shared_desk: Desk) -> None:
+    await convert_text(shared_desk, "# About\n\nA PDF begins with %PDF-1.7.\n")
 
 
-async def test_pages_that_are_not_in_a_row_can_be_read(shared: Desk) -> None:
+async def test_pages_that_are_not_in_a_row_can_be_read(shared_desk: Desk) -> None:
     box = {"l": 0, "t": 0, "r": 1, "b": 1}
     texts = [{"label": "text", "text": str(n), "prov": [{"page_no": n, "bbox": box}]} for n in (1, 100)]
     pages = {str(n): {"page_no": n, "size": {"width": 1, "height": 1}} for n in (1, 100)}
     body = {"children": [{"$ref": "#/texts/0"}, {"$ref": "#/texts/1"}]}
     document = orjson.dumps({**DOCLING, "body": body, "texts": texts, "pages": pages}).decode()
-    handle = (await converted(shared, document, "x.json"))["handle"]
-    read = await ask(shared, "read_doc_pages", doc_id=handle, page_start=100, page_end=100)
+    handle = (await convert_text(shared_desk, document, "x.json"))["handle"]
+    read = await ask(shared_desk, "read_doc_pages", doc_id=handle, page_start=100, page_end=100)
     assert read["text"] == "100"
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from refdesk.errors import RateLimited
 from refdesk.resilience.limits import Charge, Limit, MemoryLimits
-from refdesk.tools.budget import Blocklist, ReadingRate, TextBlocked
+from refdesk.tools.budget import Blocklist, DocumentRateLimiter, TextBlocked
 
 pytestmark = pytest.mark.anyio
 
@@ -22,11 +22,11 @@ class Clock:
 DOCUMENT = ("tenant", "doc")
 
 
-def reading_rate(calls: int, tokens: int, clock: Clock, **bounds: int) -> ReadingRate:
-    return ReadingRate(calls, tokens, MemoryLimits(now=clock, **bounds))
+def reading_rate(calls: int, tokens: int, clock: Clock, **bounds: int) -> DocumentRateLimiter:
+    return DocumentRateLimiter(calls, tokens, MemoryLimits(now=clock, **bounds))
 
 
-async def read(rate: ReadingRate, tokens: int = 0, *, tenant: str = "tenant", document: str = "doc") -> None:
+async def read(rate: DocumentRateLimiter, tokens: int = 0, *, tenant: str = "tenant", document: str = "doc") -> None:
     async with await rate.admit(tenant, document, tokens) as reading:
         reading.spent = tokens
 
@@ -48,7 +48,7 @@ async def test_a_user_who_is_called_as_a_document_is_has_a_rate_of_his_own() -> 
     """All processes count in one place, and there users and documents are side by side."""
     shared = MemoryLimits(now=Clock())
     await shared.take([Charge((*DOCUMENT, "calls"), Limit(1)), Charge((*DOCUMENT, "tokens"), Limit(1))])
-    await read(ReadingRate(1, 1000, shared))
+    await read(DocumentRateLimiter(1, 1000, shared))
 
 
 async def test_so_many_tokens_a_minute() -> None:
@@ -107,16 +107,16 @@ def test_a_blocked_word_is_refused_in_any_dress() -> None:
     blocklist = Blocklist(["Project Zed"], "refuse")
     for text in ("about project zed.", "PROJECT ZED", "ｐｒｏｊｅｃｔ ｚｅｄ", "pro\u200bject zed"):
         with pytest.raises(TextBlocked):
-            blocklist.screened(text)
-    assert blocklist.screened("project zedekiah") == "project zedekiah"
+            blocklist.screen(text)
+    assert blocklist.screen("project zedekiah") == "project zedekiah"
 
 
 def test_a_blocked_word_is_redacted_where_that_is_set() -> None:
     blocklist = Blocklist(["zed", "alpha"], "redact")
-    assert blocklist.screened("Zed met ALPHA and zedekiah") == "[redacted] met [redacted] and zedekiah"
+    assert blocklist.screen("Zed met ALPHA and zedekiah") == "[redacted] met [redacted] and zedekiah"
     with pytest.raises(TextBlocked):
-        blocklist.screened("ｚｅｄ")
+        blocklist.screen("ｚｅｄ")
 
 
 def test_without_keywords_nothing_is_changed() -> None:
-    assert Blocklist([], "refuse").screened("anything") == "anything"
+    assert Blocklist([], "refuse").screen("anything") == "anything"

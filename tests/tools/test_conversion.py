@@ -27,25 +27,25 @@ from tests.tools.asking import OTHER, ask, failure
 pytestmark = pytest.mark.anyio
 
 
-def encoded(path: Path) -> str:
+def encode(path: Path) -> str:
     return base64.b64encode(path.read_bytes()).decode()
 
 
 @pytest.mark.parametrize("real", REAL_FILES, ids=lambda real: real.path.name)
-async def test_a_file_of_each_format_is_converted_and_exported(shared: Desk, real: RealFile) -> None:
-    summary = await ask(shared, real.tool, file_path=str(real.path.relative_to(real.path.parents[1])))
+async def test_a_file_of_each_format_is_converted_and_exported(shared_desk: Desk, real: RealFile) -> None:
+    summary = await ask(shared_desk, real.tool, file_path=str(real.path.relative_to(real.path.parents[1])))
     assert summary["title"]
     assert summary["sections"] >= 1
-    markdown = await shared.call("export_markdown", {"handle": summary["handle"], "max_tokens": 100_000})
+    markdown = await shared_desk.call("export_markdown", {"handle": summary["handle"], "max_tokens": 100_000})
     assert real.words in markdown.text
-    exported = await shared.call("export_json", {"handle": summary["handle"], "max_tokens": 1_000_000})
+    exported = await shared_desk.call("export_json", {"handle": summary["handle"], "max_tokens": 1_000_000})
     assert DoclingDocument.model_validate_json(exported.text).name == real.path.stem
-    html = await shared.call("export_html", {"handle": summary["handle"], "max_tokens": 100_000})
+    html = await shared_desk.call("export_html", {"handle": summary["handle"], "max_tokens": 100_000})
     assert html.text.startswith("<!DOCTYPE html>")
 
 
-async def test_a_summary_says_what_the_document_is_and_how_to_read_on(shared: Desk) -> None:
-    answer = await shared.call("convert_docx", {"file_path": "office/guide.docx"})
+async def test_a_summary_says_what_the_document_is_and_how_to_read_on(shared_desk: Desk) -> None:
+    answer = await shared_desk.call("convert_docx", {"file_path": "office/guide.docx"})
     summary = answer.structured
     assert summary["title"] == "The Guide"
     assert summary["format"] == "docx"
@@ -56,10 +56,10 @@ async def test_a_summary_says_what_the_document_is_and_how_to_read_on(shared: De
     assert "read_doc_section" in answer.text
 
 
-async def test_slides_and_sheets_are_pages(shared: Desk) -> None:
-    slides = await ask(shared, "convert_pptx", file_path="office/deck.pptx")
+async def test_slides_and_sheets_are_pages(shared_desk: Desk) -> None:
+    slides = await ask(shared_desk, "convert_pptx", file_path="office/deck.pptx")
     assert (slides["pages"], slides["page_kind"]) == (5, "slide")
-    sheets = await ask(shared, "convert_xlsx", file_path="office/book.xlsx")
+    sheets = await ask(shared_desk, "convert_xlsx", file_path="office/book.xlsx")
     assert sheets["page_kind"] == "sheet"
     assert sheets["sections"] >= sheets["pages"] >= 1
 
@@ -67,7 +67,7 @@ async def test_slides_and_sheets_are_pages(shared: Desk) -> None:
 async def test_bytes_are_as_good_as_a_path_and_are_not_converted_again(converting: Desk) -> None:
     by_path = await ask(converting, "convert_docx", file_path="office/guide.docx")
     by_bytes = await ask(
-        converting, "convert_docx", content_base64=encoded(OFFICE / "guide.docx"), file_name="other.docx"
+        converting, "convert_docx", content_base64=encode(OFFICE / "guide.docx"), file_name="other.docx"
     )
     assert (by_path["cached"], by_bytes["cached"]) == (False, True)
     assert by_bytes["handle"] == by_path["handle"]
@@ -108,11 +108,11 @@ async def test_another_tenant_does_not_find_the_document(converting: Desk) -> No
     assert mine_again["handle"] != handle
 
 
-async def test_the_wrong_tool_names_the_right_one(shared: Desk) -> None:
-    said = await failure(shared, "convert_pdf", file_path="office/guide.docx")
+async def test_the_wrong_tool_names_the_right_one(shared_desk: Desk) -> None:
+    said = await failure(shared_desk, "convert_pdf", file_path="office/guide.docx")
     assert said == "guide.docx is a Word document, not a PDF; call convert_docx for it."
-    await ask(shared, "convert_docx", file_path="office/guide.docx")
-    assert await failure(shared, "convert_pdf", file_path="office/guide.docx") == said
+    await ask(shared_desk, "convert_docx", file_path="office/guide.docx")
+    assert await failure(shared_desk, "convert_pdf", file_path="office/guide.docx") == said
 
 
 async def test_the_content_tells_the_format_not_the_name(converting: Desk, project: Path) -> None:
@@ -141,12 +141,12 @@ async def test_the_desks_own_files_are_not_read(project: Path, monkeypatch: pyte
     async with open_desk(config) as desk:
         handle = (await ask(desk, "convert_docx", file_path="office/guide.docx"))["handle"]
         await desk.call("export_markdown", {"handle": handle})
-        made = exported_file(project, handle)
+        made = find_export(project, handle)
         for path in ("refdesk.yaml", str(made), str(made.relative_to(project)), "desk.log"):
             assert "There is no file" in await failure(desk, "convert_docx", file_path=path)
 
 
-def exported_file(project: Path, handle: str) -> Path:
+def find_export(project: Path, handle: str) -> Path:
     (path,) = project.glob(f"data/converted/*/{handle}.markdown")
     return path
 
@@ -196,21 +196,21 @@ class ClientWithRoots(SilentClient):
 async def test_the_roots_of_a_client_are_open_where_they_are_believed(
     settings: Callable[..., Config], project: Path, client_roots: str, local: bool, opened: bool
 ) -> None:
-    elsewhere = project.parent / "elsewhere"
-    elsewhere.mkdir()
-    config = settings(convert__roots=[str(elsewhere)], convert__client_roots=client_roots)
+    downstream_resources = project.parent / "elsewhere"
+    downstream_resources.mkdir()
+    config = settings(convert__roots=[str(downstream_resources)], convert__client_roots=client_roots)
     async with open_desk(config) as desk:
         params = {"name": "convert_docx", "arguments": {"file_path": str(project / "office" / "guide.docx")}}
         call = Call("tools/call", params, replace(LOCAL, local=local), ClientWithRoots(project))
         assert (await desk.handle(call)).is_error is not opened
 
 
-async def test_exactly_one_source_is_wanted(shared: Desk) -> None:
+async def test_exactly_one_source_is_wanted(shared_desk: Desk) -> None:
     for arguments in ({}, {"file_path": "a", "resource": "b"}):
         with pytest.raises(InvalidArguments, match="exactly one"):
-            await shared.call("convert_docx", arguments)
+            await shared_desk.call("convert_docx", arguments)
     with pytest.raises(InvalidArguments, match="base64"):
-        await shared.call("convert_docx", {"content_base64": "no base64!"})
+        await shared_desk.call("convert_docx", {"content_base64": "no base64!"})
 
 
 async def test_a_long_export_comes_in_parts_that_join_to_the_whole(converting: Desk, project: Path) -> None:
@@ -234,15 +234,15 @@ async def test_a_long_export_comes_in_parts_that_join_to_the_whole(converting: D
     assert whole.result["contents"][0]["text"] == text
 
 
-async def test_a_docling_document_from_elsewhere_is_exported(shared: Desk) -> None:
+async def test_a_docling_document_from_elsewhere_is_exported(shared_desk: Desk) -> None:
     made = DoclingDocument(name="made")
     made.add_title("From elsewhere")
-    answer = await shared.call("export_markdown", {"document": made.export_to_dict()})
+    answer = await shared_desk.call("export_markdown", {"document": made.export_to_dict()})
     assert answer.text == "# From elsewhere\n"
-    said = await failure(shared, "export_html", document={"schema_name": "Other"})
+    said = await failure(shared_desk, "export_html", document={"schema_name": "Other"})
     assert "not a DoclingDocument" in said
     with pytest.raises(InvalidArguments, match="either handle or document"):
-        await shared.call("export_json", {})
+        await shared_desk.call("export_json", {})
 
 
 async def test_a_page_is_fetched_converted_and_not_sent_again_while_it_is_the_same(
@@ -263,10 +263,10 @@ async def test_a_page_is_fetched_converted_and_not_sent_again_while_it_is_the_sa
         assert 'if-none-match: "1"' in web.requests[-1].lower()
 
 
-async def test_no_internal_address_is_fetched(shared: Desk) -> None:
+async def test_no_internal_address_is_fetched(shared_desk: Desk) -> None:
     async with running_web() as web:
         web.pages["/"] = answer(b"kept to itself")
-        said = await failure(shared, "convert_url", url=web.url("/"))
+        said = await failure(shared_desk, "convert_url", url=web.url("/"))
         assert "kept to itself" not in said
         assert web.requests == []
 
@@ -279,8 +279,8 @@ async def test_progress_of_a_long_conversion_is_heard(converting: Desk, project:
     assert all(total is None or done <= total for done, total, _ in client.heard)
 
 
-async def test_every_tool_has_the_deadline_of_its_work(shared: Desk) -> None:
-    seconds = {name: tool.seconds for name, tool in shared.registry.tools.items() if isinstance(tool, Tool)}
+async def test_every_tool_has_the_deadline_of_its_work(shared_desk: Desk) -> None:
+    seconds = {name: tool.seconds for name, tool in shared_desk.registry.tools.items() if isinstance(tool, Tool)}
     assert seconds["convert_url"] == 180
     assert seconds["export_json"] == 60
     assert json.dumps([seconds[name] for name in ("convert_pdf", "convert_docx")]) == "[330.0, 330.0]"

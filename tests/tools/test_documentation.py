@@ -50,7 +50,7 @@ async def fill(desk: Desk, tenant: TenantId, pages: dict[str, str], version: str
 
 
 @pytest.fixture(scope="module")
-async def filled(desk: Desk) -> Desk:
+async def desk_with_pages(desk: Desk) -> Desk:
     await fill(desk, ACME.tenant, PAGES)
     return desk
 
@@ -77,13 +77,15 @@ async def test_the_first_question_of_a_new_user_is_answered(desk: Desk, question
     assert source in [item["_meta"]["metadata"]["source"] for item in answer.result["content"][:3]]
 
 
-async def test_the_best_match_comes_first_and_identifiers_are_found(filled: Desk) -> None:
-    answer = await filled.call("search_documentation", {"query": "max_connections"}, caller=ACME)
+async def test_the_best_match_comes_first_and_identifiers_are_found(desk_with_pages: Desk) -> None:
+    answer = await desk_with_pages.call("search_documentation", {"query": "max_connections"}, caller=ACME)
     assert answer.result["content"][0]["_meta"]["metadata"]["source"] == "acme/max_connections.md"
 
 
-async def test_a_hit_says_where_it_is_from(filled: Desk) -> None:
-    answer = await filled.call("search_documentation", {"query": "max_connections", "doc_type": "acme"}, caller=ACME)
+async def test_a_hit_says_where_it_is_from(desk_with_pages: Desk) -> None:
+    answer = await desk_with_pages.call(
+        "search_documentation", {"query": "max_connections", "doc_type": "acme"}, caller=ACME
+    )
     item = answer.result["content"][0]
     metadata = item["_meta"]["metadata"]
     assert metadata.pop("indexed_at").startswith("20")
@@ -101,28 +103,30 @@ async def test_a_hit_says_where_it_is_from(filled: Desk) -> None:
     assert "Source: acme/max_connections.md, version 7.1, indexed 20" in item["text"]
 
 
-async def test_every_collection_is_a_resource_and_lists_its_documents(filled: Desk) -> None:
-    listed = await filled.handle(Call("resources/list", caller=ACME))
+async def test_every_collection_is_a_resource_and_lists_its_documents(desk_with_pages: Desk) -> None:
+    listed = await desk_with_pages.handle(Call("resources/list", caller=ACME))
     uris = [entry["uri"] for entry in listed.result["resources"] if entry["uri"].startswith("techdoc://")]
     assert uris == ["techdoc://acme/acme", "techdoc://refdesk/docs"]
-    assert "(techdoc://acme/secret.md)" in await read(filled, "techdoc://acme/acme")
+    assert "(techdoc://acme/secret.md)" in await read(desk_with_pages, "techdoc://acme/acme")
 
 
 @pytest.mark.parametrize("uri", ["techdoc://acme/long.md", "r2r://document/acme/long.md"])
-async def test_a_long_document_as_a_resource_is_cut_and_names_the_call_that_goes_on(filled: Desk, uri: str) -> None:
-    cut = await read(filled, uri)
+async def test_a_long_document_as_a_resource_is_cut_and_names_the_call_that_goes_on(
+    desk_with_pages: Desk, uri: str
+) -> None:
+    cut = await read(desk_with_pages, uri)
     assert 15_000 < len(cut.encode()) <= 20_000
     shown, _, note = cut.rpartition("\n\n(")
     match = re.search(r"get_document with document_id '(.+)' and cursor '(.+)'", note)
     assert match is not None
     arguments = {"document_id": match[1], "cursor": match[2], "max_tokens": 20_000}
-    rest = (await filled.call("get_document", arguments, caller=ACME)).text.rpartition("\n\n(Source:")[0]
+    rest = (await desk_with_pages.call("get_document", arguments, caller=ACME)).text.rpartition("\n\n(Source:")[0]
     assert f"{shown}\n{rest}".split() == LONG.split()
 
 
-async def test_a_short_document_as_a_resource_is_whole(filled: Desk) -> None:
+async def test_a_short_document_as_a_resource_is_whole(desk_with_pages: Desk) -> None:
     for uri in ("techdoc://acme/secret.md", "r2r://document/acme/secret.md"):
-        assert (await read(filled, uri)).strip() == PAGES["secret.md"].strip()
+        assert (await read(desk_with_pages, uri)).strip() == PAGES["secret.md"].strip()
 
 
 async def test_a_long_table_of_contents_tells_what_it_left_out(desk: Desk) -> None:
@@ -135,26 +139,28 @@ async def test_a_long_table_of_contents_tells_what_it_left_out(desk: Desk) -> No
     assert f"… {len(names) - shown} more; r2r_list_documents with collection_id 'acme' lists all" in contents
 
 
-async def test_words_are_found_in_any_form(filled: Desk) -> None:
-    answer = await filled.call(
+async def test_words_are_found_in_any_form(desk_with_pages: Desk) -> None:
+    answer = await desk_with_pages.call(
         "search_documentation", {"query": "launching xylophones", "doc_type": "acme"}, caller=ACME
     )
     assert answer.result["content"][0]["_meta"]["metadata"]["section"] == "Secret plan"
 
 
-async def test_operators_and_quotes_in_a_query_are_only_words(filled: Desk) -> None:
+async def test_operators_and_quotes_in_a_query_are_only_words(desk_with_pages: Desk) -> None:
     for query in ('"', "NEAR(", "a AND NOT b*", "col:umn", "'; DROP TABLE documents; --", "^x + - ( )", "\u0000x"):
-        await filled.call("search_documentation", {"query": query}, caller=ACME)
+        await desk_with_pages.call("search_documentation", {"query": query}, caller=ACME)
 
 
-async def test_a_query_without_a_word_finds_nothing_and_says_what_there_is(filled: Desk) -> None:
-    answer = await filled.call("search_documentation", {"query": "?!"}, caller=ACME)
+async def test_a_query_without_a_word_finds_nothing_and_says_what_there_is(desk_with_pages: Desk) -> None:
+    answer = await desk_with_pages.call("search_documentation", {"query": "?!"}, caller=ACME)
     assert not answer.is_error
     assert "acme, refdesk" in answer.text
 
 
-async def test_one_section_is_shown_once(filled: Desk) -> None:
-    answer = await filled.call("search_documentation", {"query": "sentence topic3", "max_results": 20}, caller=ACME)
+async def test_one_section_is_shown_once(desk_with_pages: Desk) -> None:
+    answer = await desk_with_pages.call(
+        "search_documentation", {"query": "sentence topic3", "max_results": 20}, caller=ACME
+    )
     sections = [
         (item["_meta"]["metadata"]["source"], item["_meta"]["metadata"]["section"]) for item in answer.result["content"]
     ]
@@ -162,9 +168,9 @@ async def test_one_section_is_shown_once(filled: Desk) -> None:
 
 
 @pytest.mark.parametrize("max_tokens", [100, 500, 2000])
-async def test_an_answer_keeps_to_its_budget_and_tells_what_it_left_out(filled: Desk, max_tokens: int) -> None:
+async def test_an_answer_keeps_to_its_budget_and_tells_what_it_left_out(desk_with_pages: Desk, max_tokens: int) -> None:
     arguments = {"query": "sentence", "max_results": 20, "max_tokens": max_tokens, "doc_type": "acme"}
-    answer = await filled.call("search_documentation", arguments, caller=ACME)
+    answer = await desk_with_pages.call("search_documentation", arguments, caller=ACME)
     assert len(answer.text) <= max_tokens * 4 + 300
     assert answer.result["_meta"]["tokens"] <= max(max_tokens, 100) + 75
     shown = len(answer.result["content"])
@@ -172,16 +178,16 @@ async def test_an_answer_keeps_to_its_budget_and_tells_what_it_left_out(filled: 
     assert f"({shown} result" in answer.text
 
 
-async def test_the_default_answer_is_below_eight_kilobytes(filled: Desk) -> None:
-    answer = await filled.call("search_documentation", {"query": "sentence", "max_results": 20}, caller=ACME)
+async def test_the_default_answer_is_below_eight_kilobytes(desk_with_pages: Desk) -> None:
+    answer = await desk_with_pages.call("search_documentation", {"query": "sentence", "max_results": 20}, caller=ACME)
     assert len(answer.text.encode()) < 8000
 
 
-async def test_a_long_document_is_read_page_by_page_without_a_gap(filled: Desk) -> None:
+async def test_a_long_document_is_read_page_by_page_without_a_gap(desk_with_pages: Desk) -> None:
     pages: list[str] = []
     arguments = {"document_id": "acme/long.md"}
     while True:
-        item = (await filled.call("get_document", arguments, caller=ACME)).result["content"][0]
+        item = (await desk_with_pages.call("get_document", arguments, caller=ACME)).result["content"][0]
         pages.append(item["text"].rpartition("\n\n(Source:")[0])
         if "nextCursor" not in item["_meta"]:
             break
@@ -204,14 +210,14 @@ async def test_a_cursor_of_an_older_text_is_refused(desk: Desk) -> None:
             await desk.call("get_document", {"document_id": "acme/long.md", "cursor": nonsense}, caller=ann)
 
 
-async def test_another_tenants_document_answers_exactly_as_one_that_does_not_exist(filled: Desk) -> None:
-    there = await filled.call("get_document", {"document_id": "acme/secret.md"}, caller=OTHER)
-    nowhere = await filled.call("get_document", {"document_id": "acme/sacred.md"}, caller=OTHER)
+async def test_another_tenants_document_answers_exactly_as_one_that_does_not_exist(desk_with_pages: Desk) -> None:
+    there = await desk_with_pages.call("get_document", {"document_id": "acme/secret.md"}, caller=OTHER)
+    nowhere = await desk_with_pages.call("get_document", {"document_id": "acme/sacred.md"}, caller=OTHER)
     assert there.text.replace("secret", "sacred") == nowhere.text
-    found = await filled.call("search_documentation", {"query": "xylophone"}, caller=OTHER)
+    found = await desk_with_pages.call("search_documentation", {"query": "xylophone"}, caller=OTHER)
     assert "xylophone" not in found.text.replace("'xylophone'", "")
     with pytest.raises(InvalidArguments, match="must be one of all, refdesk"):
-        await filled.call("search_documentation", {"query": "x", "doc_type": "acme"}, caller=OTHER)
+        await desk_with_pages.call("search_documentation", {"query": "x", "doc_type": "acme"}, caller=OTHER)
 
 
 async def test_an_unknown_tool_is_an_exception_in_the_library(desk: Desk) -> None:

@@ -42,7 +42,7 @@ class Source:
         self._file.write_text(json.dumps(script), "utf-8")
 
     @property
-    def asked(self) -> list[dict[str, Any]]:
+    def requests(self) -> list[dict[str, Any]]:
         asked = Path(f"{self._file}.asked")
         return list(map(json.loads, asked.read_text("utf-8").splitlines())) if asked.exists() else []
 
@@ -60,17 +60,17 @@ def sources(tmp_path: Path) -> tuple[Source, Source]:
 
 
 @pytest.fixture
-def opened(tmp_path: Path) -> Open:
+def open_with_servers(tmp_path: Path) -> Open:
     @asynccontextmanager
-    async def opened(servers: dict[str, Any], **settings: Any) -> AsyncIterator[Desk]:
+    async def open_with_servers(servers: dict[str, Any], **settings: Any) -> AsyncIterator[Desk]:
         async with settled_desk(tmp_path / "data", mcpServers=servers, **settings) as desk:
-            await there(desk, servers)
+            await wait_for_servers(desk, servers)
             yield desk
 
-    return opened
+    return open_with_servers
 
 
-async def there(desk: Desk, servers: Iterable[str]) -> None:
+async def wait_for_servers(desk: Desk, servers: Iterable[str]) -> None:
     """Wait until the servers are."""
     changed = anyio.Event()
     desk.listen(lambda event: changed.set())
@@ -93,11 +93,11 @@ def of(answer: Answer, server: str) -> list[dict[str, Any]]:
 
 
 async def test_all_sources_are_in_one_answer_each_hit_with_where_it_is_from(
-    opened: Open, sources: tuple[Source, Source]
+    open_with_servers: Open, sources: tuple[Source, Source]
 ) -> None:
     alpha, beta = sources
     beta.says({"title": "B", "url": "https://beta.example/b", "text": "Beta.", "version": "9"})
-    async with opened({"alpha": alpha.settings(version="3.2"), "beta": beta.settings()}) as desk:
+    async with open_with_servers({"alpha": alpha.settings(version="3.2"), "beta": beta.settings()}) as desk:
         answer = await search(desk)
     (hit,) = of(answer, "alpha")
     assert (hit["source"], hit["title"], hit["version"]) == ("https://alpha.example/keys", "Keys in alpha", "3.2")
@@ -106,16 +106,16 @@ async def test_all_sources_are_in_one_answer_each_hit_with_where_it_is_from(
     assert any("server" not in entry for entry in metadata(answer)), "our own documentation is in it too"
     assert "3 of 3 sources answered" in answer.text
     assert answer.result["_meta"]["sources"] == {"answered": ["alpha", "beta"], "missing": {}, "stale": []}
-    assert alpha.asked == [{"query": QUERY}]
+    assert alpha.requests == [{"query": QUERY}]
 
 
 async def test_a_source_that_is_too_slow_or_fails_is_told_and_costs_nothing_else(
-    opened: Open, sources: tuple[Source, Source]
+    open_with_servers: Open, sources: tuple[Source, Source]
 ) -> None:
     alpha, beta = sources
     alpha.says(delay=60)
     beta.does(result={"isError": True, "content": [{"type": "text", "text": "quota is used up"}]})
-    async with opened({"alpha": alpha.settings(timeout_seconds=0.3), "beta": beta.settings()}) as desk:
+    async with open_with_servers({"alpha": alpha.settings(timeout_seconds=0.3), "beta": beta.settings()}) as desk:
         answer = await search(desk)
     assert "1 of 3 sources answered" in answer.text
     assert "quota is used up" in answer.text
@@ -123,9 +123,11 @@ async def test_a_source_that_is_too_slow_or_fails_is_told_and_costs_nothing_else
     assert metadata(answer), "what we have ourselves is found"
 
 
-async def test_what_a_source_said_stands_in_for_it_when_it_fails(opened: Open, sources: tuple[Source, Source]) -> None:
+async def test_what_a_source_said_stands_in_for_it_when_it_fails(
+    open_with_servers: Open, sources: tuple[Source, Source]
+) -> None:
     alpha, _ = sources
-    async with opened({"alpha": alpha.settings()}, cache__ttl__search=0.05) as desk:
+    async with open_with_servers({"alpha": alpha.settings()}, cache__ttl__search=0.05) as desk:
         (first,) = of(await search(desk), "alpha")
         alpha.does(error={"code": -32000, "message": "out of order"}, exit=True)
         answers: list[Answer] = []
@@ -141,25 +143,27 @@ async def test_what_a_source_said_stands_in_for_it_when_it_fails(opened: Open, s
     assert "from an earlier answer: alpha" in answer.text
 
 
-async def test_an_answer_with_a_source_missing_is_not_kept(opened: Open, sources: tuple[Source, Source]) -> None:
+async def test_an_answer_with_a_source_missing_is_not_kept(
+    open_with_servers: Open, sources: tuple[Source, Source]
+) -> None:
     alpha, _ = sources
     alpha.does(error={"code": -32000, "message": "not now"})
-    async with opened({"alpha": alpha.settings()}) as desk:
+    async with open_with_servers({"alpha": alpha.settings()}) as desk:
         assert not of(await search(desk), "alpha")
         alpha.says({"title": "Back", "text": "Here again."})
         assert of(await search(desk), "alpha")
-        before = len(alpha.asked)
+        before = len(alpha.requests)
         assert of(await search(desk), "alpha")
-        assert len(alpha.asked) == before, "and one that is whole is"
+        assert len(alpha.requests) == before, "and one that is whole is"
 
 
-async def test_one_page_is_there_once_whoever_found_it(opened: Open, sources: tuple[Source, Source]) -> None:
+async def test_one_page_is_there_once_whoever_found_it(open_with_servers: Open, sources: tuple[Source, Source]) -> None:
     alpha, beta = sources
     alpha.says(
         {"url": "https://docs.example/keys#a", "text": "One."}, {"url": "https://docs.example/keys", "text": "Two."}
     )
     beta.says({"url": "http://DOCS.example/keys/", "text": "Three."}, {"text": "one.", "url": "https://else.example"})
-    async with opened({"alpha": alpha.settings(), "beta": beta.settings()}) as desk:
+    async with open_with_servers({"alpha": alpha.settings(), "beta": beta.settings()}) as desk:
         answer = await search(desk)
     texts = [item["text"] for item in answer.result["content"] if item["_meta"]["metadata"].get("server")]
     assert len(texts) == 2
@@ -168,38 +172,40 @@ async def test_one_page_is_there_once_whoever_found_it(opened: Open, sources: tu
 
 
 async def test_one_source_can_be_asked_alone_and_a_set_of_our_own_asks_none(
-    opened: Open, sources: tuple[Source, Source]
+    open_with_servers: Open, sources: tuple[Source, Source]
 ) -> None:
     alpha, beta = sources
-    async with opened({"alpha": alpha.settings(), "beta": beta.settings()}) as desk:
+    async with open_with_servers({"alpha": alpha.settings(), "beta": beta.settings()}) as desk:
         alone = await search(desk, doc_type="beta")
         assert [entry.get("server") for entry in metadata(alone)] == ["beta"]
         assert "1 of 1 sources answered" in alone.text
         ours = await search(desk, doc_type="refdesk")
         assert not any("server" in entry for entry in metadata(ours))
-        assert not alpha.asked
+        assert not alpha.requests
         with pytest.raises(InvalidArguments, match=r"all, refdesk, alpha, beta"):
             await search(desk, doc_type="gamma")
 
 
 async def test_a_source_that_is_not_for_somebody_is_not_there_for_them(
-    opened: Open, sources: tuple[Source, Source]
+    open_with_servers: Open, sources: tuple[Source, Source]
 ) -> None:
     alpha, beta = sources
     servers = {"alpha": {**alpha.settings(), "tenants": ["acme"]}, "beta": beta.settings()}
-    async with opened(servers) as desk:
+    async with open_with_servers(servers) as desk:
         limited = replace(ANONYMOUS, servers=frozenset({"alpha"}))
         assert desk.registry.tools
         answer = await search(desk, limited)
         assert "sources" not in answer.result.get("_meta", {})
-        assert not alpha.asked
-        assert not beta.asked
+        assert not alpha.requests
+        assert not beta.requests
 
 
-async def test_answers_with_sources_stay_within_their_budget(opened: Open, sources: tuple[Source, Source]) -> None:
+async def test_answers_with_sources_stay_within_their_budget(
+    open_with_servers: Open, sources: tuple[Source, Source]
+) -> None:
     alpha, _ = sources
     alpha.says(*({"text": f"Passage {number}. " + "word " * 1500} for number in range(10)))
-    async with opened({"alpha": alpha.settings()}) as desk:
+    async with open_with_servers({"alpha": alpha.settings()}) as desk:
         answer = await search(desk, max_tokens=1000)
     assert sum(len(item["text"]) for item in answer.result["content"]) < 1000 * 4 * 1.3
     assert "left out" in answer.text or len(answer.result["content"]) == 20

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from refdesk.tools.foreign_hits import LONGEST_PASSAGE, Passage, canonical, passages
+from refdesk.tools.foreign_hits import MAX_PASSAGE_CHARACTERS, ForeignPassage, canonicalize_url, parse_passages
 
 URL = "https://docs.example.com/install"
 HIT = {"title": "Install", "url": URL, "text": "Run pip install.", "version": "2.1"}
-PASSAGE = Passage("Run pip install.", "Install", URL, "2.1")
+PASSAGE = ForeignPassage("Run pip install.", "Install", URL, "2.1")
 
 
 def text_item(text: str, **more: Any) -> dict[str, Any]:
@@ -35,7 +35,7 @@ def text_item(text: str, **more: Any) -> dict[str, Any]:
     ],
 )
 def test_a_hit_is_read_from_every_usual_shape(result: dict[str, Any]) -> None:
-    assert passages(result, 5) == [PASSAGE]
+    assert parse_passages(result, 5) == [PASSAGE]
 
 
 def test_one_text_with_rules_between_its_hits_is_several() -> None:
@@ -44,14 +44,14 @@ def test_one_text_with_rules_between_its_hits_is_several() -> None:
         "----------------------------------------\n\n"
         "TITLE: Limits\nSOURCE: https://a.example/limits.md\n\nAt most 100.\n"
     )
-    first, second = passages({"content": [text_item(text)]}, 5)
+    first, second = parse_passages({"content": [text_item(text)]}, 5)
     assert (first.title, first.url) == ("Pools", "https://a.example/pools.md")
     assert "Pool()" in first.text
     assert (second.title, second.url) == ("Limits", "https://a.example/limits.md")
 
 
 def test_a_plain_text_is_known_by_its_heading_and_the_first_address_in_it() -> None:
-    (hit,) = passages({"content": [text_item(f"## Installing\n\nSee <{URL}>, then run it.")]}, 5)
+    (hit,) = parse_passages({"content": [text_item(f"## Installing\n\nSee <{URL}>, then run it.")]}, 5)
     assert (hit.title, hit.url) == ("Installing", URL)
 
 
@@ -61,19 +61,19 @@ def test_resources_and_links_are_hits_too() -> None:
         {"type": "resource_link", "uri": URL, "name": "install", "description": "How to install."},
         {"type": "image", "data": "AA==", "mimeType": "image/png"},
     ]
-    found = passages({"content": content}, 5)
+    found = parse_passages({"content": content}, 5)
     assert [(hit.text, hit.url) for hit in found] == [("All of it.", URL), ("How to install.", URL)]
 
 
 def test_no_more_is_taken_than_is_wanted_and_no_passage_is_endless() -> None:
-    assert len(passages({"structuredContent": {"results": [HIT] * 50}}, 3)) == 3
-    (hit,) = passages({"content": [text_item("x" * (LONGEST_PASSAGE * 3))]}, 3)
-    assert len(hit.text) == LONGEST_PASSAGE
+    assert len(parse_passages({"structuredContent": {"results": [HIT] * 50}}, 3)) == 3
+    (hit,) = parse_passages({"content": [text_item("x" * (MAX_PASSAGE_CHARACTERS * 3))]}, 3)
+    assert len(hit.text) == MAX_PASSAGE_CHARACTERS
 
 
 def test_what_nobody_can_see_is_taken_out() -> None:
     hidden = "Read\u202e this\u200b \U000e0041now"
-    (hit,) = passages({"structuredContent": {"results": [{"text": hidden, "title": "A\nB\x1b[31m"}]}}, 3)
+    (hit,) = parse_passages({"structuredContent": {"results": [{"text": hidden, "title": "A\nB\x1b[31m"}]}}, 3)
     assert hit.text == "Read this now"
     assert hit.title == "A B[31m"
 
@@ -87,20 +87,20 @@ def test_what_nobody_can_see_is_taken_out() -> None:
     ],
 )
 def test_addresses_of_one_page_are_one(one: str, other: str) -> None:
-    assert canonical(one) == canonical(other) != ""
+    assert canonicalize_url(one) == canonicalize_url(other) != ""
 
 
 @pytest.mark.parametrize(
     "address", ["", "docs/a.md", "ftp://example.com/a", "http://[", "http://a:99999/", "file:///a"]
 )
 def test_what_is_no_web_address_is_known_by_none(address: str) -> None:
-    assert canonical(address) == ""
+    assert canonicalize_url(address) == ""
 
 
 @pytest.mark.parametrize("text", ["\n" * 200_000, "a\n-----\n" * 200_000, "TITLE :" + " " * 200_000, "#\n" * 100_000])
 def test_no_text_takes_long(text: str) -> None:
     began = time.process_time()
-    assert len(passages({"content": [text_item(text)] * 10}, 10)) <= 10
+    assert len(parse_passages({"content": [text_item(text)] * 10}, 10)) <= 10
     assert time.process_time() - began < 5.0
 
 
@@ -113,6 +113,6 @@ json_values = st.recursive(
 
 @given(st.dictionaries(st.sampled_from(["structuredContent", "content", "_meta"]), json_values), st.integers(1, 10))
 def test_whatever_a_server_answers_is_understood_or_left_out(result: dict[str, Any], limit: int) -> None:
-    found = passages(result, limit)
+    found = parse_passages(result, limit)
     assert len(found) <= limit
     assert all(hit.text for hit in found)

@@ -13,7 +13,7 @@ from refdesk.calls import SILENT, Call, Client, InputRequired
 from refdesk.downstream.connection.connection import Connection
 from refdesk.downstream.session import Greeting
 from refdesk.errors import InvalidArguments, ServerTalksNonsense
-from refdesk.tools.forwarding import MAX_ROUNDS, Passing
+from refdesk.tools.forwarding import MAX_ROUNDS, Forwarder
 from tests.tools.gateways import Talker
 
 pytestmark = pytest.mark.anyio
@@ -44,9 +44,9 @@ class Server:
         return await self._answer(voice)
 
 
-async def passed(passing: Passing, server: Server, client: Client = SILENT, **params: Any) -> dict[str, Any]:
+async def forward_call(forwarder: Forwarder, server: Server, client: Client = SILENT, **params: Any) -> dict[str, Any]:
     call = Call("tools/call", {"name": "tool", **params}, client=client)
-    return await passing(call, cast(Connection, server), "tools/call", dict(call.params))
+    return await forwarder(call, cast(Connection, server), "tools/call", dict(call.params))
 
 
 def always(answer: dict[str, Any]) -> Callable[[Any], Awaitable[dict[str, Any]]]:
@@ -60,7 +60,7 @@ async def test_a_server_that_asks_without_end_is_given_up() -> None:
     server = Server(always(ASKING), "2026-07-28")
     client = Talker(ELICIT)
     with pytest.raises(ServerTalksNonsense, match="10 times"):
-        await passed(Passing(), server, client)
+        await forward_call(Forwarder(), server, client)
     assert len(client.asked) == MAX_ROUNDS
     params, capabilities = server.requests[-1]
     assert params["inputResponses"] == {"a": ELICIT["elicitation/create"]}
@@ -73,13 +73,13 @@ async def test_a_server_that_asks_for_nothing_in_particular_is_not_understood(re
     server = Server(always({"resultType": "input_required", "inputRequests": requests}), "2026-07-28")
     for client in (Talker(ELICIT), Talker(ELICIT, asks_by_ending=True)):
         with pytest.raises(ServerTalksNonsense, match="without saying what"):
-            await passed(Passing(), server, client)
+            await forward_call(Forwarder(), server, client)
 
 
 async def test_the_words_of_the_newest_revision_are_for_its_clients_only() -> None:
     server = Server(always({"resultType": "complete", "content": [], "more": 1}), "2026-07-28")
-    assert await passed(Passing(), server) == {"content": [], "more": 1}
-    assert "resultType" in await passed(Passing(), server, Talker(asks_by_ending=True))
+    assert await forward_call(Forwarder(), server) == {"content": [], "more": 1}
+    assert "resultType" in await forward_call(Forwarder(), server, Talker(asks_by_ending=True))
 
 
 @pytest.mark.parametrize("does_ask", [True, False])
@@ -87,13 +87,13 @@ async def test_a_server_that_was_never_greeted_may_turn_out_to_speak_either(does
     async def ask(voice: Any) -> dict[str, Any]:
         return {"content": [], "answer": await voice.ask("1", "elicitation/create", {})}
 
-    client, passing = Talker(ELICIT, asks_by_ending=True), Passing()
+    client, forwarder = Talker(ELICIT, asks_by_ending=True), Forwarder()
     server = Server(ask if does_ask else always(ASKING), None)
     with pytest.raises(InputRequired) as asked:
-        await passed(passing, server, client)
+        await forward_call(forwarder, server, client)
     assert asked.value.state is not None
     assert asked.value.state.startswith("waiting:" if does_ask else "server:scripted:s")
-    await passing.close()
+    await forwarder.close()
 
 
 async def test_no_task_is_made_for_a_client_that_cannot_be_asked_by_ending_its_call() -> None:
@@ -107,9 +107,9 @@ async def test_no_task_is_made_for_a_client_that_cannot_be_asked_by_ending_its_c
     older, newest = Server(note), Server(note, "2026-07-28")
     asked_by_ending, silent_newest = Talker(ELICIT, asks_by_ending=True), Talker(asks_by_ending=True)
     for server, client in ((older, SILENT), (older, Talker(ELICIT)), (older, silent_newest), (newest, asked_by_ending)):
-        await passed(Passing(), server, client)
+        await forward_call(Forwarder(), server, client)
     assert tasks == [own] * 4
-    await passed(Passing(), older, asked_by_ending)
+    await forward_call(Forwarder(), older, asked_by_ending)
     assert tasks[-1] is not own
 
 
@@ -126,14 +126,14 @@ async def test_nobody_hears_progress_who_has_been_asked_and_is_away() -> None:
         return {}
 
     was_away = asyncio.Event()
-    first, second, passing = Talker(ELICIT, asks_by_ending=True), Talker(ELICIT, asks_by_ending=True), Passing()
+    first, second, forwarder = Talker(ELICIT, asks_by_ending=True), Talker(ELICIT, asks_by_ending=True), Forwarder()
     server = Server(tell_and_ask)
     with pytest.raises(InputRequired) as asked:
-        await passed(passing, server, first)
+        await forward_call(forwarder, server, first)
     was_away.set()
     await wait_all_tasks_blocked()
     given = dict.fromkeys(asked.value.requests, ELICIT["elicitation/create"])
-    await passed(passing, server, second, inputResponses=given, requestState=asked.value.state)
+    await forward_call(forwarder, server, second, inputResponses=given, requestState=asked.value.state)
     assert first.heard == [("progress", 1, None, None)]
     assert second.heard == [("progress", 3, None, None), ("log", "info", 1, None)]
 
@@ -151,7 +151,7 @@ async def test_nobody_hears_progress_who_has_been_asked_and_is_away() -> None:
 )
 async def test_a_result_that_would_harm_those_who_look_at_it_goes_no_further(result: dict[str, Any]) -> None:
     with pytest.raises(ServerTalksNonsense, match="malformed"):
-        await passed(Passing(), Server(always(result)))
+        await forward_call(Forwarder(), Server(always(result)))
 
 
 async def test_the_end_of_the_desk_ends_calls_whose_clients_are_away() -> None:
@@ -164,10 +164,10 @@ async def test_the_end_of_the_desk_ends_calls_whose_clients_are_away() -> None:
             ended.set()
         return answer
 
-    passing = Passing()
+    forwarder = Forwarder()
     with pytest.raises(InputRequired):
-        await passed(passing, Server(ask), Talker(ELICIT, asks_by_ending=True))
-    await passing.close()
+        await forward_call(forwarder, Server(ask), Talker(ELICIT, asks_by_ending=True))
+    await forwarder.close()
     assert ended.is_set()
 
 
@@ -176,5 +176,5 @@ async def test_the_end_of_the_desk_ends_calls_whose_clients_are_away() -> None:
 async def test_what_stands_beside_the_arguments_has_to_be_an_object(meta: Any, client: Client) -> None:
     server = Server(always({"content": []}))
     with pytest.raises(InvalidArguments, match="_meta"):
-        await passed(Passing(), server, client, _meta=meta)
+        await forward_call(Forwarder(), server, client, _meta=meta)
     assert server.requests == []

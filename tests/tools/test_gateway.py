@@ -305,7 +305,7 @@ async def test_a_subscription_that_the_server_refuses_is_not_counted(own_desk: D
     own_desk.connection("talk").refusal = ServerGone("The server ended")
     with pytest.raises(ServerGone):
         await own_desk.gateway.subscribe("talk://document/1", ANONYMOUS)
-    assert not own_desk.gateway._subscribers
+    assert not own_desk.gateway._subscriptions
 
 
 async def test_a_list_is_not_for_the_client_to_keep_while_servers_start(own_desk: Desk) -> None:
@@ -316,7 +316,7 @@ async def test_a_list_is_not_for_the_client_to_keep_while_servers_start(own_desk
     server.status = Status("Starting")
     assert (await own_desk.ask("tools/list"))["ttlMs"] == 0
     server.status = Status("Running")
-    own_desk.gateway._heard_out.clear()
+    own_desk.gateway._listed_servers.clear()
     assert (await own_desk.ask("tools/list"))["ttlMs"] == 0
-    own_desk.gateway._heard_out_at[server] = 0.0
+    own_desk.gateway._listing_deadlines[server] = 0.0
     assert "ttlMs" not in await own_desk.ask("tools/list")

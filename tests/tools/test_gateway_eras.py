@@ -10,7 +10,7 @@ import pytest
 
 from refdesk.calls import Caller, InputRequired, UserId
 from refdesk.errors import InvalidCall, MissingCapability, Overloaded, ServerTooSlow
-from refdesk.tools.suspended_calls import MAX_AWAY_OF_ONE, Conversation, Conversations
+from refdesk.tools.suspended_calls import MAX_SUSPENDED_PER_CALLER, SuspendedCall, SuspendedCalls
 from tests.gateway.desks import run_out_of_time
 from tests.tools.gateways import Desk, Talker, open_test_desk, talkative, text_of
 from tests.waiting import eventually
@@ -108,16 +108,16 @@ async def test_the_state_of_one_server_is_never_given_to_another(desk: Desk) -> 
 async def test_a_call_that_nobody_comes_back_for_is_called_off_at_the_server(desk: Desk) -> None:
     with pytest.raises(InputRequired) as asked:
         await desk.call("old__elicit", client=newest())
-    conversations = desk.gateway._passing._conversations
-    [place] = conversations._places.values()
-    task = place.conversation._task
+    suspended = desk.gateway._forwarder._suspended
+    [entry] = suspended._entries.values()
+    task = entry.suspended._task
     assert task is not None
     run_out_of_time(desk.fleet.servers["old"])
     await asyncio.wait([task])
     given = dict.fromkeys(asked.value.requests, ANSWERS["elicitation/create"])
     with pytest.raises(ServerTooSlow):
         await desk.call("old__elicit", client=newest(), inputResponses=given, requestState=asked.value.state)
-    assert len(conversations) == 0
+    assert len(suspended) == 0
 
 
 async def test_calling_off_the_second_round_calls_off_the_whole(desk: Desk) -> None:
@@ -128,16 +128,16 @@ async def test_calling_off_the_second_round_calls_off_the_whole(desk: Desk) -> N
         await desk.call("old__elicit", client=newest(), inputResponses={}, requestState=asked.value.state)
     assert again.value.requests == asked.value.requests
     assert again.value.state != asked.value.state
-    conversation = desk.gateway._passing._conversations.take(
+    call = desk.gateway._forwarder._suspended.take(
         str(again.value.state).removeprefix("waiting:"), ("default", "anonymous"), ("tools/call", "old__elicit")
     )
-    ended = conversation.end()
-    assert ended is not None
-    await asyncio.wait([ended])
-    assert ended.cancelled()
+    task = call.cancel_request()
+    assert task is not None
+    await asyncio.wait([task])
+    assert task.cancelled()
 
 
-async def ask_twice_then_thrice(voice: Conversation) -> dict[str, Any]:
+async def ask_twice_then_thrice(voice: SuspendedCall) -> dict[str, Any]:
     """A server that asks two things at a time, and another afterwards."""
     first = await asyncio.gather(voice.ask("1", "elicitation/create", {"n": 1}), voice.ask("1", "roots/list", {}))
     last = await voice.ask("2", "elicitation/create", {"n": 2})
@@ -145,49 +145,49 @@ async def ask_twice_then_thrice(voice: Conversation) -> dict[str, Any]:
 
 
 async def test_several_questions_at_a_time_and_in_turn_are_asked_as_they_come() -> None:
-    conversation = Conversation(newest())
+    call = SuspendedCall(newest())
     with pytest.raises(InputRequired) as both:
-        await conversation.begin(ask_twice_then_thrice)
+        await call.start(ask_twice_then_thrice)
     assert [request["method"] for request in both.value.requests.values()] == ["elicitation/create", "roots/list"]
     one, other = both.value.requests
     with pytest.raises(InputRequired) as rest:
-        await conversation.go_on(newest(), {one: {"a": 1}, "nobody asked": {}})
+        await call.resume(newest(), {one: {"a": 1}, "nobody asked": {}})
     assert list(rest.value.requests) == [other]
     with pytest.raises(InputRequired) as last:
-        await conversation.go_on(newest(), {other: {"a": 2}})
+        await call.resume(newest(), {other: {"a": 2}})
     [name] = last.value.requests
-    assert await conversation.go_on(newest(), {name: {"a": 3}}) == {"answers": [{"a": 1}, {"a": 2}, {"a": 3}]}
+    assert await call.resume(newest(), {name: {"a": 3}}) == {"answers": [{"a": 1}, {"a": 2}, {"a": 3}]}
 
 
 async def test_an_answer_that_is_no_object_is_an_error_for_the_server() -> None:
-    conversation = Conversation(newest())
+    call = SuspendedCall(newest())
     with pytest.raises(InputRequired) as asked:
-        await conversation.begin(lambda voice: voice.ask("1", "elicitation/create", {}))
+        await call.start(lambda voice: voice.ask("1", "elicitation/create", {}))
     with pytest.raises(InvalidCall, match="must be an object"):
-        await conversation.go_on(newest(), dict.fromkeys(asked.value.requests, "yes"))
+        await call.resume(newest(), dict.fromkeys(asked.value.requests, "yes"))
 
 
 async def test_one_caller_does_not_take_all_places() -> None:
-    conversations = Conversations()
+    suspended = SuspendedCalls()
     try:
-        for number in range(MAX_AWAY_OF_ONE):
-            conversations.keep(Conversation(newest()), "one", number, 60)
+        for number in range(MAX_SUSPENDED_PER_CALLER):
+            suspended.add(SuspendedCall(newest()), "one", number, 60)
         with pytest.raises(Overloaded):
-            conversations.keep(Conversation(newest()), "one", "more", 60)
-        conversations.keep(Conversation(newest()), "other", "more", 60)
+            suspended.add(SuspendedCall(newest()), "one", "more", 60)
+        suspended.add(SuspendedCall(newest()), "other", "more", 60)
     finally:
-        await conversations.close()
-    assert len(conversations) == 0
+        await suspended.close()
+    assert len(suspended) == 0
 
 
 async def test_what_waits_too_long_is_given_up() -> None:
-    conversations = Conversations()
-    conversation = Conversation(newest())
+    suspended = SuspendedCalls()
+    call = SuspendedCall(newest())
     with pytest.raises(InputRequired):
-        await conversation.begin(lambda voice: voice.ask("1", "elicitation/create", {}))
-    conversations.keep(conversation, "one", "it", 0.01)
-    await eventually(lambda: len(conversations) == 0)
-    task = conversation.end()
+        await call.start(lambda voice: voice.ask("1", "elicitation/create", {}))
+    suspended.add(call, "one", "it", 0.01)
+    await eventually(lambda: len(suspended) == 0)
+    task = call.cancel_request()
     assert task is not None
     await asyncio.wait([task])
     assert task.cancelled()

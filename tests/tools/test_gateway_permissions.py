@@ -130,7 +130,7 @@ async def test_a_reader_uses_only_tools_that_claim_to_read_and_is_told_of_no_oth
     assert isinstance(shy, ProxiedTool)
     assert shy.annotations.read_only
     offer = replace(shy.offer, definition={**shy.offer.definition, "annotations": {"title": "Echo"}})
-    desk.registry.tools["open__echo"] = ProxiedTool(offer, dict, shy._passing, may_reach, shy._results, 0)
+    desk.registry.tools["open__echo"] = ProxiedTool(offer, dict, shy._forwarder, may_reach, shy._results, 0)
     desk.registry.publish(ListChanged("tools"))
     try:
         assert "open__echo" not in await desk.names(caller=reader)
@@ -168,18 +168,18 @@ async def test_only_the_tenants_of_a_server_hear_of_its_resources(desk: Desk) ->
     limited, toolless = replace(ACME, servers=frozenset({"open__*"})), replace(ACME, toolsets=frozenset({"docs"}))
     for stranger in (replace(OTHER, servers=frozenset({"acme"})), toolless):
         await desk.gateway.subscribe(uri, stranger)
-        assert not desk.gateway._subscribers
+        assert not desk.gateway._subscriptions
     await desk.gateway.subscribe(uri, ACME)
     desk.gateway.unsubscribe(uri, OTHER)
     desk.events.clear()
-    desk.gateway._heard("open", "notifications/resources/updated", {"uri": uri})  # which nobody asked it for
+    desk.gateway._on_notification("open", "notifications/resources/updated", {"uri": uri})  # which nobody asked it for
     await desk.call("acme__touch", {"uri": uri}, caller=ACME)
     await eventually(lambda: bool(desk.events))
     (event,) = desk.events
     assert event == ResourceUpdated(uri, TenantId("acme"))
     assert [event.is_for(caller) for caller in (ACME, limited, toolless, OTHER)] == [True, False, False, False]
     desk.gateway.unsubscribe(uri, ACME)
-    assert not desk.gateway._subscribers
+    assert not desk.gateway._subscriptions
 
 
 async def test_servers_tell_of_their_use_only_to_callers_that_they_have_something_for(desk: Desk) -> None:

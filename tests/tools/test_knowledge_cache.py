@@ -15,7 +15,7 @@ import pytest
 from refdesk.answers.question import Question, WrittenAnswer
 from refdesk.app import Desk
 from refdesk.cache import Cache
-from refdesk.cache.signing import sealed
+from refdesk.cache.signing import sign
 from refdesk.calls import Call, Caller, Client, TenantId
 from refdesk.config import CacheConfig, CacheTtlConfig, ProjectsConfig
 from refdesk.engines.base import Engine, Hit
@@ -63,15 +63,15 @@ class Distant:
         return self.state
 
     async def search(self, *given: Any) -> Any:
-        return await self._answered("search", self._engine.search, given)
+        return await self._count_and_run("search", self._engine.search, given)
 
     async def documents(self, *given: Any) -> Any:
-        return await self._answered("documents", self._engine.documents, given)
+        return await self._count_and_run("documents", self._engine.documents, given)
 
     async def collections(self, *given: Any) -> Any:
-        return await self._answered("collections", self._engine.collections, given)
+        return await self._count_and_run("collections", self._engine.collections, given)
 
-    async def _answered(self, what: str, work: Callable[..., Any], given: tuple[Any, ...]) -> Any:
+    async def _count_and_run(self, what: str, work: Callable[..., Any], given: tuple[Any, ...]) -> Any:
         self.asked[what] += 1
         self.was_asked.set()
         await self.may_answer.wait()
@@ -184,7 +184,7 @@ async def test_after_a_change_nothing_old_is_given_whatever_happens(
         await tools.ask(tool)
 
 
-async def asked_by_a_thousand(tools: Tools, engine: Distant) -> None:
+async def check_thousand_callers(tools: Tools, engine: Distant) -> None:
     engine.may_answer = anyio.Event()
     tasks = [asyncio.create_task(tools.ask("r2r_search")) for _ in range(1000)]
     with anyio.fail_after(PATIENCE_SECONDS):
@@ -211,14 +211,14 @@ async def test_an_answer_that_takes_nobodys_client_is_not_begun_anew_when_its_fi
 
 
 async def test_a_thousand_searches_at_once_are_one_for_the_engine(tools: Tools, engine: Distant) -> None:
-    await asked_by_a_thousand(tools, engine)
+    await check_thousand_callers(tools, engine)
 
 
 @needs_redis
 async def test_a_thousand_searches_at_once_are_one_for_the_engine_with_redis(engine: Distant, tmp_path: Path) -> None:
     with redis_server() as server:
         async with open_redis(server.settings()) as link:
-            await asked_by_a_thousand(Tools(engine, Cache(CacheConfig(), link), tmp_path, is_remote=True), engine)
+            await check_thousand_callers(Tools(engine, Cache(CacheConfig(), link), tmp_path, is_remote=True), engine)
 
 
 @needs_redis
@@ -236,7 +236,7 @@ async def test_an_answer_in_redis_that_is_not_what_the_tool_gives_is_made_anew(
             generation = cast(bytes, await link.run(lambda redis: redis.get(generation_key)))
             name = cast(bytes, key).decode().removeprefix("refdesk:1:answer:")
             other = {**first, "structuredContent": {"results": "of another version"}}
-            value = sealed(name, generation, orjson.loads(orjson.dumps(other)), cache._secret)
+            value = sign(name, generation, orjson.loads(orjson.dumps(other)), cache._secret)
             await link.run(lambda redis: redis.set(key, value, px=620_000))
             assert await tools.ask(tool) == first
             assert engine.asked.total() == 2

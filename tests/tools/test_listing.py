@@ -18,13 +18,13 @@ SNAPSHOTS = Path(__file__).parents[1] / "snapshots" / "tools"
 TOKENS_A_TOOL = 160
 
 
-async def listed(desk: Desk) -> list[dict[str, Any]]:
+async def list_tools(desk: Desk) -> list[dict[str, Any]]:
     tools: list[dict[str, Any]] = (await desk.handle(Call("tools/list", caller=LOCAL))).result["tools"]
     return tools
 
 
 async def test_every_tool_is_as_it_was_agreed(desk: Desk, request: pytest.FixtureRequest) -> None:
-    tools = {tool["name"]: tool for tool in await listed(desk)}
+    tools = {tool["name"]: tool for tool in await list_tools(desk)}
     assert {path.stem for path in SNAPSHOTS.glob("*.json")} == set(tools)
     for name, tool in tools.items():
         agreed = json.loads((SNAPSHOTS / f"{name}.json").read_text("utf-8"))
@@ -32,7 +32,7 @@ async def test_every_tool_is_as_it_was_agreed(desk: Desk, request: pytest.Fixtur
 
 
 async def test_every_tool_says_all_that_a_client_needs(desk: Desk) -> None:
-    for tool in await listed(desk):
+    for tool in await list_tools(desk):
         assert tool["title"]
         assert 20 < len(tool["description"]) < 1000
         assert tool["inputSchema"]["type"] == "object"
@@ -40,7 +40,7 @@ async def test_every_tool_says_all_that_a_client_needs(desk: Desk) -> None:
 
 
 async def test_the_list_costs_few_tokens(desk: Desk, record_property: Any) -> None:
-    tools = await listed(desk)
+    tools = await list_tools(desk)
     encoding = bpe_openai.get_encoding("o200k_base")
     costs = {tool["name"]: _tokens(encoding, tool) for tool in tools}
     average = sum(costs.values()) / len(costs)

@@ -13,10 +13,10 @@ from refdesk.documents.tokens import count_tokens
 from refdesk.errors import InvalidArguments, ServerTalksNonsense, UnknownResource
 from refdesk.tools.long_results import (
     CUT_META,
-    KEEP_OF_ONE,
-    MOST_CHARACTERS_A_TOKEN,
+    MAX_CHARACTERS_PER_TOKEN,
+    MAX_STORED_PER_CALLER,
     PAGE_CHARACTERS,
-    SLICE,
+    SLICE_CHARACTERS,
     LongResults,
 )
 from tests.tools.gateways import open_test_desk, talkative, text_of
@@ -35,7 +35,7 @@ def fit(results: LongResults, result: dict[str, Any], tokens: int, **more: Any) 
     return results.fit(result, tokens, more.pop("caller", ANONYMOUS), has_schema=more.pop("has_schema", False))
 
 
-async def whole_text(results: LongResults, uri: str, caller: Caller = ANONYMOUS) -> str:
+async def read_text(results: LongResults, uri: str, caller: Caller = ANONYMOUS) -> str:
     """All pages of a kept text."""
     found, address = "", uri
     while address:
@@ -80,7 +80,7 @@ async def test_text_is_cut_across_its_items_and_the_rest_can_be_read() -> None:
     assert content[5]["uri"] == told["uri"]
     assert cut["unknown"] == 2
     assert cut["_meta"]["own"] == 1
-    assert await whole_text(results, told["uri"]) == f"first. \n\n{WORDS}\n\nnever seen"
+    assert await read_text(results, told["uri"]) == f"first. \n\n{WORDS}\n\nnever seen"
 
 
 async def test_the_text_of_an_embedded_resource_counts_and_is_cut_as_well() -> None:
@@ -100,7 +100,7 @@ async def test_structured_content_that_is_too_long_is_left_out_and_kept_as_text(
     assert cut["content"][:2] == [IMAGE, text("See the rows.")]
     assert cut["content"][2]["text"].startswith('{"rows":[{"n":0,')
     assert cut["_meta"][CUT_META]["structuredContent"] == "left out"
-    whole = await whole_text(results, cut["_meta"][CUT_META]["uri"])
+    whole = await read_text(results, cut["_meta"][CUT_META]["uri"])
     assert whole.endswith('{"n":4999,"words":"some words"}]}')
     # A strict client would refuse an answer without what the tool's schema promises.
     assert fit(results, {"content": [], "structuredContent": structured}, 1000, has_schema=True)["isError"] is True
@@ -111,7 +111,7 @@ async def test_structured_content_that_is_said_in_text_as_well_is_not_said_twice
     structured = {"digits": "0123456789 " * 2000}
     written = json.dumps(structured, indent=1)
     cut = fit(results, {"content": [text(written)], "structuredContent": structured}, 5000)
-    assert await whole_text(results, cut["_meta"][CUT_META]["uri"]) == written
+    assert await read_text(results, cut["_meta"][CUT_META]["uri"]) == written
     few_words = {"words": "documentation " * 3000}
     short = fit(results, {"content": [text(json.dumps(few_words))], "structuredContent": few_words}, 4000)
     assert short["content"][0] == text(json.dumps(few_words))
@@ -125,7 +125,7 @@ async def test_a_kept_text_is_only_for_whoever_got_the_result_and_for_some_time(
     uri = fit(results, {"content": [text(WORDS)]}, 100, caller=mine)["_meta"][CUT_META]["uri"]
     for other in (Caller(user=UserId("ada")), Caller(user=UserId("eve"), tenant=TenantId("acme"))):
         assert await results.read(uri, Call("resources/read", {}, other)) is None
-    assert await whole_text(results, uri, mine) == WORDS
+    assert await read_text(results, uri, mine) == WORDS
     now = 601.0
     assert await results.read(uri, Call("resources/read", {}, mine)) is None
 
@@ -143,17 +143,17 @@ async def test_no_more_is_kept_of_one_caller_than_may_be() -> None:
     results = LongResults()
     uris = [
         fit(results, {"content": [text(f"{number} {WORDS}")]}, 100)["_meta"][CUT_META]["uri"]
-        for number in range(KEEP_OF_ONE + 1)
+        for number in range(MAX_STORED_PER_CALLER + 1)
     ]
     there = [await results.read(uri, Call("resources/read")) is not None for uri in uris]
-    assert there == [False] + [True] * KEEP_OF_ONE
+    assert there == [False] + [True] * MAX_STORED_PER_CALLER
 
 
 async def test_no_more_is_kept_in_all_than_may_be() -> None:
-    results = LongResults(keep_bytes=1000)
+    results = LongResults(max_bytes=1000)
     for user in ("one", "another"):
         fit(results, {"content": [text(WORDS)]}, 100, caller=Caller(user=UserId(user)))
-    assert len(results._kept) == 1
+    assert len(results._stored) == 1
 
 
 async def test_a_long_result_of_a_server_is_cut_to_its_servers_bound_or_the_common_one(tmp_path: Path) -> None:
@@ -184,4 +184,4 @@ def test_structured_content_that_cannot_be_written_is_the_fault_of_its_server() 
 @pytest.mark.parametrize("text", ["é" * 400_000, "\n" * 400_000, "a é\t" * 100_000])
 def test_no_text_is_so_strange_that_it_passes_as_short(text: str) -> None:
     cut = LongResults().fit({"content": [text_content(text)]}, 1000, ANONYMOUS, has_schema=False)
-    assert cut["_meta"][CUT_META]["shown"] <= 1000 * MOST_CHARACTERS_A_TOKEN + SLICE
+    assert cut["_meta"][CUT_META]["shown"] <= 1000 * MAX_CHARACTERS_PER_TOKEN + SLICE_CHARACTERS

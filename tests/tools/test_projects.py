@@ -14,7 +14,7 @@ import pytest
 from refdesk.app import Desk
 from refdesk.calls import ANONYMOUS, LOCAL, SILENT, Call, Caller, SilentClient, TenantId, UserId
 from refdesk.errors import EngineError, StorageError
-from refdesk.tools.projects import Mapped, MappingFile
+from refdesk.tools.projects import MappingFile, ProjectEntry
 from tests.tools.asking import ask, failure
 from tests.tools.knowing import settled_desk, somebody
 
@@ -70,7 +70,7 @@ async def call(desk: Desk, caller: Caller, client: SilentClient, tool: str, **ar
     return structured
 
 
-async def brought_in(desk: Desk, caller: Caller, client: SilentClient, text: str, *, run_async: bool = False) -> str:
+async def ingest_text(desk: Desk, caller: Caller, client: SilentClient, text: str, *, run_async: bool = False) -> str:
     arguments = {"text": text, "title": text, "run_async": run_async}
     taken = await call(desk, caller, client, "r2r_ingest_document", **arguments)
     collection: str = taken["collection_id"]
@@ -87,7 +87,7 @@ async def test_the_first_root_names_the_collection_which_is_made_and_written_dow
     desk: Desk, ann: Caller, data: Path
 ) -> None:
     client = WorksIn("file:///home/ann/My%20App", "file:///home/ann/other")
-    collection = await brought_in(desk, ann, client, "Zebras graze.")
+    collection = await ingest_text(desk, ann, client, "Zebras graze.")
     assert collection == "claude-code-my-app"
     written = json.loads((data / "projects.json").read_text())
     assert written[ann.tenant] == {"My App": {"collection_id": collection, "path": "/home/ann/My App"}}
@@ -96,8 +96,8 @@ async def test_the_first_root_names_the_collection_which_is_made_and_written_dow
 async def test_a_search_stays_in_the_project_that_its_user_brought_documents_into(
     desk: Desk, ann: Caller, bob: Caller
 ) -> None:
-    await brought_in(desk, ann, WorksIn("file:///srv/savanna"), "Zebras graze.")
-    await brought_in(desk, bob, SILENT, "Zebras sleep.")
+    await ingest_text(desk, ann, WorksIn("file:///srv/savanna"), "Zebras graze.")
+    await ingest_text(desk, bob, SILENT, "Zebras sleep.")
     mine = await call(desk, ann, SILENT, "r2r_search", query="zebras")
     assert [hit["document_id"] for hit in mine["results"]] == ["claude-code-savanna/zebras-graze"]
     assert mine["collection_id"] == "claude-code-savanna"
@@ -113,7 +113,7 @@ async def test_a_search_stays_in_the_project_that_its_user_brought_documents_int
 
 async def test_callers_whom_nobody_can_tell_apart_do_not_share_a_project(desk: Desk, ann: Caller) -> None:
     anonymous = replace(ANONYMOUS, tenant=ann.tenant)
-    await brought_in(desk, anonymous, WorksIn("file:///srv/savanna"), "Zebras graze.")
+    await ingest_text(desk, anonymous, WorksIn("file:///srv/savanna"), "Zebras graze.")
     assert (await call(desk, anonymous, SILENT, "r2r_search", query="zebras"))["collection_id"] == "all"
 
 
@@ -136,21 +136,23 @@ async def test_without_a_root_that_names_a_project_documents_go_to_the_default_c
 ) -> None:
     nothing: list[Any] = ["file:///", "file:///srv/a%0Ab", "http://[broken", {"uri": 7}, {"name": "\u202e"}, 7]
     for client in (SILENT, *(WorksIn(root) for root in nothing), WorksIn(*nothing)):
-        assert await brought_in(desk, ann, client, "Zebras graze.", run_async=True) == "default"
-    assert await brought_in(desk, ann, WorksIn(*nothing, "file:///srv/x"), "Zebras.", run_async=True) == "claude-code-x"
+        assert await ingest_text(desk, ann, client, "Zebras graze.", run_async=True) == "default"
+    assert (
+        await ingest_text(desk, ann, WorksIn(*nothing, "file:///srv/x"), "Zebras.", run_async=True) == "claude-code-x"
+    )
 
 
 async def test_the_setting_names_the_project_of_clients_that_announce_none(tmp_path: Path) -> None:
     async with settled_desk(tmp_path, project="Savanna") as desk:
-        assert await brought_in(desk, ANN, SILENT, "Zebras graze.") == "claude-code-savanna"
-        assert await brought_in(desk, BOB, WorksIn("file:///srv/jungle"), "Apes climb.") == "claude-code-jungle"
+        assert await ingest_text(desk, ANN, SILENT, "Zebras graze.") == "claude-code-savanna"
+        assert await ingest_text(desk, BOB, WorksIn("file:///srv/jungle"), "Apes climb.") == "claude-code-jungle"
         found = await ask(desk, "r2r_search", ANN, query="zebras")
         assert found["collection_id"] == "claude-code-savanna"
 
 
 async def test_no_collection_is_made_where_that_is_switched_off(tmp_path: Path) -> None:
     async with settled_desk(tmp_path, project="savanna", projects__auto_create_collections=False) as desk:
-        assert await brought_in(desk, ANN, SILENT, "Zebras graze.") == "default"
+        assert await ingest_text(desk, ANN, SILENT, "Zebras graze.") == "default"
         told = await failure(desk, "r2r_ingest_document", ANN, text="x", title="x", collection_id="savannah")
         assert "no collection 'savannah'" in told
 
@@ -161,7 +163,7 @@ async def test_a_project_is_found_again_after_a_restart_by_the_file_that_people_
     file = tmp_path / "own" / "map.json"
     settings = {"project": "savanna", "projects__collection_mapping_file": str(file)}
     async with settled_desk(tmp_path / "data", **settings) as desk:
-        await brought_in(desk, ANN, SILENT, "Zebras graze.")
+        await ingest_text(desk, ANN, SILENT, "Zebras graze.")
         await call(desk, ANN, SILENT, "r2r_ingest_document", text="Lions.", title="Lions", collection_id="cats")
     mapped = json.loads(file.read_text())
     assert mapped["acme"]["savanna"]["collection_id"] == "claude-code-savanna"
@@ -190,7 +192,7 @@ async def test_the_context_tells_the_project_its_collection_and_its_counts(
     desk: Desk, ann: Caller, bob: Caller
 ) -> None:
     assert (await context(desk, ann))["project_name"] is None
-    await brought_in(desk, ann, WorksIn("file:///srv/savanna"), "Zebras graze.")
+    await ingest_text(desk, ann, WorksIn("file:///srv/savanna"), "Zebras graze.")
     told = await context(desk, ann)
     assert told.pop("last_updated").endswith("Z")
     assert told == {
@@ -210,7 +212,7 @@ def test_several_writers_of_one_file_lose_nothing(tmp_path: Path) -> None:
     def write(name: str) -> None:
         file = MappingFile(path)
         for n in range(20):
-            file.put(ACME, f"{name}-{n}", Mapped(collection_id="c"))
+            file.put(ACME, f"{name}-{n}", ProjectEntry(collection_id="c"))
 
     with ThreadPoolExecutor(4) as writers:
         list(writers.map(write, "abcd"))
@@ -221,11 +223,11 @@ def test_several_writers_of_one_file_lose_nothing(tmp_path: Path) -> None:
 def test_what_others_wrote_into_an_entry_is_kept(tmp_path: Path) -> None:
     path = tmp_path / "projects.json"
     path.write_text('{"acme": {"a": {"collection_id": "x", "note": "by hand"}}}')
-    MappingFile(path).put(ACME, "b", Mapped(collection_id="y"))
+    MappingFile(path).put(ACME, "b", ProjectEntry(collection_id="y"))
     assert json.loads(path.read_text())["acme"]["a"] == {"collection_id": "x", "path": "", "note": "by hand"}
 
 
 def test_a_folder_that_cannot_be_written_is_told_of(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(StorageError, match=r"projects\.json cannot be used"):
-        MappingFile(tmp_path / "file" / "projects.json").put(ACME, "a", Mapped(collection_id="x"))
+        MappingFile(tmp_path / "file" / "projects.json").put(ACME, "a", ProjectEntry(collection_id="x"))

@@ -19,7 +19,7 @@ from refdesk.app import Desk
 from refdesk.calls import Call, Caller, Event, ListChanged, ResourceUpdated, SilentClient, UserId
 from refdesk.errors import InvalidArguments
 from refdesk.tools.registry import Tool
-from refdesk.tools.schema import published_schema
+from refdesk.tools.schema import build_schema
 from tests.tools.asking import ask, failure
 from tests.tools.knowing import settled_desk, somebody
 from tests.waiting import PATIENCE_SECONDS
@@ -59,7 +59,7 @@ def bob() -> Caller:
 
 
 @pytest.fixture(scope="module")
-async def filled(desk: Desk, ann: Caller) -> Desk:
+async def desk_with_handbook(desk: Desk, ann: Caller) -> Desk:
     """The desk, with the handbook in Ann's collection `handbook`."""
     for title, text in HANDBOOK.items():
         await add(desk, ann, title, text)
@@ -71,7 +71,7 @@ async def add(desk: Desk, caller: Caller, title: str, text: str, **more: Any) ->
     return await ask(desk, "r2r_ingest_document", caller, text=text, title=title, **more)
 
 
-async def found(desk: Desk, caller: Caller, query: str, **more: Any) -> list[str]:
+async def search_ids(desk: Desk, caller: Caller, query: str, **more: Any) -> list[str]:
     more = {"collection_id": "handbook"} | more
     return [hit["document_id"] for hit in (await ask(desk, "r2r_search", caller, query=query, **more))["results"]]
 
@@ -92,8 +92,10 @@ class Listening(SilentClient):
         self.heard.append((done, total))
 
 
-async def test_what_is_brought_in_is_found_with_its_source_version_and_age(filled: Desk, ann: Caller) -> None:
-    answer = await ask(filled, "r2r_search", ann, query="restore a backup", collection_id="handbook")
+async def test_what_is_brought_in_is_found_with_its_source_version_and_age(
+    desk_with_handbook: Desk, ann: Caller
+) -> None:
+    answer = await ask(desk_with_handbook, "r2r_search", ann, query="restore a backup", collection_id="handbook")
     best = answer["results"][0]
     assert best["document_id"] == "handbook/backups"
     assert best["chunk_id"] == "handbook/backups#c1"
@@ -108,7 +110,7 @@ async def test_what_is_brought_in_is_found_with_its_source_version_and_age(fille
     assert answer["cached"] is False
 
 
-async def test_text_and_structure_each_tell_the_whole(filled: Desk, ann: Caller) -> None:
+async def test_text_and_structure_each_tell_the_whole(desk_with_handbook: Desk, ann: Caller) -> None:
     for tool, arguments in (
         ("r2r_search", {"query": "max_ledgers"}),
         ("r2r_rag_query", {"question": "What is max_ledgers set to?"}),
@@ -116,13 +118,13 @@ async def test_text_and_structure_each_tell_the_whole(filled: Desk, ann: Caller)
         ("r2r_list_collections", {}),
         ("r2r_monitor_task", {"document_id": "handbook/limits"}),
     ):
-        answer = await filled.call(tool, arguments, caller=ann)
-        declared = filled.registry.tools[tool]
+        answer = await desk_with_handbook.call(tool, arguments, caller=ann)
+        declared = desk_with_handbook.registry.tools[tool]
         assert isinstance(declared, Tool)
         model = declared.result
         assert model is not None
         model.model_validate(answer.structured)
-        assert set(published_schema(model)["required"]) <= set(answer.structured)
+        assert set(build_schema(model)["required"]) <= set(answer.structured)
         ids = [value for value in _texts(answer.structured) if value.startswith("handbook/")]
         assert all(id in answer.text for id in ids), tool
 
@@ -135,51 +137,53 @@ def _texts(value: Any) -> list[str]:
     return [value] if isinstance(value, str) and "\n" not in value and " " not in value else []
 
 
-async def test_a_bare_question_searches_all_that_the_caller_can_read(filled: Desk, ann: Caller) -> None:
-    answer = await ask(filled, "r2r_search", ann, query="How do I start the server?")
+async def test_a_bare_question_searches_all_that_the_caller_can_read(desk_with_handbook: Desk, ann: Caller) -> None:
+    answer = await ask(desk_with_handbook, "r2r_search", ann, query="How do I start the server?")
     assert answer["collection_id"] == "all"
     assert {"refdesk"} <= {hit["metadata"]["collection_id"] for hit in answer["results"]}
-    assert "handbook/limits" in await found(filled, ann, "max_ledgers", collection_id="all")
+    assert "handbook/limits" in await search_ids(desk_with_handbook, ann, "max_ledgers", collection_id="all")
 
 
 async def test_a_collection_is_named_by_its_id_its_name_or_with_others(desk: Desk, bob: Caller) -> None:
     await add(desk, bob, "Backups", HANDBOOK["Backups"])
     await add(desk, bob, "Menu", "# Menu\n\nThe ledger soup is served on Fridays.\n", collection_id="Canteen Menus")
-    assert await found(desk, bob, "ledger soup", collection_id="canteen menus") == ["canteen-menus/menu"]
-    both = await found(desk, bob, "ledger", collection_id=["canteen-menus", "handbook"])
+    assert await search_ids(desk, bob, "ledger soup", collection_id="canteen menus") == ["canteen-menus/menu"]
+    both = await search_ids(desk, bob, "ledger", collection_id=["canteen-menus", "handbook"])
     assert {"canteen-menus/menu", "handbook/backups"} <= set(both)
     assert not any(id.startswith("refdesk/") for id in both)
 
 
-async def test_an_unknown_collection_is_told_with_the_nearest(filled: Desk, ann: Caller) -> None:
+async def test_an_unknown_collection_is_told_with_the_nearest(desk_with_handbook: Desk, ann: Caller) -> None:
     for tool, arguments in (
         ("r2r_search", {"query": "x"}),
         ("r2r_rag_query", {"question": "x"}),
         ("r2r_list_documents", {}),
     ):
-        told = await failure(filled, tool, ann, collection_id="handbok", **arguments)
+        told = await failure(desk_with_handbook, tool, ann, collection_id="handbok", **arguments)
         assert told == "There is no collection 'handbok'. Did you mean 'handbook'?"
-    assert "r2r_list_collections" in await failure(filled, "r2r_search", ann, query="x", collection_id="qqqq")
+    assert "r2r_list_collections" in await failure(
+        desk_with_handbook, "r2r_search", ann, query="x", collection_id="qqqq"
+    )
 
 
 async def test_filters_choose_by_fields_and_metadata_in_every_mode(desk: Desk, bob: Caller) -> None:
     await add(desk, bob, "Ledger rules", "# Rules\n\nA ledger is kept in ink.\n", metadata={"lang": "en", "year": 2024})
     await add(desk, bob, "Kontenregeln", "# Regeln\n\nEin ledger wird mit Tinte geführt.\n", metadata={"lang": "de"})
     for mode in ("advanced", "custom"):
-        only = await found(desk, bob, "ledger", search_mode=mode, filters={"metadata.lang": {"$eq": "de"}})
+        only = await search_ids(desk, bob, "ledger", search_mode=mode, filters={"metadata.lang": {"$eq": "de"}})
         assert only == ["handbook/kontenregeln"]
     nested = {"$and": [{"metadata.lang": {"$in": ["de", "en"]}}, {"metadata.year": {"$gte": 2020}}]}
-    assert await found(desk, bob, "ledger", filters=nested) == ["handbook/ledger-rules"]
+    assert await search_ids(desk, bob, "ledger", filters=nested) == ["handbook/ledger-rules"]
     with pytest.raises(InvalidArguments):
-        await found(desk, bob, "ledger", filters={"metadata.lang": {"$near": 1}})
+        await search_ids(desk, bob, "ledger", filters={"metadata.lang": {"$near": 1}})
 
 
-async def test_settings_belong_to_the_custom_mode(filled: Desk, ann: Caller) -> None:
+async def test_settings_belong_to_the_custom_mode(desk_with_handbook: Desk, ann: Caller) -> None:
     settings = {"mode": "fulltext", "semantic_weight": 0.2}
-    assert await found(filled, ann, "max_ledgers", search_mode="custom", settings=settings)
+    assert await search_ids(desk_with_handbook, ann, "max_ledgers", search_mode="custom", settings=settings)
     for mode, wrong in (("basic", settings), ("custom", {"mode": "x"})):
         with pytest.raises(InvalidArguments, match="settings"):
-            await found(filled, ann, "max_ledgers", search_mode=mode, settings=wrong)
+            await search_ids(desk_with_handbook, ann, "max_ledgers", search_mode=mode, settings=wrong)
 
 
 @pytest.mark.parametrize(
@@ -241,9 +245,9 @@ async def test_no_cache_where_its_time_is_zero(tmp_path: Path, bob: Caller) -> N
             assert not any(answer["cached"] for answer in await twice(desk, bob, tool, **arguments))
 
 
-async def test_an_answer_quotes_the_documents_and_names_its_sources(filled: Desk, ann: Caller) -> None:
+async def test_an_answer_quotes_the_documents_and_names_its_sources(desk_with_handbook: Desk, ann: Caller) -> None:
     asked = {"question": "At what time does the nightly backup of the ledger run?", "collection_id": "handbook"}
-    answer, again = await twice(filled, ann, "r2r_rag_query", **asked)
+    answer, again = await twice(desk_with_handbook, ann, "r2r_rag_query", **asked)
     assert again == {**answer, "cached": True}
     assert answer["found"]
     assert answer["model_used"] == "extractive"
@@ -252,21 +256,21 @@ async def test_an_answer_quotes_the_documents_and_names_its_sources(filled: Desk
         assert f"[{source['citation']}]" in answer["answer"]
         assert source["document_id"].startswith("handbook/")
         assert source["chunk_id"].startswith(source["document_id"])
-    bare = await ask(filled, "r2r_rag_query", ann, **asked, include_sources=False)
+    bare = await ask(desk_with_handbook, "r2r_rag_query", ann, **asked, include_sources=False)
     assert bare["sources"] == []
     assert not bare["cached"]
 
 
-async def test_what_the_documents_do_not_hold_is_said_plainly(filled: Desk, ann: Caller) -> None:
+async def test_what_the_documents_do_not_hold_is_said_plainly(desk_with_handbook: Desk, ann: Caller) -> None:
     asked = {"question": "Which football club won the Brazilian championship in 1987?", "collection_id": "handbook"}
-    answer = await ask(filled, "r2r_rag_query", ann, **asked)
+    answer = await ask(desk_with_handbook, "r2r_rag_query", ann, **asked)
     assert not answer["found"]
 
 
-async def test_documents_are_listed_page_by_page_with_the_number_of_all(filled: Desk, ann: Caller) -> None:
-    page = await ask(filled, "r2r_list_documents", ann, collection_id="handbook", limit=2)
+async def test_documents_are_listed_page_by_page_with_the_number_of_all(desk_with_handbook: Desk, ann: Caller) -> None:
+    page = await ask(desk_with_handbook, "r2r_list_documents", ann, collection_id="handbook", limit=2)
     assert (page["total"], page["offset"], page["limit"]) == (3, 0, 2)
-    rest = await ask(filled, "r2r_list_documents", ann, collection_id="handbook", offset=2)
+    rest = await ask(desk_with_handbook, "r2r_list_documents", ann, collection_id="handbook", offset=2)
     listed = [*page["documents"], *rest["documents"]]
     assert [entry["document_id"] for entry in listed] == [
         "handbook/backups",
@@ -276,25 +280,29 @@ async def test_documents_are_listed_page_by_page_with_the_number_of_all(filled: 
     assert {entry["ingestion_status"] for entry in listed} == {"success"}
     assert all(entry["size_bytes"] > 0 and entry["created_at"].endswith("Z") for entry in listed)
     for status, total in (("success", 3), ("pending", 0), ("failed", 0), ("all", 3)):
-        chosen = await ask(filled, "r2r_list_documents", ann, collection_id="handbook", status_filter=status)
+        chosen = await ask(
+            desk_with_handbook, "r2r_list_documents", ann, collection_id="handbook", status_filter=status
+        )
         assert chosen["total"] == total
 
 
 @pytest.mark.parametrize("tool", ["r2r_list_documents", "r2r_list_collections"])
-async def test_a_page_beyond_the_last_is_empty_and_an_offset_has_an_end(filled: Desk, ann: Caller, tool: str) -> None:
-    page = await ask(filled, tool, ann, offset=10**9)
+async def test_a_page_beyond_the_last_is_empty_and_an_offset_has_an_end(
+    desk_with_handbook: Desk, ann: Caller, tool: str
+) -> None:
+    page = await ask(desk_with_handbook, tool, ann, offset=10**9)
     assert (page.get("documents", page.get("collections")), page["total"] > 0) == ([], True)
     with pytest.raises(InvalidArguments, match="offset"):
-        await filled.call(tool, {"offset": 10**9 + 1}, caller=ann)
+        await desk_with_handbook.call(tool, {"offset": 10**9 + 1}, caller=ann)
 
 
-async def test_collections_are_listed_with_their_counts(filled: Desk, ann: Caller) -> None:
-    listed = await ask(filled, "r2r_list_collections", ann)
+async def test_collections_are_listed_with_their_counts(desk_with_handbook: Desk, ann: Caller) -> None:
+    listed = await ask(desk_with_handbook, "r2r_list_collections", ann)
     counts = {entry["collection_id"]: entry["document_count"] for entry in listed["collections"]}
     assert counts["handbook"] == 3
     assert counts["refdesk"] > 5
     assert listed["total"] == 2
-    second = await ask(filled, "r2r_list_collections", ann, offset=1, limit=1)
+    second = await ask(desk_with_handbook, "r2r_list_collections", ann, offset=1, limit=1)
     assert [entry["collection_id"] for entry in second["collections"]] == ["refdesk"]
 
 
@@ -307,7 +315,7 @@ async def test_a_file_is_brought_in_and_its_way_can_be_watched(desk: Desk, proje
     state = await ask(desk, "r2r_monitor_task", bob, document_id=taken["document_id"], wait_seconds=30)
     assert (state["ingestion_status"], state["extraction_status"], state["progress"]) == ("success", "success", 1.0)
     assert state["title"] == "Vault"
-    assert await found(desk, bob, "green key", collection_id="default") == ["default/notes/vault.md"]
+    assert await search_ids(desk, bob, "green key", collection_id="default") == ["default/notes/vault.md"]
 
 
 async def test_progress_is_told_while_a_call_waits(desk: Desk, project: Path, bob: Caller) -> None:
@@ -365,7 +373,7 @@ async def test_a_folder_is_brought_in_and_kept_in_step(desk: Desk, project: Path
     (folder / "deep" / "b.md").write_text("# B\n\nGamma rays.\n")
     last = await ask(desk, "r2r_ingest_document", bob, **arguments)
     assert ([entry["document_id"] for entry in last["documents"]], last["removed"]) == (["guide/deep/b.md"], 1)
-    assert await found(desk, bob, "gamma", collection_id="guide") == ["guide/deep/b.md"]
+    assert await search_ids(desk, bob, "gamma", collection_id="guide") == ["guide/deep/b.md"]
 
 
 @pytest.mark.parametrize(("collection", "prefix"), [("atlas", "atlas"), (None, "default/atlas")])
@@ -438,7 +446,7 @@ async def test_a_converted_document_is_brought_in_by_its_handle(desk: Desk, bob:
     assert taken["document_id"] == "default/vault.md"
     (listed,) = (await ask(desk, "r2r_list_documents", bob))["documents"]
     assert listed["size_bytes"] == len(text)
-    assert await found(desk, bob, "green key", collection_id="default") == ["default/vault.md"]
+    assert await search_ids(desk, bob, "green key", collection_id="default") == ["default/vault.md"]
     told = await failure(desk, "r2r_ingest_document", somebody("eve"), file_path=converted["handle"])
     assert "no converted document" in told
 
@@ -511,8 +519,8 @@ async def test_a_document_that_fails_says_why(desk: Desk, project: Path, bob: Ca
     assert [entry["document_id"] for entry in failed["documents"]] == [taken["document_id"]]
 
 
-async def test_an_unknown_document_is_told_with_the_nearest(filled: Desk, ann: Caller) -> None:
-    told = await failure(filled, "r2r_monitor_task", ann, document_id="handbook/limit")
+async def test_an_unknown_document_is_told_with_the_nearest(desk_with_handbook: Desk, ann: Caller) -> None:
+    told = await failure(desk_with_handbook, "r2r_monitor_task", ann, document_id="handbook/limit")
     assert told == "There is no document 'handbook/limit'. Did you mean 'handbook/limits'?"
 
 
@@ -538,26 +546,28 @@ async def test_the_history_has_the_last_ten_searches_of_its_own_user_and_survive
         assert json.loads(await read(desk, "r2r://search/history", somebody("eve"))) == []
 
 
-async def test_collections_documents_and_sections_are_resources_that_complete(filled: Desk, ann: Caller) -> None:
-    about = json.loads(await read(filled, "r2r://collection/handbook", ann))
+async def test_collections_documents_and_sections_are_resources_that_complete(
+    desk_with_handbook: Desk, ann: Caller
+) -> None:
+    about = json.loads(await read(desk_with_handbook, "r2r://collection/handbook", ann))
     assert about["counts"] == {"pending": 0, "success": 3, "failed": 0}
-    assert "max_ledgers" in await read(filled, "r2r://document/handbook/limits", ann)
+    assert "max_ledgers" in await read(desk_with_handbook, "r2r://document/handbook/limits", ann)
 
-    async def completed(template: str, name: str, value: str, **given: str) -> list[str]:
+    async def complete(template: str, name: str, value: str, **given: str) -> list[str]:
         params = {
             "ref": {"type": "ref/resource", "uri": template},
             "argument": {"name": name, "value": value},
             "context": {"arguments": given},
         }
-        answer = await filled.handle(Call("completion/complete", params, caller=ann))
+        answer = await desk_with_handbook.handle(Call("completion/complete", params, caller=ann))
         values: list[str] = answer.result["completion"]["values"]
         return values
 
     template = "r2r://document/{+document_id}{?section_id}"
-    assert await completed("r2r://collection/{collection_id}", "collection_id", "hand") == ["handbook"]
-    assert await completed(template, "document_id", "handbook/l") == ["handbook/limits"]
-    (section,) = await completed(template, "section_id", "", document_id="handbook/limits")
-    assert "max_ledgers" in await read(filled, f"r2r://document/handbook/limits?section_id={section}", ann)
+    assert await complete("r2r://collection/{collection_id}", "collection_id", "hand") == ["handbook"]
+    assert await complete(template, "document_id", "handbook/l") == ["handbook/limits"]
+    (section,) = await complete(template, "section_id", "", document_id="handbook/limits")
+    assert "max_ledgers" in await read(desk_with_handbook, f"r2r://document/handbook/limits?section_id={section}", ann)
 
 
 async def test_a_long_section_as_a_resource_is_cut_and_names_the_call_that_goes_on(desk: Desk, bob: Caller) -> None:
@@ -587,19 +597,21 @@ async def test_clients_are_told_when_collections_come_and_documents_change(desk:
     assert {event for event in events if event.tenant == bob.tenant} == {updated}
 
 
-async def test_prompts_name_the_documents_that_came_last(filled: Desk, ann: Caller, bob: Caller) -> None:
+async def test_prompts_name_the_documents_that_came_last(desk_with_handbook: Desk, ann: Caller, bob: Caller) -> None:
     for name in ("onboard_me", "what_changed"):
         params = {"name": name, "arguments": {"collection_id": "handbook"}}
-        prompt = await filled.handle(Call("prompts/get", params, caller=ann))
+        prompt = await desk_with_handbook.handle(Call("prompts/get", params, caller=ann))
         text = prompt.result["messages"][0]["content"]["text"]
         assert text.index("handbook/holidays") < text.index("handbook/backups")
-        empty = await filled.handle(Call("prompts/get", {"name": name}, caller=bob))
+        empty = await desk_with_handbook.handle(Call("prompts/get", {"name": name}, caller=bob))
         assert "no documents yet" in empty.result["messages"][0]["content"]["text"]
 
 
-async def test_two_tenants_with_the_same_documents_never_see_each_other(filled: Desk, ann: Caller, bob: Caller) -> None:
-    await add(filled, bob, "Limits", HANDBOOK["Limits"].replace("40", "50"))
-    await ask(filled, "r2r_search", ann, query="max_ledgers")
+async def test_two_tenants_with_the_same_documents_never_see_each_other(
+    desk_with_handbook: Desk, ann: Caller, bob: Caller
+) -> None:
+    await add(desk_with_handbook, bob, "Limits", HANDBOOK["Limits"].replace("40", "50"))
+    await ask(desk_with_handbook, "r2r_search", ann, query="max_ledgers")
     for caller, own, others in ((ann, "40", "50"), (bob, "50", "40")):
         for tool, arguments in (
             ("r2r_search", {"query": "max_ledgers", "collection_id": "handbook"}),
@@ -607,15 +619,15 @@ async def test_two_tenants_with_the_same_documents_never_see_each_other(filled: 
             ("search_documentation", {"query": "max_ledgers", "doc_type": "handbook"}),
             ("get_document", {"document_id": "handbook/limits"}),
         ):
-            answer = await filled.call(tool, arguments, caller=caller)
+            answer = await desk_with_handbook.call(tool, arguments, caller=caller)
             assert f"to {own}" in answer.text, tool
             assert f"to {others}" not in answer.text, tool
-    assert (await ask(filled, "r2r_list_documents", bob))["total"] == 1
-    counts = await ask(filled, "r2r_list_collections", bob)
+    assert (await ask(desk_with_handbook, "r2r_list_documents", bob))["total"] == 1
+    counts = await ask(desk_with_handbook, "r2r_list_collections", bob)
     assert [entry["document_count"] for entry in counts["collections"] if entry["collection_id"] == "handbook"] == [1]
-    assert json.loads(await read(filled, "r2r://collection/handbook", bob))["document_count"] == 1
-    queries = [entry["query"] for entry in json.loads(await read(filled, "r2r://search/history", bob))]
+    assert json.loads(await read(desk_with_handbook, "r2r://collection/handbook", bob))["document_count"] == 1
+    queries = [entry["query"] for entry in json.loads(await read(desk_with_handbook, "r2r://search/history", bob))]
     assert queries == ["What is max_ledgers set to?", "max_ledgers"]
-    nowhere = await failure(filled, "r2r_monitor_task", bob, document_id="handbook/bakkups")
-    there = await failure(filled, "r2r_monitor_task", bob, document_id="handbook/backups")
+    nowhere = await failure(desk_with_handbook, "r2r_monitor_task", bob, document_id="handbook/bakkups")
+    there = await failure(desk_with_handbook, "r2r_monitor_task", bob, document_id="handbook/backups")
     assert there == nowhere.replace("bakkups", "backups")

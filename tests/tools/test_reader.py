@@ -35,15 +35,17 @@ async def desk(tmp_path: Path) -> AsyncIterator[Desk]:
         yield desk
 
 
-async def shelved(desk: Desk, text: str = LONG) -> str:
+async def convert_document(desk: Desk, text: str = LONG) -> str:
     """The handle of a converted text."""
     content = base64.b64encode(text.encode()).decode()
     handle: str = (await ask(desk, "convert_docx", content_base64=content, file_name="book.md"))["handle"]
     return handle
 
 
-async def test_a_section_is_read_with_its_subsections(shared: Desk) -> None:
-    result = await ask(shared, "read_doc_section", doc_id=await shelved(shared), section_id="chapter-2")
+async def test_a_section_is_read_with_its_subsections(shared_desk: Desk) -> None:
+    result = await ask(
+        shared_desk, "read_doc_section", doc_id=await convert_document(shared_desk), section_id="chapter-2"
+    )
     assert result["text"].startswith("## Chapter 2\n\nSentence 0 of chapter 2")
     assert "chapter 3" not in result["text"].lower()
     assert (result["section_id"], result["title"], result["truncated"]) == ("chapter-2", "Chapter 2", False)
@@ -52,7 +54,7 @@ async def test_a_section_is_read_with_its_subsections(shared: Desk) -> None:
 
 async def test_text_is_cut_on_a_character_and_goes_on_from_there(settings: Callable[..., Config]) -> None:
     async with open_desk(settings(reader__max_text_bytes=1000, reader__rate_limit_calls=1000)) as desk:
-        doc_id = await shelved(desk)
+        doc_id = await convert_document(desk)
         whole = ""
         arguments: dict[str, Any] = {"doc_id": doc_id, "section_id": "the-book"}
         while True:
@@ -69,52 +71,52 @@ async def test_text_is_cut_on_a_character_and_goes_on_from_there(settings: Calla
             await desk.call("read_doc_section", {"doc_id": doc_id, "section_id": "chapter-1", "cursor": "999999"})
 
 
-async def test_pages_are_read_some_at_a_time(shared: Desk) -> None:
-    doc_id = await shelved(shared)
-    metadata = await ask(shared, "read_doc_metadata", doc_id=doc_id)
+async def test_pages_are_read_some_at_a_time(shared_desk: Desk) -> None:
+    doc_id = await convert_document(shared_desk)
+    metadata = await ask(shared_desk, "read_doc_metadata", doc_id=doc_id)
     assert metadata["pages"] > 3
-    first = await ask(shared, "read_doc_pages", doc_id=doc_id, page_start=1, page_end=1)
-    both = await ask(shared, "read_doc_pages", doc_id=doc_id, page_start=1, page_end=2)
+    first = await ask(shared_desk, "read_doc_pages", doc_id=doc_id, page_start=1, page_end=1)
+    both = await ask(shared_desk, "read_doc_pages", doc_id=doc_id, page_start=1, page_end=2)
     assert both["text"].startswith(first["text"])
     assert len(both["text"]) > len(first["text"])
     with pytest.raises(InvalidArguments, match="at most 5 pages a call"):
-        await shared.call("read_doc_pages", {"doc_id": doc_id, "page_start": 1, "page_end": 6})
+        await shared_desk.call("read_doc_pages", {"doc_id": doc_id, "page_start": 1, "page_end": 6})
     with pytest.raises(InvalidArguments, match="must not be before"):
-        await shared.call("read_doc_pages", {"doc_id": doc_id, "page_start": 2, "page_end": 1})
-    said = await failure(shared, "read_doc_pages", doc_id=doc_id, page_start=900, page_end=901)
+        await shared_desk.call("read_doc_pages", {"doc_id": doc_id, "page_start": 2, "page_end": 1})
+    said = await failure(shared_desk, "read_doc_pages", doc_id=doc_id, page_start=900, page_end=901)
     assert said == f"The document has pages 1 to {metadata['pages']}; ask for some of those."
 
 
-async def test_slides_are_read_as_pages(shared: Desk) -> None:
-    doc_id = (await ask(shared, "convert_pptx", file_path="office/deck.pptx"))["handle"]
-    slide = await ask(shared, "read_doc_pages", doc_id=doc_id, page_start=2, page_end=2)
+async def test_slides_are_read_as_pages(shared_desk: Desk) -> None:
+    doc_id = (await ask(shared_desk, "convert_pptx", file_path="office/deck.pptx"))["handle"]
+    slide = await ask(shared_desk, "read_doc_pages", doc_id=doc_id, page_start=2, page_end=2)
     assert "First slide" in slide["text"]
     assert "Numbers" not in slide["text"]
 
 
-async def test_metadata_lists_sections_tags_and_tenant(shared: Desk) -> None:
-    doc_id = (await ask(shared, "convert_docx", file_path="office/guide.docx"))["handle"]
-    metadata = await ask(shared, "read_doc_metadata", doc_id=doc_id)
+async def test_metadata_lists_sections_tags_and_tenant(shared_desk: Desk) -> None:
+    doc_id = (await ask(shared_desk, "convert_docx", file_path="office/guide.docx"))["handle"]
+    metadata = await ask(shared_desk, "read_doc_metadata", doc_id=doc_id)
     assert metadata["title"] == "The Guide"
     assert metadata["tags"] == ["alpha", "beta"]
     assert metadata["tenant"] == "default"
     assert {"id": "install", "title": "Install", "level": 2, "page": 1} in metadata["sections"]
 
 
-async def test_titles_of_several_lines_are_listed(shared: Desk) -> None:
+async def test_titles_of_several_lines_are_listed(shared_desk: Desk) -> None:
     lines = [{"label": "title", "text": "Two\nlines"}, {"label": "section_header", "level": 1, "text": "A\nB"}]
     body = {"children": [{"$ref": "#/texts/0"}, {"$ref": "#/texts/1"}]}
     document = orjson.dumps({"schema_name": "DoclingDocument", "name": "x", "body": body, "texts": lines})
     content = base64.b64encode(document).decode()
-    converted = await ask(shared, "convert_docx", content_base64=content, file_name="x.json")
-    metadata = await ask(shared, "read_doc_metadata", doc_id=converted["handle"])
+    converted = await ask(shared_desk, "convert_docx", content_base64=content, file_name="x.json")
+    metadata = await ask(shared_desk, "read_doc_metadata", doc_id=converted["handle"])
     assert [section["id"] for section in metadata["sections"]] == ["two-lines", "a-b"]
 
 
 async def test_a_table_of_contents_stays_within_the_budget(settings: Callable[..., Config]) -> None:
     parts = (f"# Part {p}\n\n" + "\n\n".join(f"## Point {p}.{n}" for n in range(50)) for p in range(8))
     async with open_desk(settings(reader__max_text_bytes=2000)) as desk:
-        doc_id = await shelved(desk, "\n\n".join(parts))
+        doc_id = await convert_document(desk, "\n\n".join(parts))
         metadata = await ask(desk, "read_doc_metadata", doc_id=doc_id)
         assert [section["title"] for section in metadata["sections"]] == [f"Part {p}" for p in range(8)]
         assert metadata["sections_omitted"] == 400
@@ -123,26 +125,26 @@ async def test_a_table_of_contents_stays_within_the_budget(settings: Callable[..
         assert len(under["sections"]) + under["sections_omitted"] == 51
 
 
-async def test_passages_are_found_within_a_document(shared: Desk) -> None:
-    doc_id = await shelved(shared)
-    found = await ask(shared, "doc_local_search", doc_id=doc_id, query="sentence 7 chapter 4", max_results=3)
+async def test_passages_are_found_within_a_document(shared_desk: Desk) -> None:
+    doc_id = await convert_document(shared_desk)
+    found = await ask(shared_desk, "doc_local_search", doc_id=doc_id, query="sentence 7 chapter 4", max_results=3)
     assert 1 <= len(found["results"]) <= 3
     best = found["results"][0]
     assert best["section_id"] == "chapter-4"
     assert best["section"] == "The book › Chapter 4"
     assert best["page"] >= 1
-    around = await ask(shared, "read_chunk_window", doc_id=doc_id, anchor_chunk_id=best["chunk_id"], radius=1)
-    assert best["chunk_id"] in [chunk["chunk_id"] for chunk in around["chunks"]]
-    nothing = await shared.call("doc_local_search", {"doc_id": doc_id, "query": "wombat"})
+    read_around = await ask(shared_desk, "read_chunk_window", doc_id=doc_id, anchor_chunk_id=best["chunk_id"], radius=1)
+    assert best["chunk_id"] in [chunk["chunk_id"] for chunk in read_around["chunks"]]
+    nothing = await shared_desk.call("doc_local_search", {"doc_id": doc_id, "query": "wombat"})
     assert nothing.structured["results"] == []
     assert "read_doc_metadata" in nothing.text
 
 
-async def test_a_window_has_so_many_chunks_on_each_side(shared: Desk) -> None:
-    doc_id = await shelved(shared)
+async def test_a_window_has_so_many_chunks_on_each_side(shared_desk: Desk) -> None:
+    doc_id = await convert_document(shared_desk)
 
     async def ids(**sides: Any) -> list[str]:
-        window = await ask(shared, "read_chunk_window", doc_id=doc_id, anchor_chunk_id="c5", **sides)
+        window = await ask(shared_desk, "read_chunk_window", doc_id=doc_id, anchor_chunk_id="c5", **sides)
         return [chunk["chunk_id"] for chunk in window["chunks"]]
 
     assert await ids() == ["c4", "c5", "c6"]
@@ -155,7 +157,7 @@ async def test_a_window_has_so_many_chunks_on_each_side(shared: Desk) -> None:
             await ids(**sides)
     with pytest.raises(InvalidArguments, match="either radius or"):
         await ids(radius=1, window_after=1)
-    assert "no chunk" in await failure(shared, "read_chunk_window", doc_id=doc_id, anchor_chunk_id="c9999")
+    assert "no chunk" in await failure(shared_desk, "read_chunk_window", doc_id=doc_id, anchor_chunk_id="c9999")
 
 
 async def test_the_manual_can_be_read_in_parts_too(desk: Desk) -> None:
@@ -171,15 +173,17 @@ async def test_the_manual_can_be_read_in_parts_too(desk: Desk) -> None:
     assert 1 <= len(window["chunks"]) <= 3
 
 
-async def test_what_is_not_there_is_told_with_the_nearest_name(shared: Desk) -> None:
-    doc_id = await shelved(shared)
-    assert "Did you mean 'refdesk/index.md'" in await failure(shared, "read_doc_metadata", doc_id="refdesk/indx.md")
-    said = await failure(shared, "read_doc_section", doc_id=doc_id, section_id="chapter-22")
+async def test_what_is_not_there_is_told_with_the_nearest_name(shared_desk: Desk) -> None:
+    doc_id = await convert_document(shared_desk)
+    assert "Did you mean 'refdesk/index.md'" in await failure(
+        shared_desk, "read_doc_metadata", doc_id="refdesk/indx.md"
+    )
+    said = await failure(shared_desk, "read_doc_section", doc_id=doc_id, section_id="chapter-22")
     assert "Did you mean 'chapter-" in said
 
 
-async def test_another_tenants_document_answers_as_one_that_does_not_exist(shared: Desk) -> None:
-    doc_id, unknown = await shelved(shared), "doc-" + "b" * 26
+async def test_another_tenants_document_answers_as_one_that_does_not_exist(shared_desk: Desk) -> None:
+    doc_id, unknown = await convert_document(shared_desk), "doc-" + "b" * 26
     for tool, arguments in (
         ("read_doc_metadata", {}),
         ("read_doc_section", {"section_id": "chapter-1"}),
@@ -187,14 +191,14 @@ async def test_another_tenants_document_answers_as_one_that_does_not_exist(share
         ("doc_local_search", {"query": "zebras"}),
         ("read_chunk_window", {"anchor_chunk_id": "c1"}),
     ):
-        theirs = await failure(shared, tool, OTHER, doc_id=doc_id, **arguments)
-        nobodys = await failure(shared, tool, OTHER, doc_id=unknown, **arguments)
+        theirs = await failure(shared_desk, tool, OTHER, doc_id=doc_id, **arguments)
+        nobodys = await failure(shared_desk, tool, OTHER, doc_id=unknown, **arguments)
         assert theirs.replace(doc_id, "?") == nobodys.replace(unknown, "?")
 
 
 async def test_a_document_can_be_read_only_so_often(settings: Callable[..., Config]) -> None:
     async with open_desk(settings(reader__rate_limit_calls=2)) as desk:
-        doc_id = await shelved(desk)
+        doc_id = await convert_document(desk)
         for _ in range(2):
             await ask(desk, "read_doc_metadata", doc_id=doc_id)
         with pytest.raises(RateLimited) as refused:
@@ -208,7 +212,7 @@ async def test_a_blocked_keyword_is_not_handed_out(settings: Callable[..., Confi
     for action in ("refuse", "redact"):
         config = settings(reader__blocklist_keywords="zebras", reader__blocklist_action=action)
         async with open_desk(config) as desk:
-            doc_id = await shelved(desk)
+            doc_id = await convert_document(desk)
             for tool, arguments in (
                 ("read_doc_section", {"section_id": "chapter-1"}),
                 ("read_doc_pages", {"page_start": 1, "page_end": 1}),
@@ -220,7 +224,7 @@ async def test_a_blocked_keyword_is_not_handed_out(settings: Callable[..., Confi
                 assert answer.is_error is (action == "refuse"), tool
 
 
-async def test_the_tools_that_a_caller_may_use_are_listed(shared: Desk) -> None:
-    names = {tool["name"] for tool in (await ask(shared, "list_available_tools"))["tools"]}
+async def test_the_tools_that_a_caller_may_use_are_listed(shared_desk: Desk) -> None:
+    names = {tool["name"] for tool in (await ask(shared_desk, "list_available_tools"))["tools"]}
     assert {"list_available_tools", "convert_pdf", "search_documentation"} <= names
-    assert names == set(shared.registry.tools)
+    assert names == set(shared_desk.registry.tools)

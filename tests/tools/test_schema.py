@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 import pytest
 from pydantic import BaseModel, Field, ValidationError
 
-from refdesk.tools.schema import Arguments, published_schema, with_choices
+from refdesk.tools.schema import Arguments, add_choices, build_schema
 from refdesk.validation import invalid_arguments
 
 
@@ -27,7 +27,7 @@ class Sample(Arguments):
 
 
 def test_a_schema_says_each_thing_once() -> None:
-    assert published_schema(Sample) == {
+    assert build_schema(Sample) == {
         "type": "object",
         "additionalProperties": False,
         "required": ["text"],
@@ -43,8 +43,8 @@ def test_a_schema_says_each_thing_once() -> None:
 
 
 def test_live_choices_leave_the_declared_schema_alone() -> None:
-    schema = published_schema(Sample)
-    with_values = with_choices(schema, {"title": ["a", "b"]})
+    schema = build_schema(Sample)
+    with_values = add_choices(schema, {"title": ["a", "b"]})
     assert with_values["properties"]["title"]["enum"] == ["a", "b"]
     assert "enum" not in schema["properties"]["title"]
 

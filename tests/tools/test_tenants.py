@@ -377,18 +377,18 @@ async def test_what_is_kept_for_one_is_not_given_to_the_other(server: RunningSer
 
 
 async def test_what_one_changes_or_removes_stays_with_the_other(server: RunningServer) -> None:
-    before = await seen_by(server, BETA)
+    before = await list_visible(server, BETA)
     secrets = {"title": "Ledger", "collection_id": "handbook", "run_async": False}
     await call(server, ACME, "r2r_ingest_document", secrets | {"text": f"# Ledger\n\n{ACME.word} ledger"})
-    assert await seen_by(server, BETA) == before
+    assert await list_visible(server, BETA) == before
     assert await server.desk.engine.delete(TenantId("acme"), SECRETS_ID)
     assert (await call(server, ACME, "get_document", {"document_id": SECRETS_ID}))["isError"]
-    assert await seen_by(server, BETA) == before
+    assert await list_visible(server, BETA) == before
     await settle(server, ACME)
-    assert await seen_by(server, BETA) == before
+    assert await list_visible(server, BETA) == before
 
 
-async def seen_by(server: RunningServer, party: Party) -> list[Any]:
+async def list_visible(server: RunningServer, party: Party) -> list[Any]:
     """What somebody sees of what both have, and how much."""
     asked: list[tuple[str, Arguments]] = [
         ("get_document", {"document_id": SECRETS_ID}),

@@ -16,7 +16,7 @@ from refdesk.engines.embedded.analyzer import index_words
 from refdesk.errors import EngineError, Forbidden, InvalidArguments, ServerRefused, UnknownTool
 from refdesk.policy.permissions import may_reach
 from refdesk.tools.proxied import ProxiedTool
-from refdesk.tools.tool_index import ToolIndex, ToolVectors, described
+from refdesk.tools.tool_index import ToolIndex, ToolVectors, describe_tool
 from tests.tools.gateways import Desk, Talker, open_test_desk, talkative, text_of
 from tests.waiting import eventually
 
@@ -108,7 +108,7 @@ async def test_a_reader_calls_through_it_only_what_reads(desk: Desk) -> None:
     echo = desk.registry.tools["talk__echo"]
     assert isinstance(echo, ProxiedTool)
     unclaimed = replace(echo.offer, definition={**echo.offer.definition, "annotations": {}})
-    shy = ProxiedTool(unclaimed, dict, echo._passing, may_reach, echo._results, 0, is_listed=False)
+    shy = ProxiedTool(unclaimed, dict, echo._forwarder, may_reach, echo._results, 0, is_listed=False)
     desk.registry.tools["talk__echo"] = shy
     try:
         with pytest.raises(Forbidden, match="talk__echo"):
@@ -141,7 +141,7 @@ async def test_a_tool_that_is_new_is_found_and_no_list_has_changed(desk: Desk) -
 
 
 def tool(name: str, description: str) -> Any:
-    return described(name, "server", {"inputSchema": {"type": "object"}, "description": description})
+    return describe_tool(name, "server", {"inputSchema": {"type": "object"}, "description": description})
 
 
 class Meaning:
@@ -162,13 +162,13 @@ async def test_meaning_finds_what_words_do_not_and_only_new_tools_are_embedded()
     vectors = ToolVectors(meaning)
     tools = [tool("forecast", "The weather of tomorrow."), tool("send_mail", "Send a letter.")]
     by_words = ToolIndex(tools)
-    found = await vectors.of_tools(tools)
+    found = await vectors.embed_tools(tools)
     assert found is not None
     query = "do I need an umbrella"
-    assert by_words.search(query, await vectors.of_query(query), [0, 1], 1) == []
-    assert by_words.with_vectors(found).search(query, await vectors.of_query(query), [0, 1], 1) == [0]
+    assert by_words.search(query, await vectors.embed_query(query), [0, 1], 1) == []
+    assert by_words.with_vectors(found).search(query, await vectors.embed_query(query), [0, 1], 1) == [0]
     meaning.asked.clear()
-    await vectors.of_tools([*tools, tool("third", "Another.")])
+    await vectors.embed_tools([*tools, tool("third", "Another.")])
     assert len(meaning.asked) == 1
 
 

@@ -16,7 +16,7 @@ from refdesk.calls import TenantId
 from refdesk.errors import BreakerOpen, DocumentNotFound, EngineError
 from refdesk.resilience.dependency import SERVICE
 from refdesk.telemetry import Metrics
-from refdesk.tools.windows import MAX_ANSWER_BYTES, PATIENCE_SECONDS, RETRIES, RemoteWindows, WindowChunk
+from refdesk.tools.windows import DEFAULT_RETRY_AFTER_SECONDS, MAX_ANSWER_BYTES, RETRIES, RemoteWindows, WindowChunk
 from tests import waiting
 from tests.answers.endpoint import Endpoint, Script, answer, running_endpoint
 
@@ -35,7 +35,7 @@ async def windows_of(
 
 
 async def ask(windows: RemoteWindows) -> Sequence[WindowChunk]:
-    return await windows.around(TenantId("acme"), "guide", "c1", 1, 2, "trace")
+    return await windows.read_around(TenantId("acme"), "guide", "c1", 1, 2, "trace")
 
 
 async def test_a_window_is_asked_for_with_the_tenant_and_the_key() -> None:
@@ -58,16 +58,16 @@ async def test_a_fault_that_passes_is_not_noticed(fault: bytes) -> None:
 
 
 @pytest.mark.parametrize(("fault", "patience"), [
-    (BROKEN, PATIENCE_SECONDS),
+    (BROKEN, DEFAULT_RETRY_AFTER_SECONDS),
     (answer(b"", "503 Service Unavailable", retry_after="60"), 60.0),
-    (answer(b"x" * (MAX_ANSWER_BYTES + 1)), PATIENCE_SECONDS),
+    (answer(b"x" * (MAX_ANSWER_BYTES + 1)), DEFAULT_RETRY_AFTER_SECONDS),
 ])  # fmt: skip
 async def test_a_fault_that_stays_says_when_to_try_again(fault: bytes, patience: float) -> None:
     async with windows_of(fault) as (windows, service):
         with pytest.raises(EngineError) as caught:
             await ask(windows)
         assert (caught.value.retryable, caught.value.retry_after) == (True, patience)
-        assert len(service.heads) == (1 + RETRIES if patience == PATIENCE_SECONDS else 1)
+        assert len(service.heads) == (1 + RETRIES if patience == DEFAULT_RETRY_AFTER_SECONDS else 1)
 
 
 async def silent(writer: asyncio.StreamWriter) -> None:
@@ -92,7 +92,7 @@ async def test_a_service_that_is_silent_or_drips_is_given_up_and_not_asked_again
         windows.dependency.watch(metrics)
         with pytest.raises(EngineError, match="in time") as caught:
             await ask(windows)
-        assert caught.value.retry_after == PATIENCE_SECONDS
+        assert caught.value.retry_after == DEFAULT_RETRY_AFTER_SECONDS
         assert windows.dependency.describe()["failures"] == 1
     requests = re.findall(r"refdesk_dependency_requests_total{.*} ([0-9.]+)", metrics.exposition().decode())
     assert requests == ["1.0"]

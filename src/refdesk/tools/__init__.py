@@ -1,1 +1,1 @@
-"""What an agent sees: tools, resources and prompts, one toolset a file."""
+"""Tools, resources and prompts exposed to MCP clients, one toolset per module."""

@@ -1,4 +1,4 @@
-"""Tells clients what has changed since they last looked, whenever the engine says that a tenant's documents did."""
+"""Publishes list and resource changes when a tenant's documents change."""
 
 from __future__ import annotations
 
@@ -10,31 +10,31 @@ from refdesk.tools.r2r_resources import CONTEXT
 from refdesk.tools.registry import Registry
 
 MAX_TENANTS = 10_000
-"""Whose collections are kept in mind; to one that is forgotten, the next change looks like a new list."""
+"""Tenants whose collections are remembered; after eviction, the next change publishes new lists."""
 
 
 class Announcements:
-    """To be called with a tenant after each change: `engine.listen(Announcements(engine, registry).changed)`."""
+    """Engine listener: `engine.listen(Announcements(engine, registry).changed)`."""
 
     def __init__(self, engine: Engine, registry: Registry) -> None:
         self._engine = engine
         self._registry = registry
-        self._known: OrderedDict[TenantId, tuple[str, ...]] = OrderedDict()
+        self._collection_ids: OrderedDict[TenantId, tuple[str, ...]] = OrderedDict()
 
     def changed(self, tenant: TenantId) -> None:
-        """Announce the tenant's change: new lists where its collections are others, and the project's new state."""
+        """Publish changed lists if the tenant's collections differ, and the project's new state."""
         ids = tuple(entry.id for entry in self._engine.sets(tenant))
-        # What others do, and when, is nobody's business; what all share is everybody's.
-        whose = None if tenant == SHARED else tenant
-        if self._known.get(tenant) != ids:
+        # Other tenants are not told; changes of shared collections are announced to all.
+        audience = None if tenant == SHARED else tenant
+        if self._collection_ids.get(tenant) != ids:
             self._remember(tenant, ids)
-            # The collections are resources, and what `doc_type` can be in a tool's schema.
-            self._registry.publish(ListChanged("resources", whose))
-            self._registry.publish(ListChanged("tools", whose))
-        self._registry.publish(ResourceUpdated(CONTEXT, whose))
+            # Collections are resources, and values of `doc_type` in a tool's schema.
+            self._registry.publish(ListChanged("resources", audience))
+            self._registry.publish(ListChanged("tools", audience))
+        self._registry.publish(ResourceUpdated(CONTEXT, audience))
 
     def _remember(self, tenant: TenantId, ids: tuple[str, ...]) -> None:
-        self._known[tenant] = ids
-        self._known.move_to_end(tenant)
-        if len(self._known) > MAX_TENANTS:
-            self._known.popitem(last=False)
+        self._collection_ids[tenant] = ids
+        self._collection_ids.move_to_end(tenant)
+        if len(self._collection_ids) > MAX_TENANTS:
+            self._collection_ids.popitem(last=False)

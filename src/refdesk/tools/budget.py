@@ -1,4 +1,4 @@
-"""How much of one document may be read: so many calls and tokens a minute, and no blocked word."""
+"""Rate limit and blocklist for reading documents."""
 
 from __future__ import annotations
 
@@ -14,88 +14,88 @@ from refdesk.resilience.limits import Charge, Limit, Limits, Metered, Refusal
 REDACTED = "[redacted]"
 
 _MARKUP = re.compile(r"[*`\\]")
-"""What Markdown puts inside a word."""
+"""Markdown characters that can occur inside a word."""
 
 
 class TextBlocked(ToolFailure):
-    """The text holds a word that this desk does not hand out."""
+    """The text contains a blocked keyword."""
 
 
-class ReadingRate:
-    """So many calls and tokens a minute on each document of each tenant."""
+class DocumentRateLimiter:
+    """Limits calls and tokens per minute for each document of each tenant."""
 
     def __init__(
-        self, calls: int, tokens: int, limits: Limits, refused: Callable[[str], None] = lambda kind: None
+        self, calls: int, tokens: int, limits: Limits, on_refusal: Callable[[str], None] = lambda kind: None
     ) -> None:
-        """`refused` is told of every refusal, as one of a `document`."""
-        self._refused = refused
+        """`on_refusal` is called with `document` for every rejected call."""
+        self._on_refusal = on_refusal
         self._calls = Limit(calls)
         self._tokens = Limit(tokens)
         self._limits = limits
 
     async def admit(self, tenant: str, document: str, expected_tokens: int) -> Metered:
-        """Let a call in that may hand out so many tokens, or refuse it until there is room."""
-        # Users have buckets in the same Redis, and may be called as a document is.
-        of_document = tenant, "document", document
-        tokens = Charge((*of_document, "tokens"), self._tokens, min(expected_tokens, self._tokens.units))
-        refusal = await self._limits.take([Charge((*of_document, "calls"), self._calls), tokens])
+        """Admit a call that may return so many tokens, or raise RateLimited."""
+        # Users have buckets in the same Redis, and a user may have the name of a document.
+        bucket = tenant, "document", document
+        tokens = Charge((*bucket, "tokens"), self._tokens, min(expected_tokens, self._tokens.units))
+        refusal = await self._limits.take([Charge((*bucket, "calls"), self._calls), tokens])
         if refusal is not None:
-            self._refused("document")
-            raise RateLimited(self._sentence(refusal), retry_after=refusal.retry_after)
+            self._on_refusal("document")
+            raise RateLimited(self._format_refusal(refusal), retry_after=refusal.retry_after)
         return Metered(self._limits, tokens)
 
-    def _sentence(self, refusal: Refusal) -> str:
-        wait = f"{refusal.retry_after:g} s"
+    def _format_refusal(self, refusal: Refusal) -> str:
+        delay = f"{refusal.retry_after:g} s"
         if refusal.charge is None:
-            return f"Too many documents are being read at once; try again in {wait}."
+            return f"Too many documents are being read at once; try again in {delay}."
         return (
             f"This document is read too often or too much (at most {self._calls.units} calls and "
-            f"{self._tokens.units} tokens a minute); wait {wait}, or read another."
+            f"{self._tokens.units} tokens a minute); wait {delay}, or read another."
         )
 
 
 class Blocklist:
-    """Words that are not handed out, whole words in any case."""
+    """Keywords that must not be returned; matched as whole words, ignoring case."""
 
     def __init__(self, keywords: Sequence[str], action: Literal["refuse", "redact"]) -> None:
-        words = [_folded(word) for word in keywords if word.strip()]
+        words = [_fold(word) for word in keywords if word.strip()]
         pattern = "|".join(re.escape(word) for word in sorted(words, key=len, reverse=True))
         self._pattern = re.compile(rf"(?<!\w)(?:{pattern})(?!\w)", re.IGNORECASE) if words else None
-        self._redacts = action == "redact"
+        self._is_redacting = action == "redact"
 
     @property
     def is_empty(self) -> bool:
-        """Whether every text may be handed out."""
+        """Whether there are no blocked keywords."""
         return self._pattern is None
 
-    def blocks(self, text: str) -> bool:
-        """Whether a text holds such a word, also where hyphens stand between its words."""
-        return self._pattern is not None and bool(self._pattern.search(_folded(text.replace("-", " "))))
+    def is_blocked(self, text: str) -> bool:
+        """Return whether a text contains a blocked keyword, also with hyphens between its words."""
+        return self._pattern is not None and bool(self._pattern.search(_fold(text.replace("-", " "))))
 
-    def shown(self, text: str) -> str:
-        """The text, or a few words in its place where it may not be handed out."""
+    def mask(self, text: str) -> str:
+        """Return the text, or a placeholder if it is blocked."""
         try:
-            return self.screened(text)
+            return self.screen(text)
         except TextBlocked:
             return "(not shown: it holds a word that this desk does not hand out)"
 
-    def screened(self, text: str) -> str:
-        """The text as it may be handed out."""
+    def screen(self, text: str) -> str:
+        """Return the text, redacted if so configured; raise TextBlocked if it is blocked."""
         if self._pattern is None:
             return text
-        if self._redacts:
+        if self._is_redacting:
             text = self._pattern.sub(REDACTED, text)
-            # Not to be found in what stands for it.
-            if not self._pattern.search(_folded(text.replace(REDACTED, " "))):
+            # The replacement itself must not match.
+            if not self._pattern.search(_fold(text.replace(REDACTED, " "))):
                 return text
-        # What only looks different (full-width letters, invisible characters between them) cannot be cut out exactly.
-        if self._pattern.search(_folded(text)):
+        # Look-alikes (full-width letters, invisible characters) cannot be redacted exactly.
+        if self._pattern.search(_fold(text)):
             raise TextBlocked("This text holds a word that this desk does not hand out; read another part.")
         return text
 
 
-def _folded(text: str) -> str:
-    """Text as a reader hears it: without case, accents, invisible characters and markup."""
+def _fold(text: str) -> str:
+    """Remove case, accents, invisible characters and markup."""
     decomposed = unicodedata.normalize("NFKD", _MARKUP.sub("", unescape(text)))
     return (
         "".join(c for c in decomposed if c.isascii() or unicodedata.category(c) not in ("Mn", "Cf")).casefold().strip()

@@ -1,4 +1,4 @@
-"""The caller of a proxied call, as the server hears them: what it tells is passed on, what it asks is answered."""
+"""Forwards a downstream server's notifications and requests to the caller of a proxied call."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _LEVELS: frozenset[str] = frozenset(get_args(LogLevel))
 
 
 class NotOffered(RefdeskError):
-    """What a server is told that asks a client for what it does not have."""
+    """The server asked the client for something that it does not support."""
 
     code = METHOD_NOT_FOUND
 
@@ -21,22 +21,22 @@ class NotOffered(RefdeskError):
 
 
 class Declined(RefdeskError):
-    """The error that a client answered with, for the server that asked."""
+    """The client's error response to a server's request."""
 
     def __init__(self, error: Mapping[str, Any]) -> None:
         super().__init__(str(error.get("message") or "The client gave no usable answer"))
         code = error.get("code")
         if isinstance(code, int):
             self.code = code
-        self._given = error.get("data")
+        self._data = error.get("data")
 
     @property
     def data(self) -> dict[str, Any]:
-        return self._given if isinstance(self._given, dict) else {}
+        return self._data if isinstance(self._data, dict) else {}
 
 
-class CallVoice:
-    """A client that can be reached while its call is open."""
+class ClientCallbacks:
+    """Callbacks to a client while its call is open."""
 
     __slots__ = ("_client",)
 
@@ -45,19 +45,19 @@ class CallVoice:
 
     @property
     def key(self) -> object:
-        """Equal for the calls of one client."""
+        """Equal for all calls of one client."""
         return self._client.key
 
     async def tell(self, method: str, params: Mapping[str, Any]) -> None:
-        """Pass on what the server tells."""
-        await tell(self._client, method, params)
+        """Forward a server's notification."""
+        await forward_notification(self._client, method, params)
 
     async def ask(self, id: str, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Have the client answer what the server asks."""
-        if (known := refuse_unasked(self._client, method)) is not None:
-            return known
+        """Forward a server's request and return the client's response."""
+        if (fixed := check_capability(self._client, method)) is not None:
+            return fixed
         if self._client.asks_by_ending:
-            # A server of the newest revision, which asks the same way or not at all.
+            # The server speaks the newest revision too, and has to ask by ending the call.
             raise NotOffered(method)
         try:
             return await self._client.ask(id, method, params)
@@ -65,28 +65,30 @@ class CallVoice:
             raise Declined(refused.error) from refused
 
 
-class Silence:
-    """A caller that can be neither told nor asked anything. It is one all the same: what a server says during its call
-    is not for whoever else has one under way."""
+class NoCallbacks:
+    """Callbacks of a caller that can neither be notified nor asked.
+
+    It still counts as a caller: what a server sends during its call must not reach other callers.
+    """
 
     key: object = "nobody"
-    """One for all of them: nothing that is said could be taken for another's."""
+    """The same for all, as nothing is delivered."""
 
     async def tell(self, method: str, params: Mapping[str, Any]) -> None:
-        """Nobody hears it."""
+        """Drop the notification."""
 
     async def ask(self, id: str, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Nobody is there to be asked."""
-        return refuse_unasked(SILENT, method) or {}
+        """Reject the request."""
+        return check_capability(SILENT, method) or {}
 
 
-SILENCE = Silence()
+NO_CALLBACKS = NoCallbacks()
 
 
-def refuse_unasked(client: Client, method: str) -> Mapping[str, Any] | None:
-    """Raises NotOffered for what a client cannot be asked; the answer, where there can be but one.
+def check_capability(client: Client, method: str) -> Mapping[str, Any] | None:
+    """Raise NotOffered if the client does not support a method; return the response if it is fixed.
 
-    A client that has no roots has none to tell, which is no reason for a server to fail.
+    A client without roots gets an empty list, so that the server does not fail.
     """
     if client.can(method):
         return None
@@ -95,8 +97,8 @@ def refuse_unasked(client: Client, method: str) -> Mapping[str, Any] | None:
     raise NotOffered(method)
 
 
-async def tell(client: Client, method: str, params: Mapping[str, Any]) -> None:
-    """Pass on progress or a log message; what has not the shape of one is nobody's loss."""
+async def forward_notification(client: Client, method: str, params: Mapping[str, Any]) -> None:
+    """Forward progress or a log message to a client; malformed ones are dropped."""
     if method == "notifications/progress":
         done, total, message = params.get("progress"), params.get("total"), params.get("message")
         if isinstance(done, (int, float)):
@@ -104,5 +106,5 @@ async def tell(client: Client, method: str, params: Mapping[str, Any]) -> None:
             await client.progress(done, total, message if isinstance(message, str) else None)
     elif method == "notifications/message":
         level, logger = params.get("level"), params.get("logger")
-        known: LogLevel = level if level in _LEVELS else "info"
-        await client.log(known, params.get("data"), logger if isinstance(logger, str) else None)
+        known_level: LogLevel = level if level in _LEVELS else "info"
+        await client.log(known_level, params.get("data"), logger if isinstance(logger, str) else None)

@@ -1,4 +1,4 @@
-"""Which collections a call is about: the ones it names, its project's, or all that the caller can read."""
+"""Resolves the collections of a call: named ones, the project's, or all that the caller can read."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from refdesk.validation import nearest_name, shortened
 
 ALL = "all"
 DEFAULT_COLLECTION = "default"
-"""Where documents go that belong to no project and name no collection."""
+"""Destination of documents without a project or a named collection."""
 
 
-def may_be_left_out(schema: dict[str, Any]) -> None:
-    """Say less of an argument of several types: that it may be null goes without saying."""
+def drop_null_option(schema: dict[str, Any]) -> None:
+    """Remove `null` and the default from the schema of an optional argument with several types."""
     schema["anyOf"] = [option for option in schema["anyOf"] if option != {"type": "null"}]
     schema.pop("default", None)
 
@@ -29,87 +29,87 @@ CollectionName = Annotated[str, Field(min_length=1, max_length=200)]
 CollectionId = Annotated[CollectionName | None, Field(description="Id or name.")]
 CollectionIds = Annotated[
     CollectionName | Annotated[list[CollectionName], Field(min_length=1, max_length=50)] | None,
-    Field(description='Id(s) or name(s); "all"; default: current project.', json_schema_extra=may_be_left_out),
+    Field(description='Id(s) or name(s); "all"; default: current project.', json_schema_extra=drop_null_option),
 ]
 
 
 class CollectionNotFound(ToolFailure):
-    """No such collection; another tenant's answers exactly so."""
+    """No such collection; the same error as for another tenant's."""
 
 
 class CollectionClosed(ToolFailure):
-    """A collection that came with Refdesk, which nobody changes."""
+    """A built-in collection, which is read-only."""
 
 
 @dataclass(frozen=True, slots=True)
-class Scope:
-    """The collections that a call is about."""
+class CollectionScope:
+    """The collections of a call."""
 
     collections: tuple[str, ...] = ()
-    """Ids; none means all."""
-    is_assumed: bool = False
-    """Whether it was the caller's project that chose them, not the caller."""
+    """Ids; empty for all."""
+    is_default: bool = False
+    """Whether they come from the caller's project, not from the call."""
 
     @property
     def label(self) -> str:
-        """The collections' ids as one word, for answers and the history."""
+        """The ids as one string, for results and the search history."""
         return ", ".join(self.collections) or ALL
 
 
 class Scopes:
-    """Finds the collections that callers mean."""
+    """Resolves collection names to collections."""
 
     def __init__(self, engine: Engine, projects: Projects) -> None:
         self._engine = engine
         self._projects = projects
 
-    async def to_search(self, call: Call, named: str | Sequence[str] | None) -> Scope:
-        """Where to search: a project without documents does not hide those of others."""
-        if named is not None:
-            names = [named] if isinstance(named, str) else named
+    async def resolve_search(self, call: Call, name: str | Sequence[str] | None) -> CollectionScope:
+        """Return the collections to search; a project without documents falls back to all."""
+        if name is not None:
+            names = [name] if isinstance(name, str) else name
             if ALL in names:
-                return Scope()
+                return CollectionScope()
             infos = [await self.find(call.caller.tenant, name) for name in names]
-            return Scope(tuple(dict.fromkeys(info.id for info in infos)))
-        project = await self._projects.current(call)
-        info = await self._projects.collection(call.caller.tenant, project) if project else None
-        return Scope((info.id,), is_assumed=True) if info and info.documents else Scope()
+            return CollectionScope(tuple(dict.fromkeys(info.id for info in infos)))
+        project = await self._projects.get_current(call)
+        info = await self._projects.find_collection(call.caller.tenant, project) if project else None
+        return CollectionScope((info.id,), is_default=True) if info and info.documents else CollectionScope()
 
-    async def to_fill(self, call: Call, named: str | None) -> CollectionInfo:
-        """Where to bring documents in; made when it is not there and may be."""
+    async def resolve_destination(self, call: Call, name: str | None) -> CollectionInfo:
+        """Return the collection to ingest into, creating it if allowed."""
         tenant = call.caller.tenant
-        if named is None:
-            project = await self._projects.current(call, ask=True)
-            info = await self._projects.collection_made(tenant, project) if project else None
+        if name is None:
+            project = await self._projects.get_current(call, ask=True)
+            info = await self._projects.ensure_collection(tenant, project) if project else None
             return info or await self._engine.create_collection(tenant, DEFAULT_COLLECTION)
         try:
-            found = await self.find(tenant, named)
+            found = await self.find(tenant, name)
         except CollectionNotFound:
-            if named == ALL or not self._projects.creates_collections:
+            if name == ALL or not self._projects.creates_collections:
                 raise
-            return await self._engine.create_collection(tenant, named)
+            return await self._engine.create_collection(tenant, name)
         if found.shared:
             raise CollectionClosed(f"{found.id!r} comes with Refdesk and takes no documents; name another collection.")
         return found
 
-    async def find(self, tenant: TenantId, named: str) -> CollectionInfo:
-        """A collection by its id or its name."""
-        # What is in memory first: on every search's path, and right but for what another process has just made.
-        found = _named(self._engine.sets(tenant), named)
+    async def find(self, tenant: TenantId, name: str) -> CollectionInfo:
+        """Find a collection by id or name."""
+        # In memory first, as every search comes through here; it misses only what another process has just created.
+        found = _find_by_name(self._engine.sets(tenant), name)
         if found is None:
-            every = await self._engine.collections(tenant)
-            found = _named(every, named)
+            collections = await self._engine.collections(tenant)
+            found = _find_by_name(collections, name)
             if found is None:
-                raise CollectionNotFound(_not_found(named, every))
+                raise CollectionNotFound(_format_not_found(name, collections))
         return found
 
 
-def _named(infos: Sequence[CollectionInfo], named: str) -> CollectionInfo | None:
-    by_id = next((info for info in infos if info.id == named), None)
-    return by_id or next((info for info in infos if info.name.casefold() == named.casefold()), None)
+def _find_by_name(infos: Sequence[CollectionInfo], name: str) -> CollectionInfo | None:
+    by_id = next((info for info in infos if info.id == name), None)
+    return by_id or next((info for info in infos if info.name.casefold() == name.casefold()), None)
 
 
-def _not_found(named: str, infos: Sequence[CollectionInfo]) -> str:
-    nearest = nearest_name(named.casefold(), [info.id for info in infos])
+def _format_not_found(name: str, infos: Sequence[CollectionInfo]) -> str:
+    nearest = nearest_name(name.casefold(), [info.id for info in infos])
     hint = f"Did you mean {nearest!r}?" if nearest else "r2r_list_collections says what there is."
-    return f"There is no collection {shortened(named)!r}. {hint}"
+    return f"There is no collection {shortened(name)!r}. {hint}"

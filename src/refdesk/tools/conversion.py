@@ -1,4 +1,4 @@
-"""The `convert` toolset: a file or a page to a document with its structure, and that to other forms."""
+"""The `convert` toolset: converts files and pages to structured documents, and exports them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from refdesk.documents.scratch import scratch_file
 from refdesk.errors import DocumentNotFound, InvalidArguments, Problem
 from refdesk.tools.budget import Blocklist
 from refdesk.tools.converted import ConvertedResources
-from refdesk.tools.outline import MAX_CHARACTERS, OutlineEntry, brief
+from refdesk.tools.outline import MAX_CHARACTERS, OutlineEntry, shorten_all
 from refdesk.tools.paging import DEFAULT_TOKENS, FilePart
 from refdesk.tools.registry import Annotations, Registry, Tool
 from refdesk.tools.schema import Arguments, Result
@@ -41,12 +41,12 @@ ACCEPTED = {
     "convert_xlsx": ("xlsx", "xls", "ods", "csv"),
     "convert_pptx": ("pptx", "ppt", "odp"),
 }
-"""The formats that each tool takes; every format has its tool."""
+"""Formats of each tool; every format has one."""
 
 TOOL_FOR = {format: tool for tool, formats in ACCEPTED.items() for format in formats}
 
 CONVERT_SECONDS = 330.0
-"""The longest conversion, and half a minute to wait for its turn."""
+"""The longest conversion, plus half a minute in the queue."""
 
 
 class ConvertPdf(ConvertFile):
@@ -65,7 +65,7 @@ class ExportDocument(Arguments):
 
 
 class ConvertedDocument(Result):
-    """What a convert tool answers: enough to know the document, and the handle to read it by."""
+    """Result of a convert tool: summary, outline and the handle."""
 
     handle: str
     title: str
@@ -81,10 +81,10 @@ class ConvertedDocument(Result):
     cached: bool
 
     def readable(self) -> str:
-        pages = _counted(self.pages, self.page_kind)
+        pages = _pluralize(self.pages, self.page_kind)
         if self.total_pages:
             pages += f" of {self.total_pages}"
-        parts = f"{_counted(self.sections, 'section')}, {_counted(self.tables, 'table')}"
+        parts = f"{_pluralize(self.sections, 'section')}, {_pluralize(self.tables, 'table')}"
         lines = [
             f"# {self.title}",
             f"handle: {self.handle} ({self.format}, {pages}, {parts})",
@@ -100,7 +100,7 @@ class ConvertedDocument(Result):
 
 
 class Conversion:
-    """The toolset's handlers."""
+    """Handlers of the `convert` toolset."""
 
     def __init__(self, conversions: Conversions, sources: Sources, blocklist: Blocklist) -> None:
         self._conversions = conversions
@@ -108,19 +108,19 @@ class Conversion:
         self._blocklist = blocklist
 
     def register(self, registry: Registry) -> None:
-        """Offer the toolset's tools and resources."""
-        for tool in self._convert_tools():
+        """Register the tools and resources."""
+        for tool in self._build_convert_tools():
             registry.add_tool(tool)
         for form in get_args(Export):
-            registry.add_tool(self._export_tool(form))
+            registry.add_tool(self._build_export_tool(form))
         registry.add_resources(ConvertedResources(self._conversions, self._blocklist))
         registry.add_method(UPLOAD_METHOD, self.admit_upload)
 
     async def admit_upload(self, call: Call) -> dict[str, Any]:
-        """Leave to send a file, which the way in then takes: whoever gets here has passed every policy."""
+        """Accept an upload: the call has passed all policies, and the transport receives the file."""
         return {}
 
-    def _convert_tools(self) -> Iterable[Tool[Any]]:
+    def _build_convert_tools(self) -> Iterable[Tool[Any]]:
         for name, title, kinds, arguments in (
             ("convert_pdf", "Convert a PDF", "a PDF", ConvertPdf),
             (
@@ -138,7 +138,7 @@ class Conversion:
                 description=f"Convert {kinds}, with structure. Answers a handle, contents and preview.",
                 toolset=TOOLSET,
                 arguments=arguments,
-                handler=self.convert_with(name),
+                handler=self.make_handler(name),
                 result=ConvertedDocument,
                 talks=True,
                 seconds=CONVERT_SECONDS,
@@ -156,7 +156,7 @@ class Conversion:
             seconds=URL_SECONDS,
         )
 
-    def _export_tool(self, form: Export) -> Tool[Any]:
+    def _build_export_tool(self, form: Export) -> Tool[Any]:
         title = {"markdown": "Markdown", "html": "HTML", "json": "DoclingDocument JSON"}[form]
 
         async def export(arguments: ExportDocument, call: Call) -> dict[str, Any]:
@@ -172,30 +172,30 @@ class Conversion:
             seconds=EXPORT_SECONDS,
         )
 
-    def convert_with(self, tool: str) -> Any:
-        """The handler of one of the convert tools."""
+    def make_handler(self, tool: str) -> Any:
+        """Return the handler of a convert tool."""
 
         async def convert(arguments: ConvertFile, call: Call) -> ConvertedDocument:
-            pages = _page_range(arguments.pages) if isinstance(arguments, ConvertPdf) else None
-            wanted = Wanted(pages, ACCEPTED[tool], TOOL_FOR)
+            pages = _parse_page_range(arguments.pages) if isinstance(arguments, ConvertPdf) else None
+            options = Wanted(pages, ACCEPTED[tool], TOOL_FOR)
             async with self._sources.open(arguments, call) as file:
-                converted = await self._conversions.convert(call.caller.tenant, file, wanted, call.client.progress)
-            return await self._summary(converted, call.caller.tenant)
+                converted = await self._conversions.convert(call.caller.tenant, file, options, call.client.progress)
+            return await self._summarize(converted, call.caller.tenant)
 
         return convert
 
     async def convert_url(self, arguments: ConvertUrl, call: Call) -> ConvertedDocument:
         tenant = call.caller.tenant
         converted = await self._conversions.convert_url(tenant, arguments.url, Wanted(), call.client.progress)
-        return await self._summary(converted, tenant)
+        return await self._summarize(converted, tenant)
 
     async def export(self, arguments: ExportDocument, form: Export, call: Call) -> dict[str, Any]:
         tenant = call.caller.tenant
-        handle = await self._handle(arguments, call)
+        handle = await self._resolve_handle(arguments, call)
         file = await self._conversions.export(tenant, handle, form)
         if file is None:
-            raise DocumentNotFound(not_converted(handle))
-        part = await to_thread.run_sync(self._part, file, arguments)
+            raise DocumentNotFound(format_not_converted(handle))
+        part = await to_thread.run_sync(self._read_part, file, arguments)
         meta: dict[str, Any] = {"handle": handle, "tokens": part.tokens, "bytes": part.size}
         content = [text_content(part.text, **meta)]
         if part.next_cursor is not None:
@@ -203,62 +203,62 @@ class Conversion:
             content += [text_content(part.note()), ConvertedResources.link(handle, form)]
         return tool_answer(content)
 
-    async def _handle(self, arguments: ExportDocument, call: Call) -> str:
-        """The handle that was given, or that of the DoclingDocument that was."""
+    async def _resolve_handle(self, arguments: ExportDocument, call: Call) -> str:
+        """Return the given handle, or convert the given DoclingDocument and return its handle."""
         if (arguments.handle is None) == (arguments.document is None):
             raise InvalidArguments([Problem("handle", "give either handle or document")])
         if arguments.handle is not None:
             return arguments.handle
-        wanted = Wanted(expected=("docling",))
+        options = Wanted(expected=("docling",))
         async with scratch_file() as file:
             size = await to_thread.run_sync(_write_json, file, arguments.document)
-            given = File(file.fileno(), "document.json", size)
-            converted = await self._conversions.convert(call.caller.tenant, given, wanted, call.client.progress)
+            source = File(file.fileno(), "document.json", size)
+            converted = await self._conversions.convert(call.caller.tenant, source, options, call.client.progress)
         return converted.handle
 
-    async def _summary(self, converted: Converted, tenant: TenantId) -> ConvertedDocument:
-        shelf = await self._conversions.open(tenant, converted.handle)
-        if shelf is None:
-            raise DocumentNotFound(not_converted(converted.handle))
-        return await to_thread.run_sync(self._summarised, shelf, converted)
+    async def _summarize(self, converted: Converted, tenant: TenantId) -> ConvertedDocument:
+        packed = await self._conversions.open(tenant, converted.handle)
+        if packed is None:
+            raise DocumentNotFound(format_not_converted(converted.handle))
+        return await to_thread.run_sync(self._build_summary, packed, converted)
 
-    def _summarised(self, shelf: Shelf, converted: Converted) -> ConvertedDocument:
-        shown = self._blocklist.shown
-        with shelf:
-            about = shelf.about
+    def _build_summary(self, packed: Shelf, converted: Converted) -> ConvertedDocument:
+        mask = self._blocklist.mask
+        with packed:
+            about = packed.about
             return ConvertedDocument(
                 handle=converted.handle,
-                title=shown(shortened(about.title or about.name, MAX_CHARACTERS)),
+                title=mask(shortened(about.title or about.name, MAX_CHARACTERS)),
                 format=about.format,
                 pages=about.pages,
                 page_kind=about.shown_page_kind,
                 total_pages=about.total_pages if about.total_pages != about.pages else None,
                 sections=about.sections,
                 tables=about.tables,
-                outline=[OutlineEntry.of(s, shown) for s in about.outline if not self._blocklist.blocks(s.id)],
-                warnings=brief(about.warnings, shown),
-                preview=shown(about.preview),
+                outline=[OutlineEntry.of(s, mask) for s in about.outline if not self._blocklist.is_blocked(s.id)],
+                warnings=shorten_all(about.warnings, mask),
+                preview=mask(about.preview),
                 cached=converted.cached,
             )
 
-    def _part(self, file: IO[bytes], arguments: ExportDocument) -> FilePart:
-        """The part that was asked for; where words are blocked, of the text without them."""
+    def _read_part(self, file: IO[bytes], arguments: ExportDocument) -> FilePart:
+        """Read the requested part of an export; with a blocklist, of the screened text."""
         with file:
             if not self._blocklist.is_empty:
-                file = BytesIO(self._blocklist.screened(file.read().decode("utf-8", "replace")).encode())
+                file = BytesIO(self._blocklist.screen(file.read().decode("utf-8", "replace")).encode())
             return FilePart.of(file, arguments.cursor, arguments.max_tokens or DEFAULT_TOKENS)
 
 
-def _counted(number: int, what: str) -> str:
+def _pluralize(number: int, what: str) -> str:
     return f"{number} {what}{'' if number == 1 else 's'}"
 
 
-def not_converted(handle: str) -> str:
-    """A sentence for a handle that leads nowhere."""
+def format_not_converted(handle: str) -> str:
+    """Return the error message for an unknown handle."""
     return f"There is no document {shortened(handle)!r}; it may have expired. Convert the file again for a new handle."
 
 
-def _page_range(pages: str | None) -> PageRange | None:
+def _parse_page_range(pages: str | None) -> PageRange | None:
     if pages is None:
         return None
     first, _, last = pages.partition("-")

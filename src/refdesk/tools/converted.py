@@ -10,17 +10,17 @@ from anyio import to_thread
 from refdesk.calls import Call
 from refdesk.documents.conversions import Conversions, Export
 from refdesk.tools.budget import Blocklist
-from refdesk.tools.paging import whole_text
+from refdesk.tools.paging import read_text
 
 MEDIA_TYPES = {"markdown": "text/markdown", "html": "text/html", "json": "application/json"}
-"""By the name of the form."""
+"""Media type of each export format."""
 
 MAX_RESOURCE_BYTES = 32 * 1024 * 1024
-"""The largest document that is handed out in one piece."""
+"""Largest document that is returned in one piece."""
 
 
 class ConvertedResources:
-    """`document://{handle}/{form}`: a converted document in one piece."""
+    """Resources `document://{handle}/{form}`: a converted document in one piece."""
 
     SCHEME = "document://"
     TEMPLATE = "document://{handle}/{form}"
@@ -47,18 +47,18 @@ class ConvertedResources:
         file = await self._conversions.export(call.caller.tenant, handle, form)
         if file is None:
             return None
-        text = await to_thread.run_sync(self._text, file)
+        text = await to_thread.run_sync(self._read_text, file)
         return [{"uri": uri, "mimeType": MEDIA_TYPES[form], "text": text}]
 
-    def _text(self, file: IO[bytes]) -> str:
-        return self._blocklist.screened(whole_text(file, MAX_RESOURCE_BYTES))
+    def _read_text(self, file: IO[bytes]) -> str:
+        return self._blocklist.screen(read_text(file, MAX_RESOURCE_BYTES))
 
-    async def complete(self, template: str, name: str, value: str, given: Mapping[str, str], call: Call) -> list[str]:
+    async def complete(self, template: str, name: str, value: str, context: Mapping[str, str], call: Call) -> list[str]:
         return [form for form in MEDIA_TYPES if form.startswith(value)] if name == "form" else []
 
     @classmethod
     def link(cls, handle: str, form: Export) -> dict[str, Any]:
-        """A content item that leads to the whole of a document."""
+        """Return a content item that links to the whole document."""
         uri = f"{cls.SCHEME}{handle}/{form}"
         return {"type": "resource_link", "uri": uri, "name": f"{handle}.{form}", "mimeType": MEDIA_TYPES[form]}
 

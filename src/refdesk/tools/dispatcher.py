@@ -1,6 +1,6 @@
-"""The innermost handler: whatever a client can ask for, answered from the registry.
+"""Dispatches MCP methods to the tools, resources and prompts of the registry.
 
-It knows MCP's methods and their wire shapes, and nothing of how a message came in.
+It is the innermost handler: it knows MCP methods and wire shapes, but no transports.
 """
 
 from __future__ import annotations
@@ -21,38 +21,38 @@ from refdesk.errors import (
     UnknownResource,
     UnknownTool,
 )
-from refdesk.tools.interfaces import Completion, OfferedPrompt, OfferedTool, Offering
+from refdesk.tools.interfaces import Completion, PromptEntry, RegistryEntry, ToolEntry
 from refdesk.tools.registry import Registry
 from refdesk.validation import nearest_name, shortened
 
-LONGEST_URI = 8000
-"""Characters; longer ones are not even looked at."""
+MAX_URI_CHARACTERS = 8000
+"""Longer URIs are rejected without a lookup."""
 
 MAX_COMPLETIONS = 100
-"""The protocol's own bound on one completion answer."""
+"""The protocol's limit on completion values."""
 
-MAX_LOOKED_AT = 500
-"""Names that a misspelt one is compared with; each takes some ten microseconds."""
+MAX_SUGGESTION_CANDIDATES = 500
+"""Names compared with a misspelled one; each takes some ten microseconds."""
 
 MAX_VIEWS = 256
-"""Different views of the lists that are kept: as many as there are sorts of callers, and they are few."""
+"""Cached list views: one per kind of caller, of which there are few."""
 
-ELSEWHERE = "downstream"
-"""The toolset of what other servers have."""
+DOWNSTREAM_TOOLSET = "downstream"
+"""The toolset of downstream servers."""
 
-Entry = Mapping[str, Any] | OfferedTool
-"""An entry of a list as it stands, or the tool that has to be asked for it each time."""
+Entry = Mapping[str, Any] | ToolEntry
+"""A list entry, or the tool that computes it for each call."""
 
 
 class Catalogue:
-    """Answers calls from a registry; `page_size` bounds one page of any list."""
+    """Answers calls from a registry; `page_size` limits a page of any list."""
 
     def __init__(self, registry: Registry, toolsets: Iterable[str], page_size: int) -> None:
         self._registry = registry
         self._toolsets = frozenset(toolsets)
         self._page_size = page_size
         self._views: dict[Hashable, list[Entry]] = {}
-        registry.listen(self._changed)
+        registry.listen(self._on_event)
         self._methods: dict[str, Callable[[Call], Awaitable[dict[str, Any]]]] = {
             "tools/list": self._list_tools,
             "tools/call": self._call_tool,
@@ -71,66 +71,66 @@ class Catalogue:
             raise MethodNotFound(call.method)
         return Answer(await method(call))
 
-    def tool(self, name: str) -> OfferedTool | None:
-        """A tool of a toolset that is switched on."""
+    def tool(self, name: str) -> ToolEntry | None:
+        """Return a tool of an enabled toolset."""
         tool = self._registry.tools.get(name)
         return tool if tool is not None and tool.toolset in self._toolsets else None
 
     def input_schema(self, name: str) -> Mapping[str, Any] | None:
-        """A tool's input schema, before live choices are filled in."""
+        """Return a tool's input schema, without dynamic choices."""
         tool = self.tool(name)
         return tool.input_schema if tool is not None else None
 
     def seconds(self, call: Call) -> float | None:
-        """How long a call may take, where what it is about says so itself."""
-        offering = self._offering(call.method, call.target)
-        if offering is not None:
-            return offering.seconds_for(call)
-        elsewhere = self._registry.elsewhere
-        if elsewhere is not None and call.method == "resources/read":
-            return elsewhere.seconds(call.target)
+        """Return the timeout of a call if its target has one of its own."""
+        registry_entry = self._find_entry(call.method, call.target)
+        if registry_entry is not None:
+            return registry_entry.seconds_for(call)
+        downstream = self._registry.downstream_resources
+        if downstream is not None and call.method == "resources/read":
+            return downstream.seconds(call.target)
         reference = call.params.get("ref") if call.method == "completion/complete" else None
-        return self._seconds_to_complete(reference, call) if isinstance(reference, Mapping) else None
+        return self._find_completion_timeout(reference, call) if isinstance(reference, Mapping) else None
 
     def is_plain(self, method: str, target: str) -> bool:
-        """Whether a bare request and a bare answer are all that a call needs."""
-        offering = self._offering(method, target)
-        return offering is None or offering.is_plain
+        """Return whether a call needs only a plain request and response."""
+        registry_entry = self._find_entry(method, target)
+        return registry_entry is None or registry_entry.is_plain
 
-    def tools(self, call: Call) -> list[OfferedTool]:
-        """The tools that this call is shown, in the order of their registration."""
+    def tools(self, call: Call) -> list[ToolEntry]:
+        """Return the tools listed for a call, in order of registration."""
         return [tool for tool in self.open_tools(call) if tool.is_listed]
 
-    def open_tools(self, call: Call) -> list[OfferedTool]:
-        """The tools that this call may be for, shown or not."""
-        toolsets, caller = self.open_toolsets(call), call.caller
+    def open_tools(self, call: Call) -> list[ToolEntry]:
+        """Return the tools a call may use, listed or not."""
+        toolsets, caller = self.resolve_toolsets(call), call.caller
         tools = self._registry.tools.values()
         return [tool for tool in tools if tool.toolset in toolsets and tool.is_open_to(caller)]
 
-    def _offering(self, method: str, name: str) -> Offering | None:
+    def _find_entry(self, method: str, name: str) -> RegistryEntry | None:
         if method == "tools/call":
             return self._registry.tools.get(name)
         return self._registry.prompts.get(name) if method == "prompts/get" else None
 
-    def _seconds_to_complete(self, reference: Mapping[str, Any], call: Call) -> float | None:
+    def _find_completion_timeout(self, reference: Mapping[str, Any], call: Call) -> float | None:
         prompt = self._registry.prompts.get(str(reference.get("name")))
         if prompt is not None:
             return prompt.seconds_for(call)
-        elsewhere = self._registry.elsewhere
-        return elsewhere.seconds(str(reference.get("uri"))) if elsewhere is not None else None
+        downstream = self._registry.downstream_resources
+        return downstream.seconds(str(reference.get("uri"))) if downstream is not None else None
 
-    def _open_prompts(self, call: Call) -> list[OfferedPrompt]:
-        toolsets, caller = self.open_toolsets(call), call.caller
+    def _list_open_prompts(self, call: Call) -> list[PromptEntry]:
+        toolsets, caller = self.resolve_toolsets(call), call.caller
         prompts = self._registry.prompts.values()
         return [prompt for prompt in prompts if prompt.toolset in toolsets and prompt.is_open_to(caller)]
 
-    def _changed(self, event: Event) -> None:
+    def _on_event(self, event: Event) -> None:
         if isinstance(event, ListChanged):
             self._views.clear()
 
-    def _view(self, kind: str, call: Call, assemble: Callable[[Call], Iterable[Entry]]) -> list[Entry]:
-        """A list as it is for callers of this sort, assembled once for all of them until something changes."""
-        key = kind, self.open_toolsets(call), call.caller.servers, call.caller.tenant
+    def _get_view(self, kind: str, call: Call, assemble: Callable[[Call], Iterable[Entry]]) -> list[Entry]:
+        """Return a list for this kind of caller, cached until something changes."""
+        key = kind, self.resolve_toolsets(call), call.caller.servers, call.caller.tenant
         view = self._views.get(key)
         if view is None:
             if len(self._views) >= MAX_VIEWS:
@@ -139,55 +139,55 @@ class Catalogue:
         return view
 
     async def _list_tools(self, call: Call) -> dict[str, Any]:
-        return self._page(call, "tools", self._view("tools", call, self._tool_entries))
+        return self._paginate(call, "tools", self._get_view("tools", call, self._build_tool_entries))
 
-    def _tool_entries(self, call: Call) -> Iterable[Entry]:
+    def _build_tool_entries(self, call: Call) -> Iterable[Entry]:
         return (tool if tool.is_live else tool.listing(call) for tool in self.tools(call))
 
     async def _call_tool(self, call: Call) -> dict[str, Any]:
-        tool = self.tool(_text(call.params, "name"))
+        tool = self.tool(_require_text(call.params, "name"))
         if tool is None or not self._is_open(tool, call):
-            raise UnknownTool(_unknown("tool", call.target, [tool.name for tool in self.open_tools(call)]))
+            raise UnknownTool(_format_unknown("tool", call.target, [tool.name for tool in self.open_tools(call)]))
         try:
             arguments = call.params.get("arguments")
             return await tool({} if arguments is None else arguments, call)
         except ToolFailure as failure:
             return {**tool_answer([text_content(failure.detail)], is_error=True), "_meta": {ERROR_META: failure.data}}
 
-    def _is_open(self, offering: Offering, call: Call) -> bool:
-        # Toolsets that are asked for are looked at even where they do not matter: unknown ones are told of.
-        return (call.toolsets is None or offering.toolset in self.open_toolsets(call)) and offering.is_open_to(
-            call.caller
-        )
+    def _is_open(self, registry_entry: RegistryEntry, call: Call) -> bool:
+        # Resolving also rejects unknown toolsets.
+        return (
+            call.toolsets is None or registry_entry.toolset in self.resolve_toolsets(call)
+        ) and registry_entry.is_open_to(call.caller)
 
     async def _list_resources(self, call: Call) -> dict[str, Any]:
         listings: list[Entry] = [
             listing for resources in self._registry.resources for listing in resources.listing(call)
         ]
-        elsewhere = self._registry.elsewhere
-        if elsewhere is not None and ELSEWHERE in self.open_toolsets(call):
-            listings += self._view("resources", call, lambda call: elsewhere.listing(call.caller))
-        return self._page(call, "resources", listings)
+        downstream = self._registry.downstream_resources
+        if downstream is not None and DOWNSTREAM_TOOLSET in self.resolve_toolsets(call):
+            listings += self._get_view("resources", call, lambda call: downstream.listing(call.caller))
+        return self._paginate(call, "resources", listings)
 
     async def _list_templates(self, call: Call) -> dict[str, Any]:
         templates: list[Entry] = [
             template for resources in self._registry.resources for template in resources.templates()
         ]
-        elsewhere = self._registry.elsewhere
-        if elsewhere is not None and ELSEWHERE in self.open_toolsets(call):
-            templates += self._view("templates", call, lambda call: elsewhere.templates(call.caller))
-        return self._page(call, "resourceTemplates", templates)
+        downstream = self._registry.downstream_resources
+        if downstream is not None and DOWNSTREAM_TOOLSET in self.resolve_toolsets(call):
+            templates += self._get_view("templates", call, lambda call: downstream.templates(call.caller))
+        return self._paginate(call, "resourceTemplates", templates)
 
     async def _read_resource(self, call: Call) -> dict[str, Any]:
-        uri = _text(call.params, "uri")
-        if len(uri) <= LONGEST_URI:
+        uri = _require_text(call.params, "uri")
+        if len(uri) <= MAX_URI_CHARACTERS:
             for resources in self._registry.resources:
                 contents = await resources.read(uri, call)
                 if contents is not None:
                     return {"contents": list(contents)}
-            elsewhere = self._registry.elsewhere
-            if elsewhere is not None and ELSEWHERE in self.open_toolsets(call):
-                result = await elsewhere.read(uri, call)
+            downstream = self._registry.downstream_resources
+            if downstream is not None and DOWNSTREAM_TOOLSET in self.resolve_toolsets(call):
+                result = await downstream.read(uri, call)
                 if result is not None:
                     return result
         uri = shortened(uri)
@@ -195,24 +195,27 @@ class Catalogue:
         raise UnknownResource(detail, uri)
 
     async def _list_prompts(self, call: Call) -> dict[str, Any]:
-        return self._page(call, "prompts", self._view("prompts", call, self._prompt_entries))
+        return self._paginate(call, "prompts", self._get_view("prompts", call, self._build_prompt_entries))
 
-    def _prompt_entries(self, call: Call) -> Iterable[Entry]:
-        return (prompt.listing() for prompt in self._open_prompts(call))
+    def _build_prompt_entries(self, call: Call) -> Iterable[Entry]:
+        return (prompt.listing() for prompt in self._list_open_prompts(call))
 
     async def _get_prompt(self, call: Call) -> dict[str, Any]:
-        prompt = self._prompt(_text(call.params, "name"), call)
+        prompt = self._require_prompt(_require_text(call.params, "name"), call)
         arguments = call.params.get("arguments")
         return await prompt.get({} if arguments is None else arguments, call)
 
     async def _complete(self, call: Call) -> dict[str, Any]:
-        reference, argument = _mapping(call.params, "ref"), _mapping(call.params, "argument")
-        name, value = _text(argument, "name", "argument."), _text(argument, "value", "argument.", empty=True)
-        kind = _text(reference, "type", "ref.")
+        reference, argument = _require_mapping(call.params, "ref"), _require_mapping(call.params, "argument")
+        name = _require_text(argument, "name", "argument.")
+        value = _require_text(argument, "value", "argument.", empty=True)
+        kind = _require_text(reference, "type", "ref.")
         if kind == "ref/prompt":
-            completion = await self._prompt(_text(reference, "name", "ref."), call).complete(name, value, call)
+            completion = await self._require_prompt(_require_text(reference, "name", "ref."), call).complete(
+                name, value, call
+            )
         elif kind == "ref/resource":
-            completion = await self._complete_resource(_text(reference, "uri", "ref."), name, value, call)
+            completion = await self._complete_resource(_require_text(reference, "uri", "ref."), name, value, call)
         else:
             raise InvalidArguments([Problem("ref.type", "must be one of ref/prompt, ref/resource")])
         if isinstance(completion, Mapping):
@@ -223,23 +226,25 @@ class Catalogue:
     async def _complete_resource(self, template: str, name: str, value: str, call: Call) -> Completion:
         for resources in self._registry.resources:
             if any(entry["uriTemplate"] == template for entry in resources.templates()):
-                return await resources.complete(template, name, value, _given(call), call)
-        elsewhere = self._registry.elsewhere
-        if elsewhere is not None and ELSEWHERE in self.open_toolsets(call):
-            result = await elsewhere.complete(template, call)
+                return await resources.complete(template, name, value, _get_context_arguments(call), call)
+        downstream = self._registry.downstream_resources
+        if downstream is not None and DOWNSTREAM_TOOLSET in self.resolve_toolsets(call):
+            result = await downstream.complete(template, call)
             if result is not None:
                 return result
         template = shortened(template)
         detail = f"No resource template {template!r}; resources/templates/list says what there is"
         raise UnknownResource(detail, template)
 
-    def _prompt(self, name: str, call: Call) -> OfferedPrompt:
+    def _require_prompt(self, name: str, call: Call) -> PromptEntry:
         prompt = self._registry.prompts.get(name)
-        if prompt is None or prompt.toolset not in self.open_toolsets(call) or not prompt.is_open_to(call.caller):
-            raise UnknownPrompt(_unknown("prompt", name, [prompt.name for prompt in self._open_prompts(call)]))
+        if prompt is None or prompt.toolset not in self.resolve_toolsets(call) or not prompt.is_open_to(call.caller):
+            raise UnknownPrompt(
+                _format_unknown("prompt", name, [prompt.name for prompt in self._list_open_prompts(call)])
+            )
         return prompt
 
-    def open_toolsets(self, call: Call) -> frozenset[str]:
+    def resolve_toolsets(self, call: Call) -> frozenset[str]:
         if call.toolsets is None:
             return self._toolsets
         unknown = sorted(call.toolsets - self._toolsets)
@@ -248,7 +253,7 @@ class Catalogue:
             raise InvalidArguments([Problem("toolsets", f"{', '.join(unknown)} not switched on; on are {switched_on}")])
         return call.toolsets
 
-    def _page(self, call: Call, name: str, entries: Sequence[Entry]) -> dict[str, Any]:
+    def _paginate(self, call: Call, name: str, entries: Sequence[Entry]) -> dict[str, Any]:
         start = _decode_cursor(call.params.get("cursor"), name)
         shown = entries[start : start + self._page_size]
         page: dict[str, Any] = {name: [entry if isinstance(entry, Mapping) else entry.listing(call) for entry in shown]}
@@ -269,18 +274,18 @@ def _decode_cursor(cursor: object, name: str) -> int:
         if kind == name and start.isascii() and start.isdigit():
             return int(start)
     except (binascii.Error, UnicodeError, ValueError):
-        pass  # told below, with every other way of being wrong
+        pass  # reported below with the other invalid cursors
     raise InvalidArguments([Problem("cursor", "is not one that this list gave")])
 
 
-def _given(call: Call) -> Mapping[str, str]:
-    """The other arguments of what is completed, as far as they are known."""
+def _get_context_arguments(call: Call) -> Mapping[str, str]:
+    """Return the other arguments in the context of a completion request."""
     context = call.params.get("context")
-    given = context.get("arguments") if isinstance(context, Mapping) else None
-    return given if isinstance(given, Mapping) else {}
+    arguments = context.get("arguments") if isinstance(context, Mapping) else None
+    return arguments if isinstance(arguments, Mapping) else {}
 
 
-def _text(params: Mapping[str, Any], name: str, prefix: str = "", *, empty: bool = False) -> str:
+def _require_text(params: Mapping[str, Any], name: str, prefix: str = "", *, empty: bool = False) -> str:
     value = params.get(name)
     if not isinstance(value, str) or not (value or empty):
         rule = "is required" if value is None else "must be a string" if not isinstance(value, str) else "is empty"
@@ -288,14 +293,14 @@ def _text(params: Mapping[str, Any], name: str, prefix: str = "", *, empty: bool
     return value
 
 
-def _mapping(params: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+def _require_mapping(params: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     value = params.get(name)
     if not isinstance(value, Mapping):
         raise InvalidArguments([Problem(name, "is required" if value is None else "must be an object")])
     return value
 
 
-def _unknown(kind: str, name: str, known: Sequence[str]) -> str:
-    nearest = nearest_name(name, known[:MAX_LOOKED_AT])
+def _format_unknown(kind: str, name: str, known: Sequence[str]) -> str:
+    nearest = nearest_name(name, known[:MAX_SUGGESTION_CANDIDATES])
     hint = f"did you mean {nearest!r}?" if nearest else f"{kind}s/list says what there is"
     return f"Unknown {kind} {shortened(name)!r}; {hint}"

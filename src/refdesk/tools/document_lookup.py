@@ -1,4 +1,4 @@
-"""Any document of the desk as one that can be read in parts: converted ones by handle, the engine's by id."""
+"""Opens documents for reading in parts: converted ones by handle, the engine's by id."""
 
 from __future__ import annotations
 
@@ -12,26 +12,28 @@ from refdesk.documents.conversion_store import HANDLE
 from refdesk.documents.conversions import Conversions
 from refdesk.documents.packed_document import Shelf
 from refdesk.engines.base import Engine
-from refdesk.tools.not_found import no_document
+from refdesk.tools.not_found import build_document_not_found
 
 
 class Shelves:
-    """Opens documents for reading."""
+    """Opens packed documents by handle or id."""
 
     def __init__(self, conversions: Conversions, engine: Engine) -> None:
         self._conversions = conversions
         self._engine = engine
 
     @asynccontextmanager
-    async def reading(self, tenant: TenantId, doc_id: str) -> AsyncIterator[Shelf]:
-        """A document by its handle or id; another tenant's is not found."""
-        shelf = await self._find(tenant, doc_id)
-        if shelf is None:
-            raise await no_document(self._engine, tenant, doc_id, "A handle comes from a convert tool and expires.")
+    async def open_document(self, tenant: TenantId, doc_id: str) -> AsyncIterator[Shelf]:
+        """Open a document by handle or id; raise DocumentNotFound, also for another tenant's."""
+        packed = await self._find(tenant, doc_id)
+        if packed is None:
+            raise await build_document_not_found(
+                self._engine, tenant, doc_id, "A handle comes from a convert tool and expires."
+            )
         try:
-            yield shelf
+            yield packed
         finally:
-            await to_thread.run_sync(shelf.close)
+            await to_thread.run_sync(packed.close)
 
     async def _find(self, tenant: TenantId, doc_id: str) -> Shelf | None:
         if HANDLE.fullmatch(doc_id):

@@ -1,7 +1,7 @@
-"""Other servers' documentation in the answers of `search_documentation`.
+"""Federated search: other servers' documentation in `search_documentation`.
 
-Every source is asked at the same time, each under a deadline of its own; what it said lately is kept, and given on when
-it fails. Who did not answer is told, and costs the answer nothing but what that source would have added.
+All sources are queried concurrently, each with its own timeout. Their results are cached and used as a fallback when
+they fail. Sources that didn't respond are reported, and cost nothing but their own hits.
 """
 
 from __future__ import annotations
@@ -20,33 +20,32 @@ from refdesk.downstream.fleet.fleet import Fleet
 from refdesk.engines.base import Hit
 from refdesk.errors import RefdeskError, ServerLacks, ServerRefused
 from refdesk.resilience.partial_results import fell_short
-from refdesk.tools.client_callbacks import SILENCE
-from refdesk.tools.foreign_hits import Passage, canonical, passages
-from refdesk.tools.hits import source_of
+from refdesk.tools.client_callbacks import NO_CALLBACKS
+from refdesk.tools.foreign_hits import ForeignPassage, canonicalize_url, parse_passages
+from refdesk.tools.hits import get_source
 from refdesk.validation import shortened
 
 Reach = Callable[[Caller, str, str, Collection[str]], bool]
 
-RANK_SHARE = 60
-"""Of reciprocal rank fusion: how little the first places differ. The usual value, and no better one is known for
-sources that nobody has compared."""
+RRF_K = 60
+"""The constant of reciprocal rank fusion, at its usual value: there is no data to tune it on."""
 
 FETCHED_AT = "refdesk/fetchedAt"
 
 
 @dataclass(frozen=True, slots=True)
 class ForeignHit:
-    """A passage of another server, with where it is from and since when."""
+    """A passage from another server, with its origin and retrieval time."""
 
     server: str
-    passage: Passage
+    passage: ForeignPassage
     version: str
     fetched_at: str
 
 
 @dataclass(frozen=True, slots=True)
-class Consulted:
-    """What became of one source."""
+class SourceResult:
+    """The result of one source."""
 
     server: str
     hits: Sequence[ForeignHit] = ()
@@ -55,64 +54,64 @@ class Consulted:
 
 
 @dataclass(frozen=True, slots=True)
-class Federated:
-    """What all sources said."""
+class FederatedResults:
+    """The results of all sources."""
 
-    sources: Sequence[Consulted] = field(default=())
+    sources: Sequence[SourceResult] = field(default=())
     with_own: bool = True
     """Whether our own documentation was searched as well."""
 
     @property
-    def answered(self) -> list[str]:
-        """Those that did, if only by what they had said before."""
+    def responding(self) -> list[str]:
+        """Sources that responded, including from the cache."""
         return [source.server for source in self.sources if not source.failure]
 
     @property
     def missing(self) -> dict[str, str]:
-        """Those that did not, with the reason."""
+        """Sources that failed, with the reason."""
         return {source.server: source.failure for source in self.sources if source.failure}
 
     @property
     def stale(self) -> list[str]:
-        """Those that did not this time, and had said something before."""
+        """Sources that failed this time and were answered from a stale cache entry."""
         return [source.server for source in self.sources if source.is_stale]
 
-    def note(self) -> str:
-        """One sentence for the model; our own documentation is a source that answered, where it was asked."""
+    def format_note(self) -> str:
+        """Return a sentence on the sources for the model; our own documentation counts if searched."""
         own = int(self.with_own)
-        said = f"{len(self.answered) + own} of {len(self.sources) + own} sources answered"
+        text = f"{len(self.responding) + own} of {len(self.sources) + own} sources answered"
         missing = "; ".join(f"{server}: {shortened(why, 120)}" for server, why in self.missing.items())
         stale = f"; from an earlier answer: {', '.join(self.stale)}" if self.stale else ""
-        return f"{said}{f' ({missing})' if missing else ''}{stale}"
+        return f"{text}{f' ({missing})' if missing else ''}{stale}"
 
-    def meta(self) -> dict[str, Any]:
-        """The same for programs."""
-        return {"answered": self.answered, "missing": self.missing, "stale": self.stale}
+    def to_meta(self) -> dict[str, Any]:
+        """Return the same as metadata."""
+        return {"answered": self.responding, "missing": self.missing, "stale": self.stale}
 
 
 class Federation:
     """The servers that take part in `search_documentation`."""
 
     def __init__(self, fleet: Fleet, cache: Cache, seconds: float, reach: Reach) -> None:
-        """`seconds` is how long what a source said is kept; `reach` says which servers are open to a caller."""
+        """`seconds` is the TTL of cached results; `reach` decides which servers a caller may use."""
         self._fleet = fleet
         self._cache = cache
         self._seconds = seconds
         self._reach = reach
 
-    def sources(self, call: Call) -> list[str]:
-        """The names of those that this caller may ask."""
-        return [connection.name for connection, _ in self._open_to(call)]
+    def list_sources(self, call: Call) -> list[str]:
+        """Return the names of the sources that this caller may use."""
+        return [connection.name for connection, _ in self._list_open_servers(call)]
 
-    async def ask(self, query: str, call: Call, only: str | None = None) -> Federated:
-        """What they say, each within its own time; `only` asks no other."""
-        open_to = [(server, docs) for server, docs in self._open_to(call) if only in (None, server.name)]
-        asked = await asyncio.gather(*(self._consulted(server, docs, query, call) for server, docs in open_to))
-        if any(source.failure or source.is_stale for source in asked):
+    async def search(self, query: str, call: Call, only: str | None = None) -> FederatedResults:
+        """Query the sources, or the one named by `only`."""
+        servers = [(server, docs) for server, docs in self._list_open_servers(call) if only in (None, server.name)]
+        results = await asyncio.gather(*(self._query_source(server, docs, query, call) for server, docs in servers))
+        if any(result.failure or result.is_stale for result in results):
             fell_short()
-        return Federated(asked, with_own=only is None)
+        return FederatedResults(results, with_own=only is None)
 
-    def _open_to(self, call: Call) -> list[tuple[Connection, DocsSource]]:
+    def _list_open_servers(self, call: Call) -> list[tuple[Connection, DocsSource]]:
         caller = call.caller
         return [
             (server, docs)
@@ -121,61 +120,65 @@ class Federation:
             and self._reach(caller, server.name, docs.tool, server.settings.tenants)
         ]
 
-    async def _consulted(self, server: Connection, docs: DocsSource, query: str, call: Call) -> Consulted:
+    async def _query_source(self, server: Connection, docs: DocsSource, query: str, call: Call) -> SourceResult:
         forwards = server.settings.forward_token
         user = call.caller.user if forwards else UserId("")
-        asked = (server.name, docs.tool, docs.argument, repr(sorted(docs.arguments.items())), query)
-        key = Key(call.caller.tenant, user, "federated_search", asked)
+        parameters = (server.name, docs.tool, docs.argument, repr(sorted(docs.arguments.items())), query)
+        key = Key(call.caller.tenant, user, "federated_search", parameters)
         try:
-            given = await self._cache.answer(key, self._seconds, lambda: self._searched(server, docs, query, call))
+            cached = await self._cache.answer(
+                key, self._seconds, lambda: self._call_search_tool(server, docs, query, call)
+            )
         except RefdeskError as error:
-            return Consulted(server.name, failure=error.detail)
-        found = passages(given.answer, docs.max_results)
-        fetched_at = str((given.answer.get("_meta") or {}).get(FETCHED_AT, ""))
-        hits = [ForeignHit(server.name, one, one.version or docs.version or "", fetched_at) for one in found]
-        return Consulted(server.name, hits, is_stale=given.is_stale)
+            return SourceResult(server.name, failure=error.detail)
+        passages = parse_passages(cached.answer, docs.max_results)
+        fetched_at = str((cached.answer.get("_meta") or {}).get(FETCHED_AT, ""))
+        hits = [
+            ForeignHit(server.name, passage, passage.version or docs.version or "", fetched_at) for passage in passages
+        ]
+        return SourceResult(server.name, hits, is_stale=cached.is_stale)
 
-    async def _searched(self, server: Connection, docs: DocsSource, query: str, call: Call) -> dict[str, Any]:
+    async def _call_search_tool(self, server: Connection, docs: DocsSource, query: str, call: Call) -> dict[str, Any]:
         if f"{server.name}:{docs.tool}" in self._fleet.held:
             raise ServerLacks(f"its tool {docs.tool} has changed and waits for `refdesk servers approve {server.name}`")
         params = {"name": docs.tool, "arguments": {**docs.arguments, docs.argument: query}}
         seconds = docs.timeout_seconds
-        result = await server.request("tools/call", params, voice=SILENCE, token=call.credential, seconds=seconds)
+        result = await server.request("tools/call", params, voice=NO_CALLBACKS, token=call.credential, seconds=seconds)
         if result.get("isError") is True:
-            said = " ".join(str(item.get("text", "")) for item in result.get("content") or () if isinstance(item, dict))
-            raise ServerRefused(server.name, 0, shortened(said, 200) or "its search tool failed")
+            text = " ".join(str(item.get("text", "")) for item in result.get("content") or () if isinstance(item, dict))
+            raise ServerRefused(server.name, 0, shortened(text, 200) or "its search tool failed")
         fetched_at = datetime.now(UTC).isoformat(timespec="seconds")
         meta = result.get("_meta")
         return {**result, "_meta": {**(meta if isinstance(meta, dict) else {}), FETCHED_AT: fetched_at}}
 
 
-def fused(own: Sequence[Hit], federated: Federated, limit: int) -> list[Hit | ForeignHit]:
-    """The best of all sources by their ranks; what is on the same page, or says the same, is there once."""
+def fuse_rankings(own: Sequence[Hit], federated: FederatedResults, limit: int) -> list[Hit | ForeignHit]:
+    """Merge all rankings by reciprocal rank fusion, without duplicate pages and texts."""
     rankings: list[Sequence[Hit | ForeignHit]] = [own, *(source.hits for source in federated.sources)]
     scores: dict[int, float] = {}
-    kept: dict[str, Hit | ForeignHit] = {}
+    by_identity: dict[str, Hit | ForeignHit] = {}
     for ranking in rankings:
         for rank, hit in enumerate(ranking):
-            places = _places(hit)
-            same = next((kept[place] for place in places if place in kept), hit)
-            # Several passages of one page are several, where one source gives them; it would not say a thing twice.
-            target = hit if _source(hit) == _source(same) else same
-            scores[id(target)] = scores.get(id(target), 0.0) + 1 / (RANK_SHARE + rank)
-            for place in places:
-                kept.setdefault(place, target)
-    every = {id(hit): hit for ranking in rankings for hit in ranking if id(hit) in scores}
-    return sorted(every.values(), key=lambda hit: -scores[id(hit)])[:limit]
+            identities = _get_identities(hit)
+            same = next((by_identity[identity] for identity in identities if identity in by_identity), hit)
+            # Several passages of one page from the same source are kept: a source does not repeat itself.
+            target = hit if _get_server(hit) == _get_server(same) else same
+            scores[id(target)] = scores.get(id(target), 0.0) + 1 / (RRF_K + rank)
+            for identity in identities:
+                by_identity.setdefault(identity, target)
+    hits_by_id = {id(hit): hit for ranking in rankings for hit in ranking if id(hit) in scores}
+    return sorted(hits_by_id.values(), key=lambda hit: -scores[id(hit)])[:limit]
 
 
-def _source(hit: Hit | ForeignHit) -> str | None:
+def _get_server(hit: Hit | ForeignHit) -> str | None:
     return hit.server if isinstance(hit, ForeignHit) else None
 
 
-def _places(hit: Hit | ForeignHit) -> list[str]:
-    """What it is known by: the address of its page, and its words."""
+def _get_identities(hit: Hit | ForeignHit) -> list[str]:
+    """Return the keys that identify duplicates: the canonical URL and the text."""
     if isinstance(hit, Hit):
-        url, text = source_of(hit.document), hit.text
+        url, text = get_source(hit.document), hit.text
     else:
         url, text = hit.passage.url, hit.passage.text
     words = " ".join(text.casefold().split())
-    return [place for place in (canonical(url), f"says {words}") if place]
+    return [identity for identity in (canonicalize_url(url), f"says {words}") if identity]

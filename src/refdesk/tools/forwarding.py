@@ -1,13 +1,13 @@
-"""A call is passed on to a server whichever revision each side speaks.
+"""Forwards calls to downstream servers across protocol revisions.
 
-Older and newer revisions differ in how a server asks its client something: in the middle of the call, or by ending it
-with what it wants to know, for the client to call again. All four combinations work:
+Revisions differ in how a server asks its client for input: during the call, or by ending it with an input request, for
+the client to call again. All four combinations work:
 
     client  server
-    older   older    the question is passed on while the call is open
-    newest  newest   the ending is passed on, with the server's state in our own wrapping
+    older   older    requests are forwarded while the call is open
+    newest  newest   the input request is forwarded, with the server's state wrapped
     older   newest   the client is asked here, and the server called again
-    newest  older    the request goes on in a task while the client is away (`conversations`)
+    newest  older    the request continues in a task while the client is away (`suspended_calls`)
 """
 
 from __future__ import annotations
@@ -28,103 +28,109 @@ from refdesk.errors import (
     Problem,
     ServerTalksNonsense,
 )
-from refdesk.tools.client_callbacks import SILENCE, CallVoice, NotOffered
-from refdesk.tools.suspended_calls import Conversation, Conversations
+from refdesk.tools.client_callbacks import NO_CALLBACKS, ClientCallbacks, NotOffered
+from refdesk.tools.suspended_calls import SuspendedCall, SuspendedCalls
 
 MAX_ROUNDS = 10
-"""How often a server may end a call to ask something before it has to have an answer."""
+"""Input requests per call before the server has to answer."""
 
 MARGIN_SECONDS = 5.0
-"""What a call may take here beyond what its server has for it: the server's own time-out says more than ours."""
+"""Added to the server's timeout, so that its own timeout error is the one reported."""
 
-QUESTIONS = {
+CAPABILITY_BY_METHOD = {
     "elicitation/create": "elicitation",
     "sampling/createMessage": "sampling",
     "roots/list": "roots",
 }
-"""What a client can be asked, and the capability by which it says so."""
+"""Requests a client can answer, and the capability that declares each."""
 
-_OURS, _THEIRS = "waiting:", "server:"
-"""What a state begins with that a client carries: a handle of ours, or what a server gave it to carry."""
+_SUSPENDED_PREFIX, _SERVER_PREFIX = "waiting:", "server:"
+"""Prefixes of the request state held by a client: our own handle, or the server's state."""
 
 Result = dict[str, Any]
 
 
-class Passing:
-    """Passes calls on; holds those whose clients are away."""
+class Forwarder:
+    """Forwards calls; holds suspended ones."""
 
     def __init__(self) -> None:
-        self._conversations = Conversations()
+        self._suspended = SuspendedCalls()
 
     async def __call__(self, call: Call, server: Connection, method: str, params: dict[str, Any]) -> Result:
-        """The server's result for these params, which are this function's own from now on.
+        """Return the server's result; takes ownership of `params`.
 
-        It is checked for no more than what is looked at on its way to the client.
+        Only the parts of the result that Refdesk reads itself are validated.
         """
         if "_meta" in params and not isinstance(params["_meta"], dict):
             raise InvalidArguments([Problem("_meta", "must be an object")])
-        result = await self._pass_on(call, server, method, params)
-        if not _is_sound(result):
+        result = await self._forward(call, server, method, params)
+        if not _is_well_formed(result):
             raise ServerTalksNonsense(
                 f"The server {server.name!r} gave a result that is none: its content is malformed"
             )
         return result
 
-    async def _pass_on(self, call: Call, server: Connection, method: str, params: dict[str, Any]) -> Result:
+    async def _forward(self, call: Call, server: Connection, method: str, params: dict[str, Any]) -> Result:
         client = call.client
         if client.asks_by_ending:
-            return await self._for_newest(call, server, method, params)
-        voice: Voice = SILENCE
+            return await self._forward_for_modern_client(call, server, method, params)
+        voice: Voice = NO_CALLBACKS
         if client is SILENT:
             _drop_progress_token(params)
         else:
-            voice = CallVoice(client)
+            voice = ClientCallbacks(client)
         greeting = server.greeting
-        offered = _capabilities(client) if greeting is not None and greeting.is_modern else None
-        result = await server.request(method, params, voice=voice, token=call.credential, capabilities=offered)
+        capabilities = _build_capabilities(client) if greeting is not None and greeting.is_modern else None
+        result = await server.request(method, params, voice=voice, token=call.credential, capabilities=capabilities)
         if "resultType" in result:
-            return await _completed(call, server, method, params, result)
+            return await _answer_input_requests(call, server, method, params, result)
         return result
 
     async def close(self) -> None:
-        """Give up what nobody has come back for."""
-        await self._conversations.close()
+        """Cancel suspended calls."""
+        await self._suspended.close()
 
-    async def _for_newest(self, call: Call, server: Connection, method: str, params: dict[str, Any]) -> Result:
+    async def _forward_for_modern_client(
+        self, call: Call, server: Connection, method: str, params: dict[str, Any]
+    ) -> Result:
         client, state, answers = call.client, params.pop("requestState", None), params.pop("inputResponses", None)
-        if isinstance(state, str) and state.startswith(_OURS):
-            conversation = self._conversations.take(state.removeprefix(_OURS), _owner(call), _about(call))
-            return await self._followed(call, server, conversation, conversation.go_on(client, answers))
-        may_be_newest, may_be_older = _revisions(server)
-        request = partial(server.request, method, params, token=call.credential, capabilities=_capabilities(client))
-        if may_be_newest:
-            _bring_back(params, server.name, state, answers)
-        if may_be_older and any(map(client.can, QUESTIONS)):
-            conversation = Conversation(client)
-            result = await self._followed(call, server, conversation, conversation.begin(request))
+        if isinstance(state, str) and state.startswith(_SUSPENDED_PREFIX):
+            suspended = self._suspended.take(
+                state.removeprefix(_SUSPENDED_PREFIX), _get_owner(call), _get_subject(call)
+            )
+            return await self._run_or_suspend(call, server, suspended, suspended.resume(client, answers))
+        may_be_modern, may_be_legacy = _get_possible_revisions(server)
+        request = partial(
+            server.request, method, params, token=call.credential, capabilities=_build_capabilities(client)
+        )
+        if may_be_modern:
+            _restore_state(params, server.name, state, answers)
+        if may_be_legacy and any(map(client.can, CAPABILITY_BY_METHOD)):
+            suspended = SuspendedCall(client)
+            result = await self._run_or_suspend(call, server, suspended, suspended.start(request))
         else:
-            result = await request(voice=CallVoice(client))
-        return _ended(client, server, result)
+            result = await request(voice=ClientCallbacks(client))
+        return _check_input_required(client, server, result)
 
-    async def _followed(
-        self, call: Call, server: Connection, conversation: Conversation, going: Awaitable[Result]
+    async def _run_or_suspend(
+        self, call: Call, server: Connection, suspended: SuspendedCall, running: Awaitable[Result]
     ) -> Result:
         try:
-            return await going
-        except InputRequired as asked:
+            return await running
+        except InputRequired as error:
             seconds = server.call_seconds + MARGIN_SECONDS
-            handle = self._conversations.keep(conversation, _owner(call), _about(call), seconds)
-            raise InputRequired(asked.requests, _OURS + handle) from None
+            handle = self._suspended.add(suspended, _get_owner(call), _get_subject(call), seconds)
+            raise InputRequired(error.requests, _SUSPENDED_PREFIX + handle) from None
 
 
-def _revisions(server: Connection) -> tuple[bool, bool]:
-    """Whether a server may speak the newest revision, and whether an older one: both, until it is greeted."""
+def _get_possible_revisions(server: Connection) -> tuple[bool, bool]:
+    """Return whether a server may speak the newest revision, and an older one; both before the handshake."""
     greeting = server.greeting
     return (True, True) if greeting is None else (greeting.is_modern, not greeting.is_modern)
 
 
-def _is_sound(result: Result) -> bool:
-    """Whether content is a list of objects, text is text, and `_meta` an object, where they are there."""
+def _is_well_formed(result: Result) -> bool:
+    """Return whether content is a list of objects, text is a string and `_meta` an object, if present."""
     content, meta = result.get("content", ()), result.get("_meta")
     if not isinstance(content, (list, tuple)) or not (meta is None or isinstance(meta, dict)):
         return False
@@ -136,77 +142,85 @@ def _is_sound(result: Result) -> bool:
     )
 
 
-def _capabilities(client: Client) -> dict[str, Any]:
-    """What the client can be asked, for a server that is told with every request."""
-    return {name: CLIENT_CAPABILITIES[name] for method, name in QUESTIONS.items() if client.can(method)}
+def _build_capabilities(client: Client) -> dict[str, Any]:
+    """Return the client's capabilities, for servers that receive them with every request."""
+    return {name: CLIENT_CAPABILITIES[name] for method, name in CAPABILITY_BY_METHOD.items() if client.can(method)}
 
 
-def _owner(call: Call) -> tuple[str, str]:
+def _get_owner(call: Call) -> tuple[str, str]:
     return call.caller.tenant, call.caller.user
 
 
-def _about(call: Call) -> tuple[str, str]:
+def _get_subject(call: Call) -> tuple[str, str]:
     return call.method, call.target
 
 
 def _drop_progress_token(params: dict[str, Any]) -> None:
-    """Nobody hears progress, and the token is one that another client may have as well."""
+    """Remove the progress token: nobody receives progress, and the token may collide with another."""
     meta = params.get("_meta")
     if isinstance(meta, Mapping) and "progressToken" in meta:
         params["_meta"] = {name: value for name, value in meta.items() if name != "progressToken"}
 
 
-def _bring_back(params: dict[str, Any], server: str, state: object, answers: object) -> None:
-    """Give a server what its client comes back with; a state of another server is none."""
+def _restore_state(params: dict[str, Any], server: str, state: object, answers: object) -> None:
+    """Pass the client's responses and the server's own state to the server."""
     if answers is not None:
         params["inputResponses"] = answers
     if isinstance(state, str):
-        prefix = f"{_THEIRS}{server}:"
+        prefix = f"{_SERVER_PREFIX}{server}:"
         if not state.startswith(prefix):
             raise InvalidCall("The requestState is not one that this call was given")
         params["requestState"] = state.removeprefix(prefix)
 
 
-def _ended(client: Client, server: Connection, result: Result) -> Result:
-    """The result for a client of the newest revision."""
+def _check_input_required(client: Client, server: Connection, result: Result) -> Result:
+    """Return the result for a client of the newest revision; raise InputRequired if input is needed."""
     if result.get("resultType") != "input_required":
         return result
-    requests = _requests(server, result)
+    requests = _parse_input_requests(server, result)
     for request in requests.values():
         if not client.can(request["method"]):
-            raise MissingCapability(QUESTIONS.get(request["method"], request["method"]))
+            raise MissingCapability(CAPABILITY_BY_METHOD.get(request["method"], request["method"]))
     state = result.get("requestState")
-    raise InputRequired(requests, f"{_THEIRS}{server.name}:{state}" if isinstance(state, str) else None)
+    raise InputRequired(requests, f"{_SERVER_PREFIX}{server.name}:{state}" if isinstance(state, str) else None)
 
 
-async def _completed(call: Call, server: Connection, method: str, params: Mapping[str, Any], result: Result) -> Result:
-    """The result for a client of an older revision, which is asked what its server wants to know."""
-    voice = CallVoice(call.client)
+async def _answer_input_requests(
+    call: Call, server: Connection, method: str, params: Mapping[str, Any], result: Result
+) -> Result:
+    """Return the result for a client of an older revision, asking it for the required input."""
+    voice = ClientCallbacks(call.client)
     for _ in range(MAX_ROUNDS):
         if result.get("resultType") != "input_required":
-            # Of no meaning to this client; anything but `complete` might be.
+            # `complete` means nothing to a legacy client; other values might.
             return {name: value for name, value in result.items() if (name, value) != ("resultType", "complete")}
-        answers = {name: await _answered(voice, name, asked) for name, asked in _requests(server, result).items()}
+        answers = {
+            name: await _ask_client(voice, name, input_request)
+            for name, input_request in _parse_input_requests(server, result).items()
+        }
         state = {"requestState": result["requestState"]} if "requestState" in result else {}
-        again = {**params, "inputResponses": answers, **state}
-        offered = _capabilities(call.client)
-        result = await server.request(method, again, voice=voice, token=call.credential, capabilities=offered)
+        next_params = {**params, "inputResponses": answers, **state}
+        capabilities = _build_capabilities(call.client)
+        result = await server.request(
+            method, next_params, voice=voice, token=call.credential, capabilities=capabilities
+        )
     raise ServerTalksNonsense(
         f"The server {server.name!r} asked again and again, {MAX_ROUNDS} times, without an answer"
     )
 
 
-async def _answered(voice: CallVoice, name: str, asked: Mapping[str, Any]) -> Mapping[str, Any]:
+async def _ask_client(voice: ClientCallbacks, name: str, input_request: Mapping[str, Any]) -> Mapping[str, Any]:
     try:
-        return await voice.ask(name, asked["method"], asked.get("params") or {})
+        return await voice.ask(name, input_request["method"], input_request.get("params") or {})
     except NotOffered as error:
-        raise ClientCannot(f"This needs {asked['method']} from the client, which does not offer it.") from error
+        raise ClientCannot(f"This needs {input_request['method']} from the client, which does not offer it.") from error
 
 
-def _requests(server: Connection, result: Result) -> dict[str, Mapping[str, Any]]:
+def _parse_input_requests(server: Connection, result: Result) -> dict[str, Mapping[str, Any]]:
     requests = result.get("inputRequests")
     if isinstance(requests, dict) and all(
-        isinstance(asked, Mapping) and isinstance(asked.get("method"), str) for asked in requests.values()
+        isinstance(input_request, Mapping) and isinstance(input_request.get("method"), str)
+        for input_request in requests.values()
     ):
         return requests
     raise ServerTalksNonsense(f"The server {server.name!r} asks for input without saying what")

@@ -1,7 +1,6 @@
-"""The servers behind the desk, as part of what the desk offers.
+"""Exposes the downstream servers of the fleet through the registry.
 
-The fleet says what there is; this keeps the registry the same, and has servers do what the clients want of them
-outside of any call: to tell of changes, to log, to say what they are for.
+Keeps the registry in sync with the fleet, and forwards subscriptions, log levels and instructions.
 """
 
 from __future__ import annotations
@@ -23,8 +22,8 @@ from refdesk.downstream.fleet.exposure import Offer
 from refdesk.downstream.fleet.fleet import Fleet
 from refdesk.downstream.fleet.sanitize import visible
 from refdesk.errors import DependencyError, Refused, ServerRefused
-from refdesk.tools.forwarding import Passing
-from refdesk.tools.interfaces import OfferedTool, Offering
+from refdesk.tools.forwarding import Forwarder
+from refdesk.tools.interfaces import RegistryEntry, ToolEntry
 from refdesk.tools.long_results import LongResults
 from refdesk.tools.proxied import TOOLSET, ProxiedPrompt, ProxiedResources, ProxiedTool, Reach
 from refdesk.tools.registry import Registry
@@ -34,10 +33,10 @@ from refdesk.validation import shortened
 logger = logging.getLogger(__name__)
 
 INSTRUCTIONS_CHARACTERS, ALL_INSTRUCTIONS_CHARACTERS = 600, 4000
-"""Of what one server, and all together, tell every client: it is read on every turn, and nobody here wrote it."""
+"""Length of the instructions of one server, and of all: untrusted text that clients read on every turn."""
 
-HEARING_SECONDS = 5.0
-"""How long a server that is there may take to say what it has before clients may keep a list without it."""
+LISTING_GRACE_SECONDS = 5.0
+"""How long a running server may take to list its tools before lists without it are cacheable."""
 
 _LEVELS: tuple[LogLevel, ...] = get_args(LogLevel)
 """From the least to the most severe."""
@@ -45,15 +44,15 @@ _LEVELS: tuple[LogLevel, ...] = get_args(LogLevel)
 _LISTS = frozenset({"tools/list", "prompts/list", "resources/list", "resources/templates/list"})
 
 
-Subscriber = tuple[str, str, str]
-"""Somebody who wants to know of changes: of which server, and the tenant and user that it is."""
+Subscription = tuple[str, str, str]
+"""A subscription: server, tenant and user."""
 
 
-class Search(Protocol):
-    """Who finds tools that are not listed."""
+class ToolSearchIndex(Protocol):
+    """Search index for tools that are not listed."""
 
     def index(self, tools: Iterable[ProxiedTool]) -> None:
-        """These are the tools now."""
+        """Replace the indexed tools."""
         ...
 
 
@@ -65,12 +64,12 @@ async def open_gateway(
     *,
     reach: Reach,
     own_schemes: Collection[str] = (),
-    search: Search | None = None,
+    search: ToolSearchIndex | None = None,
 ) -> AsyncIterator[Gateway]:
-    """What the fleet has is offered from now on; calls that nobody came back for end with it.
+    """Expose the fleet until the block ends, which cancels suspended calls.
 
-    `reach` says what is open to whom, and `own_schemes` which URIs are never another server's. With `search`, tools
-    are not listed but found.
+    `reach` decides what a caller may use, and `own_schemes` are the URI schemes reserved for Refdesk. With `search`,
+    tools are searchable instead of listed.
     """
     gateway = Gateway(fleet, registry, settings, reach, own_schemes, search)
     try:
@@ -80,7 +79,7 @@ async def open_gateway(
 
 
 class Gateway:
-    """Keeps the registry as the fleet is; a policy, too, that stands before the permissions."""
+    """Syncs downstream tools, prompts and resources into the registry; also a policy that resolves aliases."""
 
     def __init__(
         self,
@@ -89,7 +88,7 @@ class Gateway:
         settings: DownstreamConfig,
         reach: Reach,
         own_schemes: Collection[str] = (),
-        search: Search | None = None,
+        search: ToolSearchIndex | None = None,
     ) -> None:
         self._fleet = fleet
         self._registry = registry
@@ -97,7 +96,7 @@ class Gateway:
         self._reach = reach
         self._own_schemes = frozenset(own_schemes)
         self._search = search
-        self._passing = Passing()
+        self._forwarder = Forwarder()
         self._results = LongResults()
         self._revision = fleet.revision
         self._tools: Mapping[str, Offer] = {}
@@ -105,212 +104,226 @@ class Gateway:
         self._resources: Mapping[str, Offer] = {}
         self._templates: Mapping[str, Offer] = {}
         self._prompt_names: dict[str, str] = {}
-        self._subscribers: dict[str, Counter[Subscriber]] = {}
+        self._subscriptions: dict[str, Counter[Subscription]] = {}
         self._level: LogLevel | None = None
-        self._levelled: WeakSet[Connection] = WeakSet()
-        self._heard_out: WeakSet[Connection] = WeakSet()
-        self._heard_out_at: WeakKeyDictionary[Connection, float] = WeakKeyDictionary()
+        self._servers_with_level: WeakSet[Connection] = WeakSet()
+        self._listed_servers: WeakSet[Connection] = WeakSet()
+        self._listing_deadlines: WeakKeyDictionary[Connection, float] = WeakKeyDictionary()
         self._tasks: set[asyncio.Task[None]] = set()
-        registry.elsewhere = ProxiedResources(fleet, self._passing, reach, own_schemes)
+        registry.downstream_resources = ProxiedResources(fleet, self._forwarder, reach, own_schemes)
         registry.add_resources(self._results)
         registry.add_resources(ServerResources(fleet, reach))
-        fleet.listen(self._changed)
-        fleet.heard(self._heard)
+        fleet.listen(self._on_lists_changed)
+        fleet.heard(self._on_notification)
         for kind in ("tools", "prompts", "resources"):
-            self._changed(kind)
+            self._on_lists_changed(kind)
 
     async def close(self) -> None:
-        """Give up what is under way."""
-        await self._passing.close()
+        """Cancel suspended calls and pending requests."""
+        await self._forwarder.close()
         for task in self._tasks:
             task.cancel()
         if self._tasks:
             await asyncio.wait(self._tasks)
 
-    # As a policy.
+    # Policy.
 
     async def __call__(self, call: Call, proceed: Handler) -> Answer:
-        """Lists are no older than they may be. What is called by another name (`server:tool`, or the name that a server
-        itself gives a prompt) goes on under the one that is listed, which is all that other policies know."""
+        """Refresh lists, and resolve aliases to listed names.
+
+        Aliases are `server:tool` and the server's own prompt names. Later policies know only the listed names.
+        """
         method = call.method
         if method == "tools/call":
             if call.target not in self._registry.tools:
-                call = _renamed(call, self._tool_of(call.target))
+                call = _resolve_alias(call, self._find_tool(call.target))
         elif method == "prompts/get":
             if call.target not in self._registry.prompts:
-                call = _renamed(call, self._registry.prompts.get(self._prompt_names.get(call.target, "")))
+                call = _resolve_alias(call, self._registry.prompts.get(self._prompt_names.get(call.target, "")))
         elif method in _LISTS:
-            return await self._listed(call, proceed)
+            return await self._handle_list(call, proceed)
         return await proceed(call)
 
-    # What clients want besides calls.
+    # Subscriptions, log level and instructions.
 
     async def subscribe(self, uri: str, caller: Caller) -> None:
-        """Have a server tell of changes to a resource, once for however many want to know; of one that is not there for
-        the caller, nobody tells."""
-        server = self._owner_of(uri, caller)
+        """Subscribe to a resource at its server, once for all subscribers; ignored if the caller can't reach it."""
+        server = self._find_owner(uri, caller)
         if server is None or (server.greeting is not None and not server.greeting.has("resources.subscribe")):
             return
-        subscribers = self._subscribers.setdefault(uri, Counter())
-        is_first = not any(_of(server.name, subscribers))
-        subscribers[server.name, caller.tenant, caller.user] += 1
+        subscriptions = self._subscriptions.setdefault(uri, Counter())
+        is_first = not any(_filter_by_server(server.name, subscriptions))
+        subscriptions[server.name, caller.tenant, caller.user] += 1
         if is_first:
             try:
                 await server.request("resources/subscribe", {"uri": uri})
             except BaseException:
-                self._forget(uri, caller)
+                self._remove_subscription(uri, caller)
                 raise
 
     def unsubscribe(self, uri: str, caller: Caller) -> None:
-        """One less who wants to know."""
-        server = self._fleet.servers.get(self._forget(uri, caller) or "")
+        """Remove a subscription; unsubscribe at the server after the last one."""
+        server = self._fleet.servers.get(self._remove_subscription(uri, caller) or "")
         if server is not None:
-            self._spawn(_ask(server, "resources/unsubscribe", {"uri": uri}))
+            self._spawn(_request_best_effort(server, "resources/unsubscribe", {"uri": uri}))
 
     def set_level(self, level: LogLevel) -> None:
-        """Have servers log from this level on. The least that any client has asked for counts, as all share a server's
-        session; what one does not want is left out on its way to it."""
+        """Set the log level of the servers.
+
+        The lowest level any client requested applies, as clients share a server's session; each filters its own
+        messages.
+        """
         if self._level is None or _LEVELS.index(level) < _LEVELS.index(self._level):
             self._level = level
-            self._levelled.clear()
-            self._tell_level()
+            self._servers_with_level.clear()
+            self._send_level()
 
     def instructions(self, caller: Caller) -> str:
-        """What the servers say of their use that have something for a caller."""
-        said = [
+        """Return the instructions of the servers that a caller can reach."""
+        instructions = [
             f"{name}: {shortened(visible(server.greeting.instructions)[0].strip(), INSTRUCTIONS_CHARACTERS)}"
             for name, server in self._fleet.servers.items()
-            if server.greeting is not None and server.greeting.instructions and self._has_some_for(caller, server)
+            if server.greeting is not None and server.greeting.instructions and self._has_anything_for(caller, server)
         ]
-        if not said:
+        if not instructions:
             return ""
         return shortened(
-            "\n".join(("What the connected servers say of themselves:", *said)), ALL_INSTRUCTIONS_CHARACTERS
+            "\n".join(("What the connected servers say of themselves:", *instructions)), ALL_INSTRUCTIONS_CHARACTERS
         )
 
-    async def _listed(self, call: Call, proceed: Handler) -> Answer:
+    async def _handle_list(self, call: Call, proceed: Handler) -> Answer:
         await self._fleet.freshen()
         if self._fleet.revision != self._revision:
-            self._catch_up()
+            self._sync()
         answer = await proceed(call)
-        # What there is more of in a moment is not for the client to keep.
-        return answer if all(map(self._is_heard_out, self._fleet.servers.values())) else _not_to_be_kept(answer)
+        # Clients must not cache a list that is about to grow.
+        return answer if all(map(self._has_listed, self._fleet.servers.values())) else _disable_caching(answer)
 
-    def _is_heard_out(self, server: Connection) -> bool:
-        """Whether a server has said what it has, or is not about to; some have no tools at all."""
+    def _has_listed(self, server: Connection) -> bool:
+        """Return whether a server has listed its tools, or is not expected to; some have none."""
         state = server.status.state
-        if state != "Running" or server in self._heard_out:
+        if state != "Running" or server in self._listed_servers:
             return state != "Starting"
         now = time.monotonic()
-        return now >= self._heard_out_at.setdefault(server, now + HEARING_SECONDS)
+        return now >= self._listing_deadlines.setdefault(server, now + LISTING_GRACE_SECONDS)
 
-    # What the fleet tells.
+    # Sync with the fleet.
 
-    def _changed(self, kind: str) -> None:
+    def _on_lists_changed(self, kind: str) -> None:
         if kind == "tools":
-            self._offer_tools()
+            self._sync_tools()
         elif kind == "prompts":
-            self._offer_prompts()
+            self._sync_prompts()
         else:
-            self._offer_resources()
-        self._tell_level()
+            self._sync_resources()
+        self._send_level()
 
-    def _catch_up(self) -> None:
-        """Do what the fleet is about to have done: somebody is looking now."""
+    def _sync(self) -> None:
+        """Sync changes that the fleet has not announced yet."""
         self._revision = self._fleet.revision
-        if not _are_same(self._tools, self._fleet.tools):
-            self._offer_tools()
-        if not _are_same(self._prompts, self._fleet.prompts):
-            self._offer_prompts()
+        if not _is_unchanged(self._tools, self._fleet.tools):
+            self._sync_tools()
+        if not _is_unchanged(self._prompts, self._fleet.prompts):
+            self._sync_prompts()
         if not (
-            _are_same(self._resources, self._fleet.resources) and _are_same(self._templates, self._fleet.templates)
+            _is_unchanged(self._resources, self._fleet.resources)
+            and _is_unchanged(self._templates, self._fleet.templates)
         ):
-            self._offer_resources()
+            self._sync_resources()
 
-    def _offer_tools(self) -> None:
+    def _sync_tools(self) -> None:
         offers = self._tools = self._fleet.tools
-        tools = [self._tool(offer) for offer in offers.values()]
-        self._registry.replace_others_tools(tools)
-        self._heard_out.update(offer.connection for offer in offers.values())
+        tools = [self._build_tool(offer) for offer in offers.values()]
+        self._registry.replace_downstream_tools(tools)
+        self._listed_servers.update(offer.connection for offer in offers.values())
         if self._search is not None:
             self._search.index(tools)
 
-    def _tool(self, offer: Offer) -> ProxiedTool:
+    def _build_tool(self, offer: Offer) -> ProxiedTool:
         return ProxiedTool(
-            offer, lambda: self._fleet.tools, self._passing, self._reach, self._results, self._max_tokens,
+            offer, lambda: self._fleet.tools, self._forwarder, self._reach, self._results, self._max_tokens,
             is_listed=self._search is None,
         )  # fmt: skip
 
-    def _offer_prompts(self) -> None:
+    def _sync_prompts(self) -> None:
         offers = self._prompts = self._fleet.prompts
         self._prompt_names = {offer.original: name for name, offer in reversed(list(offers.items()))}
-        self._registry.replace_others_prompts(
-            [ProxiedPrompt(offer, lambda: self._fleet.prompts, self._passing, self._reach) for offer in offers.values()]
+        self._registry.replace_downstream_prompts(
+            [
+                ProxiedPrompt(offer, lambda: self._fleet.prompts, self._forwarder, self._reach)
+                for offer in offers.values()
+            ]
         )
 
-    def _offer_resources(self) -> None:
+    def _sync_resources(self) -> None:
         self._resources, self._templates = self._fleet.resources, self._fleet.templates
         self._registry.publish(ListChanged("resources"))
 
-    def _heard(self, server: str, method: str, params: Mapping[str, Any]) -> None:
+    def _on_notification(self, server: str, method: str, params: Mapping[str, Any]) -> None:
         uri = params.get("uri")
         connection = self._fleet.servers.get(server)
         if method != "notifications/resources/updated" or not isinstance(uri, str) or connection is None:
             return
-        if not any(_of(server, self._subscribers.get(uri, ()))):
-            return  # nobody asked it for that
+        if not any(_filter_by_server(server, self._subscriptions.get(uri, ()))):
+            return  # not subscribed
 
         def is_open(caller: Caller) -> bool:
-            return self._may_follow(caller, connection, uri)
+            return self._can_subscribe(caller, connection, uri)
 
         for tenant in connection.settings.tenants or (None,):
             self._registry.publish(ResourceUpdated(uri, None if tenant is None else TenantId(tenant), is_open))
 
-    def _tell_level(self) -> None:
-        """To servers that do not know it yet."""
+    def _send_level(self) -> None:
+        """Send the log level to servers that have not received it."""
         for server in self._fleet.servers.values() if self._level is not None else ():
-            if server not in self._levelled and server.greeting is not None and server.greeting.has("logging"):
-                self._levelled.add(server)
-                self._spawn(_ask(server, "logging/setLevel", {"level": self._level}))
+            if (
+                server not in self._servers_with_level
+                and server.greeting is not None
+                and server.greeting.has("logging")
+            ):
+                self._servers_with_level.add(server)
+                self._spawn(_request_best_effort(server, "logging/setLevel", {"level": self._level}))
 
-    # Who may know what.
+    # Permissions.
 
-    def _owner_of(self, uri: str, caller: Caller) -> Connection | None:
-        """The server of a resource that is none of our own, for this caller."""
+    def _find_owner(self, uri: str, caller: Caller) -> Connection | None:
+        """Return the downstream server of a resource, if this caller can reach it."""
         if uri.partition(":")[0].lower() in self._own_schemes:
             return None
-        return self._fleet.owner_of(uri, lambda server: self._may_follow(caller, server, uri))
+        return self._fleet.owner_of(uri, lambda server: self._can_subscribe(caller, server, uri))
 
-    def _may_follow(self, caller: Caller, server: Connection, uri: str) -> bool:
+    def _can_subscribe(self, caller: Caller, server: Connection, uri: str) -> bool:
         return _has_toolset(caller) and self._reach(caller, server.name, uri, server.settings.tenants)
 
-    def _has_some_for(self, caller: Caller, server: Connection) -> bool:
-        """Whether all of a server, or a tool of it, is open to a caller."""
+    def _has_anything_for(self, caller: Caller, server: Connection) -> bool:
+        """Return whether a caller can reach the server or any of its tools."""
         if not _has_toolset(caller):
             return False
         tools = (offer.original for offer in self._fleet.tools.values() if offer.connection is server)
         return any(self._reach(caller, server.name, name, server.settings.tenants) for name in ("", *tools))
 
-    # The rest.
+    # Helpers.
 
-    def _tool_of(self, name: str) -> OfferedTool | None:
+    def _find_tool(self, name: str) -> ToolEntry | None:
         offer = self._fleet.find_tool(name)
         tool = self._registry.tools.get(offer.exposed) if offer is not None else None
-        # One of our own may have that name.
+        # A built-in tool may have that name.
         return tool if isinstance(tool, ProxiedTool) else None
 
-    def _forget(self, uri: str, caller: Caller) -> str | None:
-        """Count one subscriber less; the server, if that was its last. Who was not counted is none."""
-        subscribers: Counter[Subscriber] = self._subscribers.get(uri, Counter())
-        found = next((each for each in subscribers if each[1:] == (caller.tenant, caller.user)), None)
-        if found is None:
+    def _remove_subscription(self, uri: str, caller: Caller) -> str | None:
+        """Remove a subscription, and return its server if it was the last one there."""
+        subscriptions: Counter[Subscription] = self._subscriptions.get(uri, Counter())
+        existing = next(
+            (subscription for subscription in subscriptions if subscription[1:] == (caller.tenant, caller.user)), None
+        )
+        if existing is None:
             return None
-        subscribers[found] -= 1
-        if not subscribers[found]:
-            del subscribers[found]
-        if not subscribers:
-            del self._subscribers[uri]
-        return None if any(_of(found[0], subscribers)) else found[0]
+        subscriptions[existing] -= 1
+        if not subscriptions[existing]:
+            del subscriptions[existing]
+        if not subscriptions:
+            del self._subscriptions[uri]
+        return None if any(_filter_by_server(existing[0], subscriptions)) else existing[0]
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
@@ -318,7 +331,7 @@ class Gateway:
         task.add_done_callback(self._tasks.discard)
 
 
-def _not_to_be_kept(answer: Answer) -> Answer:
+def _disable_caching(answer: Answer) -> Answer:
     return Answer({**answer.result, "ttlMs": 0})
 
 
@@ -326,18 +339,18 @@ def _has_toolset(caller: Caller) -> bool:
     return caller.toolsets is None or TOOLSET in caller.toolsets
 
 
-def _of(server: str, subscribers: Iterable[Subscriber]) -> Iterable[Subscriber]:
-    return (each for each in subscribers if each[0] == server)
+def _filter_by_server(server: str, subscriptions: Iterable[Subscription]) -> Iterable[Subscription]:
+    return (subscription for subscription in subscriptions if subscription[0] == server)
 
 
-def _renamed(call: Call, offering: Offering | None) -> Call:
-    """The call for what was meant, unless that is not there for the caller: another name would give it away."""
-    if offering is None or not offering.is_open_to(call.caller):
+def _resolve_alias(call: Call, registry_entry: RegistryEntry | None) -> Call:
+    """Rename the target of a call, unless the caller cannot reach it: that would reveal it."""
+    if registry_entry is None or not registry_entry.is_open_to(call.caller):
         return call
-    return replace(call, params={**call.params, "name": offering.name})
+    return replace(call, params={**call.params, "name": registry_entry.name})
 
 
-def _are_same(before: Mapping[str, Offer], now: Mapping[str, Offer]) -> bool:
+def _is_unchanged(before: Mapping[str, Offer], now: Mapping[str, Offer]) -> bool:
     return before is now or (
         before.keys() == now.keys()
         and all(
@@ -347,8 +360,8 @@ def _are_same(before: Mapping[str, Offer], now: Mapping[str, Offer]) -> bool:
     )
 
 
-async def _ask(server: Connection, method: str, params: Mapping[str, Any]) -> None:
-    """For what clients can do without: that a server did not is written down, and no more."""
+async def _request_best_effort(server: Connection, method: str, params: Mapping[str, Any]) -> None:
+    """Send an optional request; failures are only logged."""
     try:
         await server.request(method, params)
     except (ServerRefused, DependencyError, Refused) as error:

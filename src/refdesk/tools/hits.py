@@ -1,4 +1,4 @@
-"""What a search found, made fit for a model's window: nothing twice, each passage as long as there is room for."""
+"""Deduplicates search hits and trims them to a token budget."""
 
 from __future__ import annotations
 
@@ -11,100 +11,100 @@ import orjson
 
 from refdesk.calls import TenantId
 from refdesk.engines.base import DocumentInfo, Engine, Hit, Search
-from refdesk.tools.outline import MAX_CHARACTERS, brief_path
-from refdesk.tools.paging import CHARACTERS_PER_TOKEN, DEFAULT_TOKENS, cut_before
+from refdesk.tools.outline import MAX_CHARACTERS, format_path
+from refdesk.tools.paging import CHARACTERS_PER_TOKEN, DEFAULT_TOKENS, find_cut
 from refdesk.validation import shortened
 
-SPARE_HITS = 5
-"""Asked for beyond what is wanted, in place of those that turn out to be the same again."""
+EXTRA_HITS = 5
+"""Requested beyond the limit, to replace duplicates."""
 
-USUAL_HITS = 10
-MOST_DEFAULT_TOKENS = 4800
-"""Whoever wants more results than usual is given more room, but without asking for it never over 20 kB."""
+DEFAULT_HITS = 10
+MAX_DEFAULT_TOKENS = 4800
+"""The default budget grows with the number of results, but stays below 20 kB."""
 
-LEAST_PASSAGE = 160
-"""Characters of a passage below which it says nothing; rather are the last hits left out."""
+MIN_PASSAGE_BYTES = 160
+"""Below this a passage says nothing; the last hits are dropped instead."""
 
-OWN_METADATA_BYTES = 400
-"""Of what was given with a document that is shown with each of its hits; enough for a dozen tags."""
+SHOWN_METADATA_BYTES = 400
+"""Size of a document's own metadata in each hit; enough for a dozen tags."""
 
-SAID_ALREADY = 0.85
-"""Of a passage, by its length: when a better one has so much of it in the same sentences, it adds nothing."""
+DUPLICATE_SHARE = 0.85
+"""Share of a passage, by length, that a better one must repeat for it to be a duplicate."""
 
 _WORD = re.compile(r"\w+")
 _CHUNK_NUMBER = re.compile(r"(.*#c)(\d{1,9})", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
-class Fitted:
-    """The hits that fit into a budget, their texts cut to it, and how many did not."""
+class TrimmedHits:
+    """Hits trimmed to a budget, and how many were dropped."""
 
     hits: Sequence[Hit]
     omitted: int
     tokens: int
-    """About what they cost, with what stands around their texts."""
+    """Estimated cost, metadata included."""
 
 
-def default_tokens(limit: int) -> int:
-    """The room that an answer with so many results has when none is asked for."""
-    return min(max(DEFAULT_TOKENS, DEFAULT_TOKENS * limit // USUAL_HITS), MOST_DEFAULT_TOKENS)
+def get_default_tokens(limit: int) -> int:
+    """Return the default token budget for so many results."""
+    return min(max(DEFAULT_TOKENS, DEFAULT_TOKENS * limit // DEFAULT_HITS), MAX_DEFAULT_TOKENS)
 
 
-async def found(engine: Engine, tenant: TenantId, search: Search) -> list[Hit]:
-    """The best passages, each said once; a query without a word finds nothing, though it is near to something."""
+async def search_distinct(engine: Engine, tenant: TenantId, search: Search) -> list[Hit]:
+    """Search without duplicates; a query without a word finds nothing, although a vector search would."""
     if not _WORD.search(search.query):
         return []
-    hits = await engine.search(tenant, replace(search, limit=search.limit + SPARE_HITS))
-    return distinct(hits)[: search.limit]
+    hits = await engine.search(tenant, replace(search, limit=search.limit + EXTRA_HITS))
+    return deduplicate(hits)[: search.limit]
 
 
-def distinct(hits: Sequence[Hit]) -> list[Hit]:
-    """The hits with neighbours of one section joined, and without those that say again what a better one says."""
-    kept: list[Hit] = []
-    # Only within a collection: the same words in the manual of another version are not the same.
-    said: dict[str, list[set[str]]] = {}
-    for hit in _joined(hits):
-        sentences = _sentences(hit.text)
+def deduplicate(hits: Sequence[Hit]) -> list[Hit]:
+    """Merge adjacent chunks of a section, and drop hits that repeat a better one."""
+    unique: list[Hit] = []
+    # Only within a collection: another version of a manual may repeat the same text.
+    seen: dict[str, list[set[str]]] = {}
+    for hit in _merge_adjacent(hits):
+        sentences = _split_sentences(hit.text)
         length = sum(map(len, sentences))
-        others = said.setdefault(hit.document.collection, [])
-        if not any(_says(other, sentences, length) for other in others):
-            kept.append(hit)
+        others = seen.setdefault(hit.document.collection, [])
+        if not any(_is_duplicate(other, sentences, length) for other in others):
+            unique.append(hit)
             others.append(sentences)
-    return kept
+    return unique
 
 
-def _sentences(text: str) -> set[str]:
-    """Everything between full stops and line ends, without regard to case; roughly, and fast."""
+def _split_sentences(text: str) -> set[str]:
+    """Return the set of sentences, case-folded; a fast approximation."""
     stopped = text.casefold().replace("\n", ".").replace("!", ".").replace("?", ".")
     return {sentence.strip() for sentence in stopped.split(".")} - {""}
 
 
-def _says(better: set[str], sentences: set[str], length: int) -> bool:
+def _is_duplicate(better: set[str], sentences: set[str], length: int) -> bool:
     if better.isdisjoint(sentences):
         return False
-    return sum(map(len, better & sentences)) >= SAID_ALREADY * length
+    return sum(map(len, better & sentences)) >= DUPLICATE_SHARE * length
 
 
-def _joined(hits: Sequence[Hit]) -> list[Hit]:
-    """Chunks of one section that follow one another as one hit, in the place of the best of them."""
-    joined: list[Hit] = []
+def _merge_adjacent(hits: Sequence[Hit]) -> list[Hit]:
+    """Merge consecutive chunks of a section into one hit, at the rank of the best."""
+    merged: list[Hit] = []
     ends: dict[tuple[str, str, int], int] = {}
-    """Where in `joined` the hit is that ends before, or begins after, a chunk of a document's section."""
+    """Index in `merged` of the hit that is adjacent to a chunk of a section."""
     for hit in hits:
         number = _chunk_number(hit.chunk_id)
-        place = None if number is None else ends.get((hit.document.id, hit.section, number))
-        if number is None or place is None:
-            place = len(joined)
-            joined.append(hit)
+        index = None if number is None else ends.get((hit.document.id, hit.section, number))
+        if number is None or index is None:
+            index = len(merged)
+            merged.append(hit)
         else:
-            joined[place] = _together(joined[place], hit, number)
+            merged[index] = _merge(merged[index], hit, number)
         if number is not None:
-            ends[hit.document.id, hit.section, number - 1] = place
-            ends[hit.document.id, hit.section, number + 1] = place
-    return joined
+            ends[hit.document.id, hit.section, number - 1] = index
+            ends[hit.document.id, hit.section, number + 1] = index
+    return merged
 
 
-def _together(better: Hit, other: Hit, number: int) -> Hit:
+def _merge(better: Hit, other: Hit, number: int) -> Hit:
     is_before = number < (_chunk_number(better.chunk_id) or 0)
     parts = (other.text, better.text) if is_before else (better.text, other.text)
     return replace(better, text="\n\n".join(parts))
@@ -115,61 +115,61 @@ def _chunk_number(chunk_id: str) -> int | None:
     return int(match[2]) if match else None
 
 
-def fitted(hits: Sequence[Hit], max_tokens: int) -> Fitted:
-    """As many hits as the budget holds with what stands around their texts; what is left is shared among the texts."""
+def trim_hits(hits: Sequence[Hit], max_tokens: int) -> TrimmedHits:
+    """Return as many hits as the budget allows, metadata included; the rest of it is shared among the texts."""
     room = max_tokens * CHARACTERS_PER_TOKEN
-    frames = [frame_bytes(hit) for hit in hits]
-    shown = 0
+    frames = [measure_frame(hit) for hit in hits]
+    count = 0
     for hit, frame in zip(hits, frames, strict=True):
-        least = frame + min(_size(hit.text), LEAST_PASSAGE)
-        if shown and least > room:
+        least = frame + min(_count_bytes(hit.text), MIN_PASSAGE_BYTES)
+        if count and least > room:
             break
         room -= least
-        shown += 1
-    cut = list(_cut(hits[:shown], max(room, 0)))
-    size = sum(frames[:shown]) + sum(_size(hit.text) for hit in cut)
-    return Fitted(cut, len(hits) - shown, size // CHARACTERS_PER_TOKEN)
+        count += 1
+    trimmed = list(_trim_texts(hits[:count], max(room, 0)))
+    size = sum(frames[:count]) + sum(_count_bytes(hit.text) for hit in trimmed)
+    return TrimmedHits(trimmed, len(hits) - count, size // CHARACTERS_PER_TOKEN)
 
 
-def _cut(hits: Sequence[Hit], spare: int) -> Iterator[Hit]:
-    """The hits with texts cut to what they have of the room: the least each, and an even share of what is spare."""
+def _trim_texts(hits: Sequence[Hit], extra: int) -> Iterator[Hit]:
+    """Yield the hits with texts cut to the minimum plus an even share of the extra budget."""
     for position, hit in enumerate(hits):
-        length = LEAST_PASSAGE + spare // (len(hits) - position)
-        text = excerpt(hit.text, length)
-        spare -= max(_size(text) - LEAST_PASSAGE, 0)
+        length = MIN_PASSAGE_BYTES + extra // (len(hits) - position)
+        text = make_excerpt(hit.text, length)
+        extra -= max(_count_bytes(text) - MIN_PASSAGE_BYTES, 0)
         yield replace(hit, text=text)
 
 
-def excerpt(text: str, room: int) -> str:
-    """The beginning of a text that has about so many bytes, cut where a reader would stop."""
-    size = _size(text)
+def make_excerpt(text: str, room: int) -> str:
+    """Return the beginning of a text, about so many bytes long, cut at a natural boundary."""
+    size = _count_bytes(text)
     if size <= room:
         return text
-    return f"{text[: cut_before(text, room * len(text) // size)].rstrip()} […]"
+    return f"{text[: find_cut(text, room * len(text) // size)].rstrip()} […]"
 
 
-def _size(text: str) -> int:
-    """The bytes of a text: what it costs a model, in whatever script it is, is nearer to them than to its letters."""
+def _count_bytes(text: str) -> int:
+    """Return the UTF-8 size of a text, which predicts its tokens better than its characters in any script."""
     return len(text) if text.isascii() else len(text.encode("utf-8", "replace"))
 
 
-def frame_bytes(hit: Hit) -> int:
-    """What a hit takes without its text."""
-    return len(orjson.dumps([hit.chunk_id, hit.document.id, hit_metadata(hit)])) + FRAME_BYTES
+def measure_frame(hit: Hit) -> int:
+    """Return the size of a hit without its text."""
+    return len(orjson.dumps([hit.chunk_id, hit.document.id, build_hit_metadata(hit)])) + FRAME_BYTES
 
 
 FRAME_BYTES = 60
-"""The names of a hit's members, its score, and the marks between them."""
+"""A hit's field names, score and punctuation."""
 
 
-def hit_metadata(hit: Hit) -> dict[str, Any]:
-    """Where a hit is from, of which version and since when; what is not known is left out."""
+def build_hit_metadata(hit: Hit) -> dict[str, Any]:
+    """Return origin, version and age of a hit; unknown fields are omitted."""
     info = hit.document
-    known = {
-        "source": source_of(info),
+    fields = {
+        "source": get_source(info),
         "title": shortened(info.title, MAX_CHARACTERS),
         "section": shortened(hit.path[-1], MAX_CHARACTERS) if hit.path else None,
-        "path": brief_path(hit.path) if len(hit.path) > 1 else None,
+        "path": format_path(hit.path) if len(hit.path) > 1 else None,
         "page": hit.page,
         "anchor": hit.anchor or None,
         "anchors": above if len(above := [anchor for anchor in hit.anchors if anchor]) > 1 else None,
@@ -177,14 +177,14 @@ def hit_metadata(hit: Hit) -> dict[str, Any]:
         "version": info.version,
         "indexed_at": info.indexed_at.replace(tzinfo=None).isoformat(timespec="seconds") + "Z",
     }
-    return {**own_metadata(info.metadata), **{name: value for name, value in known.items() if value is not None}}
+    return {**trim_metadata(info.metadata), **{name: value for name, value in fields.items() if value is not None}}
 
 
-def own_metadata(given: Mapping[str, Any]) -> dict[str, Any]:
-    """What was given with a document, as far as it is short; it never takes the place of what the desk says."""
+def trim_metadata(metadata: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a document's own metadata as far as it is short; built-in fields take precedence."""
     shown: dict[str, Any] = {}
-    room = OWN_METADATA_BYTES
-    for name, value in given.items():
+    room = SHOWN_METADATA_BYTES
+    for name, value in metadata.items():
         room -= len(orjson.dumps([name, value], default=str))
         if room < 0:
             break
@@ -192,11 +192,11 @@ def own_metadata(given: Mapping[str, Any]) -> dict[str, Any]:
     return shown
 
 
-def source_of(info: DocumentInfo) -> str:
-    """The web address that a document came from, or its id; paths of this machine are nobody else's business."""
+def get_source(info: DocumentInfo) -> str:
+    """Return the URL of a document, or its id; local paths are not disclosed."""
     return info.source if info.source.startswith(("http://", "https://")) else info.id
 
 
-def provenance(info: DocumentInfo) -> str:
-    """Source, version and age of a document, in a line of text."""
+def format_provenance(info: DocumentInfo) -> str:
+    """Format id, version and age of a document."""
     return f"{info.id}, version {info.version}, indexed {info.indexed_at.date()}"

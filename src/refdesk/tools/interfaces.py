@@ -1,4 +1,4 @@
-"""What the catalogue needs of a tool, a prompt and a family of resources, whoever answers for it."""
+"""Protocols of the tools, prompts and resources that the dispatcher serves."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from typing import Any, Protocol
 from refdesk.calls import Call, Caller
 
 Completion = Sequence[str] | Mapping[str, Any]
-"""The values that complete an argument, or the whole answer in its wire shape."""
+"""Completion values, or the whole result in its wire shape."""
 
 
-class Hints(Protocol):
-    """What a tool says of itself, and a client may assume before it lets a model call it."""
+class ToolHints(Protocol):
+    """A tool's behaviour hints, for clients and permissions."""
 
     @property
     def read_only(self) -> bool: ...
 
 
-class Offering(Protocol):
-    """What a tool and a prompt have in common, whoever answers it."""
+class RegistryEntry(Protocol):
+    """Common interface of tools and prompts."""
 
     @property
     def name(self) -> str: ...
@@ -29,20 +29,20 @@ class Offering(Protocol):
 
     @property
     def is_plain(self) -> bool:
-        """Whether a bare request and a bare answer are all it needs."""
+        """Whether a plain request and response are enough."""
         ...
 
     def seconds_for(self, call: Call) -> float | None:
-        """How long a call may take, where that is not what holds for all."""
+        """Return the timeout of a call, if it differs from the default."""
         ...
 
     def is_open_to(self, caller: Caller) -> bool:
-        """Whether it is there at all for this caller."""
+        """Return whether it exists for this caller."""
         ...
 
 
-class OfferedTool(Offering, Protocol):
-    """What the catalogue needs of a tool."""
+class ToolEntry(RegistryEntry, Protocol):
+    """A tool in the registry."""
 
     @property
     def title(self) -> str: ...
@@ -51,85 +51,85 @@ class OfferedTool(Offering, Protocol):
     def description(self) -> str: ...
 
     @property
-    def annotations(self) -> Hints: ...
+    def annotations(self) -> ToolHints: ...
 
     @property
     def input_schema(self) -> Mapping[str, Any]: ...
 
     @property
     def is_listed(self) -> bool:
-        """Whether it is in `tools/list`; one that is not can still be called."""
+        """Whether it is in `tools/list`; unlisted tools can still be called."""
         ...
 
     @property
     def is_live(self) -> bool:
-        """Whether its entry depends on the moment and on who looks."""
+        """Whether its entry depends on the caller and the time of the call."""
         ...
 
     def listing(self, call: Call) -> dict[str, Any]:
-        """Its entry in `tools/list` for this caller."""
+        """Return its entry in `tools/list` for this caller."""
         ...
 
     async def __call__(self, arguments: object, call: Call) -> dict[str, Any]:
-        """The answer in its wire shape."""
+        """Call the tool and return the result in its wire shape."""
         ...
 
 
-class OfferedPrompt(Offering, Protocol):
-    """What the catalogue needs of a prompt."""
+class PromptEntry(RegistryEntry, Protocol):
+    """A prompt in the registry."""
 
     def listing(self) -> dict[str, Any]:
-        """Its entry in `prompts/list`."""
+        """Return its entry in `prompts/list`."""
         ...
 
     async def get(self, arguments: object, call: Call) -> dict[str, Any]:
-        """Its messages, in their wire shape."""
+        """Return its messages in their wire shape."""
         ...
 
     async def complete(self, name: str, value: str, call: Call) -> Completion:
-        """Values for one of its arguments."""
+        """Return completion values for one of its arguments."""
         ...
 
 
 class Resources(Protocol):
-    """A family of resources under URIs of one kind."""
+    """A resource provider for one URI scheme."""
 
     def listing(self, call: Call) -> Iterable[Mapping[str, Any]]:
-        """The entries of `resources/list`."""
+        """Return the entries of `resources/list`."""
         ...
 
     def templates(self) -> Iterable[Mapping[str, Any]]:
-        """The entries of `resources/templates/list`."""
+        """Return the entries of `resources/templates/list`."""
         ...
 
     async def read(self, uri: str, call: Call) -> Sequence[Mapping[str, Any]] | None:
-        """The contents behind a URI, or None when it is not one of these."""
+        """Return the contents of a URI, or None if it is not served here."""
         ...
 
-    async def complete(self, template: str, name: str, value: str, given: Mapping[str, str], call: Call) -> list[str]:
-        """Values for a variable of one of the templates."""
+    async def complete(self, template: str, name: str, value: str, context: Mapping[str, str], call: Call) -> list[str]:
+        """Return completion values for a template variable; `context` has the other variables."""
         ...
 
 
-class Elsewhere(Protocol):
-    """The resources of other servers: whole calls go in, whole results come out."""
+class DownstreamResources(Protocol):
+    """The resources of downstream servers; calls and results are forwarded whole."""
 
     def listing(self, caller: Caller) -> Iterable[Mapping[str, Any]]:
-        """The entries of `resources/list`."""
+        """Return the entries of `resources/list`."""
         ...
 
     def templates(self, caller: Caller) -> Iterable[Mapping[str, Any]]:
-        """The entries of `resources/templates/list`."""
+        """Return the entries of `resources/templates/list`."""
         ...
 
     async def read(self, uri: str, call: Call) -> dict[str, Any] | None:
-        """The result of `resources/read`, or None when nobody has such a resource."""
+        """Return the result of `resources/read`, or None if no server has the resource."""
         ...
 
     async def complete(self, template: str, call: Call) -> dict[str, Any] | None:
-        """The result of `completion/complete`, or None when nobody has such a template."""
+        """Return the result of `completion/complete`, or None if no server has the template."""
         ...
 
     def seconds(self, uri: str) -> float | None:
-        """How long a call about this URI may take, where that is not what holds for all."""
+        """Return the timeout of a call for this URI, if it differs from the default."""
         ...

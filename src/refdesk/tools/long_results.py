@@ -1,4 +1,4 @@
-"""No result of a server fills a model's window: what is beyond the budget is kept for a while, to be read in pages."""
+"""Truncates long results of downstream tools, and stores the whole text as a paged resource."""
 
 from __future__ import annotations
 
@@ -18,180 +18,184 @@ from refdesk.errors import InvalidArguments, Problem, ServerTalksNonsense
 PREFIX = "refdesk://results/"
 
 CUT_META = "refdesk/cut"
-"""Where a result that was cut says for programs what its last text says for models."""
+"""Metadata key that describes the truncation, as the last text item does for models."""
 
 PAGE_CHARACTERS = 40_000
-"""Of a page: some ten thousand tokens of English, which every client takes at once."""
+"""Page size: some ten thousand tokens of English, which every client accepts."""
 
-KEEP_SECONDS = 600.0
-KEEP_BYTES = 67_108_864
-KEEP_OF_ONE = 20
-"""How long, how much in all, and how many of one caller are kept; the oldest go first."""
+RETENTION_SECONDS = 600.0
+MAX_STORED_BYTES = 67_108_864
+MAX_STORED_PER_CALLER = 20
+"""Limits on age, total size and results per caller; the oldest are evicted first."""
 
-CHARACTERS_A_TOKEN = 4
-"""About, of what is no words: JSON that is left out as a whole, digits without end."""
+CHARACTERS_PER_TOKEN = 4
+"""Estimate for text without words: JSON that is left out as a whole, endless digits."""
 
-MOST_CHARACTERS_A_TOKEN = 20
-"""Of any text: letters without end and blanks without end are few tokens to the vocabulary here, and many to models."""
+MAX_CHARACTERS_PER_TOKEN = 20
+"""Lower bound for any text: runs of letters or blanks are few tokens in our vocabulary, but many to models."""
 
-SLICE = 2000
-"""Characters that are counted at a time: what lies far beyond the budget is never looked at."""
+SLICE_CHARACTERS = 2000
+"""Characters counted at a time, so that text far beyond the budget is never tokenized."""
 
-_NO_WORD = re.compile(f"[0-9A-Za-z]{{{MAX_WORD + 1},}}")
+_LONG_RUN = re.compile(f"[0-9A-Za-z]{{{MAX_WORD + 1},}}")
 
 Result = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class _Kept:
+class _StoredResult:
     owner: tuple[str, str]
     text: str
-    until: float
+    expires_at: float
 
 
 class LongResults:
-    """Cuts results to their budget, and is the family of resources under which the rest is read."""
+    """Truncates results to a budget, and serves the whole texts as resources."""
 
-    def __init__(self, now: Callable[[], float] = time.monotonic, *, keep_bytes: int = KEEP_BYTES) -> None:
+    def __init__(self, now: Callable[[], float] = time.monotonic, *, max_bytes: int = MAX_STORED_BYTES) -> None:
         self._now = now
-        self._keep_bytes = keep_bytes
-        self._kept: dict[str, _Kept] = {}
+        self._max_bytes = max_bytes
+        self._stored: dict[str, _StoredResult] = {}
         self._bytes = 0
 
     def fit(self, result: Result, tokens: int, caller: Caller, *, has_schema: bool) -> Result:
-        """The result itself, or as much of it as the budget allows; `has_schema` tells that its tool promises
-        structured content."""
+        """Return the result, truncated if needed; `has_schema` if its tool declares structured content."""
         items: Sequence[Any] = result.get("content") or ()
-        texts = [_text_of(item) for item in items]
+        texts = [_extract_text(item) for item in items]
         structured = result.get("structuredContent")
-        written = _written(structured) if structured is not None else b""
-        if sum(map(len, texts)) <= tokens and len(written) <= tokens:
-            return result  # no token is shorter than a character
-        is_left_out = len(written) > tokens * CHARACTERS_A_TOKEN
-        if is_left_out and not _is_said(structured, (text for text in texts if 4 * len(text) >= len(written))):
-            said = text_content(written.decode())
-            items, texts = [*items, said], [*texts, said["text"]]
-        room = _room(texts, tokens)
+        dumped = _dump(structured) if structured is not None else b""
+        if sum(map(len, texts)) <= tokens and len(dumped) <= tokens:
+            return result  # a token has at least one character
+        is_left_out = len(dumped) > tokens * CHARACTERS_PER_TOKEN
+        if is_left_out and not _is_repeated_in(structured, (text for text in texts if 4 * len(text) >= len(dumped))):
+            item = text_content(dumped.decode())
+            items, texts = [*items, item], [*texts, item["text"]]
+        room = _count_fitting_characters(texts, tokens)
         if room is None and not is_left_out:
             return result
         shown = room if room is not None else sum(map(len, texts))
         cut = self._cut(result, items, texts, shown, caller)
-        return _without_structure(cut, has_schema) if is_left_out else cut
+        return _drop_structured(cut, has_schema) if is_left_out else cut
 
     def _cut(self, result: Result, items: Sequence[Any], texts: Sequence[str], shown: int, caller: Caller) -> Result:
-        """The result with so many characters of its text, and the way to all of it."""
+        """Truncate the text of a result, and add a link to the whole."""
         whole = "\n\n".join(filter(None, texts))
-        uri = self._keep(whole, caller)
-        told: dict[str, Any] = {"characters": sum(map(len, texts)), "shown": shown, "uri": uri, "pages": _pages(whole)}
+        uri = self._store(whole, caller)
+        cut_info: dict[str, Any] = {
+            "characters": sum(map(len, texts)),
+            "shown": shown,
+            "uri": uri,
+            "pages": _count_pages(whole),
+        }
         link = {"type": "resource_link", "uri": uri, "name": "the whole result", "mimeType": "text/plain"}
-        content = [*_shortened(items, shown), text_content(_sentence(**told)), link]
-        return {**result, "content": content, "_meta": {**(result.get("_meta") or {}), CUT_META: told}}
+        content = [*_truncate_items(items, shown), text_content(_format_note(**cut_info)), link]
+        return {**result, "content": content, "_meta": {**(result.get("_meta") or {}), CUT_META: cut_info}}
 
-    # The family of resources.
+    # Resource provider.
 
     def listing(self, call: Call) -> Iterable[Mapping[str, Any]]:
-        """None are listed: whoever has one was given its link."""
+        """Return nothing: stored results are only reachable by their link."""
         return ()
 
     def templates(self) -> Iterable[Mapping[str, Any]]:
-        """None either, for the same reason."""
+        """Return nothing, for the same reason."""
         return ()
 
     async def read(self, uri: str, call: Call) -> Sequence[Mapping[str, Any]] | None:
-        """A page of a kept text, for the caller whose result it was."""
+        """Return a page of a stored text to its owner."""
         if not uri.startswith(PREFIX):
             return None
         id, _, query = uri.removeprefix(PREFIX).partition("?")
-        kept = self._kept.get(id)
-        if kept is None or kept.owner != _owner(call.caller) or kept.until <= self._now():
+        stored = self._stored.get(id)
+        if stored is None or stored.owner != _get_owner(call.caller) or stored.expires_at <= self._now():
             return None
-        pages = _pages(kept.text)
-        page = _page(query, pages)
+        pages = _count_pages(stored.text)
+        page = _parse_page(query, pages)
         start = (page - 1) * PAGE_CHARACTERS
-        text = kept.text[start : start + PAGE_CHARACTERS]
+        text = stored.text[start : start + PAGE_CHARACTERS]
         meta: dict[str, Any] = {"refdesk/page": page, "refdesk/pages": pages}
         if page < pages:
             meta["refdesk/next"] = f"{PREFIX}{id}?page={page + 1}"
         return [{"uri": uri, "mimeType": "text/plain", "text": text, "_meta": meta}]
 
-    async def complete(self, template: str, name: str, value: str, given: Mapping[str, str], call: Call) -> list[str]:
-        """Nothing: ids are secrets."""
+    async def complete(self, template: str, name: str, value: str, context: Mapping[str, str], call: Call) -> list[str]:
+        """Return nothing: ids are secret."""
         return []
 
-    # What is kept.
+    # Storage.
 
-    def _keep(self, text: str, caller: Caller) -> str:
-        owner = _owner(caller)
+    def _store(self, text: str, caller: Caller) -> str:
+        owner = _get_owner(caller)
         now = self._now()
-        own = [id for id, kept in self._kept.items() if kept.owner == owner]
-        over = [id for id, kept in self._kept.items() if kept.until <= now]
-        for id in {*over, *own[: max(0, len(own) - KEEP_OF_ONE + 1)]}:
+        owned = [id for id, stored in self._stored.items() if stored.owner == owner]
+        expired = [id for id, stored in self._stored.items() if stored.expires_at <= now]
+        for id in {*expired, *owned[: max(0, len(owned) - MAX_STORED_PER_CALLER + 1)]}:
             self._drop(id)
         id = secrets.token_urlsafe(16)
-        self._kept[id] = _Kept(owner, text, now + KEEP_SECONDS)
-        self._bytes += _size(text)
-        while self._bytes > self._keep_bytes and len(self._kept) > 1:
-            self._drop(next(iter(self._kept)))
+        self._stored[id] = _StoredResult(owner, text, now + RETENTION_SECONDS)
+        self._bytes += _measure(text)
+        while self._bytes > self._max_bytes and len(self._stored) > 1:
+            self._drop(next(iter(self._stored)))
         return PREFIX + id
 
     def _drop(self, id: str) -> None:
-        self._bytes -= _size(self._kept.pop(id).text)
+        self._bytes -= _measure(self._stored.pop(id).text)
 
 
-def _written(structured: Any) -> bytes:
+def _dump(structured: Any) -> bytes:
     try:
         return orjson.dumps(structured)
     except orjson.JSONEncodeError as error:
         raise ServerTalksNonsense(f"A server gave structured content that cannot be passed on: {error}") from error
 
 
-def _owner(caller: Caller) -> tuple[str, str]:
+def _get_owner(caller: Caller) -> tuple[str, str]:
     return caller.tenant, caller.user
 
 
-def _size(text: str) -> int:
-    """Bytes in memory, at most: a single character beyond the first plane makes all of them as wide."""
+def _measure(text: str) -> int:
+    """Return the memory of a string, at most: one wide character makes all of them four bytes."""
     return len(text) if text.isascii() else 4 * len(text)
 
 
-def _page(query: str, pages: int) -> int:
+def _parse_page(query: str, pages: int) -> int:
     number = query.removeprefix("page=") if query else "1"
     if number.isascii() and number.isdigit() and 1 <= int(number[:9]) <= pages:
         return int(number[:9])
     raise InvalidArguments([Problem("uri", f"page must be one of 1 to {pages}")])
 
 
-def _text_of(item: Any) -> str:
-    """The text that an item carries, itself or in a resource that it holds."""
+def _extract_text(item: Any) -> str:
+    """Return the text of a content item or of its embedded resource."""
     holder = item.get("resource") if isinstance(item, dict) and item.get("type") == "resource" else item
     text = holder.get("text") if isinstance(holder, dict) else None
     return text if isinstance(text, str) else ""
 
 
-def _with_text(item: Mapping[str, Any], text: str) -> dict[str, Any]:
+def _replace_text(item: Mapping[str, Any], text: str) -> dict[str, Any]:
     if item.get("type") == "resource":
         return {**item, "resource": {**item["resource"], "text": text}}
     return {**item, "text": text}
 
 
-def _shortened(items: Sequence[Any], room: int) -> Iterable[Any]:
-    """The items with so many characters of text between them; what has no text is left alone."""
+def _truncate_items(items: Sequence[Any], room: int) -> Iterable[Any]:
+    """Yield the items with so many characters of text in total; items without text are unchanged."""
     for item in items:
-        text = _text_of(item)
+        text = _extract_text(item)
         if not text:
             yield item
         elif room > 0:
-            yield item if len(text) <= room else _with_text(item, text[:room])
+            yield item if len(text) <= room else _replace_text(item, text[:room])
             room -= len(text)
 
 
-def _room(texts: Sequence[str], tokens: int) -> int | None:
-    """The characters that the budget has room for; None when it has for all."""
+def _count_fitting_characters(texts: Sequence[str], tokens: int) -> int | None:
+    """Return the number of characters that fit the budget; None if all do."""
     room, left = 0, tokens
     for text in texts:
-        for start in range(0, len(text), SLICE):
-            part = text[start : start + SLICE]
-            count = _tokens(part)
+        for start in range(0, len(text), SLICE_CHARACTERS):
+            part = text[start : start + SLICE_CHARACTERS]
+            count = _estimate_tokens(part)
             if count > left:
                 return room + len(part) * left // count
             left -= count
@@ -199,14 +203,14 @@ def _room(texts: Sequence[str], tokens: int) -> int | None:
     return None
 
 
-def _tokens(text: str) -> int:
-    """As models count them: to the vocabulary, a run that is no word is one unknown token, however long it is."""
-    counted = count_tokens(text) + sum(len(run) // CHARACTERS_A_TOKEN for run in _NO_WORD.findall(text))
-    return max(counted, len(text) // MOST_CHARACTERS_A_TOKEN)
+def _estimate_tokens(text: str) -> int:
+    """Estimate the tokens of a text as models count them; our vocabulary has one token for any long run."""
+    counted = count_tokens(text) + sum(len(run) // CHARACTERS_PER_TOKEN for run in _LONG_RUN.findall(text))
+    return max(counted, len(text) // MAX_CHARACTERS_PER_TOKEN)
 
 
-def _is_said(structured: Any, texts: Iterable[str]) -> bool:
-    """Whether a text says the same, as it should for clients that look at nothing else."""
+def _is_repeated_in(structured: Any, texts: Iterable[str]) -> bool:
+    """Return whether a text repeats the structured content, as it should for text-only clients."""
     for text in texts:
         try:
             if orjson.loads(text) == structured:
@@ -216,19 +220,21 @@ def _is_said(structured: Any, texts: Iterable[str]) -> bool:
     return False
 
 
-def _without_structure(cut: Result, has_schema: bool) -> Result:
-    """The same without its structured content. If its tool promises some, it is an error: strict clients take nothing
-    else without it."""
+def _drop_structured(cut: Result, has_schema: bool) -> Result:
+    """Remove the structured content.
+
+    If the tool declares it, the result becomes an error, as strict clients reject anything else.
+    """
     rest = {name: value for name, value in cut.items() if name != "structuredContent"}
     rest["_meta"] = {**cut["_meta"], CUT_META: {**cut["_meta"][CUT_META], "structuredContent": "left out"}}
     return {**rest, "isError": True} if has_schema else rest
 
 
-def _pages(text: str) -> int:
+def _count_pages(text: str) -> int:
     return -(-len(text) // PAGE_CHARACTERS)
 
 
-def _sentence(characters: int, shown: int, uri: str, pages: int) -> str:
+def _format_note(characters: int, shown: int, uri: str, pages: int) -> str:
     cut = f"{characters - shown} of {characters} characters" if shown < characters else "The structured content"
     where = f"{pages} pages (?page=2 and so on)" if pages > 1 else "one page"
     return (

@@ -1,4 +1,4 @@
-"""What is said of a document that is not there."""
+"""Error for unknown documents."""
 
 from __future__ import annotations
 
@@ -7,12 +7,14 @@ from refdesk.engines.base import Engine
 from refdesk.errors import DocumentNotFound
 from refdesk.validation import nearest_name, shortened
 
-COMPARED = 1000
-"""Documents among which the nearest id is looked for; to compare them all could take seconds."""
+MAX_COMPARED_IDS = 1000
+"""Ids compared for a suggestion; comparing all could take seconds."""
 
 
-async def no_document(engine: Engine, tenant: TenantId, document_id: str, otherwise: str) -> DocumentNotFound:
-    """To be raised: with the nearest id that the tenant can read, or else the sentence that says what to do."""
-    nearest = nearest_name(document_id, await engine.document_ids(tenant, limit=COMPARED))
-    hint = f"Did you mean {nearest!r}?" if nearest else otherwise
+async def build_document_not_found(
+    engine: Engine, tenant: TenantId, document_id: str, fallback: str
+) -> DocumentNotFound:
+    """Return the error to raise, with the nearest id that the tenant can read or else `fallback`."""
+    nearest = nearest_name(document_id, await engine.document_ids(tenant, limit=MAX_COMPARED_IDS))
+    hint = f"Did you mean {nearest!r}?" if nearest else fallback
     return DocumentNotFound(f"There is no document {shortened(document_id)!r}. {hint}")

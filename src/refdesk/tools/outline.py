@@ -1,4 +1,4 @@
-"""What tools show of a document unasked, each part of it short: it goes into a model's window."""
+"""Outlines and shortened metadata of documents for tool results."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from refdesk.tools.schema import Result
 from refdesk.validation import shortened
 
 MAX_CHARACTERS = 160
-"""Of a title, a warning, a tag or a property; the longest honest titles have about a hundred."""
+"""Length of a title, warning, tag or property; the longest real titles have about a hundred."""
 
 MAX_ENTRIES = 20
-"""Of warnings, tags and properties."""
+"""Number of warnings, tags and properties."""
 
 
 class OutlineEntry(Result):
@@ -24,9 +24,9 @@ class OutlineEntry(Result):
     page: int | None = None
 
     @classmethod
-    def of(cls, section: Section, shown: Callable[[str], str] = str) -> OutlineEntry:
-        """The entry of a section, its title as it may be shown."""
-        title = shown(shortened(section.title, MAX_CHARACTERS))
+    def of(cls, section: Section, mask: Callable[[str], str] = str) -> OutlineEntry:
+        """Return the entry of a section, with its title masked."""
+        title = mask(shortened(section.title, MAX_CHARACTERS))
         return cls(id=section.id, title=title, level=section.level, page=section.page)
 
     def readable(self) -> str:
@@ -34,19 +34,19 @@ class OutlineEntry(Result):
         return f"{'  ' * max(self.level - 1, 0)}- {self.title or '(before the first heading)'} [{self.id}{page}]"
 
 
-def brief(texts: Iterable[str], shown: Callable[[str], str] = str) -> list[str]:
-    """The first of some texts, each cut short, and how many more there are."""
-    every = list(texts)
-    first = [shown(shortened(text, MAX_CHARACTERS)) for text in every[:MAX_ENTRIES]]
-    return [*first, f"… {len(every) - MAX_ENTRIES} more"] if len(every) > MAX_ENTRIES else first
+def shorten_all(texts: Iterable[str], mask: Callable[[str], str] = str) -> list[str]:
+    """Return the first texts, each shortened, and the number of omitted ones."""
+    all_texts = list(texts)
+    first = [mask(shortened(text, MAX_CHARACTERS)) for text in all_texts[:MAX_ENTRIES]]
+    return [*first, f"… {len(all_texts) - MAX_ENTRIES} more"] if len(all_texts) > MAX_ENTRIES else first
 
 
-def brief_mapping(values: Mapping[str, str], shown: Callable[[str], str] = str) -> dict[str, str]:
-    """The first of some values by name, each cut short."""
+def shorten_mapping(values: Mapping[str, str], mask: Callable[[str], str] = str) -> dict[str, str]:
+    """Return the first entries of a mapping, each shortened."""
     names = list(values)[:MAX_ENTRIES]
-    return dict(zip(brief(names, shown), brief((values[name] for name in names), shown), strict=True))
+    return dict(zip(shorten_all(names, mask), shorten_all((values[name] for name in names), mask), strict=True))
 
 
-def brief_path(path: Sequence[str]) -> str:
-    """Headings from the top down, as one line."""
+def format_path(path: Sequence[str]) -> str:
+    """Format headings, from the top down, as one line."""
     return " › ".join(shortened(title, MAX_CHARACTERS // 2) for title in path[-4:])

@@ -1,4 +1,4 @@
-"""Long texts in parts: a budget in tokens, and a cursor to go on from."""
+"""Pages long texts by token budget and cursor."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from pydantic import Field
 from refdesk.errors import InvalidArguments, Problem, ToolFailure
 
 DEFAULT_TOKENS = 1800
-"""About 7 kB: five passages, and small beside what else is in a model's window."""
+"""About 7 kB: five passages, and a small part of a context window."""
 
 CHARACTERS_PER_TOKEN = 4
-"""The usual estimate for English text; used where no tokenizer is at hand."""
+"""The usual estimate for English, where no tokenizer is available."""
 
 MaxTokens = Annotated[int | None, Field(ge=100, le=20_000, description="Budget of the answer; default 1800.")]
 
 
 @dataclass(frozen=True, slots=True)
 class TextPage:
-    """A part of a text, from `start` on."""
+    """A page of a text, from `start` on."""
 
     text: str
     start: int
@@ -32,27 +32,27 @@ class TextPage:
 
     @classmethod
     def of(cls, text: str, cursor: str | None, max_tokens: int) -> TextPage:
-        """The part that a cursor leads to, or the first."""
+        """Return the page at a cursor, or the first."""
         start = decode_cursor(cursor, text)
         room = max_tokens * CHARACTERS_PER_TOKEN
         rest = len(text) - start
-        end = start + (rest if rest <= room else cut_before(text[start : start + room + 1], room))
+        end = start + (rest if rest <= room else find_cut(text[start : start + room + 1], room))
         return cls(text[start:end], start, len(text), encode_cursor(end, text) if end < len(text) else None)
 
     @property
     def tokens(self) -> int:
-        """About how many tokens this part costs."""
+        """Estimated tokens of this page."""
         return len(self.text) // CHARACTERS_PER_TOKEN
 
     def note(self) -> str:
-        """What was left out, and how to go on."""
+        """Return a note on what was left out and how to continue."""
         end = self.start + len(self.text)
         return f"(characters {self.start}–{end} of {self.total}; go on with cursor {self.next_cursor!r})"
 
 
 @dataclass(frozen=True, slots=True)
 class FilePart:
-    """A part of a text in a file, of which no more is read; places are counted in bytes."""
+    """A page of a text file, of which only that part is read; positions are in bytes."""
 
     text: str
     start: int
@@ -61,7 +61,7 @@ class FilePart:
 
     @classmethod
     def of(cls, file: IO[bytes], cursor: str | None, max_tokens: int) -> FilePart:
-        """The part that a cursor leads to, or the first."""
+        """Return the part at a cursor, or the first."""
         size = file.seek(0, os.SEEK_END)
         start = int(cursor or 0)
         if cursor is not None and not 0 < start < size:
@@ -70,27 +70,27 @@ class FilePart:
         room = max_tokens * CHARACTERS_PER_TOKEN
         text = file.read(room).decode("utf-8", "ignore")
         if start + room < size:
-            text = text[: cut_before(text, len(text))]
-        # Always onwards, though a forged cursor may lead into the middle of the last character.
+            text = text[: find_cut(text, len(text))]
+        # Always advance, even if a forged cursor points into the middle of the last character.
         return cls(text, start, min(start + max(len(text.encode()), 1), size), size)
 
     @property
     def next_cursor(self) -> str | None:
-        """Where to go on."""
+        """Cursor of the next part."""
         return str(self.end) if self.end < self.size else None
 
     @property
     def tokens(self) -> int:
-        """About how many tokens this part costs."""
+        """Estimated tokens of this part."""
         return len(self.text) // CHARACTERS_PER_TOKEN
 
     def note(self) -> str:
-        """What was left out, and how to go on."""
+        """Return a note on what was left out and how to continue."""
         return f"(bytes {self.start}–{self.end} of {self.size}; go on with cursor {self.next_cursor!r})"
 
 
-def cut_before(text: str, end: int) -> int:
-    """The last good place to stop before `end`: a paragraph, a line, a sentence, a word."""
+def find_cut(text: str, end: int) -> int:
+    """Return the last natural boundary before `end`: a paragraph, line, sentence or word."""
     for mark in ("\n\n", "\n", ". ", " "):
         found = text.rfind(mark, end // 2, end)
         if found > 0:
@@ -99,12 +99,12 @@ def cut_before(text: str, end: int) -> int:
 
 
 def encode_cursor(position: int, text: str) -> str:
-    """A place in a text, tied to that text."""
+    """Return a cursor for a position, bound to the text."""
     return f"{position}-{fingerprint(text)}"
 
 
 def decode_cursor(cursor: str | None, text: str) -> int:
-    """The place that a cursor stands for; one that belongs to another text is refused."""
+    """Return the position of a cursor; reject one of another text."""
     if cursor is None:
         return 0
     match = re.fullmatch(r"(\d{1,9})-([0-9a-f]{8})", cursor)
@@ -116,12 +116,12 @@ def decode_cursor(cursor: str | None, text: str) -> int:
 
 
 def fingerprint(text: str) -> str:
-    """Tells one text from another."""
+    """Return a short hash of a text."""
     return hashlib.sha256(text.encode()).hexdigest()[:8]
 
 
-def whole_text(file: IO[bytes], max_bytes: int) -> str:
-    """All of a file, unless that is too much."""
+def read_text(file: IO[bytes], max_bytes: int) -> str:
+    """Read a whole file, up to a maximum size."""
     with file:
         data = file.read(max_bytes + 1)
     if len(data) > max_bytes:

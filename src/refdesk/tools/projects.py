@@ -1,12 +1,12 @@
-"""The project that a caller works on, and the collection that belongs to it.
+"""The caller's current project and its collection.
 
-A project is what the client's first MCP root names, or else the `project` setting. To ask a client for its roots is a
-round trip, and a plain request cannot carry one; so it is asked where it is worth it: when documents are brought in
-without naming a collection, and, once, on the first need of a process that has only one client (standard input and
-output). What was learned holds for that user from then on. For callers that nobody can tell apart (a desk without keys)
-it does not: another window's project would hide what they look for. They get the setting, or search everything.
+The project is the client's first MCP root, or else the `project` setting. Asking for roots is a round trip that a plain
+request cannot carry. So it happens only when documents are ingested without naming a collection, and once on the first
+use over stdio, where there is a single client. The result is remembered for that user. It is not remembered for
+anonymous callers, who can't be told apart: another window's project would hide their documents. They get the setting,
+or search everything.
 
-A root here is only a name; no folder is opened because of it, so any client's is believed.
+A root is only used as a name. No folder is opened because of it, so any client's is trusted.
 """
 
 from __future__ import annotations
@@ -33,29 +33,29 @@ from refdesk.errors import ClientCannot, EngineError, MissingCapability, Storage
 from refdesk.validation import shortened
 
 COLLECTION_PREFIX = "claude-code-"
-"""What a project's collection is called before the project's own name."""
+"""Prefix of a project's collection name."""
 
 MAPPING_FILE = "projects.json"
 
 MAX_USERS = 10_000
-"""Whose project is kept in mind; the longest unused is forgotten, and asked for or searched without."""
+"""Users whose project is remembered; the least recently updated is evicted."""
 
 
 @dataclass(frozen=True, slots=True)
 class Project:
-    """What a caller works on."""
+    """A caller's project."""
 
     name: str
     path: str = ""
-    """Where it is, in the client's words."""
+    """Its folder, as reported by the client."""
 
     @property
     def collection_name(self) -> str:
-        """What its collection is called when it is made."""
+        """Name of its collection when it is created."""
         return f"{COLLECTION_PREFIX}{self.name}"
 
 
-class Mapped(BaseModel):
+class ProjectEntry(BaseModel):
     """A project's entry in the mapping file."""
 
     model_config = ConfigDict(frozen=True, extra="allow")
@@ -64,44 +64,44 @@ class Mapped(BaseModel):
     path: str = ""
 
 
-class _Mapping(RootModel[dict[str, dict[str, Mapped]]]):
-    """Tenant, then project, then its collection."""
+class _Mapping(RootModel[dict[str, dict[str, ProjectEntry]]]):
+    """Entries by tenant and project."""
 
 
 class MappingFile:
-    """Which collection belongs to which project: a file that people may edit and several processes write.
+    """The file that maps projects to collections, editable by users and shared by processes.
 
-    It is replaced as a whole, by one process at a time. One that cannot be understood is never written over.
+    It is replaced atomically under a lock. An invalid file is never overwritten.
     """
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._seen: tuple[int, int, int] | None = None
-        self._known: Mapping[str, Mapping[str, Mapped]] = {}
+        self._stamp: tuple[int, int, int] | None = None
+        self._entries: Mapping[str, Mapping[str, ProjectEntry]] = {}
 
-    def get(self, tenant: TenantId, project: str) -> Mapped | None:
-        """A project's entry; the file is read again only when it has changed."""
-        return self._current().get(tenant, {}).get(project)
+    def get(self, tenant: TenantId, project: str) -> ProjectEntry | None:
+        """Return a project's entry; the file is read again only if it has changed."""
+        return self._load().get(tenant, {}).get(project)
 
-    def put(self, tenant: TenantId, project: str, entry: Mapped) -> None:
-        """Record a project's collection; it is on the disk when this returns."""
-        with self._told_of_the_disk(), self._alone():
-            known = {name: dict(projects) for name, projects in self._read().items()}
-            known.setdefault(tenant, {})[project] = entry
-            self._replace(_Mapping(known).model_dump(mode="json"))
+    def put(self, tenant: TenantId, project: str, entry: ProjectEntry) -> None:
+        """Store a project's entry durably."""
+        with self._translate_os_errors(), self._lock():
+            entries = {name: dict(projects) for name, projects in self._read().items()}
+            entries.setdefault(tenant, {})[project] = entry
+            self._replace(_Mapping(entries).model_dump(mode="json"))
 
-    def _current(self) -> Mapping[str, Mapping[str, Mapped]]:
-        with self._told_of_the_disk():
+    def _load(self) -> Mapping[str, Mapping[str, ProjectEntry]]:
+        with self._translate_os_errors():
             try:
-                found = self._path.stat()
+                info = self._path.stat()
             except FileNotFoundError:
                 return {}
-            stamp = (found.st_mtime_ns, found.st_size, found.st_ino)
-            if stamp != self._seen:
-                self._known, self._seen = self._read(), stamp
-        return self._known
+            stamp = (info.st_mtime_ns, info.st_size, info.st_ino)
+            if stamp != self._stamp:
+                self._entries, self._stamp = self._read(), stamp
+        return self._entries
 
-    def _read(self) -> Mapping[str, Mapping[str, Mapped]]:
+    def _read(self) -> Mapping[str, Mapping[str, ProjectEntry]]:
         try:
             return _Mapping.model_validate_json(self._path.read_bytes()).root
         except FileNotFoundError:
@@ -124,18 +124,18 @@ class MappingFile:
             except BaseException:
                 Path(file.name).unlink(missing_ok=True)
                 raise
-        _sync_folder(self._path.parent)
+        _fsync_folder(self._path.parent)
 
     @contextmanager
-    def _alone(self) -> Iterator[None]:
-        """While no other process writes; the lock is beside the file, as the file itself is replaced."""
+    def _lock(self) -> Iterator[None]:
+        """Hold the write lock; it is a separate file, as the mapping file is replaced."""
         self._path.parent.mkdir(parents=True, exist_ok=True)
         with self._path.with_name(f".{self._path.name}.lock").open("wb") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield
 
     @contextmanager
-    def _told_of_the_disk(self) -> Iterator[None]:
+    def _translate_os_errors(self) -> Iterator[None]:
         try:
             yield
         except OSError as error:
@@ -143,30 +143,30 @@ class MappingFile:
 
 
 class Projects:
-    """Whose project is which, and its collection."""
+    """Resolves callers to projects, and projects to collections."""
 
     def __init__(self, engine: Engine, settings: ProjectsConfig, data: Path, default: str | None) -> None:
         self._engine = engine
         self.creates_collections = settings.auto_create_collections
         self._mapping = MappingFile(settings.collection_mapping_file or data / MAPPING_FILE)
-        self._default = Project(name) if default and (name := _clean(default)) else None
-        self._learned: OrderedDict[tuple[TenantId, UserId], Project | None] = OrderedDict()
+        self._default = Project(name) if default and (name := _clean_name(default)) else None
+        self._by_caller: OrderedDict[tuple[TenantId, UserId], Project | None] = OrderedDict()
 
-    async def current(self, call: Call, *, ask: bool = False) -> Project | None:
-        """The caller's project; with `ask`, what its client says now."""
+    async def get_current(self, call: Call, *, ask: bool = False) -> Project | None:
+        """Return the caller's project; with `ask`, request it from the client now."""
         caller = (call.caller.tenant, call.caller.user)
-        if ask or (call.caller.local and caller not in self._learned):
-            announced = await _announced(call)
+        if ask or (call.caller.local and caller not in self._by_caller):
+            reported = await _request_project(call)
             if call.caller.authenticated:
-                self._learn(caller, announced)
-            return announced or self._default
-        return self._learned.get(caller) or self._default
+                self._remember(caller, reported)
+            return reported or self._default
+        return self._by_caller.get(caller) or self._default
 
-    async def collection(self, tenant: TenantId, project: Project) -> CollectionInfo | None:
-        """A project's collection if it has one: the one that is written down, or the one with its name."""
+    async def find_collection(self, tenant: TenantId, project: Project) -> CollectionInfo | None:
+        """Return a project's collection: the mapped one, or the one with its name."""
         entry = self._mapping.get(tenant, project.name)
         own = [info for info in self._engine.sets(tenant) if not info.shared]
-        if not own:  # as it also looks before anybody of the tenant has asked for anything
+        if not own:  # also the case before the first request of the tenant
             own = [info for info in await self._engine.collections(tenant) if not info.shared]
         if entry is not None:
             mapped = next((info for info in own if info.id == entry.collection_id), None)
@@ -174,63 +174,63 @@ class Projects:
                 return mapped
         return next((info for info in own if info.name == project.collection_name), None)
 
-    async def collection_made(self, tenant: TenantId, project: Project) -> CollectionInfo | None:
-        """A project's collection, made and written down where that is wanted; None when it has none."""
-        found = await self.collection(tenant, project)
-        if found is None:
+    async def ensure_collection(self, tenant: TenantId, project: Project) -> CollectionInfo | None:
+        """Return a project's collection, creating and recording it if enabled; None if there is none."""
+        info = await self.find_collection(tenant, project)
+        if info is None:
             if not self.creates_collections:
                 return None
             description = f"Documents of the project {project.name}"
-            found = await self._engine.create_collection(tenant, project.collection_name, description=description)
+            info = await self._engine.create_collection(tenant, project.collection_name, description=description)
         known = self._mapping.get(tenant, project.name)
-        entry = Mapped(collection_id=found.id, path=project.path or (known.path if known else ""))
+        entry = ProjectEntry(collection_id=info.id, path=project.path or (known.path if known else ""))
         if known is None or (known.collection_id, known.path) != (entry.collection_id, entry.path):
             await to_thread.run_sync(self._mapping.put, tenant, project.name, entry)
-        return found
+        return info
 
-    def path(self, tenant: TenantId, project: Project) -> str:
-        """Where a project is: as its client says, or as it was written down."""
+    def get_path(self, tenant: TenantId, project: Project) -> str:
+        """Return a project's folder, as reported by the client or as recorded."""
         entry = self._mapping.get(tenant, project.name)
         return project.path or (entry.path if entry else "")
 
-    def _learn(self, caller: tuple[TenantId, UserId], project: Project | None) -> None:
-        self._learned[caller] = project
-        self._learned.move_to_end(caller)
-        if len(self._learned) > MAX_USERS:
-            self._learned.popitem(last=False)
+    def _remember(self, caller: tuple[TenantId, UserId], project: Project | None) -> None:
+        self._by_caller[caller] = project
+        self._by_caller.move_to_end(caller)
+        if len(self._by_caller) > MAX_USERS:
+            self._by_caller.popitem(last=False)
 
 
-async def _announced(call: Call) -> Project | None:
-    """The project that the client's first root names."""
+async def _request_project(call: Call) -> Project | None:
+    """Ask the client for its roots, and return the first one's project."""
     try:
         answer = await call.client.ask("roots", "roots/list", {})
     except (ClientCannot, MissingCapability):
         return None
     roots = answer.get("roots")
     for root in roots if isinstance(roots, list) else ():
-        if isinstance(root, Mapping) and (project := _project_of(root)) is not None:
+        if isinstance(root, Mapping) and (project := _parse_root(root)) is not None:
             return project
     return None
 
 
-def _project_of(root: Mapping[str, Any]) -> Project | None:
+def _parse_root(root: Mapping[str, Any]) -> Project | None:
     try:
         parts = urlsplit(str(root.get("uri", "")))
     except ValueError:
         return None
     path = unquote(parts.path) if parts.scheme else ""
-    # The folder's name, not the one that the client shows: that differs from one client to the next.
-    name = _clean(PurePosixPath(path).name)
+    # The folder's name, not the displayed one, which differs between clients.
+    name = _clean_name(PurePosixPath(path).name)
     return Project(name, shortened(path, 1000)) if name else None
 
 
-def _clean(name: str) -> str:
-    """A name fit to be shown and written down."""
+def _clean_name(name: str) -> str:
+    """Normalize whitespace and length; reject unprintable names."""
     return shortened(" ".join(name.split()), 80) if name.isprintable() else ""
 
 
-def _sync_folder(folder: Path) -> None:
-    """Have the disk keep a new name; to sync the file alone would keep its content under the old one."""
+def _fsync_folder(folder: Path) -> None:
+    """Flush a folder, so that the renamed file survives a crash."""
     fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(fd)

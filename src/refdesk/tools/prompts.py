@@ -1,4 +1,4 @@
-"""Prompts for the common jobs with a knowledge base: getting to know a project, and catching up with it."""
+"""Prompts for a knowledge base: onboarding and recent changes."""
 
 from __future__ import annotations
 
@@ -14,20 +14,22 @@ from refdesk.validation import shortened
 
 TOOLSET = "r2r"
 
-SHOWN = 20
-"""Documents that a prompt names; the tools find the others."""
+MAX_SHOWN_DOCUMENTS = 20
+"""Documents named in a prompt; the tools find the others."""
 
 
 class KnowledgePrompts:
-    """The prompts' texts, made from what the caller's documents are now."""
+    """Prompts built from the caller's current documents."""
 
     def __init__(self, engine: Engine, scopes: Scopes) -> None:
         self._engine = engine
         self._scopes = scopes
 
     def register(self, registry: Registry) -> None:
-        """Offer the prompts."""
-        collection = PromptArgument("collection_id", "Collection; default: the current project's.", choices=self._ids)
+        """Register the prompts."""
+        collection = PromptArgument(
+            "collection_id", "Collection; default: the current project's.", choices=self._list_collections
+        )
         registry.add_prompt(
             Prompt(
                 name="onboard_me",
@@ -49,44 +51,44 @@ class KnowledgePrompts:
             )
         )
 
-    async def onboard(self, given: Mapping[str, str], call: Call) -> dict[str, Any]:
-        where, newest = await self._newest(given, call)
-        reader = f" I am {shortened(given['role'])}." if given.get("role") else ""
-        return _message(
+    async def onboard(self, arguments: Mapping[str, str], call: Call) -> dict[str, Any]:
+        where, newest = await self._list_newest(arguments, call)
+        reader = f" I am {shortened(arguments['role'])}." if arguments.get("role") else ""
+        return _build_message(
             f'Onboard me to the project whose documents are in the collection "{where}".{reader}\n\n'
-            f"{_listed('Some of its documents', newest)}\n\n"
+            f"{_format_documents('Some of its documents', newest)}\n\n"
             f'Use r2r_search (collection_id "{where}") and read on with get_document or read_doc_section. Tell me what '
             "the project is for, how it is built up, how I set it up and run it, what its rules and decisions are, and "
             "what to read first. Name the source of each statement, and say what the documents do not tell."
         )
 
-    async def what_changed(self, given: Mapping[str, str], call: Call) -> dict[str, Any]:
-        where, newest = await self._newest(given, call)
-        return _message(
+    async def what_changed(self, arguments: Mapping[str, str], call: Call) -> dict[str, Any]:
+        where, newest = await self._list_newest(arguments, call)
+        return _build_message(
             f'Tell me what is new in the documents of the collection "{where}".\n\n'
-            f"{_listed('Most recently indexed, newest first', newest)}\n\n"
+            f"{_format_documents('Most recently indexed, newest first', newest)}\n\n"
             "Read them with get_document, say for each in a sentence what it is about and what a reader has to know, "
             "and name its id. Skip what is of no consequence."
         )
 
-    def _ids(self, call: Call) -> list[str]:
+    def _list_collections(self, call: Call) -> list[str]:
         return [ALL, *(entry.id for entry in self._engine.sets(call.caller.tenant))]
 
-    async def _newest(self, given: Mapping[str, str], call: Call) -> tuple[str, Sequence[DocumentStatus]]:
-        """Where is looked, and the documents there that came or changed last."""
-        scope = await self._scopes.to_search(call, given.get("collection_id") or None)
+    async def _list_newest(self, arguments: Mapping[str, str], call: Call) -> tuple[str, Sequence[DocumentStatus]]:
+        """Return the scope label and the most recently updated documents."""
+        scope = await self._scopes.resolve_search(call, arguments.get("collection_id") or None)
         collection = scope.collections[0] if scope.collections else None
-        listing = Listing(collection, ("embedding", "success"), limit=SHOWN, newest_first=True)
+        listing = Listing(collection, ("embedding", "success"), limit=MAX_SHOWN_DOCUMENTS, newest_first=True)
         newest, _ = await self._engine.documents(call.caller.tenant, listing)
         return scope.label, newest
 
 
-def _listed(title: str, documents: Sequence[DocumentStatus]) -> str:
+def _format_documents(title: str, documents: Sequence[DocumentStatus]) -> str:
     if not documents:
         return "It has no documents yet; say so, and that r2r_ingest_document brings some in."
     lines = [f"- {d.id}: {shortened(d.title, MAX_CHARACTERS)} ({d.updated_at:%Y-%m-%d %H:%M})" for d in documents]
     return "\n".join([f"{title}:", *lines])
 
 
-def _message(text: str) -> dict[str, Any]:
+def _build_message(text: str) -> dict[str, Any]:
     return {"messages": [{"role": "user", "content": text_content(text)}]}

@@ -1,6 +1,6 @@
-"""The `r2r` toolset: search the knowledge base, get answers with sources, and see what is in it.
+"""The `r2r` toolset: search, answers with citations, and lists of documents and collections.
 
-Bringing documents in is `ingestion`; which collection a call is about is decided by `scopes`.
+Ingestion is in `ingestion`; collections are resolved by `collection_scope`.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ from refdesk.engines.base import (
     Status,
 )
 from refdesk.errors import InvalidArguments, Problem
-from refdesk.tools.collection_scope import CollectionId, CollectionIds, Scope, Scopes
-from refdesk.tools.hits import default_tokens, excerpt, fitted, found, hit_metadata
-from refdesk.tools.outline import MAX_CHARACTERS, brief_path
+from refdesk.tools.collection_scope import CollectionId, CollectionIds, CollectionScope, Scopes
+from refdesk.tools.hits import build_hit_metadata, get_default_tokens, make_excerpt, search_distinct, trim_hits
+from refdesk.tools.outline import MAX_CHARACTERS, format_path
 from refdesk.tools.paging import MaxTokens
 from refdesk.tools.registry import Registry, Tool
 from refdesk.tools.schema import Arguments, Result
@@ -44,21 +44,21 @@ from refdesk.validation import shortened
 TOOLSET = "r2r"
 
 RAG_SECONDS = 120.0
-"""How long a written answer may take: a slow model, asked twice."""
+"""Timeout of a written answer: a slow model, asked twice."""
 
 RAG_HITS = 8
-"""Passages that an answer is written from: about 2,000 tokens, among which the right one nearly always is."""
+"""Passages per answer: about 2,000 tokens, which nearly always include the right one."""
 
 SOURCE_CHARACTERS = 500
-"""Of a source's passage, beside the answer that was made from it."""
+"""Length of a source's passage beside the answer."""
 
-MODES: dict[str, SearchMode] = {"basic": "semantic", "advanced": "hybrid", "custom": "hybrid"}
+SEARCH_MODES: dict[str, SearchMode] = {"basic": "semantic", "advanced": "hybrid", "custom": "hybrid"}
 
 Offset = Annotated[int, Field(ge=0, le=10**9)]
 Query = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=1000)]
 
 
-class SearchSettings(Arguments):
+class CustomSearchSettings(Arguments):
     mode: SearchMode = "hybrid"
     semantic_weight: Annotated[float | None, Field(ge=0, le=1)] = None
 
@@ -75,7 +75,7 @@ class R2RSearch(Arguments):
         dict[str, Any] | None,
         Field(description='On document fields and metadata, e.g. {"metadata.lang": {"$in": ["en"]}}; $and, $or nest.'),
     ] = None
-    settings: SearchSettings | None = None
+    settings: CustomSearchSettings | None = None
     max_tokens: MaxTokens = None
 
 
@@ -100,11 +100,11 @@ class R2RListCollections(Arguments):
     limit: Annotated[int, Field(ge=1, le=100)] = 20
 
 
-class _Part(BaseModel):
+class _FrozenModel(BaseModel):
     model_config = ConfigDict(frozen=True)
 
 
-class SearchHit(_Part):
+class SearchHit(_FrozenModel):
     chunk_id: str
     document_id: str
     text: str
@@ -113,28 +113,28 @@ class SearchHit(_Part):
 
 
 class SearchResults(Result):
-    """What a search found, best first, within its budget."""
+    """Search results, best first, within the budget."""
 
     results: list[SearchHit]
     count: int
     cached: bool = False
     collection_id: str
-    """What was searched: ids, or `all`."""
+    """The searched collections: ids, or `all`."""
     tokens: int
     omitted: int
     hint: str | None = None
 
     def readable(self) -> str:
-        shown = [_shown_hit(number, hit) for number, hit in enumerate(self.results, 1)]
+        shown = [_format_hit(number, hit) for number, hit in enumerate(self.results, 1)]
         left_out = f"; {self.omitted} left out, raise max_tokens" if self.omitted else ""
         count = f"{self.count} result{'' if self.count == 1 else 's'} in {self.collection_id}"
         foot = f"({count}, about {self.tokens} tokens{left_out})"
         return "\n\n".join([*shown, f"{foot} {self.hint}" if self.hint else foot])
 
 
-class RagSource(_Part):
+class RagSource(_FrozenModel):
     citation: int
-    """The number that it has in the answer."""
+    """Its number in the answer."""
     text: str
     document: str
     document_id: str
@@ -145,14 +145,14 @@ class RagSource(_Part):
 
 
 class RagAnswer(Result):
-    """An answer, and the passages that it was written from."""
+    """An answer and its sources."""
 
     answer: str
     sources: list[RagSource]
     model_used: str
     cached: bool = False
     found: bool
-    """Whether the documents hold the answer."""
+    """Whether an answer was found."""
 
     def readable(self) -> str:
         lines = [f"[{s.citation}] {s.document} ({s.chunk_id}, version {s.version})" for s in self.sources]
@@ -160,7 +160,7 @@ class RagAnswer(Result):
         return "\n".join([self.answer, *sources, "", f"(model: {self.model_used})"])
 
 
-class ListedDocument(_Part):
+class ListedDocument(_FrozenModel):
     document_id: str
     title: str
     ingestion_status: Status
@@ -174,14 +174,14 @@ class ListedDocument(_Part):
             document_id=status.id,
             title=shortened(status.title, MAX_CHARACTERS),
             ingestion_status=status.status,
-            created_at=_time(status.created_at),
+            created_at=_format_time(status.created_at),
             size_bytes=status.size_bytes,
             error=shortened(status.error, MAX_CHARACTERS) if status.error else None,
         )
 
 
 class DocumentsPage(Result):
-    """Some of the documents that match."""
+    """A page of documents."""
 
     documents: list[ListedDocument]
     total: int
@@ -194,10 +194,10 @@ class DocumentsPage(Result):
             f"{entry.created_at[:10]})" + (f": {entry.error}" if entry.error else "")
             for entry in self.documents
         ]
-        return "\n".join([*lines, _page_foot("document", self.offset, len(lines), self.total)])
+        return "\n".join([*lines, _format_page_note("document", self.offset, len(lines), self.total)])
 
 
-class ListedCollection(_Part):
+class ListedCollection(_FrozenModel):
     collection_id: str
     name: str
     description: str
@@ -212,13 +212,13 @@ class ListedCollection(_Part):
             name=shortened(info.name, MAX_CHARACTERS),
             description=shortened(info.description, MAX_CHARACTERS),
             document_count=info.documents,
-            user_count=1,  # the tenant: within it, everybody sees the same
+            user_count=1,  # the tenant: all of its users see the same
             version=info.version or None,
         )
 
 
 class CollectionsPage(Result):
-    """Some of the collections."""
+    """A page of collections."""
 
     collections: list[ListedCollection]
     total: int
@@ -230,36 +230,36 @@ class CollectionsPage(Result):
             + (f": {entry.description}" if entry.description else "")
             for entry in self.collections
         ]
-        return "\n".join([*lines, _page_foot("collection", self.offset, len(lines), self.total)])
+        return "\n".join([*lines, _format_page_note("collection", self.offset, len(lines), self.total)])
 
 
-class Writer(Protocol):
-    """Who writes answers from passages."""
+class AnswerWriter(Protocol):
+    """Writes answers from passages."""
 
     @property
     def uses_sampling(self) -> bool:
-        """Whether that may take the client of whoever asked."""
+        """Whether it may use the caller's client."""
         ...
 
     async def write(self, question: Question, hits: Sequence[Hit], client: Client) -> WrittenAnswer:
-        """An answer that cites the hits by their numbers, counted from 1."""
+        """Write an answer that cites the hits by their numbers, from 1."""
         ...
 
 
 class Knowledge:
-    """The handlers that find and list."""
+    """Handlers of the search and list tools."""
 
     def __init__(
         self,
         engine: Engine,
         scopes: Scopes,
-        writer: Writer,
+        writer: AnswerWriter,
         cache: Cache,
         seconds: CacheTtlConfig,
         *,
         is_remote: bool = False,
     ) -> None:
-        """`is_remote` says that the engine's documents can change without its knowing."""
+        """`is_remote` means that documents can change without the engine knowing."""
         self._engine = engine
         self._scopes = scopes
         self._writer = writer
@@ -268,9 +268,9 @@ class Knowledge:
         self._is_remote = is_remote
 
     def register(self, registry: Registry) -> None:
-        """Offer the tools that find and list."""
+        """Register the search and list tools."""
         for tool in (
-            _tool(
+            _build_tool(
                 "r2r_search",
                 "Search the knowledge base",
                 "Search all indexed documents: best passages with source, version and ids to read on.",
@@ -279,75 +279,84 @@ class Knowledge:
                 SearchResults,
             ),
             replace(
-                _tool(
+                _build_tool(
                     "r2r_rag_query",
                     "Answer from the knowledge base",
                     "Answer a question from the indexed documents, with citations.",
                     R2RRagQuery,
-                    self.rag,
+                    self.answer,
                     RagAnswer,
                 ),
                 talks=True,
                 seconds=RAG_SECONDS,
             ),
-            _tool(
+            _build_tool(
                 "r2r_list_documents",
                 "List documents",
                 "List documents with their ingestion status.",
                 R2RListDocuments,
-                self.documents,
+                self.list_documents,
                 DocumentsPage,
             ),
-            _tool(
+            _build_tool(
                 "r2r_list_collections",
                 "List collections",
                 "List the collections you can search.",
                 R2RListCollections,
-                self.collections,
+                self.list_collections,
                 CollectionsPage,
             ),
         ):
             registry.add_tool(tool)
 
     async def search(self, arguments: R2RSearch, call: Call) -> WireAnswer:
-        scope = await self._scopes.to_search(call, arguments.collection_id)
-        wanted = _wanted(arguments, scope)
-        tokens = arguments.max_tokens or default_tokens(arguments.limit)
-        asked = (scope, wanted.query, wanted.limit, wanted.mode, wanted.semantic_weight, _frozen(arguments.filters))
+        scope = await self._scopes.resolve_search(call, arguments.collection_id)
+        search = _build_search(arguments, scope)
+        tokens = arguments.max_tokens or get_default_tokens(arguments.limit)
+        parameters = (
+            scope,
+            search.query,
+            search.limit,
+            search.mode,
+            search.semantic_weight,
+            _freeze_filters(arguments.filters),
+        )
 
         async def find() -> SearchResults:
-            hits = await found(self._engine, call.caller.tenant, wanted)
-            return _search_results(hits, scope, tokens)
+            hits = await search_distinct(self._engine, call.caller.tenant, search)
+            return _build_results(hits, scope, tokens)
 
-        answer = await self._cached(call, "r2r_search", (*asked, tokens), self._seconds.search, find, SearchResults)
-        await self._remember(call, arguments.query, scope, answer["structuredContent"]["count"])
+        answer = await self._answer_from_cache(
+            call, "r2r_search", (*parameters, tokens), self._seconds.search, find, SearchResults
+        )
+        await self._record_search(call, arguments.query, scope, answer["structuredContent"]["count"])
         return answer
 
-    async def rag(self, arguments: R2RRagQuery, call: Call) -> WireAnswer:
-        scope = await self._scopes.to_search(call, arguments.collection_id)
+    async def answer(self, arguments: R2RRagQuery, call: Call) -> WireAnswer:
+        scope = await self._scopes.resolve_search(call, arguments.collection_id)
 
         async def write() -> RagAnswer:
-            wanted = Search(arguments.question, limit=RAG_HITS, collections=scope.collections)
+            search = Search(arguments.question, limit=RAG_HITS, collections=scope.collections)
             question = Question(arguments.question, arguments.max_tokens, arguments.temperature, arguments.model)
             if isinstance(self._engine, Answering):
-                written, hits = await _written_by(self._engine, call.caller.tenant, question, wanted)
+                written, hits = await _write_with_engine(self._engine, call.caller.tenant, question, search)
             else:
-                hits = await found(self._engine, call.caller.tenant, wanted)
+                hits = await search_distinct(self._engine, call.caller.tenant, search)
                 written = await self._writer.write(question, hits, call.client)
-            return _rag_answer(written, hits if arguments.include_sources else ())
+            return _build_rag_answer(written, hits if arguments.include_sources else ())
 
-        asked = (scope, *arguments.model_dump(exclude={"collection_id"}).values())
+        parameters = (scope, *arguments.model_dump(exclude={"collection_id"}).values())
         needs_client = self._writer.uses_sampling and not isinstance(self._engine, Answering)
-        answer = await self._cached(
-            call, "r2r_rag_query", asked, self._seconds.rag, write, RagAnswer, needs_client=needs_client
+        answer = await self._answer_from_cache(
+            call, "r2r_rag_query", parameters, self._seconds.rag, write, RagAnswer, needs_client=needs_client
         )
-        await self._remember(call, arguments.question, scope, len(answer["structuredContent"]["sources"]))
+        await self._record_search(call, arguments.question, scope, len(answer["structuredContent"]["sources"]))
         return answer
 
-    async def documents(self, arguments: R2RListDocuments, call: Call) -> WireAnswer:
+    async def list_documents(self, arguments: R2RListDocuments, call: Call) -> WireAnswer:
         tenant = call.caller.tenant
-        named = arguments.collection_id
-        collection = (await self._scopes.find(tenant, named)).id if named else None
+        name = arguments.collection_id
+        collection = (await self._scopes.find(tenant, name)).id if name else None
         listing = Listing(collection, _STATUSES[arguments.status_filter], arguments.offset, arguments.limit)
 
         async def page() -> DocumentsPage:
@@ -355,38 +364,42 @@ class Knowledge:
             documents = [ListedDocument.of(status) for status in listed]
             return DocumentsPage(documents=documents, total=total, offset=listing.offset, limit=listing.limit)
 
-        return await self._cached(call, "r2r_list_documents", (listing,), self._list_seconds, page, DocumentsPage)
+        return await self._answer_from_cache(
+            call, "r2r_list_documents", (listing,), self._list_seconds, page, DocumentsPage
+        )
 
-    async def collections(self, arguments: R2RListCollections, call: Call) -> WireAnswer:
+    async def list_collections(self, arguments: R2RListCollections, call: Call) -> WireAnswer:
         start, end = arguments.offset, arguments.offset + arguments.limit
 
         async def page() -> CollectionsPage:
-            every = await self._engine.collections(call.caller.tenant)
-            shown = [ListedCollection.of(info) for info in every[start:end]]
-            return CollectionsPage(collections=shown, total=len(every), offset=start)
+            collections = await self._engine.collections(call.caller.tenant)
+            shown = [ListedCollection.of(info) for info in collections[start:end]]
+            return CollectionsPage(collections=shown, total=len(collections), offset=start)
 
-        return await self._cached(call, "r2r_list_collections", (start, end), self._list_seconds, page, CollectionsPage)
+        return await self._answer_from_cache(
+            call, "r2r_list_collections", (start, end), self._list_seconds, page, CollectionsPage
+        )
 
     @property
     def _list_seconds(self) -> float:
-        """What is in this machine is listed in a millisecond, and then is right to the moment."""
+        """TTL of lists; a local engine lists in a millisecond, so these are not cached."""
         return self._seconds.list if self._is_remote else 0
 
-    async def _cached(
+    async def _answer_from_cache(
         self,
         call: Call,
         tool: str,
-        asked: tuple[Hashable, ...],
+        parameters: tuple[Hashable, ...],
         seconds: float,
         make: Callable[[], Awaitable[Result]],
         kind: type[Result],
         *,
         needs_client: bool = False,
     ) -> WireAnswer:
-        """The answer to what is asked, made anew when it is not kept or the documents have changed since."""
+        """Return the cached answer, or make one if there is none or the documents have changed."""
         caller = call.caller
 
-        async def made() -> WireAnswer:
+        async def make_answer() -> WireAnswer:
             result = await make()
             structured = result.model_dump(mode="json", exclude_none=True)
             return tool_answer([text_content(result.readable())], structured=structured)
@@ -398,13 +411,13 @@ class Knowledge:
                 return False
             return True
 
-        key = Key(caller.tenant, caller.user, tool, asked, self._engine.revision(caller.tenant))
-        given = await self._cache.answer(
-            key, seconds, made, fits=fits, is_certain=not self._is_remote, needs_client=needs_client
+        key = Key(caller.tenant, caller.user, tool, parameters, self._engine.revision(caller.tenant))
+        result = await self._cache.answer(
+            key, seconds, make_answer, fits=fits, is_certain=not self._is_remote, needs_client=needs_client
         )
-        return add_cache_flags(given)
+        return add_cache_flags(result)
 
-    async def _remember(self, call: Call, query: str, scope: Scope, results: int) -> None:
+    async def _record_search(self, call: Call, query: str, scope: CollectionScope, results: int) -> None:
         past = PastSearch(query, scope.label, results, datetime.now(UTC))
         await self._engine.remember(call.caller.tenant, call.caller.user, past)
 
@@ -417,7 +430,7 @@ _STATUSES: dict[str, tuple[Status, ...]] = {
 }
 
 
-def _tool(
+def _build_tool(
     name: str,
     title: str,
     description: str,
@@ -428,34 +441,34 @@ def _tool(
     return Tool(name, title, description, TOOLSET, arguments, handler, result)
 
 
-def _wanted(arguments: R2RSearch, scope: Scope) -> Search:
+def _build_search(arguments: R2RSearch, scope: CollectionScope) -> Search:
     settings = arguments.settings
     if settings is not None and arguments.search_mode != "custom":
         raise InvalidArguments([Problem("settings", "only with search_mode custom")])
     return Search(
         arguments.query,
         limit=arguments.limit,
-        mode=settings.mode if settings else MODES[arguments.search_mode],
+        mode=settings.mode if settings else SEARCH_MODES[arguments.search_mode],
         collections=scope.collections,
         filters=arguments.filters,
         semantic_weight=settings.semantic_weight if settings else None,
     )
 
 
-def _frozen(filters: dict[str, Any] | None) -> str | None:
-    """Filters as a value; what means the same in another order is the same."""
+def _freeze_filters(filters: dict[str, Any] | None) -> str | None:
+    """Return filters as a canonical string, independent of key order."""
     return None if filters is None else json.dumps(filters, sort_keys=True)
 
 
-def _search_results(hits: Sequence[Hit], scope: Scope, max_tokens: int) -> SearchResults:
-    shown = fitted(hits, max_tokens)
+def _build_results(hits: Sequence[Hit], scope: CollectionScope, max_tokens: int) -> SearchResults:
+    shown = trim_hits(hits, max_tokens)
     results = [
         SearchHit(
             chunk_id=hit.chunk_id,
             document_id=hit.document.id,
             text=hit.text,
             score=round(hit.score, 4),
-            metadata=hit_metadata(hit),
+            metadata=build_hit_metadata(hit),
         )
         for hit in shown.hits
     ]
@@ -465,69 +478,71 @@ def _search_results(hits: Sequence[Hit], scope: Scope, max_tokens: int) -> Searc
         collection_id=scope.label,
         tokens=shown.tokens,
         omitted=shown.omitted,
-        hint=_hint(scope, bool(results)),
+        hint=_build_hint(scope, bool(results)),
     )
 
 
-def _hint(scope: Scope, has_results: bool) -> str | None:
-    """What to do next where the answer may not be all that there is."""
-    if scope.is_assumed:
+def _build_hint(scope: CollectionScope, has_results: bool) -> str | None:
+    """Return what to do next if there may be more results."""
+    if scope.is_default:
         return 'Only the current project was searched; collection_id "all" searches everything.'
     return None if has_results else "Nothing matches; use other words, fewer filters, or another collection."
 
 
-def _shown_hit(number: int, hit: SearchHit) -> str:
-    about = hit.metadata
-    heading = about.get("path") or about.get("section") or about["title"]
-    page = f", page {about['page']}" if "page" in about else ""
-    source = f"{hit.chunk_id}{page}, version {about['version']}, indexed {about['indexed_at'][:10]}, score {hit.score}"
+def _format_hit(number: int, hit: SearchHit) -> str:
+    metadata = hit.metadata
+    heading = metadata.get("path") or metadata.get("section") or metadata["title"]
+    page = f", page {metadata['page']}" if "page" in metadata else ""
+    source = (
+        f"{hit.chunk_id}{page}, version {metadata['version']}, indexed {metadata['indexed_at'][:10]}, score {hit.score}"
+    )
     return f"### {number}. {heading}\n{hit.text}\nSource: {source}"
 
 
-async def _written_by(
+async def _write_with_engine(
     engine: Answering, tenant: TenantId, question: Question, search: Search
 ) -> tuple[WrittenAnswer, Sequence[Hit]]:
-    """What the engine's own model writes, and from what; it cites as our own writers do."""
-    given = await engine.answer(
+    """Return an answer by the engine's own model, and its hits; it cites like our own writers."""
+    generated = await engine.answer(
         tenant, question.text, search,
         model=question.model, max_tokens=question.max_tokens, temperature=question.temperature,
     )  # fmt: skip
-    if not given.hits:
+    if not generated.hits:
         return build_not_found(()), ()
-    grounding = check_grounding(given.text, len(given.hits))
-    # Not every model cites; what it was given is what it wrote from.
-    cited = grounding.cited or (() if grounding.is_denial else tuple(range(len(given.hits))))
-    return WrittenAnswer(given.text, cited, given.model, found=not grounding.is_denial), given.hits
+    grounding = check_grounding(generated.text, len(generated.hits))
+    # Not every model cites: then all hits count as sources.
+    cited = grounding.cited or (() if grounding.is_denial else tuple(range(len(generated.hits))))
+    return WrittenAnswer(generated.text, cited, generated.model, found=not grounding.is_denial), generated.hits
 
 
-def _rag_answer(written: WrittenAnswer, hits: Sequence[Hit]) -> RagAnswer:
+def _build_rag_answer(written: WrittenAnswer, hits: Sequence[Hit]) -> RagAnswer:
     cited = [(position, hits[position]) for position in written.cited if position < len(hits)]
     return RagAnswer(
         answer=written.text,
-        sources=[_rag_source(position + 1, hit) for position, hit in cited],
+        sources=[_build_rag_source(position + 1, hit) for position, hit in cited],
         model_used=written.model,
         found=written.found,
     )
 
 
-def _rag_source(citation: int, hit: Hit) -> RagSource:
+def _build_rag_source(citation: int, hit: Hit) -> RagSource:
     info = hit.document
     return RagSource(
         citation=citation,
-        text=excerpt(hit.text, SOURCE_CHARACTERS),
-        document=brief_path(hit.path) or shortened(info.title, MAX_CHARACTERS),
+        text=make_excerpt(hit.text, SOURCE_CHARACTERS),
+        document=format_path(hit.path) or shortened(info.title, MAX_CHARACTERS),
         document_id=info.id,
         chunk_id=hit.chunk_id,
         score=round(hit.score, 4),
         version=info.version,
-        indexed_at=_time(info.indexed_at),
+        indexed_at=_format_time(info.indexed_at),
     )
 
 
-def _page_foot(what: str, offset: int, shown: int, total: int) -> str:
+def _format_page_note(what: str, offset: int, shown: int, total: int) -> str:
     more = f"; go on with offset {offset + shown}" if offset + shown < total and shown else ""
     return f"({shown} of {total} {what}{'' if total == 1 else 's'}{more})"
 
 
-def _time(moment: datetime) -> str:
+def _format_time(moment: datetime) -> str:
     return f"{moment:%Y-%m-%dT%H:%M:%SZ}"

@@ -1,4 +1,4 @@
-"""The knowledge base as resources: the current project, the last searches, collections, documents and sections."""
+"""Resources of the knowledge base: current project, search history, collections, documents and sections."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from refdesk.documents.packed_document import Shelf
 from refdesk.engines.base import UNDER_WAY, CollectionInfo, Engine, Listing, Status
 from refdesk.errors import InvalidArguments, Problem
 from refdesk.tools.projects import Projects
-from refdesk.tools.resource_texts import document_text, section_text
+from refdesk.tools.resource_texts import format_document, format_section
 
 SCHEME = "r2r://"
 CONTEXT = f"{SCHEME}current-project/context"
@@ -27,26 +27,26 @@ COLLECTION_TEMPLATE = f"{COLLECTION}{{collection_id}}"
 DOCUMENT_TEMPLATE = f"{DOCUMENT}{{+document_id}}{{?section_id}}"
 
 HISTORY_LENGTH = 10
-COMPLETED = 100
-"""Values that a completion looks for; the protocol shows no more."""
+MAX_COMPLETIONS = 100
+"""Completion values; the protocol's limit."""
 
 MAX_SECTIONS = 2000
-"""Sections of one document that are looked through."""
+"""Sections of a document considered for completion."""
 
 JSON = "application/json"
 MARKDOWN = "text/markdown"
 
 
 @dataclass(frozen=True, slots=True)
-class Counts:
-    """How many documents are on their way, in, and failed."""
+class DocumentCounts:
+    """Number of pending, indexed and failed documents."""
 
     pending: int
     success: int
     failed: int
 
     @classmethod
-    async def of(cls, engine: Engine, tenant: TenantId, collection: str | None) -> Counts:
+    async def of(cls, engine: Engine, tenant: TenantId, collection: str | None) -> DocumentCounts:
         async def count(*statuses: Status) -> int:
             return (await engine.documents(tenant, Listing(collection, statuses, limit=1)))[1]
 
@@ -54,12 +54,12 @@ class Counts:
 
     @property
     def total(self) -> int:
-        """All of them."""
+        """All documents."""
         return self.pending + self.success + self.failed
 
 
 class KnowledgeResources:
-    """`r2r://…`."""
+    """Resources `r2r://…`."""
 
     def __init__(self, engine: Engine, projects: Projects) -> None:
         self._engine = engine
@@ -100,35 +100,35 @@ class KnowledgeResources:
     async def read(self, uri: str, call: Call) -> Sequence[Mapping[str, Any]] | None:
         tenant = call.caller.tenant
         if uri == CONTEXT:
-            return _json(uri, await self._context(call))
+            return _build_json(uri, await self._build_context(call))
         if uri == HISTORY:
-            return _json(uri, await self._history(call))
+            return _build_json(uri, await self._list_searches(call))
         if uri.startswith(COLLECTION):
-            found = await self._collection(tenant, unquote(uri.removeprefix(COLLECTION)))
-            return None if found is None else _json(uri, found)
+            found = await self._describe_collection(tenant, unquote(uri.removeprefix(COLLECTION)))
+            return None if found is None else _build_json(uri, found)
         if uri.startswith(DOCUMENT):
-            text = await self._document(tenant, uri.removeprefix(DOCUMENT))
+            text = await self._read_document(tenant, uri.removeprefix(DOCUMENT))
             return None if text is None else [{"uri": uri, "mimeType": MARKDOWN, "text": text}]
         return None
 
-    async def complete(self, template: str, name: str, value: str, given: Mapping[str, str], call: Call) -> list[str]:
+    async def complete(self, template: str, name: str, value: str, context: Mapping[str, str], call: Call) -> list[str]:
         tenant = call.caller.tenant
         if template == COLLECTION_TEMPLATE and name == "collection_id":
             return [entry.id for entry in self._engine.sets(tenant) if entry.id.startswith(value)]
         if template == DOCUMENT_TEMPLATE and name == "document_id":
-            return list(await self._engine.document_ids(tenant, prefix=value, limit=COMPLETED + 1))
+            return list(await self._engine.document_ids(tenant, prefix=value, limit=MAX_COMPLETIONS + 1))
         if template == DOCUMENT_TEMPLATE and name == "section_id":
-            return await self._section_ids(tenant, given.get("document_id", ""), value)
+            return await self._complete_section_id(tenant, context.get("document_id", ""), value)
         raise InvalidArguments([Problem("argument.name", f"{template} has no variable {name!r}")])
 
-    async def _context(self, call: Call) -> dict[str, Any]:
+    async def _build_context(self, call: Call) -> dict[str, Any]:
         tenant = call.caller.tenant
-        project = await self._projects.current(call)
-        info = await self._projects.collection(tenant, project) if project else None
-        counts = await Counts.of(self._engine, tenant, info.id) if info else Counts(0, 0, 0)
+        project = await self._projects.get_current(call)
+        info = await self._projects.find_collection(tenant, project) if project else None
+        counts = await DocumentCounts.of(self._engine, tenant, info.id) if info else DocumentCounts(0, 0, 0)
         return {
             "project_name": project.name if project else None,
-            "project_path": (self._projects.path(tenant, project) or None) if project else None,
+            "project_path": (self._projects.get_path(tenant, project) or None) if project else None,
             "collection_id": info.id if info else None,
             "collection_name": info.name if info else (project.collection_name if project else None),
             "document_count": counts.total,
@@ -136,34 +136,38 @@ class KnowledgeResources:
             "ingestion_status": counts,
         }
 
-    async def _history(self, call: Call) -> list[dict[str, Any]]:
-        past = await self._engine.history(call.caller.tenant, call.caller.user, HISTORY_LENGTH)
+    async def _list_searches(self, call: Call) -> list[dict[str, Any]]:
+        searches = await self._engine.history(call.caller.tenant, call.caller.user, HISTORY_LENGTH)
         return [
             {"query": search.query, "collection_id": search.collection, "results": search.results, "at": search.at}
-            for search in past
+            for search in searches
         ]
 
-    async def _collection(self, tenant: TenantId, id: str) -> dict[str, Any] | None:
+    async def _describe_collection(self, tenant: TenantId, id: str) -> dict[str, Any] | None:
         info = next((entry for entry in await self._engine.collections(tenant) if entry.id == id), None)
-        return None if info is None else {**_about(info), "counts": await Counts.of(self._engine, tenant, info.id)}
+        return (
+            None
+            if info is None
+            else {**_describe(info), "counts": await DocumentCounts.of(self._engine, tenant, info.id)}
+        )
 
-    async def _document(self, tenant: TenantId, rest: str) -> str | None:
+    async def _read_document(self, tenant: TenantId, rest: str) -> str | None:
         path, _, query = rest.partition("?")
         section_id = parse_qs(query).get("section_id", [None])[0]
         if section_id is None:
             document = await self._engine.read(tenant, unquote(path))
-            return document_text(document) if document else None
-        shelf = await self._engine.open(tenant, unquote(path))
-        text = await to_thread.run_sync(_section_text, shelf, section_id) if shelf else None
-        return None if text is None else section_text(unquote(path), section_id, text)
+            return format_document(document) if document else None
+        packed = await self._engine.open(tenant, unquote(path))
+        text = await to_thread.run_sync(_read_section, packed, section_id) if packed else None
+        return None if text is None else format_section(unquote(path), section_id, text)
 
-    async def _section_ids(self, tenant: TenantId, document_id: str, prefix: str) -> list[str]:
-        shelf = await self._engine.open(tenant, document_id)
-        ids = await to_thread.run_sync(_all_section_ids, shelf) if shelf else []
+    async def _complete_section_id(self, tenant: TenantId, document_id: str, prefix: str) -> list[str]:
+        packed = await self._engine.open(tenant, document_id)
+        ids = await to_thread.run_sync(_list_section_ids, packed) if packed else []
         return [id for id in ids if id.startswith(prefix)]
 
 
-def _about(info: CollectionInfo) -> dict[str, Any]:
+def _describe(info: CollectionInfo) -> dict[str, Any]:
     return {
         "collection_id": info.id,
         "name": info.name,
@@ -175,17 +179,17 @@ def _about(info: CollectionInfo) -> dict[str, Any]:
     }
 
 
-def _json(uri: str, content: Any) -> list[dict[str, Any]]:
+def _build_json(uri: str, content: Any) -> list[dict[str, Any]]:
     options = orjson.OPT_INDENT_2 | orjson.OPT_UTC_Z | orjson.OPT_OMIT_MICROSECONDS
     return [{"uri": uri, "mimeType": JSON, "text": orjson.dumps(content, option=options).decode()}]
 
 
-def _section_text(shelf: Shelf, section_id: str) -> str | None:
-    with shelf:
-        section = shelf.section(section_id)
-        return "".join(markdown_parts(shelf.blocks(section.start, section.end))) if section else None
+def _read_section(packed: Shelf, section_id: str) -> str | None:
+    with packed:
+        section = packed.section(section_id)
+        return "".join(markdown_parts(packed.blocks(section.start, section.end))) if section else None
 
 
-def _all_section_ids(shelf: Shelf) -> list[str]:
-    with shelf:
-        return shelf.section_ids(MAX_SECTIONS)
+def _list_section_ids(packed: Shelf) -> list[str]:
+    with packed:
+        return packed.section_ids(MAX_SECTIONS)

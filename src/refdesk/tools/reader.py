@@ -1,4 +1,4 @@
-"""The `reader` toolset: sections, pages and chunks of one document, never more than the budget."""
+"""The `reader` toolset: sections, pages and chunks of one document, within a size limit."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from refdesk.documents.packed_document import Shelf
 from refdesk.documents.tokens import count_tokens
 from refdesk.errors import DocumentNotFound, InvalidArguments, Problem, ToolFailure
 from refdesk.resilience.limits import Limits, MemoryLimits
-from refdesk.tools.budget import Blocklist, ReadingRate
+from refdesk.tools.budget import Blocklist, DocumentRateLimiter
 from refdesk.tools.document_lookup import Shelves
-from refdesk.tools.interfaces import OfferedTool
-from refdesk.tools.outline import MAX_CHARACTERS, OutlineEntry, brief, brief_mapping, brief_path
+from refdesk.tools.interfaces import ToolEntry
+from refdesk.tools.outline import MAX_CHARACTERS, OutlineEntry, format_path, shorten_all, shorten_mapping
 from refdesk.tools.registry import Registry, Tool
 from refdesk.tools.schema import Arguments, Result
 from refdesk.tools.windows import LocalWindows, WindowChunk, Windows
@@ -29,15 +29,15 @@ from refdesk.validation import invalid_arguments, nearest_name, shortened
 TOOLSET = "reader"
 
 SNIPPET_CHARACTERS = 600
-"""Of a passage that a search shows."""
+"""Length of a search result."""
 
-BYTES_A_TOKEN = 4
-"""What a call that is under way is taken to hand out, until it is known."""
+BYTES_PER_TOKEN = 4
+"""Estimates the tokens charged for a call until its result is known."""
 
-HINTED_SECTIONS = 1000
-"""Among which the nearest id is looked for; among a hundred thousand that would take seconds."""
+MAX_SUGGESTED_SECTIONS = 1000
+"""Sections compared for a suggestion; a hundred thousand would take seconds."""
 
-R = TypeVar("R", bound="_Counted")
+R = TypeVar("R", bound="_ReadResult")
 A = TypeVar("A", bound=Arguments)
 DocId = Annotated[str, Field(min_length=1, max_length=2000, description="Handle or document id.")]
 Cursor = Annotated[str | None, Field(pattern=r"^\d{1,12}$", description="Where the last answer stopped.")]
@@ -83,14 +83,14 @@ class NoArguments(Arguments):
     pass
 
 
-class _Counted(Result):
-    """What was read of a document, and what it cost."""
+class _ReadResult(Result):
+    """Result of a read, with its token count."""
 
     doc_id: str
     token_estimate: int
 
 
-class _ReadText(_Counted):
+class _ReadText(_ReadResult):
     """Text that was read, and whether there is more."""
 
     text: str
@@ -120,7 +120,7 @@ class PagesText(_ReadText):
         return self.text + self._foot(f"pages {self.page_start}–{self.page_end} of {self.pages}")
 
 
-class DocumentMetadata(_Counted):
+class DocumentMetadata(_ReadResult):
     title: str
     pages: int
     page_kind: str
@@ -155,21 +155,21 @@ class Snippet(BaseModel):
     score: float
 
 
-class Snippets(_Counted):
+class Snippets(_ReadResult):
     results: list[Snippet]
 
     def readable(self) -> str:
         if not self.results:
             return f"Nothing in {self.doc_id} matches; read_doc_metadata lists its sections."
-        return "\n\n".join(map(_readable_snippet, self.results))
+        return "\n\n".join(map(_format_snippet, self.results))
 
 
-def _readable_snippet(hit: Snippet) -> str:
+def _format_snippet(hit: Snippet) -> str:
     where = f"section {hit.section_id}, page {hit.page}, chunk {hit.chunk_id}"
     return f"### {hit.section or '(start)'} [{where}]\n{hit.text}"
 
 
-class ChunkWindow(_Counted):
+class ChunkWindow(_ReadResult):
     anchor_chunk_id: str
     chunks: list[WindowChunk]
     truncated: bool
@@ -195,51 +195,56 @@ class AvailableTools(Result):
 
 
 class Reader:
-    """The toolset's handlers."""
+    """Handlers of the `reader` toolset."""
 
     def __init__(
         self,
-        shelves: Shelves,
+        documents: Shelves,
         windows: Windows,
         local: LocalWindows,
         settings: ReaderConfig,
         blocklist: Blocklist,
-        tools: Callable[[Call], Iterable[OfferedTool]],
+        tools: Callable[[Call], Iterable[ToolEntry]],
         limits: Limits | None = None,
-        refused: Callable[[str], None] = lambda kind: None,
+        on_refusal: Callable[[str], None] = lambda kind: None,
     ) -> None:
-        self._shelves = shelves
+        self._documents = documents
         self._windows = windows
         self._local = local
         self._settings = settings
         self._tools = tools
-        counted_in = MemoryLimits() if limits is None else limits
-        self._rate = ReadingRate(settings.rate_limit_calls, settings.rate_limit_tokens, counted_in, refused)
+        buckets = MemoryLimits() if limits is None else limits
+        self._rate = DocumentRateLimiter(settings.rate_limit_calls, settings.rate_limit_tokens, buckets, on_refusal)
         self._blocklist = blocklist
 
     def register(self, registry: Registry) -> None:
-        """Offer the toolset's tools."""
+        """Register the tools."""
         for tool in (
-            _tool(
+            _build_tool(
                 "read_doc_section",
                 "Read a section",
                 "Read one section of a document, subsections included.",
                 ReadDocSection,
-                self.section,
+                self.read_section,
                 SectionText,
             ),
-            _tool(
-                "read_doc_pages", "Read pages", "Read some pages of a document.", ReadDocPages, self.pages, PagesText
+            _build_tool(
+                "read_doc_pages",
+                "Read pages",
+                "Read some pages of a document.",
+                ReadDocPages,
+                self.read_pages,
+                PagesText,
             ),
-            _tool(
+            _build_tool(
                 "read_doc_metadata",
                 "Read a table of contents",
                 "A document's title, pages, sections and tags.",
                 ReadDocMetadata,
-                self.metadata,
+                self.read_metadata,
                 DocumentMetadata,
             ),
-            _tool(
+            _build_tool(
                 "doc_local_search",
                 "Search in a document",
                 "Find passages within one document.",
@@ -247,66 +252,66 @@ class Reader:
                 self.search,
                 Snippets,
             ),
-            _tool(
+            _build_tool(
                 "read_chunk_window",
                 "Read around a chunk",
                 "Read the chunks before and after one that a search gave.",
                 ReadChunkWindow,
-                self.window,
+                self.read_window,
                 ChunkWindow,
             ),
-            _tool(
+            _build_tool(
                 "list_available_tools",
                 "List tools",
                 "The tools that you may use here.",
                 NoArguments,
-                self.available,
+                self.list_tools,
                 AvailableTools,
             ),
         ):
             registry.add_tool(tool)
-        registry.add_method(WINDOW_METHOD, self.local_window)
+        registry.add_method(WINDOW_METHOD, self.read_local_window)
 
-    async def section(self, arguments: ReadDocSection, call: Call) -> SectionText:
-        def read(shelf: Shelf) -> SectionText:
-            section = shelf.section(arguments.section_id)
+    async def read_section(self, arguments: ReadDocSection, call: Call) -> SectionText:
+        def read(packed: Shelf) -> SectionText:
+            section = packed.section(arguments.section_id)
             if section is None:
-                raise DocumentNotFound(self._blocklist.shown(_no_section(shelf, arguments)))
+                raise DocumentNotFound(self._blocklist.mask(_format_no_section(packed, arguments)))
             return SectionText(
                 doc_id=arguments.doc_id,
                 section_id=section.id,
-                title=self._blocklist.screened(section.title),
+                title=self._blocklist.screen(section.title),
                 page=section.page,
-                **self._part(shelf.blocks(section.start, section.end), arguments.cursor),
+                **self._read_part(packed.blocks(section.start, section.end), arguments.cursor),
             )
 
         return await self._read(arguments.doc_id, call, read)
 
-    async def pages(self, arguments: ReadDocPages, call: Call) -> PagesText:
+    async def read_pages(self, arguments: ReadDocPages, call: Call) -> PagesText:
         first, last = arguments.page_start, arguments.page_end
         self._check_page_count(first, last)
 
-        def read(shelf: Shelf) -> PagesText:
-            about = shelf.about
-            _check_pages(first, last, shelf.page_numbers())
-            blocks = chain.from_iterable(shelf.page_blocks(page) for page in range(first, last + 1))
+        def read(packed: Shelf) -> PagesText:
+            about = packed.about
+            _check_pages(first, last, packed.page_numbers())
+            blocks = chain.from_iterable(packed.page_blocks(page) for page in range(first, last + 1))
             return PagesText(
                 doc_id=arguments.doc_id,
                 page_start=first,
                 page_end=last,
                 pages=about.total_pages,
-                **self._part(blocks, arguments.cursor),
+                **self._read_part(blocks, arguments.cursor),
             )
 
         return await self._read(arguments.doc_id, call, read)
 
-    async def metadata(self, arguments: ReadDocMetadata, call: Call) -> DocumentMetadata:
-        def read(shelf: Shelf) -> DocumentMetadata:
-            about = shelf.about
-            screened = self._blocklist.screened
-            all_sections = [s for s in _sections_under(shelf, arguments) if not self._blocklist.blocks(s.id)]
-            entries = [OutlineEntry.of(s, screened) for s in _fitting(all_sections, self._settings.max_text_bytes)]
-            title = screened(shortened(about.title or about.name, MAX_CHARACTERS))
+    async def read_metadata(self, arguments: ReadDocMetadata, call: Call) -> DocumentMetadata:
+        def read(packed: Shelf) -> DocumentMetadata:
+            about = packed.about
+            screen = self._blocklist.screen
+            all_sections = [s for s in _list_sections(packed, arguments) if not self._blocklist.is_blocked(s.id)]
+            entries = [OutlineEntry.of(s, screen) for s in _fit_sections(all_sections, self._settings.max_text_bytes)]
+            title = screen(shortened(about.title or about.name, MAX_CHARACTERS))
             return DocumentMetadata(
                 doc_id=arguments.doc_id,
                 title=title,
@@ -315,61 +320,61 @@ class Reader:
                 sections=entries,
                 sections_omitted=len(all_sections) - len(entries),
                 tables=about.tables,
-                tags=brief(about.tags, screened),
+                tags=shorten_all(about.tags, screen),
                 tenant=call.caller.tenant,
                 media_type=about.media_type,
-                properties=brief_mapping(about.properties, screened),
-                warnings=brief(about.warnings, screened),
-                token_estimate=_tokens("\n".join([title, *(entry.title for entry in entries)])),
+                properties=shorten_mapping(about.properties, screen),
+                warnings=shorten_all(about.warnings, screen),
+                token_estimate=_count_tokens("\n".join([title, *(entry.title for entry in entries)])),
             )
 
         return await self._read(arguments.doc_id, call, read)
 
     async def search(self, arguments: DocLocalSearch, call: Call) -> Snippets:
-        def read(shelf: Shelf) -> Snippets:
+        def read(packed: Shelf) -> Snippets:
             hits = [
                 Snippet(
-                    text=self._blocklist.screened(shortened(snippet, SNIPPET_CHARACTERS)),
-                    section_id=self._blocklist.shown(chunk.section),
-                    section=self._blocklist.screened(brief_path(chunk.path)) or None,
+                    text=self._blocklist.screen(shortened(snippet, SNIPPET_CHARACTERS)),
+                    section_id=self._blocklist.mask(chunk.section),
+                    section=self._blocklist.screen(format_path(chunk.path)) or None,
                     page=chunk.first_page,
                     chunk_id=chunk.id,
                     score=score,
                 )
-                for chunk, snippet, score in shelf.search(arguments.query, arguments.max_results)
+                for chunk, snippet, score in packed.search(arguments.query, arguments.max_results)
             ]
-            tokens = sum(_tokens(hit.text) for hit in hits)
+            tokens = sum(_count_tokens(hit.text) for hit in hits)
             return Snippets(doc_id=arguments.doc_id, results=hits, token_estimate=tokens)
 
         return await self._read(arguments.doc_id, call, read)
 
-    async def window(self, arguments: ReadChunkWindow, call: Call) -> ChunkWindow:
-        return await self._window(arguments, call, self._windows)
+    async def read_window(self, arguments: ReadChunkWindow, call: Call) -> ChunkWindow:
+        return await self._read_window_from(arguments, call, self._windows)
 
-    async def _window(self, arguments: ReadChunkWindow, call: Call, windows: Windows) -> ChunkWindow:
-        before, after = self._window_sides(arguments)
+    async def _read_window_from(self, arguments: ReadChunkWindow, call: Call, windows: Windows) -> ChunkWindow:
+        before, after = self._parse_sides(arguments)
         tenant, anchor = call.caller.tenant, arguments.anchor_chunk_id
-        chunks = await windows.around(tenant, arguments.doc_id, anchor, before, after, call.trace_id)
-        async with await self._rate.admit(tenant, arguments.doc_id, self._expected_tokens) as reading:
-            kept, is_cut = self._cut_window(chunks[: before + after + 1], anchor)
-            tokens = reading.spent = sum(_tokens(chunk.text) for chunk in kept)
+        chunks = await windows.read_around(tenant, arguments.doc_id, anchor, before, after, call.trace_id)
+        async with await self._rate.admit(tenant, arguments.doc_id, self._max_tokens) as reading:
+            chosen, is_cut = self._cut_window(chunks[: before + after + 1], anchor)
+            tokens = reading.spent = sum(_count_tokens(chunk.text) for chunk in chosen)
         return ChunkWindow(
             doc_id=arguments.doc_id,
             anchor_chunk_id=arguments.anchor_chunk_id,
-            chunks=kept,
+            chunks=chosen,
             token_estimate=tokens,
             truncated=is_cut,
         )
 
-    async def local_window(self, call: Call) -> dict[str, Any]:
-        """What another desk asks for: the window as it is here, whatever is set for this desk's own callers."""
+    async def read_local_window(self, call: Call) -> dict[str, Any]:
+        """Answer another desk's request: the local window, regardless of the configured window service."""
         try:
             arguments = ReadChunkWindow.model_validate(dict(call.params))
         except ValidationError as error:
             raise invalid_arguments(error, list(ReadChunkWindow.model_fields)) from None
-        return (await self._window(arguments, call, self._local)).model_dump(mode="json", exclude_none=True)
+        return (await self._read_window_from(arguments, call, self._local)).model_dump(mode="json", exclude_none=True)
 
-    async def available(self, _arguments: NoArguments, call: Call) -> AvailableTools:
+    async def list_tools(self, _arguments: NoArguments, call: Call) -> AvailableTools:
         return AvailableTools(
             tools=[
                 AvailableTool(name=tool.name, title=tool.title, description=tool.description, toolset=tool.toolset)
@@ -378,33 +383,33 @@ class Reader:
         )
 
     async def _read(self, doc_id: str, call: Call, read: Callable[[Shelf], R]) -> R:
-        """Read a document in a thread, within the rate that it may be read at."""
+        """Read a document in a thread, within its rate limit."""
         tenant = call.caller.tenant
-        async with self._shelves.reading(tenant, doc_id) as shelf:
-            # Only of documents that there are: invented ones would fill the book of those that are read.
-            reading = await self._rate.admit(tenant, doc_id, self._expected_tokens)
+        async with self._documents.open_document(tenant, doc_id) as packed:
+            # After the lookup, so that made-up ids do not fill the limiter.
+            reading = await self._rate.admit(tenant, doc_id, self._max_tokens)
             async with reading:
-                result = await to_thread.run_sync(read, shelf)
+                result = await to_thread.run_sync(read, packed)
                 reading.spent = result.token_estimate
         return result
 
     @property
-    def _expected_tokens(self) -> int:
-        return self._settings.max_text_bytes // BYTES_A_TOKEN
+    def _max_tokens(self) -> int:
+        return self._settings.max_text_bytes // BYTES_PER_TOKEN
 
-    def _part(self, blocks: Iterable[Block], cursor: str | None) -> dict[str, Any]:
-        """As much text as the budget allows from where the last answer stopped: the fields of a `_ReadText`."""
+    def _read_part(self, blocks: Iterable[Block], cursor: str | None) -> dict[str, Any]:
+        """Return the fields of a `_ReadText`: as much text as fits, from the cursor on."""
         start = int(cursor or 0)
         parts: Iterable[str] = markdown_parts(blocks)
         if not self._blocklist.is_empty:
-            # All of it, not only the part: a word cut in two would be none.
-            parts = [self._blocklist.screened("".join(parts))]
-        text, is_whole = _bytes_between(parts, start, self._settings.max_text_bytes)
+            # Screen the whole text: a blocked word may be split between two parts.
+            parts = [self._blocklist.screen("".join(parts))]
+        text, is_whole = _slice_bytes(parts, start, self._settings.max_text_bytes)
         if start and not text:
             raise InvalidArguments([Problem("cursor", "is not one that this text gave")])
         return {
             "text": text,
-            "token_estimate": _tokens(text),
+            "token_estimate": _count_tokens(text),
             "truncated": not is_whole,
             "next_cursor": None if is_whole else str(start + len(text.encode())),
         }
@@ -418,7 +423,7 @@ class Reader:
                 [Problem("page_end", f"at most {most} pages a call: at most {first + most - 1} here")]
             )
 
-    def _window_sides(self, arguments: ReadChunkWindow) -> tuple[int, int]:
+    def _parse_sides(self, arguments: ReadChunkWindow) -> tuple[int, int]:
         sides = {"window_before": arguments.window_before, "window_after": arguments.window_after}
         if arguments.radius is not None:
             if any(side is not None for side in sides.values()):
@@ -435,32 +440,32 @@ class Reader:
         return default if before is None else before, default if after is None else after
 
     def _cut_window(self, chunks: Sequence[WindowChunk], anchor: str) -> tuple[list[WindowChunk], bool]:
-        """As many chunks as the budget holds: the anchor first, then those next to it; and whether that was all."""
+        """Return as many chunks as fit, the anchor and its neighbours first, and whether any were cut."""
         at = next((index for index, chunk in enumerate(chunks) if chunk.chunk_id == anchor), 0)
         room = self._settings.max_text_bytes
-        kept: dict[int, WindowChunk] = {}
+        chosen: dict[int, WindowChunk] = {}
         for index in sorted(range(len(chunks)), key=lambda index: abs(index - at)):
-            chunk = self._screened(chunks[index])
+            chunk = self._screen_chunk(chunks[index])
             text = cut_to_bytes(chunk.text, room)
             room -= len(text.encode()) + len((chunk.section or "").encode()) + ENTRY_BYTES
             if text or not chunk.text:
-                kept[index] = chunk.model_copy(update={"text": text})
+                chosen[index] = chunk.model_copy(update={"text": text})
             if len(text) < len(chunk.text):
-                return [kept[index] for index in sorted(kept)], True
-        return [kept[index] for index in sorted(kept)], False
+                return [chosen[index] for index in sorted(chosen)], True
+        return [chosen[index] for index in sorted(chosen)], False
 
-    def _screened(self, chunk: WindowChunk) -> WindowChunk:
+    def _screen_chunk(self, chunk: WindowChunk) -> WindowChunk:
         section = shortened(chunk.section or "", 2 * MAX_CHARACTERS)
         return chunk.model_copy(
             update={
-                "text": self._blocklist.screened(chunk.text),
-                "section": self._blocklist.screened(section) or None,
-                "section_id": self._blocklist.shown(chunk.section_id) if chunk.section_id else None,
+                "text": self._blocklist.screen(chunk.text),
+                "section": self._blocklist.screen(section) or None,
+                "section_id": self._blocklist.mask(chunk.section_id) if chunk.section_id else None,
             }
         )
 
 
-def _tool(
+def _build_tool(
     name: str,
     title: str,
     description: str,
@@ -472,13 +477,13 @@ def _tool(
 
 
 def cut_to_bytes(text: str, max_bytes: int) -> str:
-    """The beginning of a text that has at most so many bytes as UTF-8, cut between characters."""
+    """Return the beginning of a text, at most so many UTF-8 bytes, cut between characters."""
     encoded = text.encode("utf-8", "replace")
     return text if len(encoded) <= max_bytes else encoded[: max(max_bytes, 0)].decode("utf-8", "ignore")
 
 
-def _bytes_between(parts: Iterable[str], start: int, length: int) -> tuple[str, bool]:
-    """The bytes from start on, as text, and whether the parts end there; no more parts are made than needed."""
+def _slice_bytes(parts: Iterable[str], start: int, length: int) -> tuple[str, bool]:
+    """Return the bytes from `start` on as text, and whether that is the end; parts are consumed lazily."""
     taken = bytearray()
     position = 0
     for part in parts:
@@ -496,48 +501,48 @@ def _check_pages(first: int, last: int, pages: set[int]) -> None:
         raise PageOutside(f"The document has {held}; ask for some of those.")
 
 
-def _tokens(text: str) -> int:
-    """The tokenizer's count; words without end, which it takes for one token each, cost a model more."""
+def _count_tokens(text: str) -> int:
+    """Count tokens; endless words, one token each to the tokenizer, cost a model more."""
     return max(count_tokens(text), len(text) // 10)
 
 
-def _no_section(shelf: Shelf, arguments: ReadDocSection) -> str:
-    nearest = nearest_name(arguments.section_id, shelf.section_ids(HINTED_SECTIONS))
+def _format_no_section(packed: Shelf, arguments: ReadDocSection) -> str:
+    nearest = nearest_name(arguments.section_id, packed.section_ids(MAX_SUGGESTED_SECTIONS))
     hint = f"Did you mean {nearest!r}?" if nearest else "read_doc_metadata lists the sections."
     return f"{shortened(arguments.doc_id)!r} has no section {shortened(arguments.section_id)!r}. {hint}"
 
 
-def _sections_under(shelf: Shelf, arguments: ReadDocMetadata) -> list[Section]:
+def _list_sections(packed: Shelf, arguments: ReadDocMetadata) -> list[Section]:
     if arguments.under is None:
-        return shelf.sections()
-    parent = shelf.section(arguments.under)
+        return packed.sections()
+    parent = packed.section(arguments.under)
     if parent is None:
-        wanted = ReadDocSection(doc_id=arguments.doc_id, section_id=arguments.under)
-        raise DocumentNotFound(_no_section(shelf, wanted))
-    return [section for section in shelf.sections() if parent.start <= section.start < parent.end]
+        missing = ReadDocSection(doc_id=arguments.doc_id, section_id=arguments.under)
+        raise DocumentNotFound(_format_no_section(packed, missing))
+    return [section for section in packed.sections() if parent.start <= section.start < parent.end]
 
 
-def _fitting(sections: Sequence[Section], max_bytes: int) -> list[Section]:
-    """The sections down to the deepest level that fits; of the highest level, the first ones."""
+def _fit_sections(sections: Sequence[Section], max_bytes: int) -> list[Section]:
+    """Return the sections down to the deepest level that fits, or the first ones of the top level."""
     for deepest in sorted({section.level for section in sections}, reverse=True):
         shown = [section for section in sections if section.level <= deepest]
-        if _size(shown) <= max_bytes:
+        if _measure(shown) <= max_bytes:
             return shown
     highest = min((section.level for section in sections), default=0)
-    return list(_within(max_bytes, (section for section in sections if section.level <= highest)))
+    return list(_take_within(max_bytes, (section for section in sections if section.level <= highest)))
 
 
-def _within(max_bytes: int, sections: Iterable[Section]) -> Iterator[Section]:
+def _take_within(max_bytes: int, sections: Iterable[Section]) -> Iterator[Section]:
     for section in sections:
-        max_bytes -= _size([section])
+        max_bytes -= _measure([section])
         if max_bytes < 0:
             return
         yield section
 
 
-def _size(sections: Sequence[Section]) -> int:
+def _measure(sections: Sequence[Section]) -> int:
     return sum(len(section.id) + len(section.title.encode()) + ENTRY_BYTES for section in sections)
 
 
 ENTRY_BYTES = 48
-"""What an entry of a table of contents takes besides its id and title, and a chunk besides its text."""
+"""Overhead of an outline entry besides id and title, and of a chunk besides its text."""

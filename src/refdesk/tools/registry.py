@@ -1,7 +1,8 @@
-"""A tool is declared once; its listing, validation, answer shape, REST endpoint, help and docs page come from that.
+"""Registry of tools, resources and prompts.
 
-The registry also holds resources and prompts, and tells listeners when any of the three lists changes. What other
-servers offer stands beside what is declared here, replaced as a whole whenever it changes.
+A tool is declared once; listing, validation, result shape, REST endpoint, help and docs derive from the declaration.
+Downstream tools and prompts are registered beside the declared ones, and replaced as a whole when they change.
+Listeners are notified of every change.
 """
 
 from __future__ import annotations
@@ -16,25 +17,25 @@ from pydantic import ValidationError
 
 from refdesk.calls import Call, Caller, Event, ListChanged, Listener, text_content, tool_answer
 from refdesk.errors import InvalidArguments, Problem
-from refdesk.tools.interfaces import Completion, Elsewhere, OfferedPrompt, OfferedTool, Offering, Resources
-from refdesk.tools.schema import Arguments, Result, published_schema, with_choices
+from refdesk.tools.interfaces import Completion, DownstreamResources, PromptEntry, RegistryEntry, Resources, ToolEntry
+from refdesk.tools.schema import Arguments, Result, add_choices, build_schema
 from refdesk.validation import invalid_arguments, shortened
 
 A = TypeVar("A", bound=Arguments)
 
 MAX_ARGUMENTS = 100
-"""No tool has as many; to look through hundreds of thousands that somebody made up would take seconds."""
+"""No tool has as many; validating hundreds of thousands of unknown names would take seconds."""
 
 ToolResult = Result | str | Mapping[str, Any]
-"""What a handler returns: a structured result, plain text, or a whole answer in its wire shape."""
+"""Result of a handler: structured, plain text, or a whole result in its wire shape."""
 
 Choices = Callable[[Call], Sequence[str]]
-"""The values an argument can take now, for this caller."""
+"""Returns the current values of an argument for a caller."""
 
 
 @dataclass(frozen=True, slots=True)
 class Annotations:
-    """What a client may assume before it lets a model call the tool."""
+    """A tool's behaviour hints for clients."""
 
     read_only: bool = True
     destructive: bool = False
@@ -42,7 +43,7 @@ class Annotations:
     open_world: bool = False
 
     def wire(self) -> dict[str, bool]:
-        """The hints in their wire spelling."""
+        """Return the hints in their wire shape."""
         return {
             "readOnlyHint": self.read_only,
             "destructiveHint": self.destructive,
@@ -53,7 +54,7 @@ class Annotations:
 
 @dataclass(frozen=True)
 class Tool(Generic[A]):
-    """One tool, declared."""
+    """Declaration of a tool."""
 
     name: str
     title: str
@@ -65,42 +66,42 @@ class Tool(Generic[A]):
     annotations: Annotations = Annotations()
     choices: Mapping[str, Choices] = field(default_factory=dict)
     schema: Mapping[str, Any] | None = None
-    """The input schema as it is to be published, where the model alone cannot say it."""
+    """The published input schema, if it cannot be derived from the model."""
     talks: bool = False
-    """Whether it reports to or asks the client while it works, and so needs a connection that can carry that."""
+    """Whether it notifies or asks the client while running, and needs a connection that supports that."""
     seconds: float | None = None
-    """How long a call may take, where that is not what holds for all."""
+    """Timeout of a call, if it differs from the default."""
     meta: Mapping[str, Any] | None = None
     is_listed: ClassVar[bool] = True
 
     @property
     def is_live(self) -> bool:
-        """Whether some argument has choices that change."""
+        """Whether an argument has dynamic choices."""
         return bool(self.choices)
 
     def seconds_for(self, call: Call) -> float | None:
-        """The same for every call."""
+        """Return the declared timeout."""
         return self.seconds
 
     def is_open_to(self, caller: Caller) -> bool:
-        """What is declared here is for everybody; toolsets and roles narrow it."""
+        """Return True: access to declared tools is decided by toolsets and roles."""
         return True
 
     def listing(self, call: Call) -> dict[str, Any]:
-        """The tool's entry in `tools/list` for this caller."""
+        """Return the tool's entry in `tools/list` for this caller."""
         if not self.choices:
             return self._listing
         values = {name: choices(call) for name, choices in self.choices.items()}
-        return {**self._listing, "inputSchema": with_choices(self.input_schema, values)}
+        return {**self._listing, "inputSchema": add_choices(self.input_schema, values)}
 
     @cached_property
     def input_schema(self) -> Mapping[str, Any]:
-        """The schema of the arguments, before live choices are filled in."""
-        return self.schema if self.schema is not None else published_schema(self.arguments)
+        """The schema of the arguments, without dynamic choices."""
+        return self.schema if self.schema is not None else build_schema(self.arguments)
 
     @cached_property
     def is_plain(self) -> bool:
-        """Whether a bare request and a bare answer are all it needs: it neither talks nor reads headers."""
+        """Whether a plain request and response are enough: it neither talks nor reads headers."""
         return not self.talks and b"x-mcp-header" not in orjson.dumps(self.input_schema)
 
     @cached_property
@@ -113,14 +114,14 @@ class Tool(Generic[A]):
             "annotations": self.annotations.wire(),
         }
         if self.result is not None:
-            listing["outputSchema"] = published_schema(self.result)
+            listing["outputSchema"] = build_schema(self.result)
         if self.meta:
             listing["_meta"] = dict(self.meta)
         return listing
 
     async def __call__(self, arguments: object, call: Call) -> dict[str, Any]:
-        """Validate, run, and shape the answer."""
-        result = await self.handler(self._validated(arguments, call), call)
+        """Validate the arguments, run the handler and build the result."""
+        result = await self.handler(self._validate_arguments(arguments, call), call)
         if isinstance(result, Result):
             structured = result.model_dump(mode="json", exclude_none=True)
             return tool_answer([text_content(result.readable())], structured=structured)
@@ -128,14 +129,14 @@ class Tool(Generic[A]):
             return tool_answer([text_content(result)])
         return dict(result)
 
-    def _validated(self, arguments: object, call: Call) -> A:
+    def _validate_arguments(self, arguments: object, call: Call) -> A:
         if not isinstance(arguments, dict):
             raise InvalidArguments([Problem("arguments", "must be an object")])
         if len(arguments) > MAX_ARGUMENTS:
             raise InvalidArguments([Problem("arguments", f"must have at most {MAX_ARGUMENTS} members")])
         try:
-            # The compiled validator itself: `model_validate` would rebuild its keyword arguments on every call.
-            validated = self._validate(arguments)
+            # Faster than `model_validate`, which rebuilds its keyword arguments on every call.
+            validated = self._validator(arguments)
         except ValidationError as error:
             raise invalid_arguments(error, list(self.arguments.model_fields)) from None
         for name, choices in self.choices.items():
@@ -145,14 +146,14 @@ class Tool(Generic[A]):
         return validated
 
     @cached_property
-    def _validate(self) -> Callable[[object], A]:
+    def _validator(self) -> Callable[[object], A]:
         validate: Callable[[object], A] = self.arguments.__pydantic_validator__.validate_python
         return validate
 
 
 @dataclass(frozen=True)
 class PromptArgument:
-    """One argument of a prompt."""
+    """An argument of a prompt."""
 
     name: str
     description: str
@@ -162,7 +163,7 @@ class PromptArgument:
 
 @dataclass(frozen=True)
 class Prompt:
-    """A message prepared for a common job."""
+    """Declaration of a prompt."""
 
     name: str
     title: str
@@ -171,49 +172,51 @@ class Prompt:
     arguments: Sequence[PromptArgument]
     render: Callable[[Mapping[str, str], Call], Awaitable[Mapping[str, Any]]]
     talks: bool = False
-    """As a tool's."""
+    """As for tools."""
 
     @property
     def is_plain(self) -> bool:
-        """As a tool's."""
+        """As for tools."""
         return not self.talks
 
     def is_open_to(self, caller: Caller) -> bool:
-        """As a tool's."""
+        """Return True, as for tools."""
         return True
 
     def seconds_for(self, call: Call) -> float | None:
-        """What holds for all."""
+        """Return None, for the default timeout."""
         return None
 
     async def get(self, arguments: object, call: Call) -> dict[str, Any]:
-        """Check the arguments and make the messages."""
-        return dict(await self.render(self._checked(arguments), call))
+        """Validate the arguments and render the messages."""
+        return dict(await self.render(self._check_arguments(arguments), call))
 
     async def complete(self, name: str, value: str, call: Call) -> Completion:
-        """The choices that begin with what is there."""
+        """Return the choices that start with the value."""
         for argument in self.arguments:
             if argument.name == name:
                 choices = argument.choices(call) if argument.choices else ()
                 return [choice for choice in choices if choice.startswith(value)]
         raise InvalidArguments([Problem("argument.name", f"{self.name} has no argument {name!r}")])
 
-    def _checked(self, given: object) -> Mapping[str, str]:
-        if not isinstance(given, Mapping):
+    def _check_arguments(self, arguments: object) -> Mapping[str, str]:
+        if not isinstance(arguments, Mapping):
             raise InvalidArguments([Problem("arguments", "must be an object")])
-        if len(given) > MAX_ARGUMENTS:
+        if len(arguments) > MAX_ARGUMENTS:
             raise InvalidArguments([Problem("arguments", f"must have at most {MAX_ARGUMENTS} members")])
         known = {argument.name for argument in self.arguments}
         required = [argument.name for argument in self.arguments if argument.required]
-        problems = [Problem(name, "is required") for name in required if not given.get(name)]
-        problems += [Problem(shortened(str(name)), "unknown argument") for name in given if name not in known]
-        problems += [Problem(name, "must be a string") for name in known if not isinstance(given.get(name, ""), str)]
+        problems = [Problem(name, "is required") for name in required if not arguments.get(name)]
+        problems += [Problem(shortened(str(name)), "unknown argument") for name in arguments if name not in known]
+        problems += [
+            Problem(name, "must be a string") for name in known if not isinstance(arguments.get(name, ""), str)
+        ]
         if problems:
             raise InvalidArguments(problems)
-        return given
+        return arguments
 
     def listing(self) -> dict[str, Any]:
-        """The prompt's entry in `prompts/list`."""
+        """Return the prompt's entry in `prompts/list`."""
         arguments = [
             {"name": argument.name, "description": argument.description, "required": argument.required}
             for argument in self.arguments
@@ -222,92 +225,92 @@ class Prompt:
 
 
 class Registry:
-    """All that this desk offers, by name. What is declared here has its name, whatever other servers call theirs."""
+    """All tools, prompts and resources by name; declared ones take precedence over downstream ones."""
 
     def __init__(self) -> None:
-        self.tools: dict[str, OfferedTool] = {}
-        self.prompts: dict[str, OfferedPrompt] = {}
+        self.tools: dict[str, ToolEntry] = {}
+        self.prompts: dict[str, PromptEntry] = {}
         self.resources: list[Resources] = []
-        self.elsewhere: Elsewhere | None = None
-        """The resources of other servers, looked at after our own."""
+        self.downstream_resources: DownstreamResources | None = None
+        """Resources of downstream servers, consulted after our own."""
         self.methods: dict[str, Callable[[Call], Awaitable[dict[str, Any]]]] = {}
-        """What other services can ask for besides what MCP has."""
+        """Handlers of methods beyond MCP."""
         self._listeners: list[Listener] = []
-        self._others_tools: dict[str, OfferedTool] = {}
-        self._others_prompts: dict[str, OfferedPrompt] = {}
+        self._downstream_tools: dict[str, ToolEntry] = {}
+        self._downstream_prompts: dict[str, PromptEntry] = {}
 
     def is_own(self, name: str) -> bool:
-        """Whether a tool or prompt of this name is declared here."""
-        return (name in self.tools and name not in self._others_tools) or (
-            name in self.prompts and name not in self._others_prompts
+        """Return whether a declared tool or prompt has this name."""
+        return (name in self.tools and name not in self._downstream_tools) or (
+            name in self.prompts and name not in self._downstream_prompts
         )
 
     def add_tool(self, tool: Tool[Any]) -> None:
-        """Offer a tool; a name can be taken only once."""
-        _add(tool, self.tools, self._others_tools, "tool")
+        """Register a tool; raise ValueError if the name is taken."""
+        _add(tool, self.tools, self._downstream_tools, "tool")
         self.publish(ListChanged("tools"))
 
     def remove_tool(self, name: str) -> None:
-        """Withdraw a tool."""
+        """Remove a tool."""
         del self.tools[name]
         self.publish(ListChanged("tools"))
 
-    def replace_others_tools(self, tools: Iterable[OfferedTool]) -> None:
-        """Offer these, and no longer those that other servers had before; told once, and not where none is listed."""
-        before = list(self._others_tools.values())
-        _replace(tools, self.tools, self._others_tools)
-        if any(tool.is_listed for tool in (*before, *self._others_tools.values())):
+    def replace_downstream_tools(self, tools: Iterable[ToolEntry]) -> None:
+        """Replace all downstream tools; notifies once, and only if listed tools are involved."""
+        before = list(self._downstream_tools.values())
+        _replace(tools, self.tools, self._downstream_tools)
+        if any(tool.is_listed for tool in (*before, *self._downstream_tools.values())):
             self.publish(ListChanged("tools"))
 
     def add_prompt(self, prompt: Prompt) -> None:
-        """Offer a prompt; a name can be taken only once."""
-        _add(prompt, self.prompts, self._others_prompts, "prompt")
+        """Register a prompt; raise ValueError if the name is taken."""
+        _add(prompt, self.prompts, self._downstream_prompts, "prompt")
         self.publish(ListChanged("prompts"))
 
     def remove_prompt(self, name: str) -> None:
-        """Withdraw a prompt."""
+        """Remove a prompt."""
         del self.prompts[name]
         self.publish(ListChanged("prompts"))
 
-    def replace_others_prompts(self, prompts: Iterable[OfferedPrompt]) -> None:
-        """As with tools."""
-        _replace(prompts, self.prompts, self._others_prompts)
+    def replace_downstream_prompts(self, prompts: Iterable[PromptEntry]) -> None:
+        """Replace all downstream prompts."""
+        _replace(prompts, self.prompts, self._downstream_prompts)
         self.publish(ListChanged("prompts"))
 
     def add_resources(self, resources: Resources) -> None:
-        """Offer a family of resources."""
+        """Register a resource provider."""
         self.resources.append(resources)
         self.publish(ListChanged("resources"))
 
     def add_method(self, name: str, answer: Callable[[Call], Awaitable[dict[str, Any]]]) -> None:
-        """Answer calls of a method that MCP does not have."""
+        """Register a method beyond MCP."""
         if name in self.methods:
             raise ValueError(f"a method named {name!r} is registered already")
         self.methods[name] = answer
 
     def listen(self, listener: Listener) -> None:
-        """Be told of every change from now on."""
+        """Add a listener for changes."""
         self._listeners.append(listener)
 
     def publish(self, event: Event) -> None:
-        """Tell every listener."""
+        """Notify all listeners."""
         for listener in self._listeners:
             listener(event)
 
 
-O = TypeVar("O", bound=Offering)  # noqa: E741 - an offering
+E = TypeVar("E", bound=RegistryEntry)
 
 
-def _add(offering: O, all: dict[str, O], others: dict[str, O], kind: str) -> None:
-    if offering.name in all and others.pop(offering.name, None) is None:
-        raise ValueError(f"a {kind} named {offering.name!r} is registered already")
-    all[offering.name] = offering
+def _add(entry: E, all: dict[str, E], downstream: dict[str, E], kind: str) -> None:
+    if entry.name in all and downstream.pop(entry.name, None) is None:
+        raise ValueError(f"a {kind} named {entry.name!r} is registered already")
+    all[entry.name] = entry
 
 
-def _replace(offerings: Iterable[O], all: dict[str, O], others: dict[str, O]) -> None:
-    """In place: policies hold on to the whole."""
-    for name in others:
+def _replace(entries: Iterable[E], all: dict[str, E], downstream: dict[str, E]) -> None:
+    """Replace entries in place, since policies hold references to the dictionaries."""
+    for name in downstream:
         del all[name]
-    others.clear()
-    others.update((offering.name, offering) for offering in offerings if offering.name not in all)
-    all.update(others)
+    downstream.clear()
+    downstream.update((entry.name, entry) for entry in entries if entry.name not in all)
+    all.update(downstream)

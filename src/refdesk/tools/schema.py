@@ -1,7 +1,6 @@
-"""Argument and result models, and the lean JSON Schema that is published for them.
+"""Base models of arguments and results, and their published JSON Schema.
 
-A schema is read by a model on every turn, so it says each thing once: no titles, no `anyOf` with null for what may
-simply be left out.
+Models read a schema on every turn, so it is minimal: no titles, and no `anyOf` with null for optional fields.
 """
 
 from __future__ import annotations
@@ -15,24 +14,24 @@ from pydantic.json_schema import GenerateJsonSchema
 
 
 class Arguments(BaseModel):
-    """Base of every argument model: nothing unknown, nothing silently converted."""
+    """Base of argument models: strict, and without unknown fields."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
 
 class Result(BaseModel):
-    """Base of every structured result; `readable` is the same answer for a model that is shown only text."""
+    """Base of structured results; `readable` is the text for clients that show only text."""
 
     model_config = ConfigDict(frozen=True)
 
     @abstractmethod
     def readable(self) -> str:
-        """The answer as text."""
+        """Return the result as text."""
 
 
-def published_schema(model: type[BaseModel]) -> dict[str, Any]:
-    """The JSON Schema of a model, trimmed to what a reader needs."""
-    # Results are shown as they are written, arguments as they are sent.
+def build_schema(model: type[BaseModel]) -> dict[str, Any]:
+    """Return the trimmed JSON Schema of a model."""
+    # Results are described as serialized, arguments as sent.
     schema = model.model_json_schema(
         mode="serialization" if issubclass(model, Result) else "validation", schema_generator=_NoTitles
     )
@@ -43,8 +42,8 @@ def published_schema(model: type[BaseModel]) -> dict[str, Any]:
     return trimmed
 
 
-def with_choices(schema: Mapping[str, Any], choices: Mapping[str, Sequence[str]]) -> dict[str, Any]:
-    """The schema with the values that some properties can take right now."""
+def add_choices(schema: Mapping[str, Any], choices: Mapping[str, Sequence[str]]) -> dict[str, Any]:
+    """Return the schema with the current values of some properties."""
     properties = dict(schema["properties"])
     for name, values in choices.items():
         properties[name] = {**properties[name], "enum": list(values)}
@@ -65,10 +64,10 @@ def _trim(node: Any, definitions: Mapping[str, Any]) -> Any:
     if not isinstance(node, dict):
         return node
     if "$ref" in node:
-        return _trim({**definitions[node["$ref"].rsplit("/", 1)[1]], **_without(node, "$ref")}, definitions)
+        return _trim({**definitions[node["$ref"].rsplit("/", 1)[1]], **_omit(node, "$ref")}, definitions)
     options = [option for option in node.get("anyOf", ()) if option != {"type": "null"}]
     if len(options) == 1:
-        return _trim({**options[0], **_without(node, "anyOf", "default")}, definitions)
+        return _trim({**options[0], **_omit(node, "anyOf", "default")}, definitions)
     return {
         key: {name: _trim(sub, definitions) for name, sub in value.items()}
         if key == "properties"
@@ -78,5 +77,5 @@ def _trim(node: Any, definitions: Mapping[str, Any]) -> Any:
     }
 
 
-def _without(node: Mapping[str, Any], *keys: str) -> dict[str, Any]:
+def _omit(node: Mapping[str, Any], *keys: str) -> dict[str, Any]:
     return {key: value for key, value in node.items() if key not in keys}

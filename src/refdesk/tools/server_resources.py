@@ -1,4 +1,4 @@
-"""`refdesk://servers`: how the servers behind the desk are, for a model that wonders why a tool is missing."""
+"""The resource `refdesk://servers`: status of the downstream servers, to explain missing tools."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from refdesk.tools.proxied import Reach
 
 URI = "refdesk://servers"
 
-TOLD = ("state", "message", "transport", "since", "tools", "prompts", "resources", "templates", "stale", "held")
-"""What is of use to whoever calls the tools; processes, restarts and breakers are for those who look after the desk."""
+SHOWN_FIELDS = ("state", "message", "transport", "since", "tools", "prompts", "resources", "templates", "stale", "held")
+"""Fields useful to callers; processes, restarts and breakers are for administrators."""
 
 
 class ServerResources:
-    """One resource: a list of the servers that are open to the caller."""
+    """Lists the servers that the caller may use."""
 
     def __init__(self, fleet: Fleet, reach: Reach) -> None:
         self._fleet = fleet
         self._reach = reach
 
     def listing(self, call: Call) -> Iterable[Mapping[str, Any]]:
-        if self._open_to(call):
+        if self._list_open_servers(call):
             yield {
                 "uri": URI,
                 "name": "servers",
@@ -40,18 +40,18 @@ class ServerResources:
     async def read(self, uri: str, call: Call) -> Sequence[Mapping[str, Any]] | None:
         if uri != URI:
             return None
-        described = self._fleet.describe()
-        told = [
-            {"server": name, **{key: described[name][key] for key in TOLD if key in described[name]}}
-            for name in self._open_to(call)
+        statuses = self._fleet.describe()
+        servers = [
+            {"server": name, **{key: statuses[name][key] for key in SHOWN_FIELDS if key in statuses[name]}}
+            for name in self._list_open_servers(call)
         ]
-        return [{"uri": URI, "mimeType": "application/json", "text": orjson.dumps(told).decode()}]
+        return [{"uri": URI, "mimeType": "application/json", "text": orjson.dumps(servers).decode()}]
 
-    async def complete(self, template: str, name: str, value: str, given: Mapping[str, str], call: Call) -> list[str]:
+    async def complete(self, template: str, name: str, value: str, context: Mapping[str, str], call: Call) -> list[str]:
         return []
 
-    def _open_to(self, call: Call) -> list[str]:
-        """The servers that a caller may reach anything of."""
+    def _list_open_servers(self, call: Call) -> list[str]:
+        """Return the servers of which a caller may use anything."""
         caller = call.caller
         return [
             name

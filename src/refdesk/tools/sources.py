@@ -1,4 +1,4 @@
-"""Where a file to convert comes from: a path beneath the open folders, an upload, or bytes in the call."""
+"""Opens files to convert: local paths, uploads, or bytes in the call."""
 
 from __future__ import annotations
 
@@ -39,35 +39,35 @@ class ConvertFile(Arguments):
 
 @dataclass(frozen=True, slots=True)
 class OpenFolders:
-    """Where files that tools may name are, and what is kept from them there."""
+    """Folders whose files tools may read, and excluded paths."""
 
     roots: Sequence[Path]
     closed: Sequence[Path] = ()
 
-    def with_roots(self, more: Sequence[Path] = ()) -> Roots:
-        """These folders, and some that a client works in."""
+    def build_roots(self, more: Sequence[Path] = ()) -> Roots:
+        """Return these folders, and additional ones of a client."""
         return Roots([*self.roots, *more], self.closed)
 
 
 @dataclass(frozen=True, slots=True)
-class Located:
-    """Where a path leads that a call names."""
+class LocatedPath:
+    """A resolved path."""
 
     path: Path
-    """Of the file or folder, links followed."""
+    """The file or folder, with symlinks resolved."""
     root: Path
-    """The open folder that it lies beneath."""
+    """The open folder that contains it."""
     closed: Sequence[Path] = ()
     is_folder: bool = False
 
-    def admits(self, path: Path) -> bool:
-        """Whether a file of the folder may be read: not one of this desk's own."""
+    def can_read(self, path: Path) -> bool:
+        """Return whether a file is readable: not one of Refdesk's own."""
         real = Path(os.path.realpath(path))
         return not any(real.is_relative_to(closed) for closed in self.closed)
 
 
 class Sources:
-    """Opens what a call names or holds."""
+    """Opens the file that a call names or contains."""
 
     def __init__(self, conversions: Conversions, settings: ConvertConfig, folders: OpenFolders) -> None:
         self._conversions = conversions
@@ -76,23 +76,23 @@ class Sources:
 
     @asynccontextmanager
     async def open(self, arguments: ConvertFile, call: Call) -> AsyncIterator[File]:
-        """The file that the arguments name or hold, open."""
-        given = [arguments.file_path, arguments.content_base64, arguments.resource]
-        if sum(value is not None for value in given) != 1:
+        """Open the file that the arguments name or contain."""
+        sources = [arguments.file_path, arguments.content_base64, arguments.resource]
+        if sum(value is not None for value in sources) != 1:
             raise InvalidArguments([Problem("file_path", "give exactly one of file_path, content_base64, resource")])
         if arguments.content_base64 is not None:
             async with scratch_file() as file:
                 size = await to_thread.run_sync(_write_base64, file, arguments.content_base64)
                 yield File(file.fileno(), clean_name(arguments.file_name or "") or "document", size)
         elif arguments.resource is not None and arguments.resource.startswith(UPLOAD_SCHEME):
-            async with self._uploaded(arguments.resource, call) as uploaded:
+            async with self._open_upload(arguments.resource, call) as uploaded:
                 yield uploaded
         else:
             with await self._open_path(arguments.file_path or arguments.resource or "", call) as opened:
                 yield File(opened.fd, clean_name(opened.name) or "document", opened.size)
 
     @asynccontextmanager
-    async def _uploaded(self, uri: str, call: Call) -> AsyncIterator[File]:
+    async def _open_upload(self, uri: str, call: Call) -> AsyncIterator[File]:
         found = await self._conversions.open_upload(call.caller.tenant, uri)
         if found is None:
             raise CannotOpen(f"There is no upload {shortened(uri)!r}; it may have expired. Send the file again.")
@@ -100,15 +100,15 @@ class Sources:
         with file:
             yield File(file.fileno(), name, os.fstat(file.fileno()).st_size)
 
-    async def locate(self, path: str, call: Call) -> Located:
-        """Where a file or folder is that a call names, for one who opens it later."""
-        return await self._found(call, lambda more: _located(path, self._folders, more))
+    async def locate(self, path: str, call: Call) -> LocatedPath:
+        """Resolve a path to a file or folder without opening it."""
+        return await self._search_roots(call, lambda more: _locate(path, self._folders, more))
 
     async def _open_path(self, path: str, call: Call) -> OpenedFile:
-        return await self._found(call, lambda more: self._folders.with_roots(more).open(path))
+        return await self._search_roots(call, lambda more: self._folders.build_roots(more).open(path))
 
-    async def _found(self, call: Call, find: Callable[[Sequence[Path]], T]) -> T:
-        """Look beneath the open folders, and if that leads nowhere, beneath those that the client works in too."""
+    async def _search_roots(self, call: Call, find: Callable[[Sequence[Path]], T]) -> T:
+        """Search the open folders, then also the client's roots."""
         if not self._settings.local_files:
             raise CannotOpen("Files on this desk's machine are not open to tools; send the bytes or a URL.")
         try:
@@ -120,7 +120,7 @@ class Sources:
         return await to_thread.run_sync(find, roots)
 
     async def _client_roots(self, call: Call) -> list[Path]:
-        """The folders that the client says it works in, where they are to be believed."""
+        """Return the client's roots, if they are trusted."""
         trusted = self._settings.client_roots
         if trusted == "none" or (trusted == "local" and not call.caller.local):
             return []
@@ -129,36 +129,36 @@ class Sources:
         except (ClientCannot, MissingCapability):
             return []
         uris = [str(root.get("uri", "")) for root in answer.get("roots", ())]
-        return [Path(path) for uri in uris if (path := _local_path(uri))]
+        return [Path(path) for uri in uris if (path := _parse_file_uri(uri))]
 
 
 def default_roots(settings: ConvertConfig, folder: Path, home: Path) -> list[Path]:
-    """The folders whose files tools may name: those that are set, or the one the server was started in."""
+    """Return the configured roots, or the working folder unless it is the home or root folder."""
     if settings.roots:
         return [root.absolute() for root in settings.roots]
     too_wide = folder == Path(folder.anchor) or folder == home
     return [] if too_wide else [folder]
 
 
-def _located(path: str, folders: OpenFolders, more: Sequence[Path]) -> Located:
+def _locate(path: str, folders: OpenFolders, more: Sequence[Path]) -> LocatedPath:
     roots = [*folders.roots, *more]
     closed = [Path(os.path.realpath(path)) for path in folders.closed]
     for root in roots:
-        folder = _folder(path, Path(os.path.realpath(root)), closed)
+        folder = _find_folder(path, Path(os.path.realpath(root)), closed)
         if folder is not None:
             return folder
-    with folders.with_roots(more).open(path) as opened:
+    with folders.build_roots(more).open(path) as opened:
         root = next(root for root in roots if opened.path.is_relative_to(root))
-        return Located(Path(os.path.realpath(opened.path)), Path(os.path.realpath(root)), closed)
+        return LocatedPath(Path(os.path.realpath(opened.path)), Path(os.path.realpath(root)), closed)
 
 
-def _folder(path: str, root: Path, closed: Sequence[Path]) -> Located | None:
-    """A folder beneath a root, if that is what the path names; hidden ones are shut, as hidden files are."""
-    named = _local_path(path) if path[:5].lower() == "file:" else path
-    if not named or "\0" in named:
+def _find_folder(path: str, root: Path, closed: Sequence[Path]) -> LocatedPath | None:
+    """Return the folder below a root that a path names, if any; hidden ones are excluded, like hidden files."""
+    name = _parse_file_uri(path) if path[:5].lower() == "file:" else path
+    if not name or "\0" in name:
         return None
-    found = Located(Path(os.path.realpath(root / named)), root, closed, is_folder=True)
-    if not found.path.is_relative_to(root) or not found.path.is_dir() or not found.admits(found.path):
+    found = LocatedPath(Path(os.path.realpath(root / name)), root, closed, is_folder=True)
+    if not found.path.is_relative_to(root) or not found.path.is_dir() or not found.can_read(found.path):
         return None
     return None if any(part.startswith(".") for part in found.path.relative_to(root).parts) else found
 
@@ -173,7 +173,7 @@ def _write_base64(file: IO[bytes], content: str) -> int:
     return len(data)
 
 
-def _local_path(uri: str) -> str:
+def _parse_file_uri(uri: str) -> str:
     parts = urlsplit(uri)
     path = unquote(parts.path)
     return path if parts.scheme == "file" and os.path.isabs(path) and path != os.sep else ""

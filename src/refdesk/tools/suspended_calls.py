@@ -1,8 +1,8 @@
-"""Calls that go on while their client is away to answer a question.
+"""Calls that continue while their client is away to answer a request.
 
-A client of the newest revision is asked by ending its call; a server of an older one asks in the middle of it, and
-waits. Between the two, the request to the server goes on in a task of its own, under a handle that only the caller who
-was given it can bring back, and no longer than the call may take.
+A client of the newest revision is asked by ending its call, while an older server asks in the middle of it and waits.
+In between, the request to the server continues in a task. Only its caller can resume it, by a handle, within the
+timeout of the call.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from typing import Any
 
 from refdesk.calls import Client, InputRequired
 from refdesk.errors import InvalidArguments, InvalidCall, Overloaded, Problem
-from refdesk.tools.client_callbacks import refuse_unasked, tell
+from refdesk.tools.client_callbacks import check_capability, forward_notification
 
-MAX_AWAY = 1000
-"""Calls whose clients are away, of all callers together: each holds a task and a place at its server."""
+MAX_SUSPENDED = 1000
+"""Suspended calls of all callers: each holds a task and a slot at its server."""
 
-MAX_AWAY_OF_ONE = 32
-"""The same for one caller, so that nobody takes all places."""
+MAX_SUSPENDED_PER_CALLER = 32
+"""The same for one caller."""
 
 HANDLE_BYTES = 18
 
@@ -29,141 +29,141 @@ Result = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class _Question:
+class _PendingRequest:
     method: str
     params: Mapping[str, Any]
     answer: asyncio.Future[Mapping[str, Any]]
 
 
-class Conversation:
-    """One such call: the voice that its server hears, and the way on for the client each time it comes back."""
+class SuspendedCall:
+    """A call that can be suspended and resumed; also the callbacks of its server."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
-        self._is_away = False
-        self._questions: dict[str, _Question] = {}
-        self._asked = 0
-        self._changed = asyncio.Event()
+        self._is_suspended = False
+        self._pending: dict[str, _PendingRequest] = {}
+        self._request_count = 0
+        self._wakeup = asyncio.Event()
         self._task: asyncio.Task[Result] | None = None
 
     @property
     def key(self) -> object:
-        """Of the client that called first."""
+        """Key of the client that made the first call."""
         return self._client.key
 
     async def tell(self, method: str, params: Mapping[str, Any]) -> None:
-        """Pass on what the server tells; nobody hears it while the client is away."""
-        if not self._is_away:
-            await tell(self._client, method, params)
+        """Forward a server's notification; dropped while suspended."""
+        if not self._is_suspended:
+            await forward_notification(self._client, method, params)
 
     async def ask(self, id: str, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Wait until the client has come back with the answer."""
-        if (known := refuse_unasked(self._client, method)) is not None:
-            return known
-        self._asked += 1
-        name = f"question-{self._asked}"
-        question = self._questions[name] = _Question(method, params, asyncio.get_running_loop().create_future())
-        self._changed.set()
+        """Wait until the client has returned with the response."""
+        if (fixed := check_capability(self._client, method)) is not None:
+            return fixed
+        self._request_count += 1
+        name = f"question-{self._request_count}"
+        pending = self._pending[name] = _PendingRequest(method, params, asyncio.get_running_loop().create_future())
+        self._wakeup.set()
         try:
-            return await question.answer
+            return await pending.answer
         finally:
-            del self._questions[name]
+            del self._pending[name]
 
-    async def begin(self, request: Callable[..., Coroutine[Any, Any, Result]]) -> Result:
-        """Make the request with this as its `voice`, and go on until it is answered or something is asked."""
+    async def start(self, request: Callable[..., Coroutine[Any, Any, Result]]) -> Result:
+        """Send the request with this as its `voice`; run until it is answered or input is required."""
         self._task = asyncio.create_task(request(voice=self))
-        self._task.add_done_callback(self._over)
-        return await self._until_asked(self._task)
+        self._task.add_done_callback(self._on_done)
+        return await self._run_until_asked(self._task)
 
-    async def go_on(self, client: Client, answers: object) -> Result:
-        """Give the server the answers, and go on as before."""
-        self._client, self._is_away = client, False
+    async def resume(self, client: Client, answers: object) -> Result:
+        """Pass the client's responses to the server, and continue as in `start`."""
+        self._client, self._is_suspended = client, False
         for name, answer in answers.items() if isinstance(answers, Mapping) else ():
-            question = self._questions.get(name)
-            if question is None or question.answer.done():
+            pending = self._pending.get(name)
+            if pending is None or pending.answer.done():
                 continue
             if isinstance(answer, Mapping):
-                question.answer.set_result(answer)
+                pending.answer.set_result(answer)
             else:
-                question.answer.set_exception(InvalidArguments([Problem(name, "must be an object")]))
+                pending.answer.set_exception(InvalidArguments([Problem(name, "must be an object")]))
         assert self._task is not None
-        return await self._until_asked(self._task)
+        return await self._run_until_asked(self._task)
 
-    def end(self) -> asyncio.Task[Result] | None:
-        """Give the call up; the server is told."""
+    def cancel_request(self) -> asyncio.Task[Result] | None:
+        """Cancel the request to the server."""
         if self._task is not None:
             self._task.cancel()
         return self._task
 
-    async def _until_asked(self, task: asyncio.Task[Result]) -> Result:
+    async def _run_until_asked(self, task: asyncio.Task[Result]) -> Result:
         try:
             while not task.done():
-                open_questions = {
-                    name: {"method": question.method, "params": question.params}
-                    for name, question in self._questions.items()
-                    if not question.answer.done()
+                open_requests = {
+                    name: {"method": pending.method, "params": pending.params}
+                    for name, pending in self._pending.items()
+                    if not pending.answer.done()
                 }
-                if open_questions:
-                    self._is_away = True
-                    raise InputRequired(open_questions)
-                self._changed.clear()
-                await self._changed.wait()
+                if open_requests:
+                    self._is_suspended = True
+                    raise InputRequired(open_requests)
+                self._wakeup.clear()
+                await self._wakeup.wait()
         except asyncio.CancelledError:
             task.cancel()
             raise
         return task.result()
 
-    def _over(self, task: asyncio.Task[Result]) -> None:
-        self._changed.set()
+    def _on_done(self, task: asyncio.Task[Result]) -> None:
+        self._wakeup.set()
         if not task.cancelled():
-            task.exception()  # nobody may ever come back for it
+            task.exception()  # retrieved here in case the client never comes back
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
-    conversation: Conversation
+class _Entry:
+    suspended: SuspendedCall
     owner: Hashable
-    about: Hashable
+    subject: Hashable
     expiry: asyncio.TimerHandle
 
 
-class Conversations:
-    """The table of calls whose clients are away."""
+class SuspendedCalls:
+    """The table of suspended calls."""
 
     def __init__(self) -> None:
-        self._places: dict[str, _Place] = {}
+        self._entries: dict[str, _Entry] = {}
 
     def __len__(self) -> int:
-        return len(self._places)
+        return len(self._entries)
 
-    def keep(self, conversation: Conversation, owner: Hashable, about: Hashable, seconds: float) -> str:
-        """A handle for a call that is waiting; it is given up when nobody comes back in time."""
-        own = sum(place.owner == owner for place in self._places.values())
-        if len(self._places) >= MAX_AWAY or own >= MAX_AWAY_OF_ONE:
-            conversation.end()
+    def add(self, suspended: SuspendedCall, owner: Hashable, subject: Hashable, seconds: float) -> str:
+        """Store a suspended call and return its handle; it is cancelled after `seconds`."""
+        count = sum(entry.owner == owner for entry in self._entries.values())
+        if len(self._entries) >= MAX_SUSPENDED or count >= MAX_SUSPENDED_PER_CALLER:
+            suspended.cancel_request()
             raise Overloaded("Too many calls wait for an answer of their clients; try again later", retry_after=seconds)
         handle = secrets.token_urlsafe(HANDLE_BYTES)
         expiry = asyncio.get_running_loop().call_later(seconds, self._expire, handle)
-        self._places[handle] = _Place(conversation, owner, about, expiry)
+        self._entries[handle] = _Entry(suspended, owner, subject, expiry)
         return handle
 
-    def take(self, handle: str, owner: Hashable, about: Hashable) -> Conversation:
-        """The call under a handle, for its owner and about the same thing only."""
-        place = self._places.get(handle)
-        if place is None or place.owner != owner or place.about != about:
+    def take(self, handle: str, owner: Hashable, subject: Hashable) -> SuspendedCall:
+        """Remove and return the call of a handle, for its owner and the same subject only."""
+        entry = self._entries.get(handle)
+        if entry is None or entry.owner != owner or entry.subject != subject:
             raise InvalidCall("The call that this answers has been waiting too long, or was another; call anew")
-        place.expiry.cancel()
-        del self._places[handle]
-        return place.conversation
+        entry.expiry.cancel()
+        del self._entries[handle]
+        return entry.suspended
 
     async def close(self) -> None:
-        """Give up all of them."""
-        places, self._places = self._places, {}
-        for place in places.values():
-            place.expiry.cancel()
-        tasks = [task for place in places.values() if (task := place.conversation.end()) is not None]
+        """Cancel all suspended calls."""
+        entries, self._entries = self._entries, {}
+        for entry in entries.values():
+            entry.expiry.cancel()
+        tasks = [task for entry in entries.values() if (task := entry.suspended.cancel_request()) is not None]
         if tasks:
             await asyncio.wait(tasks)
 
     def _expire(self, handle: str) -> None:
-        self._places.pop(handle).conversation.end()
+        self._entries.pop(handle).suspended.cancel_request()

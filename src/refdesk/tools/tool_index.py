@@ -1,6 +1,6 @@
-"""Tools found by what they do: words and meaning over names, titles, descriptions and arguments.
+"""Lexical and semantic search over tool names, titles, descriptions and arguments.
 
-Small enough to be in memory and made anew whenever the tools change. Vectors of tools that are still there are kept.
+The index is small, in memory, and rebuilt when the tools change. Vectors of unchanged tools are reused.
 """
 
 from __future__ import annotations
@@ -22,25 +22,25 @@ from refdesk.errors import DependencyError
 
 logger = logging.getLogger(__name__)
 
-SATURATION, LENGTH_SHARE = 1.2, 0.5
-"""BM25's k1 and b; a long description is no worse than a short one, as there is only one for each tool."""
+BM25_K1, BM25_B = 1.2, 0.5
+"""BM25's k1 and b; long descriptions are not penalized much, as each tool has only one."""
 
 NAME_WEIGHT, TITLE_WEIGHT, DESCRIPTION_WEIGHT, ARGUMENT_WEIGHT = 3, 2, 2, 1
-"""How often a word counts by where it stands."""
+"""Term weights by field."""
 
-WORDS_SHARE = 0.2
-"""What words count, where meaning counts the rest: whoever looks for a tool seldom knows what it calls things."""
+LEXICAL_WEIGHT = 0.2
+"""Share of the lexical score; the rest is semantic, as callers rarely know the terms a tool uses."""
 
 EMBEDDED_CHARACTERS = 500
-"""Of a description: what a tool does is said first."""
+"""Length of the embedded description, which says first what a tool does."""
 
 Embed = Callable[[Sequence[str]], Awaitable[NDArray[np.float32]]]
-"""Vectors of length one, one for each text."""
+"""Returns a unit vector for each text."""
 
 
 @dataclass(frozen=True, slots=True)
-class Described:
-    """A tool, as far as it is searched."""
+class ToolDescription:
+    """The searchable fields of a tool."""
 
     name: str
     server: str
@@ -50,12 +50,12 @@ class Described:
 
     @property
     def text(self) -> str:
-        """What its meaning is taken from."""
+        """The text that is embedded."""
         name = self.name.replace("_", " ").replace("-", " ")
         return f"{self.title}\n{name}\n{self.description[:EMBEDDED_CHARACTERS]}"
 
-    def words(self) -> Counter[str]:
-        """The words that it is found by, each as often as it counts."""
+    def count_terms(self) -> Counter[str]:
+        """Return the weighted term frequencies."""
         counts: Counter[str] = Counter()
         for text, weight in self._fields():
             for word in index_words(text):
@@ -70,87 +70,87 @@ class Described:
         yield " ".join(self.arguments), ARGUMENT_WEIGHT
 
 
-def described(name: str, server: str, definition: Mapping[str, Any]) -> Described:
-    """A tool by its definition."""
+def describe_tool(name: str, server: str, definition: Mapping[str, Any]) -> ToolDescription:
+    """Return the searchable fields of a tool definition."""
     properties = definition["inputSchema"].get("properties") or {}
     title = definition.get("title") or (definition.get("annotations") or {}).get("title")
     arguments = tuple(_argument(argument, schema) for argument, schema in properties.items())
-    return Described(name, server, str(title or ""), str(definition.get("description") or ""), arguments)
+    return ToolDescription(name, server, str(title or ""), str(definition.get("description") or ""), arguments)
 
 
 def _argument(name: str, schema: Any) -> str:
-    said = schema.get("description") if isinstance(schema, Mapping) else None
-    return f"{name} {said}" if isinstance(said, str) else str(name)
+    description = schema.get("description") if isinstance(schema, Mapping) else None
+    return f"{name} {description}" if isinstance(description, str) else str(name)
 
 
 class ToolIndex:
-    """An index of one state of the tools; it is never changed."""
+    """Immutable search index of tools."""
 
-    def __init__(self, tools: Sequence[Described]) -> None:
+    def __init__(self, tools: Sequence[ToolDescription]) -> None:
         self.tools = tools
         self.vectors: NDArray[np.float32] | None = None
-        counts = [tool.words() for tool in tools]
+        counts = [tool.count_terms() for tool in tools]
         lengths = np.array([count.total() for count in counts], dtype=np.float64)
-        self._norms = SATURATION * (1 - LENGTH_SHARE + LENGTH_SHARE * lengths / max(lengths.sum() / len(tools), 1.0))
+        self._norms = BM25_K1 * (1 - BM25_B + BM25_B * lengths / max(lengths.sum() / len(tools), 1.0))
         self._postings: dict[str, list[tuple[int, int]]] = {}
         for number, count in enumerate(counts):
-            for word, times in count.items():
-                self._postings.setdefault(word, []).append((number, times))
+            for word, frequency in count.items():
+                self._postings.setdefault(word, []).append((number, frequency))
 
     def with_vectors(self, vectors: NDArray[np.float32]) -> ToolIndex:
-        """The same, by meaning too."""
+        """Return a copy with vectors for semantic search."""
         index = copy(self)
         index.vectors = vectors
         return index
 
     def search(self, query: str, vector: NDArray[np.float32] | None, allowed: Iterable[int], limit: int) -> list[int]:
-        """The numbers of the best of the allowed tools, the best first; those that nothing speaks for are left out."""
-        places = np.fromiter(allowed, dtype=np.int64)
-        if not len(places):
+        """Return the indexes of the best allowed tools, best first, without those that do not match."""
+        candidates = np.fromiter(allowed, dtype=np.int64)
+        if not len(candidates):
             return []
-        lexical = self._by_words(query)[places]
-        semantic = np.full(len(places), np.nan)
+        lexical = self._score_lexical(query)[candidates]
+        semantic = np.full(len(candidates), np.nan)
         if vector is not None and self.vectors is not None:
-            semantic = (self.vectors[places] @ vector).astype(np.float64)
-        scores = fuse(np.where(lexical > 0, lexical, np.nan), semantic, weight=WORDS_SHARE)
-        best = best_of(places, scores, limit)
-        return [int(places[place]) for place in best if scores[place] > 0]
+            semantic = (self.vectors[candidates] @ vector).astype(np.float64)
+        scores = fuse(np.where(lexical > 0, lexical, np.nan), semantic, weight=LEXICAL_WEIGHT)
+        best = best_of(candidates, scores, limit)
+        return [int(candidates[index]) for index in best if scores[index] > 0]
 
-    def _by_words(self, query: str) -> Scores:
+    def _score_lexical(self, query: str) -> Scores:
         scores = np.zeros(len(self.tools))
         for word, weight in query_words(query).items():
             postings = self._postings.get(word, ()) if not is_common(word) else ()
             rarity = math.log1p((len(self.tools) - len(postings) + 0.5) / (len(postings) + 0.5))
-            for number, times in postings:
-                scores[number] += weight * rarity * times / (times + self._norms[number])
+            for number, count in postings:
+                scores[number] += weight * rarity * count / (count + self._norms[number])
         return scores
 
 
 class ToolVectors:
-    """The meaning of tools and of queries, as far as it can be had."""
+    """Embeds tools and queries, with a cache."""
 
     def __init__(self, embed: Embed | None) -> None:
         self._embed = embed
-        self._known: dict[str, NDArray[np.float32]] = {}
+        self._vectors_by_text: dict[str, NDArray[np.float32]] = {}
 
-    async def of_query(self, query: str) -> NDArray[np.float32] | None:
-        """The vector of a query."""
-        found = await self._embedded([query])
-        return found[0] if found is not None else None
+    async def embed_query(self, query: str) -> NDArray[np.float32] | None:
+        """Return the vector of a query."""
+        vectors = await self._embed_texts([query])
+        return vectors[0] if vectors is not None else None
 
-    async def of_tools(self, tools: Sequence[Described]) -> NDArray[np.float32] | None:
-        """A vector for each tool; only those that are new are embedded."""
+    async def embed_tools(self, tools: Sequence[ToolDescription]) -> NDArray[np.float32] | None:
+        """Return a vector per tool; only new ones are embedded."""
         texts = [tool.text for tool in tools]
-        new = [text for text in dict.fromkeys(texts) if text not in self._known]
-        vectors = await self._embedded(new) if new else ()
+        new = [text for text in dict.fromkeys(texts) if text not in self._vectors_by_text]
+        vectors = await self._embed_texts(new) if new else ()
         if vectors is None:
             return None
         fresh = dict(zip(new, vectors, strict=True))
-        self._known = {text: fresh[text] if text in fresh else self._known[text] for text in texts}
-        return np.stack([self._known[text] for text in texts])
+        self._vectors_by_text = {text: fresh[text] if text in fresh else self._vectors_by_text[text] for text in texts}
+        return np.stack([self._vectors_by_text[text] for text in texts])
 
-    async def _embedded(self, texts: Sequence[str]) -> NDArray[np.float32] | None:
-        """None where it cannot be had; then words alone find."""
+    async def _embed_texts(self, texts: Sequence[str]) -> NDArray[np.float32] | None:
+        """Return vectors, or None without an embedder; search is then lexical only."""
         try:
             return await self._embed(texts) if self._embed is not None else None
         except DependencyError as error:

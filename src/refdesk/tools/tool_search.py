@@ -1,6 +1,6 @@
-"""Two tools in place of hundreds: `search_tools` finds what other servers offer, `call_tool` calls it.
+"""The tools `search_tools` and `call_tool`, in place of listing hundreds of downstream tools.
 
-A model reads every definition that is in the list of tools on every turn; here it reads those that it looked for.
+Models read all listed definitions on every turn; here they read only those they search for.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from pydantic import Field
 
 from refdesk.calls import Call, Handler
 from refdesk.errors import InvalidArguments, Problem
-from refdesk.tools.interfaces import OfferedTool
+from refdesk.tools.interfaces import ToolEntry
 from refdesk.tools.proxied import TOOLSET, ProxiedTool
 from refdesk.tools.registry import Annotations, Registry, Tool
 from refdesk.tools.schema import Arguments, Result
-from refdesk.tools.tool_index import Described, Embed, ToolIndex, ToolVectors, described
+from refdesk.tools.tool_index import Embed, ToolDescription, ToolIndex, ToolVectors, describe_tool
 from refdesk.validation import nearest_name, shortened
 
 SEARCH, CALL = "search_tools", "call_tool"
 
 DESCRIPTION_CHARACTERS = 600
-"""Of a description: a model chooses by its first sentences, and some servers write pages."""
+"""Length of a description: models choose by its first sentences, and some servers write pages."""
 
 
 class SearchTools(Arguments):
@@ -42,7 +42,7 @@ class CallTool(Arguments):
 
 
 class FoundTools(Result):
-    """The best tools, each with what it takes to call it."""
+    """The best tools, with their input schemas."""
 
     tools: list[dict[str, Any]]
     searched: int
@@ -55,8 +55,8 @@ class FoundTools(Result):
 
 
 @dataclass(frozen=True, slots=True)
-class _Whatever(Annotations):
-    """For a client, a tool that can do whatever another tool does; the policies look at that other one themselves."""
+class _WorstCaseAnnotations(Annotations):
+    """Hints for clients of a tool that can call any other; policies check the called tool itself."""
 
     def wire(self) -> dict[str, bool]:
         return Annotations(read_only=False, destructive=True, idempotent=False, open_world=True).wire()
@@ -64,7 +64,7 @@ class _Whatever(Annotations):
 
 @dataclass(frozen=True)
 class _CallTool(Tool[CallTool]):
-    """`call_tool`, which may take as long as the tool that it calls."""
+    """`call_tool`, with the timeout of the tool that it calls."""
 
     inner_seconds: Callable[[Call], float | None] = lambda call: None
 
@@ -74,9 +74,9 @@ class _CallTool(Tool[CallTool]):
 
 @asynccontextmanager
 async def open_tool_search(
-    open_tools: Callable[[Call], Iterable[OfferedTool]], handle: Handler, registry: Registry, embed: Embed | None = None
+    open_tools: Callable[[Call], Iterable[ToolEntry]], handle: Handler, registry: Registry, embed: Embed | None = None
 ) -> AsyncIterator[ToolSearch]:
-    """The two tools, offered in the registry; see `ToolSearch`."""
+    """Register both tools; see `ToolSearch`."""
     search = ToolSearch(open_tools, handle, embed)
     search.register(registry)
     try:
@@ -86,27 +86,29 @@ async def open_tool_search(
 
 
 class ToolSearch:
-    """Finds tools, and calls them as if they had been called themselves."""
+    """Searches tools and calls them like a direct call."""
 
     def __init__(
         self,
-        open_tools: Callable[[Call], Iterable[OfferedTool]],
+        open_tools: Callable[[Call], Iterable[ToolEntry]],
         handle: Handler,
         embed: Embed | None = None,
     ) -> None:
-        """`open_tools` are those that a caller may use, listed or not; `handle` answers a call for one of them, by the
-        same policies as any other."""
+        """`open_tools` returns the tools a caller may use, listed or not.
+
+        `handle` answers a call for one of them, under the same policies as a direct call.
+        """
         self._open_tools = open_tools
         self._handle = handle
         self._vectors = ToolVectors(embed)
         self._tools: dict[str, ProxiedTool] = {}
-        self._wanted: Sequence[Described] = ()
+        self._pending: Sequence[ToolDescription] = ()
         self._index: ToolIndex | None = None
         self._is_indexed = asyncio.Event()
         self._indexing: asyncio.Task[None] | None = None
 
     def register(self, registry: Registry) -> None:
-        """Offer the two tools."""
+        """Register both tools."""
         registry.add_tool(
             Tool(
                 name=SEARCH,
@@ -130,75 +132,79 @@ class ToolSearch:
                 toolset=TOOLSET,
                 arguments=CallTool,
                 handler=self.call,
-                annotations=_Whatever(),
+                annotations=_WorstCaseAnnotations(),
                 meta={"anthropic/alwaysLoad": True},
-                inner_seconds=self._seconds,
+                inner_seconds=self._find_timeout,
             )
         )
 
     def index(self, tools: Iterable[ProxiedTool]) -> None:
-        """Search these from now on; it takes effect in the background."""
+        """Replace the indexed tools, in the background."""
         self._tools = {tool.name: tool for tool in tools}
-        self._wanted = [
-            described(name, tool.offer.connection.name, tool.offer.definition) for name, tool in self._tools.items()
+        self._pending = [
+            describe_tool(name, tool.offer.connection.name, tool.offer.definition) for name, tool in self._tools.items()
         ]
-        self._begin_indexing()
+        self._start_indexing()
 
     async def close(self) -> None:
-        """Index no more."""
+        """Stop indexing."""
         if self._indexing is not None:
             self._indexing.cancel()
             await asyncio.wait([self._indexing])
 
     async def search(self, arguments: SearchTools, call: Call) -> FoundTools:
         open_tools = {tool.name for tool in self._open_tools(call)}
-        # These, whatever they are when all that is waited for is there.
+        # Decided before waiting, since the tools may change meanwhile.
         usable = {name: tool for name, tool in self._tools.items() if name in open_tools}
         if arguments.server is not None:
-            usable = _of_server(arguments.server, usable)
+            usable = _filter_by_server(arguments.server, usable)
         if usable:
             await self._is_indexed.wait()
-        vector = await self._vectors.of_query(arguments.query) if usable else None
+        vector = await self._vectors.embed_query(arguments.query) if usable else None
         index = self._index
         if index is None:
             return FoundTools(tools=[], searched=0)
         if vector is not None and index.vectors is None:
-            self._begin_indexing()  # what could not be had before can be now
+            self._start_indexing()  # the embedder is available again
         allowed = [number for number, tool in enumerate(index.tools) if tool.name in usable]
         best = index.search(arguments.query, vector, allowed, arguments.limit)
-        return FoundTools(tools=[_shown(usable[index.tools[number].name]) for number in best], searched=len(allowed))
+        return FoundTools(
+            tools=[_format_tool(usable[index.tools[number].name]) for number in best], searched=len(allowed)
+        )
 
     async def call(self, arguments: CallTool, call: Call) -> dict[str, Any]:
-        return (await self._handle(self._inner(arguments.name, arguments.arguments, call))).result
+        return (await self._handle(self._build_inner_call(arguments.name, arguments.arguments, call))).result
 
-    def _inner(self, name: str, arguments: Mapping[str, Any], call: Call) -> Call:
+    def _build_inner_call(self, name: str, arguments: Mapping[str, Any], call: Call) -> Call:
         if name in (SEARCH, CALL):
             raise InvalidArguments([Problem("name", f"must be a tool that {SEARCH} found")])
         return replace(call, params={**call.params, "name": name, "arguments": arguments})
 
-    def _seconds(self, call: Call) -> float | None:
-        given = call.params.get("arguments")
-        tool = self._tools.get(str(given.get("name"))) if isinstance(given, Mapping) else None
+    def _find_timeout(self, call: Call) -> float | None:
+        arguments = call.params.get("arguments")
+        tool = self._tools.get(str(arguments.get("name"))) if isinstance(arguments, Mapping) else None
         return tool.seconds_for(call) if tool is not None else None
 
-    def _begin_indexing(self) -> None:
+    def _start_indexing(self) -> None:
         if self._indexing is None or self._indexing.done():
-            self._indexing = asyncio.create_task(self._index_wanted())
+            self._indexing = asyncio.create_task(self._update_index())
 
-    async def _index_wanted(self) -> None:
-        """Until the index is of the tools as they are: they may change meanwhile. By words first, which takes a moment;
-        by meaning as well when that is there."""
-        indexed: Sequence[Described] = ()
-        while indexed is not self._wanted and self._wanted:
-            indexed = self._wanted
+    async def _update_index(self) -> None:
+        """Index until the index is up to date, as tools may change meanwhile.
+
+        The lexical index comes first, in a moment; vectors are added when available.
+        """
+        indexed: Sequence[ToolDescription] = ()
+        while indexed is not self._pending and self._pending:
+            indexed = self._pending
             index = self._index = await to_thread.run_sync(ToolIndex, indexed)
             self._is_indexed.set()
-            vectors = await self._vectors.of_tools(indexed)
-            if vectors is not None and indexed is self._wanted:
+            vectors = await self._vectors.embed_tools(indexed)
+            if vectors is not None and indexed is self._pending:
                 self._index = index.with_vectors(vectors)
 
 
-def _of_server(server: str, tools: Mapping[str, ProxiedTool]) -> dict[str, ProxiedTool]:
+def _filter_by_server(server: str, tools: Mapping[str, ProxiedTool]) -> dict[str, ProxiedTool]:
     found = {name: tool for name, tool in tools.items() if tool.offer.connection.name == server}
     if not found:
         servers = sorted({tool.offer.connection.name for tool in tools.values()})
@@ -210,6 +216,6 @@ def _of_server(server: str, tools: Mapping[str, ProxiedTool]) -> dict[str, Proxi
     return found
 
 
-def _shown(tool: ProxiedTool) -> dict[str, Any]:
+def _format_tool(tool: ProxiedTool) -> dict[str, Any]:
     description = shortened(tool.description, DESCRIPTION_CHARACTERS)
     return {"name": tool.name, "description": description, "inputSchema": tool.input_schema}

@@ -1,4 +1,4 @@
-"""The chunks around a chunk: from the shelf or the engine here, or from another service that keeps them."""
+"""Chunk windows: the chunks around a chunk, from this desk or another service."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from refdesk.resilience.response_body import read_body
 from refdesk.resilience.retries import retry_after_seconds
 from refdesk.telemetry import outgoing_headers
 from refdesk.tools.document_lookup import Shelves
-from refdesk.tools.outline import brief_path
+from refdesk.tools.outline import format_path
 from refdesk.validation import shortened
 
 RETRIES = 1
-"""Of a request: to read is harmless, and what passes by itself has mostly passed by then."""
+"""Reads are safe to retry, and most transient failures are over by then."""
 
-PATIENCE_SECONDS = 5.0
-"""After which a caller is told to try again, where the service itself says nothing."""
+DEFAULT_RETRY_AFTER_SECONDS = 5.0
+"""Retry delay for callers if the service gives none."""
 
 MAX_ANSWER_BYTES = 8 * 1024 * 1024
-"""The most that another service is listened to."""
+"""Largest response of another service."""
 
 
 class WindowChunk(BaseModel):
@@ -51,35 +51,35 @@ class _Window(BaseModel):
 
 
 class LocalWindows:
-    """Chunks that this desk has."""
+    """Chunk windows of documents on this desk."""
 
-    def __init__(self, shelves: Shelves, engine: Engine) -> None:
-        self._shelves = shelves
+    def __init__(self, documents: Shelves, engine: Engine) -> None:
+        self._documents = documents
         self._engine = engine
 
-    async def around(
+    async def read_around(
         self, tenant: TenantId, doc_id: str, anchor: str, before: int, after: int, trace_id: str
     ) -> Sequence[WindowChunk]:
-        """The chunks around the anchor, in reading order."""
+        """Return the chunks around the anchor, in reading order."""
         if not HANDLE.fullmatch(doc_id):
             passages = await self._engine.window(tenant, doc_id, anchor, before=before, after=after)
             if passages is not None:
-                return [_chunk(p.chunk_id, p.text, p.section, p.path, p.page) for p in passages]
-        async with self._shelves.reading(tenant, doc_id) as shelf:
-            chunks = await to_thread.run_sync(shelf.window, anchor, before, after)
+                return [_build_chunk(p.chunk_id, p.text, p.section, p.path, p.page) for p in passages]
+        async with self._documents.open_document(tenant, doc_id) as packed:
+            chunks = await to_thread.run_sync(packed.window, anchor, before, after)
         if chunks is None:
             raise DocumentNotFound(
                 f"{shortened(doc_id)!r} has no chunk {shortened(anchor)!r}; doc_local_search gives chunk ids."
             )
-        return [_chunk(c.id, c.text, c.section, c.path, c.first_page) for c in chunks]
+        return [_build_chunk(c.id, c.text, c.section, c.path, c.first_page) for c in chunks]
 
 
-def _chunk(id: str, text: str, section_id: str, path: Sequence[str], page: int | None) -> WindowChunk:
-    return WindowChunk(chunk_id=id, text=text, section_id=section_id, section=brief_path(path) or None, page=page)
+def _build_chunk(id: str, text: str, section_id: str, path: Sequence[str], page: int | None) -> WindowChunk:
+    return WindowChunk(chunk_id=id, text=text, section_id=section_id, section=format_path(path) or None, page=page)
 
 
 class RemoteWindows:
-    """Chunks that another service has, asked for over HTTP; the tenant is passed on, the caller's headers are not."""
+    """Chunk windows from another service over HTTP; the tenant is forwarded, the caller's headers are not."""
 
     def __init__(self, client: httpx2.AsyncClient, url: str, key: str | None, timeout_seconds: float) -> None:
         self._client = client
@@ -88,11 +88,11 @@ class RemoteWindows:
         self._headers = {"content-type": "application/json"} | ({"x-api-key": key} if key else {})
         self.dependency = Dependency("window", SERVICE)
 
-    async def around(
+    async def read_around(
         self, tenant: TenantId, doc_id: str, anchor: str, before: int, after: int, trace_id: str
     ) -> Sequence[WindowChunk]:
-        """The chunks around the anchor, in reading order."""
-        asked = {
+        """Return the chunks around the anchor, in reading order."""
+        body = {
             "tenant_id": tenant,
             "doc_id": doc_id,
             "anchor_chunk_id": anchor,
@@ -101,11 +101,11 @@ class RemoteWindows:
             "trace_id": trace_id,
         }
         try:
-            window = await self.dependency.run(partial(self._ask, orjson.dumps(asked)), retries=RETRIES)
+            window = await self.dependency.run(partial(self._request_window, orjson.dumps(body)), retries=RETRIES)
         except TimeoutError as error:
-            raise _down("did not answer in time", PATIENCE_SECONDS) from error
+            raise _build_error("did not answer in time", DEFAULT_RETRY_AFTER_SECONDS) from error
         except EngineError as error:
-            raise EngineError(error.detail, retry_after=error.retry_after or PATIENCE_SECONDS) from error
+            raise EngineError(error.detail, retry_after=error.retry_after or DEFAULT_RETRY_AFTER_SECONDS) from error
         if isinstance(window, _Window):
             return window.chunks
         if window in (404, 422):
@@ -113,40 +113,42 @@ class RemoteWindows:
                 f"There is no document {shortened(doc_id)!r} with a chunk {shortened(anchor)!r}; "
                 "doc_local_search gives chunk ids."
             )
-        raise _down(f"answered with status {window}", PATIENCE_SECONDS)
+        raise _build_error(f"answered with status {window}", DEFAULT_RETRY_AFTER_SECONDS)
 
-    async def _ask(self, body: bytes) -> _Window | int:
-        """The window; or the status of a refusal, which says nothing against the service and is the same next time."""
+    async def _request_window(self, body: bytes) -> _Window | int:
+        """Return the window, or the status of a refusal: it is no failure of the service, and not retried."""
         with self.dependency.asking("window"):
             status, retry_after, answer = await self._post(body)
             if status >= 500:
-                raise _down(f"answered with status {status}", retry_after)
+                raise _build_error(f"answered with status {status}", retry_after)
             if status != 200:
                 return status
             try:
                 return _Window.model_validate(orjson.loads(answer))
             except (orjson.JSONDecodeError, ValidationError) as error:
-                raise _down("gave an answer that is no chunk window") from error
+                raise _build_error("gave an answer that is no chunk window") from error
 
     async def _post(self, body: bytes) -> tuple[int, float | None, bytes]:
-        """Status, the patience that is asked for, and body; the time counts to the end of it, and is had only once."""
+        """Return status, retry delay and body, within one timeout."""
         headers = {**self._headers, **outgoing_headers()}
         try:
             with fail_after(self._seconds):
                 async with self._client.stream("POST", self._url, content=body, headers=headers) as response:
-                    wait = retry_after_seconds(response.headers.get("retry-after"))
-                    return response.status_code, wait, await _received(response)
+                    retry_after = retry_after_seconds(response.headers.get("retry-after"))
+                    return (
+                        response.status_code,
+                        retry_after,
+                        await read_body(
+                            response, MAX_ANSWER_BYTES, lambda: _build_error("gave an answer that is too long")
+                        ),
+                    )
         except httpx2.TimeoutException as error:
             raise TimeoutError from error
         except (httpx2.HTTPError, httpx2.InvalidURL) as error:
-            raise _down("cannot be reached") from error
+            raise _build_error("cannot be reached") from error
 
 
-async def _received(response: httpx2.Response) -> bytes:
-    return await read_body(response, MAX_ANSWER_BYTES, lambda: _down("gave an answer that is too long"))
-
-
-def _down(what: str, retry_after: float | None = None) -> EngineError:
+def _build_error(what: str, retry_after: float | None = None) -> EngineError:
     return EngineError(f"The retrieval service {what}; try again in a moment", retry_after=retry_after)
 
 
@@ -155,7 +157,7 @@ Windows = LocalWindows | RemoteWindows
 
 @asynccontextmanager
 async def open_windows(settings: ReaderConfig, local: LocalWindows) -> AsyncIterator[Windows]:
-    """Where chunk windows come from: the service that is set, else this desk itself."""
+    """Open the configured window service, or else use this desk."""
     if settings.retrieval_window_url is None:
         yield local
         return
