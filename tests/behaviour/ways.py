@@ -26,7 +26,7 @@ from refdesk.inbound.notifications import Audience
 from tests.servers import RunningServer, register_test_tools, running_server
 
 Result = dict[str, Any]
-_ENVELOPE_OF_THE_NEWEST = ("resultType", "ttlMs", "cacheScope")
+_ENVELOPE_FIELDS = ("resultType", "ttlMs", "cacheScope")
 
 
 class _AnyRequest(types.Request[Result, str]):
@@ -36,7 +36,7 @@ class _AnyRequest(types.Request[Result, str]):
     params: Result
 
 
-class _AsItCame(types.Result):
+class _AnyResult(types.Result):
     """Any result, every field kept."""
 
     model_config = ConfigDict(extra="allow")
@@ -57,7 +57,7 @@ class Way(Protocol):
     async def __call__(self, method: str, params: Result | None = None) -> Result: ...
 
 
-class Plain:
+class PlainHttpClient:
     """Bare JSON-RPC over HTTP, as `curl` sends it."""
 
     def __init__(self, server: RunningServer) -> None:
@@ -67,7 +67,7 @@ class Plain:
         return _result_of(await self._server.call(method, params))
 
 
-class OldSession:
+class LegacySession:
     """A session whose client does not name its revision, as some do not: the SDK answers, in event streams."""
 
     def __init__(self, server: RunningServer, session: str) -> None:
@@ -82,7 +82,7 @@ class OldSession:
         return _result_of(json.loads(data))
 
 
-class Official:
+class SdkClient:
     """The official SDK's client, over whatever transport it is connected with."""
 
     def __init__(self, client: Client) -> None:
@@ -91,7 +91,7 @@ class Official:
     async def __call__(self, method: str, params: Result | None = None) -> Result:
         request = _AnyRequest(method=method, params=params or {})
         try:
-            result = await self._client.session.send_request(request, _AsItCame)
+            result = await self._client.session.send_request(request, _AnyResult)
         except MCPError as error:
             raise Failure(error.error.code, error.error.message, error.error.data) from None
         return _without_envelope(result.model_dump(by_alias=True, exclude_none=True))
@@ -106,7 +106,7 @@ def _result_of(message: dict[str, Any]) -> Result:
 
 def _without_envelope(result: Result) -> Result:
     """The result less what the newest revision adds to every one."""
-    bare = {key: value for key, value in result.items() if key not in _ENVELOPE_OF_THE_NEWEST}
+    bare = {key: value for key, value in result.items() if key not in _ENVELOPE_FIELDS}
     if "_meta" in bare:
         bare["_meta"] = {key: value for key, value in bare["_meta"].items() if key != SERVER_INFO_META_KEY}
         if not bare["_meta"]:
@@ -117,13 +117,13 @@ def _without_envelope(result: Result) -> Result:
 @asynccontextmanager
 async def plain_http(config: Config) -> AsyncIterator[Way]:
     async with running_server(config) as server:
-        yield Plain(server)
+        yield PlainHttpClient(server)
 
 
 @asynccontextmanager
 async def streamable_http_newest(config: Config) -> AsyncIterator[Way]:
     async with running_server(config) as server, Client(f"{server.url}/mcp", mode="2026-07-28") as client:
-        yield Official(client)
+        yield SdkClient(client)
 
 
 @asynccontextmanager
@@ -134,13 +134,13 @@ async def streamable_http_newest_by_the_sdk(config: Config) -> AsyncIterator[Way
         httpx2.AsyncClient(headers={"mcp-param-none": "1"}, verify=False) as http,
         Client(streamable_http_client(f"{server.url}/mcp", http_client=http), mode="2026-07-28") as client,
     ):
-        yield Official(client)
+        yield SdkClient(client)
 
 
 @asynccontextmanager
 async def streamable_http_session(config: Config) -> AsyncIterator[Way]:
     async with running_server(config) as server, Client(f"{server.url}/mcp", mode="legacy") as client:
-        yield Official(client)
+        yield SdkClient(client)
 
 
 @asynccontextmanager
@@ -151,14 +151,14 @@ async def streamable_http_session_by_the_sdk(config: Config) -> AsyncIterator[Wa
         opened = await server.post(opening, accept="application/json, text/event-stream")
         session = opened.headers["mcp-session-id"]
         await server.post({"jsonrpc": "2.0", "method": "notifications/initialized"}, mcp_session_id=session)
-        yield OldSession(server, session)
+        yield LegacySession(server, session)
 
 
 @asynccontextmanager
 async def streamable_http_stateless(config: Config) -> AsyncIterator[Way]:
     stateless = config.model_copy(update={"server": config.server.model_copy(update={"stateless": True})})
     async with running_server(stateless) as server, Client(f"{server.url}/mcp", mode="legacy") as client:
-        yield Official(client)
+        yield SdkClient(client)
 
 
 @asynccontextmanager
@@ -167,7 +167,7 @@ async def stdio(config: Config, mode: Literal["legacy", "2026-07-28"]) -> AsyncI
         command=sys.executable, args=["-m", "tests.stdio_server", str(config.data_path)], cwd=Path(__file__).parents[2]
     )
     async with Client(parameters, mode=mode) as client:
-        yield Official(client)
+        yield SdkClient(client)
 
 
 @asynccontextmanager
@@ -176,7 +176,7 @@ async def in_memory(config: Config) -> AsyncIterator[Way]:
     async with open_desk(config) as desk, audience.open():
         register_test_tools(desk)
         async with Client(SdkServer(desk, audience), mode="legacy") as client:
-            yield Official(client)
+            yield SdkClient(client)
 
 
 WAYS: dict[str, Callable[[Config], AbstractAsyncContextManager[Way]]] = {

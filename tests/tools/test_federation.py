@@ -71,7 +71,7 @@ def open_with_servers(tmp_path: Path) -> Open:
 
 
 async def wait_for_servers(desk: Desk, servers: Iterable[str]) -> None:
-    """Wait until the servers are."""
+    """Wait until the servers are available."""
     changed = anyio.Event()
     desk.listen(lambda event: changed.set())
     with anyio.fail_after(PATIENCE_SECONDS):

@@ -36,7 +36,7 @@ async def desk(tmp_path: Path) -> AsyncIterator[Desk]:
 
 
 async def convert_document(desk: Desk, text: str = LONG) -> str:
-    """The handle of a converted text."""
+    """Convert a text and return its handle."""
     content = base64.b64encode(text.encode()).decode()
     handle: str = (await ask(desk, "convert_docx", content_base64=content, file_name="book.md"))["handle"]
     return handle

@@ -389,7 +389,7 @@ async def test_what_one_changes_or_removes_stays_with_the_other(server: RunningS
 
 
 async def list_visible(server: RunningServer, party: Party) -> list[Any]:
-    """What somebody sees of what both have, and how much."""
+    """List what a party sees of the documents of both, with counts."""
     asked: list[tuple[str, Arguments]] = [
         ("get_document", {"document_id": SECRETS_ID}),
         ("r2r_list_documents", {"collection_id": "handbook"}),

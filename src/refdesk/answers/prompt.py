@@ -82,9 +82,6 @@ def limit_passages(hits: Sequence[Hit]) -> Sequence[Hit]:
 
 
 def _format_passage(number: int, hit: Hit, delimiter: str) -> str:
-    source = _collapse_whitespace(" › ".join(dict.fromkeys((hit.document.title, *hit.path))))
+    path = " › ".join(dict.fromkeys((hit.document.title, *hit.path)))
+    source = re.sub(r"\s+", " ", path).strip()[:MAX_SOURCE_CHARACTERS]
     return f"--- {delimiter} passage [{number}] from: {source}\n{hit.text}\n--- {delimiter} end of passage [{number}]"
-
-
-def _collapse_whitespace(text: str) -> str:
-    return re.sub(r"\s+", " ", text).strip()[:MAX_SOURCE_CHARACTERS]

@@ -74,7 +74,7 @@ class QuoteSelection:
         complete = required | set(find_complements(self._fragments[position.hit], position.fragment))
         for numbers in (complete, required):
             missing = {FragmentPosition(position.hit, number) for number in numbers} - self.positions
-            cost = sum(map(self._cost, missing))
+            cost = sum(map(self._measure_cost, missing))
             if cost <= self._budget:
                 self.positions |= missing
                 self.picked.append(position)
@@ -82,7 +82,7 @@ class QuoteSelection:
                 return True
         return False
 
-    def _cost(self, position: FragmentPosition) -> int:
+    def _measure_cost(self, position: FragmentPosition) -> int:
         return count_tokens(self._fragments[position.hit][position.fragment].text) + CITATION_TOKENS
 
 

@@ -68,7 +68,7 @@ class Lookup:
     @property
     def keys(self) -> tuple[str, str, str]:
         """The Redis keys of the entry, the tenant's generation and the lock."""
-        return f"{PREFIX}answer:{self.name}", _generation_key(self.tenant), self.lock
+        return f"{PREFIX}answer:{self.name}", _build_generation_key(self.tenant), self.lock
 
     @property
     def lock(self) -> str:
@@ -117,7 +117,7 @@ class RedisCache:
     async def look_up(self, lookup: Lookup) -> LookupResult:
         """Return the entry; unless it is fresh, try to take the lock to make a new one."""
         await self.publish_invalidations()
-        stale, longest = self._milliseconds(lookup)
+        stale, longest = self._get_lifetimes(lookup)
         known = self._memory.find((lookup.name, IN_REDIS))
         arguments = stale, longest, known.head if known else b""
         value = await self._link.run(lambda redis: READ.run(redis, lookup.keys[:2], *arguments))
@@ -128,9 +128,9 @@ class RedisCache:
         return await self._claim(lookup)
 
     async def _claim(self, lookup: Lookup) -> LookupResult:
-        stale, longest = self._milliseconds(lookup)
+        stale, longest = self._get_lifetimes(lookup)
         new = secrets.token_bytes(GENERATION_BYTES)
-        arguments = stale, new, GENERATION_SECONDS, self._lock_token, _milliseconds(self._lock_seconds)
+        arguments = stale, new, GENERATION_SECONDS, self._lock_token, _to_milliseconds(self._lock_seconds)
         match await self._link.run(lambda redis: CLAIM.run(redis, lookup.keys, *arguments)):
             case [None, int(), bytes(generation), int(is_leader)]:
                 return LookupResult(None, bool(is_leader), generation)
@@ -156,9 +156,9 @@ class RedisCache:
     def _mirror(self, lookup: Lookup, value: bytes, answer: WireAnswer) -> None:
         self._memory.store((lookup.name, IN_REDIS), CachedAnswer(answer, head=value[:HEAD_BYTES]), lookup.seconds)
 
-    def _milliseconds(self, lookup: Lookup) -> tuple[int, int]:
+    def _get_lifetimes(self, lookup: Lookup) -> tuple[int, int]:
         """Return the stale period and the total lifetime of the entry in Redis."""
-        return _milliseconds(self._stale_seconds), _milliseconds(lookup.seconds + self._stale_seconds)
+        return _to_milliseconds(self._stale_seconds), _to_milliseconds(lookup.seconds + self._stale_seconds)
 
     async def store(self, lookup: Lookup, found: LookupResult, answer: WireAnswer) -> None:
         """Store an answer, unless the tenant was invalidated since the lookup, and release the lock."""
@@ -166,7 +166,7 @@ class RedisCache:
         if len(value) > MAX_VALUE_BYTES:
             await self.release(lookup)
             return
-        arguments = value, self._milliseconds(lookup)[1], found.generation, self._lock_token
+        arguments = value, self._get_lifetimes(lookup)[1], found.generation, self._lock_token
         await self._link.run(lambda redis: STORE.run(redis, lookup.keys, *arguments))
         self._mirror(lookup, value, answer)
 
@@ -184,7 +184,7 @@ class RedisCache:
             renewing.cancel()
 
     async def _renew_lock(self, lookup: Lookup) -> None:
-        arguments = self._lock_token, _milliseconds(self._lock_seconds)
+        arguments = self._lock_token, _to_milliseconds(self._lock_seconds)
         while True:
             await self._pause(self._lock_seconds / 3)
             with suppress(RedisAway):  # without Redis, nobody waits for the lock
@@ -206,7 +206,7 @@ class RedisCache:
             self._is_clear_pending = count != self._change_count
         if self._pending:
             pending = dict(self._pending)
-            keys = [_generation_key(tenant) for tenant in pending]
+            keys = [_build_generation_key(tenant) for tenant in pending]
             await self._link.run(lambda redis: redis.delete(*keys))
             self._pending = {tenant: n for tenant, n in self._pending.items() if pending.get(tenant) != n}
 
@@ -235,9 +235,9 @@ class RedisCache:
                 return total
 
 
-def _generation_key(tenant: TenantId) -> str:
+def _build_generation_key(tenant: TenantId) -> str:
     return f"{PREFIX}generation:{escape(tenant)}"
 
 
-def _milliseconds(seconds: float) -> int:
+def _to_milliseconds(seconds: float) -> int:
     return round(seconds * 1000)

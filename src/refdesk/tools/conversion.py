@@ -200,7 +200,7 @@ class Conversion:
         content = [text_content(part.text, **meta)]
         if part.next_cursor is not None:
             content[0]["_meta"]["nextCursor"] = part.next_cursor
-            content += [text_content(part.note()), ConvertedResources.link(handle, form)]
+            content += [text_content(part.format_note()), ConvertedResources.link(handle, form)]
         return tool_answer(content)
 
     async def _resolve_handle(self, arguments: ExportDocument, call: Call) -> str:

@@ -71,14 +71,14 @@ class Catalogue:
             raise MethodNotFound(call.method)
         return Answer(await method(call))
 
-    def tool(self, name: str) -> ToolEntry | None:
+    def find_tool(self, name: str) -> ToolEntry | None:
         """Return a tool of an enabled toolset."""
         tool = self._registry.tools.get(name)
         return tool if tool is not None and tool.toolset in self._toolsets else None
 
     def input_schema(self, name: str) -> Mapping[str, Any] | None:
         """Return a tool's input schema, without dynamic choices."""
-        tool = self.tool(name)
+        tool = self.find_tool(name)
         return tool.input_schema if tool is not None else None
 
     def seconds(self, call: Call) -> float | None:
@@ -139,13 +139,13 @@ class Catalogue:
         return view
 
     async def _list_tools(self, call: Call) -> dict[str, Any]:
-        return self._paginate(call, "tools", self._get_view("tools", call, self._build_tool_entries))
+        def build(call: Call) -> Iterable[Entry]:
+            return (tool if tool.is_live else tool.listing(call) for tool in self.tools(call))
 
-    def _build_tool_entries(self, call: Call) -> Iterable[Entry]:
-        return (tool if tool.is_live else tool.listing(call) for tool in self.tools(call))
+        return self._paginate(call, "tools", self._get_view("tools", call, build))
 
     async def _call_tool(self, call: Call) -> dict[str, Any]:
-        tool = self.tool(_require_text(call.params, "name"))
+        tool = self.find_tool(_require_text(call.params, "name"))
         if tool is None or not self._is_open(tool, call):
             raise UnknownTool(_format_unknown("tool", call.target, [tool.name for tool in self.open_tools(call)]))
         try:
@@ -195,10 +195,10 @@ class Catalogue:
         raise UnknownResource(detail, uri)
 
     async def _list_prompts(self, call: Call) -> dict[str, Any]:
-        return self._paginate(call, "prompts", self._get_view("prompts", call, self._build_prompt_entries))
+        def build(call: Call) -> Iterable[Entry]:
+            return (prompt.listing() for prompt in self._list_open_prompts(call))
 
-    def _build_prompt_entries(self, call: Call) -> Iterable[Entry]:
-        return (prompt.listing() for prompt in self._list_open_prompts(call))
+        return self._paginate(call, "prompts", self._get_view("prompts", call, build))
 
     async def _get_prompt(self, call: Call) -> dict[str, Any]:
         prompt = self._require_prompt(_require_text(call.params, "name"), call)

@@ -289,13 +289,13 @@ def _format_hit(hit: Hit, room: int) -> dict[str, Any]:
     footer = f"\nSource: {format_provenance(hit.document)}"
     passage = make_excerpt(hit.text, max(room - len(header) - len(footer), 200))
     section = hit.path[-1] if hit.path else None
-    place = {
+    location = {
         "page": hit.page,
         "section": section,
         "anchor": hit.anchor or None,
         "anchors": [a for a in hit.anchors if a],
     }
-    metadata = {**_build_metadata(hit.document), **place}
+    metadata = {**_build_metadata(hit.document), **location}
     return text_content(f"{header}{passage}{footer}", metadata=metadata, score=hit.score, chunk_id=hit.chunk_id)
 
 
@@ -334,5 +334,5 @@ def _format_page(document: Document, page: TextPage) -> dict[str, Any]:
     source = f"(Source: {format_provenance(document.info)}; about {page.tokens} tokens)"
     if page.next_cursor is not None:
         meta["nextCursor"] = page.next_cursor
-        source += f"\n{page.note()}"
+        source += f"\n{page.format_note()}"
     return tool_answer([text_content(f"{text}\n\n{source}", **meta)])

@@ -197,7 +197,8 @@ class Gateway:
             self._sync()
         answer = await proceed(call)
         # Clients must not cache a list that is about to grow.
-        return answer if all(map(self._has_listed, self._fleet.servers.values())) else _disable_caching(answer)
+        is_complete = all(map(self._has_listed, self._fleet.servers.values()))
+        return answer if is_complete else Answer({**answer.result, "ttlMs": 0})
 
     def _has_listed(self, server: Connection) -> bool:
         """Return whether a server has listed its tools, or is not expected to; some have none."""
@@ -329,10 +330,6 @@ class Gateway:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-
-
-def _disable_caching(answer: Answer) -> Answer:
-    return Answer({**answer.result, "ttlMs": 0})
 
 
 def _has_toolset(caller: Caller) -> bool:

@@ -91,7 +91,7 @@ def _merge_adjacent(hits: Sequence[Hit]) -> list[Hit]:
     ends: dict[tuple[str, str, int], int] = {}
     """Index in `merged` of the hit that is adjacent to a chunk of a section."""
     for hit in hits:
-        number = _chunk_number(hit.chunk_id)
+        number = _parse_chunk_number(hit.chunk_id)
         index = None if number is None else ends.get((hit.document.id, hit.section, number))
         if number is None or index is None:
             index = len(merged)
@@ -105,12 +105,12 @@ def _merge_adjacent(hits: Sequence[Hit]) -> list[Hit]:
 
 
 def _merge(better: Hit, other: Hit, number: int) -> Hit:
-    is_before = number < (_chunk_number(better.chunk_id) or 0)
+    is_before = number < (_parse_chunk_number(better.chunk_id) or 0)
     parts = (other.text, better.text) if is_before else (better.text, other.text)
     return replace(better, text="\n\n".join(parts))
 
 
-def _chunk_number(chunk_id: str) -> int | None:
+def _parse_chunk_number(chunk_id: str) -> int | None:
     match = _CHUNK_NUMBER.fullmatch(chunk_id)
     return int(match[2]) if match else None
 

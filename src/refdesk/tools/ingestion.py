@@ -218,7 +218,7 @@ class Ingesting:
 
     async def ingest(self, arguments: R2RIngestDocument, call: Call) -> IngestResult:
         _require_one_source(arguments)
-        _require_sound_metadata(arguments.metadata)
+        _require_valid_metadata(arguments.metadata)
         # Resolve the targets first, so that a missing file does not create a collection.
         targets = await self._resolve_targets(arguments, call)
         collection = await self._scopes.resolve_destination(call, arguments.collection_id)
@@ -283,7 +283,7 @@ class Ingesting:
         self, targets: _Targets, arguments: R2RIngestDocument, collection: CollectionInfo, tenant: TenantId
     ) -> _Batch:
         """Submit the targets to the engine."""
-        new = [_new_document(source, arguments, collection) for source in targets.sources]
+        new = [_build_document(source, arguments, collection) for source in targets.sources]
         statuses = list(await self._engine.ingest(tenant, new)) if new else []
         batch = _Batch([status.id for status in statuses], statuses, list(targets.failures))
         for folder in targets.folders:
@@ -306,7 +306,7 @@ class Ingesting:
         """
         base = folder.path if arguments.collection_id is not None else folder.root
         sources, left_out = await to_thread.run_sync(_list_files, folder, base)
-        new = [_new_document(source, arguments, collection) for source in sources]
+        new = [_build_document(source, arguments, collection) for source in sources]
         unseen = [(folder.path / entry.relative).relative_to(base).as_posix() for entry in left_out]
         synced = await self._engine.sync_folder(tenant, collection.id, folder.path, new, unseen=unseen)
         ids = [*synced.new, *synced.changed]
@@ -344,14 +344,14 @@ def url_source(url: str) -> UrlSource:
 
 
 def _require_one_source(arguments: R2RIngestDocument) -> None:
-    given = [arguments.file_path, arguments.url, arguments.text]
-    if sum(value is not None for value in given) != 1:
+    sources = [arguments.file_path, arguments.url, arguments.text]
+    if sum(value is not None for value in sources) != 1:
         raise InvalidArguments([Problem("file_path", "give exactly one of file_path, url, text")])
     if (arguments.text is None) != (arguments.title is None):
         raise InvalidArguments([Problem("title", "goes with text, and text with a title")])
 
 
-def _require_sound_metadata(metadata: dict[str, Any] | None) -> None:
+def _require_valid_metadata(metadata: dict[str, Any] | None) -> None:
     try:
         size = len(orjson.dumps(metadata))
     except TypeError:
@@ -360,7 +360,7 @@ def _require_sound_metadata(metadata: dict[str, Any] | None) -> None:
         raise InvalidArguments([Problem("metadata", f"must have at most {MAX_METADATA_BYTES} bytes as JSON")])
 
 
-def _new_document(source: Source, arguments: R2RIngestDocument, collection: CollectionInfo) -> NewDocument:
+def _build_document(source: Source, arguments: R2RIngestDocument, collection: CollectionInfo) -> NewDocument:
     metadata = arguments.metadata or {}
     version = metadata.get("version")
     return NewDocument(source, collection.id, metadata, version if isinstance(version, str) else "")

@@ -44,7 +44,7 @@ class TextPage:
         """Estimated tokens of this page."""
         return len(self.text) // CHARACTERS_PER_TOKEN
 
-    def note(self) -> str:
+    def format_note(self) -> str:
         """Return a note on what was left out and how to continue."""
         end = self.start + len(self.text)
         return f"(characters {self.start}–{end} of {self.total}; go on with cursor {self.next_cursor!r})"
@@ -84,7 +84,7 @@ class FilePart:
         """Estimated tokens of this part."""
         return len(self.text) // CHARACTERS_PER_TOKEN
 
-    def note(self) -> str:
+    def format_note(self) -> str:
         """Return a note on what was left out and how to continue."""
         return f"(bytes {self.start}–{self.end} of {self.size}; go on with cursor {self.next_cursor!r})"
 
@@ -100,7 +100,7 @@ def find_cut(text: str, end: int) -> int:
 
 def encode_cursor(position: int, text: str) -> str:
     """Return a cursor for a position, bound to the text."""
-    return f"{position}-{fingerprint(text)}"
+    return f"{position}-{compute_fingerprint(text)}"
 
 
 def decode_cursor(cursor: str | None, text: str) -> int:
@@ -110,12 +110,12 @@ def decode_cursor(cursor: str | None, text: str) -> int:
     match = re.fullmatch(r"(\d{1,9})-([0-9a-f]{8})", cursor)
     if match is None or int(match[1]) >= len(text):
         raise InvalidArguments([Problem("cursor", "is not one that this document gave")])
-    if match[2] != fingerprint(text):
+    if match[2] != compute_fingerprint(text):
         raise InvalidArguments([Problem("cursor", "the document has changed since; start again without it")])
     return int(match[1])
 
 
-def fingerprint(text: str) -> str:
+def compute_fingerprint(text: str) -> str:
     """Return a short hash of a text."""
     return hashlib.sha256(text.encode()).hexdigest()[:8]
 

@@ -97,7 +97,7 @@ class _ReadText(_ReadResult):
     truncated: bool
     next_cursor: str | None = None
 
-    def _foot(self, where: str) -> str:
+    def _format_footer(self, where: str) -> str:
         more = f"; cut here, go on with cursor {self.next_cursor!r}" if self.truncated else ""
         return f"\n\n({where} of {self.doc_id}, {self.token_estimate} tokens{more})"
 
@@ -108,7 +108,7 @@ class SectionText(_ReadText):
     page: int | None = None
 
     def readable(self) -> str:
-        return self.text + self._foot(f"section {self.section_id}")
+        return self.text + self._format_footer(f"section {self.section_id}")
 
 
 class PagesText(_ReadText):
@@ -117,7 +117,7 @@ class PagesText(_ReadText):
     pages: int
 
     def readable(self) -> str:
-        return self.text + self._foot(f"pages {self.page_start}–{self.page_end} of {self.pages}")
+        return self.text + self._format_footer(f"pages {self.page_start}–{self.page_end} of {self.pages}")
 
 
 class DocumentMetadata(_ReadResult):

@@ -20,7 +20,7 @@ from refdesk.calls import Call
 from refdesk.config import ConvertConfig
 from refdesk.documents.conversions import UPLOAD_SCHEME, Conversions, File
 from refdesk.documents.file_names import clean_name
-from refdesk.documents.files import OpenedFile, Roots
+from refdesk.documents.files import Roots
 from refdesk.documents.scratch import scratch_file
 from refdesk.errors import CannotOpen, ClientCannot, InvalidArguments, MissingCapability, Problem
 from refdesk.tools.schema import Arguments
@@ -88,7 +88,8 @@ class Sources:
             async with self._open_upload(arguments.resource, call) as uploaded:
                 yield uploaded
         else:
-            with await self._open_path(arguments.file_path or arguments.resource or "", call) as opened:
+            path = arguments.file_path or arguments.resource or ""
+            with await self._search_roots(call, lambda more: self._folders.build_roots(more).open(path)) as opened:
                 yield File(opened.fd, clean_name(opened.name) or "document", opened.size)
 
     @asynccontextmanager
@@ -104,9 +105,6 @@ class Sources:
         """Resolve a path to a file or folder without opening it."""
         return await self._search_roots(call, lambda more: _locate(path, self._folders, more))
 
-    async def _open_path(self, path: str, call: Call) -> OpenedFile:
-        return await self._search_roots(call, lambda more: self._folders.build_roots(more).open(path))
-
     async def _search_roots(self, call: Call, find: Callable[[Sequence[Path]], T]) -> T:
         """Search the open folders, then also the client's roots."""
         if not self._settings.local_files:
@@ -114,12 +112,12 @@ class Sources:
         try:
             return await to_thread.run_sync(find, ())
         except CannotOpen:
-            roots = await self._client_roots(call)
+            roots = await self._request_client_roots(call)
             if not roots:
                 raise
         return await to_thread.run_sync(find, roots)
 
-    async def _client_roots(self, call: Call) -> list[Path]:
+    async def _request_client_roots(self, call: Call) -> list[Path]:
         """Return the client's roots, if they are trusted."""
         trusted = self._settings.client_roots
         if trusted == "none" or (trusted == "local" and not call.caller.local):

@@ -57,13 +57,13 @@ class ToolDescription:
     def count_terms(self) -> Counter[str]:
         """Return the weighted term frequencies."""
         counts: Counter[str] = Counter()
-        for text, weight in self._fields():
+        for text, weight in self._iter_fields():
             for word in index_words(text):
                 if not is_common(word):
                     counts[word] += weight
         return counts
 
-    def _fields(self) -> Iterable[tuple[str, int]]:
+    def _iter_fields(self) -> Iterable[tuple[str, int]]:
         yield self.name, NAME_WEIGHT
         yield self.title, TITLE_WEIGHT
         yield self.description, DESCRIPTION_WEIGHT
@@ -74,11 +74,11 @@ def describe_tool(name: str, server: str, definition: Mapping[str, Any]) -> Tool
     """Return the searchable fields of a tool definition."""
     properties = definition["inputSchema"].get("properties") or {}
     title = definition.get("title") or (definition.get("annotations") or {}).get("title")
-    arguments = tuple(_argument(argument, schema) for argument, schema in properties.items())
+    arguments = tuple(_format_argument(argument, schema) for argument, schema in properties.items())
     return ToolDescription(name, server, str(title or ""), str(definition.get("description") or ""), arguments)
 
 
-def _argument(name: str, schema: Any) -> str:
+def _format_argument(name: str, schema: Any) -> str:
     description = schema.get("description") if isinstance(schema, Mapping) else None
     return f"{name} {description}" if isinstance(description, str) else str(name)
 
