@@ -17,6 +17,8 @@ import jwt
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from jwt.algorithms import ECAlgorithm, OKPAlgorithm, RSAAlgorithm
 
+from tests.connections import closing
+
 PrivateKey = rsa.RSAPrivateKey | ec.EllipticCurvePrivateKey | ed25519.Ed25519PrivateKey
 
 METADATA = "/.well-known/oauth-authorization-server"
@@ -108,7 +110,7 @@ class AuthorizationServer:
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._open.add(writer)
-        try:
+        with closing(writer):
             head = (await reader.readuntil(b"\r\n\r\n")).decode()
             length = next((line[15:] for line in head.lower().split("\r\n") if line.startswith("content-length:")), "0")
             body = (await reader.readexactly(int(length))).decode()
@@ -117,11 +119,7 @@ class AuthorizationServer:
             self.arrived.set()
             await self.held.wait()
             await self._answer(writer, self.pages.get(path, self._own_page(path, body)))
-        except (asyncio.IncompleteReadError, ConnectionError):
-            return
-        finally:
-            self._open.discard(writer)
-            writer.close()
+        self._open.discard(writer)
 
     async def _answer(self, writer: asyncio.StreamWriter, page: Any) -> None:
         status = page if isinstance(page, int) else 200

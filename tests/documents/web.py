@@ -8,6 +8,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
+from tests.connections import closing
+
 Script = Callable[[asyncio.StreamWriter], Awaitable[None]]
 
 
@@ -45,13 +47,9 @@ class Web:
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Answer one request after the other until the client goes or a script has had its say."""
         self.connections += 1
-        try:
+        with closing(writer):
             while await self._answer(reader, writer):
                 await writer.drain()
-        except (asyncio.IncompleteReadError, ConnectionError):
-            pass  # the client left, as it may
-        finally:
-            writer.close()
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
         head = await reader.readuntil(b"\r\n\r\n")

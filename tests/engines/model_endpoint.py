@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 
 import orjson
 
+from tests.connections import closing
 from tests.engines.desks import WordSums
 
 
@@ -21,15 +22,11 @@ class ModelEndpoint:
 
     async def answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Serve one connection to its end."""
-        try:
+        with closing(writer):
             while head := await reader.readuntil(b"\r\n\r\n"):
                 status, body = await self._respond(await reader.readexactly(_length(head)))
                 writer.write(f"HTTP/1.1 {status}\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body)
                 await writer.drain()
-        except (asyncio.IncompleteReadError, ConnectionError):
-            pass  # the client left, as it may
-        finally:
-            writer.close()
 
     async def _respond(self, body: bytes) -> tuple[str, bytes]:
         if self.is_away:

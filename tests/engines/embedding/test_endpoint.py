@@ -31,6 +31,7 @@ from refdesk.engines.embedded.embedding.endpoint import (
 from refdesk.errors import BreakerOpen, EngineError
 from refdesk.resilience.partial_results import noting_shortfalls
 from refdesk.telemetry import Metrics
+from tests.connections import closing
 from tests.contracts.engine import ACME
 from tests.engines.desks import engine_on
 from tests.waiting import eventually
@@ -67,7 +68,7 @@ class Service:
         self.pauses.append(seconds)
 
     async def answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
+        with closing(writer):
             while header := await reader.readuntil(b"\r\n\r\n"):
                 lines = dict(line.split(": ", 1) for line in header.decode().split("\r\n")[1:] if line)
                 told = {name.lower(): value for name, value in lines.items()}
@@ -83,10 +84,6 @@ class Service:
                 more = "".join(f"{name}: {value}\r\n" for name, value in answer.headers.items())
                 head = f"HTTP/1.1 {answer.status} X\r\nContent-Length: {len(body)}\r\n{more}\r\n"
                 writer.write(head.encode() + body)
-        except (asyncio.IncompleteReadError, ConnectionError):
-            pass  # the client left, as it may
-        finally:
-            writer.close()
 
 
 async def drip(writer: asyncio.StreamWriter, size: int) -> None:
