@@ -1,1 +1,1 @@
-"""The door: bytes become calls, answers and errors become bytes."""
+"""Inbound transports: HTTP and stdio requests become calls, answers and errors become responses."""

@@ -1,6 +1,6 @@
-"""Whom the HTTP door lets in: exact rules for the Host and Origin headers, and where a key may stand.
+"""Host and Origin rules, proxy detection and credential headers of HTTP requests.
 
-Pure decisions on header values; a browser that was lured here by a rebound name or a foreign page is told no.
+Pure functions of header values. The rules stop DNS rebinding and requests from pages of other sites.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from refdesk.inbound.asgi import Headers
 
 ANY = "*"
 KNOWN_HOSTS = 256
-"""How many spellings that were found good are remembered; clients have one or two, an attacker any number."""
+"""Maximum number of accepted Host values to cache. Clients send one or two, an attacker any number."""
 
 PASSED_ON = frozenset({b"forwarded", b"via", b"x-forwarded-for", b"x-forwarded-host", b"x-real-ip"})
-"""Headers by which proxies and tunnels say that they are one; some name this server as its own Host all the same."""
+"""Headers that proxies and tunnels add. Some of them still send this server's own name as Host."""
 
 LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
 
@@ -26,18 +26,18 @@ _HOST = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([A-Za-z0-9._-]+))(?::([0-9]{1,5}))
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """The rules."""
+    """Allowed hosts and origins of a server."""
 
     hosts: frozenset[str]
     origins: frozenset[str]
     own_pages: frozenset[str] = frozenset()
-    """The origins among them that are this server's own."""
+    """The subset of `origins` that belongs to this server."""
     any_address: bool = False
-    """Whether a Host that is an IP address is let in: no rebound name can be one."""
+    """Whether any IP address is an accepted Host. DNS rebinding needs a name, so an address is safe."""
     _known_hosts: set[bytes] = field(default_factory=set)
 
     def allows_host(self, header: bytes | None) -> bool:
-        """Whether the Host header names this server."""
+        """Return whether the Host header names this server."""
         if header is None:
             return False
         if header in self._known_hosts:
@@ -48,21 +48,21 @@ class Access:
         return allowed
 
     def allows_origin(self, header: bytes | None, host: bytes | None = None) -> bool:
-        """Whether a page of this origin may call; requests that come from no page have none."""
+        """Return whether a page of this origin may call. Requests without an Origin header are allowed."""
         if header is None or ANY in self.origins:
             return True
         return header.decode("latin-1").lower() in self.origins or self.is_own_page(header, host)
 
     def is_configured(self, header: bytes | None) -> bool:
-        """Whether an origin is that of another site that was let in on purpose."""
+        """Return whether an origin is another site that the configuration allows."""
         if header is None:
             return False
         return ANY in self.origins or header.decode("latin-1").lower() in self.origins - self.own_pages
 
     def is_own_page(self, origin: bytes, host: bytes | None) -> bool:
-        """Whether an origin is this server itself: by one of its names, or by the one that the request came to.
+        """Return whether an origin is this server, under a configured name or under the Host of the request.
 
-        `https` is one of them too: before this server may be a proxy that speaks it.
+        `https` counts too, because a TLS proxy may be in front of this server.
         """
         page = origin.decode("latin-1").lower()
         if page in self.own_pages:
@@ -76,15 +76,15 @@ class Access:
         if match is None:
             return False
         host = (match[1] or match[2]).lower()
-        # Any port: a forwarded one differs from ours, and rebinding is about names.
+        # The port isn't checked: a forwarded port differs from ours, and rebinding is about names.
         return ANY in self.hosts or host in self.hosts or (self.any_address and _is_address(host))
 
 
 def access_rules(settings: ServerConfig, port: int, *, authenticated: bool) -> Access:
-    """The rules for a server that listens on this port.
+    """Build the access rules of a server that listens on this port.
 
-    On loopback only loopback names are hosts. Elsewhere, addresses and the configured names are; with API keys in
-    force any name will do unless some are configured, since a lured browser has no key.
+    On loopback only loopback names are accepted. Elsewhere, IP addresses and the configured names are. If API keys are
+    required and no names are configured, any name is accepted, since a page that rebinds a name has no key.
     """
     hosts = {host.lower() for host in settings.allowed_hosts}
     if not hosts and authenticated and not settings.is_loopback:
@@ -102,12 +102,15 @@ def access_rules(settings: ServerConfig, port: int, *, authenticated: bool) -> A
 
 
 def is_passed_on(headers: Headers) -> bool:
-    """Whether a request comes by way of a proxy that says so: then it may be anybody's, also on loopback."""
+    """Return whether a proxy forwarded the request. If so, the client may be anyone, even on loopback."""
     return not PASSED_ON.isdisjoint(headers)
 
 
 def presented_key(authorization: bytes | None, api_key: bytes | None) -> str | None:
-    """The key in `Authorization: Bearer …` or else `X-API-Key`; None when neither was sent, empty when it is no key."""
+    """Return the credential in `Authorization: Bearer …` or `X-API-Key`.
+
+    None if neither header was sent, empty if the header holds no credential.
+    """
     if authorization is not None:
         scheme, _, key = authorization.decode("utf-8", "replace").partition(" ")
         return key.strip() if scheme.lower() == "bearer" and key.strip() else ""

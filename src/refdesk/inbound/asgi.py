@@ -1,4 +1,4 @@
-"""ASGI in a few words: its types, an answer in one go, and an answer that is raised."""
+"""ASGI types, response helpers and an exception that carries an HTTP response."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ CLOSE = (b"connection", b"close")
 
 
 class Reject(Exception):
-    """An HTTP answer that is decided before any call is made."""
+    """An HTTP error response that is sent before any call is made."""
 
     def __init__(self, status: int, body: Mapping[str, Any], headers: Iterable[tuple[bytes, bytes]] = ()) -> None:
         super().__init__(status)
@@ -28,23 +28,23 @@ class Reject(Exception):
 
 
 class ClientGone(Exception):
-    """The client has left; nobody is there to be answered."""
+    """The client has disconnected."""
 
 
 async def respond(send: Send, status: int, body: bytes, *headers: tuple[bytes, bytes]) -> None:
-    """A whole answer."""
+    """Send a complete response."""
     length = (b"content-length", b"%d" % len(body))
     await send({"type": "http.response.start", "status": status, "headers": [length, *headers]})
     await send({"type": "http.response.body", "body": body})
 
 
 async def respond_json(send: Send, status: int, body: Any) -> None:
-    """A whole answer in JSON."""
+    """Send a complete JSON response."""
     await respond(send, status, orjson.dumps(body), JSON)
 
 
 def replay(body: bytes, receive: Receive) -> Receive:
-    """A `receive` that gives a body that was read already, and then what really comes."""
+    """Return a `receive` that yields a body already read, and then the messages of the original one."""
     messages: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
     async def replayed() -> Message:

@@ -1,4 +1,4 @@
-"""Reading a request's body within bounds: so much for one, so much for all that are being read or answered."""
+"""Request body reader with a limit per body and a limit for all bodies in memory."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from refdesk.inbound.asgi import CLOSE, ClientGone, Receive, Reject
 
 
 class BodyReader:
-    """Reads bodies; every byte counts against the common bound until it is released."""
+    """Reader that counts every byte of a body against the shared limit until the body is released."""
 
     def __init__(self, max_bytes: int, max_bytes_in_flight: int) -> None:
         self._max_bytes = max_bytes
@@ -14,7 +14,7 @@ class BodyReader:
         self.in_flight = 0
 
     async def read(self, receive: Receive, declared: bytes | None) -> bytes:
-        """The whole body; whoever has it must `release` it once the request is answered."""
+        """Read a whole body. The caller must `release` it once the request is answered."""
         if declared is not None and declared.isdigit() and int(declared) > self._max_bytes:
             raise self._too_large()
         chunks: list[bytes] = []
@@ -37,7 +37,7 @@ class BodyReader:
         return chunks[0] if len(chunks) == 1 else b"".join(chunks)
 
     def release(self, body: bytes) -> None:
-        """Make room for others."""
+        """Return a body's bytes to the shared limit."""
         self.in_flight -= len(body)
 
     def _check(self, held: int) -> None:

@@ -1,8 +1,7 @@
-"""The web console over HTTP: its pages, and the stream of what changes while somebody looks at them.
+"""HTTP routes of the web console: static pages and the event stream.
 
-Pages are for everybody, as nothing in them is anybody's; whatever they ask for passes the policies as any call does.
-There are no cookies: a foreign page that has a browser send something here has no key to send with it, and where none
-is asked for it is stopped by its origin.
+Pages are public because they hold no data. Everything they request goes through the policies like any other call. There
+are no cookies: a page of another site has no key to send, and if no key is required, its Origin is rejected.
 """
 
 from __future__ import annotations
@@ -29,14 +28,14 @@ ACTIONS = "/api/console"
 EVENTS = f"{ACTIONS}/events"
 
 PING_SECONDS = 15.0
-"""How long a stream stays quiet before a comment is sent, lest something on the way takes it for dead."""
+"""Seconds of silence before a comment is sent, so that proxies don't close the stream as idle."""
 
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
     "font-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
     "require-trusted-types-for 'script'; trusted-types 'none'"
 )
-"""Nothing but the console's own files runs in it, and nothing in it can become a program."""
+"""Content Security Policy: only the console's own files run, and no string becomes code."""
 
 PAGE_HEADERS = (
     (b"content-security-policy", POLICY.encode()),
@@ -57,11 +56,11 @@ FOREIGN = {"detail": "Pages of other sites may not call this"}
 _ACCEPTED = re.compile(r"([^;]+)(?:;.*?\bq=([^;]*))?.*", re.ASCII)
 
 Identify = Callable[[], Awaitable[Caller]]
-"""Who the one is who opened a stream, by now; raises when they are nobody any more."""
+"""Resolves the credential that opened a stream again. Raises if it's no longer valid."""
 
 
 class ConsoleDoor:
-    """Answers for the console's paths; there is none of it where it is switched off."""
+    """Routes of the web console. No path matches if the console is disabled."""
 
     def __init__(self, services: Services, access: Access, watches: Watches) -> None:
         self._services = services
@@ -70,35 +69,36 @@ class ConsoleDoor:
         self._watches = watches
 
     def has(self, path: str) -> bool:
-        """Whether a path is one of the console's."""
+        """Return whether a path belongs to the console."""
         if self._console is None:
             return False
         return path == PAGES or path.startswith((f"{PAGES}/", f"{ACTIONS}/"))
 
     def methods(self, path: str) -> tuple[str, ...]:
-        """How a path of the console's is asked."""
+        """Return the HTTP methods of a console path."""
         if path == EVENTS:
             return ("GET",)
         return ("POST",) if path.startswith(f"{ACTIONS}/") else ("GET", "HEAD")
 
     def wants_page(self, headers: Headers) -> bool:
-        """Whether it is a browser that asks for the root, and there is a page to send it to."""
+        """Return whether to redirect a request for `/` to the console: the client is a browser and the console is
+        enabled."""
         return self._console is not None and prefers_html(headers.get(b"accept", b"").decode("latin-1"))
 
     def drain(self) -> None:
-        """End all streams."""
+        """End all event streams."""
         if self._console is not None:
             self._console.drain()
 
     def require_own_page(self, headers: Headers) -> None:
-        """Refuse what a page that is not the console's own has had a browser send."""
+        """Reject requests that a browser sent for a page other than the console's own."""
         origin, site = headers.get(b"origin"), headers.get(b"sec-fetch-site", b"none")
         is_own = origin is None or self._access.is_own_page(origin, headers.get(b"host"))
         if not is_own or site not in (b"same-origin", b"none"):
             raise Reject(403, FOREIGN)
 
     async def page(self, path: str, headers: Headers, send: Send) -> None:
-        """A file, or the page that shows a view."""
+        """Serve a static file, or the page of a view."""
         assert self._console is not None
         if path == PAGES:
             await respond(send, 308, b"", (b"location", b"/console/"), *PAGE_HEADERS)
@@ -113,7 +113,7 @@ class ConsoleDoor:
             await respond(send, 200, asset.body, (b"content-type", asset.media_type.encode()), etag, *PAGE_HEADERS)
 
     async def stream(self, visitor: Visitor, identify: Identify, receive: Receive, send: Send) -> None:
-        """Tell of changes, until the client leaves, its key no longer holds, or the desk stops."""
+        """Stream change events until the client disconnects, its key is revoked or the server stops."""
         assert self._console is not None
         visitor = in_trace(visitor, {})
         try:
@@ -139,22 +139,22 @@ async def _tell(watch: ConsoleWatch, caller: Caller, identify: Identify, send: S
 
 
 async def _is_still(caller: Caller, identify: Identify) -> bool:
-    """Whether the key that opened a stream is still in force, and still opens the same."""
+    """Return whether the credential that opened a stream is still valid and grants the same access."""
     try:
         return await identify() == caller
     except (Unauthenticated, Forbidden):
         return False
     except DependencyError:
-        return True  # who issues tokens is away, which says nothing of this one
+        return True  # an unreachable issuer says nothing about this token
 
 
 def framed(name: str, data: Mapping[str, Any]) -> bytes:
-    """One event of a stream."""
+    """Format a server-sent event."""
     return b"event: %b\ndata: %b\n\n" % (name.encode(), orjson.dumps(data))
 
 
 def prefers_html(accept: str) -> bool:
-    """Whether a client would rather have a page than JSON; one that takes anything gets JSON."""
+    """Return whether a client prefers HTML to JSON. `*/*` gets JSON."""
     wishes = [match for part in accept.split(",")[:50] if (match := _ACCEPTED.fullmatch(part.strip()))]
     weights = {match[1].strip().lower(): _weight(match[2]) for match in wishes}
     html = weights.get("text/html", 0.0)

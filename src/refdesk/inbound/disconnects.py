@@ -1,7 +1,7 @@
-"""A client that goes away, or thinks better of it, stops the work behind its call.
+"""Cancels the work of a call when its client disconnects or cancels it.
 
-Most calls are over in a moment, so a call is only written down when it begins; now and then somebody looks who has
-been here for long, and only for those a task waits for the client to leave.
+Most calls end quickly, so starting a call only registers it. A timer starts a listening task for those that take
+longer.
 """
 
 from __future__ import annotations
@@ -14,30 +14,30 @@ LOOK_EVERY_SECONDS = 0.1
 
 
 class CalledOff(Exception):
-    """The client has cancelled its call and wants no answer to it."""
+    """The client has cancelled its request and expects no response."""
 
 
 class Watches:
-    """The calls that are under way."""
+    """Registry of the calls in progress."""
 
     def __init__(self) -> None:
         self._new: set[Watch] = set()
         self._timer: asyncio.TimerHandle | None = None
-        # Asking for it again would cost a system call each time before Python 3.12.
+        # Kept because looking it up costs a system call each time before Python 3.12.
         self.loop = asyncio.get_running_loop()
 
     def over(self, receive: Receive) -> Watch:
-        """A watch over the call that the current task is about to make."""
+        """Return a watcher for the call that the current task is about to make."""
         return Watch(self, receive)
 
     def add(self, watch: Watch) -> None:
-        """Look after a call, unless it ends first."""
+        """Register a call. A task waits for its client's disconnect unless the call ends first."""
         self._new.add(watch)
         if self._timer is None:
             self._timer = self.loop.call_later(LOOK_EVERY_SECONDS, self._look)
 
     def forget(self, watch: Watch) -> None:
-        """The call has ended."""
+        """Unregister a call that has ended."""
         self._new.discard(watch)
 
     def _look(self) -> None:
@@ -48,7 +48,7 @@ class Watches:
 
 
 class Watch:
-    """Around a call: cancels it when its client disconnects or says so, and then raises the reason in its place."""
+    """Context manager that cancels the current task when its client disconnects or cancels, and raises the reason."""
 
     __slots__ = ("_reason", "_receive", "_task", "_watcher", "_watches")
 
@@ -72,7 +72,7 @@ class Watch:
             raise self._reason
 
     def start(self) -> None:
-        """Wait for the client to leave."""
+        """Start waiting for the client to disconnect."""
         self._watcher = asyncio.ensure_future(self._watch())
 
     async def _watch(self) -> None:
@@ -81,7 +81,7 @@ class Watch:
         self.stop(ClientGone())
 
     def stop(self, reason: Exception) -> None:
-        """Cancel the call; the reason is what it ends with."""
+        """Cancel the call. It ends with `reason`."""
         if self._task is not None and self._reason is None:
             self._reason = reason
             self._task.cancel()

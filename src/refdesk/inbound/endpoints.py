@@ -1,4 +1,4 @@
-"""Everything that is not MCP: the tools as plain endpoints, and the pages that tell how the server is."""
+"""HTTP endpoints other than MCP: tools over plain HTTP, health, readiness and metrics."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from refdesk.version import __version__
 API = "/api/"
 TOOLS = f"{API}tools"
 OPEN_PAGES = frozenset({"/", "/health", "/ready"})
-"""What a probe may see without a key."""
+"""Paths that probes can read without a key."""
 
 PAGES = OPEN_PAGES | {"/metrics", TOOLS}
 TEXT = (b"content-type", b"text/plain; version=0.0.4; charset=utf-8")
 
 
 class Endpoints:
-    """Answers for paths other than `/mcp`."""
+    """Handlers of paths other than `/mcp`."""
 
     def __init__(self, services: Services, settings: ServerConfig, watches: Watches, *, metrics: bool) -> None:
         self._services = services
@@ -43,7 +43,7 @@ class Endpoints:
         self.draining = False
 
     async def page(self, path: str, visitor: Visitor | None, send: Send) -> None:
-        """A page that is read with GET; `visitor` is known for those that are not open."""
+        """Serve a GET path. `context` is set for paths that need authentication."""
         match path:
             case "/":
                 await respond_json(send, 200, _about())
@@ -58,7 +58,7 @@ class Endpoints:
                 await self._answer("tools/list", {}, visitor, send)
 
     async def post(self, path: str, body: bytes, visitor: Visitor, receive: Receive, send: Send) -> None:
-        """A tool with its arguments as the body, or what another service asks for."""
+        """Call a tool, a console method or an internal endpoint with a JSON body."""
         try:
             parsed = parse(body, max_depth=self._settings.max_json_depth) if body else {}
         except ProtocolError as error:
@@ -74,7 +74,7 @@ class Endpoints:
                 await self._answer("tools/call", params, visitor, send)
 
     async def _act(self, method: str, params: Any, visitor: Visitor, send: Send) -> None:
-        """What the console asks for: its methods are calls as tools are."""
+        """Call a console method."""
         if isinstance(params, dict):
             await self._answer(method, params, visitor, send)
         else:
@@ -113,7 +113,7 @@ class Endpoints:
 
 
 async def respond_error(send: Send, error: Exception, trace_id: str = "") -> None:
-    """An error outside JSON-RPC, with the HTTP status that says as much."""
+    """Send an error outside JSON-RPC, with its HTTP status."""
     log_unforeseen(error, trace_id)
     retry_after = getattr(error, "retry_after", None)
     headers = () if retry_after is None else ((b"retry-after", b"%d" % max(1, ceil(retry_after))),)

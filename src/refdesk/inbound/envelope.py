@@ -1,4 +1,4 @@
-"""JSON-RPC envelopes: bytes to one message, or the error that says what is wrong with them. No I/O."""
+"""Parser of JSON-RPC messages. No I/O."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from refdesk.errors import InvalidRequest, ParseError
 MessageId = str | int
 
 
-# Tuples with names: one is made for every request, and a frozen dataclass takes three times as long.
+# Named tuples: one is created per request, and a frozen dataclass takes three times as long.
 
 
 class Request(NamedTuple):
-    """A message that wants an answer."""
+    """A JSON-RPC request."""
 
     id: MessageId
     method: str
@@ -25,14 +25,14 @@ class Request(NamedTuple):
 
 
 class Notification(NamedTuple):
-    """A message that wants none."""
+    """A JSON-RPC notification."""
 
     method: str
     params: Mapping[str, Any]
 
 
 class Reply(NamedTuple):
-    """The client's answer to something that it was asked."""
+    """A client's JSON-RPC response to a request of ours."""
 
     id: MessageId
     result: Any
@@ -43,19 +43,19 @@ Message = Request | Notification | Reply
 
 
 def parse(body: bytes, *, max_depth: int) -> Any:
-    """JSON that is nested no deeper than it may be."""
+    """Parse JSON, and reject it if it's nested too deeply."""
     try:
         parsed = orjson.loads(body)
     except orjson.JSONDecodeError as error:
         raise ParseError(f"The body is not JSON: {error.msg} at byte {error.pos}") from None
-    # Every level opens a bracket, so few brackets cannot be deep; most bodies have few.
+    # Every level opens a bracket, so a body with few brackets cannot be deep. Most bodies have few.
     if body.count(b"[") + body.count(b"{") > max_depth and _is_deeper(body, max_depth):
         raise InvalidRequest(f"The JSON is nested more than {max_depth} levels deep")
     return parsed
 
 
 def read_message(parsed: Any) -> Message:
-    """One message from parsed JSON; raises InvalidRequest when it is not one."""
+    """Convert parsed JSON to a message. Raises InvalidRequest if it isn't one."""
     if isinstance(parsed, list):
         raise InvalidRequest("Batches are not part of MCP any more; send each message in a request of its own")
     if not isinstance(parsed, dict):
@@ -77,7 +77,7 @@ def read_message(parsed: Any) -> Message:
 
 
 def id_of(parsed: Any) -> MessageId | None:
-    """The id to echo in an error, where there is a usable one."""
+    """Return the id to echo in an error response, if there is a usable one."""
     if isinstance(parsed, dict):
         candidate = parsed.get("id")
         if isinstance(candidate, str | int) and _is_id(candidate):
@@ -96,7 +96,10 @@ def _is_id(value: object) -> bool:
 
 
 def _is_deeper(body: bytes, limit: int) -> bool:
-    """Whether valid JSON is nested deeper; every round takes the innermost brackets away, at the speed of C."""
+    """Return whether valid JSON is nested deeper than `limit`.
+
+    Each round removes the innermost brackets, at the speed of C.
+    """
     brackets = _STRINGS.sub(b"", body).translate(None, _NO_BRACKETS)
     for _ in range(limit):
         brackets = brackets.replace(b"[]", b"").replace(b"{}", b"")

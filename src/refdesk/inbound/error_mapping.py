@@ -1,4 +1,4 @@
-"""Errors on the wire: the one place where an exception becomes a JSON-RPC error or an HTTP status."""
+"""Maps exceptions to JSON-RPC errors and HTTP statuses."""
 
 from __future__ import annotations
 
@@ -39,12 +39,15 @@ class WireError:
     data: dict[str, Any]
 
     def body(self) -> dict[str, Any]:
-        """The error as it stands in a response."""
+        """Return the error as JSON."""
         return {"code": self.code, "message": self.message, "data": self.data}
 
 
 def to_wire(error: Exception, trace_id: str = "") -> WireError:
-    """What a caller is told of an error. Of one that nobody foresaw, only that it happened, and how to find it."""
+    """Convert an exception to a JSON-RPC error.
+
+    Of an unexpected exception, the client only gets the trace id to find it in the log.
+    """
     if isinstance(error, RefdeskError):
         return WireError(error.code, error.detail, error.data)
     unforeseen = InternalError("An error inside the server; its log says more")
@@ -53,14 +56,14 @@ def to_wire(error: Exception, trace_id: str = "") -> WireError:
 
 
 def log_unforeseen(error: Exception, trace_id: str) -> None:
-    """What the log says more; nothing of an error that is one of ours, for its caller has been told all of it."""
+    """Log an unexpected exception. Refdesk's own errors aren't logged, because the client gets all of their detail."""
     if not isinstance(error, RefdeskError):
         fields = {"trace_id": trace_id}
         logger.error("a call failed in a way that nobody foresaw", exc_info=error, extra={"fields": fields})
 
 
 def http_status(kind: type[Exception]) -> int:
-    """The HTTP status of an error of this kind outside JSON-RPC."""
+    """Return the HTTP status of an exception type outside JSON-RPC."""
     for kinds, status in _STATUSES:
         if issubclass(kind, kinds):
             return status
@@ -68,12 +71,15 @@ def http_status(kind: type[Exception]) -> int:
 
 
 def encode_result(id: MessageId, result: Any) -> bytes:
-    """A JSON-RPC response."""
+    """Encode a JSON-RPC response."""
     return encode({"jsonrpc": "2.0", "id": id, "result": result})
 
 
 def encode(answer: Any) -> bytes:
-    """An answer as JSON; what a server behind us gave may be JSON that can be read and not written."""
+    """Encode a result as JSON.
+
+    A downstream server's result may be JSON that can be parsed but not encoded.
+    """
     try:
         return orjson.dumps(answer)
     except orjson.JSONEncodeError as error:
@@ -81,7 +87,7 @@ def encode(answer: Any) -> bytes:
 
 
 def encode_error(id: MessageId | None, error: Exception, trace_id: str = "") -> bytes:
-    """A JSON-RPC error response."""
+    """Encode a JSON-RPC error response."""
     return orjson.dumps({"jsonrpc": "2.0", "id": id, "error": to_wire(error, trace_id).body()})
 
 

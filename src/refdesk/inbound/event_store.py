@@ -1,6 +1,6 @@
-"""What the streams of a session have sent, kept for a while: a client that lost one takes it up where it broke off.
+"""Event store for resumable streams: a client that lost a stream continues it with `Last-Event-ID`.
 
-In memory, each session for itself, and within bounds: what had to be dropped can only not be replayed.
+In memory, separate per session and bounded. Evicted events can't be replayed.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from mcp_types import JSONRPCError, JSONRPCMessage, JSONRPCResponse, jsonrpc_mes
 from refdesk.config import ServerConfig
 
 RETRY_MILLISECONDS = 1000
-"""How long a client is asked to wait before it comes back for a stream."""
+"""Reconnect delay that clients are asked for."""
 
 EVENT_BYTES = 200
-"""What an event takes up besides its message, about."""
+"""Approximate overhead of an event besides its message."""
 
 _NUMBER = re.compile(r"[0-9]{1,18}")
 
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """How much is kept, and for how long: a client that has not come back by then has given up, or will ask again."""
+    """Capacity and retention of the event store. A client that hasn't reconnected by then has given up."""
 
     seconds: float = 300.0
     session_events: int = 256
@@ -43,7 +43,7 @@ class Bounds:
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One message of a stream; without a message, the mark with which a stream begins."""
+    """A message of a stream. Without a message, it marks the start of the stream."""
 
     session: SessionEvents
     stream: str
@@ -53,12 +53,12 @@ class Event:
 
     @property
     def size(self) -> int:
-        """What it counts for."""
+        """Bytes that the event counts for."""
         return EVENT_BYTES + len(self.message or b"")
 
 
 class Events:
-    """The events of all sessions of a process, oldest first; the oldest of any of them make room for new ones."""
+    """Events of all sessions in this process, oldest first. The oldest are evicted to make room."""
 
     def __init__(self, bounds: Bounds, now: Callable[[], float] = monotonic) -> None:
         self._bounds = bounds
@@ -68,7 +68,7 @@ class Events:
         self.bytes = 0
 
     def add(self, session: SessionEvents, stream: str, message: JSONRPCMessage | None) -> int:
-        """Keep an event, at the cost of older ones; answers its number."""
+        """Store an event, evicting older ones if needed, and return its number."""
         encoded = None if message is None else message.model_dump_json(by_alias=True, exclude_unset=True).encode()
         event = Event(session, stream, encoded, _is_answer(message), self._now())
         self._last += 1
@@ -82,12 +82,12 @@ class Events:
         return self._last
 
     def get(self, number: int) -> Event | None:
-        """An event that is still kept."""
+        """Return an event if it's still stored."""
         self._drop_old()
         return self._kept.get(number)
 
     def drop_session(self, session: SessionEvents) -> None:
-        """Forget all events of a session."""
+        """Remove all events of a session."""
         while session.numbers:
             self._drop(session.numbers[0])
 
@@ -103,13 +103,15 @@ class Events:
         event = self._kept.pop(number)
         self.bytes -= event.size
         event.session.bytes -= event.size
-        # The oldest of all is the oldest of its session too.
+        # The oldest event of all is also the oldest of its session.
         event.session.numbers.popleft()
 
 
 class SessionEvents(EventStore):
-    """The events of one session. A store of its own: streams are named by the client's request ids, so that in a
-    common one the streams of two clients would be one and the same."""
+    """Event store of one session.
+
+    Streams are named by the client's request ids, so in a shared store the streams of two clients would collide.
+    """
 
     def __init__(self, events: Events) -> None:
         self._events = events
@@ -117,16 +119,16 @@ class SessionEvents(EventStore):
         self.bytes = 0
 
     async def store_event(self, stream_id: str, message: JSONRPCMessage | None) -> str:
-        """Keep a message of a stream; answers the event's id."""
+        """Store a message of a stream and return the event id."""
         return str(self._events.add(self, stream_id, message))
 
     async def replay_events_after(self, last_event_id: str, send_callback: EventCallback) -> str | None:
-        """Send what a stream sent after an event; answers the stream when more is to come on it."""
+        """Send the events of a stream after `last_event_id`. Return the stream id if the stream is still open."""
         number = int(last_event_id) if _NUMBER.fullmatch(last_event_id) else 0
         last = self._events.get(number)
         if last is None or last.session is not self or last.ends:
             return None
-        # More may come in while a message is being sent.
+        # New events may arrive while a message is being sent.
         while missed := [kept for kept in self.numbers if kept > number]:
             for number in missed:
                 event = self._events.get(number)
@@ -145,7 +147,7 @@ def _is_answer(message: JSONRPCMessage | None) -> bool:
 
 
 class ResumableSessions(StreamableHTTPSessionManager):
-    """The SDK's sessions, each with events of its own; the SDK would have all of them share one store."""
+    """The SDK's session manager with one event store per session. The SDK would share a single one."""
 
     def __init__(self, server: Server[Any], settings: ServerConfig) -> None:
         super().__init__(
@@ -158,7 +160,7 @@ class ResumableSessions(StreamableHTTPSessionManager):
         self._events = Events(Bounds())
 
     def touch(self, session_id: str, requestor: AuthorizationContext | None) -> bool:
-        """Whether this session is open, and its owner's; then it counts as used now."""
+        """Return whether a session is open and belongs to `requestor`. If so, reset its idle timeout."""
         transport = self._server_instances.get(session_id)
         if transport is None or transport.is_terminated or self._session_owners.get(session_id) != requestor:
             return False

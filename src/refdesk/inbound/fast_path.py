@@ -1,6 +1,6 @@
-"""The plain lane: one JSON-RPC request answered with one JSON body, no session and no stream.
+"""Fast path for MCP requests: one JSON-RPC request, one JSON response, without the SDK.
 
-It serves whatever needs no message from server to client, from the same handler as every other way in.
+It serves every request that needs no message from server to client, through the same handler as the SDK routes.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from refdesk.validation import invalid_arguments
 
 
 class PlainLane:
-    """Answers requests in one go."""
+    """Answers requests without the SDK."""
 
     def __init__(self, handle: Handler, server: SdkServer) -> None:
         self._handle = handle
@@ -40,7 +40,7 @@ class PlainLane:
     async def answer(
         self, request: Request, visitor: Visitor, client: Client = SILENT, *, newest: bool = False
     ) -> tuple[int, bytes]:
-        """The HTTP status and body that answer a request, in the newest revision's form or the older ones'."""
+        """Return the HTTP status and body of the response to a request."""
         visitor = in_trace(visitor, request.params)
         try:
             if not newest and (own := self._own_methods.get(request.method)) is not None:
@@ -67,13 +67,13 @@ class PlainLane:
             return status, encode_error(request.id, error, visitor.trace_id)
 
     def _initialize(self, params: Mapping[str, Any], visitor: Visitor) -> dict[str, Any]:
-        """The handshake without a session; the same words as the SDK's."""
+        """Answer the handshake without a session, with the same content as the SDK."""
         try:
             asked = InitializeRequestParams.model_validate(params, by_name=False).protocol_version
         except ValidationError as error:
             raise invalid_arguments(error) from None
         log_arrival("initialize", params, visitor)
-        # Nothing can be announced to a client without a session.
+        # Notifications can't reach a client without a session.
         options = self._server.create_initialization_options(NotificationOptions())
         capabilities = options.capabilities.model_dump(by_alias=True, mode="json", exclude_none=True)
         capabilities["resources"]["subscribe"] = False

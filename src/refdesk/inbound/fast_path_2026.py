@@ -1,7 +1,7 @@
-"""The newest revision on the plain lane: which of its requests need nothing of the SDK, and what their answers carry.
+"""The modern protocol revision on the fast path: eligible requests and result metadata.
 
-Only a request that would pass every check of the SDK is taken; whatever is odd about another is the SDK's to judge, so
-that there is one judge. No I/O.
+Only a request that passes every check of the SDK is eligible. The SDK handles all others, so malformed requests are
+judged in one place. No I/O.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _OF_A_SECOND_ROUND = ("inputResponses", "requestState")
 
 
 def is_plain(request: Request, headers: Headers) -> bool:
-    """Whether headers and envelope agree in every way that the revision asks for, and nothing is carried over."""
+    """Return whether headers and `_meta` are consistent and the request continues no earlier one."""
     accept = headers.get(b"accept", b"")
     return (
         request.method in METHODS
@@ -45,19 +45,19 @@ def is_plain(request: Request, headers: Headers) -> bool:
 
 
 def status_of(code: int) -> int:
-    """The HTTP status that an error of this code has in this revision."""
+    """Return the HTTP status of a JSON-RPC error code in this revision."""
     return ERROR_CODE_HTTP_STATUS.get(code, 200)
 
 
 class Stamp:
-    """What every result of this revision carries."""
+    """Adds the metadata that every result of this revision carries."""
 
     def __init__(self, server_info: dict[str, Any], cache: CacheHint) -> None:
         self._meta = {SERVER_INFO_META_KEY: server_info}
         self._cacheable = {"ttlMs": cache.ttl_ms, "cacheScope": cache.scope}
 
     def __call__(self, method: str, result: dict[str, Any]) -> dict[str, Any]:
-        """The result with its envelope; the result itself is left alone."""
+        """Return a copy of the result with its metadata."""
         meta = result.get("_meta")
         stamped = {"resultType": "complete", **result, "_meta": {**meta, **self._meta} if meta else self._meta}
         is_kept = method in CACHEABLE_METHODS and stamped["resultType"] == "complete"
@@ -82,5 +82,5 @@ def _is_named(request: Request, header: bytes | None) -> bool:
     if key is None:
         return True
     name = request.params.get(key)
-    # A name that does not fit into a header is sent encoded; the SDK decodes those.
+    # A name that isn't valid in a header is sent encoded. The SDK decodes those.
     return isinstance(name, str) and name.isascii() and header == name.encode()

@@ -1,6 +1,6 @@
-"""The HTTP door: who is let in, and which lane or endpoint answers.
+"""The HTTP application: access checks, authentication and routing.
 
-One ASGI application without a framework around it; everything between a socket and the policy chain is in this package.
+A plain ASGI application without a framework.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ _SINGLE = (b"host", b"origin", b"authorization", b"content-length", b"content-ty
 
 
 class HttpApp:
-    """The ASGI application; it answers while `open` is entered."""
+    """The ASGI application. It serves requests while `open` is entered."""
 
     def __init__(
         self,
@@ -79,7 +79,7 @@ class HttpApp:
         metrics: bool = True,
         resource: ProtectedResource | None = None,
     ) -> None:
-        """`resource` is what OAuth clients are told, where access tokens are taken."""
+        """Initialize the application. `resource` is the OAuth metadata, if access tokens are accepted."""
         self._services = services
         self._resource = resource
         self._access = access
@@ -95,12 +95,12 @@ class HttpApp:
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[None]:
-        """Run what the lanes need in the background."""
+        """Run the background tasks of the SDK routes."""
         async with self._sdk.open():
             yield
 
     def drain(self) -> None:
-        """Finish what is under way, and end what would never end by itself."""
+        """Let calls in progress finish, and end long-lived streams."""
         self._endpoints.draining = True
         self._console.drain()
         self._sdk.drain()
@@ -178,7 +178,7 @@ class HttpApp:
     async def _answer_plainly(
         self, request: Request, visitor: Visitor, receive: Receive, send: Send, headers: Headers
     ) -> None:
-        """Answer without the SDK: with one body, or at the end of a stream that began on the way."""
+        """Answer without the SDK, with a JSON body or with the final event of a stream that the call has opened."""
         listening = client_for(request, headers, send, self._server)
         client = SILENT if listening is None else listening
         try:
@@ -199,7 +199,7 @@ class HttpApp:
         except asyncio.CancelledError:
             if not self._endpoints.draining:
                 raise
-            # The grace period is over, and the connection stands long enough to say so.
+            # The grace period is over, but the connection stays open long enough to respond.
             stopping = Overloaded("The server is stopping; ask again in a moment", retry_after=1.0)
             told = encode_error(request.id, stopping)
             await _finish(listening, send, 503, told, JSON, CLOSE, (b"retry-after", b"1"))
@@ -251,7 +251,7 @@ class HttpApp:
             raise Reject(403, {"detail": "Pages of that Origin may not call; see server.allowed_origins"})
 
     def _refuse_other_sites(self, headers: Headers) -> None:
-        """A page of another site that has not said so: one that says its origin was judged by that."""
+        """Reject requests that a browser marks as cross-site. Their Origin, if any, has been checked already."""
         if headers.get(b"sec-fetch-site") == b"cross-site" and not self._access.is_configured(headers.get(b"origin")):
             raise Reject(403, {"detail": "Pages of other sites may not call; see server.allowed_origins"}, (CLOSE,))
 
@@ -291,7 +291,7 @@ class HttpApp:
 async def _finish(
     listening: StreamingClient | None, send: Send, status: int, body: bytes, *headers: tuple[bytes, bytes]
 ) -> None:
-    """Answer a call that was stopped; where its stream has begun, there is no status to tell any more."""
+    """Respond to a call that was stopped. If its stream is open, the status has been sent already."""
     stream = None if listening is None else listening.take_stream()
     if stream is None:
         await respond(send, status, body, *headers)
@@ -309,7 +309,7 @@ def _toolsets(query: bytes) -> frozenset[str] | None:
 
 def _check_json(headers: Headers) -> None:
     kind = headers.get(b"content-type", b"")
-    # Not a form's type: a page of another origin could send those without asking first.
+    # Form content types are rejected: pages of other origins can send them without a preflight request.
     if kind != b"application/json" and kind.partition(b";")[0].strip().lower() != b"application/json":
         raise Reject(415, {"detail": "Send the body with Content-Type: application/json"}, (CLOSE,))
 
@@ -322,7 +322,7 @@ def _refuse_repeated(headers: list[tuple[bytes, bytes]]) -> None:
 
 
 def _with_cors(send: Send, origin: bytes) -> Send:
-    """Let a page of an allowed origin read the answer."""
+    """Wrap `send` to add the CORS headers for an allowed origin."""
 
     async def send_with_cors(message: Message) -> None:
         if message["type"] == "http.response.start":

@@ -1,4 +1,4 @@
-"""What the ways in need from the desk behind them; `app.Desk` is it."""
+"""Protocols of what the inbound layer needs from the application, implemented by `app.Desk`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from refdesk.telemetry import Metrics
 
 
 class Asset(Protocol):
-    """A file of the console."""
+    """A static file of the console."""
 
     @property
     def body(self) -> bytes: ...
@@ -25,31 +25,34 @@ class Asset(Protocol):
 
 
 class ConsoleWatch(Protocol):
-    """What somebody who looks at the console is told of while they look."""
+    """A subscription to the console's change events."""
 
     async def next(self) -> Sequence[tuple[str, Any]] | None:
-        """What has changed since the last time: names and data, none when it was quiet for a while; None at the end."""
+        """Return the changes since the last call as (name, data) pairs.
+
+        Empty after a quiet interval, None when the subscription has ended.
+        """
         ...
 
 
 class ConsolePages(Protocol):
-    """The web console, as the door sees it: its files, and what is told to those who look at it."""
+    """The web console as seen by its HTTP routes."""
 
     def find(self, path: str) -> Asset | None:
-        """A file by its path below `/console/`, or the page that shows the view of that name."""
+        """Return the static file at a path below `/console/`, or the page of a view."""
         ...
 
     def watched_by(self, caller: Caller) -> AbstractContextManager[ConsoleWatch]:
-        """Tell a caller of changes; raises RateLimited or Overloaded where too many are told already."""
+        """Subscribe a caller to change events. Raises RateLimited or Overloaded if there are too many subscriptions."""
         ...
 
     def drain(self) -> None:
-        """End every watch."""
+        """End all subscriptions."""
         ...
 
 
 class Services(Protocol):
-    """The desk, as the door sees it."""
+    """The application as seen by the inbound layer."""
 
     handle: Handler
     conversions: Conversions
@@ -57,66 +60,66 @@ class Services(Protocol):
 
     @property
     def console(self) -> ConsolePages | None:
-        """The web console, unless it is switched off."""
+        """The web console, or None if it's disabled."""
         ...
 
     @property
     def has_keys(self) -> bool:
-        """Whether callers are told apart here, by keys or tokens: on a desk without, everybody is trusted alike."""
+        """Whether callers are authenticated, by keys or tokens. Otherwise all callers are trusted alike."""
         ...
 
     def identify(self, credential: str | None) -> Caller | Awaitable[Caller]:
-        """The caller behind a credential; to be awaited when the issuer of a token may have to be asked."""
+        """Return the caller of a credential. Must be awaited if the token issuer may have to be asked."""
         ...
 
     def scopes_for(self, caller: Caller, tool: str) -> tuple[str, ...]:
-        """The scopes that a caller's access token would have to have to use a tool; none when they do not lack."""
+        """Return the scopes that a caller's access token needs for a tool, empty if scopes aren't what's missing."""
         ...
 
     def is_plain(self, method: str, target: str) -> bool:
-        """Whether a bare request and a bare answer are all that a call needs."""
+        """Return whether a call needs no message from server to client."""
         ...
 
     def input_schema(self, tool: str) -> Mapping[str, Any] | None:
-        """A tool's input schema."""
+        """Return a tool's input schema."""
         ...
 
     def listen(self, listener: Listener) -> None:
-        """Be told of every change of what is on offer."""
+        """Call `listener` for every change of tools, resources and prompts."""
         ...
 
     async def measure(self) -> None:
-        """Set what is measured only when somebody looks."""
+        """Update the metrics that are only measured on request."""
         ...
 
     async def readiness(self) -> tuple[bool, dict[str, Any]]:
-        """Whether the desk can do its work, and how each part of it is."""
+        """Return whether the server is ready, and the state of each component."""
         ...
 
 
 @runtime_checkable
 class Beyond(Protocol):
-    """A desk with other servers behind it, which are to know what its clients want of them."""
+    """Application with downstream servers, which take part in subscriptions, log levels and instructions."""
 
     async def subscribe(self, uri: str, caller: Caller) -> None:
-        """A client wants to be told when this resource changes; followed by one `unsubscribe`, unless it raises."""
+        """Subscribe to changes of a resource. Must be paired with one `unsubscribe`, unless it raises."""
         ...
 
     def unsubscribe(self, uri: str, caller: Caller) -> None:
-        """It no longer wants to, or has left."""
+        """Cancel a subscription."""
         ...
 
     def set_level(self, level: LogLevel) -> None:
-        """A client wants log messages from this level on."""
+        """Request log messages from this level on."""
         ...
 
     def instructions(self, caller: Caller) -> str:
-        """What the servers behind the desk that are open to a caller say of their use; empty for nothing."""
+        """Return the instructions of the downstream servers available to a caller."""
         ...
 
 
 class NothingBeyond:
-    """What a desk that has no servers behind it does about all that."""
+    """Implementation for an application without downstream servers."""
 
     async def subscribe(self, uri: str, caller: Caller) -> None:
         return
@@ -132,5 +135,5 @@ class NothingBeyond:
 
 
 def beyond(services: Services) -> Beyond:
-    """What is behind a desk."""
+    """Return the downstream hooks of an application."""
     return services if isinstance(services, Beyond) else NothingBeyond()

@@ -1,7 +1,7 @@
-"""Doors for other services: run a tool on a user's behalf, and chunk windows for another desk.
+"""Endpoints for other services: run a tool for a user, and read chunk windows for another Refdesk.
 
-A service names the user it acts for. On a desk with keys, only a key with the role `service` may name a tenant, a user
-or roles that are not its own, and nobody can do by way of another more than the toolsets of the own key open.
+A service names the user it acts for. If keys are in use, naming another tenant, user or role needs a key with the role
+`service`. The toolsets of the service's own key always apply.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class _User(BaseModel):
 
 
 class Execute(_Body):
-    """A tool to be run for a user."""
+    """Request body: a tool to run for a user."""
 
     tool_name: str = Field(min_length=1)
     arguments: dict[str, Any] = {}
@@ -52,7 +52,7 @@ class Execute(_Body):
 
 
 class Window(_Body):
-    """A chunk and how much around it."""
+    """Request body: a chunk, and the number of chunks around it."""
 
     model_config = ConfigDict(extra="ignore", frozen=True, strict=True)
 
@@ -65,13 +65,13 @@ class Window(_Body):
 
 
 class Internal:
-    """Answers for the internal paths: each gives a status and a body."""
+    """Handlers of the internal paths. Each returns a status and a body."""
 
     def __init__(self, services: Services) -> None:
         self._services = services
 
     async def answer(self, path: str, body: Any, visitor: Visitor) -> tuple[int, dict[str, Any]]:
-        """One request; whatever goes wrong is answered in the same shape, with its trace id."""
+        """Handle a request. Errors have the same shape, with the trace id."""
         trace_id = in_trace(visitor, {}).trace_id
         trace_id = _given_trace_id(body) or trace_id
         try:
@@ -100,16 +100,16 @@ class Internal:
         return 200, {"status": "ok", **answer.result, "trace_id": trace_id}
 
     def _acting_for(self, caller: Caller, user: _User) -> Caller:
-        """The user that a service names, if it may."""
+        """Return the caller for the user that a service names. Raises Forbidden if it may not."""
         tenant, name, roles = TenantId(user.tenant_id), UserId(user.user_id), frozenset(user.roles)
         if not self._services.has_keys or SERVICE in caller.roles:
-            # Roles of the service's own world, of which those that mean something here count.
+            # The service may send roles of its own. Only those known here count.
             return replace(caller, user=name, tenant=tenant, roles=roles.intersection(ROLES), local=False)
         if tenant != caller.tenant:
             raise Forbidden(f"To act for another tenant takes a key with the role {SERVICE!r}")
         if name != caller.user or not roles <= caller.roles:
             raise Forbidden(f"To act for another user, or with more roles, takes a key with the role {SERVICE!r}")
-        # To name none is not to be rid of them: without any, everything is open.
+        # Naming no roles must not remove them: a caller without roles may do everything.
         return replace(caller, roles=roles or caller.roles)
 
 
@@ -131,6 +131,6 @@ def _failed(error: dict[str, Any], trace_id: str) -> dict[str, Any]:
 
 
 def _given_trace_id(body: Any) -> str | None:
-    """The caller's trace id, if it is one that can go into a log."""
+    """Return the trace id in the body, if it's safe to log."""
     given = body.get("trace_id") if isinstance(body, dict) else None
     return given if isinstance(given, str) and _TRACE_ID.fullmatch(given) else None

@@ -1,6 +1,6 @@
-"""The SDK's server as one more way in: its requests become calls, our answers and errors go back through it.
+"""Adapter that serves MCP through the SDK's server: requests become calls, answers and errors go back.
 
-It validates nothing that the catalogue validates and decides nothing that a policy decides.
+Validation belongs to the dispatcher, and access decisions to the policies.
 """
 
 from __future__ import annotations
@@ -49,13 +49,13 @@ INSTRUCTIONS = (
 )
 
 CACHE = CacheHint(ttl_ms=60_000, scope="private")
-"""How long a client may reuse what it has: changes are announced to those who listen, others ask again in a minute."""
+"""How long a client may cache results. Listeners are notified of changes, other clients ask again after a minute."""
 
 MAX_INSTRUCTIONS = 8000
-"""Characters of what the servers behind the desk say of themselves, which a model has before it all the time."""
+"""Maximum number of characters of downstream instructions. A model has them in its context all the time."""
 
 SUBSCRIPTIONS = "refdesk.subscriptions"
-"""Where a connection's subscriptions are kept among what the SDK keeps for it."""
+"""Key of a connection's subscriptions in its SDK state."""
 
 _ARRIVALS = frozenset({"initialize", "server/discover"})
 
@@ -74,15 +74,18 @@ METHODS: Mapping[str, type[BaseModel]] = {
 
 
 class SdkServer(Server[Any]):
-    """The SDK's server with our methods on it."""
+    """The SDK's server with Refdesk's methods."""
 
     def __init__(self, services: Services, audience: Audience, state_key: bytes | None = None) -> None:
-        """`state_key` seals what a client carries for us from one request to the next; processes that serve the same
-        clients share it."""
+        """Initialize the server.
+
+        `state_key` seals the state that clients carry from one request to the next. Processes that serve the same
+        clients share it.
+        """
         self._beyond = beyond(services)
         self.questions = Questions()
         self.connections: dict[str, Connection] = {}
-        """The open sessions of the older revisions, by their ids."""
+        """Open sessions of the handshake revisions, by session id."""
         self.listeners = ListenHandler(audience.bus)
         super().__init__(
             NAME,
@@ -92,7 +95,7 @@ class SdkServer(Server[Any]):
             cache_hints=dict.fromkeys(
                 ("tools/list", "resources/list", "resources/templates/list", "resources/read", "prompts/list"), CACHE
             ),
-            # Without it the SDK lists all tools on every call, to check headers.
+            # Without it the SDK lists all tools on every call to check headers.
             get_tool_input_schema=services.input_schema,
             on_subscriptions_listen=self._listen,
         )
@@ -101,7 +104,7 @@ class SdkServer(Server[Any]):
         services.listen(audience.notice)
         sealed = RequestStateSecurity(keys=[state_key or secrets.token_bytes(32)], bind_principal=_bound_to)
         self._boundary = RequestStateBoundary(sealed, default_audience=NAME)
-        # In place of the SDK's tracing: spans are ours to make, and it costs a tenth of a call.
+        # Replaces the SDK's tracing: we create the spans ourselves, and it costs a tenth of a call.
         self.middleware = [_in_our_words, self._remember, self._instruct, self._boundary]
         for method, params in METHODS.items():
             self.add_request_handler(method, params, self._serve)
@@ -111,12 +114,12 @@ class SdkServer(Server[Any]):
         self.add_notification_handler("notifications/initialized", types.NotificationParams, self._initialized)
 
     def instructions_for(self, caller: Caller) -> str:
-        """What a client is told when it arrives: our own words first, then those of the servers that are open to it."""
+        """Return Refdesk's instructions, followed by those of the downstream servers available to the caller."""
         others = self._beyond.instructions(caller)[:MAX_INSTRUCTIONS]
         return f"{INSTRUCTIONS}\n\n{others}" if others else INSTRUCTIONS
 
     async def ask_by_ending(self, request: Request, visitor: Visitor, asked: InputRequired) -> dict[str, Any]:
-        """The result that has a client call again, with its state sealed as the SDK will open it when it does."""
+        """Return an `input_required` result whose state is sealed for the SDK to open in the next request."""
         ctx = ServerRequestContext(
             session=None,  # type: ignore[arg-type]  # not looked at where there is nothing to be sent
             lifespan_context=None,
@@ -129,7 +132,7 @@ class SdkServer(Server[Any]):
         async def end(_: Context) -> HandlerResult:
             return _asking(asked)
 
-        # What it gives back is what `end` gave it, with the state sealed.
+        # The boundary returns the result of `end` with its state sealed.
         return cast("dict[str, Any]", await self._boundary(ctx, end))
 
     def create_initialization_options(
@@ -138,7 +141,7 @@ class SdkServer(Server[Any]):
         experimental_capabilities: dict[str, dict[str, Any]] | None = None,
         extensions: dict[str, dict[str, Any]] | None = None,
     ) -> InitializationOptions:
-        """As the SDK's, and announcing that lists may change."""
+        """Return the SDK's options, with list change notifications enabled."""
         changes = notification_options or NotificationOptions(True, True, True)
         return super().create_initialization_options(changes, experimental_capabilities, extensions)
 
@@ -169,7 +172,7 @@ class SdkServer(Server[Any]):
         return answer.result
 
     async def _remember(self, ctx: Context, call_next: CallNext) -> HandlerResult:
-        """Know a session from its first request on, for those that the plain lane answers in it."""
+        """Register a session with its first request, so that the fast path can answer requests in it."""
         if ctx.method == "initialize":
             connection = connection_of(ctx)
             if connection.session_id is not None and connection.session_id not in self.connections:
@@ -178,7 +181,7 @@ class SdkServer(Server[Any]):
         return await call_next(ctx)
 
     async def _instruct(self, ctx: Context, call_next: CallNext) -> HandlerResult:
-        """Tell a client that arrives how to use what is open to it; the SDK has the same words for everybody."""
+        """Add the instructions for the caller to a handshake. The SDK has the same ones for everyone."""
         result = await call_next(ctx)
         if ctx.method not in _ARRIVALS:
             return result
@@ -208,7 +211,7 @@ class SdkServer(Server[Any]):
                 task.cancel()
 
     async def _follow(self, uri: str, caller: Caller) -> None:
-        """Have a resource's changes told as long as this runs; what cannot be followed never changes."""
+        """Keep a resource subscription while this task runs. A rejected subscription is only logged."""
         try:
             await self._beyond.subscribe(uri, caller)
         except RefdeskError as error:
@@ -230,7 +233,7 @@ class SdkServer(Server[Any]):
                 raise
             if self._audience.is_subscribed(connection, uri) and uri not in kept:
                 kept[uri] = caller
-            else:  # it has left meanwhile, or thought better of it
+            else:  # it was closed or unsubscribed meanwhile
                 self._beyond.unsubscribe(uri, caller)
         return types.EmptyResult()
 
@@ -243,7 +246,7 @@ class SdkServer(Server[Any]):
         return types.EmptyResult()
 
     def _subscriptions(self, connection: Connection) -> dict[str, Caller]:
-        """What a connection has subscribed to, and who did; given up when it closes."""
+        """Return the subscriptions of a connection by URI. They are cancelled when it closes."""
         kept: dict[str, Caller] | None = connection.state.get(SUBSCRIPTIONS)
         if kept is None:
             kept = connection.state[SUBSCRIPTIONS] = {}
@@ -262,7 +265,7 @@ class SdkServer(Server[Any]):
 
 
 def _asking(asked: InputRequired) -> dict[str, Any]:
-    """A result that is a question."""
+    """Build an `input_required` result."""
     result: dict[str, Any] = {"resultType": "input_required"}
     if asked.requests:
         result["inputRequests"] = dict(asked.requests)
@@ -272,7 +275,7 @@ def _asking(asked: InputRequired) -> dict[str, Any]:
 
 
 def log_arrival(method: str, params: Any, visitor: Visitor) -> None:
-    """A client's first words, which tell what it is; nobody has checked them yet."""
+    """Log the client's name, version and protocol revision as it declares them, unverified."""
     meta = _member(params, "_meta")
     about = _member(params, "clientInfo") or _member(meta, types.CLIENT_INFO_META_KEY)
     fields = {
@@ -291,7 +294,7 @@ def _member(value: Any, name: str) -> Any:
 
 
 async def _in_our_words(ctx: Context, call_next: CallNext) -> HandlerResult:
-    """Errors of ours in the SDK's type, and the SDK's own with the data that all of ours carry."""
+    """Convert Refdesk's errors to the SDK's type, and give the SDK's own errors the same data."""
     if ctx.method in _ARRIVALS:
         log_arrival(ctx.method, ctx.params, _visitor(ctx))
     try:
@@ -316,7 +319,7 @@ def _sdk_error(error: Exception, trace_id: str = "") -> MCPError:
 
 
 def _visitor(ctx: Context) -> Visitor:
-    """Who asked: what the HTTP door left for us, or the owner of this process on standard input."""
+    """Return the context of an HTTP request, or that of the local user on stdio."""
     if ctx.request is None:
         return Visitor(LOCAL, new_trace_id(), None)
     visitor: Visitor = ctx.request.scope[VISITOR]
@@ -324,6 +327,6 @@ def _visitor(ctx: Context) -> Visitor:
 
 
 def _bound_to(ctx: Context) -> str:
-    """Whom a request's state belongs to: nobody else can bring it back."""
+    """Return the principal that a request's state is bound to. Nobody else can send it back."""
     caller = _visitor(ctx).caller
     return f"{caller.tenant!r} {caller.user!r}"

@@ -1,7 +1,7 @@
-"""Who is told when something changes: open sessions of the older revisions, and listeners of the newest one.
+"""Delivery of change notifications to open sessions and to listeners of the modern revision.
 
-Events come in from anywhere without waiting; one task sends them out, and a client that does not take its
-message in time misses it. What is of one tenant is told to that tenant's clients only.
+Publishing never blocks. One task delivers the events, and a client that doesn't take its message in time misses it.
+Events of a tenant only go to that tenant's clients.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from refdesk.calls import ANONYMOUS, Caller, Event, ListChanged, ResourceUpdated
 from refdesk.errors import InvalidArguments, Problem
 
 DELIVERY_SECONDS = 2.0
-"""A notice is worth no more waiting than this; its client asks again sooner or later."""
+"""Time limit for delivering a notification. A client that misses one asks again sooner or later."""
 
 BACKLOG = 1024
 
 MAX_SUBSCRIPTIONS = 1000
 LONGEST_URI = 8000
-"""What one connection may have kept for it here: far above what any client looks at, and a few megabytes at most."""
+"""Limits per connection: far above what clients use, and a few megabytes at most."""
 
 _LIST_EVENTS: dict[str, ServerEvent] = {
     "tools": ToolsListChanged(),
@@ -42,11 +42,11 @@ _LIST_EVENTS: dict[str, ServerEvent] = {
 
 
 _listening: ContextVar[Caller] = ContextVar("refdesk.listening", default=ANONYMOUS)
-"""Of the client that is about to listen."""
+"""The caller whose request is about to subscribe to the bus."""
 
 
 class Bus(InMemorySubscriptionBus):
-    """Carries events to the listeners of the newest revision, whose requests stay open for them."""
+    """Delivers events to the listeners of the modern revision, whose requests stay open."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -54,7 +54,7 @@ class Bus(InMemorySubscriptionBus):
 
     @contextmanager
     def listening(self, caller: Caller) -> Iterator[None]:
-        """Whoever subscribes in the block hears what the caller may."""
+        """Bind the subscriptions made in the block to a caller."""
         token = _listening.set(caller)
         try:
             yield
@@ -62,7 +62,7 @@ class Bus(InMemorySubscriptionBus):
             _listening.reset(token)
 
     def subscribe(self, listener: Callable[[ServerEvent], None]) -> Callable[[], None]:
-        """Tell a listener, of the caller that is listening here."""
+        """Add a listener that gets the events the current caller may see."""
         caller = _listening.get()
 
         def deliver(event: ServerEvent) -> None:
@@ -72,21 +72,21 @@ class Bus(InMemorySubscriptionBus):
         return super().subscribe(deliver)
 
     async def tell(self, event: Event) -> None:
-        """Tell all whom it concerns; they take it before anything else happens."""
+        """Publish an event. Listeners take it before this returns."""
         self._event = event
         await self.publish(_modern(event))
 
 
 @dataclass(frozen=True, slots=True)
 class _Member:
-    """Whose a connection is, and what it has subscribed to."""
+    """The caller of a connection and the resources it's subscribed to."""
 
     caller: Caller
     uris: set[str] = field(default_factory=set)
 
 
 class Audience:
-    """Open connections and what each has subscribed to."""
+    """Open connections, their subscriptions and the queue of events."""
 
     def __init__(self) -> None:
         self.bus = Bus()
@@ -96,19 +96,22 @@ class Audience:
         self._is_over = False
 
     def notice(self, event: Event) -> None:
-        """Take an event; never waits. One that is waiting already is not told twice, and beyond the backlog none is."""
+        """Queue an event without blocking.
+
+        Duplicates of a queued event are dropped, and so are events when the queue is full.
+        """
         if event not in self._waiting and len(self._waiting) < BACKLOG and not self._is_over:
             self._waiting.add(event)
             self._send.send_nowait(event)
 
     def join(self, connection: Connection, caller: Caller) -> None:
-        """Add a connection until it closes."""
+        """Register a connection until it closes."""
         if connection not in self._members:
             self._members[connection] = _Member(caller)
             connection.exit_stack.callback(self._members.pop, connection, None)
 
     def subscribe(self, connection: Connection, caller: Caller, uri: str) -> bool:
-        """Tell this connection of changes to a resource; False when it is told already."""
+        """Subscribe a connection to a resource. Return False if it already is."""
         self.join(connection, caller)
         uris = self._members[connection].uris
         if uri in uris:
@@ -120,23 +123,23 @@ class Audience:
         return True
 
     def is_subscribed(self, connection: Connection, uri: str) -> bool:
-        """Whether this connection is open and is told of it."""
+        """Return whether a connection is open and subscribed to a resource."""
         return connection in self._members and uri in self._members[connection].uris
 
     def unsubscribe(self, connection: Connection, uri: str) -> None:
-        """Tell it no longer."""
+        """Remove a subscription."""
         if connection in self._members:
             self._members[connection].uris.discard(uri)
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[None]:
-        """Send events out while open."""
+        """Deliver events while open."""
         async with self._send, self._receive, anyio.create_task_group() as tasks:
             tasks.start_soon(self._deliver_all)
             try:
                 yield
             finally:
-                # The desk outlasts the door, and what it still does is news to nobody.
+                # The application outlives the server, and later events have no recipients.
                 self._is_over = True
             tasks.cancel_scope.cancel()
 

@@ -1,6 +1,4 @@
-"""How the door turns callers away, and what it tells OAuth clients: where access tokens come from, and what the one
-that was sent lacks. RFC 9728 and RFC 6750, as MCP asks for them.
-"""
+"""OAuth protected resource metadata (RFC 9728), bearer challenges (RFC 6750) and authentication errors."""
 
 from __future__ import annotations
 
@@ -17,14 +15,18 @@ from refdesk.inbound.asgi import CLOSE, Reject
 WELL_KNOWN = "/.well-known/oauth-protected-resource"
 
 ScopesFor = Callable[[Caller, str], tuple[str, ...]]
-"""The scopes that a caller would have to come back with to use a tool; none when scopes are not what is missing."""
+"""Returns the scopes that a caller needs for a tool, empty if scopes aren't what's missing."""
 
 
 class ProtectedResource:
-    """This server, as an authorization server and its clients know it."""
+    """This server as an OAuth protected resource."""
 
     def __init__(self, settings: OAuthConfig, url: str, scopes_for: ScopesFor) -> None:
-        """`url` is the address of `/mcp`; an audience that is an address, the one clients use, takes its place."""
+        """Initialize the resource.
+
+        `url` is the address of `/mcp`. If the configured audience is a URL, it's used instead, because that's what
+        clients use.
+        """
         assert settings.issuer is not None
         audience = settings.audience or ""
         self._resource = audience if audience.startswith(("https://", "http://")) else url
@@ -39,7 +41,7 @@ class ProtectedResource:
 
     @property
     def metadata(self) -> dict[str, Any]:
-        """The document at the well-known paths."""
+        """The protected resource metadata document."""
         return {
             "resource": self._resource,
             "authorization_servers": [self._issuer],
@@ -49,7 +51,7 @@ class ProtectedResource:
         }
 
     def challenge(self, error: str = "", description: str = "", scopes: Iterable[str] | None = None) -> bytes:
-        """The value of `WWW-Authenticate`; without an error for a client that has not sent a token yet."""
+        """Return the value of `WWW-Authenticate`, without an error if the client sent no token."""
         wanted = self._required_scopes if scopes is None else scopes
         fields = {
             "error": error,
@@ -60,7 +62,7 @@ class ProtectedResource:
         return b"Bearer " + b", ".join(_field(name, value) for name, value in fields.items() if value)
 
     def require_scopes(self, caller: Caller, tool: object) -> None:
-        """Turn a caller away who could use the tool with more scopes: its client then asks for them, and comes back."""
+        """Reject a caller that could use the tool with more scopes, so that its client requests them."""
         scopes = self._scopes_for(caller, tool) if isinstance(tool, str) else ()
         if scopes:
             error = Forbidden(f"{tool} needs an access token with more scopes")
@@ -71,7 +73,7 @@ class ProtectedResource:
 def turned_away(
     error: Unauthenticated | Forbidden | DependencyError, resource: ProtectedResource | None, *, presented: bool
 ) -> Reject:
-    """The answer to a caller who is not let in; `presented` says whether there was a credential at all."""
+    """Build the response for a failed authentication."""
     body = {"detail": error.detail}
     if isinstance(error, DependencyError):
         return Reject(503, body, (CLOSE, (b"retry-after", b"%d" % max(1, ceil(error.retry_after or 0)))))

@@ -1,4 +1,4 @@
-"""Who is at the door, and what they asked for in the address."""
+"""Authenticated context of an HTTP request."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from refdesk.telemetry import Trace
 
 
 class Visitor(NamedTuple):
-    """What the door has found out about a request. A tuple: one is made for every request."""
+    """Caller, trace and toolsets of a request. A named tuple, because one is created per request."""
 
     caller: Caller
     trace_id: str
     toolsets: frozenset[str] | None = None
     parent: Trace | None = None
-    """The caller's own span, if it came with a `traceparent`."""
+    """The caller's span, if it sent a `traceparent`."""
     credential: str | None = None
-    """The key or token that was presented."""
+    """The key or token of the request."""
 
     def __repr__(self) -> str:
-        """Without the credential, which is nobody's to read."""
+        """Leave out the credential."""
         return f"Visitor({self.caller!r}, trace_id={self.trace_id!r}, toolsets={self.toolsets!r})"
 
 
 VISITOR = "refdesk.visitor"
-"""Where it stands in the ASGI scope of a request that the SDK answers."""
+"""Key of the context in the ASGI scope of requests that the SDK handles."""

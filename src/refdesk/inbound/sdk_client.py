@@ -1,4 +1,4 @@
-"""The way back to a client that is connected through the SDK: sessions, standard input and output, second rounds."""
+"""Client callbacks over the SDK: sessions, stdio and continued requests."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Context = ServerRequestContext[Any, Any]
 
 
 class SdkClient:
-    """Whoever made a request that the SDK has taken."""
+    """The client of a request that the SDK handles."""
 
     def __init__(self, ctx: Context) -> None:
         self.context = ctx
@@ -65,7 +65,7 @@ class SdkClient:
             raise cannot_be_asked(method)
         require_form(capabilities, method, params)
         try:
-            # The SDK's own method would pass on only what its models know.
+            # The SDK's own method only passes on the fields of its models.
             answer = await self.context.session._request_outbound.send_raw_request(method, dict(params))
         except MCPError as error:
             raise ClientRefused(method, error.error.model_dump(mode="json", exclude_none=True)) from error
@@ -99,6 +99,6 @@ class SdkClient:
 
 
 def connection_of(ctx: Context) -> Connection:
-    """What the SDK keeps for the client of a request."""
-    # The SDK keeps it private until its context is reworked; pinned below 2.4 for this among other things.
+    """Return the SDK's connection of a request."""
+    # Private in the SDK until its context is reworked. One reason for the pin below 2.4.
     return ctx.session._connection

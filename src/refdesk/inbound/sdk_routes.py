@@ -1,6 +1,6 @@
-"""The SDK's lanes: sessions of the older revisions, stateless requests that want messages, and the newest revision.
+"""MCP requests that the SDK answers: sessions, stateless requests with notifications, and the modern revision.
 
-What needs none of it goes down the plain lane; `choose` says which.
+`choose` sends the rest to the fast path.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ from refdesk.inbound.request_context import VISITOR, Visitor
 
 _HANDSHAKE_VERSIONS = frozenset(version.encode() for version in HANDSHAKE_PROTOCOL_VERSIONS)
 _SAME_RESULTS = frozenset({b"2025-06-18", b"2025-11-25"})
-"""Revisions in which everything that our results hold is known."""
+"""Revisions that support every field of our results."""
 
 
 class SdkLanes:
-    """Requests that the SDK's transports answer; while `open` is entered."""
+    """Routes to the SDK's transports. They work while `open` is entered."""
 
     def __init__(self, services: Services, settings: ServerConfig, server: SdkServer) -> None:
         self._services = services
-        # A session lives in one process: with several, the next request would find it only by luck.
+        # A session lives in one process. With several workers the next request might reach another one.
         self._sessions_on = not settings.stateless and settings.workers == 1
         self._server = server
         self._stateful = ResumableSessions(server, settings)
@@ -63,12 +63,12 @@ class SdkLanes:
             reports.removeFilter(ended)
 
     def drain(self) -> None:
-        """End the streams that would never end by themselves."""
+        """End long-lived streams."""
         self._draining.set()
         self._server.listeners.close()
 
     def choose(self, message: RpcMessage, visitor: Visitor, headers: Headers) -> StreamableHTTPSessionManager | None:
-        """The SDK's manager for a message that needs it; None for the plain lane."""
+        """Return the SDK's session manager for a message, or None for the fast path."""
         version, session = headers.get(b"mcp-protocol-version"), headers.get(b"mcp-session-id")
         if session is not None:
             return None if self._is_plain_in(session, message, visitor, version) else self._stateful
@@ -82,9 +82,9 @@ class SdkLanes:
 
     @contextmanager
     def in_flight(self, session: bytes, id: MessageId, watch: Watch | None) -> Iterator[Callable[[], None]]:
-        """Two calls of one id in one session could not be told apart: the second is refused until the first is over.
+        """Register a request id of a session, and reject it while another request with it is in progress.
 
-        What is given can be called when the answer goes out, before the client could send its next call.
+        Yields a function that releases the id, to be called before the final part of the response is sent.
         """
         key = (session, str(id))
         if key in self._in_flight:
@@ -109,7 +109,7 @@ class SdkLanes:
         send: Send,
         session: bytes | None,
     ) -> None:
-        """Have the SDK answer a POST, unless it is the answer to a question of the plain lane."""
+        """Let the SDK answer a POST, unless it is the response to a request of the fast path."""
         if session is not None and isinstance(message, Reply) and self._settles(session, message, visitor):
             await respond(send, 202, b"")
             return
@@ -129,7 +129,7 @@ class SdkLanes:
             await manager.handle_request(scope, receive, send_and_release)
 
     async def handle_session(self, visitor: Visitor, scope: Scope, receive: Receive, send: Send) -> None:
-        """The stream of a session, which ends when the server does, or the end of the session."""
+        """Let the SDK serve the stream of a session, or delete the session. The stream ends on shutdown."""
         _introduce(scope, visitor)
         streaming = False
 
@@ -150,7 +150,7 @@ class SdkLanes:
         scope.cancel()
 
     def _is_plain(self, message: RpcMessage) -> TypeGuard[Request]:
-        """Whether a call of ours needs no more than a bare answer."""
+        """Return whether the fast path can answer a message."""
         return (
             isinstance(message, Request)
             and message.method in METHODS
@@ -158,7 +158,10 @@ class SdkLanes:
         )
 
     def _is_plain_in(self, session: bytes, message: RpcMessage, visitor: Visitor, version: bytes | None) -> bool:
-        """The same in a session, where the SDK also knows what to leave out for the oldest revisions."""
+        """Return whether the fast path can answer a message of a session.
+
+        The SDK removes fields that the oldest revisions don't know.
+        """
         return version in _SAME_RESULTS and self._is_plain(message) and self._is_open(session, visitor)
 
     def _is_open(self, session: bytes, visitor: Visitor) -> bool:
@@ -166,11 +169,11 @@ class SdkLanes:
         return self._stateful.touch(session.decode("latin-1"), authorization_context(user) if user else None)
 
     def _settles(self, session: bytes, reply: Reply, visitor: Visitor) -> bool:
-        """Whether a reply is the answer that a call on the plain lane waits for; nobody else's is taken for it."""
+        """Resolve a request of the fast path with the client's response. Return False if it's for another one."""
         return self._is_open(session, visitor) and self._server.questions.settle(session.decode("latin-1"), reply)
 
     def _call_off(self, session: bytes | None, message: RpcMessage, visitor: Visitor) -> None:
-        """Cancel a call that the plain lane answers; the SDK knows only its own."""
+        """Cancel a call of the fast path. The SDK only knows its own."""
         if session is None or not isinstance(message, Notification) or message.method != "notifications/cancelled":
             return
         watch = self._in_flight.get((session, str(message.params.get("requestId"))))
@@ -179,14 +182,14 @@ class SdkLanes:
 
 
 def _introduce(scope: Scope, visitor: Visitor) -> None:
-    """Tell the SDK who is there, and give it header values without the blanks that may follow them (RFC 9110, 5.5)."""
+    """Add the caller to the scope, and strip trailing whitespace from header values (RFC 9110, 5.5)."""
     scope["headers"] = [(name, value.rstrip(b" \t")) for name, value in scope["headers"]]
     scope[VISITOR] = visitor
     scope["user"] = _principal(visitor.caller)
 
 
 def _principal(caller: Caller) -> AuthenticatedUser | None:
-    """The caller in the SDK's type, by which it binds a session to whoever opened it."""
+    """Return the caller in the SDK's type, which binds a session to the user who opened it."""
     if not caller.authenticated:
         return None
     return AuthenticatedUser(AccessToken(token="", client_id=caller.tenant, scopes=[], subject=caller.user))
@@ -218,7 +221,7 @@ class _EndedSessions(logging.Filter):
 
 
 def _with_error_data(send: Send) -> Send:
-    """Give the errors of the SDK's transports the data that all of ours carry."""
+    """Wrap `send` to add Refdesk's error data to errors of the SDK's transports."""
     held: list[Message] = []
 
     async def send_amended(part: Message) -> None:
@@ -248,5 +251,5 @@ def _amended(body: bytes, kind: type[RefdeskError]) -> bytes:
             return body
         return orjson.dumps({**message, "error": {**error, "data": {**kind(error["message"]).data, **data}}})
     except (orjson.JSONDecodeError, KeyError, TypeError, AttributeError):
-        # Not a JSON-RPC error: an HTTP answer in plain text, or none.
+        # Not a JSON-RPC error: plain text or an empty body.
         return body

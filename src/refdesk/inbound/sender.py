@@ -1,7 +1,7 @@
-"""ASGI's `send`, with a shorter way for the most common answer: a whole JSON body, written at once.
+"""ASGI `send` with a shortcut for complete JSON responses, which are written at once.
 
-Two messages would be two writes and a check of every header; on the way of a plain call that is a tenth of the cost.
-An answer that comes before the whole request has is made to arrive.
+Two ASGI messages mean two writes and a check of every header, a tenth of the cost of a fast-path call. A response that
+is sent before the whole request was read is still delivered.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _HEAD = STATUS_LINE[200] + b"content-type: application/json\r\ncontent-length: "
 
 
 class Sender:
-    """What the application gets as `send`."""
+    """The `send` that the application gets."""
 
     __slots__ = ("_cycle", "_hang_up", "_send")
 
@@ -27,11 +27,11 @@ class Sender:
         self._hang_up = hang_up
 
     async def __call__(self, message: Any) -> None:
-        """Any message of ASGI."""
+        """Send an ASGI message."""
         cycle = self._cycle
         ends = message["type"] == "http.response.body" and not message.get("more_body", False)
         if ends and cycle.more_body and not cycle.keep_alive and not cycle.disconnected:
-            # The client is still sending: to close on it, as uvicorn would, could lose it the answer on the way.
+            # The client is still sending. Closing now, as uvicorn does, could lose the response.
             cycle.keep_alive = True
             await self._send(message)
             self._hang_up()
@@ -39,11 +39,11 @@ class Sender:
             await self._send(message)
 
     def send_json(self, body: bytes) -> bool:
-        """Answer 200 with this body; False where it has to go the long way."""
+        """Send a 200 response with this body. Return False if it has to be sent as ASGI messages."""
         cycle = self._cycle
         if cycle.response_started or cycle.disconnected or not cycle.keep_alive or cycle.flow.write_paused:
             return False
-        # As `RequestResponseCycle.send` does it in its two steps.
+        # Equivalent to the two steps of `RequestResponseCycle.send`.
         cycle.response_started = cycle.response_complete = True
         cycle.waiting_for_100_continue = False
         more = b"".join([b"%b: %b\r\n" % header for header in cycle.default_headers])

@@ -1,4 +1,4 @@
-"""Running the HTTP door: its socket, its signals and an orderly end."""
+"""HTTP server: socket, signals and graceful shutdown."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ BACKLOG = 2048
 
 
 def bind(settings: ServerConfig) -> socket.socket:
-    """The listening socket; an address that cannot be had is said in one line."""
+    """Open the listening socket. Raises ConfigError if the address isn't available."""
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -41,7 +41,7 @@ def bind(settings: ServerConfig) -> socket.socket:
 
 
 def url_of(listener: socket.socket) -> str:
-    """Where clients connect to."""
+    """Return the URL of a listening socket."""
     host, port = listener.getsockname()[:2]
     return f"http://{f'[{host}]' if ':' in host else host}:{port}"
 
@@ -50,7 +50,7 @@ def url_of(listener: socket.socket) -> str:
 async def open_http(
     services: Services, config: Config, port: int, state_key: bytes | None = None
 ) -> AsyncIterator[HttpApp]:
-    """The application, with everything that it runs in the background."""
+    """Open the application with its background tasks."""
     audience = Audience()
     server = SdkServer(services, audience, state_key)
     access = access_rules(config.server, port, authenticated=config.auth.required)
@@ -69,20 +69,21 @@ async def serve_http(
     when_ready: Callable[[], None],
     state_key: bytes | None = None,
 ) -> None:
-    """Serve until told to stop by a signal; see `SdkServer` for the key."""
+    """Serve until a signal arrives. `state_key` is described in `SdkServer`."""
     async with open_http(services, config, listener.getsockname()[1], state_key) as app:
         await HttpServer(app, config.server, when_ready).serve(sockets=[listener])
 
 
 class HttpServer(uvicorn.Server):
-    """uvicorn with our protocol, which drains before it closes and ends with exit code 0 when it was asked to."""
+    """uvicorn with our protocol and a graceful shutdown that exits with code 0."""
 
     def __init__(
         self, app: HttpApp, settings: ServerConfig, when_ready: Callable[[], None], *, clock: Clock | None = None
     ) -> None:
         self._app = app
         self._when_ready = when_ready
-        # It would end every event stream at the signal, calls under way included; `shutdown` below tells them apart.
+        # It would end every event stream at the signal, calls in progress included. `shutdown` below ends only idle
+        # ones.
         AppStatus.disable_automatic_graceful_drain()  # type: ignore[no-untyped-call]  # left unannotated
         limits = Limits(
             header_timeout_seconds=settings.header_timeout_seconds,
@@ -99,7 +100,7 @@ class HttpServer(uvicorn.Server):
                 lifespan="off",
                 log_config=None,
                 access_log=False,
-                # Nothing here depends on the client's address, so none is taken from a header either.
+                # Nothing depends on the client's address, so none is read from a header either.
                 proxy_headers=False,
                 server_header=False,
                 timeout_keep_alive=round(settings.idle_timeout_seconds),
@@ -108,21 +109,21 @@ class HttpServer(uvicorn.Server):
         )
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Say so once connections are taken."""
+        """Call `when_ready` once the server accepts connections."""
         await super().startup(sockets)
-        # What is there now stays; looking for garbage in it again and again would be for nothing.
+        # Objects created at startup stay. Collecting over them again would be wasted time.
         gc.collect()
         gc.freeze()
         self._when_ready()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Tell the application first: its endless streams would otherwise use up the whole grace period."""
+        """Drain the application first. Its long-lived streams would use up the whole grace period."""
         self._app.drain()
         await super().shutdown(sockets)
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """As uvicorn's, without raising the signal again at the end: being told to stop is no failure."""
+        """Capture signals as uvicorn does, without raising them again at the end: a requested stop is no failure."""
         handlers = {which: signal.signal(which, self.handle_exit) for which in (signal.SIGINT, signal.SIGTERM)}
         try:
             yield

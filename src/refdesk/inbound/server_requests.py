@@ -1,4 +1,4 @@
-"""What a client can be asked while its call is open, and the way of its answer back to whoever asked."""
+"""Requests from server to client (elicitation, sampling, roots) and the routing of their responses."""
 
 from __future__ import annotations
 
@@ -22,25 +22,25 @@ CAPABILITIES: Mapping[str, str] = {
     "sampling/createMessage": "sampling",
     "roots/list": "roots",
 }
-"""The capability by which a client says that it can be asked this."""
+"""The client capability that each request needs."""
 
 
 def capabilities_of(connection: Connection) -> Mapping[str, Any]:
-    """What the client of a connection has declared, in the shape that it has on the wire."""
+    """Return the capabilities that a client has declared, in wire format."""
     declared = connection.client_capabilities
     return {} if declared is None else declared.model_dump(by_alias=True, mode="json", exclude_none=True)
 
 
 def declares(capabilities: Mapping[str, Any], method: str) -> bool:
-    """Whether a client can be asked this in one form or another."""
+    """Return whether a client supports a request in at least one form."""
     return isinstance(capabilities.get(CAPABILITIES.get(method, "")), Mapping)
 
 
 def require_form(capabilities: Mapping[str, Any], method: str, params: Mapping[str, Any]) -> None:
-    """Raise ClientCannot where a client that can be asked this cannot be asked it in this form."""
+    """Raise ClientCannot if a client doesn't support this form of a request."""
     declared = capabilities.get(CAPABILITIES[method], {})
     if method == "elicitation/create":
-        # To name no mode is to offer forms, which is all there was at first.
+        # A client that declares no mode supports forms, the only mode of the first revisions.
         form = params.get("mode", "form")
         lacks = form not in declared and not (form == "form" and "url" not in declared)
     else:
@@ -51,12 +51,12 @@ def require_form(capabilities: Mapping[str, Any], method: str, params: Mapping[s
 
 
 def cannot_be_asked(method: str) -> ClientCannot:
-    """Of a client that has not said it could."""
+    """Build the error for a client that doesn't declare a capability."""
     return ClientCannot(f"This needs {method} from the client, which has not declared that it offers it.")
 
 
 def cannot_end(asked: InputRequired) -> ClientCannot:
-    """Of a client that would not call again."""
+    """Build the error for a client that can't continue an `input_required` result."""
     methods = ", ".join(sorted({str(request.get("method")) for request in asked.requests.values()}))
     return ClientCannot(
         f"This needs {methods or 'to be called again'} from the client, which cannot be asked that way."
@@ -64,16 +64,19 @@ def cannot_end(asked: InputRequired) -> ClientCannot:
 
 
 def answer_in(reply: Reply, method: str, revision: str) -> Mapping[str, Any]:
-    """The answer that a client gave; raises ClientRefused with its error, ClientCannot for what is no answer."""
+    """Return the result of a client's response.
+
+    Raises ClientRefused for an error response, and ClientCannot for an invalid result.
+    """
     if isinstance(reply.error, Mapping):
         raise ClientRefused(method, reply.error)
     return checked_answer(reply.result, method, revision)
 
 
 def checked_answer(answer: Any, method: str, revision: str) -> Mapping[str, Any]:
-    """The answer as it came, if it is one to this question."""
+    """Validate the result of a request to the client, and return it unchanged."""
     try:
-        with suppress(KeyError):  # asked of a client whose revision does not know the question
+        with suppress(KeyError):  # the client's revision doesn't define this request
             validate_client_result(method, revision, answer)
     except ValidationError as error:
         raise ClientCannot(f"The client gave no usable answer to {method}.") from error
@@ -83,9 +86,9 @@ def checked_answer(answer: Any, method: str, revision: str) -> Mapping[str, Any]
 
 
 class Questions:
-    """What the clients of sessions were asked on the plain lane and have not answered yet.
+    """Requests to clients of sessions on the fast path that have no response yet.
 
-    Kept by session: nobody else can answer, and a session that ends takes its questions with it.
+    Kept by session, since only that session's client can answer, and they fail when it ends.
     """
 
     def __init__(self) -> None:
@@ -95,9 +98,9 @@ class Questions:
 
     @contextmanager
     def asked(self, session: str) -> Iterator[tuple[str, asyncio.Future[Reply]]]:
-        """An id for a question, and where the client's reply to it arrives while the block lasts."""
+        """Register a request. Yields its id and a future for the response."""
         self._last += 1
-        # Never one of the SDK's, which are numbers.
+        # The SDK's ids are numbers, so these never collide.
         id = f"refdesk-{self._last}"
         reply: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
         self._waiting.setdefault(session, {})[id] = reply
@@ -107,7 +110,7 @@ class Questions:
             self._drop(session, id)
 
     def settle(self, session: str, reply: Reply) -> bool:
-        """Hand a reply to whoever waits for it; False when nobody here does."""
+        """Pass a response to the waiting request. Return False if there is none."""
         waiting = self._waiting.get(session, {}).get(str(reply.id))
         if waiting is None or waiting.done():
             return False
@@ -115,13 +118,13 @@ class Questions:
         return True
 
     def tell(self, connection: Connection, method: str, params: Mapping[str, Any]) -> None:
-        """Tell a client what has no call's stream to go out on any more; never waits."""
+        """Send a notification outside of a call's stream, without blocking."""
         telling = asyncio.ensure_future(_tell(connection, method, params))
         self._telling.add(telling)
         telling.add_done_callback(self._telling.discard)
 
     def forget(self, session: str) -> None:
-        """Its client can answer no more."""
+        """Fail all pending requests of a session that has ended."""
         for reply in self._waiting.pop(session, {}).values():
             if not reply.done():
                 reply.set_exception(ClientCannot("The client's session ended before it answered."))

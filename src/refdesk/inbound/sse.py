@@ -1,6 +1,6 @@
-"""The plain lane's way back to a client: an answer that turns into an event stream once there is something to tell.
+"""Client callbacks on the fast path: a response becomes an event stream with the first notification.
 
-Most calls tell nothing, and theirs stays one JSON body; until something is told, a client here is a few references.
+Most calls send none and get a JSON body. Until then, a client costs a few references.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from refdesk.inbound.server_requests import (
 )
 
 TALKING = frozenset({"tools/call", "prompts/get", "resources/read", "completion/complete"})
-"""What may take a while, and have something to tell meanwhile."""
+"""Methods that may take long enough to send notifications."""
 
 PING_SECONDS = 15.0
-"""How long a stream stays quiet before a comment is sent, lest something on the way takes it for dead."""
+"""Seconds of silence before a comment is sent, so that proxies don't close the stream as idle."""
 
 MAX_WAITING_BYTES = 65_536
-"""What may wait here for a client that does not read, on top of as much in the socket's buffer."""
+"""Bytes that may be queued for a client that doesn't read, in addition to the socket's buffer."""
 
 _HEADERS = (
     (b"content-type", b"text/event-stream"),
@@ -48,7 +48,7 @@ _PING = b": ping\r\n\r\n"
 
 
 class Sessions(Protocol):
-    """What the plain lane has to know of the sessions that the SDK keeps."""
+    """The SDK's sessions as seen by the fast path."""
 
     @property
     def questions(self) -> Questions: ...
@@ -58,7 +58,7 @@ class Sessions(Protocol):
 
 
 def client_for(request: Request, headers: Headers, send: Send, sessions: Sessions) -> StreamingClient | None:
-    """The way back to whoever sent this, if they can take a stream and the request is one that may talk."""
+    """Return the client of a request if it accepts a stream and the method may send notifications."""
     if request.method not in TALKING or b"text/event-stream" not in headers.get(b"accept", b""):
         return None
     session = headers.get(b"mcp-session-id")
@@ -70,7 +70,7 @@ def client_for(request: Request, headers: Headers, send: Send, sessions: Session
 
 
 class StreamingClient:
-    """A client of the older revisions without a session: it can be told, not asked."""
+    """A client without a session in a handshake revision. It gets notifications but no requests."""
 
     __slots__ = ("_is_over", "_request", "_send", "_stream")
 
@@ -84,14 +84,14 @@ class StreamingClient:
 
     @property
     def key(self) -> object:
-        """No two calls are known to be of one client."""
+        """Unique per call, since calls can't be assigned to a client."""
         return self
 
     def can(self, method: str) -> bool:
         return False
 
     async def progress(self, done: float, total: float | None = None, message: str | None = None) -> None:
-        """Never waits: a client that does not read misses some of it."""
+        """Send progress without blocking. A client that doesn't read misses some of it."""
         token = _progress_token(self._request)
         if token is None:
             return
@@ -119,18 +119,18 @@ class StreamingClient:
         raise ClientCannot(f"This needs {method} from the client, over a session; connect with one.")
 
     def take_stream(self) -> EventStream | None:
-        """The stream that the answer has become, to be ended; if it has not, it never will: nothing more is told."""
+        """Return the stream if one was opened, so that it can be ended. No stream can be opened afterwards."""
         self._is_over = True
         return self._stream
 
     def close(self) -> None:
-        """Leave a stream that was not ended as it is."""
+        """Abandon a stream that wasn't ended."""
         self._is_over = True
         if self._stream is not None:
             self._stream.abandon()
 
     def _begun(self) -> EventStream | None:
-        """The stream, begun now if it was not before; None when the call is over, however late somebody has news."""
+        """Return the stream, opening it if needed. None if the call is over."""
         if self._stream is None and not self._is_over:
             self._stream = EventStream(self._send, self._headers())
         return self._stream
@@ -143,12 +143,12 @@ class StreamingClient:
 
 
 class SessionClient(StreamingClient):
-    """A client in a session: it is asked on the stream of its call, and answers with a request of its own."""
+    """A client of a session. Requests go out on the stream of its call, and it responds with a POST."""
 
     __slots__ = ("_session", "_sessions")
 
     def __init__(self, request: Request, send: Send, session: bytes, sessions: Sessions) -> None:
-        # As the base does it; `super()` would cost every quiet call a fifth of a microsecond in Python 3.11.
+        # Repeats the base class: `super()` would cost every call a fifth of a microsecond in Python 3.11.
         self._request = request
         self._send = send
         self._stream = None
@@ -158,7 +158,7 @@ class SessionClient(StreamingClient):
 
     @property
     def key(self) -> str:
-        """The session's id, as on the SDK's lane."""
+        """The session id, as on the SDK routes."""
         return self._session.decode("latin-1")
 
     def can(self, method: str) -> bool:
@@ -198,7 +198,8 @@ class SessionClient(StreamingClient):
 
 
 class NewestClient(StreamingClient):
-    """A client of the newest revision: it is asked by ending its call, and calls again by way of the SDK."""
+    """A client of the modern revision. Requests end its call with `input_required`, and it continues through the
+    SDK."""
 
     __slots__ = ()
 
@@ -217,19 +218,19 @@ class NewestClient(StreamingClient):
         raise InputRequired({name: {"method": method, "params": params}})
 
     def _capabilities(self) -> Mapping[str, Any]:
-        # The plain lane takes no request of this revision without them.
+        # The fast path accepts no request of this revision without them.
         declared: Mapping[str, Any] = self._request.params["_meta"][CLIENT_CAPABILITIES_META_KEY]
         return declared
 
     def _wants(self, level: LogLevel) -> bool:
-        # One that wants logs says so in its request, which the SDK then answers.
+        # A client that wants log messages declares so in its request, which the SDK then answers.
         return False
 
 
 class EventStream:
-    """An HTTP answer that goes out event by event, written by a task of its own.
+    """An HTTP response sent event by event by a writer task.
 
-    So nobody waits who tells something, what is told stays in order, and no cancelling tears an event apart.
+    Senders don't wait, events stay in order, and cancelling a sender never truncates an event.
     """
 
     def __init__(
@@ -247,17 +248,17 @@ class EventStream:
 
     @property
     def has_room(self) -> bool:
-        """Whether the client reads what it is told, or has not been told much."""
+        """Whether the queue is below its limit."""
         return self._waiting_bytes < MAX_WAITING_BYTES
 
     async def wait_for_room(self) -> None:
-        """Until the client has taken what waits for it, or the stream is over."""
+        """Wait until the client has read enough, or the stream is closed."""
         while not self.has_room and not self._is_over:
             self._was_taken.clear()
             await self._was_taken.wait()
 
     def put(self, event: bytes) -> bool:
-        """Send an event; False, and it is dropped, when the stream is over."""
+        """Queue an event. Return False if the stream is closed."""
         if self._is_over:
             return False
         self._outbox.append(event)
@@ -266,17 +267,17 @@ class EventStream:
         return True
 
     async def end(self, last: bytes | None = None) -> None:
-        """Send a last message, if there is one, and wait until all is written.
+        """Send an optional last message and wait until everything is written.
 
-        Until the writer takes it, what others say goes out before it: whoever was called off with the call has that
-        moment to withdraw what they asked.
+        Events queued before the writer takes the last message go out first. Requests that were cancelled with the call
+        use that moment to send their cancellation.
         """
         self._last = b"" if last is None else _framed(last)
         self._has_news.set()
         await self._writer
 
     def abandon(self) -> None:
-        """Write no more; nothing happens where all is written."""
+        """Stop writing. Does nothing if everything is written."""
         self._is_over = True
         self._was_taken.set()
         self._writer.cancel()
@@ -290,7 +291,7 @@ class EventStream:
             await self._send({"type": "http.response.body", "body": body, "more_body": not is_last})
 
     async def _next(self) -> bytes:
-        """All that waits, once there is something; a comment after a long silence."""
+        """Wait for queued events and return them, or a comment after a long silence."""
         if not self._has_news.is_set():
             try:
                 async with asyncio.timeout(self._ping_seconds):

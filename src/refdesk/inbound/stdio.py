@@ -1,7 +1,7 @@
-"""Standard input and output: the SDK's server on this process's own streams, behind the checks of the HTTP door.
+"""Stdio transport: the SDK's server on standard input and output, with the same checks as HTTP.
 
-Nothing but protocol goes out on standard output: what anything else in the process prints there goes to standard
-error. A line that is not a message is answered with the error that says why, and costs only itself.
+Standard output only carries the protocol. Anything else the process prints goes to standard error. An invalid line is
+answered with an error and has no other effect.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Incoming = SessionMessage | Exception
 
 
 async def serve_stdio(services: Services, settings: ServerConfig) -> None:
-    """Serve one client until it closes our standard input and has its answers."""
+    """Serve one client until it closes standard input and all responses are sent."""
     audience = Audience()
     server = SdkServer(services, audience)
     to_server, incoming = anyio.create_memory_object_stream[Incoming](0)
@@ -53,7 +53,7 @@ async def _cancel_when_told_to_stop(scope: anyio.CancelScope) -> None:
 
 
 class Wire:
-    """Lines in and out, and the ids of the requests that are being answered."""
+    """Line-based transport that tracks the ids of requests in progress."""
 
     def __init__(self, reader: BinaryIO, writer: BinaryIO, settings: ServerConfig) -> None:
         self._reader = reader
@@ -63,9 +63,9 @@ class Wire:
         self._answered = anyio.Event()
 
     async def read_into(self, server: ObjectSendStream[Incoming]) -> None:
-        """Hand on every line that is a message; at the end of input, let the answers under way go out."""
+        """Pass messages to the server. At the end of input, wait for the responses in progress."""
         async with server:
-            # A thread, not a loop's pipe reader: standard input may be a file, which no selector can wait for.
+            # A thread rather than a pipe reader: standard input may be a file, which a selector can't wait for.
             while line := await run_sync(self._read_line, abandon_on_cancel=True):
                 if line.strip():
                     await self._take(line, server)
@@ -75,7 +75,7 @@ class Wire:
                     await self._answered.wait()
 
     async def write_from(self, server: ObjectReceiveStream[SessionMessage], session: anyio.CancelScope) -> None:
-        """Write every message as one line; a client that takes none any more ends the session."""
+        """Write each message as one line. A broken pipe ends the session."""
         async with server:
             try:
                 async for message in server:
@@ -102,7 +102,7 @@ class Wire:
             self._answered.set()
 
     async def _write(self, line: bytes) -> None:
-        # Abandoned when told to stop: a client that reads no more must not keep us from ending.
+        # Abandoned on shutdown: a client that doesn't read must not block it.
         await run_sync(self._write_line, line, abandon_on_cancel=True)
 
     def _write_line(self, line: bytes) -> None:
@@ -110,7 +110,7 @@ class Wire:
         self._writer.flush()
 
     def _read_line(self) -> bytes:
-        """One line; of one that is too long, as much as shows that it is."""
+        """Read one line. Of a line that is too long, return just enough to detect it."""
         limit = self._settings.max_body_bytes + 1
         line = self._reader.readline(limit)
         rest = line
@@ -120,7 +120,7 @@ class Wire:
 
 
 def _checked(parsed: object, in_flight: set[MessageId]) -> JSONRPCMessage:
-    """The message in the SDK's type; a request's id is taken until it is answered."""
+    """Convert a message to the SDK's type, and reserve the id of a request until it's answered."""
     request = read_message(parsed)
     if isinstance(request, Request) and request.id in in_flight:
         raise InvalidRequest("A request with this id is still being answered")
@@ -131,7 +131,7 @@ def _checked(parsed: object, in_flight: set[MessageId]) -> JSONRPCMessage:
     if isinstance(request, Request):
         in_flight.add(request.id)
     elif isinstance(request, Notification) and request.method == "notifications/cancelled":
-        # What is cancelled gets no answer, so nothing else would give its id back.
+        # A cancelled request gets no response, so its id is released here.
         cancelled = request.params.get("requestId")
         if isinstance(cancelled, str | int):
             in_flight.discard(cancelled)
@@ -140,13 +140,16 @@ def _checked(parsed: object, in_flight: set[MessageId]) -> JSONRPCMessage:
 
 @contextmanager
 def claimed_streams() -> Iterator[tuple[BinaryIO, BinaryIO]]:
-    """The protocol's own ends of standard input and output; everybody else reads nothing and prints to the log."""
+    """Take over standard input and output for the protocol.
+
+    Meanwhile other code reads nothing from them and prints to standard error.
+    """
     reader, writer = os.dup(0), os.dup(1)
     nothing = os.open(os.devnull, os.O_RDONLY)
     try:
         os.dup2(nothing, 0)
         os.dup2(2, 1)
-        # Left open at the end: a thread may still wait in a read, and must not find another file under its number.
+        # Not closed at the end: a thread may still be reading, and its descriptor must not be reused.
         yield os.fdopen(reader, "rb", closefd=False), os.fdopen(writer, "wb", closefd=False)
     finally:
         os.close(nothing)

@@ -1,4 +1,4 @@
-"""Which trace a request is in: its caller's, if it says so in a header or in the message itself."""
+"""Trace context of requests, from headers or from `_meta`."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from refdesk.telemetry import Trace, follow, read_trace
 
 
 def trace_in(headers: Headers) -> Trace | None:
-    """The caller's place in a trace, by the headers of W3C."""
+    """Return the caller's span from the W3C trace headers."""
     parent = headers.get(b"traceparent")
     return read_trace(parent, headers.get(b"tracestate")) if parent else None
 
 
 def in_trace(visitor: Visitor, params: Mapping[str, Any]) -> Visitor:
-    """The visitor in the trace that a message names in its `_meta`, which is nearer to the call than a header is.
+    """Return the context with the trace in `_meta`, which takes precedence over the headers.
 
-    What this task does from now on belongs under the caller's span.
+    Also makes the caller's span the parent of everything the current task does.
     """
     meta = params.get("_meta")
     if isinstance(meta, dict) and "traceparent" in meta:

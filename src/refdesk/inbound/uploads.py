@@ -1,4 +1,4 @@
-"""Files that are too large for a JSON message: sent as they are, and named afterwards by the URI that this answers."""
+"""Upload endpoint for files that are too large for a JSON message. The response holds the file's URI."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ from refdesk.inbound.traces import in_trace
 UPLOADS = "/api/uploads"
 
 WRITE_SIZE = MEGABYTE
-"""Bytes that are gathered before they go to the disk."""
+"""Bytes to buffer before each write to disk."""
 
 FORM_TYPES = (b"application/x-www-form-urlencoded", b"multipart/form-data", b"text/plain")
-"""What a page of another origin could send without asking first; and a form is not a file."""
+"""Content types that pages of other origins can send without a preflight request."""
 
 
 class Uploads:
-    """Takes files, for one tenant each."""
+    """Upload endpoint. A file belongs to one tenant."""
 
     def __init__(self, services: Services) -> None:
         self._handle = services.handle
         self._conversions = services.conversions
 
     async def take(self, visitor: Visitor, query: bytes, headers: Headers, receive: Receive) -> dict[str, Any]:
-        """A request's body as a file; `?name=` is what it is called."""
+        """Store a request's body as a file, named by the query parameter `name`."""
         await self._admit(in_trace(visitor, {}))
         if headers.get(b"content-type", b"").partition(b";")[0].strip().lower() in FORM_TYPES:
             raise Reject(415, {"detail": "Send the file itself, with Content-Type: application/octet-stream"}, (CLOSE,))
@@ -51,7 +51,7 @@ class Uploads:
         return {"uri": uri, "size": size}
 
     async def _admit(self, visitor: Visitor) -> None:
-        """Before anything is taken in, what stands around every call has its say: permissions, limits, the log."""
+        """Run the policies before any of the body is read."""
         try:
             await self._handle(Call(UPLOAD_METHOD, {}, visitor.caller, trace_id=visitor.trace_id))
         except Refused as error:

@@ -1,7 +1,7 @@
-"""The HTTP connection with a clock and a measure: slow and greedy clients lose it before they cost anything.
+"""HTTP protocol with read deadlines and size limits.
 
-Extends uvicorn's protocol with deadlines for head, body and answer, byte caps and a connection cap.
-Knows framing only: sizes of whole bodies, hosts, origins and callers are decided further in.
+Extends uvicorn's protocol with deadlines for head, body and response, limits on header bytes and a connection limit. It
+only handles framing: body sizes, hosts, origins and callers are checked by the application.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ from uvicorn.server import ServerState
 
 from refdesk.inbound.sender import Sender
 
-# What the connection is being read for. Plain numbers: they are compared several times per request.
+# Read phases of a connection. Plain integers, since they are compared several times per request.
 _IDLE, _HEAD, _BODY, _DEAF = range(4)
 
-# Seconds a refused client has to read its answer. Closing while it still sends would reset the
-# connection, and the answer could be lost on the way.
+# Seconds that a rejected client has to read the response. Closing while it still sends would reset the connection, and
+# the response could be lost.
 _LINGER_SECONDS = 1.0
-# Connections above the cap that may linger so; beyond, they are closed without waiting.
+# Connections above the limit that may linger like this. Further ones are closed at once.
 _MAX_LINGERING = 64
-# Requests waiting behind the one being answered. Reading stops at the first, but one read can hold thousands.
+# Requests queued behind the current one. Reading pauses at the first, but a single read can hold thousands.
 _MAX_PIPELINED = 16
-# Seconds; loops round their timers to a millisecond and may fire just before the deadline.
+# Seconds. Event loops round their timers to a millisecond and may fire just before the deadline.
 _SHORTEST_NAP_SECONDS = 0.002
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What one client may take; every timeout is a total, not a pause between two reads."""
+    """Limits for one client. Every timeout is a total, not a pause between two reads."""
 
     header_timeout_seconds: float = 10.0
     body_timeout_seconds: float = 30.0
@@ -50,10 +50,10 @@ class Limits:
 
 
 class Timer(Protocol):
-    """A callback that is due later."""
+    """A scheduled callback."""
 
     def cancel(self) -> None:
-        """Never call it."""
+        """Cancel the callback."""
         ...
 
 
@@ -65,22 +65,22 @@ class Clock(Protocol):
         ...
 
     def call_later(self, delay: float, callback: Callable[[], None], /) -> Timer:
-        """Call a function after so many seconds."""
+        """Call a function after `delay` seconds."""
         ...
 
 
 def guarded_protocol(limits: Limits, clock: Clock | None = None) -> type[HttpToolsProtocol]:
-    """The protocol class for `uvicorn.Config(http=...)` that holds its clients to `limits`.
+    """Create the protocol class for `uvicorn.Config(http=...)` that enforces `limits`.
 
-    The clock is by default that of the event loop.
+    The clock defaults to the event loop.
     """
     return type("GuardedProtocol", (_Guarded,), {"limits": limits, "clock": clock})
 
 
 class _Guarded(HttpToolsProtocol):
-    """Every connection has one timer that never sleeps longer than the shortest timeout.
+    """Protocol with one timer per connection, which fires at least as often as the shortest timeout.
 
-    So no deadline can fall before the timer's next look, and setting one is setting a number.
+    No deadline can expire unnoticed between two checks, so setting a deadline only stores a number.
     """
 
     limits: ClassVar[Limits]
@@ -106,7 +106,7 @@ class _Guarded(HttpToolsProtocol):
         self._phase = _IDLE
         self._read_deadline = inf
         self._write_deadline = inf
-        # Bytes fed to the parser since it last gave back a whole head or a piece of body.
+        # Bytes passed to the parser since it last completed a head or a part of a body.
         self._unclaimed_bytes = 0
         self._running: RequestResponseCycle | None = None
         self._timer: Timer | None = None
@@ -126,7 +126,7 @@ class _Guarded(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._cancel_timer()
-        # uvicorn tells the newest request only, which may be one still waiting behind the running one.
+        # uvicorn only notifies the newest request, which may be queued behind the running one.
         if self._running is not None and not self._running.response_complete:
             _disconnect(self._running)
         super().connection_lost(exc)
@@ -145,7 +145,8 @@ class _Guarded(HttpToolsProtocol):
         self._cancel_timer()
         super().handle_websocket_upgrade()
 
-    # Reading; the base is named because `super()` takes a fifth of a microsecond in Python 3.11, six times a request.
+    # Reading. The base class is named since `super()` takes a fifth of a microsecond in Python 3.11, six times a
+    # request.
 
     def data_received(self, data: bytes) -> None:
         offset = 0
@@ -162,13 +163,13 @@ class _Guarded(HttpToolsProtocol):
             offset += len(piece)
             self._unclaimed_bytes += len(piece)
             HttpToolsProtocol.data_received(self, piece)
-        # Most requests arrive whole and never look at the clock.
+        # Most requests arrive whole and need no deadline.
         if self._read_deadline == inf and (self._phase == _HEAD or self._phase == _BODY):
             self._start_clock()
 
     def on_message_begin(self) -> None:
         if self._phase == _IDLE:
-            # In one piece with the end of another request: at least one byte is of this head.
+            # Arrived together with the end of another request: at least one byte belongs to this head.
             self._turn_to(_HEAD)
             self._unclaimed_bytes = 1
         HttpToolsProtocol.on_message_begin(self)
@@ -179,7 +180,7 @@ class _Guarded(HttpToolsProtocol):
         HttpToolsProtocol.on_headers_complete(self)
         self._turn_to(_BODY)
         if not self.parser.should_upgrade():
-            # Trailers would be added to the headers of a request already on its way.
+            # Trailers would be appended to the headers of a request that is already being handled.
             self.headers = []
 
     def on_body(self, body: bytes) -> None:
@@ -190,7 +191,7 @@ class _Guarded(HttpToolsProtocol):
         self._turn_to(_IDLE)
         HttpToolsProtocol.on_message_complete(self)
         if self.cycle is not None and self.cycle.response_complete:
-            # Answered before its body was whole: uvicorn's keep-alive timer ended with the last read.
+            # Answered before its body was complete: uvicorn's keep-alive timer ended with the last read.
             self._read_deadline = self._clock.time() + self.limits.idle_timeout_seconds
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
@@ -198,7 +199,7 @@ class _Guarded(HttpToolsProtocol):
         HttpToolsProtocol._start_asgi_task(self, cycle, partial(_call_with_sender, app, cycle, self._refuse_the_rest))
 
     def on_response_complete(self) -> None:
-        # As uvicorn's, with our clock in place of a timer for every response.
+        # Equivalent to uvicorn's, with a deadline in place of a timer per response.
         self.server_state.total_requests += 1
         if self.transport.is_closing():
             return
@@ -210,7 +211,7 @@ class _Guarded(HttpToolsProtocol):
 
     def _unsupported_upgrade_warning(self) -> None:
         super()._unsupported_upgrade_warning()
-        # The parser takes what follows for the other protocol, or for a request of its own.
+        # The parser treats what follows as the other protocol, or as a separate request.
         self._turn_to(_DEAF)
         self.cycle.keep_alive = False
 
@@ -219,7 +220,7 @@ class _Guarded(HttpToolsProtocol):
         self._unclaimed_bytes = 0
         self._read_deadline = inf
 
-    # Time
+    # Deadlines
 
     def _start_clock(self) -> None:
         limits = self.limits
@@ -252,7 +253,7 @@ class _Guarded(HttpToolsProtocol):
         if self._phase == _DEAF:
             self.transport.abort()
         elif self.flow.read_paused:
-            # The wait is for the application, not for the client.
+            # The application is slow, not the client.
             self._start_clock()
         elif self._phase == _BODY:
             self._refuse(408, "The request body did not arrive in time.")
@@ -261,13 +262,13 @@ class _Guarded(HttpToolsProtocol):
         else:
             self.transport.close()
 
-    # Refusing
+    # Rejecting
 
     def send_400_response(self, msg: str) -> None:
         self._refuse(400, msg)
 
     def _refuse(self, status: int, detail: str) -> None:
-        """Give up on the request being read, after the answers still owed to the ones before it."""
+        """Reject the request being read, after the responses to the ones before it."""
         in_body = self._phase == _BODY
         cycle = self.cycle
         self._turn_to(_DEAF)
@@ -282,7 +283,7 @@ class _Guarded(HttpToolsProtocol):
             self._hang_up(self._answer(status, detail))
 
     def _refuse_the_rest(self) -> None:
-        """The answer is out, and what is still being sent of the request is not wanted."""
+        """Discard the rest of a request that has been answered already."""
         self._turn_to(_DEAF)
         self._hang_up(b"")
 
@@ -291,7 +292,7 @@ class _Guarded(HttpToolsProtocol):
         if not self.transport.can_write_eof():
             self.transport.close()
             return
-        # The client's own end is noticed only while reading.
+        # The client's end of file is only noticed while reading.
         self.flow.resume_reading()
         self.transport.write_eof()
         self._read_deadline = self._clock.time() + _LINGER_SECONDS
@@ -317,9 +318,9 @@ def _call_with_sender(
 
 
 def _without_upgrade(piece: bytes) -> bytes:
-    """Hide an offer of another protocol, which one is free to ignore (RFC 9110, 7.8).
+    """Hide the offer of another protocol, which a server may ignore (RFC 9110, 7.8).
 
-    The parser would take what follows the head for that protocol, and drop the body.
+    The parser would treat what follows the head as that protocol and drop the body.
     """
     head, end, body = piece.partition(b"\r\n\r\n")
     return _UPGRADE.sub(b"\r\nx-offer:", head) + end + body
@@ -329,13 +330,13 @@ _UPGRADE = re.compile(rb"\r\nupgrade:", re.IGNORECASE)
 
 
 def _disconnect(cycle: RequestResponseCycle) -> None:
-    """Let the application see `http.disconnect`, whatever it waits for."""
+    """Make the application's `receive` return `http.disconnect`."""
     cycle.disconnected = True
     cycle.message_event.set()
 
 
 def _is_misframed(version: str, headers: list[tuple[bytes, bytes]]) -> bool:
-    """Whether peers on the way could disagree on where this request ends (RFC 9112, 6.1)."""
+    """Return whether intermediaries could disagree on where this request ends (RFC 9112, 6.1)."""
     if version not in ("1.1", "1.0"):
         return True
     for name, value in headers:

@@ -1,4 +1,4 @@
-"""Several processes on one listening socket: started before any loop or thread exists, replaced when they die."""
+"""Worker processes on one listening socket: forked before any event loop or thread exists, restarted when they die."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from types import FrameType
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 CANNOT_START = 2
-"""The exit code of a worker that no other could take the place of, because it would fail the same way."""
+"""Exit code of a worker that failed in a way that a restart can't fix."""
 
 RESTART_SECONDS = 1.0
-"""Between a worker's death and its successor, so that one that cannot live does not eat the machine."""
+"""Pause before a dead worker is restarted, so that one that always fails doesn't use up the CPU."""
 
 
 def run_workers(count: int, work: Callable[[], int]) -> int:
-    """Run `work` in that many processes until told to stop; answers the exit code for the whole."""
+    """Run `work` in `count` processes until a stop signal, and return the exit code."""
     workers = Workers(work)
     for which in STOP_SIGNALS:
         signal.signal(which, workers.stop)
@@ -31,26 +31,26 @@ def run_workers(count: int, work: Callable[[], int]) -> int:
 
 
 class Workers:
-    """The children of this process."""
+    """The child processes of this process."""
 
     def __init__(self, work: Callable[[], int]) -> None:
         self._work = work
         self._children: set[int] = set()
         self._stopping = False
-        # Held open by the parent alone: when it is gone, however it went, the children read the end of it.
+        # Only the parent holds the write end: when it dies, for whatever reason, the children read end of file.
         self._life, self._parent = os.pipe()
 
     def start_all(self, count: int) -> None:
-        """Fork that many children, unless told to stop meanwhile."""
+        """Fork `count` children, unless stopped meanwhile."""
         for _ in range(count):
             if not self._stopping:
                 self.start()
 
     def start(self) -> None:
-        """Fork one more child."""
+        """Fork one child."""
         sys.stdout.flush()
         sys.stderr.flush()
-        # Held back until parent and child are ready for them: one in between would be lost.
+        # Blocked until parent and child have set up their handlers. A signal in between would be lost.
         signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
         child = os.fork()
         if child:
@@ -68,7 +68,7 @@ class Workers:
         except BaseException:  # noqa: BLE001 - the process ends here, and says why
             traceback.print_exc()
         finally:
-            # Not `sys.exit`: what the parent registered for its own end is not the child's to run.
+            # Not `sys.exit`: the child must not run the parent's exit handlers.
             sys.stderr.flush()
             os._exit(code)
 
@@ -77,14 +77,17 @@ class Workers:
         os.kill(os.getpid(), signal.SIGTERM)
 
     def stop(self, which: int, frame: FrameType | None) -> None:
-        """Tell every child to finish."""
+        """Send SIGTERM to every child."""
         self._stopping = True
         for child in self._children:
             with suppress(ProcessLookupError):
                 os.kill(child, signal.SIGTERM)
 
     def wait(self) -> int:
-        """Until all have ended; a child that ends unasked is replaced, one that refuses to start ends the rest."""
+        """Wait until all children have ended.
+
+        A child that dies is restarted. One that can't start stops the others.
+        """
         worst = 0
         while self._children:
             child, status = os.wait()
@@ -93,7 +96,7 @@ class Workers:
             if code == CANNOT_START and not self._stopping:
                 self.stop(signal.SIGTERM, None)
             if self._stopping:
-                # Told to stop before it could listen for that: it stopped all the same.
+                # It was stopped before its own handler was installed.
                 worst = max(worst, 0 if code == -signal.SIGTERM else abs(code))
                 continue
             time.sleep(RESTART_SECONDS)
