@@ -1,1 +1,1 @@
-"""Policies that stand around every call, one a file, all of one signature."""
+"""Policies that wrap every call: one per module, all with the same signature."""

@@ -1,6 +1,4 @@
-"""Who is calling: an API key or an access token becomes a caller with a tenant and roles, and a desk that asks for one
-lets nobody in without.
-"""
+"""Authentication: resolves an API key or an access token to a caller, and rejects calls without one if required."""
 
 from __future__ import annotations
 
@@ -23,12 +21,13 @@ NO_TOKEN = "This server needs an access token"
 
 @asynccontextmanager
 async def open_authentication(settings: AuthConfig, data: Path, audience: str) -> AsyncIterator[Authenticate]:
-    """Keys of the configuration and of the data folder, and the tokens of an issuer, if any are set."""
+    """Open authentication with the keys of the configuration and the data folder, and the issuer's tokens if
+    configured."""
     keys = Keys(settings.keys, KeyFile(data / FILE_NAME))
     if settings.oauth.issuer is None:
         yield Authenticate(keys, required=settings.required)
         return
-    # What it takes to check a signature is slow to import, and most desks never do.
+    # Slow to import, and most installations use no access tokens.
     from refdesk.policy.jwt import open_tokens
 
     async with open_tokens(settings.oauth, audience) as tokens:
@@ -36,7 +35,10 @@ async def open_authentication(settings: AuthConfig, data: Path, audience: str) -
 
 
 class Authenticate:
-    """`identify` turns a credential into a caller at the door; the policy makes sure that no way in has skipped it."""
+    """Authentication policy.
+
+    Transports resolve credentials with `identify`. The policy makes sure that none of them skipped it.
+    """
 
     def __init__(self, keys: Keys, tokens: Tokens | None = None, *, required: bool) -> None:
         self.keys = keys
@@ -45,17 +47,17 @@ class Authenticate:
 
     @property
     def has_keys(self) -> bool:
-        """Whether callers are told apart here: by keys, or by tokens."""
+        """Whether callers are authenticated, by keys or by tokens."""
         return self._tokens is not None or self.keys.in_use
 
     def describe(self) -> dict[str, Any]:
-        """How the issuer of tokens is, where there is one; keys need nobody else."""
+        """Return the state of the token issuer, if one is configured."""
         return {} if self._tokens is None else {"issuer": self._tokens.issuer.describe()}
 
     def identify(self, credential: str | None) -> Caller | Awaitable[Caller]:
-        """The caller behind a credential; raises when it is wrong, or missing where one is required.
+        """Return the caller of a credential. Raises if it's invalid, or missing although required.
 
-        To be awaited only for an access token that was not seen lately: all else is known at once.
+        The result is awaitable only for an access token that isn't cached.
         """
         if credential is None:
             return self._nobody()
@@ -73,7 +75,7 @@ class Authenticate:
         return ANONYMOUS
 
     def _stranger(self) -> Caller:
-        # Where keys are only offered, a wrong one is still told so: its owner believes to be somebody.
+        # If keys are optional, a wrong one is still rejected: its owner expects to be authenticated.
         if self._required or self.has_keys:
             raise Unauthenticated(WRONG_KEY)
         return ANONYMOUS

@@ -1,4 +1,4 @@
-"""Policies around a handler; the first in the list is the outermost."""
+"""Composition of policies around a handler."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from refdesk.calls import Handler, Policy
 
 
 def chain(policies: Sequence[Policy], handler: Handler) -> Handler:
-    """One handler that takes a call through every policy."""
+    """Return a handler that passes a call through every policy, the first one outermost."""
     for policy in reversed(policies):
         handler = partial(policy.__call__, proceed=handler)
     return handler

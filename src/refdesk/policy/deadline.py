@@ -1,4 +1,4 @@
-"""No call lasts longer than it may: what it is waiting for is cancelled, and the caller is told."""
+"""Deadline policy: cancels calls that take too long."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from refdesk.resilience.deadlines import Deadlines, Overdue
 
 
 class Deadline:
-    """A bound for every call, counted from the moment it passed the door: the common one, or its tool's own."""
+    """Time limit for every call: the default, or the limit of its tool."""
 
     def __init__(self, seconds: float, own_seconds: Callable[[Call], float | None] = lambda _: None) -> None:
         self._common = Deadlines(seconds)

@@ -1,8 +1,7 @@
-"""The keys with which an authorization server signs: fetched from it, kept, and fetched anew when it changes them.
+"""JWKS cache: the signing keys of an authorization server, fetched on demand and refreshed.
 
-Addresses come from the configuration and from the metadata of the configured issuer, never from a token. However many
-tokens name keys that nobody has, the issuer is asked once in a while only, and while it is down its known keys go on
-working.
+URLs come from the configuration and from the issuer's metadata, never from a token. Fetches are rate-limited however
+many tokens name unknown keys, and cached keys stay valid while the issuer is down.
 """
 
 from __future__ import annotations
@@ -24,34 +23,36 @@ from refdesk.config import OAuthConfig
 from refdesk.errors import IssuerAway
 
 FETCH_SECONDS = 5.0
-"""For the metadata and the keys together; a caller with a new token waits no longer."""
+"""Time limit for fetching metadata and keys together. A caller with a new token waits no longer than this."""
 
 PAUSE_SECONDS = 5.0
-"""From one fetch to the next at least, whoever asks. It is also how long a brand-new key may be unknown here."""
+"""Minimum interval between two fetches, and so the longest time that a new key may be unknown."""
 
 REFRESH_SECONDS = 600.0
-"""After which keys that are used are fetched anew, so that one that the issuer has withdrawn stops working."""
+"""Age after which keys in use are fetched again, so that a key the issuer has withdrawn stops working."""
 
 STALE_SECONDS = 2 * REFRESH_SECONDS
-"""After which, on a desk that nobody has called for so long, the first call waits for the fetch."""
+"""Age after which a call waits for the fetch. Only reached if there were no calls for that long."""
 
 MAX_BYTES = 262_144
 MAX_KEYS = 100
-"""Issuers have a handful; more would only be looked through for nothing."""
+"""Maximum number of keys to read. Issuers have a handful."""
 
 ALGORITHMS: Mapping[str, str] = {"RSA": "RS256", "EC P-256": "ES256", "OKP Ed25519": "EdDSA"}
-"""What a kind of key is used for, by type and curve. The key decides, not the token; secrets shared with the issuer
-(HS256 and its like) are in no case accepted."""
+"""Algorithm of each key type and curve.
+
+The key decides, not the token. Symmetric algorithms (HS256 etc.) are never accepted.
+"""
 
 logger = logging.getLogger(__name__)
 
 
 class _Unusable(Exception):
-    """What came back is not what an issuer answers; worded to follow "the issuer's"."""
+    """The issuer's response is invalid. The message completes "the issuer's …"."""
 
 
 class Issuer:
-    """The keys of one issuer; made by `open_issuer`."""
+    """Cached signing keys of one issuer, created by `open_jwks`."""
 
     def __init__(
         self,
@@ -74,14 +75,14 @@ class Issuer:
         self._failure: str | None = None
         self._fetching: asyncio.Task[None] | None = None
         self.generation = 0
-        """Counts up when the keys are others than before: what was found true with the old ones may not be."""
+        """Increases when the keys change, which invalidates tokens verified with the old ones."""
 
     async def key(self, id: str | None) -> PyJWK | None:
-        """The key of that id, or the only one there is; None when the issuer has no such key."""
+        """Return the key with this id, or the only key if `id` is None. None if the issuer has no such key."""
         age = self._now() - self._fetched_at
         if age > REFRESH_SECONDS:
             self._start_fetch()
-        # A key that is known need not wait for an issuer that is known to be down.
+        # A cached key doesn't wait for an issuer that is known to be down.
         if id not in self._keys or (age > STALE_SECONDS and self._failure is None):
             await self._fetched()
         found = self._keys.get(id)
@@ -91,23 +92,23 @@ class Issuer:
         return found
 
     def describe(self) -> dict[str, str]:
-        """How it was when it was last asked; while it is down, tokens signed with its known keys are still taken."""
+        """Return the state of the last fetch. While the issuer is down, tokens signed with cached keys are accepted."""
         if self._failure is not None:
             return {"state": "down", "detail": self._failure}
         return {"state": "ok" if self._keys else "not asked yet"}
 
     async def close(self) -> None:
-        """Stop what is under way."""
+        """Cancel a fetch in progress."""
         if self._fetching is not None:
             self._fetching.cancel()
             with suppress(asyncio.CancelledError):
                 await self._fetching
 
     async def _fetched(self) -> None:
-        """Until a fetch is over: the one under way, or a new one where the last is long enough ago."""
+        """Wait for the fetch in progress, or for a new one if the last is long enough ago."""
         self._start_fetch()
         if self._fetching is not None:
-            # Of all who wait, none can stop it for the others.
+            # Shielded, so that cancelling one waiter doesn't cancel it for the others.
             await asyncio.shield(self._fetching)
 
     def _start_fetch(self) -> None:
@@ -136,7 +137,7 @@ class Issuer:
         self._failure, self._fetched_at = None, self._now()
 
     def _failed(self, error: Exception) -> None:
-        # It may have moved them; its metadata is asked again next time.
+        # The keys may have moved, so the metadata is read again next time.
         self._found_url = None
         failure = f"the issuer's {error}" if isinstance(error, _Unusable) else "the issuer does not answer"
         if self._failure != failure:
@@ -151,7 +152,7 @@ class Issuer:
         return self._found_url
 
     async def _discover(self) -> str:
-        """Where the issuer's metadata says that its keys are."""
+        """Return the JWKS URL from the issuer's metadata."""
         for url in metadata_urls(self._issuer):
             try:
                 metadata = await self._get(url)
@@ -170,12 +171,12 @@ class Issuer:
         return url
 
     async def _get(self, url: str) -> Mapping[str, Any]:
-        """A JSON object, within bounds and without following anybody elsewhere."""
+        """Fetch a JSON object of limited size, without following redirects."""
         body, where = bytearray(), httpx2.URL(url)
-        # A password in the address is sent as a header: the address itself is what a log would show.
+        # A password in the URL is sent as a header, because the URL may be logged.
         login = (where.username, where.password) if where.userinfo else None
         where = where.copy_with(userinfo=None)
-        # Not compressed: a few bytes could unpack to more than there is memory.
+        # Not compressed: a small response could expand beyond the memory.
         headers = {"accept": "application/json", "accept-encoding": "identity"}
         async with self._client.stream("GET", where, headers=headers, auth=login) as response:
             if response.status_code != 200:
@@ -197,8 +198,11 @@ class Issuer:
 async def open_issuer(
     settings: OAuthConfig, *, fetch_seconds: float = FETCH_SECONDS, now: Callable[[], float] = time.monotonic
 ) -> AsyncIterator[Issuer]:
-    """The issuer that is set. It is asked when the first token comes, so that a desk starts whether it is up or not."""
-    # Reading the system's certificates takes a while.
+    """Open the JWKS cache of the configured issuer.
+
+    Keys are fetched with the first token, so the server starts even if the issuer is down.
+    """
+    # Loading the system's certificates is slow.
     trust = await to_thread.run_sync(httpx2.create_ssl_context)
     async with httpx2.AsyncClient(verify=trust, timeout=fetch_seconds, follow_redirects=False) as client:
         issuer = Issuer(settings, client, fetch_seconds=fetch_seconds, now=now)
@@ -209,7 +213,7 @@ async def open_issuer(
 
 
 def metadata_urls(issuer: str) -> list[str]:
-    """Where an issuer's metadata may be (RFC 8414, and OpenID Connect as people deploy it), in the order to try."""
+    """Return the URLs where an issuer's metadata may be (RFC 8414, OpenID Connect), in order of preference."""
     parts = urlsplit(issuer)
     host, path = f"{parts.scheme}://{parts.netloc}", parts.path.rstrip("/")
     urls = [
@@ -221,12 +225,12 @@ def metadata_urls(issuer: str) -> list[str]:
 
 
 def same_issuer(one: object, other: str) -> bool:
-    """Whether two names are one issuer's; a slash at the end, which people leave out or put in, does not matter."""
+    """Return whether two issuer identifiers are equal, ignoring a trailing slash."""
     return isinstance(one, str) and one.rstrip("/") == other.rstrip("/")
 
 
 def _usable_keys(jwks: list[Any]) -> dict[str | None, PyJWK]:
-    """The keys that sign what we accept, by id; under None the only one, for tokens that name none."""
+    """Return the supported signing keys by id. A single key is also stored under None, for tokens without a key id."""
     keys: dict[str | None, PyJWK] = {}
     for jwk in jwks[:MAX_KEYS]:
         key = _usable_key(jwk)
@@ -248,5 +252,5 @@ def _usable_key(jwk: Any) -> PyJWK | None:
     try:
         return PyJWK({**jwk, "alg": algorithm}, algorithm)
     except PyJWTError:
-        # One that we cannot use says nothing about the others.
+        # An unusable key doesn't invalidate the others.
         return None

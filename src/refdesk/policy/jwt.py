@@ -1,6 +1,6 @@
-"""Access tokens of an OAuth 2.1 authorization server: is it one of its own, is it for us, and who calls with it?
+"""Verification of OAuth 2.1 access tokens.
 
-A token that was found good is remembered for a while by its digest, so that the next call with it costs no signature.
+A verified token is cached by its digest, so that the next call with it needs no signature check.
 """
 
 from __future__ import annotations
@@ -21,29 +21,29 @@ from refdesk.policy.jwks import Issuer, open_issuer
 from refdesk.policy.permissions import TokenCaller
 
 LEEWAY_SECONDS = 30.0
-"""How far the issuer's clock may be from ours."""
+"""Tolerated clock difference to the issuer."""
 
 TRUST_SECONDS = 300.0
-"""How long a token that was found good is not looked at again; a key that the issuer withdraws counts until then."""
+"""How long a verified token is cached. A key that the issuer withdraws is accepted until then."""
 
 MAX_TRUSTED = 10_000
-"""Tokens that are remembered; the oldest make room."""
+"""Maximum number of cached tokens. The oldest are evicted."""
 
 LONGEST_TOKEN = 16_384
-"""Characters; longer ones are not even looked at."""
+"""Maximum number of characters. Longer tokens aren't parsed."""
 
 LONGEST_NAME = 255
-"""Characters of a user or tenant, as everywhere."""
+"""Maximum number of characters in a user or tenant name."""
 
 END_OF_TIME = 253_402_300_800
-"""The year 10000; what is beyond is no time but a way to have a token that never ends."""
+"""The year 10000. Later times are rejected, because they make tokens that never expire."""
 
 _SCOPE = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]+")
-"""RFC 6749, 3.3. Nothing else can go into a header."""
+"""RFC 6749, 3.3. Other characters aren't valid in a header."""
 
 _TOKEN = re.compile(r"[\w-]+\.[\w-]+\.[\w-]+", re.ASCII)
 
-# Times are checked here and not by the library, which would read the clock itself.
+# Times are checked here, because the library would read the clock itself.
 _CHECKS: Options = {
     "require": ["exp", "iss", "aud"],
     "verify_exp": False,
@@ -56,15 +56,15 @@ _CHECKS: Options = {
 class _Trusted(NamedTuple):
     caller: TokenCaller
     generation: int
-    """Of the issuer's keys."""
+    """Generation of the issuer's keys."""
     expires: float
-    """By the clock on the wall, as the token says it."""
+    """Wall-clock time, from the token."""
     look_again: float
-    """By the clock that never jumps."""
+    """Monotonic time."""
 
 
 class Tokens:
-    """Turns access tokens into callers."""
+    """Resolves access tokens to callers."""
 
     def __init__(
         self,
@@ -76,7 +76,7 @@ class Tokens:
         now: Callable[[], float] = time.monotonic,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """`audience` is what a token must be meant for: by default the address of this server."""
+        """Initialize the verifier. `audience` is the required audience of tokens, by default the URL of this server."""
         assert settings.issuer is not None
         self._settings = settings
         name = settings.issuer.get_secret_value().rstrip("/")
@@ -89,18 +89,18 @@ class Tokens:
         self._trusted: dict[bytes, _Trusted] = {}
 
     def are_like(self, credential: str) -> bool:
-        """Whether a credential has the form of an access token; a key of ours has not."""
+        """Return whether a credential has the form of an access token, which API keys don't have."""
         return len(credential) <= LONGEST_TOKEN and _TOKEN.fullmatch(credential) is not None
 
     def trusted(self, digest: bytes) -> Caller | None:
-        """The caller behind a token that was found good a short while ago."""
+        """Return the caller of a token that was verified recently."""
         known = self._trusted.get(digest)
         if known is None or known.generation != self.issuer.generation:
             return None
         return None if known.look_again < self._now() or known.expires < self._clock() else known.caller
 
     async def verify(self, token: str, digest: bytes) -> Caller:
-        """The caller behind a token; raises when it is not valid, lacks a scope, or cannot be checked now."""
+        """Return the caller of a token. Raises if it's invalid, lacks a scope, or can't be verified now."""
         key = await self.issuer.key(_key_id(token))
         if key is None:
             raise InvalidToken("The access token is signed with a key that its issuer does not have")
@@ -136,7 +136,7 @@ class Tokens:
             raise InvalidToken("The access token is not valid") from None
 
     def _checked_times(self, claims: Mapping[str, Any]) -> float:
-        """When the token ends."""
+        """Check the validity period, and return when the token expires."""
         now = self._clock()
         expires = _time(claims, "exp") + LEEWAY_SECONDS
         if expires < now:
@@ -153,9 +153,9 @@ class Tokens:
             raise InsufficientScope(f"The access token needs the scopes {needed}", settings.required_scopes)
         roles = frozenset(role for scope in scopes for role in settings.scope_roles.get(scope, ()))
         if settings.scope_roles and not roles:
-            # Without any role it could do everything: to ask the issuer for less must not give more.
+            # A caller without roles may do everything, so a token with fewer scopes must not end up with none.
             given = " or ".join(settings.scope_roles)
-            # Any of them would do, and the first in the configuration is as good a guess as there is.
+            # Any of these scopes would do. The first one configured is the best guess.
             scopes_needed = (*settings.required_scopes, next(iter(settings.scope_roles)))
             raise InsufficientScope(f"The access token needs a scope that gives a role: {given}", scopes_needed)
         tenant = _name(claims, settings.tenant_claim) if settings.tenant_claim else DEFAULT_TENANT
@@ -165,13 +165,13 @@ class Tokens:
 
 @asynccontextmanager
 async def open_tokens(settings: OAuthConfig, audience: str) -> AsyncIterator[Tokens]:
-    """The tokens of the issuer that is set."""
+    """Open a verifier for the tokens of the configured issuer."""
     async with open_issuer(settings) as issuer:
         yield Tokens(settings, audience, issuer)
 
 
 def _key_id(token: str) -> str | None:
-    """The id of the key that a token says it is signed with; nobody has checked it yet."""
+    """Return the key id in a token's header, unverified."""
     try:
         id: str | None = jwt.get_unverified_header(token).get("kid")
     except (jwt.PyJWTError, RecursionError):
@@ -194,7 +194,7 @@ def _name(claims: Mapping[str, Any], claim: str) -> str:
 
 
 def _scopes(claims: Mapping[str, Any]) -> frozenset[str]:
-    """What the token may be used for: `scope`, a text (RFC 9068), or the `scp` that some issuers have in its place."""
+    """Return the scopes of a token, from `scope` (a string, RFC 9068) or `scp` (used by some issuers)."""
     given = claims.get("scope", claims.get("scp", ""))
     words = given.split() if isinstance(given, str) else given
     if not isinstance(words, list):

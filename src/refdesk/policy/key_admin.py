@@ -1,4 +1,4 @@
-"""Making, listing and revoking keys, for the command line and for the console alike."""
+"""Creating, listing and revoking API keys, for the CLI and the console."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from refdesk.policy.keys import FILE_NAME, KeyFile, StoredKey, digest, new_key
 from refdesk.validation import nearest_name, shortened
 
 LONGEST_NAME = 255
-"""Characters of a name, as the file has them."""
+"""Maximum number of characters in a name, as in the key file."""
 
 MOST_OF_A_KEY = 100
-"""Roles, toolsets or servers that one key names."""
+"""Maximum number of roles, toolsets or servers of one key."""
 
 CONFIGURATION = "configuration"
 
@@ -37,7 +37,7 @@ class NotAKey(InvalidArguments):
 
 
 class KeyRing:
-    """The keys of the file and of the configuration, told of without their digests; all of it waits for the disk."""
+    """Manages the keys of the key file and lists those of the configuration. All methods block on disk I/O."""
 
     def __init__(
         self,
@@ -46,14 +46,14 @@ class KeyRing:
         changed: Callable[[], None] = lambda: None,
         now: Callable[[], datetime] = _now,
     ) -> None:
-        """`changed` is told of every change, so that it need not be found in the file."""
+        """Initialize the manager. `changed` is called after every change."""
         self._file = file
         self._configured = configured
         self._changed = changed
         self._now = now
 
     def listed(self) -> list[dict[str, Any]]:
-        """All that is known of every key but the key itself."""
+        """Return everything known about each key, except the key itself."""
         return [*map(self._stored_facts, self._file.read()), *map(_configured_facts, self._configured)]
 
     def make(
@@ -67,7 +67,8 @@ class KeyRing:
         servers: Sequence[str] = (),
         expires: str | None = None,
     ) -> tuple[str, dict[str, Any]]:
-        """A new key, which is given this once, and what is known of it; raises NotAKey for words that mean nothing."""
+        """Create a key, and return it together with its description. The key isn't stored. Raises NotAKey for invalid
+        values."""
         name, key, now = _text("name", name), new_key(), self._now()
         if any(name == other.name for other in self._configured):
             rule = f"a key of the configuration is named {name!r}; choose another name"
@@ -88,7 +89,7 @@ class KeyRing:
         return key, self._stored_facts(stored)
 
     def revoke(self, name: str) -> str:
-        """Forget a key of the file; one of the configuration is in force until the desk is started without it."""
+        """Remove a key from the file. Keys of the configuration can't be revoked here."""
         is_configured = any(name == other.name for other in self._configured)
         if is_configured and all(name != stored.name for stored in self._file.read()):
             rule = f"{name!r} is a key of the configuration; take it out there and start the server anew"
@@ -123,7 +124,7 @@ def _facts(key: ApiKey | StoredKey) -> dict[str, Any]:
 
 
 def _text(argument: str, value: str) -> str:
-    """A name that can be kept and shown."""
+    """Return a stripped name. Raises NotAKey if it's empty, too long or not printable."""
     if not value.strip():
         raise NotAKey(argument, "is required")
     if len(value) > LONGEST_NAME or not value.isprintable():
@@ -138,7 +139,7 @@ def _few(argument: str, given: Sequence[str]) -> Sequence[str]:
 
 
 def _known(argument: str, given: Iterable[str], known: Sequence[str]) -> tuple[str, ...]:
-    """Words of a list, each once, in lower case."""
+    """Return the values in lower case without duplicates. Raises NotAKey for unknown ones."""
     words = tuple(dict.fromkeys(word.strip().lower() for word in given))
     for word in words:
         if word not in known:
@@ -150,7 +151,7 @@ def _known(argument: str, given: Iterable[str], known: Sequence[str]) -> tuple[s
 
 
 def _moment(text: str, now: datetime) -> datetime:
-    """A point in time: so long from now, or a date, which ends when it begins."""
+    """Parse a duration from now, or a date, which means its start."""
     length = _LENGTH.fullmatch(text.strip().lower())
     try:
         moment = now + timedelta(**{_UNITS[length[2]]: int(length[1])}) if length else datetime.fromisoformat(text)

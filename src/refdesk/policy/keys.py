@@ -1,7 +1,7 @@
-"""API keys: those of the configuration, and those that `refdesk keys` keeps in a file beside the data.
+"""API keys of the configuration and of the key file that `refdesk keys` manages.
 
-Only digests of keys are kept, in memory as on disk. The file is looked at again and again while the server runs, so
-that a key made or revoked counts at once, in every process.
+Only digests are kept, in memory and on disk. The file is polled while the server runs, so that creating or revoking a
+key takes effect in every process.
 """
 
 from __future__ import annotations
@@ -28,34 +28,34 @@ from refdesk.validation import nearest_name
 FILE_NAME = "keys.json"
 
 LOOK_SECONDS = 0.5
-"""How long a change of the file may go unseen; to look costs a system call, so not every call does."""
+"""How long a change of the file may go unnoticed. A check costs a system call, so not every call makes one."""
 
 PREFIX = "rd_"
-"""By which people, and programs that look for secrets in the wrong places, know one of our keys."""
+"""Prefix by which people and secret scanners recognize our keys."""
 
 KEY_BYTES = 32
-"""Random bytes of a key: too many to be guessed, so that a plain hash protects it as well as a slow one would."""
+"""Random bytes of a key: too many to guess, so a plain hash protects it as well as a slow one."""
 
 logger = logging.getLogger(__name__)
 
 Stamp: TypeAlias = tuple[int, int, int] | None
-"""What tells one state of a file from another; None where there is no file."""
+"""Identifies a version of a file. None if the file doesn't exist."""
 
 Name = Annotated[str, Field(min_length=1, max_length=255)]
 
 
 def digest(key: str) -> bytes:
-    """The form in which a key is kept."""
+    """Return the digest of a key."""
     return hashlib.sha256(key.encode("utf-8", "surrogatepass")).digest()
 
 
 def new_key() -> str:
-    """A key that nobody has."""
+    """Generate a random key."""
     return f"{PREFIX}{secrets.token_urlsafe(KEY_BYTES)}"
 
 
 class StoredKey(BaseModel):
-    """A key in the file: all that is known of it but the key itself."""
+    """A key in the file, without the key itself."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -70,7 +70,7 @@ class StoredKey(BaseModel):
     expires: AwareDatetime | None = None
 
     def is_over(self, now: datetime) -> bool:
-        """Whether its time has passed."""
+        """Return whether the key has expired."""
         return self.expires is not None and self.expires <= now
 
 
@@ -82,13 +82,13 @@ class _File(BaseModel):
 
 
 class KeyFile:
-    """The file that `refdesk keys` writes: replaced as a whole, by one process at a time, for its owner's eyes only."""
+    """The key file. It's replaced as a whole, by one process at a time, and readable only by its owner."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
     def stamp(self) -> Stamp:
-        """The state that the file is in."""
+        """Return the current version of the file."""
         try:
             found = self.path.stat()
         except FileNotFoundError:
@@ -96,7 +96,7 @@ class KeyFile:
         return found.st_ino, found.st_size, found.st_mtime_ns
 
     def read(self) -> tuple[StoredKey, ...]:
-        """Every key in it; raises ConfigError for a file that cannot be read or understood."""
+        """Return all keys. Raises ConfigError if the file can't be read or parsed."""
         try:
             return _File.model_validate_json(self.path.read_bytes()).keys
         except FileNotFoundError:
@@ -109,7 +109,7 @@ class KeyFile:
             raise ConfigError([f"{self.path}: cannot be understood ({place}: {where['msg']}); mend it"]) from None
 
     def add(self, key: StoredKey) -> None:
-        """Keep one more key; a name can be taken only once."""
+        """Add a key. Names are unique."""
         with self._alone():
             keys = self.read()
             if any(other.name == key.name for other in keys):
@@ -118,7 +118,7 @@ class KeyFile:
             self._replace((*keys, key))
 
     def remove(self, name: str) -> StoredKey:
-        """Forget a key, which is given back for the last time."""
+        """Remove a key and return it."""
         with self._alone():
             keys = self.read()
             removed = next((key for key in keys if key.name == name), None)
@@ -135,7 +135,7 @@ class KeyFile:
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
-        """While nobody else writes."""
+        """Lock the file for writing."""
         try:
             with while_alone(self.path):
                 yield
@@ -144,14 +144,14 @@ class KeyFile:
 
 
 class _Known(NamedTuple):
-    """A key in force. A tuple: one is looked at for every request."""
+    """A valid key. A named tuple, because one is read for every request."""
 
     caller: Caller
     expires: float | None
 
 
 class Keys:
-    """Who calls with which key. Looked up by digest: no comparison can leak how much of a guess was right."""
+    """Callers by key digest. Looking up digests prevents timing attacks."""
 
     def __init__(
         self,
@@ -161,7 +161,8 @@ class Keys:
         now: Callable[[], float] = time.monotonic,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """A file that cannot be understood is a ConfigError here, and only logged later, when it was fine at first."""
+        """Load the keys. An unreadable file raises ConfigError here. Later it's only logged, and the loaded keys
+        stay."""
         self._configured = {bytes.fromhex(key.digest): _Known(_caller(key), None) for key in configured}
         self._file = file
         self._now = now
@@ -173,12 +174,12 @@ class Keys:
 
     @property
     def in_use(self) -> bool:
-        """Whether there are keys here, or have been: to revoke the last one must not open the door."""
+        """Whether there are or were keys. Revoking the last one must not disable authentication."""
         self._look()
         return self._is_in_use
 
     def find(self, digest: bytes) -> Caller | None:
-        """The caller whose key has this digest."""
+        """Return the caller whose key has this digest."""
         self._look()
         known = self._known.get(digest)
         if known is None or (known.expires is not None and known.expires <= self._clock()):
@@ -186,18 +187,18 @@ class Keys:
         return known.caller
 
     def look_again(self) -> None:
-        """The file has just been changed by this process: what it says counts from the next call on."""
+        """Make the next call check the file, because this process has just changed it."""
         self._next_look = 0.0
 
     def _look(self) -> None:
-        """Take in what has changed in the file, unless it was looked at a moment ago."""
+        """Reload the file if it has changed, unless it was checked a moment ago."""
         if self._file is None or self._now() < self._next_look:
             return
         self._next_look = self._now() + LOOK_SECONDS
         try:
             stamp = self._file.stamp()
             if stamp != self._stamp:
-                # Before it is read: should it change meanwhile, the next look sees another stamp.
+                # Set before reading: if the file changes meanwhile, the next check sees another version.
                 self._stamp = stamp
                 self._known = self._with_stored(self._file.read())
                 self._is_in_use = True

@@ -1,4 +1,4 @@
-"""One log line, one set of measurements and one span for every call, however it ends. Argument values are in none."""
+"""Observability policies: a log line, metrics and a span for every call. None of them holds argument values."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ METHODS = frozenset(
     "tools/list tools/call resources/list resources/templates/list resources/read prompts/list prompts/get "
     f"completion/complete {WINDOW_METHOD} {UPLOAD_METHOD}".split()
 ).union(CONSOLE_RULES)
-"""What can be asked for. A method or tool that somebody has made up must not become a label."""
+"""Known methods. Unknown methods and tools must not become metric labels."""
 
 CHARACTERS_A_TOKEN = 4
-"""About: to count them on every call would cost more than the rest of this."""
+"""Estimate: counting tokens on every call would cost more than everything else here."""
 
 
 class Observe:
-    """The outermost policy but `Record`: it sees every outcome, refusals included."""
+    """Logs and counts every outcome, rejections included. Only `RecordSpan` is further out."""
 
     def __init__(self, log: Log, metrics: Metrics, tools: Container[str]) -> None:
         self._log = log
@@ -52,7 +52,7 @@ class Observe:
             self._metrics.under_way -= 1
             leave_trace(token)
             seconds = perf_counter() - started
-            # What nobody can ask for has no label, and what it was asked of may be anything.
+            # An unknown method gets no label, and its target may be anything.
             method = call.method if call.method in METHODS else ""
             target = call.target if method else ""
             tool = target if method == "tools/call" and target in self._tools else ""
@@ -63,7 +63,7 @@ class Observe:
 
 
 class Record:
-    """A span around a call; a policy of its own, so that a desk that records none pays nothing for it."""
+    """Records a span for each call. A separate policy, so that it costs nothing if tracing is off."""
 
     def __init__(self, spans: Spans) -> None:
         self._spans = spans

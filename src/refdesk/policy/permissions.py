@@ -1,18 +1,18 @@
-"""What a caller may do: the one place where roles and the toolsets of a key mean something.
+"""Permission policy: roles, toolsets and servers that a caller may use.
 
-Roles add up. A caller without any may use every tool, as one that no operator has limited. With roles it may do what
-they open together, and a role that is not known here opens nothing, so that a misspelt one fails at once and closed:
+Roles add up. A caller without roles may use every tool. With roles it may do what they allow together. An unknown role
+allows nothing, so a misspelt one fails closed and at once:
 
     reader      tools that only read
     writer      every tool
-    service     every tool, and to act for other users and tenants (`inbound.internal`)
-    admin       every tool, and the administration of the desk
+    service     every tool, and acting for other users and tenants (`inbound.internal`)
+    admin       every tool, and administration
 
-Toolsets narrow all of that: tools, prompts, resources and their completions of other toolsets are not there for the
-caller, in lists as in calls. So do the tenants of a server behind the desk, and the servers that a key opens. What such
-a server says of its tools is a claim: one that does not say that it only reads is not for readers.
+Toolsets restrict this further: tools, prompts, resources and completions of other toolsets don't exist for the caller,
+in lists and in calls. The tenants of a downstream server and the servers that a key grants have the same effect.
+Readers only get downstream tools that are annotated as read-only.
 
-What the web console asks for has rules of the same kind (`CONSOLE_RULES`), so that it opens nothing that tools do not.
+Console methods have rules of the same kind (`CONSOLE_RULES`), so the console allows nothing that tools don't.
 """
 
 from __future__ import annotations
@@ -43,15 +43,15 @@ _KNOWN = frozenset(ROLES)
 _EVERY_TOOL = frozenset({WRITER, SERVICE, ADMIN})
 
 _METHOD_TOOLSETS = {WINDOW_METHOD: ("reader",), UPLOAD_METHOD: ("convert", "r2r")}
-"""Of what is not one of MCP's methods: the toolsets that have a use for it."""
+"""Toolsets that need each of the methods that aren't part of MCP."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """What it takes to do something in the console."""
+    """Requirements of a console method."""
 
     toolsets: tuple[str, ...] = ()
-    """One of these has to be open; none means that it is for everybody who is let in."""
+    """At least one of these must be available to the caller. Empty means everyone."""
     writes: bool = False
     administers: bool = False
 
@@ -69,37 +69,37 @@ CONSOLE_RULES: Mapping[str, Rule] = {
     }.items()
     for action in actions.split()
 }
-"""Every method of the console; there is none without a rule."""
+"""All console methods. Each has a rule."""
 
 _RESOURCE_LISTS = {
     "resources/list": ("resources", "uri"),
     "resources/templates/list": ("resourceTemplates", "uriTemplate"),
 }
-"""The list in an answer, and what names an entry of it."""
+"""The list in an answer, and the field that identifies an entry."""
 
 
 @dataclass(frozen=True, slots=True)
 class TokenCaller(Caller):
-    """A caller with an access token, who can come back with one that has more scopes."""
+    """A caller with an access token, which can be replaced by one with more scopes."""
 
     scopes: frozenset[str] = frozenset()
 
 
 class Hints(Protocol):
-    """What a tool says of itself."""
+    """The annotations of a tool that permissions read."""
 
     @property
     def read_only(self) -> bool: ...
 
 
 class Offered(Protocol):
-    """A tool, as far as permissions look at it."""
+    """The part of a tool that permissions depend on."""
 
     @property
     def annotations(self) -> Hints: ...
 
     def is_open_to(self, caller: Caller) -> bool:
-        """Whether it is there at all for this caller."""
+        """Return whether the tool exists for a caller."""
         ...
 
 
@@ -107,18 +107,21 @@ T = TypeVar("T", bound=Offered)
 
 
 def may_administer(caller: Caller) -> bool:
-    """Whether the administration is open to a caller: the owner of this process, and the role for it."""
+    """Return whether a caller may administer the server: the local user, or the role `admin`."""
     return caller.local or ADMIN in caller.roles
 
 
 def may_only_read(caller: Caller) -> bool:
-    """Whether a caller with roles has none that opens more than reading."""
+    """Return whether a caller has roles, but none that may write."""
     return bool(caller.roles) and _EVERY_TOOL.isdisjoint(caller.roles)
 
 
 def may_reach(caller: Caller, server: str, name: str, tenants: Collection[str]) -> bool:
-    """Whether something of a server behind the desk is there for a caller: a tool or prompt by the name that the server
-    itself gives it, a resource by its URI. `tenants` are those that the server is for; none named means all."""
+    """Return whether a caller may access an item of a downstream server.
+
+    `name` is the server's own name of a tool or prompt, or the URI of a resource. `tenants` are those that the server
+    is for, empty for all.
+    """
     if tenants and caller.tenant not in tenants:
         return False
     if caller.servers is None:
@@ -127,8 +130,11 @@ def may_reach(caller: Caller, server: str, name: str, tenants: Collection[str]) 
 
 
 def _opens(pattern: str, server: str, name: str) -> bool:
-    """Whether a key's pattern opens something of a server. One with a `__` never names a server alone: `docs__*` is
-    whatever `docs` has, and nothing of a server `docs__internal`."""
+    """Return whether a key's pattern matches an item of a server.
+
+    A pattern with `__` never means a server alone: `docs__*` matches everything of `docs`, and nothing of a server
+    named `docs__internal`.
+    """
     place = pattern.find("__")
     if place == -1:
         return fnmatchcase(server, pattern)
@@ -140,14 +146,14 @@ def _opens(pattern: str, server: str, name: str) -> bool:
 
 
 def may_reach_some(caller: Caller, server: str, tenants: Collection[str]) -> bool:
-    """Whether anything of a server behind the desk can be there for a caller."""
+    """Return whether a caller may access anything of a downstream server."""
     if tenants and caller.tenant not in tenants:
         return False
     return caller.servers is None or any(_names(pattern, server) for pattern in caller.servers)
 
 
 def _names(pattern: str, server: str) -> bool:
-    """Whether a key's pattern opens a server, or something of it."""
+    """Return whether a key's pattern matches a server, or some of its items."""
     if "__" not in pattern:
         return fnmatchcase(server, pattern)
     places = (place for place in range(len(pattern)) if pattern.startswith("__", place))
@@ -155,7 +161,7 @@ def _names(pattern: str, server: str) -> bool:
 
 
 class Permissions:
-    """The policy, and `narrowed` for whoever lists tools by another way."""
+    """Permission policy. `filter_tools` applies the same rules to other lists of tools."""
 
     def __init__(
         self,
@@ -165,8 +171,11 @@ class Permissions:
         scope_roles: Mapping[str, Sequence[str]],
         trusts_everybody: Callable[[], bool] = lambda: False,
     ) -> None:
-        """`resource_toolsets` says which toolset the resources of a URI scheme belong to, `scope_roles` which roles the
-        scopes of an access token give, and `trusts_everybody` whether all callers administer at this moment."""
+        """Initialize the policy.
+
+        `resource_toolsets` maps URI schemes to toolsets, and `scope_roles` maps the scopes of access tokens to roles.
+        `trusts_everybody` returns whether all callers are administrators at the moment.
+        """
         self._switched_on = frozenset(switched_on)
         self._trusts_everybody = trusts_everybody
         self._tools = tools
@@ -187,7 +196,7 @@ class Permissions:
         return self._shown(call, await proceed(call))
 
     def narrowed(self, tools: Callable[[Call], list[T]]) -> Callable[[Call], list[T]]:
-        """The same tools, less those that the caller of the call may not use."""
+        """Wrap a tool list to leave out the tools that the caller may not use."""
 
         def narrowed(call: Call) -> list[T]:
             only_read = may_only_read(call.caller)
@@ -196,28 +205,28 @@ class Permissions:
         return narrowed
 
     def is_beyond(self, caller: Caller, tool: str) -> bool:
-        """Whether a tool is there, but not for the roles of this caller."""
+        """Return whether a tool exists for a caller, but its roles don't allow it."""
         offered = self._tools.get(tool)
         if offered is None or not may_only_read(caller) or offered.annotations.read_only:
             return False
         return offered.is_open_to(caller)
 
     def scopes_for(self, caller: Caller, tool: str) -> tuple[str, ...]:
-        """The scopes that a new access token of this caller needs to use a tool; none when that would not help."""
+        """Return the scopes that a new access token needs for a tool, empty if that wouldn't help."""
         if not (self._writing_scopes and isinstance(caller, TokenCaller) and self.is_beyond(caller, tool)):
             return ()
         return (*sorted(caller.scopes), self._writing_scopes[0])
 
     def toolsets(self, caller: Caller) -> frozenset[str]:
-        """The toolsets that are open to a caller."""
+        """Return the toolsets available to a caller."""
         return self._switched_on if caller.toolsets is None else self._switched_on & caller.toolsets
 
     def may(self, caller: Caller, method: str) -> bool:
-        """Whether a method of the console is open to a caller that the roles let in at all."""
+        """Return whether a caller may call a console method."""
         return self._why_not(caller, CONSOLE_RULES[method]) is None
 
     def _why_not(self, caller: Caller, rule: Rule) -> str | None:
-        """What keeps a caller from something, and what would help; None when nothing does."""
+        """Return why a caller may not call a method and how to fix it, or None if it may."""
         if rule.administers and not (may_administer(caller) or self._trusts(caller)):
             return f"This takes a key with the role {ADMIN!r}; `refdesk keys make NAME --role {ADMIN}` makes one"
         if rule.toolsets and self.toolsets(caller).isdisjoint(rule.toolsets):
@@ -228,7 +237,7 @@ class Permissions:
         return None
 
     def _trusts(self, caller: Caller) -> bool:
-        """Whether a caller administers without the role: as everybody does, but for those from who knows where."""
+        """Return whether a caller is an administrator without the role. Proxied callers never are."""
         return not caller.proxied and self._trusts_everybody()
 
     def _check_roles(self, call: Call) -> None:
@@ -239,7 +248,7 @@ class Permissions:
             raise Forbidden(f"{call.target} changes what is kept here, and the role {READER!r} only reads")
 
     def _within_toolsets(self, call: Call, own: frozenset[str]) -> Call:
-        """The call with no more toolsets than its caller's key opens; unknown ones are left in, to be told of."""
+        """Restrict the call's toolsets to those of the caller's key. Unknown ones are kept, to be reported later."""
         toolsets = _METHOD_TOOLSETS.get(call.method)
         if toolsets is not None and own.isdisjoint(toolsets):
             named = " or ".join(map(repr, toolsets))
@@ -251,7 +260,7 @@ class Permissions:
         return replace(call, toolsets=asked - (self._switched_on - own))
 
     def _shown(self, call: Call, answer: Answer) -> Answer:
-        """The answer without the entries of a list that are not for this caller."""
+        """Remove list entries that the caller may not see."""
         own = call.caller.toolsets
         if call.method == "tools/list" and may_only_read(call.caller):
             return _filtered(answer, "tools", lambda entry: not self.is_beyond(call.caller, entry["name"]))
@@ -261,13 +270,13 @@ class Permissions:
         return answer
 
     def _is_of_another_toolset(self, uri: str, own: frozenset[str]) -> bool:
-        """One of a scheme that nobody knows is nobody's, and the catalogue says so."""
+        """Return whether a URI belongs to a toolset outside `own`. Unknown schemes are left to the dispatcher."""
         toolset = self._resource_toolsets.get(uri.partition(":")[0])
         return toolset is not None and toolset not in own
 
 
 def _resource_of(call: Call) -> str | None:
-    """The resource, or template of resources, that a call is about."""
+    """Return the URI of the resource, or resource template, that a call refers to."""
     if call.method == "resources/read":
         return call.target
     reference = call.params.get("ref") if call.method == "completion/complete" else None

@@ -1,7 +1,7 @@
-"""So many calls and tokens a minute for each key or user, and so many calls for all of them together.
+"""Rate limit policy: calls and tokens per minute for each user, and calls per minute in total.
 
-Who calls is what authentication found, never what a header says. What is over a limit is refused before anything is
-done for it, and takes nothing from the other limits: one caller's flood does not use up what all share.
+Users are those that authentication found, never a header's. A rejected call takes nothing from the other limits, so one
+caller's flood doesn't use up the shared limit.
 """
 
 from __future__ import annotations
@@ -18,37 +18,36 @@ from refdesk.errors import RateLimited
 from refdesk.resilience.limits import Charge, Key, Limit, Limits, Metered, Refusal
 
 EXPECTED_TOKENS = 1000
-"""What a call under way is taken to return until it is known, so that many at once are not all let in for the last
-token that is left."""
+"""Tokens charged for a call in progress until the real number is known, so that many concurrent calls don't all pass on
+the last token."""
 
 TEXT_METHODS = frozenset({"tools/call", "resources/read", "prompts/get"})
-"""The calls whose answers a model reads. Lists of what there is are small and counted as calls alone."""
+"""Methods whose answers a model reads. Lists are small and only count as calls."""
 
 BINARY_FIELDS = ("data", "blob")
-"""Where the items of an answer carry what is no text, such as pictures."""
+"""Fields of content items that hold binary data, such as images."""
 
 CHARACTERS_A_TOKEN = 10
-"""Of what is no text, and of words without end, which the tokenizer takes for one token each."""
+"""Estimate for binary data, and for very long words, which the tokenizer takes for one token each."""
 
 TEXTS_KEPT = 256
 LONGEST_KEPT = 32_768
-"""Texts, and characters of one, whose tokens are remembered: an answer from the cache is not counted anew each time."""
+"""Cache of token counts: number of texts, and characters of one. Cached answers aren't counted again each time."""
 
 LONGEST_COUNTED = 200_000
-"""Characters of a text that are counted, which takes a fiftieth of a second while nobody else is served; what is longer
-has as many more as it is longer."""
+"""Characters of a text to count, which takes 20 ms of the event loop. Longer texts are extrapolated."""
 
 ALL_CALLERS: Key = ("all",)
-"""Shorter than the key of any caller, and so none of theirs."""
+"""Bucket key for all callers. Shorter than any caller's key, so they never collide."""
 
 
 def is_limited(settings: RateLimitConfig) -> bool:
-    """Whether any limit is set: if not, the policy need not stand in the chain."""
+    """Return whether any limit is configured. Otherwise the policy isn't needed."""
     return bool(settings.calls or settings.tokens or settings.total_calls)
 
 
 class RateLimit:
-    """The policy; it stands behind authentication."""
+    """Rate limit policy. It runs after authentication."""
 
     def __init__(
         self,
@@ -58,7 +57,7 @@ class RateLimit:
         *,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`refused` is told of every refusal whether it was for `calls`, `tokens` or the `total`."""
+        """Initialize the policy. `refused` is called with `calls`, `tokens` or `total` for every rejection."""
         self._limits = limits
         self._refused = refused
         self._now = now
@@ -95,7 +94,7 @@ class RateLimit:
 
 
 def returned_tokens(answer: Answer) -> int:
-    """What an answer costs the model that reads it; structured content says the same again, and is not counted."""
+    """Count the tokens of an answer. Structured content repeats the text and isn't counted."""
     return sum(_tokens(answer.result.get(name)) for name in ("content", "contents", "messages"))
 
 

@@ -1,1 +1,1 @@
-"""What keeps a desk standing while something behind it fails: breakers, budgets, bulkheads, limits, single flights."""
+"""Fault tolerance: circuit breakers, retry budgets, bulkheads, rate limits and single flight."""

@@ -1,11 +1,11 @@
-"""A circuit breaker as a pure state machine: no clock, no lock, no waiting; whoever uses it says what time it is.
+"""Circuit breaker as a pure state machine: no clock, no lock, no waiting. Callers pass in the time.
 
-Closed, until so many calls in a row have failed; open, and nothing passes, for the cool-down; then half-open, and a few
-calls at a time try whether it is back. Enough trials that succeed close it. One that fails opens it again, for twice as
-long as before, up to a bound.
+The breaker is closed until a number of consecutive calls fail. It's then open for the cool-down and rejects every call.
+After that it's half-open and admits a few trial calls. Enough successful trials close it. A failed one opens it again,
+for twice as long as before up to a maximum.
 
-Written by hand since no library was found that lets exactly its trials through, holds neither a cancelled call nor the
-late result of an old one against anybody, and is not led astray when the clock of the machine is set.
+Written by hand because no library admits exactly its trials, ignores cancelled calls and late results of old ones, and
+is unaffected by changes of the system clock.
 """
 
 from __future__ import annotations
@@ -18,37 +18,40 @@ from refdesk.config import CircuitBreakerConfig
 State = Literal["closed", "open", "half_open"]
 
 Outcome = Literal["success", "failure", "answered", "unknown"]
-"""How a call ended. `answered` is a call that was wrong and was told so. It says nothing while the breaker is closed,
-or those who ask for nonsense would hide an outage from it; as a trial it is a success, for somebody is there again, and
-a caller who only asks for nonsense must not keep the breaker from closing. `unknown` is a call that was called off."""
+"""Outcome of a call.
+
+`answered` is a call that the dependency rejected as invalid. While the breaker is closed it's ignored, or invalid calls
+would hide an outage. As a trial it's a success: the dependency responds again, and a client that only sends invalid
+calls must not keep the breaker open. `unknown` is a cancelled call.
+"""
 
 MOST_COOL_DOWNS = 4
-"""How many times the first cool-down the longest one is: a dependency that was away for an hour is missed by people who
-wait, and a trial every few minutes costs it nothing."""
+"""The longest cool-down as a multiple of the first. After an hour's outage people wait for the dependency, and a trial
+every few minutes costs it nothing."""
 
 LEAST_TRIAL_SECONDS = 60.0
-"""The least for which a trial keeps its place without coming back. Calls have deadlines and give it back before; this
-is for those that are lost, which must not leave the breaker half-open for ever."""
+"""Minimum time after which a trial without a result is given up. Calls have deadlines and end before. This is for lost
+ones, which would leave the breaker half-open forever."""
 
 TRIAL_PATIENCE_SECONDS = 1.0
-"""What callers are asked to wait while a trial is under way: it ends when it ends, and that is mostly soon."""
+"""`retry_after` while a trial is in progress, which mostly ends soon."""
 
 
 @dataclass(eq=False, slots=True)
 class Permit:
-    """That a call may be made; given back with how it ended. Not to be changed, though not frozen, for its cost."""
+    """Permission for a call, to be settled with its outcome. Immutable by convention: frozen dataclasses cost more."""
 
     generation: int
     began: float
 
 
 class Breaker:
-    """The breaker of one dependency; `now` is always of the same clock, one that cannot be set."""
+    """Circuit breaker of one dependency. `now` must come from a monotonic clock."""
 
     def __init__(self, settings: CircuitBreakerConfig, *, trials: int = 1) -> None:
         self.state: State = "closed"
         self.failures = 0
-        """How many calls have failed in a row, as of the time when it was last closed."""
+        """Consecutive failed calls, as of when the breaker was last closed."""
         self._failure_threshold = settings.failure_threshold
         self._success_threshold = settings.success_threshold
         self._cool_down = settings.timeout_seconds
@@ -59,11 +62,11 @@ class Breaker:
         self._successes = 0
         self._cool_downs = 1
         self._open_until = 0.0
-        # Of the state: a result of a call that was begun in an earlier one says nothing about this one.
+        # Of the state. The result of a call from an earlier generation is ignored.
         self._generation = 0
 
     def admit(self, now: float) -> Permit | None:
-        """Leave to make a call, which is to be settled; None while the dependency is left alone."""
+        """Return a permit for a call, which must be settled, or None if the breaker rejects it."""
         if self.state == "closed":
             return Permit(self._generation, now)
         if self.state == "open":
@@ -73,7 +76,7 @@ class Breaker:
         return self._trial(now)
 
     def settle(self, permit: Permit, outcome: Outcome, now: float) -> None:
-        """Take the permit back. A call that took too long was slow however it ended, and that is a failure."""
+        """Record the outcome of a call. A slow call counts as a failure however it ended."""
         if permit.generation != self._generation:
             return
         if now - permit.began >= self._slow:
@@ -85,17 +88,17 @@ class Breaker:
             self._settle_trial(outcome, now)
 
     def close(self) -> None:
-        """Somebody who knows says that it is back."""
+        """Close the breaker because the dependency is known to have recovered."""
         self.failures = 0
         if self.state != "closed":
             self._become("closed")
 
     def state_at(self, now: float) -> State:
-        """The state as the next caller meets it: when the cool-down is over, that is half-open."""
+        """Return the state that the next call meets: half-open if the cool-down is over."""
         return "half_open" if self.state == "open" and now >= self._open_until else self.state
 
     def retry_after(self, now: float) -> float:
-        """The seconds after which a call has a chance to pass; nothing when it has now."""
+        """Return the seconds until a call may be admitted, 0 if it may be now."""
         if self.state == "open":
             return max(0.0, self._open_until - now)
         return TRIAL_PATIENCE_SECONDS if self._is_full(now) else 0.0
@@ -127,7 +130,7 @@ class Breaker:
         return permit
 
     def _is_full(self, now: float) -> bool:
-        """Whether all trials are under way; those that are lost have no place any more, but still may succeed."""
+        """Return whether all trials are in use. Lost trials are dropped, but may still succeed."""
         if len(self._trials) >= self._most_trials:
             self._trials = {permit for permit in self._trials if now - permit.began < self._trial_seconds}
         return len(self._trials) >= self._most_trials

@@ -1,4 +1,4 @@
-"""What the log says of the things behind this server: which are left alone, which are back."""
+"""Logs circuit breaker transitions and Redis outages."""
 
 from __future__ import annotations
 
@@ -9,32 +9,32 @@ from refdesk.telemetry import LEVELS, Log
 
 
 class BreakerLog:
-    """A watcher of dependencies that writes down when one is left alone, and when it is back."""
+    """Dependency listener that logs state changes of breakers."""
 
     def __init__(self, log: Log) -> None:
         self._log = log
         self._states: dict[str, State] = {}
 
     def breaker_changed(self, name: str, state: State) -> None:
-        """Write it down, if it is news."""
+        """Log the state if it has changed."""
         before, self._states[name] = self._states.get(name, "closed"), state
         if before != state:
             level = "warning" if state == "open" else "info"
             self._log.events.log(LEVELS[level], "breaker.changed", dependency=name, before=before, state=state)
 
     def breaker_rejected(self, name: str) -> None:
-        """Counted, and too many to be written down."""
+        """Ignore: counted by the metrics, too many to log."""
 
     def retried(self, name: str) -> None:
-        """Counted as well."""
+        """Ignore: counted by the metrics."""
 
     def asking(self, name: str, operation: str) -> AbstractContextManager[None]:
-        """Counted too."""
+        """Ignore: counted by the metrics."""
         return nullcontext()
 
 
 def tell_of_redis(log: Log, state: str, reason: str) -> None:
-    """Write down that Redis is away, and what that means, or that it is back."""
+    """Log that Redis is down, with the consequences, or that it has recovered."""
     if state == "away":
         effect = "answers are made and limits are counted in this process alone"
         log.events.warning("redis.away", reason=reason, effect=effect)

@@ -1,4 +1,4 @@
-"""A bound on how many calls of a dependency run at a time, and on how many wait: one that is slow sinks only itself."""
+"""Bulkhead: limits concurrent and queued calls of a dependency, so that a slow one affects only itself."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from collections import OrderedDict
 from refdesk.errors import Overloaded
 
 FULL_PATIENCE_SECONDS = 1.0
-"""What callers are asked to wait when the queue is full: by then some of it has gone."""
+"""`retry_after` when the queue is full. Part of it is done by then."""
 
 
 class Bulkhead:
-    """Places, and a queue for them: first come, first served. Whoever waits leaves when he is called off."""
+    """Concurrency slots with a bounded FIFO queue. A cancelled waiter leaves the queue."""
 
     def __init__(self, name: str, places: int, queue: int) -> None:
         self._name = name
@@ -22,18 +22,18 @@ class Bulkhead:
 
     @property
     def waiting(self) -> int:
-        """How many wait for a place."""
+        """Number of queued callers."""
         return len(self._waiting)
 
     def enter(self) -> bool:
-        """Take a place that is free; False when there is none, and `wait` is what is left."""
+        """Take a free slot. Return False if there is none, in which case the caller can `wait`."""
         if self._free <= 0:
             return False
         self._free -= 1
         return True
 
     async def wait(self) -> None:
-        """Have the next place that becomes free; raises when as many wait already as may."""
+        """Wait for the next free slot. Raises Overloaded if the queue is full."""
         if len(self._waiting) >= self._most_waiting:
             detail = f"Too many calls wait for {self._name}; try again in a moment"
             raise Overloaded(detail, retry_after=FULL_PATIENCE_SECONDS)
@@ -44,11 +44,11 @@ class Bulkhead:
         except BaseException:
             self._waiting.pop(turn, None)
             if turn.done() and not turn.cancelled():
-                self.leave()  # he was called off after his turn had come
+                self.leave()  # cancelled after it was granted the slot
             raise
 
     def leave(self) -> None:
-        """Give the place back: to whoever waits longest, so that nobody who comes later is faster."""
+        """Release a slot to the longest waiting caller."""
         while self._waiting:
             turn, _ = self._waiting.popitem(last=False)
             if not turn.done():

@@ -1,4 +1,4 @@
-"""Bounds on how long work may take, for so many at a time that a timer for each of them would cost too much."""
+"""Time limits for many concurrent operations with a single timer."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ T = TypeVar("T")
 
 
 class Overdue(TimeoutError):
-    """The work took longer than it may; not to be mistaken for a time-out that the work itself ran into."""
+    """The work exceeded its deadline. Distinct from timeouts that occur within the work."""
 
 
 class Deadlines:
-    """Work with the same bound.
+    """Operations with the same time limit.
 
-    It is written down in the order in which it will be due, so that one timer, for the first of it, is enough; a
-    time-out of its own for each would be the dearest part of a short call.
+    They are kept in the order of their deadlines, so one timer for the first is enough. A timeout for each would be the
+    most expensive part of a short call.
     """
 
     __slots__ = ("_loop", "_running", "_timer", "seconds")
@@ -27,11 +27,11 @@ class Deadlines:
         self.seconds = seconds
         self._running: dict[_Running, float] = {}
         self._timer: asyncio.TimerHandle | None = None
-        # A desk lives in one loop; asking for it costs a system call each time before Python 3.12.
+        # The application runs in one loop, and looking it up costs a system call each time before Python 3.12.
         self._loop = asyncio.get_running_loop()
 
     async def run(self, work: Callable[P, Awaitable[T]], *args: P.args, **kwargs: P.kwargs) -> T:
-        """What the work gives; it is cancelled when it is overdue, and `Overdue` is raised."""
+        """Return the result of the work. It's cancelled at its deadline, and `Overdue` is raised."""
         running = _Running(asyncio.current_task(self._loop))
         due = self._running[running] = self._loop.time() + self.seconds
         if self._timer is None:
@@ -46,7 +46,7 @@ class Deadlines:
             self._running.pop(running, None)
 
     def close(self) -> None:
-        """Let go of the timer: nothing more is to be run."""
+        """Cancel the timer. Nothing may be run afterwards."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -63,7 +63,7 @@ class Deadlines:
 
 
 class _Running:
-    """A task with work under way."""
+    """A task with work in progress."""
 
     __slots__ = ("_overdue", "_task")
 
@@ -77,5 +77,5 @@ class _Running:
             self._task.cancel()
 
     def is_only_overdue(self) -> bool:
-        """Whether it was cancelled by us and nobody else; takes our cancellation back."""
+        """Return whether only the deadline cancelled the task, and undo that cancellation."""
         return self._overdue and self._task is not None and self._task.uncancel() == 0

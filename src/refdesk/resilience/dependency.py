@@ -1,4 +1,4 @@
-"""Something behind this server, with all that stands around every call of it: bulkhead, breaker, retries."""
+"""Calls of an external dependency through a bulkhead, a circuit breaker and retries."""
 
 from __future__ import annotations
 
@@ -28,40 +28,39 @@ T = TypeVar("T")
 
 
 class Watcher(Protocol):
-    """Who counts what becomes of the calls."""
+    """Listener for the calls of a dependency."""
 
     def breaker_changed(self, name: str, state: State) -> None:
-        """The breaker of this dependency has another state now."""
+        """Handle a new breaker state."""
         ...
 
     def breaker_rejected(self, name: str) -> None:
-        """A call was not let through."""
+        """Handle a call that the breaker rejected."""
         ...
 
     def retried(self, name: str) -> None:
-        """A call is made again."""
+        """Handle a retry."""
         ...
 
     def asking(self, name: str, operation: str) -> AbstractContextManager[None]:
-        """Around a request to this dependency."""
+        """Return a context manager around a request to the dependency."""
         ...
 
 
 Pause = Callable[[float], Awaitable[None]]
 
 CONCURRENCY = 100
-"""Calls at a time, and as many again that wait: more than a service takes well, and few enough to hold in memory."""
+"""Concurrent calls, and as many queued ones: more than a service handles well, and few enough to keep in memory."""
 
 SERVICE = CircuitBreakerConfig(failure_threshold=5, timeout_seconds=30, success_threshold=1)
-"""The breaker of a service that the desk can do without for a while and that keeps no state between its answers: soon
-tried again, and one answer shows that it is back."""
+"""Breaker settings for an optional, stateless service: retried soon, and one response shows that it has recovered."""
 
 _FAILURES = (DependencyError, OSError, TimeoutError)
 _ANSWERS = (ToolFailure, InvalidCall, RateLimited, ServerRefused)
 
 
 class Dependency:
-    """Something behind us: breaker, bulkhead and retry budget around every call of it."""
+    """An external dependency with breaker, bulkhead and retry budget."""
 
     def __init__(
         self,
@@ -85,23 +84,23 @@ class Dependency:
         self._told: State = "closed"
 
     def watch(self, watcher: Watcher) -> None:
-        """Have what happens told, beginning with the state as it is."""
+        """Add a listener, which gets the current state at once."""
         self._watchers.append(watcher)
         watcher.breaker_changed(self.name, self.state)
 
     @property
     def state(self) -> State:
-        """The state as the next caller meets it."""
+        """The state that the next call meets."""
         return self._breaker.state_at(self._now())
 
     def recovered(self) -> None:
-        """It is known to be back, by other means than a call: nobody need wait for the breaker to find out."""
+        """Close the breaker because the dependency is known to have recovered."""
         self._breaker.close()
         if self._breaker.state != self._told:
             self._tell()
 
     def describe(self) -> dict[str, Any]:
-        """How it is, for those who look after this server."""
+        """Return the state for the readiness endpoint."""
         now = self._now()
         described: dict[str, Any] = {"state": self._breaker.state_at(now), "failures": self._breaker.failures}
         if wait := self._breaker.retry_after(now):
@@ -110,7 +109,7 @@ class Dependency:
 
     @contextmanager
     def asking(self, operation: str) -> Iterator[None]:
-        """Around the request itself, once for each time that the work is done, for those who count and time it."""
+        """Wrap one request for the listeners. Retried work enters it each time."""
         with ExitStack() as watched:
             for watcher in self._watchers:
                 watched.enter_context(watcher.asking(self.name, operation))
@@ -124,11 +123,12 @@ class Dependency:
         patience: float = LONGEST_PAUSE_SECONDS,
         queue_seconds: float | None = None,
     ) -> T:
-        """The result of the work; repeated, when that is allowed, only after errors that say of themselves they may
-        pass. `patience` is the longest pause that this caller makes for a retry, and `queue_seconds` the longest that
-        it waits for a place.
+        """Run the work and return its result.
 
-        Raises `BreakerOpen` at once while the dependency is left alone, and `Overloaded` when too many wait for it.
+        Only errors marked as retryable are retried. `patience` is the longest pause before a retry, and `queue_seconds`
+        the longest wait for a slot.
+
+        Raises `BreakerOpen` at once while the breaker is open, and `Overloaded` if too many calls are queued.
         """
         retry = 0
         while True:
@@ -153,7 +153,7 @@ class Dependency:
             await self._pause(pause)
 
     async def _queue(self, seconds: float | None) -> None:
-        """Wait for a place in the bulkhead, unless the breaker would refuse the call afterwards anyway."""
+        """Wait for a slot in the bulkhead, unless the breaker would reject the call anyway."""
         if wait := self._breaker.retry_after(self._now()):
             raise self._left_alone(wait)
         try:
@@ -163,7 +163,7 @@ class Dependency:
             raise Overloaded(f"No place for a call of {self.name} within {seconds:g} s; try again later") from None
 
     def _admit(self) -> Permit:
-        """Leave to make the call; without it the place in the bulkhead is given back."""
+        """Get a permit from the breaker. If it rejects the call, the slot is released."""
         now = self._now()
         permit = self._breaker.admit(now)
         if permit is None:
@@ -185,7 +185,7 @@ class Dependency:
             watcher.breaker_changed(self.name, self._told)
 
     def _pause_before(self, retry: int, error: BaseException, patience: float) -> float | None:
-        """The seconds until the call is made once more; None when it is not."""
+        """Return the seconds until the retry, or None if there is none."""
         if not isinstance(error, RefdeskError) or not error.retryable:
             return None
         pause = pause_before(retry, error.retry_after, patience, self._chance())
@@ -194,7 +194,10 @@ class Dependency:
         return pause if self._budget.take_retry() else None
 
     def _left_alone(self, wait: float) -> BreakerOpen:
-        """A new error each time: one that is raised again and again keeps the traceback of every time."""
+        """Build the error of a rejected call.
+
+        A new one each time: an error that is raised repeatedly keeps every traceback.
+        """
         for watcher in self._watchers:
             watcher.breaker_rejected(self.name)
         return BreakerOpen(
@@ -205,7 +208,7 @@ class Dependency:
 
 
 def _outcome(error: BaseException) -> Outcome:
-    """What an error says about the dependency: nothing when the call was called off, or our own code is wrong."""
+    """Classify an error. Cancellation and bugs of our own say nothing about the dependency."""
     if isinstance(error, _FAILURES):
         return "failure"
     return "answered" if isinstance(error, _ANSWERS) else "unknown"

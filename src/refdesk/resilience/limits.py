@@ -1,11 +1,11 @@
-"""Rate limits: how much of something may be taken in a minute, counted in this process.
+"""Rate limiter in process memory.
 
-A limit is a bucket that is full at first and refills evenly (the generic cell rate algorithm): `units` may be taken at
-once, and in any span of time no more than `units` and what came back meanwhile. What a call takes need not be known
-when it comes: it is let in while there is at least one unit, takes what it is expected to cost, and settles afterwards.
+A limit is a bucket that starts full and refills evenly (generic cell rate algorithm): a burst may take `units`, and any
+longer span no more than `units` plus what was refilled. The cost of a call need not be known in advance: it's admitted
+while there is at least one unit, takes its expected cost, and settles the difference afterwards.
 
-Nothing is ever forgotten before it is paid back, and the table is bounded all the same: whoever asks for more buckets
-than there is room for waits until some of them are full again, which is when they can be forgotten.
+The table is bounded without forgetting any debt. If there is no room for another bucket, callers wait until some are
+full again and can be evicted.
 """
 
 from __future__ import annotations
@@ -20,43 +20,42 @@ from math import ceil
 from typing import Protocol
 
 MAX_BUCKETS = 200_000
-"""That are not full, in one table: some forty megabytes."""
+"""Buckets in one table that aren't full: about 40 MB."""
 
 MAX_BUCKETS_OF_ONE = 4_000
-"""Of one owner, so that nobody's flood keeps the others out. A bucket is counted only until it has refilled, which
-takes seconds: an honest owner has a few at a time."""
+"""Buckets of one owner, so that nobody's flood locks out the others. A bucket only counts until it has refilled, which
+takes seconds. Normal owners have a few at a time."""
 
 MAX_PART = 100
-"""Characters of a key's part that are kept as they are."""
+"""Maximum number of characters of a key's part. Longer parts are hashed."""
 
 MAX_COST = 1_000_000_000
-"""Of one call; more than any text has tokens."""
+"""Maximum cost of one call, more than any text has tokens."""
 
 MAX_DEBT_SECONDS = 3600.0
-"""How long a call that was dearer than its limit can keep its owner out."""
+"""Longest time that an expensive call can lock its owner out."""
 
 SLACK_SECONDS = 1e-6
-"""What rounding may add up to: whoever comes back at the time that he was told is let in."""
+"""Tolerance for rounding: a caller who returns exactly at the given time is admitted."""
 
 ROOM_SECONDS = 5.0
-"""After which whoever found no room for a bucket may try again: most buckets are full again within seconds."""
+"""`retry_after` if there is no room for a bucket. Most buckets refill within seconds."""
 
 FORGOTTEN_AT_ONCE = 100
-"""Buckets, so that a flood that is over is not paid for by a single call."""
+"""Maximum number of buckets to evict per call, so that no single call pays for a flood that is over."""
 
 Key = tuple[str, ...]
-"""Of a bucket; its first part is the owner. Parts are compared as they are: names that only look alike are different
-tenants or documents elsewhere, and so here."""
+"""Key of a bucket. The first part is the owner. Parts are compared exactly, as tenants and documents are elsewhere."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """So many units at once, and so many again in each span of seconds."""
+    """A number of units per period."""
 
     units: int
     seconds: float = 60.0
     seconds_a_unit: float = field(init=False)
-    """How long one unit takes to come back."""
+    """Time in which one unit is refilled."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "seconds_a_unit", self.seconds / self.units)
@@ -64,7 +63,7 @@ class Limit:
 
 @dataclass(frozen=True, slots=True)
 class Charge:
-    """What a call takes from a bucket, or is expected to take; long keys are shortened."""
+    """The actual or expected cost of a call for one bucket. Long keys are shortened."""
 
     key: Key
     limit: Limit
@@ -79,30 +78,31 @@ class Charge:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Nothing was taken; after `retry_after` seconds, exact to the millisecond, it can be."""
+    """A rejected call, which took nothing. `retry_after` is exact to the millisecond."""
 
     retry_after: float
     charge: Charge | None = None
-    """The one that has to wait longest; None when there is no room for another bucket, and the time is a guess."""
+    """The charge with the longest wait. None if there is no room for a bucket, in which case `retry_after` is a
+    guess."""
 
 
 class Limits(Protocol):
-    """Buckets of one process, or of many."""
+    """Rate limiter of one process, or shared by several."""
 
     async def take(self, charges: Sequence[Charge]) -> Refusal | None:
-        """Take all of the charges, or none of them where one has to wait."""
+        """Take all charges, or none if one of them has to wait."""
         ...
 
     async def settle(self, charge: Charge, spent: int, held_seconds: float) -> None:
-        """Correct a charge that was taken so many seconds ago by what it really came to."""
+        """Correct a charge that was taken `held_seconds` ago to its real cost."""
         ...
 
 
 class Metered:
-    """Work that was let in for what it is expected to cost, and settles by `spent` when it ends.
+    """Context manager for work that was admitted for its expected cost and settles to `spent`.
 
-    Work that fails has spent nothing. Work that is cancelled pays what was expected: it was done, though for nobody,
-    and nothing is to be waited for on the way out.
+    Failed work costs nothing. Cancelled work costs what was expected: it was done, and settling would delay the
+    cancellation.
     """
 
     __slots__ = ("_charge", "_limits", "_now", "_since", "spent")
@@ -124,10 +124,10 @@ class Metered:
 
 
 class MemoryLimits:
-    """The buckets of this process.
+    """Rate limiter of this process.
 
-    A bucket is the time at which it will be full. Those times are also in a heap, each once and perhaps out of date, so
-    that the buckets to be forgotten are found without looking at the others.
+    A bucket is the time at which it will be full. The same times are in a heap, each once and possibly outdated, so
+    that full buckets are found without a scan.
     """
 
     def __init__(
@@ -146,11 +146,11 @@ class MemoryLimits:
 
     @property
     def buckets(self) -> int:
-        """How many are not full, or not known to be yet."""
+        """Number of buckets that aren't known to be full."""
         return len(self._full_at)
 
     async def take(self, charges: Sequence[Charge]) -> Refusal | None:
-        """Take all of the charges, or none of them where one has to wait."""
+        """Take all charges, or none if one of them has to wait."""
         now = self._now()
         self._forget_full_ones(now)
         refusal = self._longest_wait(charges, now) or self._no_room(charges)
@@ -159,20 +159,20 @@ class MemoryLimits:
         return refusal
 
     async def settle(self, charge: Charge, spent: int, held_seconds: float) -> None:
-        """Correct a charge by what it really came to.
+        """Correct a charge to its real cost.
 
-        Never refused: there are no more buckets beyond the bound than there are calls under way.
+        Never rejected: buckets beyond the limit can't outnumber the calls in progress.
         """
         seconds = unsettled_units(charge, spent, held_seconds) * charge.limit.seconds_a_unit
         self._add(charge.key, seconds, self._now())
 
     def no_room(self, charges: Sequence[Charge]) -> Refusal | None:
-        """A refusal when there is no room for a bucket that is not there yet."""
+        """Return a refusal if there is no room for a new bucket."""
         self._forget_full_ones(self._now())
         return self._no_room(charges)
 
     def note(self, charges: Sequence[Charge]) -> None:
-        """Take charges that somebody else has allowed."""
+        """Take charges that another limiter has admitted."""
         self._note(charges, self._now())
 
     def _no_room(self, charges: Sequence[Charge]) -> Refusal | None:
@@ -198,7 +198,7 @@ class MemoryLimits:
             self._add(charge.key, reasonable(charge.cost) * charge.limit.seconds_a_unit, now)
 
     def _add(self, key: Key, seconds: float, now: float) -> None:
-        """Make a bucket need so much longer, or less long, until it is full."""
+        """Move the time at which a bucket is full."""
         known = self._full_at.get(key)
         full_at = min(max(now if known is None else known, now) + seconds, now + MAX_DEBT_SECONDS)
         if known is None:
@@ -227,7 +227,7 @@ class MemoryLimits:
 
 
 def short_key(key: Key) -> Key:
-    """The key in bounded space. A digest is longer than any part that is kept, so the two are never taken for one."""
+    """Return the key in bounded space. A digest is longer than any unhashed part, so they never collide."""
     return tuple(part if len(part) <= MAX_PART else _digest(part) for part in key)
 
 
@@ -236,14 +236,14 @@ def _digest(part: str) -> str:
 
 
 def reasonable(cost: int) -> int:
-    """A cost within reason: nobody earns by a call."""
+    """Clamp a cost to a valid range. Negative costs become 0."""
     return min(max(cost, 0), MAX_COST)
 
 
 def unsettled_units(charge: Charge, spent: int, held_seconds: float) -> float:
-    """What is still to be taken, or to be given back when negative.
+    """Return the units still to be taken, or to be refunded if negative.
 
-    What was held came back by itself at the bucket's pace: giving that back once more would make holding profitable.
+    Units that were held have refilled in the meantime. Refunding those too would make holding profitable.
     """
     more = reasonable(spent) - reasonable(charge.cost)
     if more >= 0:
@@ -252,5 +252,5 @@ def unsettled_units(charge: Charge, spent: int, held_seconds: float) -> float:
 
 
 def whole_milliseconds(seconds: float) -> float:
-    """Rounded up, but for the slack: a time to come back at is never too early."""
+    """Round up to milliseconds, apart from the rounding tolerance, so that a caller never returns too early."""
     return max(ceil((seconds - SLACK_SECONDS) * 1000), 1) / 1000

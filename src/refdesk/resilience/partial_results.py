@@ -1,6 +1,6 @@
-"""Whether something was made without a part that failed: it is still worth giving, and not worth keeping.
+"""Tracks whether a result is incomplete because part of its work failed: it's returned, but not cached.
 
-Who does without says so where it happens, and who keeps what was made asks; those in between need not know.
+The code that skips a part marks it, and the cache asks. Code in between isn't involved.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from contextvars import ContextVar
 
 
 class Shortfalls:
-    """What was done without, so far."""
+    """Number of parts that were skipped so far."""
 
     __slots__ = ("count",)
 
@@ -24,7 +24,7 @@ _noted: ContextVar[Shortfalls | None] = ContextVar("refdesk.shortfalls", default
 
 @contextmanager
 def noting_shortfalls() -> Iterator[Shortfalls]:
-    """What falls short in the block, and in the tasks that are begun in it."""
+    """Track the shortfalls in the block, and in the tasks started in it."""
     shortfalls = Shortfalls()
     token = _noted.set(shortfalls)
     try:
@@ -34,7 +34,7 @@ def noting_shortfalls() -> Iterator[Shortfalls]:
 
 
 def fell_short() -> None:
-    """What is being made will be the worse for want of something."""
+    """Mark the current result as incomplete."""
     shortfalls = _noted.get()
     if shortfalls is not None:
         shortfalls.count += 1

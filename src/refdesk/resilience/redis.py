@@ -1,9 +1,8 @@
-"""The link to Redis, of which nothing is expected: an operation ends within its time, whatever Redis does.
+"""Connection to an optional Redis. Every operation ends within its time limit, whatever Redis does.
 
-Redis only ever makes things faster or shares them among processes. So a Redis that is dead, slow, paused or talks
-nonsense costs the operations that meet it first their short time-out; from then on it is known to be away, every
-operation ends at once, and a probe in the background notices when it is back. The client's own time-outs are not
-relied on: each of the several commands that set a connection up would get its own.
+Redis only speeds things up or shares them among processes. If it's down, slow or returns invalid replies, the first
+operations run into their short timeout. From then on all operations fail at once, and a background probe detects when
+it's back. The client's own timeouts aren't used: each of the commands that set up a connection would get its own.
 """
 
 from __future__ import annotations
@@ -23,24 +22,25 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 Changed = Callable[[str, str], None]
-"""Told of a new state, and of the reason where it is a bad one."""
+"""Called with a new state, and the reason if Redis is down."""
 
 CONNECTIONS = 32
-"""Operations at a time, each on a connection of its own; a process cannot keep more than a few busy."""
+"""Concurrent operations, each on its own connection. A process can't keep more than a few busy."""
 
 FIRST_PAUSE_SECONDS = 0.05
 LONGEST_PAUSE_SECONDS = 2.0
-"""Between probes, doubling: what is back is used again within seconds, and what is not costs next to nothing."""
+"""Pause between probes, doubling: Redis is used again within seconds of its return, and probing costs next to
+nothing."""
 
 STEADY_SECONDS = 10.0
-"""How long Redis has to be well for its earlier absences to be forgotten. One that answers the probe and nothing else
-would otherwise cost every call its time-out."""
+"""How long Redis has to be up before its earlier outages are forgotten. Otherwise a Redis that only answers the probe
+would cost every call its timeout."""
 
 CLOSING_SECONDS = 1.0
-"""How long closing the connections may take; a paused Redis does not answer a goodbye."""
+"""Time limit for closing the connections. A paused Redis doesn't respond."""
 
 NONSENSE = (ValueError, TypeError, LookupError, AttributeError, RecursionError)
-"""What the client library raises, besides its own errors, over replies that no Redis would give."""
+"""Exceptions other than its own that the client library raises for malformed replies."""
 
 
 class RedisAway(DependencyError):
@@ -48,7 +48,7 @@ class RedisAway(DependencyError):
 
 
 class RedisLink:
-    """A pool of connections that is left alone while nobody answers at the other end."""
+    """Connection pool that isn't used while Redis is down."""
 
     def __init__(
         self,
@@ -64,7 +64,7 @@ class RedisLink:
         self._failures = (RedisError, OSError, *NONSENSE)
         self._client = client
         self.timeout_seconds = timeout_seconds
-        """Time limit of an operation and of a probe. Those under way keep the one they began with."""
+        """Time limit of an operation and of a probe. Those in progress keep the one they started with."""
         self._now = now
         self._changed = changed
         self._slots = asyncio.Semaphore(CONNECTIONS)
@@ -76,25 +76,26 @@ class RedisLink:
         self._pause = 0.0
         self._well_since = now()
         self.losses = 0
-        """How often Redis was found to be away."""
+        """Number of outages so far."""
 
     @property
     def is_away(self) -> bool:
-        """Whether Redis is known not to answer."""
+        """Whether Redis is known to be down."""
         return self._trouble is not None
 
     def describe(self) -> dict[str, Any]:
-        """How the link is, for `/ready`, which anybody may read: why it is so, with addresses, is for the log."""
+        """Return the state for `/ready`. The endpoint is public, so the reason is only logged."""
         return {"state": "ok"} if self._trouble is None else {"state": "away", "detail": "the log says why"}
 
     async def back(self) -> None:
-        """Wait until Redis is not away."""
+        """Wait until Redis is up."""
         await self._back.wait()
 
     async def run(self, work: Callable[[Redis], Awaitable[T]]) -> T:
-        """What `work` makes of its commands, or RedisAway: at once while Redis is away, else in time.
+        """Return the result of `work`, or raise RedisAway.
 
-        `work` is to do nothing but commands, so that whatever fails in it is Redis's doing.
+        Raises at once while Redis is down, and otherwise within the time limit.
+        `work` must only run commands, so that any failure is one of Redis.
         """
         if self._trouble is not None:
             raise RedisAway(self._trouble)
@@ -110,7 +111,7 @@ class RedisLink:
                 finally:
                     self._timers.discard(timer)
         except TimeoutError as error:
-            # Who ran out of time in the queue has learnt nothing about Redis.
+            # A timeout in the queue says nothing about Redis.
             raise self._away("Redis did not answer in time", losses if is_running else None) from error
         except self._refusals as error:
             raise self._away(f"Redis refused: {error}", None) from error
@@ -118,7 +119,7 @@ class RedisLink:
             raise self._away(f"Redis failed: {error}", losses) from error
 
     async def watch(self) -> None:
-        """Look for Redis whenever it is away, and say when it is back; runs for ever."""
+        """Probe Redis whenever it's down. Runs forever."""
         while True:
             await self._lost.wait()
             await asyncio.sleep(self._pause)
@@ -126,7 +127,7 @@ class RedisLink:
             await self.probe()
 
     async def probe(self) -> None:
-        """See whether Redis answers, and take it from there."""
+        """Check whether Redis responds, and update the state."""
         try:
             async with asyncio.timeout(self.timeout_seconds):
                 await self._client.execute_command("PING")  # type: ignore[no-untyped-call]
@@ -136,7 +137,10 @@ class RedisLink:
             self._find()
 
     def _away(self, detail: str, losses: int | None) -> RedisAway:
-        """The error to raise; with the number of losses that it began at, it also is the news that Redis is away."""
+        """Build the error to raise.
+
+        If `losses` is the number of outages at the start of the operation, this also marks Redis as down.
+        """
         if losses == self.losses:
             self._lose(detail)
         return RedisAway(detail)
@@ -151,7 +155,7 @@ class RedisLink:
             self._pause = 0.0
         self._back.clear()
         self._lost.set()
-        # Whoever waits for Redis at this moment would only find out the same.
+        # Operations that wait for Redis now would only time out too.
         for timer in self._timers:
             if not timer.expired():
                 timer.reschedule(asyncio.get_running_loop().time())
@@ -174,7 +178,10 @@ async def open_redis(
     changed: Changed = lambda state, reason: None,
     now: Callable[[], float] = time.monotonic,
 ) -> AsyncIterator[RedisLink]:
-    """A link to the Redis server, which need not be there; `changed` is told `away`, with the reason, and `ok`."""
+    """Open a connection to Redis, which need not be running.
+
+    `changed` is called with `away` and the reason, or with `ok`.
+    """
     client = _client(settings)
     link = RedisLink(client, settings.timeout_seconds, changed=changed, now=now)
     await link.probe()
@@ -194,14 +201,14 @@ def _client(settings: RedisConfig) -> Redis:
         from redis.backoff import NoBackoff
     except ImportError as error:
         raise ConfigError(["Redis needs the package redis: pip install 'refdesk[redis]'"]) from error
-    # RESP 2 and no name of the library: a connection is ready without a single command, but for a password.
+    # RESP 2 without a library name: a connection is ready without a single command, apart from a password.
     client: Redis = Redis.from_url(
         str(settings.url),
         db=settings.db,
         protocol=2,
         driver_info=None,
         retry=Retry(NoBackoff(), 0),
-        max_connections=CONNECTIONS + 1,  # one is the probe's
+        max_connections=CONNECTIONS + 1,  # one for the probe
         socket_timeout=None,
         socket_connect_timeout=settings.timeout_seconds,
     )
@@ -213,4 +220,4 @@ async def _close(client: Redis) -> None:
         async with asyncio.timeout(CLOSING_SECONDS):
             await client.aclose()
     except TimeoutError:
-        return  # the process is about to let go of the sockets anyway
+        return  # the process is about to close the sockets anyway

@@ -1,8 +1,8 @@
-"""The same limits for all processes that share a Redis: one script a call, by the server's clock, all or nothing.
+"""Rate limiter shared through Redis: one atomic script per call, using the server's clock.
 
-Every charge is also noted in this process. So a Redis that goes away takes nobody's debt with it: each process goes on
-counting by itself, never refusing a call for want of Redis and never letting calls through uncounted. The bound on the
-number of buckets is kept there too, which bounds what one process can put into Redis.
+Every charge is also recorded in this process. If Redis goes down, each process continues with its own counts: no call
+is rejected for lack of Redis, and none goes uncounted. The local limit on buckets also bounds what one process stores
+in Redis.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ if TYPE_CHECKING:
 PREFIX = "refdesk:limit:"
 
 KEY_BYTES = 16
-"""Of a key's digest: two buckets share one with a chance of one in 10²⁶, were there a million of them."""
+"""Bytes of a key's digest. With a million buckets, the chance that two collide is one in 10²⁶."""
 
-# A bucket is what is missing from it, and when that was so. Unlike the time at which it will be full, which is what a
-# process keeps by its monotonic clock, this survives a wall clock that is set back: no time has passed then, instead of
-# an hour that has to pass again. What is not a bucket, whoever wrote it, is taken for a full one.
+# A bucket stores the units missing from it and the time of that level. A process stores the time at which a bucket will
+# be full, by its monotonic clock. With a wall clock that would break when the clock is set back: here no time has
+# passed then, instead of an hour that has to pass again. Invalid values count as a full bucket.
 _BUCKETS = f"""
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
@@ -79,8 +79,8 @@ for i, key in ipairs(KEYS) do
 end
 return {{0, 0}}
 """
-"""For each key its units, the microseconds in which they come back, and the cost; answers which key has to wait longest
-and how many microseconds, or zero."""
+"""Arguments per key: units, period in microseconds, cost. Returns the key with the longest wait and the wait in
+microseconds, or zeros."""
 
 SETTLE = f"""{_BUCKETS}
 local units, period, more = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
@@ -90,14 +90,14 @@ return 0
 
 
 class RedisLimits:
-    """Buckets in Redis, and in this process while Redis is away."""
+    """Token buckets in Redis, and in this process while Redis is down."""
 
     def __init__(self, link: RedisLink, local: MemoryLimits) -> None:
         self._link = link
         self._local = local
 
     async def take(self, charges: Sequence[Charge]) -> Refusal | None:
-        """Take all of the charges, or none of them where one has to wait."""
+        """Take all charges, or none if one of them has to wait."""
         if (refusal := self._local.no_room(charges)) is not None:
             return refusal
         try:
@@ -110,12 +110,12 @@ class RedisLimits:
         return None
 
     async def settle(self, charge: Charge, spent: int, held_seconds: float) -> None:
-        """Correct a charge by what it really came to."""
+        """Correct a charge to its real cost."""
         await self._local.settle(charge, spent, held_seconds)
         try:
             await _evaluate(self._link, SETTLE, [charge], [unsettled_units(charge, spent, held_seconds)])
         except RedisAway:
-            return  # this process has counted it, and it is this process that counts from now on
+            return  # recorded in this process, which is the one that counts now
 
 
 async def _evaluate(link: RedisLink, script: str, charges: Sequence[Charge], costs: Sequence[float]) -> Any:
@@ -141,9 +141,9 @@ _DIGESTS = {script: sha1(script.encode(), usedforsecurity=False).hexdigest() for
 
 
 def redis_key(key: Key) -> str:
-    """The bucket's name in Redis: of one length, telling nobody's name, and of no other bucket.
+    """Return the Redis key of a bucket: fixed length, unique and without names in clear text.
 
-    Every part is written with its length, so that no two keys are written alike.
+    Every part is hashed with its length, so that no two keys have the same input.
     """
     digest = blake2b(digest_size=KEY_BYTES)
     for part in key:

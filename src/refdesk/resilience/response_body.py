@@ -1,4 +1,4 @@
-"""Reading the bodies of HTTP responses so that time-outs take effect between any two parts."""
+"""Reading of HTTP response bodies in which timeouts take effect between any two parts."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ async def iter_body(response: httpx2.Response) -> AsyncIterator[bytes]:
 
 
 async def read_body(response: httpx2.Response, max_bytes: int, too_long: Callable[[], Exception]) -> bytes:
-    """Read a streamed response as a whole; raise the error that `too_long` makes if it exceeds `max_bytes`."""
+    """Read a streamed response as a whole. Raises the error that `too_long` returns if it exceeds `max_bytes`."""
     body = bytearray()
     async for part in iter_body(response):
         body += part

@@ -1,7 +1,7 @@
-"""Whether a call that failed is made once more, and when: full jitter, what the other side asks for, and a budget.
+"""Retry policy: full jitter, `Retry-After` and a retry budget.
 
-The budget is what keeps a dependency that is down from being asked three times as often as one that is up: retries are
-a share of the calls, besides a few for the first that fail. Pure: chance and time are passed in.
+The budget limits retries to a share of the calls, plus a small reserve. Without it, a dependency that is down would get
+three times the requests. Pure functions: randomness and time are passed in.
 """
 
 from __future__ import annotations
@@ -9,26 +9,26 @@ from __future__ import annotations
 import re
 
 FIRST_PAUSE_SECONDS = 0.2
-"""The longest pause before the first retry; twice as long before each further one. What passes by itself, such as a
-connection that was closed while idle, has passed by then."""
+"""Longest pause before the first retry, doubled before each further one. Short disruptions, such as a connection closed
+while idle, are over by then."""
 
 LONGEST_PAUSE_SECONDS = 10.0
-"""Somebody waits: a longer pause is for the caller to make, who is told how long it is."""
+"""Longest pause before a retry. For longer ones the caller gets an error with `retry_after`."""
 
 RETRY_SHARE = 0.1
-"""Of the calls: the load that retries may add to a dependency, however many of its calls fail."""
+"""Share of the calls that may be retried, however many fail."""
 
 RETRY_RESERVE = 10.0
-"""Retries that a quiet dependency has in store; also the most that it can save up."""
+"""Initial and maximum number of retries in the budget."""
 
 LONGEST_RETRY_AFTER_SECONDS = 3600.0
-"""Whoever asks for more patience than an hour is not believed."""
+"""Longer values of `Retry-After` are capped."""
 
 _SECONDS = re.compile(r"\d{1,9}(?:\.\d{1,6})?", re.ASCII)
 
 
 class RetryBudget:
-    """Retries in store: every call adds a part of one, every retry takes one."""
+    """Retry budget: every call adds a fraction of a retry, every retry takes one."""
 
     __slots__ = ("_store",)
 
@@ -36,11 +36,11 @@ class RetryBudget:
         self._store = RETRY_RESERVE
 
     def count_call(self) -> None:
-        """A call is made for the first time."""
+        """Record the first attempt of a call."""
         self._store = min(RETRY_RESERVE, self._store + RETRY_SHARE)
 
     def take_retry(self) -> bool:
-        """Whether there is a retry in store; if so, it is taken."""
+        """Take a retry from the budget. Return False if there is none."""
         if self._store < 1:
             return False
         self._store -= 1
@@ -48,10 +48,10 @@ class RetryBudget:
 
 
 def pause_before(retry: int, retry_after: float | None, patience: float, chance: float) -> float | None:
-    """The seconds to wait before that retry, counted from 1; None when it would take more patience than there is.
+    """Return the seconds to wait before a retry (the first is 1), or None if that exceeds `patience`.
 
-    `chance` is between 0 and 1: all who failed together must not come back together, not even when the other side
-    told all of them the same time.
+    `chance` is a random number between 0 and 1. Callers that failed together must not retry together, even if they all
+    got the same `Retry-After`.
     """
     jitter = chance * min(patience, FIRST_PAUSE_SECONDS * float(2 ** (retry - 1)))
     if retry_after is None:
@@ -60,6 +60,6 @@ def pause_before(retry: int, retry_after: float | None, patience: float, chance:
 
 
 def retry_after_seconds(header: str | None) -> float | None:
-    """The seconds that a `Retry-After` header asks for; a date, which it may also be, is not worth understanding."""
+    """Parse a `Retry-After` header in seconds. Dates aren't supported."""
     text = (header or "").strip()
     return min(float(text), LONGEST_RETRY_AFTER_SECONDS) if _SECONDS.fullmatch(text) else None

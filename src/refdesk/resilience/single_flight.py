@@ -1,4 +1,4 @@
-"""Single flight: what many want at once is made once, and all get it."""
+"""Single flight: coalesces concurrent identical requests."""
 
 from __future__ import annotations
 
@@ -18,14 +18,16 @@ class _Flight(Generic[T]):
 
     @property
     def is_open(self) -> bool:
-        """Whether it can be joined: not when it has just ended, nor when it is being called off, or who comes now
-        would be called off too."""
+        """Whether callers can join: the task has neither ended nor been cancelled."""
         return not self.task.done() and not self.task.cancelling()
 
 
 class Flights(Generic[K, T]):
-    """What is being made, by its key. It is a task of its own, in the context of who wanted it first: whoever leaves,
-    the first one too, leaves the others with it. The last one to leave stops it."""
+    """Tasks in progress by key.
+
+    The work runs in its own task, in the context of its first caller. Any caller may be cancelled without affecting the
+    others. When the last one leaves, the task is cancelled.
+    """
 
     def __init__(self) -> None:
         self._flights: dict[K, _Flight[T]] = {}
@@ -35,7 +37,7 @@ class Flights(Generic[K, T]):
         return len(self._flights)
 
     async def run(self, key: K, work: Callable[[], Awaitable[T]]) -> T:
-        """The result of the work, or its error: of the one that is under way for this key, or of a new one."""
+        """Return the result of the work, joining the task in progress for this key if there is one."""
         flight = self._flights.get(key)
         if flight is None or not flight.is_open:
             flight = self._start(key, work)
@@ -58,7 +60,7 @@ class Flights(Generic[K, T]):
         return flight
 
     def _landed(self, key: K, flight: _Flight[T]) -> None:
-        """The error counts as seen: those who waited get it, and nobody else is left to be told."""
+        """Remove a finished task, and retrieve its exception, which the callers have already received."""
         if self._flights.get(key) is flight:
             del self._flights[key]
         self._tasks.discard(flight.task)
