@@ -26,7 +26,7 @@ __all__ = ["AppError", "Client", "Desk", "__version__", "connect", "map_error", 
 
 
 def __getattr__(name: str) -> object:
-    # Loaded on first use, so that `refdesk --help` does not pay for what it does not show.
+    # Imported on first use, to keep `refdesk --help` fast.
     if name in {"open", "Desk"}:
         from refdesk import app
 

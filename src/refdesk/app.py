@@ -1,4 +1,4 @@
-"""The composition root: a desk, with the policies that stand around every call of it."""
+"""Composition root: builds the application and its policies."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ from refdesk.tools.gateway import Gateway
 async def open_desk(
     config: Config | str | os.PathLike[str] | None = None, *, log: Log | None = None, servers: bool = True
 ) -> AsyncIterator[Desk]:
-    """A desk that answers calls; `config` is a configuration, the path of one, or None for the defaults.
+    """Open Refdesk. `config` is a configuration, the path of one, or None for the defaults.
 
-    Without `servers`, those behind the desk are not started, and nothing of them is offered.
+    Without `servers`, downstream servers aren't started, and their tools aren't available.
     """
     if not isinstance(config, Config):
         config = load(Path(config) if config is not None else None, os.environ)
     require_support(config)
     async with AsyncExitStack() as stack:
-        # A program that uses the library is not to find a log line a call on its terminal.
+        # A program that uses the library shouldn't get a log line per call on its terminal.
         log = log or stack.enter_context(closing(Log("warning", config.logging.format, config.logging.file)))
         log.keep_secret(secrets_of(config))
         log.report_to(await stack.enter_async_context(open_reports(config.monitoring.sentry)))
@@ -55,7 +55,8 @@ async def open_desk(
 
 
 def _trusts_everybody(config: Config, authenticate: Authenticate) -> bool:
-    """Whether all who call administer: no key is asked for, there is none, and the desk answers this machine alone."""
+    """Return whether every caller is an administrator: there are no keys, none is required, and only this machine can
+    connect."""
     server = config.server
     is_private = server.is_loopback and LOOPBACK_NAMES.issuperset(server.allowed_hosts)
     has_keys = authenticate.has_keys or (config.data_path / FILE_NAME).exists()
@@ -63,9 +64,9 @@ def _trusts_everybody(config: Config, authenticate: Authenticate) -> bool:
 
 
 def _policies(parts: Parts, authenticate: Authenticate, spans: Spans | None, gateway: Gateway) -> Sequence[Policy]:
-    """What stands around every call, the outermost first."""
+    """Build the policies, outermost first."""
     config = parts.config
-    # All users may be of one tenant, so that one tenant may have all of the table.
+    # All users may belong to one tenant, so a single tenant may use the whole table.
     limited = is_limited(config.rate_limits)
     limits = partial(RateLimit, config.rate_limits, refused=parts.metrics.rate_limited)
     return [
@@ -80,7 +81,7 @@ def _policies(parts: Parts, authenticate: Authenticate, spans: Spans | None, gat
 
 
 class Desk:
-    """An open desk: what the ways in, the command line and programs call."""
+    """The open application, used by transports, the CLI and programs."""
 
     def __init__(
         self, parts: Parts, handle: Handler, authenticate: Authenticate, gateway: Gateway, console: Console | None
@@ -105,23 +106,23 @@ class Desk:
 
     @property
     def has_keys(self) -> bool:
-        """Whether callers are told apart here; a key may be made while the desk is open."""
+        """Whether callers are authenticated. Keys can be created while the application is open."""
         return self._authenticate.has_keys
 
     async def call(self, tool: str, arguments: Mapping[str, Any] | None = None, *, caller: Caller = LOCAL) -> Answer:
-        """Call a tool by its name, as the owner of this process unless a caller is given."""
+        """Call a tool by name, as the local user unless a caller is given."""
         given = dict(arguments) if isinstance(arguments, Mapping) else arguments
         params = {"name": tool, "arguments": given}
         return await self.handle(Call(method="tools/call", params=params, caller=caller))
 
     async def measure(self) -> None:
-        """Set what is measured only when somebody looks."""
-        with suppress(DependencyError):  # which readiness tells; the last numbers stand
+        """Update the metrics that are only measured on request."""
+        with suppress(DependencyError):  # reported by `readiness`, and the last values stay
             for status, documents in (await self.engine.waiting()).items():
                 self.metrics.queue_length(status, documents)
 
     async def readiness(self) -> tuple[bool, dict[str, Any]]:
-        """Whether the desk can do its work, and how each part of it is."""
+        """Return whether the server is ready, and the state of each component."""
         parts: dict[str, Any] = {dependency.name: dependency.describe() for dependency in self._parts.dependencies}
         parts |= {"convert": self.conversions.check(), "cache": self._cache_state(), **self._authenticate.describe()}
         if servers := self._parts.fleet.describe():
@@ -133,19 +134,19 @@ class Desk:
         return True, {"engine": engine, **parts}
 
     def _shown(self, servers: Mapping[str, Mapping[str, Any]]) -> Mapping[str, Mapping[str, Any]]:
-        """What is told of servers: anybody may ask, and where that can be a stranger no more than their states."""
+        """Reduce servers to their states if authentication is required, because the endpoint is public."""
         if not self._parts.config.auth.required:
             return servers
         return {name: {"state": server["state"]} for name, server in servers.items()}
 
     def _cache_state(self) -> dict[str, Any]:
-        """Without Redis, which is away, the desk is slower and does all it should."""
+        """Return the cache's state. It's ok even if Redis is down, since only speed depends on it."""
         cache, redis = self._parts.cache, self._parts.redis
         where = {} if redis is None else {"redis": redis.describe()}
         return {"state": "ok", "entries": len(cache), "bytes": cache.bytes, **where}
 
 
 def _state_of(servers: Mapping[str, Mapping[str, Any]]) -> str:
-    """The desk does its work without any of the servers behind it; what they add to it may be missing."""
+    """Summarize the downstream servers. Refdesk works without them, so an error only means `degraded`."""
     is_whole = all(server["state"] != "Error" for server in servers.values())
     return "ok" if is_whole else "degraded"

@@ -1,7 +1,7 @@
-"""The words that every layer speaks: who calls, what is asked, what is answered.
+"""Core types of every layer: callers, calls, answers and events.
 
-A call runs one way, through `Policy` after `Policy`, to the `Handler` that answers it. Whatever a client can ask for
-(a tool, a list, a resource, a prompt) is a `Call`, so that one chain stands around all of it.
+A call goes through each `Policy` to the `Handler` that answers it. Everything a client can request (a tool, a list, a
+resource, a prompt) is a `Call`, so the same policies apply to all of it.
 """
 
 from __future__ import annotations
@@ -19,51 +19,54 @@ UserId = NewType("UserId", str)
 DEFAULT_TENANT = TenantId("default")
 
 WINDOW_METHOD = "internal/chunks/window"
-"""Not one of MCP's: what other services call for the chunks around a chunk."""
+"""Method that other services call for the chunks around a chunk. Not part of MCP."""
 
 UPLOAD_METHOD = "internal/uploads"
-"""Not one of MCP's either: leave to send a file."""
+"""Method that authorizes an upload. Not part of MCP."""
 
 CONSOLE = "console/"
-"""What the methods of the web console begin with; `policy.permissions` says who may call which."""
+"""Prefix of the web console's methods. `policy.permissions` defines who may call which."""
 
 READER, WRITER, SERVICE, ADMIN = "reader", "writer", "service", "admin"
 ROLES = (READER, WRITER, SERVICE, ADMIN)
-"""The roles that mean something here; `policy.permissions` says what."""
+"""Known roles. `policy.permissions` defines them."""
 
 LogLevel = Literal["debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"]
 LOG_LEVELS: tuple[LogLevel, ...] = get_args(LogLevel)
-"""From the least to the most severe."""
+"""In order of increasing severity."""
 
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who asks. `anonymous` is what a desk without authentication calls everybody."""
+    """An authenticated or anonymous caller. Without authentication everyone is `anonymous`."""
 
     user: UserId = UserId("anonymous")
     tenant: TenantId = DEFAULT_TENANT
     roles: frozenset[str] = frozenset()
     authenticated: bool = False
     local: bool = False
-    """Whether it is the owner of this process, who may read here whatever the process can."""
+    """Whether it's the user who runs this process, who may read every file that the process can."""
     toolsets: frozenset[str] | None = None
-    """The toolsets that its key opens; None means all that are switched on."""
+    """Toolsets that the key grants. None means all enabled ones."""
     servers: frozenset[str] | None = None
-    """The servers behind the desk, or single tools of theirs (`server__tool`), that its key opens; None means all."""
+    """Downstream servers, or single tools (`server__tool`), that the key grants. None means all."""
     proxied: bool = False
-    """Whether something on the way says that it passes on what others ask, wherever they may be."""
+    """Whether a proxy forwarded the request, so that the client may be anywhere."""
 
 
 ANONYMOUS = Caller()
 LOCAL = Caller(user=UserId("local"), authenticated=True, local=True)
-"""The owner of this process: standard input, the command line, a program that uses the library."""
+"""The user who runs this process: stdio, the CLI, or a program that uses the library."""
 
 
 class InputRequired(Exception):
-    """A client without a way back is asked by ending its call: it calls again with what was asked for."""
+    """Ends a call with `input_required`: the client calls again with the requested input."""
 
     def __init__(self, requests: Mapping[str, Mapping[str, Any]], state: str | None = None) -> None:
-        """`state` is sealed on its way out, and comes back as `requestState` in the params of the next call."""
+        """Initialize the exception.
+
+        `state` is sealed before it's sent, and returned as `requestState` in the params of the next call.
+        """
         super().__init__(", ".join(requests))
         self.requests = requests
         self.state = state
@@ -78,24 +81,24 @@ class ClientRefused(ClientCannot):
 
 
 class Client(Protocol):
-    """The way back to whoever asked, while their call is open."""
+    """Callbacks to the client of a call while the call is open."""
 
     @property
     def key(self) -> object:
-        """Equal for the calls of one client connection; None where a call has none."""
+        """Equal for all calls of one client connection. None if the call has no connection."""
         ...
 
     @property
     def asks_by_ending(self) -> bool:
-        """Whether `ask` ends the call by InputRequired, and the client calls again with the answer."""
+        """Whether `ask` ends the call with InputRequired, and the client calls again with the answer."""
         ...
 
     def can(self, method: str) -> bool:
-        """Whether it can be asked this: `sampling/createMessage`, `elicitation/create` or `roots/list`."""
+        """Return whether the client supports `sampling/createMessage`, `elicitation/create` or `roots/list`."""
         ...
 
     async def progress(self, done: float, total: float | None = None, message: str | None = None) -> None:
-        """Report progress; silent when the caller did not ask for it."""
+        """Report progress, if the caller has requested it."""
         ...
 
     async def log(self, level: LogLevel, data: Any, logger: str | None = None) -> None:
@@ -103,16 +106,16 @@ class Client(Protocol):
         ...
 
     async def ask(self, name: str, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Have the client answer a request of ours (elicitation, sampling, roots).
+        """Send a request to the client (elicitation, sampling, roots) and return its result.
 
-        `name` identifies the question within the call: a client of the stateless revision is asked by ending the call
-        and gets the answer in when it calls again, so the handler runs from the start and must ask under the same name.
+        `name` identifies the request within the call. A client of the stateless revision calls again with the answer,
+        so the handler runs from the start and must use the same name.
         """
         ...
 
 
 class SilentClient:
-    """A caller that can be told nothing before the answer: plain HTTP, the library, the command line."""
+    """A client without callbacks: plain HTTP, the library and the CLI."""
 
     key: object = None
     asks_by_ending = False
@@ -137,16 +140,16 @@ SILENT = SilentClient()
 
 
 def new_trace_id() -> str:
-    """A fresh W3C trace id: 32 hexadecimal digits. Unique, not secret."""
+    """Return a random W3C trace id of 32 hexadecimal digits. Unique, not secret."""
     return f"{getrandbits(128):032x}"
 
 
 @dataclass(slots=True)
 class Call:
-    """One request, after the door and before its answer.
+    """An authenticated request on its way to the handler.
 
-    Not to be changed, though not frozen, which would double the cost of making one: a policy that wants another call
-    makes it with `replace`.
+    Immutable by convention, because freezing it would double the cost of creating one. Policies that change a call use
+    `replace`.
     """
 
     method: str
@@ -155,36 +158,36 @@ class Call:
     client: Client = SILENT
     trace_id: str = field(default_factory=new_trace_id)
     toolsets: frozenset[str] | None = None
-    """The toolsets this connection asked for; None means all that are switched on."""
+    """Toolsets that the connection requested. None means all enabled ones."""
     credential: str | None = field(default=None, repr=False)
-    """What the caller presented: only for a server behind the desk that is set to be given it."""
+    """The caller's credential, only for downstream servers that are configured to receive it."""
 
     @property
     def target(self) -> str:
-        """What is called: the tool's or prompt's name, the resource's URI, or nothing."""
+        """The name of the tool or prompt, the URI of the resource, or an empty string."""
         target = self.params.get("uri" if self.method.startswith("resources/") else "name")
         return target if isinstance(target, str) else ""
 
 
 @dataclass(slots=True)
 class Answer:
-    """A result, in the shape that it has on the wire. Not to be changed either."""
+    """A result in wire format. Immutable by convention."""
 
     result: dict[str, Any]
 
     @property
     def is_error(self) -> bool:
-        """Whether a tool reported a failure of its own."""
+        """Whether the tool reported a failure."""
         return self.result.get("isError") is True
 
     @property
     def structured(self) -> Any:
-        """The structured content of a tool's answer, if it has any."""
+        """The structured content of a tool's answer, if any."""
         return self.result.get("structuredContent")
 
     @property
     def text(self) -> str:
-        """The text of a tool's answer, its items set apart by a blank line."""
+        """The text of a tool's answer, its items separated by blank lines."""
         items = self.result.get("content", ())
         return "\n\n".join(item["text"] for item in items if item.get("type") == "text")
 
@@ -193,37 +196,37 @@ Handler = Callable[[Call], Awaitable[Answer]]
 
 
 class Policy(Protocol):
-    """Let a call through, change it, answer it, or refuse it."""
+    """Passes on a call, changes it, answers it or rejects it."""
 
     async def __call__(self, call: Call, proceed: Handler) -> Answer: ...
 
 
 @dataclass(frozen=True, slots=True)
 class ListChanged:
-    """What `kind/list` answers is different now."""
+    """The result of `kind/list` has changed."""
 
     kind: str
     """`tools`, `resources` or `prompts`."""
     tenant: TenantId | None = None
-    """Whose list it is; None means everybody's."""
+    """The tenant whose list has changed. None means all."""
 
     def is_for(self, caller: Caller) -> bool:
-        """Whether a caller may hear of it."""
+        """Return whether a caller may be notified."""
         return self.tenant in (None, caller.tenant)
 
 
 @dataclass(frozen=True, slots=True)
 class ResourceUpdated:
-    """A resource that a client may have subscribed to has new content."""
+    """A resource's content has changed."""
 
     uri: str
     tenant: TenantId | None = None
-    """Whose resource it is; None means everybody's."""
+    """The tenant that the resource belongs to. None means all."""
     is_open_to: Callable[[Caller], bool] | None = field(default=None, compare=False, repr=False)
-    """Who of them may know of it; None means all."""
+    """Further restricts who may be notified. None means no restriction."""
 
     def is_for(self, caller: Caller) -> bool:
-        """Whether a caller may hear of it."""
+        """Return whether a caller may be notified."""
         return self.tenant in (None, caller.tenant) and (self.is_open_to is None or self.is_open_to(caller))
 
 
@@ -232,14 +235,14 @@ Listener = Callable[[Event], None]
 
 
 def text_content(text: str, **meta: Any) -> dict[str, Any]:
-    """A text item; keyword arguments become its `_meta`."""
+    """Return a text content item. Keyword arguments become its `_meta`."""
     return {"type": "text", "text": text, "_meta": meta} if meta else {"type": "text", "text": text}
 
 
 def tool_answer(
     content: Sequence[Mapping[str, Any]], *, structured: Any = None, is_error: bool = False
 ) -> dict[str, Any]:
-    """The result of `tools/call` in its wire shape."""
+    """Return the result of `tools/call` in wire format."""
     result: dict[str, Any] = {"content": list(content)}
     if structured is not None:
         result["structuredContent"] = structured

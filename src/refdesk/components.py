@@ -1,6 +1,6 @@
-"""What a desk is made of, in the order in which it is opened: the parts, and the tools that are made with them.
+"""Builds the application's components and registers the tools, in the order of their dependencies.
 
-Only this module and `app` see the whole configuration and every part.
+Only this module and `app` see the whole configuration and every component.
 """
 
 from __future__ import annotations
@@ -72,12 +72,12 @@ from refdesk.tools.windows import LocalWindows, open_windows
 from refdesk.version import __version__
 
 RESOURCE_TOOLSETS = {"techdoc": "docs", "r2r": "r2r", "document": "convert", "refdesk": "downstream"}
-"""Whose resources are under which URI scheme."""
+"""Toolset of each resource URI scheme."""
 
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """What the tools, and the policies around them, are made with."""
+    """Components that tools and policies are built from."""
 
     config: Config
     log: Log
@@ -93,16 +93,16 @@ class Parts:
     redis: RedisLink | None
     cache: Cache
     dependencies: list[Dependency]
-    """What is behind this server, to be watched and told of."""
+    """External dependencies that are monitored."""
 
     def limits(self, max_of_one: int = MAX_BUCKETS_OF_ONE) -> Limits:
-        """Where calls are counted."""
+        """Create a rate limiter, shared through Redis if configured."""
         local = MemoryLimits(max_of_one=max_of_one)
         is_shared = self.config.rate_limits.type == "redis"
         return RedisLimits(self.redis, local) if is_shared and self.redis else local
 
     def depend_on(self, *others: object) -> None:
-        """Watch the dependencies that other parts have, if they have any."""
+        """Monitor the dependencies of other components, if they have any."""
         for other in others:
             single = getattr(other, "dependency", None)
             for dependency in getattr(other, "dependencies", (single,) if single else ()):
@@ -114,10 +114,10 @@ class Parts:
 async def open_parts(
     config: Config, log: Log, stack: AsyncExitStack, *, servers: bool, trusts_everybody: Callable[[], bool]
 ) -> Parts:
-    """The parts; `servers` says whether those behind the desk are started."""
+    """Open the components. `servers` is whether to start downstream servers."""
     opened = stack.enter_async_context
     metrics, registry = Metrics(), Registry()
-    # First of all: while they start, we go on.
+    # First, because servers start in the background.
     fleet = await opened(_open_fleet(config, registry, metrics, log))
     own_servers = await opened(_following_the_files(config, fleet, log, servers=servers))
     catalogue = Catalogue(registry, config.toolsets, config.server.page_size)
@@ -132,7 +132,7 @@ async def open_parts(
     redis = await opened(open_redis(config.cache.redis, changed=partial(tell_of_redis, log))) if needs_redis else None
     cache = await opened(_open_cache(config, redis, metrics))
     if config.r2r.api_url is not None:
-        # What is in this machine has a revision that says as much, to every process.
+        # The embedded engine has a revision that every process sees.
         engine.listen(cache.changed)
     parts = Parts(
         config, log, metrics, registry, catalogue, permissions, conversions, embedder, engine, fleet, own_servers,
@@ -143,7 +143,7 @@ async def open_parts(
 
 
 def _open_fleet(config: Config, registry: Registry, metrics: Metrics, log: Log) -> AbstractAsyncContextManager[Fleet]:
-    """The fleet, of no servers yet."""
+    """Open the fleet, without any servers yet."""
     folder = config.data_path / "downstream"
     written_down = BreakerLog(log)
 
@@ -164,7 +164,7 @@ def _open_engine(
 ) -> AbstractAsyncContextManager[Engine]:
     readers, closed = config.convert.workers, _own_files(config)
     if config.r2r.api_url is not None:
-        # Slow to import, and most desks have no R2R.
+        # Slow to import, and most installations have no R2R.
         from refdesk.engines.r2r.engine import open_r2r
 
         folder = config.data_path / "r2r"
@@ -179,7 +179,7 @@ def _open_engine(
 
 
 def _open_cache(config: Config, redis: RedisLink | None, metrics: Metrics) -> AbstractAsyncContextManager[Cache]:
-    """The cache; processes that answer from the same documents share it, if it is one that can be shared."""
+    """Open the cache. If it's in Redis, processes with the same documents share it."""
     opened = partial(open_cache, config.cache, counted=metrics.cache_counted, holds=metrics.cache_holds)
     if redis is None or config.cache.type != "redis":
         return opened()
@@ -215,7 +215,7 @@ async def offer_tools(parts: Parts, stack: AsyncExitStack) -> None:
 
 
 async def offer_servers(parts: Parts, stack: AsyncExitStack) -> Gateway:
-    """The servers behind the desk, offered with everything else; after our own tools, whose names are theirs."""
+    """Register the tools of downstream servers. Our own tools come first and keep their names."""
     settings, opened = parts.config.downstream, stack.enter_async_context
     parts.fleet.names_taken()
     search = await opened(_open_search(parts)) if settings.tool_search else None
@@ -226,7 +226,7 @@ async def offer_servers(parts: Parts, stack: AsyncExitStack) -> Gateway:
 
 
 async def offer_console(parts: Parts, authenticate: Authenticate, stack: AsyncExitStack) -> Console:
-    """The web console, and the samples that its charts show."""
+    """Register the web console, and start sampling for its charts."""
     config, engine, rights = parts.config, parts.engine, parts.permissions
     keys = KeyRing(KeyFile(config.data_path / FILE_NAME), config.auth.keys, authenticate.keys.look_again)
     about = partial(_about, parts, authenticate)
@@ -241,7 +241,7 @@ async def offer_console(parts: Parts, authenticate: Authenticate, stack: AsyncEx
 
 
 def _about(parts: Parts, authenticate: Authenticate) -> dict[str, Any]:
-    """What the console says of the desk to whoever is let in."""
+    """Return what the console shows about the server to authenticated callers."""
     config, is_remote = parts.config, parts.config.r2r.api_url is not None
     writer = config.answers.model if config.answers.api_url is not None else "r2r" if is_remote else None
     return {
@@ -257,14 +257,14 @@ def _about(parts: Parts, authenticate: Authenticate) -> dict[str, Any]:
 
 
 def _is_shown(parts: Parts, caller: Caller, name: str) -> bool:
-    """Whether a tool is there for a caller."""
+    """Return whether a tool is available to a caller."""
     tool = parts.registry.tools.get(name)
     return tool is not None and tool.toolset in parts.permissions.toolsets(caller) and tool.is_open_to(caller)
 
 
 @asynccontextmanager
 async def _following_the_files(config: Config, fleet: Fleet, log: Log, *, servers: bool) -> AsyncIterator[OwnServers]:
-    """The servers as they are set, and from now on as the files that say so change."""
+    """Start the configured servers, and apply changes of the files that configure them."""
     if not servers:
         yield OwnServers(config, os.environ, _nothing_to_take_in)
         return
@@ -290,7 +290,7 @@ async def _following_the_files(config: Config, fleet: Fleet, log: Log, *, server
 
 
 async def _nothing_to_take_in() -> None:
-    """Of a desk that was opened without servers."""
+    """Do nothing: the application was opened without servers."""
 
 
 def _open_search(parts: Parts) -> AbstractAsyncContextManager[ToolSearch]:
@@ -300,7 +300,7 @@ def _open_search(parts: Parts) -> AbstractAsyncContextManager[ToolSearch]:
 
 
 def _open_folders(config: Config) -> OpenFolders:
-    """The folders whose files tools may name, less what is this desk's own."""
+    """Return the folders whose files tools may open, without Refdesk's own files."""
     return OpenFolders(default_roots(config.convert, Path.cwd(), Path.home()), _own_files(config))
 
 

@@ -1,23 +1,23 @@
-"""Every error a caller can meet, with the code it has on the wire.
+"""All errors that callers can get, with their codes on the wire.
 
     RefdeskError                      code, message safe to show, retryable, retry_after
-    ├─ ProtocolError                  the envelope: ParseError · InvalidRequest · MethodNotFound · TransportError
-    ├─ InvalidCall                    the caller can mend it: UnknownTool · UnknownResource · UnknownPrompt ·
+    ├─ ProtocolError                  invalid message: ParseError · InvalidRequest · MethodNotFound · TransportError
+    ├─ InvalidCall                    the caller can fix it: UnknownTool · UnknownResource · UnknownPrompt ·
     │                                 InvalidArguments · MissingCapability
-    ├─ ToolFailure                    told to the model as a tool result: DocumentNotFound · CannotOpen ·
+    ├─ ToolFailure                    returned to the model as a tool result: DocumentNotFound · CannotOpen ·
     │                                 CannotFetch · CannotReach · CannotConvert · ClientCannot · NameTaken ·
     │                                 R2RRefused
-    ├─ Refused                        policy said no: Unauthenticated · InvalidToken · Forbidden · InsufficientScope ·
-    │                                 RateLimited · Overloaded · DeadlineExceeded
-    ├─ DependencyError                something behind us: EngineError · StorageError · WriterFailed ·
+    ├─ Refused                        rejected by a policy: Unauthenticated · InvalidToken · Forbidden ·
+    │                                 InsufficientScope · RateLimited · Overloaded · DeadlineExceeded
+    ├─ DependencyError                a dependency failed: EngineError · StorageError · WriterFailed ·
     │                                 WriterMisconfigured · IssuerAway · BreakerOpen · R2RMisconfigured ·
     │                                 R2RUnreachable · R2RLeaked · ServerAway · ServerGone · ServerTooSlow ·
     │                                 ServerTalksNonsense · ServerLacks
-    ├─ ServerRefused                  the error of an MCP server behind us, with its own code and data
-    ├─ InternalError                  what nobody foresaw
-    └─ ConfigError                    start-up only; holds every problem at once
+    ├─ ServerRefused                  the error of a downstream server, with its own code and data
+    ├─ InternalError                  unexpected
+    └─ ConfigError                    startup only, lists every problem at once
 
-This module knows names and numbers, not transports: `inbound.wire` turns an error into JSON.
+The name of a class is its `type` on the wire. `inbound.error_mapping` converts errors to JSON.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ RATE_LIMITED = -32004
 MISSING_CAPABILITY = -32021
 
 ERROR_META = "refdesk/error"
-"""Where the answer of a tool that failed says for programs, in `_meta`, what its text says for models."""
+"""Key in `_meta` of a failed tool's result with the machine-readable error."""
 
 
 class RefdeskError(Exception):
@@ -55,10 +55,10 @@ class RefdeskError(Exception):
 
     @property
     def data(self) -> dict[str, Any]:
-        """What goes into `error.data`: always the same four names."""
+        """The content of `error.data`. Every error has the same four keys."""
         data: dict[str, Any] = {"type": type(self).__name__, "detail": self.detail, "retryable": self.retryable}
         if self.retry_after is not None:
-            # In whole milliseconds, and never sooner than it is.
+            # Rounded up to milliseconds, so that it's never too early.
             data["retry_after"] = ceil(self.retry_after * 1000) / 1000
         return data
 
@@ -125,7 +125,7 @@ class UnknownPrompt(InvalidCall):
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One argument that is wrong, and the rule it breaks."""
+    """An invalid argument and the rule it violates."""
 
     argument: str
     rule: str
@@ -161,7 +161,7 @@ class MissingCapability(InvalidCall):
 class ToolFailure(RefdeskError):
     """What goes wrong inside a tool: a result with `isError` whose sentence says what to do next."""
 
-    code = INVALID_PARAMS  # where there is no result to say it in, such as a prompt
+    code = INVALID_PARAMS  # for methods without such a result, such as prompts
 
 
 class DocumentNotFound(ToolFailure):
@@ -335,7 +335,7 @@ class ServerRefused(RefdeskError):
 
     @property
     def data(self) -> dict[str, Any]:
-        """What the server gave, beside what all errors here carry; a given value that is no object is `data`."""
+        """The server's data merged with the common keys. A value that isn't an object is under `data`."""
         ours = {**super().data, "server": self.server}
         if isinstance(self.given, dict):
             return {**ours, **self.given}

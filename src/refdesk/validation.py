@@ -1,4 +1,4 @@
-"""What pydantic found wrong, in words for the one who sent it."""
+"""Converts pydantic's validation errors to InvalidArguments."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from pydantic_core import ErrorDetails
 from refdesk.errors import InvalidArguments, Problem
 
 MAX_PROBLEMS = 20
-"""How many wrong arguments are told in one answer; who has more has another problem."""
+"""Maximum number of invalid arguments to list in one error."""
 
 LONGEST_NAME = 100
-"""Characters; no name of ours is longer, so nothing is gained by repeating more or by looking for its like."""
+"""Maximum number of characters of a name in an error. No valid name is longer."""
 
 
 def invalid_arguments(error: ValidationError, known: Sequence[str] = (), *, below: str = "") -> InvalidArguments:
-    """Every wrong argument with the rule that it breaks.
+    """Convert a validation error, with the rule that each argument violates.
 
-    `known` names the arguments there are, `below` what they stand under, where they were not validated alone.
+    `known` lists the valid arguments. `below` is a path prefix to remove.
     """
     more = error.error_count() - MAX_PROBLEMS
     details = islice(error.errors(include_url=False, include_context=True, include_input=False), MAX_PROBLEMS)
@@ -45,12 +45,12 @@ def _unknown_argument(argument: str, known: Sequence[str]) -> str:
 
 
 def nearest_name(name: str, known: Sequence[str]) -> str | None:
-    """The known name that was probably meant."""
+    """Return the known name that is most similar, if any is."""
     return next(iter(difflib.get_close_matches(name, known, n=1)), None) if len(name) <= LONGEST_NAME else None
 
 
 def shortened(text: str, longest: int = LONGEST_NAME) -> str:
-    """As much of a stranger's text as an error repeats."""
+    """Truncate a client's text for an error message."""
     return text if len(text) <= longest else f"{text[:longest]}…"
 
 

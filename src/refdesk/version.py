@@ -1,3 +1,3 @@
-"""The version, in the one place that the package, the wheel and the server read it from."""
+"""The version, read by the package, the wheel and the server."""
 
 __version__ = "0.1.0"

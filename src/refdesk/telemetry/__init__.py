@@ -1,6 +1,6 @@
-"""What can be seen of a running desk: log lines, metrics, traces and error reports. Decides nothing, measures nothing.
+"""Logging, metrics, traces and error reports.
 
-Nothing here fails a call or makes it wait: what cannot be written, counted or sent is left out.
+Telemetry never fails or delays a call: what can't be written, counted or sent is dropped.
 """
 
 from refdesk.telemetry.extras import open_reports, open_spans

@@ -1,4 +1,4 @@
-"""The parts that need an extra: unless they are switched on, nothing of them is imported or costs anything."""
+"""Telemetry that needs an optional extra. Its libraries are only imported if it's enabled."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from refdesk.telemetry.log import Report
 from refdesk.telemetry.spans import Spans
 
 CLOSING_SECONDS = 3.0
-"""For what still waits to be sent when the desk closes; then it is given up."""
+"""Time limit for sending what is queued at shutdown."""
 
 
 @asynccontextmanager
 async def open_spans(
     settings: OpenTelemetryConfig, *, closing_seconds: float = CLOSING_SECONDS
 ) -> AsyncIterator[Spans | None]:
-    """Where calls are recorded as spans; None when that is off."""
+    """Open the span recorder. Yields None if tracing is disabled."""
     if not settings.enabled:
         yield None
         return
@@ -34,7 +34,7 @@ async def open_spans(
 async def open_reports(
     settings: SentryConfig, *, closing_seconds: float = CLOSING_SECONDS
 ) -> AsyncIterator[Report | None]:
-    """Where unforeseen errors are reported to; None when that is off."""
+    """Open the error reporter. Yields None if it's disabled."""
     if not settings.enabled:
         yield None
         return

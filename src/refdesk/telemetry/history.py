@@ -1,7 +1,7 @@
-"""What the last half hour was like: samples of the metrics, each what has happened since the one before it.
+"""History of the last half hour: periodic samples of the metrics, as differences between two samples.
 
-It covers this process. A server with several workers has as many histories, and whoever looks sees that of the worker
-that answers; `/metrics` adds all of them up.
+It covers one process. With several workers, a client sees the history of the worker that answers, while `/metrics` adds
+up all of them.
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ from refdesk.telemetry.metrics import BUCKETS, Metrics
 
 INTERVAL_SECONDS = 5.0
 KEPT = 360
-"""Samples: half an hour of them."""
+"""Maximum number of samples: half an hour."""
 
 FINE = frozenset({"ok", "input_required", "cancelled"})
-"""Outcomes that are nobody's failure."""
+"""Outcomes that don't count as errors."""
 
 SAVED = ("hit", "stale", "shared")
-"""What the cache says of answers that were not made anew."""
+"""Cache results that avoided the work."""
 
 MEGABYTE = 1024 * 1024
 
 Labels = tuple[str, str]
-"""A method and a tool."""
+"""Method and tool."""
 
 
 @dataclass(frozen=True, slots=True)
 class Calls:
-    """Some calls: how many, how many of them failed, and how many took at most each of `BUCKETS`, or longer."""
+    """Number of calls and errors, and a latency histogram with one count per bucket of `BUCKETS` and one beyond."""
 
     calls: int = 0
     errors: int = 0
@@ -46,35 +46,35 @@ class Calls:
         return Calls(self.calls + other.calls, self.errors + other.errors, buckets)
 
     def since(self, before: Calls) -> Calls:
-        """Those that came after some that are among them."""
+        """Return the difference to an earlier state of the same counters."""
         buckets = _each(self.buckets, before.buckets, -1)
         return Calls(self.calls - before.calls, self.errors - before.errors, buckets)
 
     def milliseconds(self, share: float) -> float | None:
-        """How long this share of the calls took at most, about; None when there are none."""
+        """Return an approximate latency quantile, or None without calls."""
         seconds = quantile(share, self.buckets)
         return None if seconds is None else round(seconds * 1000, 2)
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """What happened in one interval, and how things stood at its end."""
+    """Metrics of one interval, and the state at its end."""
 
     at: float
-    """Seconds since 1970."""
+    """Unix time in seconds."""
     total: Calls
     tools: Mapping[str, Calls]
-    """Of the tools that were called."""
+    """Only tools that were called."""
     cache_hits: int
     cache_misses: int
     in_flight: int
     queue: int | None
-    """Documents on their way in; None where nobody looked, for whom they would have been counted."""
+    """Documents in the ingest queue. None if nobody was watching, since counting them costs time."""
     rss_mb: float | None
     breakers: Mapping[str, str]
 
     def wire(self) -> dict[str, Any]:
-        """The sample as it is answered, without what is told of single tools."""
+        """Return the sample as JSON, without the numbers per tool."""
         return {
             "at": self.at,
             "calls": self.total.calls,
@@ -92,17 +92,17 @@ class Sample:
 
 @dataclass(slots=True)
 class _Counted:
-    """The counters as they stand: they only ever rise."""
+    """Values of the monotonic counters."""
 
     calls: dict[Labels, Calls] = field(default_factory=dict)
     cache: Tally[str] = field(default_factory=Tally)
 
 
 class History:
-    """The samples that are kept, the oldest first."""
+    """The stored samples, oldest first."""
 
     def __init__(self, metrics: Metrics, *, leave_out: str) -> None:
-        """`leave_out` is what methods begin with that do not count: to look at the charts is not what they show."""
+        """Start the history. `leave_out` is a method prefix to ignore: viewing the charts must not show up in them."""
         self._metrics = metrics
         self._leave_out = leave_out
         self._samples: deque[Sample] = deque()
@@ -110,7 +110,7 @@ class History:
         self._before = self._counted()
 
     def take(self, at: float, queue: int | None) -> Sample:
-        """One more sample."""
+        """Take a sample."""
         now = self._counted()
         before, self._before = self._before, now
         cache = now.cache - before.cache
@@ -134,7 +134,7 @@ class History:
         return sample
 
     def _keep(self, sample: Sample) -> None:
-        """One more, and no longer the oldest; what is told of tools is added up as samples come and go."""
+        """Store a sample, evict the oldest, and update the sums per tool."""
         self._samples.append(sample)
         for tool, calls in sample.tools.items():
             self._tools[tool] = self._tools.get(tool, Calls()) + calls
@@ -150,15 +150,15 @@ class History:
         return self._samples[-1] if self._samples else None
 
     def since(self, at: float | None = None) -> list[Sample]:
-        """The samples that are newer than a moment, or all of them."""
+        """Return the samples after a point in time, or all of them."""
         return [sample for sample in self._samples if at is None or sample.at > at]
 
     def tools(self) -> Mapping[str, Calls]:
-        """All calls of each tool that the samples tell of."""
+        """Return the sum of all samples per tool."""
         return self._tools
 
     def latency(self, tools: Iterable[str]) -> dict[str, float | None] | None:
-        """How long calls of some tools took together; None when there were none."""
+        """Return the combined latency of some tools, or None without calls."""
         calls = added(self._tools[name] for name in tools if name in self._tools)
         if not calls.calls:
             return None
@@ -184,14 +184,14 @@ class History:
 
 
 def added(calls: Iterable[Calls]) -> Calls:
-    """All of them together."""
+    """Return the sum of call statistics."""
     return sum(calls, Calls())
 
 
 def quantile(share: float, buckets: Sequence[int]) -> float | None:
-    """The seconds that this share of some calls took at most, taking them to be spread evenly within each bucket.
+    """Estimate a latency quantile in seconds, interpolating linearly within a bucket.
 
-    Of calls that took longer than the last of `BUCKETS`, no more is known than that: it is what is answered.
+    Beyond the last of `BUCKETS`, the bound of that bucket is returned.
     """
     wanted = share * sum(buckets)
     if not wanted:
@@ -205,7 +205,7 @@ def quantile(share: float, buckets: Sequence[int]) -> float | None:
 
 
 def resident_megabytes() -> float | None:
-    """The memory that this process has; None where the system does not say so in a file."""
+    """Return the resident memory of this process, or None without procfs."""
     try:
         pages = int(Path("/proc/self/statm").read_text("ascii").split()[1])
     except (OSError, ValueError, IndexError):
@@ -214,7 +214,7 @@ def resident_megabytes() -> float | None:
 
 
 def _values(metric: Any, suffix: str) -> Iterable[tuple[Mapping[str, str], float]]:
-    """The series of a metric, with their labels."""
+    """Yield labels and value of each series of a metric."""
     for family in metric.collect():
         for sample in family.samples:
             if sample.name.endswith(suffix):
@@ -222,7 +222,7 @@ def _values(metric: Any, suffix: str) -> Iterable[tuple[Mapping[str, str], float
 
 
 def _steps(heights: Sequence[int]) -> tuple[int, ...]:
-    """How many calls fell into each bucket; a histogram counts those of all smaller ones along."""
+    """Convert cumulative bucket counts to counts per bucket."""
     return tuple(after - before for before, after in pairwise((0, *heights)))
 
 

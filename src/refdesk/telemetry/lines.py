@@ -1,4 +1,4 @@
-"""Lines to a stream that may have a slow reader, or none: nobody waits for it."""
+"""Non-blocking line writer for streams whose reader may be slow or gone."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from select import PIPE_BUF
 from typing import BinaryIO
 
 MAX_WAITING_BYTES = 1_048_576
-"""How much log is kept for a reader that is slow; then lines are dropped."""
+"""Bytes to buffer for a slow reader. Beyond that, lines are dropped."""
 
 
 class Lines:
-    """Writes lines to a stream; inside an event loop, all that one turn of it brought in one go.
+    """Line writer that batches the lines of one event loop iteration.
 
-    It never waits for a reader: what does not fit into a pipe waits for the next line, and beyond a bound is dropped.
+    It never blocks: what doesn't fit into a pipe waits for the next line, and is dropped beyond a limit.
     """
 
     def __init__(self, stream: BinaryIO) -> None:
@@ -28,7 +28,7 @@ class Lines:
         self._flush_is_due = False
 
     def msg(self, line: bytes) -> None:
-        """Write a line, at the latest when the loop turns next."""
+        """Write a line, in the next loop iteration at the latest."""
         self._waiting.append(line)
         if not self._flush_is_due:
             try:
@@ -40,7 +40,7 @@ class Lines:
     debug = info = warning = error = critical = exception = log = msg
 
     def flush(self) -> None:
-        """Write what waits, or as much of it as there is room for."""
+        """Write the buffered lines, as far as there is room."""
         self._flush_is_due = False
         data = self._left + b"".join([line + b"\n" for line in self._waiting])
         self._waiting.clear()
@@ -49,25 +49,25 @@ class Lines:
         try:
             data = self._write(self._stream, data)
         except OSError as error:
-            # Nobody reads it any more; to complain of that would be to write to it. A full disk may have room again.
+            # The reader is gone, and reporting that would write to the same stream. A full disk may recover.
             self._stream = None if error.errno in (EPIPE, EBADF) else self._stream
             data = b""
         self._left = data if len(data) <= MAX_WAITING_BYTES else b""
 
     def _write(self, stream: BinaryIO, data: bytes) -> bytes:
-        """Write without waiting; answers what is left."""
+        """Write without blocking, and return the rest."""
         if self._pipe is None:
             stream.write(data)
             stream.flush()
             return b""
         while data and self._pipe.poll(0):
-            # So much always fits into a pipe that says it can be written to.
+            # A writable pipe has room for this much.
             data = data[os.write(stream.fileno(), data[:PIPE_BUF]) :]
         return data
 
 
 def _pipe_behind(stream: BinaryIO) -> select.poll | None:
-    """Tells whether a pipe, socket or terminal can be written to; None for files, which have no reader to wait for."""
+    """Return a poll object for a pipe, socket or terminal. None for files, which never block."""
     try:
         if stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
             return None

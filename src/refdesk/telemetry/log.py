@@ -1,7 +1,6 @@
-"""Log lines: one for an event, JSON for machines or columns for people.
+"""Structured log: one line per event, as JSON or as columns.
 
-A line stays one line and shows what is in it, whatever a stranger has sent; and what the desk was told to keep secret
-is not in it.
+Control characters are escaped, so client input can't forge or hide lines. Configured secrets are masked.
 """
 
 from __future__ import annotations
@@ -27,27 +26,27 @@ from refdesk.telemetry.traces import current_trace_id
 LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
 
 MIN_SECRET_CHARACTERS = 6
-"""Shorter ones would be found in innocent words, and are no secrets worth the name."""
+"""Shorter secrets aren't masked: they would match ordinary words, and protect nothing."""
 
 MASK = "********"
 
 _now = datetime.now
 
 Report = Callable[[BaseException, str], None]
-"""Tells somebody of an error that nobody foresaw, and of its trace id."""
+"""Reports an unexpected error with its trace id."""
 
 _NOT_OURS = ("sentry_sdk", "opentelemetry")
-"""Who reports is not reported: it would go round in circles."""
+"""Loggers of the reporting libraries themselves, which would cause a loop."""
 
 _UNSEEN = re.compile("[\x00-\x1f\x7f-\x9f\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
                      "\U000e0000-\U000e0fff\ud800-\udfff]")  # fmt: skip
-"""What a terminal obeys, or what does not show: controls, line ends of every kind, marks of direction, tags."""
+"""Characters that control a terminal or are invisible: controls, line ends, bidi marks, tags."""
 
 _UNSEEN_BUT_NEWLINE = re.compile(_UNSEEN.pattern.replace("\x00-\x1f", "\x00-\x09\x0b-\x1f"))
 
 
 class Log:
-    """Where events are written: one line each, JSON for machines or columns for people."""
+    """Log with one line per event, as JSON or as columns."""
 
     def __init__(self, level: str, style: str = "auto", file: Path | None = None) -> None:
         terminal = file is None and sys.stderr.isatty()
@@ -66,7 +65,7 @@ class Log:
         self._calls_as_json = style == "json" and LEVELS[level] <= logging.INFO
 
     def call(self, call: Call, target: str, outcome: str, seconds: float) -> None:
-        """One line for one call; of what was sent with it, only names."""
+        """Log a call without its arguments."""
         caller = call.caller
         fields = {
             "timestamp": _now(UTC),
@@ -81,7 +80,7 @@ class Log:
             "trace_id": call.trace_id,
         }
         if self._calls_as_json:
-            # The same line as the logger's, without its detours: this is on every call's path.
+            # The same line as the logger's, without its overhead: this runs for every call.
             self._lines.msg(_json_of(fields, orjson.OPT_UTC_Z))
         else:
             for name in ("timestamp", "level", "event"):
@@ -89,31 +88,31 @@ class Log:
             self.events.info("call", **fields)
 
     def report_to(self, report: Report | None) -> None:
-        """Have somebody told of every error that is logged without having been foreseen."""
+        """Set the reporter for unexpected errors that are logged."""
         self._report = report
 
     def keep_secret(self, secrets: Iterable[str]) -> None:
-        """Mask these wherever they would be written, in the text of somebody else's error for example."""
+        """Mask these secrets in every line, for example in the text of a library's error."""
         ways = {way for secret in secrets if len(secret) >= MIN_SECRET_CHARACTERS for way in _ways_to_write(secret)}
-        # The longest first: of two secrets, one may begin with the other.
+        # Longest first, because one secret may be the prefix of another.
         longest_first = sorted(map(re.escape, ways), key=len, reverse=True)
         self._secrets = re.compile(b"|".join(longest_first)) if ways else None
 
     def close(self) -> None:
-        """Write what waits; nothing may be logged afterwards."""
+        """Flush and close. Nothing may be logged afterwards."""
         self._lines.flush()
         if self._file is not None:
             self._file.close()
 
     def capture_standard_logging(self) -> None:
-        """Write what is logged through `logging` in the same form; of libraries only warnings, unless debugging."""
+        """Redirect the `logging` module to this log. Libraries only log warnings, unless the level is debug."""
         root = logging.getLogger()
         root.handlers = [_Forward(self.events)]
         logging.getLogger("refdesk").setLevel(LEVELS[self._level])
         root.setLevel(LEVELS[self._level] if self._level in ("debug", "error") else logging.WARNING)
 
     def _tell(self, _: Any, level: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-        """A processor that passes the event on as it is."""
+        """Report unexpected errors, as a processor that returns the event unchanged."""
         if self._report is not None and level in ("error", "critical", "exception"):
             error = _exception_in(event)
             if error is not None and not str(event.get("logger", "")).startswith(_NOT_OURS):
@@ -121,14 +120,14 @@ class Log:
         return event
 
     def _without_secrets(self, name: str) -> str:
-        """A name as a stranger has sent it: somebody may have put his key in its place."""
+        """Mask secrets in a name from a client, who may have sent a key in its place."""
         if self._secrets is None:
             return name
         encoded = name.encode("utf-8", "replace")
         return self._secrets.sub(MASK.encode(), encoded).decode() if self._secrets.search(encoded) else name
 
     def _mask(self, _: Any, __: str, line: Any) -> Any:
-        """The last processor: the line without the secrets that have found a way into it."""
+        """Mask secrets in the final line."""
         return self._secrets.sub(MASK.encode(), line) if self._secrets is not None else line
 
 
@@ -171,14 +170,14 @@ def _add_trace_id(_: Any, __: str, event: MutableMapping[str, Any]) -> MutableMa
 
 
 def _exception_in(event: MutableMapping[str, Any]) -> BaseException | None:
-    """The error that an event tells of, unless it is one of ours: those were foreseen."""
+    """Return the exception of an event, unless it's one of Refdesk's own errors."""
     given = event.get("exc_info")
     error = sys.exc_info()[1] if given is True else given[1] if isinstance(given, tuple) else given
     return error if isinstance(error, Exception) and not isinstance(error, RefdeskError) else None
 
 
 def _json_line(_: Any, level: str, event: MutableMapping[str, Any]) -> bytes:
-    # All in one step: a chain of small ones costs twice as much.
+    # One step: a chain of small processors costs twice as much.
     if "exc_info" in event:
         event = structlog.processors.format_exc_info(_, level, event)
     line = {"timestamp": _now(UTC), "level": level, "event": event.pop("event", ""), **event}
@@ -186,11 +185,14 @@ def _json_line(_: Any, level: str, event: MutableMapping[str, Any]) -> bytes:
 
 
 def _json_of(line: dict[str, Any], option: int) -> bytes:
-    """In one line, and visible: JSON escapes only the oldest control characters, but most lines are all ASCII."""
+    """Encode a line as JSON and escape invisible characters.
+
+    JSON itself only escapes ASCII controls. Most lines are pure ASCII.
+    """
     try:
         encoded = orjson.dumps(line, str, option)
     except orjson.JSONEncodeError:
-        # A text that is no Unicode; what can be written of it is better than no line.
+        # Not valid Unicode. A degraded line is better than none.
         encoded = orjson.dumps({name: _visible(str(value)) for name, value in line.items()})
     if encoded.isascii():
         return encoded
@@ -210,7 +212,7 @@ def _visible(text: str) -> str:
 
 
 def _visible_values(_: Any, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    """For the eye: every text on one line, and a traceback's lines where none can be taken for a line of the log."""
+    """Escape values for the console, and indent tracebacks so that they can't pass for log lines."""
     for name, value in event.items():
         if name == "exception":
             event[name] = indent(_UNSEEN_BUT_NEWLINE.sub(_escape, str(value)), "    ")
@@ -228,5 +230,5 @@ def _encoded(_: Any, __: str, line: Any) -> bytes:
 
 
 def _ways_to_write(secret: str) -> set[bytes]:
-    """As it is, as it stands inside JSON, and as Python shows it."""
+    """Return the encodings of a secret: plain, in JSON and as a Python repr."""
     return {secret.encode("utf-8", "replace"), orjson.dumps(secret)[1:-1], repr(secret)[1:-1].encode()}

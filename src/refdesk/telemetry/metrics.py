@@ -1,7 +1,7 @@
-"""Metrics: what they are called, and which labels they have. Whoever has something to count calls a method here.
+"""Prometheus metrics and their labels.
 
-Labels are names that this program or its operator has given, never a stranger's; and of any metric there are only so
-many series, whoever is mistaken about that.
+Label values are names from the program or its operator, never from clients. The number of series per metric is limited
+as a safeguard.
 """
 
 from __future__ import annotations
@@ -24,32 +24,32 @@ from refdesk.errors import DependencyError
 from refdesk.telemetry.spans import child_span
 
 BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
-"""Seconds: from a cached answer to the longest call there can be."""
+"""Seconds, from a cached answer to the longest possible call."""
 
 CONVERSION_BUCKETS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 180.0, 300.0)
-"""Seconds: from a small file to the longest conversion there can be."""
+"""Seconds, from a small file to the longest possible conversion."""
 
 BREAKER_STATES = {"closed": 0, "half_open": 1, "open": 2}
-"""The worse the higher: of several processes the worst is shown."""
+"""Higher is worse. Of several processes, the worst is shown."""
 
 MAX_SERIES = 500
-"""Of one metric, far above what the tools, methods and dependencies of a desk make; beyond it all are one."""
+"""Maximum number of series per metric, far above what tools, methods and dependencies need."""
 
 OTHER = "other"
-"""The label of what came when there were that many."""
+"""Label of the series that takes everything beyond the limit."""
 
 M = TypeVar("M", bound=MetricWrapperBase)
 
 
 @dataclass(slots=True)
 class Conversion:
-    """A conversion under way; failed until something else is known."""
+    """Outcome of a conversion in progress, `failed` until set."""
 
     outcome: Literal["ok", "cached", "refused", "failed"] = "failed"
 
 
 class Metrics:
-    """Every metric of the server, on a registry of its own."""
+    """All metrics of the server, in their own registry."""
 
     def __init__(self) -> None:
         registry = self.registry = CollectorRegistry()
@@ -80,7 +80,7 @@ class Metrics:
         self._define_policy(registry)
         self._define_dependencies(registry)
         self.under_way = 0
-        """Calls that this process is answering; a plain number, as every call changes it twice."""
+        """Calls in progress in this process. A plain integer, because every call changes it twice."""
         self._children: dict[tuple[str, str, str], tuple[Callable[[], None], Callable[[float], None]]] = {}
         self._breakers: dict[str, str] = {}
 
@@ -141,7 +141,7 @@ class Metrics:
         )  # fmt: skip
         self.queue = Gauge(
             "refdesk_queue_documents", "Documents waiting to be brought in, by stage.", ["stage"],
-            multiprocess_mode="livemax", registry=registry,  # all processes look at the same queue
+            multiprocess_mode="livemax", registry=registry,  # all processes share the queue
         )  # fmt: skip
         self.servers = Gauge(
             "refdesk_downstream_servers", "MCP servers behind this one, by state.", ["state"],
@@ -170,12 +170,12 @@ class Metrics:
 
     @property
     def breakers(self) -> Mapping[str, str]:
-        """The state that each breaker was last heard to be in, by the name of what it stands before."""
+        """Last known state of each breaker, by dependency."""
         return self._breakers
 
     def call_finished(self, method: str, tool: str, outcome: str, seconds: float) -> None:
-        """Count a call and its time."""
-        # Looking a labelled child up costs more than counting with it; methods, tools and outcomes are few.
+        """Count a call and its duration."""
+        # Looking up a labelled child costs more than counting. Methods, tools and outcomes are few.
         child = self._children.get((method, tool, outcome))
         if child is None:
             child = self.calls.labels(method, tool, outcome).inc, self.call_seconds.labels(method, tool).observe
@@ -185,34 +185,34 @@ class Metrics:
         observe(seconds)
 
     def cache_counted(self, result: str) -> None:
-        """An answer was looked for: `hit`, `miss`, `stale`, `shared` with somebody who asked already, or `error`."""
+        """Count a cache lookup: `hit`, `miss`, `stale`, `shared` with a concurrent request, or `error`."""
         self._cache_requests[result,].inc()
 
     def cache_holds(self, entries: int, size: int) -> None:
-        """How much the cache in this process's memory has now."""
+        """Set the size of the cache in this process."""
         self.cache_entries.set(entries)
         self.cache_bytes.set(size)
 
     def rate_limited(self, kind: str) -> None:
-        """A call was refused: over its `calls`, its `tokens`, the `total` or a `document`'s."""
+        """Count a rate-limited call, by limit: `calls`, `tokens`, `total` or `document`."""
         self._rate_refusals[kind,].inc()
 
     def tokens_served(self, tool: str, tokens: int) -> None:
-        """A tool's answer was this long; only for tools that exist."""
+        """Count the tokens of a tool's answer. Only for tools that exist."""
         self._tokens[tool,].inc(tokens)
 
     def auth_failed(self, reason: str) -> None:
-        """A credential was refused; the reason is one of ours, in a word."""
+        """Count a rejected credential. The reason is an error type."""
         self._auth_failures[reason,].inc()
 
     def dependency_finished(self, name: str, operation: str, outcome: str, seconds: float) -> None:
-        """Count a request to something behind us, and its time."""
+        """Count a request to a dependency and its duration."""
         self._dependency_requests[name, operation, outcome].inc()
         self._dependency_seconds[name, operation].observe(seconds)
 
     @contextmanager
     def asking(self, name: str, operation: str) -> Iterator[None]:
-        """Count, time and trace the request to something behind us that is made in the block."""
+        """Count, time and trace the request to a dependency in the block."""
         started = perf_counter()
         outcome = "failed"
         try:
@@ -229,48 +229,48 @@ class Metrics:
             self.dependency_finished(name, operation, outcome, perf_counter() - started)
 
     def breaker_changed(self, name: str, state: str) -> None:
-        """A breaker is in this state now; the first that is heard of it is no change."""
+        """Set a breaker's state, and count the transition. The first state isn't a transition."""
         before, self._breakers[name] = self._breakers.get(name, "closed"), str(state)
         self._breaker_state[name,].set(BREAKER_STATES[state])
         if before != state:
             self._breaker_transitions[name, state].inc()
 
     def breaker_rejected(self, name: str) -> None:
-        """A breaker that is open did not let a request through."""
+        """Count a request that an open breaker rejected."""
         self._breaker_rejections[name,].inc()
 
     def retried(self, name: str) -> None:
-        """A request is made again."""
+        """Count a retry."""
         self._retries[name,].inc()
 
     def token_refreshed(self, name: str, outcome: str) -> None:
-        """An access token was fetched: `refreshed`, `login` or `failed`."""
+        """Count an access token fetch: `refreshed`, `login` or `failed`."""
         self._token_refreshes[name, outcome].inc()
 
     def foreign_chunks(self, count: int) -> None:
-        """R2R gave so many chunks that were not asked for; nobody has seen them."""
+        """Count chunks that R2R returned from other collections. They were withheld."""
         self.foreign.inc(count)
 
     def servers_by_state(self, states: Mapping[str, int]) -> None:
-        """So many servers behind this one are in each state."""
+        """Set the number of downstream servers in each state."""
         for state, count in states.items():
             self.servers.labels(state).set(count)
 
     def server_connected(self, server: str) -> None:
-        """A session with a server was opened."""
+        """Count a session opened with a downstream server."""
         self.server_sessions.labels(server).inc()
 
     def tools_held(self, count: int) -> None:
-        """So many tools wait for approval."""
+        """Set the number of tools that wait for approval."""
         self.held_tools.set(count)
 
     def queue_length(self, stage: str, documents: int) -> None:
-        """So many documents wait at this stage."""
+        """Set the number of documents at a stage of the ingest queue."""
         self._queue[stage,].set(documents)
 
     @contextmanager
     def conversion(self) -> Iterator[Conversion]:
-        """Count the conversion that goes on in the block, and its time unless it was found done."""
+        """Count the conversion in the block, and its duration unless it was cached."""
         conversion, started = Conversion(), perf_counter()
         try:
             yield conversion
@@ -280,7 +280,7 @@ class Metrics:
                 self.conversion_seconds.observe(perf_counter() - started)
 
     def exposition(self, *, shared: bool = False) -> bytes:
-        """All metrics in Prometheus' text format; `shared` adds up those of every worker process."""
+        """Return all metrics in Prometheus text format. `shared` adds up all worker processes."""
         if not shared:
             return generate_latest(self.registry)
         _forget_the_dead(Path(os.environ["PROMETHEUS_MULTIPROC_DIR"]))
@@ -290,7 +290,7 @@ class Metrics:
 
 
 class _Series(Generic[M]):
-    """The series of a metric by their labels: found faster than the library finds them, and never more than so many."""
+    """Series of a metric by labels: faster than the library's lookup, and limited in number."""
 
     def __init__(self, metric: M) -> None:
         self._metric: Final = metric
@@ -309,12 +309,12 @@ _LIVE_GAUGE = re.compile(r"gauge_live\w+_(\d+)\.db")
 
 
 def _forget_the_dead(folder: Path) -> None:
-    """Take away what worker processes that are gone say of the present; what they counted stays."""
+    """Remove the live gauges of worker processes that have ended. Their counters stay."""
     for pid in {int(match[1]) for file in folder.iterdir() if (match := _LIVE_GAUGE.fullmatch(file.name))}:
         try:
             os.kill(pid, 0)
         except ProcessLookupError:
-            # Another worker may be at it too.
+            # Another worker may have removed it already.
             with suppress(FileNotFoundError):
                 mark_process_dead(pid, str(folder))  # type: ignore[no-untyped-call]  # unannotated
         except PermissionError:

@@ -1,7 +1,7 @@
-"""Spans by OpenTelemetry, sent to a collector over OTLP/HTTP. Imported only where it is switched on.
+"""OpenTelemetry spans, exported over OTLP/HTTP. Only imported if enabled.
 
-The provider is the desk's own: what the rest of the process does with OpenTelemetry is left alone. Spans wait in a
-bounded queue for a thread that sends them; when it is full they are dropped, and no call waits for it.
+Uses its own provider, so the rest of the process can use OpenTelemetry independently. A thread exports the spans from a
+bounded queue. When it's full, spans are dropped, and no call waits.
 """
 
 from __future__ import annotations
@@ -38,16 +38,16 @@ from refdesk.telemetry.traces import Trace, current_place, is_trace_id, placed
 from refdesk.version import __version__
 
 PATH = "/v1/traces"
-"""Where a collector takes traces, below its address."""
+"""Path of a collector's traces endpoint."""
 
 MAX_WAITING_SPANS = 2048
-"""A few megabytes at most; at a thousand spans a second, two seconds of a collector that does not answer."""
+"""A few megabytes at most. At a thousand spans per second, it bridges two seconds without the collector."""
 
 MAX_NAME_CHARACTERS = 200
 
 
 class OtlpSpans:
-    """Records the spans of calls and of what they cause."""
+    """Records the spans of calls and of their requests to dependencies."""
 
     def __init__(self, exporter: OTLPSpanExporter) -> None:
         self._exporter = exporter
@@ -58,7 +58,7 @@ class OtlpSpans:
 
     @contextmanager
     def call(self, call: Call) -> Iterator[OtlpCallSpan]:
-        """The span around a call, named and described as OpenTelemetry's conventions for MCP have it."""
+        """Record a call with name and attributes of OpenTelemetry's conventions for MCP."""
         caller = current_place()
         attributes = _attributes(call)
         if caller is None and is_trace_id(call.trace_id):
@@ -73,7 +73,8 @@ class OtlpSpans:
 
     @contextmanager
     def child(self, name: str, attributes: Attributes) -> Iterator[None]:
-        """A span under the one that is open here; of an error only its type, for its words may quote anything."""
+        """Record a child of the current span. Of an error only the type is recorded, since its message may quote
+        arguments."""
         span = self._tracer.start_span(name, kind=SpanKind.CLIENT, attributes=dict(attributes), record_exception=False)
         with _entered(span):
             try:
@@ -83,7 +84,7 @@ class OtlpSpans:
                 raise
 
     def close(self, seconds: float) -> None:
-        """Send what waits, and block for so long at most: a collector that is gone must not keep us from ending."""
+        """Export what is queued, and block for `seconds` at most, even if the collector is gone."""
         closing = Thread(target=self._provider.shutdown, daemon=True)
         closing.start()
         closing.join(seconds)
@@ -92,7 +93,7 @@ class OtlpSpans:
 
 
 class OtlpCallSpan:
-    """A span that can be told how it ended."""
+    """A span whose outcome can be set."""
 
     __slots__ = ("_span",)
 
@@ -100,26 +101,26 @@ class OtlpCallSpan:
         self._span = span
 
     def failed(self, kind: str, code: int | None = None) -> None:
-        """Mark it as failed, with the error's type and code and none of its words."""
+        """Mark the span as failed, with the error's type and code but not its message."""
         self._span.set_attribute("error.type", kind)
         if code is not None:
             self._span.set_attribute("rpc.response.status_code", str(code))
         self._span.set_status(Status(StatusCode.ERROR))
 
     def unnamed(self) -> None:
-        """Take back the name that a stranger has made up."""
+        """Replace a name that was derived from an unknown method."""
         self._span.update_name("unknown")
         self._span.set_attribute("mcp.method.name", "unknown")
 
 
 class _Ids(RandomIdGenerator):
-    """Random ids; but a trace that begins with a call has the id that the call has already."""
+    """Random id generator that reuses the trace id of a call for its root span."""
 
     def __init__(self) -> None:
         self._next: int | None = None
 
     def begin(self, trace_id: str) -> None:
-        """The root span that is started next, at once and in this thread, is of this trace."""
+        """Set the trace id of the next root span, which must be started at once in this thread."""
         self._next = int(trace_id, 16)
 
     def generate_trace_id(self) -> int:
@@ -129,7 +130,7 @@ class _Ids(RandomIdGenerator):
 
 @asynccontextmanager
 async def open_otlp(settings: OpenTelemetryConfig, *, closing_seconds: float) -> AsyncIterator[OtlpSpans]:
-    """Spans that are sent in the background; what waits at the end is still sent."""
+    """Open an exporter that runs in the background and flushes at the end."""
     spans = OtlpSpans(OTLPSpanExporter(endpoint=_endpoint(settings)))
     try:
         yield spans
@@ -138,7 +139,7 @@ async def open_otlp(settings: OpenTelemetryConfig, *, closing_seconds: float) ->
 
 
 def _endpoint(settings: OpenTelemetryConfig) -> str | None:
-    """The whole address; None leaves it to OpenTelemetry's own variables."""
+    """Return the full URL, or None to leave it to OpenTelemetry's environment variables."""
     if settings.endpoint is None:
         return None
     address = settings.endpoint.get_secret_value().rstrip("/")
@@ -146,7 +147,7 @@ def _endpoint(settings: OpenTelemetryConfig) -> str | None:
 
 
 def _resource() -> Resource:
-    """Who we are, unless OpenTelemetry's own variables say otherwise."""
+    """Return the service name and version, unless OpenTelemetry's environment variables set them."""
     named = Resource.create()
     ours = {SERVICE_VERSION: __version__}
     if str(named.attributes.get(SERVICE_NAME, "unknown_service")).startswith("unknown_service"):
@@ -155,13 +156,13 @@ def _resource() -> Resource:
 
 
 def _name(call: Call) -> str:
-    # A resource's URI would make as many names as there are resources.
+    # Resource URIs would make too many different span names.
     target = call.target if call.method in ("tools/call", "prompts/get") else ""
     return _sendable(f"{call.method} {target}".rstrip())
 
 
 def _attributes(call: Call) -> dict[str, str]:
-    """Names and no values: what was asked for, never with which arguments."""
+    """Return the attributes of a call: names, never argument values."""
     about = {"mcp.method.name": _sendable(call.method), "refdesk.tenant": _sendable(call.caller.tenant)}
     target = _sendable(call.target)
     if call.method == "tools/call":
@@ -174,12 +175,12 @@ def _attributes(call: Call) -> dict[str, str]:
 
 
 def _sendable(text: str) -> str:
-    """Short, and Unicode: one text that cannot be encoded would cost the whole batch that it is sent in."""
+    """Truncate a text and make it valid Unicode. Invalid text would fail the whole batch."""
     return text[:MAX_NAME_CHARACTERS].encode("utf-8", "replace").decode()
 
 
 def _context_of(caller: Trace | None) -> otel_context.Context:
-    """The caller's span as OpenTelemetry knows it; nothing that the process has open besides counts."""
+    """Return a context with the caller's span as parent, ignoring other spans of the process."""
     parent: Span = INVALID_SPAN
     if caller is not None:
         parent = NonRecordingSpan(
@@ -196,7 +197,7 @@ def _context_of(caller: Trace | None) -> otel_context.Context:
 
 @contextmanager
 def _entered(span: Span) -> Iterator[None]:
-    """Make a span the innermost one, for OpenTelemetry and for `outgoing_headers`, and end it."""
+    """Make a span the current one, for OpenTelemetry and for `outgoing_headers`, and end it."""
     known = span.get_span_context()
     place = Trace(
         f"{known.trace_id:032x}", f"{known.span_id:016x}", f"{known.trace_flags:02x}", known.trace_state.to_header()

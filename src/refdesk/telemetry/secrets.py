@@ -1,4 +1,4 @@
-"""What a configuration holds in confidence, so that a log can be told to keep it."""
+"""Collects the secrets of a configuration, to be masked in the log."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from refdesk.config.secrets import secrets_in_address
 
 
 def secrets_of(part: BaseModel) -> Iterator[str]:
-    """Every secret in a part of the configuration, or in the whole of it: keys, passwords, and those inside of URLs."""
+    """Yield every secret in a configuration or a part of it: keys, passwords, and secrets in URLs."""
     for _, value in part:
         yield from _secrets_in(value)
     if isinstance(part, McpServerConfig):

@@ -1,7 +1,7 @@
-"""Unforeseen errors to Sentry: where in the code they happened, and nothing of what was being worked on.
+"""Error reports to Sentry with the location in the code, but no data.
 
-Imported only where it is switched on. The client is the desk's own, without the library's integrations, which would
-look into requests, arguments and variables. Reports wait in a bounded queue for a thread that sends them.
+Only imported if enabled. Uses its own client without the library's integrations, which would collect requests,
+arguments and variables. A thread sends the reports from a bounded queue.
 """
 
 from __future__ import annotations
@@ -24,18 +24,17 @@ if TYPE_CHECKING:
 
 OF_AN_EVENT = ("event_id", "timestamp", "level", "platform", "release", "environment", "sdk", "tags")
 OF_A_FRAME = ("filename", "function", "module", "lineno", "in_app")
-"""All that leaves the house. Not a path on the disk, which may name a person; no lines of source, which may be those of
-a program that uses the library; nor an error's words, which may quote an argument: the log has them, under the same
-trace id."""
+"""Everything that is sent. Paths on disk may name a person, source lines may belong to a program that uses the library,
+and error messages may quote an argument. The log has the message, under the same trace id."""
 
 
 @asynccontextmanager
 async def open_sentry(dsn: str, *, closing_seconds: float) -> AsyncIterator[Report]:
-    """Reports that are sent in the background; what waits at the end is still sent."""
+    """Open a reporter that sends in the background and flushes at the end."""
     client = _client(dsn)
 
     def report(error: BaseException, trace_id: str) -> None:
-        # An error can be so odd that the library stumbles over it; whoever logs it is not to.
+        # The library may fail on unusual exceptions, which must not affect the code that logs.
         with capture_internal_exceptions():
             event, hint = event_from_exception(error, client_options=client.options)
             if is_trace_id(trace_id):
@@ -63,12 +62,12 @@ def _client(dsn: str) -> sentry_sdk.Client:
             before_send=_scrubbed,
         )
     except BadDsn:
-        # Not with the library's words, which quote it: it is a secret.
+        # The library's message quotes the DSN, which is a secret.
         raise ConfigError(["monitoring.sentry.dsn: is not a DSN; Sentry's project settings show it"]) from None
 
 
 def _scrubbed(event: Event, _: Hint) -> Event:
-    """A new event of what may be in one, so that what a later version of the library adds is not."""
+    """Return a new event with allowed fields only, so that future versions of the library can't add others."""
     found: dict[str, Any] = dict(event)
     values = found.get("exception", {}).get("values", [])
     kept: Any = {name: found[name] for name in OF_AN_EVENT if name in found}

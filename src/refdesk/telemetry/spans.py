@@ -1,6 +1,6 @@
-"""Spans, if they are recorded: one for a call, and under it one for every question to something behind us.
+"""Interface for recording spans: one per call, with a child for each request to a dependency.
 
-This side knows no library. `otlp` records and sends; while it does not, a span is nothing and costs next to nothing.
+Independent of any tracing library. `otlp` implements it. Without an implementation, spans cost next to nothing.
 """
 
 from __future__ import annotations
@@ -16,37 +16,37 @@ Attributes = Mapping[str, str | int]
 
 
 class CallSpan(Protocol):
-    """The span of a call under way."""
+    """The span of a call in progress."""
 
     def failed(self, kind: str, code: int | None = None) -> None:
-        """The call ended with an error of this type, and this code on the wire if it got there."""
+        """Mark the call as failed with an error type, and with its code on the wire if it has one."""
         ...
 
     def unnamed(self) -> None:
-        """What was asked for does not exist, so it is not to name a span either."""
+        """Replace the span's name, because the method doesn't exist."""
         ...
 
 
 class Spans(Protocol):
-    """Where spans are recorded."""
+    """Span recorder."""
 
     def call(self, call: Call) -> AbstractContextManager[CallSpan]:
-        """The span around a call, under the caller's own if that is known."""
+        """Record a call, as a child of the caller's span if that is known."""
         ...
 
     def child(self, name: str, attributes: Attributes) -> AbstractContextManager[None]:
-        """A span under the one that is open here; an exception that leaves it marks it as failed."""
+        """Record a child of the current span. An exception marks it as failed."""
         ...
 
 
 _spans: ContextVar[Spans | None] = ContextVar("refdesk.spans", default=None)
-"""Where the call under way is recorded, so that whoever asks something on its behalf needs nothing handed down."""
+"""The recorder of the current call, so that it needn't be passed down."""
 
 _NOTHING = nullcontext()
 
 
 def child_span(dependency: str, operation: str, attributes: Attributes | None = None) -> AbstractContextManager[None]:
-    """Around a question to something behind us: `with child_span("r2r", "search"):`. No values of arguments."""
+    """Record a request to a dependency: `with child_span("r2r", "search"):`. Must not include argument values."""
     spans = _spans.get()
     if spans is None:
         return _NOTHING
@@ -56,7 +56,7 @@ def child_span(dependency: str, operation: str, attributes: Attributes | None = 
 
 @contextmanager
 def recorded(spans: Spans) -> Iterator[None]:
-    """While it is entered, `child_span` records here."""
+    """Set the recorder for `child_span` in the block."""
     token = _spans.set(spans)
     try:
         yield

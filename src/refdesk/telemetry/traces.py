@@ -1,6 +1,6 @@
-"""W3C trace context: which trace a call is in, how a caller says so, and how we tell those whom we ask in turn.
+"""W3C trace context: reading it from callers, and passing it to dependencies.
 
-It works without any tracing library; `spans` is what records. https://www.w3.org/TR/trace-context/
+Works without a tracing library. Recording is in `spans`. https://www.w3.org/TR/trace-context/
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from random import getrandbits
 from typing import Any, NamedTuple
 
 KNOWN_FLAGS = 0x03
-"""Sampled, and random trace id; what other bits mean is not settled, so they are not passed on."""
+"""Sampled, and random trace id. Other bits are undefined and aren't propagated."""
 
 _TRACE_ID = re.compile(r"(?!0{32})[0-9a-f]{32}")
 _TRACEPARENT = re.compile(
@@ -21,11 +21,11 @@ _TRACEPARENT = re.compile(
     r"-(?P<flags>[0-9a-f]{2})(?P<more>-.*)?"
 )
 _TRACESTATE = re.compile(r"[\x20-\x7e]{1,512}")
-"""Passed on as it is, if it can stand in a header; the specification asks for no more than 512 characters."""
+"""Propagated unchanged if it's valid in a header. The specification limits it to 512 characters."""
 
 
 class Trace(NamedTuple):
-    """A place in a trace: the span that whatever happens next belongs under."""
+    """A span in a trace: the parent of what happens next."""
 
     trace_id: str
     span_id: str
@@ -34,19 +34,19 @@ class Trace(NamedTuple):
 
     @property
     def traceparent(self) -> str:
-        """As it stands in a header, or in MCP's `_meta`."""
+        """The value of the header, and of the field in MCP's `_meta`."""
         return f"00-{self.trace_id}-{self.span_id}-{int(self.flags, 16) & KNOWN_FLAGS:02x}"
 
 
 _trace_id: ContextVar[str] = ContextVar("refdesk.trace_id", default="")
-"""Of the call that is being answered."""
+"""Trace id of the current call."""
 
 _place: ContextVar[Trace | None] = ContextVar("refdesk.trace", default=None)
-"""The span of the caller, or ours under it; unknown for a call that came without one, unless spans are recorded."""
+"""The current span: the caller's, or ours below it. None for a call without one, unless spans are recorded."""
 
 
 def read_trace(traceparent: Any, tracestate: Any = None) -> Trace | None:
-    """What a caller says of its trace, in a header or in `_meta`; what is malformed counts as not there."""
+    """Parse the trace context of a header or of `_meta`. Malformed values are ignored."""
     match = _TRACEPARENT.fullmatch(_text(traceparent))
     if match is None or (match["more"] is not None and match["version"] == "00"):
         return None
@@ -55,33 +55,33 @@ def read_trace(traceparent: Any, tracestate: Any = None) -> Trace | None:
 
 
 def is_trace_id(text: str) -> bool:
-    """Whether it can be one of W3C's; other services may name their traces in other ways."""
+    """Return whether a text is a W3C trace id. Other services may use other formats."""
     return _TRACE_ID.fullmatch(text) is not None
 
 
 def current_trace_id() -> str:
-    """The trace of the call that is being answered; nothing outside of one."""
+    """Return the trace id of the current call, empty outside of a call."""
     return _trace_id.get()
 
 
 def current_place() -> Trace | None:
-    """The innermost span that is known here."""
+    """Return the current span."""
     return _place.get()
 
 
 def follow(place: Trace | None) -> None:
-    """From now on this task works under a span, or under none; to be called in a task that ends with the call.
+    """Set the current span of this task, which must end with the call.
 
-    None is to be said, too: what a connection's earlier request was under may still be here.
+    None must be set too, because the span of the connection's previous request may still be there.
     """
     _place.set(place)
 
 
 def outgoing_headers() -> dict[str, str]:
-    """Headers for a request to something behind us, so that what it does is found in the caller's trace.
+    """Return trace headers for a request to a dependency.
 
-    Where nothing is recorded here, the caller's own span is handed on. A trace that begins here without being recorded
-    goes out as not sampled: that is the default that the specification sets for whoever leaves the decision open.
+    If nothing is recorded here, the caller's span is propagated. A trace that starts here without being recorded is
+    sent as not sampled, the specification's default for leaving the decision open.
     """
     place = _place.get()
     if place is None:
@@ -96,18 +96,18 @@ def outgoing_headers() -> dict[str, str]:
 
 
 def new_span_id() -> str:
-    """Sixteen hexadecimal digits, not all of them zero."""
+    """Return 16 random hexadecimal digits, not all zero."""
     return f"{getrandbits(64) or 1:016x}"
 
 
 enter_trace = _trace_id.set
 leave_trace = _trace_id.reset
-"""What is logged and asked for in between carries this trace id. The bare functions: they are on every call's path."""
+"""Set and reset the trace id for logs and outgoing requests. Bound methods, because they run for every call."""
 
 
 @contextmanager
 def placed(place: Trace) -> Iterator[None]:
-    """While it is entered, this is the innermost span."""
+    """Set the current span in the block."""
     token = _place.set(place)
     try:
         yield
