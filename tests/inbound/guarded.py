@@ -14,7 +14,7 @@ from typing import Any
 import anyio
 import uvicorn
 
-from refdesk.inbound.uvicorn_protocol import Limits, guarded_protocol
+from refdesk.inbound.uvicorn_protocol import ConnectionLimits, create_protocol
 from tests.waiting import PATIENCE_SECONDS
 
 # Between two drips: well below every timeout here, so a timeout counted per read would never fire.
@@ -349,11 +349,11 @@ class Guarded:
 
 @asynccontextmanager
 async def open_guarded(
-    limits: Limits, send_buffer: int | None = None, websocket: type[asyncio.Protocol] | None = None
+    limits: ConnectionLimits, send_buffer: int | None = None, websocket: type[asyncio.Protocol] | None = None
 ) -> AsyncIterator[Guarded]:
     """A running server; everything inside must be over in `PATIENCE_SECONDS`, its stopping included."""
     app, clock, peers = App(), ManualClock(), Peers()
-    protocol = watched(guarded_protocol(limits, clock), peers)
+    protocol = watched(create_protocol(limits, clock), peers)
     config = uvicorn.Config(app, http=protocol, ws=websocket or "none", lifespan="off", log_config=None)
     server = Server(config)
     with socket.socket() as listener, anyio.fail_after(PATIENCE_SECONDS):

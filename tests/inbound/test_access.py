@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from refdesk.config import ServerConfig
-from refdesk.inbound.access import Access, access_rules, presented_key
+from refdesk.inbound.access import Access, build_access, read_credential
 
 
 def rules(*, authenticated: bool = False, **settings: Any) -> Access:
-    return access_rules(ServerConfig(**settings), 8001, authenticated=authenticated)
+    return build_access(ServerConfig(**settings), 8001, authenticated=authenticated)
 
 
 LOOPBACK = rules()
@@ -83,4 +83,4 @@ def test_an_origin_is_let_in_to_the_letter(access: Access, origin: bytes | None,
     ],
 )
 def test_a_key_is_found_where_it_may_stand(authorization: bytes | None, api_key: bytes | None, key: str | None) -> None:
-    assert presented_key(authorization, api_key) == key
+    assert read_credential(authorization, api_key) == key

@@ -6,11 +6,11 @@ import pytest
 from mcp.server.streamable_http import EventMessage
 from mcp_types import JSONRPCNotification, JSONRPCResponse
 
-from refdesk.inbound.event_store import Bounds, Events, SessionEvents
+from refdesk.inbound.event_store import EventBuffer, EventStoreLimits, SessionEventStore
 
 pytestmark = pytest.mark.anyio
 
-BOUNDS = Bounds(seconds=60, session_events=5, session_bytes=3000, total_bytes=5000)
+BOUNDS = EventStoreLimits(seconds=60, session_events=5, session_bytes=3000, total_bytes=5000)
 
 
 class Clock:
@@ -27,13 +27,13 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def events(clock: Clock) -> Events:
-    return Events(BOUNDS, clock)
+def events(clock: Clock) -> EventBuffer:
+    return EventBuffer(BOUNDS, clock)
 
 
 @pytest.fixture
-def session(events: Events) -> SessionEvents:
-    return SessionEvents(events)
+def session(events: EventBuffer) -> SessionEventStore:
+    return SessionEventStore(events)
 
 
 def note(text: str) -> JSONRPCNotification:
@@ -44,7 +44,7 @@ def answer(id: str) -> JSONRPCResponse:
     return JSONRPCResponse(jsonrpc="2.0", id=id, result={})
 
 
-async def replay(session: SessionEvents, after: str) -> tuple[list[str], str | None]:
+async def replay(session: SessionEventStore, after: str) -> tuple[list[str], str | None]:
     """What is sent again, and the stream on which more is to come."""
     sent: list[str] = []
 
@@ -55,7 +55,7 @@ async def replay(session: SessionEvents, after: str) -> tuple[list[str], str | N
     return sent, await session.replay_events_after(after, send)
 
 
-async def test_a_stream_is_taken_up_after_the_last_event_that_arrived(session: SessionEvents) -> None:
+async def test_a_stream_is_taken_up_after_the_last_event_that_arrived(session: SessionEventStore) -> None:
     await session.store_event("1", None)
     first = await session.store_event("1", note("first"))
     await session.store_event("1", note("second"))
@@ -64,14 +64,14 @@ async def test_a_stream_is_taken_up_after_the_last_event_that_arrived(session: S
     assert await replay(session, first) == (["second", "third"], "1")
 
 
-async def test_nothing_more_is_to_come_after_the_answer(session: SessionEvents) -> None:
+async def test_nothing_more_is_to_come_after_the_answer(session: SessionEventStore) -> None:
     start = await session.store_event("1", None)
     end = await session.store_event("1", answer("1"))
     assert await replay(session, start) == (["answer"], None)
     assert await replay(session, end) == ([], None)
 
 
-async def test_a_message_that_comes_in_during_the_replay_is_sent_too(session: SessionEvents) -> None:
+async def test_a_message_that_comes_in_during_the_replay_is_sent_too(session: SessionEventStore) -> None:
     start = await session.store_event("1", None)
     await session.store_event("1", note("before"))
     sent = 0
@@ -86,53 +86,55 @@ async def test_a_message_that_comes_in_during_the_replay_is_sent_too(session: Se
     assert sent == 2
 
 
-async def test_another_sessions_events_cannot_be_had(events: Events, session: SessionEvents) -> None:
+async def test_another_sessions_events_cannot_be_had(events: EventBuffer, session: SessionEventStore) -> None:
     theirs = await session.store_event("1", None)
     await session.store_event("1", note("secret"))
-    ours = SessionEvents(events)
+    ours = SessionEventStore(events)
     mine = await ours.store_event("1", None)
     assert await replay(ours, theirs) == ([], None)
     assert await replay(ours, mine) == ([], "1")
 
 
 @pytest.mark.parametrize("id", ["", "0", "-1", "999", "x", "١", "1e3", "9" * 5000])
-async def test_an_id_that_was_never_given_replays_nothing(session: SessionEvents, id: str) -> None:
+async def test_an_id_that_was_never_given_replays_nothing(session: SessionEventStore, id: str) -> None:
     await session.store_event("1", note("something"))
     assert await replay(session, id) == ([], None)
 
 
-async def test_events_expire(events: Events, session: SessionEvents, clock: Clock) -> None:
+async def test_events_expire(events: EventBuffer, session: SessionEventStore, clock: Clock) -> None:
     start = await session.store_event("1", None)
     clock.now = BOUNDS.seconds
     assert await replay(session, start) == ([], None)
     assert events.bytes == 0
 
 
-async def test_a_session_keeps_only_its_newest_events(session: SessionEvents) -> None:
+async def test_a_session_keeps_only_its_newest_events(session: SessionEventStore) -> None:
     ids = [await session.store_event("1", note(str(number))) for number in range(6)]
     assert await replay(session, ids[0]) == ([], None)
     assert await replay(session, ids[1]) == (["2", "3", "4", "5"], "1")
 
 
-async def test_a_session_keeps_no_more_bytes_than_it_may(session: SessionEvents) -> None:
+async def test_a_session_keeps_no_more_bytes_than_it_may(session: SessionEventStore) -> None:
     start = await session.store_event("1", None)
     await session.store_event("1", note("x" * BOUNDS.session_bytes))
     assert session.bytes == 0
     assert await replay(session, start) == ([], None)
 
 
-async def test_all_sessions_together_keep_no_more_than_they_may(events: Events, session: SessionEvents) -> None:
-    other = SessionEvents(events)
+async def test_all_sessions_together_keep_no_more_than_they_may(
+    events: EventBuffer, session: SessionEventStore
+) -> None:
+    other = SessionEventStore(events)
     oldest = await session.store_event("1", note("x" * 2500))
-    newest = await other.store_event("1", note("y" * 2500))
+    modern = await other.store_event("1", note("y" * 2500))
     assert await replay(session, oldest) == ([], None)
-    assert await replay(other, newest) == ([], "1")
+    assert await replay(other, modern) == ([], "1")
     assert session.bytes == 0
     assert events.bytes == other.bytes
 
 
-async def test_a_session_that_ends_leaves_nothing(events: Events, session: SessionEvents) -> None:
-    other = SessionEvents(events)
+async def test_a_session_that_ends_leaves_nothing(events: EventBuffer, session: SessionEventStore) -> None:
+    other = SessionEventStore(events)
     await session.store_event("1", note("mine"))
     theirs = await other.store_event("1", None)
     await session.store_event("1", note("mine too"))

@@ -20,7 +20,7 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp.server.subscriptions import PromptsListChanged, ToolsListChanged
 
 from refdesk.calls import Caller, Event, ListChanged, ResourceUpdated, TenantId
-from refdesk.inbound.notifications import LONGEST_URI, MAX_SUBSCRIPTIONS
+from refdesk.inbound.notifications import MAX_SUBSCRIPTIONS, MAX_URI_LENGTH
 from refdesk.tools.registry import Tool
 from tests.conftest import Serve
 from tests.inbound.streaming import open_session
@@ -161,7 +161,7 @@ async def test_nobody_hears_of_a_resource_that_is_not_open_to_them(server: Runni
 
 async def test_a_client_cannot_have_anything_of_any_length_kept_for_it(server: RunningServer) -> None:
     session = await open_session(server)
-    uris = ["x://" + "x" * LONGEST_URI, *(f"x://{number}" for number in range(MAX_SUBSCRIPTIONS + 1))]
+    uris = ["x://" + "x" * MAX_URI_LENGTH, *(f"x://{number}" for number in range(MAX_SUBSCRIPTIONS + 1))]
     refused = []
     for uri in uris:
         subscribe = {"jsonrpc": "2.0", "id": 2, "method": "resources/subscribe", "params": {"uri": uri}}

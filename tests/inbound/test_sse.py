@@ -164,8 +164,8 @@ async def test_a_call_that_is_called_off_ends_its_stream_without_an_answer(serve
     assert (await session.post(calling("whoami"))).status_code == 200, "the id is free again"
 
 
-@pytest.mark.parametrize("newest", [False, True])
-async def test_a_client_that_leaves_its_stream_stops_the_work(server: RunningServer, newest: bool) -> None:
+@pytest.mark.parametrize("modern", [False, True])
+async def test_a_client_that_leaves_its_stream_stops_the_work(server: RunningServer, modern: bool) -> None:
     stopped = asyncio.Event()
 
     async def work(call: Call) -> str:
@@ -177,8 +177,8 @@ async def test_a_client_that_leaves_its_stream_stops_the_work(server: RunningSer
         return "never"
 
     offer(server, "work", work)
-    headers = newest_headers("work") if newest else (await open_session(server)).headers
-    async with streaming(server.http, calling("work", progressToken=1, **(META if newest else {})), headers) as stream:
+    headers = newest_headers("work") if modern else (await open_session(server)).headers
+    async with streaming(server.http, calling("work", progressToken=1, **(META if modern else {})), headers) as stream:
         await stream.next()
     async with asyncio.timeout(PATIENCE_SECONDS):
         await stopped.wait()

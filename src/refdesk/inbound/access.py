@@ -13,10 +13,10 @@ from refdesk.config import ServerConfig
 from refdesk.inbound.asgi import Headers
 
 ANY = "*"
-KNOWN_HOSTS = 256
+MAX_KNOWN_HOSTS = 256
 """Maximum number of accepted Host values to cache. Clients send one or two, an attacker any number."""
 
-PASSED_ON = frozenset({b"forwarded", b"via", b"x-forwarded-for", b"x-forwarded-host", b"x-real-ip"})
+PROXY_HEADERS = frozenset({b"forwarded", b"via", b"x-forwarded-for", b"x-forwarded-host", b"x-real-ip"})
 """Headers that proxies and tunnels add. Some of them still send this server's own name as Host."""
 
 LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
@@ -43,7 +43,7 @@ class Access:
         if header in self._known_hosts:
             return True
         allowed = self._allows_new_host(header)
-        if allowed and len(self._known_hosts) < KNOWN_HOSTS:
+        if allowed and len(self._known_hosts) < MAX_KNOWN_HOSTS:
             self._known_hosts.add(header)
         return allowed
 
@@ -80,7 +80,7 @@ class Access:
         return ANY in self.hosts or host in self.hosts or (self.any_address and _is_address(host))
 
 
-def access_rules(settings: ServerConfig, port: int, *, authenticated: bool) -> Access:
+def build_access(settings: ServerConfig, port: int, *, authenticated: bool) -> Access:
     """Build the access rules of a server that listens on this port.
 
     On loopback only loopback names are accepted. Elsewhere, IP addresses and the configured names are. If API keys are
@@ -101,12 +101,12 @@ def access_rules(settings: ServerConfig, port: int, *, authenticated: bool) -> A
     )
 
 
-def is_passed_on(headers: Headers) -> bool:
+def is_proxied(headers: Headers) -> bool:
     """Return whether a proxy forwarded the request. If so, the client may be anyone, even on loopback."""
-    return not PASSED_ON.isdisjoint(headers)
+    return not PROXY_HEADERS.isdisjoint(headers)
 
 
-def presented_key(authorization: bytes | None, api_key: bytes | None) -> str | None:
+def read_credential(authorization: bytes | None, api_key: bytes | None) -> str | None:
     """Return the credential in `Authorization: Bearer …` or `X-API-Key`.
 
     None if neither header was sent, empty if the header holds no credential.

@@ -47,7 +47,7 @@ def replay(body: bytes, receive: Receive) -> Receive:
     """Return a `receive` that yields a body already read, and then the messages of the original one."""
     messages: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
-    async def replayed() -> Message:
+    async def receive_replayed() -> Message:
         return messages.pop() if messages else await receive()
 
-    return replayed
+    return receive_replayed

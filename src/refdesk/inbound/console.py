@@ -17,11 +17,11 @@ from refdesk.calls import CONSOLE, Call, Caller
 from refdesk.errors import DependencyError, Forbidden, Refused, Unauthenticated
 from refdesk.inbound.access import Access
 from refdesk.inbound.asgi import Headers, Receive, Reject, Send, respond
-from refdesk.inbound.disconnects import Watches
+from refdesk.inbound.disconnects import DisconnectMonitor
 from refdesk.inbound.endpoints import respond_error
-from refdesk.inbound.interfaces import ConsolePages, ConsoleWatch, Services
-from refdesk.inbound.request_context import Visitor
-from refdesk.inbound.traces import in_trace
+from refdesk.inbound.interfaces import ConsolePages, ConsoleSubscription, Services
+from refdesk.inbound.request_context import RequestContext
+from refdesk.inbound.traces import enter_caller_trace
 
 PAGES = "/console"
 ACTIONS = "/api/console"
@@ -51,7 +51,7 @@ STREAM_HEADERS = (
     (b"x-accel-buffering", b"no"),
     (b"x-content-type-options", b"nosniff"),
 )
-FOREIGN = {"detail": "Pages of other sites may not call this"}
+CROSS_SITE_ERROR = {"detail": "Pages of other sites may not call this"}
 
 _ACCEPTED = re.compile(r"([^;]+)(?:;.*?\bq=([^;]*))?.*", re.ASCII)
 
@@ -59,14 +59,14 @@ Identify = Callable[[], Awaitable[Caller]]
 """Resolves the credential that opened a stream again. Raises if it's no longer valid."""
 
 
-class ConsoleDoor:
+class ConsoleRoutes:
     """Routes of the web console. No path matches if the console is disabled."""
 
-    def __init__(self, services: Services, access: Access, watches: Watches) -> None:
+    def __init__(self, services: Services, access: Access, monitor: DisconnectMonitor) -> None:
         self._services = services
         self._console: ConsolePages | None = services.console
         self._access = access
-        self._watches = watches
+        self._monitor = monitor
 
     def has(self, path: str) -> bool:
         """Return whether a path belongs to the console."""
@@ -74,7 +74,7 @@ class ConsoleDoor:
             return False
         return path == PAGES or path.startswith((f"{PAGES}/", f"{ACTIONS}/"))
 
-    def methods(self, path: str) -> tuple[str, ...]:
+    def allowed_methods(self, path: str) -> tuple[str, ...]:
         """Return the HTTP methods of a console path."""
         if path == EVENTS:
             return ("GET",)
@@ -95,9 +95,9 @@ class ConsoleDoor:
         origin, site = headers.get(b"origin"), headers.get(b"sec-fetch-site", b"none")
         is_own = origin is None or self._access.is_own_page(origin, headers.get(b"host"))
         if not is_own or site not in (b"same-origin", b"none"):
-            raise Reject(403, FOREIGN)
+            raise Reject(403, CROSS_SITE_ERROR)
 
-    async def page(self, path: str, headers: Headers, send: Send) -> None:
+    async def serve_page(self, path: str, headers: Headers, send: Send) -> None:
         """Serve a static file, or the page of a view."""
         assert self._console is not None
         if path == PAGES:
@@ -107,38 +107,38 @@ class ConsoleDoor:
         if asset is None:
             raise Reject(404, {"detail": "The console has no such page"}, PAGE_HEADERS)
         etag = (b"etag", asset.etag.encode())
-        if _is_known(headers.get(b"if-none-match", b"").decode("latin-1"), asset.etag):
+        if _has_matching_etag(headers.get(b"if-none-match", b"").decode("latin-1"), asset.etag):
             await respond(send, 304, b"", etag, *PAGE_HEADERS)
         else:
             await respond(send, 200, asset.body, (b"content-type", asset.media_type.encode()), etag, *PAGE_HEADERS)
 
-    async def stream(self, visitor: Visitor, identify: Identify, receive: Receive, send: Send) -> None:
+    async def stream_events(self, context: RequestContext, identify: Identify, receive: Receive, send: Send) -> None:
         """Stream change events until the client disconnects, its key is revoked or the server stops."""
         assert self._console is not None
-        visitor = in_trace(visitor, {})
+        context = enter_caller_trace(context, {})
         try:
-            await self._services.handle(Call(f"{CONSOLE}events", {}, visitor.caller, trace_id=visitor.trace_id))
-            watching = self._console.watched_by(visitor.caller)
-            with watching as watch, self._watches.over(receive):
+            await self._services.handle(Call(f"{CONSOLE}events", {}, context.caller, trace_id=context.trace_id))
+            subscribing = self._console.watched_by(context.caller)
+            with subscribing as subscription, self._monitor.watch(receive):
                 await send({"type": "http.response.start", "status": 200, "headers": list(STREAM_HEADERS)})
-                await _tell(watch, visitor.caller, identify, send)
+                await _stream_events(subscription, context.caller, identify, send)
         except Refused as error:
-            await respond_error(send, error, visitor.trace_id)
+            await respond_error(send, error, context.trace_id)
 
 
-async def _tell(watch: ConsoleWatch, caller: Caller, identify: Identify, send: Send) -> None:
-    spoke = 0.0
-    while (events := await watch.next()) is not None and await _is_still(caller, identify):
-        body = b"".join(framed(name, data) for name, data in events)
-        if not body and time.monotonic() - spoke >= PING_SECONDS:
+async def _stream_events(subscription: ConsoleSubscription, caller: Caller, identify: Identify, send: Send) -> None:
+    last_sent = 0.0
+    while (events := await subscription.next()) is not None and await _is_still_valid(caller, identify):
+        body = b"".join(format_event(name, data) for name, data in events)
+        if not body and time.monotonic() - last_sent >= PING_SECONDS:
             body = b": ping\n\n"
         if body:
             await send({"type": "http.response.body", "body": body, "more_body": True})
-            spoke = time.monotonic()
+            last_sent = time.monotonic()
     await send({"type": "http.response.body", "body": b""})
 
 
-async def _is_still(caller: Caller, identify: Identify) -> bool:
+async def _is_still_valid(caller: Caller, identify: Identify) -> bool:
     """Return whether the credential that opened a stream is still valid and grants the same access."""
     try:
         return await identify() == caller
@@ -148,15 +148,15 @@ async def _is_still(caller: Caller, identify: Identify) -> bool:
         return True  # an unreachable issuer says nothing about this token
 
 
-def framed(name: str, data: Mapping[str, Any]) -> bytes:
+def format_event(name: str, data: Mapping[str, Any]) -> bytes:
     """Format a server-sent event."""
     return b"event: %b\ndata: %b\n\n" % (name.encode(), orjson.dumps(data))
 
 
 def prefers_html(accept: str) -> bool:
     """Return whether a client prefers HTML to JSON. `*/*` gets JSON."""
-    wishes = [match for part in accept.split(",")[:50] if (match := _ACCEPTED.fullmatch(part.strip()))]
-    weights = {match[1].strip().lower(): _weight(match[2]) for match in wishes}
+    accepted = [match for part in accept.split(",")[:50] if (match := _ACCEPTED.fullmatch(part.strip()))]
+    weights = {match[1].strip().lower(): _weight(match[2]) for match in accepted}
     html = weights.get("text/html", 0.0)
     other = weights.get("application/json", weights.get("application/*", weights.get("*/*", 0.0)))
     return html > other
@@ -169,6 +169,6 @@ def _weight(text: str | None) -> float:
         return 0.0
 
 
-def _is_known(header: str, etag: str) -> bool:
+def _has_matching_etag(header: str, etag: str) -> bool:
     tags = [tag.strip().removeprefix("W/") for tag in header.split(",")]
     return etag in tags or "*" in tags

@@ -10,61 +10,61 @@ import asyncio
 
 from refdesk.inbound.asgi import ClientGone, Receive
 
-LOOK_EVERY_SECONDS = 0.1
+CHECK_INTERVAL_SECONDS = 0.1
 
 
-class CalledOff(Exception):
+class RequestCancelled(Exception):
     """The client has cancelled its request and expects no response."""
 
 
-class Watches:
+class DisconnectMonitor:
     """Registry of the calls in progress."""
 
     def __init__(self) -> None:
-        self._new: set[Watch] = set()
+        self._new: set[DisconnectWatcher] = set()
         self._timer: asyncio.TimerHandle | None = None
         # Kept because looking it up costs a system call each time before Python 3.12.
         self.loop = asyncio.get_running_loop()
 
-    def over(self, receive: Receive) -> Watch:
+    def watch(self, receive: Receive) -> DisconnectWatcher:
         """Return a watcher for the call that the current task is about to make."""
-        return Watch(self, receive)
+        return DisconnectWatcher(self, receive)
 
-    def add(self, watch: Watch) -> None:
+    def add(self, watcher: DisconnectWatcher) -> None:
         """Register a call. A task waits for its client's disconnect unless the call ends first."""
-        self._new.add(watch)
+        self._new.add(watcher)
         if self._timer is None:
-            self._timer = self.loop.call_later(LOOK_EVERY_SECONDS, self._look)
+            self._timer = self.loop.call_later(CHECK_INTERVAL_SECONDS, self._start_watchers)
 
-    def forget(self, watch: Watch) -> None:
+    def remove(self, watcher: DisconnectWatcher) -> None:
         """Unregister a call that has ended."""
-        self._new.discard(watch)
+        self._new.discard(watcher)
 
-    def _look(self) -> None:
+    def _start_watchers(self) -> None:
         self._timer = None
-        for watch in self._new:
-            watch.start()
+        for watcher in self._new:
+            watcher.start()
         self._new.clear()
 
 
-class Watch:
+class DisconnectWatcher:
     """Context manager that cancels the current task when its client disconnects or cancels, and raises the reason."""
 
-    __slots__ = ("_reason", "_receive", "_task", "_watcher", "_watches")
+    __slots__ = ("_monitor", "_reason", "_receive", "_task", "_watcher")
 
-    def __init__(self, watches: Watches, receive: Receive) -> None:
-        self._watches = watches
+    def __init__(self, monitor: DisconnectMonitor, receive: Receive) -> None:
+        self._monitor = monitor
         self._receive = receive
         self._reason: Exception | None = None
         self._watcher: asyncio.Task[None] | None = None
 
-    def __enter__(self) -> Watch:
-        self._task = asyncio.current_task(self._watches.loop)
-        self._watches.add(self)
+    def __enter__(self) -> DisconnectWatcher:
+        self._task = asyncio.current_task(self._monitor.loop)
+        self._monitor.add(self)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: object, traceback: object) -> None:
-        self._watches.forget(self)
+        self._monitor.remove(self)
         if self._watcher is not None:
             self._watcher.cancel()
         if self._reason is not None and self._task is not None:
@@ -73,9 +73,9 @@ class Watch:
 
     def start(self) -> None:
         """Start waiting for the client to disconnect."""
-        self._watcher = asyncio.ensure_future(self._watch())
+        self._watcher = asyncio.ensure_future(self._wait_for_disconnect())
 
-    async def _watch(self) -> None:
+    async def _wait_for_disconnect(self) -> None:
         while (await self._receive())["type"] != "http.disconnect":
             continue
         self.stop(ClientGone())

@@ -12,14 +12,14 @@ from refdesk.calls import CONSOLE, Call
 from refdesk.config import ServerConfig
 from refdesk.errors import InvalidArguments, Problem, ProtocolError
 from refdesk.inbound.asgi import JSON, Receive, Reject, Send, respond, respond_json
-from refdesk.inbound.disconnects import Watches
+from refdesk.inbound.disconnects import DisconnectMonitor
 from refdesk.inbound.envelope import parse
-from refdesk.inbound.error_mapping import encode, http_status, log_unforeseen, to_wire
+from refdesk.inbound.error_mapping import encode, http_status, log_unexpected, to_rpc_error
 from refdesk.inbound.interfaces import Services
 from refdesk.inbound.internal import PATHS as INTERNAL_PATHS
-from refdesk.inbound.internal import Internal
-from refdesk.inbound.request_context import Visitor
-from refdesk.inbound.traces import in_trace
+from refdesk.inbound.internal import InternalEndpoints
+from refdesk.inbound.request_context import RequestContext
+from refdesk.inbound.traces import enter_caller_trace
 from refdesk.version import __version__
 
 API = "/api/"
@@ -34,15 +34,17 @@ TEXT = (b"content-type", b"text/plain; version=0.0.4; charset=utf-8")
 class Endpoints:
     """Handlers of paths other than `/mcp`."""
 
-    def __init__(self, services: Services, settings: ServerConfig, watches: Watches, *, metrics: bool) -> None:
+    def __init__(
+        self, services: Services, settings: ServerConfig, monitor: DisconnectMonitor, *, metrics: bool
+    ) -> None:
         self._services = services
         self._settings = settings
-        self._watches = watches
+        self._monitor = monitor
         self._metrics_on = metrics
-        self._internal = Internal(services)
+        self._internal = InternalEndpoints(services)
         self.draining = False
 
-    async def page(self, path: str, visitor: Visitor | None, send: Send) -> None:
+    async def serve_page(self, path: str, context: RequestContext | None, send: Send) -> None:
         """Serve a GET path. `context` is set for paths that need authentication."""
         match path:
             case "/":
@@ -54,46 +56,46 @@ class Endpoints:
             case "/metrics":
                 await self._metrics(send)
             case _:
-                assert visitor is not None
-                await self._answer("tools/list", {}, visitor, send)
+                assert context is not None
+                await self._answer("tools/list", {}, context, send)
 
-    async def post(self, path: str, body: bytes, visitor: Visitor, receive: Receive, send: Send) -> None:
+    async def post(self, path: str, body: bytes, context: RequestContext, receive: Receive, send: Send) -> None:
         """Call a tool, a console method or an internal endpoint with a JSON body."""
         try:
             parsed = parse(body, max_depth=self._settings.max_json_depth) if body else {}
         except ProtocolError as error:
             await respond_error(send, error)
             return
-        with self._watches.over(receive):
+        with self._monitor.watch(receive):
             if path in INTERNAL_PATHS:
-                await respond_json(send, *await self._internal.answer(path, parsed, visitor))
+                await respond_json(send, *await self._internal.answer(path, parsed, context))
             elif path.startswith(f"{API}{CONSOLE}"):
-                await self._act(path.removeprefix(API), parsed, visitor, send)
+                await self._call_console(path.removeprefix(API), parsed, context, send)
             else:
                 params = {"name": path.removeprefix(f"{TOOLS}/"), "arguments": parsed}
-                await self._answer("tools/call", params, visitor, send)
+                await self._answer("tools/call", params, context, send)
 
-    async def _act(self, method: str, params: Any, visitor: Visitor, send: Send) -> None:
+    async def _call_console(self, method: str, params: Any, context: RequestContext, send: Send) -> None:
         """Call a console method."""
         if isinstance(params, dict):
-            await self._answer(method, params, visitor, send)
+            await self._answer(method, params, context, send)
         else:
             await respond_error(send, InvalidArguments([Problem("arguments", "must be an object")]))
 
-    async def _answer(self, method: str, params: dict[str, Any], visitor: Visitor, send: Send) -> None:
-        visitor = in_trace(visitor, {})
+    async def _answer(self, method: str, params: dict[str, Any], context: RequestContext, send: Send) -> None:
+        context = enter_caller_trace(context, {})
         call = Call(
             method,
             params,
-            visitor.caller,
-            trace_id=visitor.trace_id,
-            toolsets=visitor.toolsets,
-            credential=visitor.credential,
+            context.caller,
+            trace_id=context.trace_id,
+            toolsets=context.toolsets,
+            credential=context.credential,
         )
         try:
             body = encode((await self._services.handle(call)).result)
         except Exception as error:  # noqa: BLE001 - the last stop before the wire
-            await respond_error(send, error, visitor.trace_id)
+            await respond_error(send, error, context.trace_id)
         else:
             await respond(send, 200, body, JSON)
 
@@ -114,10 +116,10 @@ class Endpoints:
 
 async def respond_error(send: Send, error: Exception, trace_id: str = "") -> None:
     """Send an error outside JSON-RPC, with its HTTP status."""
-    log_unforeseen(error, trace_id)
+    log_unexpected(error, trace_id)
     retry_after = getattr(error, "retry_after", None)
     headers = () if retry_after is None else ((b"retry-after", b"%d" % max(1, ceil(retry_after))),)
-    body = orjson.dumps({"error": to_wire(error, trace_id).body()})
+    body = orjson.dumps({"error": to_rpc_error(error, trace_id).body()})
     await respond(send, http_status(type(error)), body, JSON, *headers)
 
 

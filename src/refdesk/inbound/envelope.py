@@ -16,7 +16,7 @@ MessageId = str | int
 # Named tuples: one is created per request, and a frozen dataclass takes three times as long.
 
 
-class Request(NamedTuple):
+class RpcRequest(NamedTuple):
     """A JSON-RPC request."""
 
     id: MessageId
@@ -24,14 +24,14 @@ class Request(NamedTuple):
     params: Mapping[str, Any]
 
 
-class Notification(NamedTuple):
+class RpcNotification(NamedTuple):
     """A JSON-RPC notification."""
 
     method: str
     params: Mapping[str, Any]
 
 
-class Reply(NamedTuple):
+class RpcResponse(NamedTuple):
     """A client's JSON-RPC response to a request of ours."""
 
     id: MessageId
@@ -39,7 +39,7 @@ class Reply(NamedTuple):
     error: Any
 
 
-Message = Request | Notification | Reply
+RpcMessage = RpcRequest | RpcNotification | RpcResponse
 
 
 def parse(body: bytes, *, max_depth: int) -> Any:
@@ -54,7 +54,7 @@ def parse(body: bytes, *, max_depth: int) -> Any:
     return parsed
 
 
-def read_message(parsed: Any) -> Message:
+def read_message(parsed: Any) -> RpcMessage:
     """Convert parsed JSON to a message. Raises InvalidRequest if it isn't one."""
     if isinstance(parsed, list):
         raise InvalidRequest("Batches are not part of MCP any more; send each message in a request of its own")
@@ -73,10 +73,10 @@ def read_message(parsed: Any) -> Message:
         params = {}
     elif not isinstance(params, dict):
         raise InvalidRequest("params must be an object")
-    return Request(parsed["id"], method, params) if "id" in parsed else Notification(method, params)
+    return RpcRequest(parsed["id"], method, params) if "id" in parsed else RpcNotification(method, params)
 
 
-def id_of(parsed: Any) -> MessageId | None:
+def read_id(parsed: Any) -> MessageId | None:
     """Return the id to echo in an error response, if there is a usable one."""
     if isinstance(parsed, dict):
         candidate = parsed.get("id")
@@ -85,9 +85,9 @@ def id_of(parsed: Any) -> MessageId | None:
     return None
 
 
-def _read_reply(parsed: Mapping[str, Any]) -> Reply:
+def _read_reply(parsed: Mapping[str, Any]) -> RpcResponse:
     if "id" in parsed and ("result" in parsed) != ("error" in parsed):
-        return Reply(parsed["id"], parsed.get("result"), parsed.get("error"))
+        return RpcResponse(parsed["id"], parsed.get("result"), parsed.get("error"))
     raise InvalidRequest("method is missing")
 
 

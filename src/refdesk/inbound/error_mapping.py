@@ -31,7 +31,7 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class WireError:
+class RpcError:
     """A JSON-RPC error object."""
 
     code: int
@@ -43,19 +43,19 @@ class WireError:
         return {"code": self.code, "message": self.message, "data": self.data}
 
 
-def to_wire(error: Exception, trace_id: str = "") -> WireError:
+def to_rpc_error(error: Exception, trace_id: str = "") -> RpcError:
     """Convert an exception to a JSON-RPC error.
 
     Of an unexpected exception, the client only gets the trace id to find it in the log.
     """
     if isinstance(error, RefdeskError):
-        return WireError(error.code, error.detail, error.data)
+        return RpcError(error.code, error.detail, error.data)
     unforeseen = InternalError("An error inside the server; its log says more")
     found_by = {"trace_id": trace_id} if trace_id else {}
-    return WireError(unforeseen.code, unforeseen.detail, {**unforeseen.data, **found_by})
+    return RpcError(unforeseen.code, unforeseen.detail, {**unforeseen.data, **found_by})
 
 
-def log_unforeseen(error: Exception, trace_id: str) -> None:
+def log_unexpected(error: Exception, trace_id: str) -> None:
     """Log an unexpected exception. Refdesk's own errors aren't logged, because the client gets all of their detail."""
     if not isinstance(error, RefdeskError):
         fields = {"trace_id": trace_id}
@@ -88,7 +88,7 @@ def encode(answer: Any) -> bytes:
 
 def encode_error(id: MessageId | None, error: Exception, trace_id: str = "") -> bytes:
     """Encode a JSON-RPC error response."""
-    return orjson.dumps({"jsonrpc": "2.0", "id": id, "error": to_wire(error, trace_id).body()})
+    return orjson.dumps({"jsonrpc": "2.0", "id": id, "error": to_rpc_error(error, trace_id).body()})
 
 
 _STATUSES: tuple[tuple[type[Exception] | tuple[type[Exception], ...], int], ...] = (

@@ -32,7 +32,7 @@ _NUMBER = re.compile(r"[0-9]{1,18}")
 
 
 @dataclass(frozen=True, slots=True)
-class Bounds:
+class EventStoreLimits:
     """Capacity and retention of the event store. A client that hasn't reconnected by then has given up."""
 
     seconds: float = 300.0
@@ -42,14 +42,14 @@ class Bounds:
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class StoredEvent:
     """A message of a stream. Without a message, it marks the start of the stream."""
 
-    session: SessionEvents
+    session: SessionEventStore
     stream: str
     message: bytes | None
     ends: bool
-    kept_at: float
+    stored_at: float
 
     @property
     def size(self) -> int:
@@ -57,63 +57,63 @@ class Event:
         return EVENT_BYTES + len(self.message or b"")
 
 
-class Events:
+class EventBuffer:
     """Events of all sessions in this process, oldest first. The oldest are evicted to make room."""
 
-    def __init__(self, bounds: Bounds, now: Callable[[], float] = monotonic) -> None:
+    def __init__(self, bounds: EventStoreLimits, now: Callable[[], float] = monotonic) -> None:
         self._bounds = bounds
         self._now = now
-        self._kept: dict[int, Event] = {}
+        self._events: dict[int, StoredEvent] = {}
         self._last = 0
         self.bytes = 0
 
-    def add(self, session: SessionEvents, stream: str, message: JSONRPCMessage | None) -> int:
+    def add(self, session: SessionEventStore, stream: str, message: JSONRPCMessage | None) -> int:
         """Store an event, evicting older ones if needed, and return its number."""
         encoded = None if message is None else message.model_dump_json(by_alias=True, exclude_unset=True).encode()
-        event = Event(session, stream, encoded, _is_answer(message), self._now())
+        event = StoredEvent(session, stream, encoded, _is_response(message), self._now())
         self._last += 1
-        self._kept[self._last] = event
+        self._events[self._last] = event
         self.bytes += event.size
         session.numbers.append(self._last)
         session.bytes += event.size
         while len(session.numbers) > self._bounds.session_events or session.bytes > self._bounds.session_bytes:
-            self._drop(session.numbers[0])
-        self._drop_old()
+            self._remove(session.numbers[0])
+        self._evict()
         return self._last
 
-    def get(self, number: int) -> Event | None:
+    def get(self, number: int) -> StoredEvent | None:
         """Return an event if it's still stored."""
-        self._drop_old()
-        return self._kept.get(number)
+        self._evict()
+        return self._events.get(number)
 
-    def drop_session(self, session: SessionEvents) -> None:
+    def drop_session(self, session: SessionEventStore) -> None:
         """Remove all events of a session."""
         while session.numbers:
-            self._drop(session.numbers[0])
+            self._remove(session.numbers[0])
 
-    def _drop_old(self) -> None:
+    def _evict(self) -> None:
         expired = self._now() - self._bounds.seconds
-        while self._kept:
-            oldest = next(iter(self._kept))
-            if self.bytes <= self._bounds.total_bytes and self._kept[oldest].kept_at > expired:
+        while self._events:
+            oldest = next(iter(self._events))
+            if self.bytes <= self._bounds.total_bytes and self._events[oldest].stored_at > expired:
                 return
-            self._drop(oldest)
+            self._remove(oldest)
 
-    def _drop(self, number: int) -> None:
-        event = self._kept.pop(number)
+    def _remove(self, number: int) -> None:
+        event = self._events.pop(number)
         self.bytes -= event.size
         event.session.bytes -= event.size
         # The oldest event of all is also the oldest of its session.
         event.session.numbers.popleft()
 
 
-class SessionEvents(EventStore):
+class SessionEventStore(EventStore):
     """Event store of one session.
 
     Streams are named by the client's request ids, so in a shared store the streams of two clients would collide.
     """
 
-    def __init__(self, events: Events) -> None:
+    def __init__(self, events: EventBuffer) -> None:
         self._events = events
         self.numbers: deque[int] = deque()
         self.bytes = 0
@@ -142,11 +142,11 @@ class SessionEvents(EventStore):
         return last.stream
 
 
-def _is_answer(message: JSONRPCMessage | None) -> bool:
+def _is_response(message: JSONRPCMessage | None) -> bool:
     return isinstance(message, JSONRPCResponse | JSONRPCError) and message.id is not None
 
 
-class ResumableSessions(StreamableHTTPSessionManager):
+class ResumableSessionManager(StreamableHTTPSessionManager):
     """The SDK's session manager with one event store per session. The SDK would share a single one."""
 
     def __init__(self, server: Server[Any], settings: ServerConfig) -> None:
@@ -157,7 +157,7 @@ class ResumableSessions(StreamableHTTPSessionManager):
             session_idle_timeout=settings.session_idle_seconds,
             max_sessions=settings.max_sessions,
         )
-        self._events = Events(Bounds())
+        self._events = EventBuffer(EventStoreLimits())
 
     def touch(self, session_id: str, requestor: AuthorizationContext | None) -> bool:
         """Return whether a session is open and belongs to `requestor`. If so, reset its idle timeout."""
@@ -172,10 +172,10 @@ class ResumableSessions(StreamableHTTPSessionManager):
     def _admit_session(self, requestor: AuthorizationContext | None) -> StreamableHTTPServerTransport | None:
         transport = super()._admit_session(requestor)
         if transport is not None:
-            transport._event_store = SessionEvents(self._events)
+            transport._event_store = SessionEventStore(self._events)
         return transport
 
     async def _discard_session(self, session_id: str, transport: StreamableHTTPServerTransport) -> None:
         await super()._discard_session(session_id, transport)
-        if isinstance(transport._event_store, SessionEvents):
+        if isinstance(transport._event_store, SessionEventStore):
             self._events.drop_session(transport._event_store)

@@ -14,76 +14,76 @@ from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, LATEST_HANDSHAKE_VERS
 from pydantic import ValidationError
 
 from refdesk.calls import SILENT, Call, Client, Handler, InputRequired
-from refdesk.inbound.envelope import Request
-from refdesk.inbound.error_mapping import encode_error, encode_result, log_unforeseen, to_wire
-from refdesk.inbound.fast_path_2026 import Stamp, status_of
-from refdesk.inbound.mcp import CACHE, SdkServer, log_arrival
-from refdesk.inbound.request_context import Visitor
-from refdesk.inbound.server_requests import cannot_end
-from refdesk.inbound.traces import in_trace
+from refdesk.inbound.envelope import RpcRequest
+from refdesk.inbound.error_mapping import encode_error, encode_result, log_unexpected, to_rpc_error
+from refdesk.inbound.fast_path_2026 import ResultMetadata, status_for_code
+from refdesk.inbound.mcp import CACHE, SdkServer, log_client_info
+from refdesk.inbound.request_context import RequestContext
+from refdesk.inbound.server_requests import unsupported_input_required
+from refdesk.inbound.traces import enter_caller_trace
 from refdesk.validation import invalid_arguments
 
 
-class PlainLane:
+class FastPath:
     """Answers requests without the SDK."""
 
     def __init__(self, handle: Handler, server: SdkServer) -> None:
         self._handle = handle
         self._server = server
-        self._stamp = Stamp(server.server_info_stamp, CACHE)
-        self._own_methods: dict[str, Callable[[Mapping[str, Any], Visitor], dict[str, Any]]] = {
+        self._add_metadata = ResultMetadata(server.server_info_stamp, CACHE)
+        self._own_methods: dict[str, Callable[[Mapping[str, Any], RequestContext], dict[str, Any]]] = {
             "initialize": self._initialize,
-            "ping": _nothing,
-            "logging/setLevel": _nothing,
+            "ping": _return_empty,
+            "logging/setLevel": _return_empty,
         }
 
     async def answer(
-        self, request: Request, visitor: Visitor, client: Client = SILENT, *, newest: bool = False
+        self, request: RpcRequest, context: RequestContext, client: Client = SILENT, *, modern: bool = False
     ) -> tuple[int, bytes]:
         """Return the HTTP status and body of the response to a request."""
-        visitor = in_trace(visitor, request.params)
+        context = enter_caller_trace(context, request.params)
         try:
-            if not newest and (own := self._own_methods.get(request.method)) is not None:
-                return 200, encode_result(request.id, own(request.params, visitor))
+            if not modern and (own := self._own_methods.get(request.method)) is not None:
+                return 200, encode_result(request.id, own(request.params, context))
             call = Call(
                 request.method,
                 request.params,
-                visitor.caller,
+                context.caller,
                 client,
-                visitor.trace_id,
-                visitor.toolsets,
-                visitor.credential,
+                context.trace_id,
+                context.toolsets,
+                context.credential,
             )
             try:
                 result = (await self._handle(call)).result
-            except InputRequired as asked:
-                if not newest:
-                    raise cannot_end(asked) from None
-                result = await self._server.ask_by_ending(request, visitor, asked)
-            return 200, encode_result(request.id, self._stamp(request.method, result) if newest else result)
+            except InputRequired as requested:
+                if not modern:
+                    raise unsupported_input_required(requested) from None
+                result = await self._server.seal_input_required(request, context, requested)
+            return 200, encode_result(request.id, self._add_metadata(request.method, result) if modern else result)
         except Exception as error:  # noqa: BLE001 - the last stop before the wire
-            log_unforeseen(error, visitor.trace_id)
-            status = status_of(to_wire(error).code) if newest else 200
-            return status, encode_error(request.id, error, visitor.trace_id)
+            log_unexpected(error, context.trace_id)
+            status = status_for_code(to_rpc_error(error).code) if modern else 200
+            return status, encode_error(request.id, error, context.trace_id)
 
-    def _initialize(self, params: Mapping[str, Any], visitor: Visitor) -> dict[str, Any]:
+    def _initialize(self, params: Mapping[str, Any], context: RequestContext) -> dict[str, Any]:
         """Answer the handshake without a session, with the same content as the SDK."""
         try:
-            asked = InitializeRequestParams.model_validate(params, by_name=False).protocol_version
+            requested = InitializeRequestParams.model_validate(params, by_name=False).protocol_version
         except ValidationError as error:
             raise invalid_arguments(error) from None
-        log_arrival("initialize", params, visitor)
+        log_client_info("initialize", params, context)
         # Notifications can't reach a client without a session.
         options = self._server.create_initialization_options(NotificationOptions())
         capabilities = options.capabilities.model_dump(by_alias=True, mode="json", exclude_none=True)
         capabilities["resources"]["subscribe"] = False
         result: dict[str, Any] = {
-            "protocolVersion": asked if asked in HANDSHAKE_PROTOCOL_VERSIONS else LATEST_HANDSHAKE_VERSION,
+            "protocolVersion": requested if requested in HANDSHAKE_PROTOCOL_VERSIONS else LATEST_HANDSHAKE_VERSION,
             "capabilities": capabilities,
             "serverInfo": self._server.server_info.model_dump(by_alias=True, mode="json", exclude_none=True),
         }
-        return {**result, "instructions": self._server.instructions_for(visitor.caller)}
+        return {**result, "instructions": self._server.build_instructions(context.caller)}
 
 
-def _nothing(params: Mapping[str, Any], visitor: Visitor) -> dict[str, Any]:
+def _return_empty(params: Mapping[str, Any], context: RequestContext) -> dict[str, Any]:
     return {}

@@ -21,14 +21,14 @@ from mcp_types.methods import CACHEABLE_METHODS
 from mcp_types.version import LATEST_MODERN_VERSION
 
 from refdesk.inbound.asgi import Headers
-from refdesk.inbound.envelope import Request
+from refdesk.inbound.envelope import RpcRequest
 from refdesk.inbound.mcp import METHODS
 
 VERSION: Final = LATEST_MODERN_VERSION.encode()
-_OF_A_SECOND_ROUND = ("inputResponses", "requestState")
+_CONTINUATION_PARAMS = ("inputResponses", "requestState")
 
 
-def is_plain(request: Request, headers: Headers) -> bool:
+def is_eligible(request: RpcRequest, headers: Headers) -> bool:
     """Return whether headers and `_meta` are consistent and the request continues no earlier one."""
     accept = headers.get(b"accept", b"")
     return (
@@ -37,19 +37,19 @@ def is_plain(request: Request, headers: Headers) -> bool:
         and headers.get(b"mcp-method") == request.method.encode()
         and b"application/json" in accept
         and b"text/event-stream" in accept
-        and _is_envelope(request.params.get("_meta"))
-        and _is_named(request, headers.get(b"mcp-name"))
-        and not any(name in request.params for name in _OF_A_SECOND_ROUND)
+        and _is_valid_meta(request.params.get("_meta"))
+        and _has_matching_name(request, headers.get(b"mcp-name"))
+        and not any(name in request.params for name in _CONTINUATION_PARAMS)
         and not any(name.startswith(b"mcp-param-") for name in headers)
     )
 
 
-def status_of(code: int) -> int:
+def status_for_code(code: int) -> int:
     """Return the HTTP status of a JSON-RPC error code in this revision."""
     return ERROR_CODE_HTTP_STATUS.get(code, 200)
 
 
-class Stamp:
+class ResultMetadata:
     """Adds the metadata that every result of this revision carries."""
 
     def __init__(self, server_info: dict[str, Any], cache: CacheHint) -> None:
@@ -60,11 +60,11 @@ class Stamp:
         """Return a copy of the result with its metadata."""
         meta = result.get("_meta")
         stamped = {"resultType": "complete", **result, "_meta": {**meta, **self._meta} if meta else self._meta}
-        is_kept = method in CACHEABLE_METHODS and stamped["resultType"] == "complete"
-        return {**self._cacheable, **stamped} if is_kept else stamped
+        is_cacheable = method in CACHEABLE_METHODS and stamped["resultType"] == "complete"
+        return {**self._cacheable, **stamped} if is_cacheable else stamped
 
 
-def _is_envelope(meta: Any) -> bool:
+def _is_valid_meta(meta: Any) -> bool:
     if not isinstance(meta, dict) or meta.get(PROTOCOL_VERSION_META_KEY) != LATEST_MODERN_VERSION:
         return False
     info = meta.get(CLIENT_INFO_META_KEY, {"name": "", "version": ""})
@@ -77,7 +77,7 @@ def _is_envelope(meta: Any) -> bool:
     )
 
 
-def _is_named(request: Request, header: bytes | None) -> bool:
+def _has_matching_name(request: RpcRequest, header: bytes | None) -> bool:
     key = NAME_BEARING_METHODS.get(request.method)
     if key is None:
         return True

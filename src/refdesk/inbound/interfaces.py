@@ -11,7 +11,7 @@ from refdesk.documents.conversions import Conversions
 from refdesk.telemetry import Metrics
 
 
-class Asset(Protocol):
+class ConsoleAsset(Protocol):
     """A static file of the console."""
 
     @property
@@ -24,7 +24,7 @@ class Asset(Protocol):
     def etag(self) -> str: ...
 
 
-class ConsoleWatch(Protocol):
+class ConsoleSubscription(Protocol):
     """A subscription to the console's change events."""
 
     async def next(self) -> Sequence[tuple[str, Any]] | None:
@@ -38,11 +38,11 @@ class ConsoleWatch(Protocol):
 class ConsolePages(Protocol):
     """The web console as seen by its HTTP routes."""
 
-    def find(self, path: str) -> Asset | None:
+    def find(self, path: str) -> ConsoleAsset | None:
         """Return the static file at a path below `/console/`, or the page of a view."""
         ...
 
-    def watched_by(self, caller: Caller) -> AbstractContextManager[ConsoleWatch]:
+    def watched_by(self, caller: Caller) -> AbstractContextManager[ConsoleSubscription]:
         """Subscribe a caller to change events. Raises RateLimited or Overloaded if there are too many subscriptions."""
         ...
 
@@ -98,7 +98,7 @@ class Services(Protocol):
 
 
 @runtime_checkable
-class Beyond(Protocol):
+class DownstreamHooks(Protocol):
     """Application with downstream servers, which take part in subscriptions, log levels and instructions."""
 
     async def subscribe(self, uri: str, caller: Caller) -> None:
@@ -118,7 +118,7 @@ class Beyond(Protocol):
         ...
 
 
-class NothingBeyond:
+class NoDownstream:
     """Implementation for an application without downstream servers."""
 
     async def subscribe(self, uri: str, caller: Caller) -> None:
@@ -134,6 +134,6 @@ class NothingBeyond:
         return ""
 
 
-def beyond(services: Services) -> Beyond:
+def downstream_hooks(services: Services) -> DownstreamHooks:
     """Return the downstream hooks of an application."""
-    return services if isinstance(services, Beyond) else NothingBeyond()
+    return services if isinstance(services, DownstreamHooks) else NoDownstream()

@@ -14,10 +14,10 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from refdesk.calls import ROLES, SERVICE, WINDOW_METHOD, Answer, Call, Caller, TenantId, UserId
 from refdesk.errors import ERROR_META, DocumentNotFound, Forbidden, ToolFailure
-from refdesk.inbound.error_mapping import http_status, log_unforeseen, to_wire
+from refdesk.inbound.error_mapping import http_status, log_unexpected, to_rpc_error
 from refdesk.inbound.interfaces import Services
-from refdesk.inbound.request_context import Visitor
-from refdesk.inbound.traces import in_trace
+from refdesk.inbound.request_context import RequestContext
+from refdesk.inbound.traces import enter_caller_trace
 from refdesk.validation import invalid_arguments
 
 EXECUTE = "/internal/mcp/execute"
@@ -43,7 +43,7 @@ class _User(BaseModel):
     roles: list[str] = []
 
 
-class Execute(_Body):
+class ExecuteRequest(_Body):
     """Request body: a tool to run for a user."""
 
     tool_name: str = Field(min_length=1)
@@ -51,7 +51,7 @@ class Execute(_Body):
     user: _User
 
 
-class Window(_Body):
+class WindowRequest(_Body):
     """Request body: a chunk, and the number of chunks around it."""
 
     model_config = ConfigDict(extra="ignore", frozen=True, strict=True)
@@ -64,42 +64,42 @@ class Window(_Body):
     radius: int | None = Field(None, ge=0)
 
 
-class Internal:
+class InternalEndpoints:
     """Handlers of the internal paths. Each returns a status and a body."""
 
     def __init__(self, services: Services) -> None:
         self._services = services
 
-    async def answer(self, path: str, body: Any, visitor: Visitor) -> tuple[int, dict[str, Any]]:
+    async def answer(self, path: str, body: Any, context: RequestContext) -> tuple[int, dict[str, Any]]:
         """Handle a request. Errors have the same shape, with the trace id."""
-        trace_id = in_trace(visitor, {}).trace_id
-        trace_id = _given_trace_id(body) or trace_id
+        trace_id = enter_caller_trace(context, {}).trace_id
+        trace_id = _read_trace_id(body) or trace_id
         try:
             answer = self._execute if path == EXECUTE else self._window
-            return await answer(body, visitor, trace_id)
+            return await answer(body, context, trace_id)
         except Exception as error:  # noqa: BLE001 - the last stop before the wire
-            log_unforeseen(error, trace_id)
-            return http_status(type(error)), _failed(to_wire(error).body(), trace_id)
+            log_unexpected(error, trace_id)
+            return http_status(type(error)), _error_body(to_rpc_error(error).body(), trace_id)
 
-    async def _execute(self, body: Any, visitor: Visitor, trace_id: str) -> tuple[int, dict[str, Any]]:
-        asked = _validated(Execute, body)
-        caller = self._acting_for(visitor.caller, asked.user)
-        params = {"name": asked.tool_name, "arguments": asked.arguments}
+    async def _execute(self, body: Any, context: RequestContext, trace_id: str) -> tuple[int, dict[str, Any]]:
+        request = _validate(ExecuteRequest, body)
+        caller = self._impersonate(context.caller, request.user)
+        params = {"name": request.tool_name, "arguments": request.arguments}
         answer = await self._services.handle(Call("tools/call", params, caller, trace_id=trace_id))
         if answer.is_error:
             return _tool_failure(answer, trace_id)
         result = answer.structured if answer.structured is not None else answer.result
         return 200, {"status": "ok", "result": result, "trace_id": trace_id}
 
-    async def _window(self, body: Any, visitor: Visitor, trace_id: str) -> tuple[int, dict[str, Any]]:
-        asked = _validated(Window, body)
-        user = _User(user_id=visitor.caller.user, tenant_id=asked.tenant_id)
-        params = asked.model_dump(exclude={"tenant_id", "trace_id"}, exclude_none=True)
-        caller = self._acting_for(visitor.caller, user)
+    async def _window(self, body: Any, context: RequestContext, trace_id: str) -> tuple[int, dict[str, Any]]:
+        request = _validate(WindowRequest, body)
+        user = _User(user_id=context.caller.user, tenant_id=request.tenant_id)
+        params = request.model_dump(exclude={"tenant_id", "trace_id"}, exclude_none=True)
+        caller = self._impersonate(context.caller, user)
         answer = await self._services.handle(Call(WINDOW_METHOD, params, caller, trace_id=trace_id))
         return 200, {"status": "ok", **answer.result, "trace_id": trace_id}
 
-    def _acting_for(self, caller: Caller, user: _User) -> Caller:
+    def _impersonate(self, caller: Caller, user: _User) -> Caller:
         """Return the caller for the user that a service names. Raises Forbidden if it may not."""
         tenant, name, roles = TenantId(user.tenant_id), UserId(user.user_id), frozenset(user.roles)
         if not self._services.has_keys or SERVICE in caller.roles:
@@ -113,7 +113,7 @@ class Internal:
         return replace(caller, roles=roles or caller.roles)
 
 
-def _validated(model: type[B], body: Any) -> B:
+def _validate(model: type[B], body: Any) -> B:
     try:
         return model.model_validate(body)
     except ValidationError as error:
@@ -123,14 +123,14 @@ def _validated(model: type[B], body: Any) -> B:
 def _tool_failure(answer: Answer, trace_id: str) -> tuple[int, dict[str, Any]]:
     data = answer.result.get("_meta", {}).get(ERROR_META, {})
     status = 404 if data.get("type") == DocumentNotFound.__name__ else 422
-    return status, _failed({"code": ToolFailure.code, "message": answer.text, "data": data}, trace_id)
+    return status, _error_body({"code": ToolFailure.code, "message": answer.text, "data": data}, trace_id)
 
 
-def _failed(error: dict[str, Any], trace_id: str) -> dict[str, Any]:
+def _error_body(error: dict[str, Any], trace_id: str) -> dict[str, Any]:
     return {"status": "error", "error": error, "trace_id": trace_id}
 
 
-def _given_trace_id(body: Any) -> str | None:
+def _read_trace_id(body: Any) -> str | None:
     """Return the trace id in the body, if it's safe to log."""
     given = body.get("trace_id") if isinstance(body, dict) else None
     return given if isinstance(given, str) and _TRACE_ID.fullmatch(given) else None

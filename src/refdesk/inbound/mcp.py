@@ -26,14 +26,14 @@ from starlette.requests import Request as HttpRequest
 
 from refdesk.calls import LOCAL, Call, Caller, InputRequired, new_trace_id
 from refdesk.errors import MethodNotFound, RefdeskError
-from refdesk.inbound.envelope import Request
-from refdesk.inbound.error_mapping import log_unforeseen, to_wire
-from refdesk.inbound.interfaces import Services, beyond
-from refdesk.inbound.notifications import LONGEST_URI, MAX_SUBSCRIPTIONS, Audience
-from refdesk.inbound.request_context import VISITOR, Visitor
-from refdesk.inbound.sdk_client import SdkClient, connection_of
-from refdesk.inbound.server_requests import Questions, cannot_end
-from refdesk.inbound.traces import in_trace
+from refdesk.inbound.envelope import RpcRequest
+from refdesk.inbound.error_mapping import log_unexpected, to_rpc_error
+from refdesk.inbound.interfaces import Services, downstream_hooks
+from refdesk.inbound.notifications import MAX_SUBSCRIPTIONS, MAX_URI_LENGTH, Audience
+from refdesk.inbound.request_context import CONTEXT_KEY, RequestContext
+from refdesk.inbound.sdk_client import SdkClient, get_connection
+from refdesk.inbound.server_requests import PendingRequests, unsupported_input_required
+from refdesk.inbound.traces import enter_caller_trace
 from refdesk.validation import invalid_arguments
 from refdesk.version import __version__
 
@@ -57,7 +57,7 @@ MAX_INSTRUCTIONS = 8000
 SUBSCRIPTIONS = "refdesk.subscriptions"
 """Key of a connection's subscriptions in its SDK state."""
 
-_ARRIVALS = frozenset({"initialize", "server/discover"})
+_HANDSHAKE_METHODS = frozenset({"initialize", "server/discover"})
 
 Context = ServerRequestContext[Any, Any]
 
@@ -76,17 +76,17 @@ METHODS: Mapping[str, type[BaseModel]] = {
 class SdkServer(Server[Any]):
     """The SDK's server with Refdesk's methods."""
 
-    def __init__(self, services: Services, audience: Audience, state_key: bytes | None = None) -> None:
+    def __init__(self, services: Services, notifications: Audience, state_key: bytes | None = None) -> None:
         """Initialize the server.
 
         `state_key` seals the state that clients carry from one request to the next. Processes that serve the same
         clients share it.
         """
-        self._beyond = beyond(services)
-        self.questions = Questions()
+        self._downstream = downstream_hooks(services)
+        self.pending_requests = PendingRequests()
         self.connections: dict[str, Connection] = {}
         """Open sessions of the handshake revisions, by session id."""
-        self.listeners = ListenHandler(audience.bus)
+        self.listeners = ListenHandler(notifications.bus)
         super().__init__(
             NAME,
             version=__version__,
@@ -100,25 +100,27 @@ class SdkServer(Server[Any]):
             on_subscriptions_listen=self._listen,
         )
         self._handle = services.handle
-        self._audience = audience
-        services.listen(audience.notice)
-        sealed = RequestStateSecurity(keys=[state_key or secrets.token_bytes(32)], bind_principal=_bound_to)
+        self._notifications = notifications
+        services.listen(notifications.publish)
+        sealed = RequestStateSecurity(keys=[state_key or secrets.token_bytes(32)], bind_principal=_principal_of)
         self._boundary = RequestStateBoundary(sealed, default_audience=NAME)
         # Replaces the SDK's tracing: we create the spans ourselves, and it costs a tenth of a call.
-        self.middleware = [_in_our_words, self._remember, self._instruct, self._boundary]
+        self.middleware = [_map_errors, self._track_connection, self._add_instructions, self._boundary]
         for method, params in METHODS.items():
             self.add_request_handler(method, params, self._serve)
         self.add_request_handler("resources/subscribe", types.SubscribeRequestParams, self._subscribe)
         self.add_request_handler("resources/unsubscribe", types.UnsubscribeRequestParams, self._unsubscribe)
         self.add_request_handler("logging/setLevel", types.SetLevelRequestParams, self._set_level)
-        self.add_notification_handler("notifications/initialized", types.NotificationParams, self._initialized)
+        self.add_notification_handler("notifications/initialized", types.NotificationParams, self._on_initialized)
 
-    def instructions_for(self, caller: Caller) -> str:
+    def build_instructions(self, caller: Caller) -> str:
         """Return Refdesk's instructions, followed by those of the downstream servers available to the caller."""
-        others = self._beyond.instructions(caller)[:MAX_INSTRUCTIONS]
+        others = self._downstream.instructions(caller)[:MAX_INSTRUCTIONS]
         return f"{INSTRUCTIONS}\n\n{others}" if others else INSTRUCTIONS
 
-    async def ask_by_ending(self, request: Request, visitor: Visitor, asked: InputRequired) -> dict[str, Any]:
+    async def seal_input_required(
+        self, request: RpcRequest, context: RequestContext, input_required: InputRequired
+    ) -> dict[str, Any]:
         """Return an `input_required` result whose state is sealed for the SDK to open in the next request."""
         ctx = ServerRequestContext(
             session=None,  # type: ignore[arg-type]  # not looked at where there is nothing to be sent
@@ -126,11 +128,11 @@ class SdkServer(Server[Any]):
             protocol_version=LATEST_MODERN_VERSION,
             method=request.method,
             params=request.params,
-            request=HttpRequest({"type": "http", VISITOR: visitor}),
+            request=HttpRequest({"type": "http", CONTEXT_KEY: context}),
         )
 
         async def end(_: Context) -> HandlerResult:
-            return _asking(asked)
+            return _build_input_required(input_required)
 
         # The boundary returns the result of `end` with its state sealed.
         return cast("dict[str, Any]", await self._boundary(ctx, end))
@@ -146,157 +148,157 @@ class SdkServer(Server[Any]):
         return super().create_initialization_options(changes, experimental_capabilities, extensions)
 
     async def _serve(self, ctx: Context, _: BaseModel) -> HandlerResult:
-        visitor = in_trace(_visitor(ctx), ctx.params or {})
+        context = enter_caller_trace(_get_request_context(ctx), ctx.params or {})
         call = Call(
             method=ctx.method,
             params=ctx.params or {},
-            caller=visitor.caller,
+            caller=context.caller,
             client=SdkClient(ctx),
-            trace_id=visitor.trace_id,
-            toolsets=visitor.toolsets,
-            credential=visitor.credential,
+            trace_id=context.trace_id,
+            toolsets=context.toolsets,
+            credential=context.credential,
         )
         try:
             answer = await self._handle(call)
-        except InputRequired as asked:
+        except InputRequired as input_required:
             if ctx.protocol_version not in MODERN_PROTOCOL_VERSIONS:
-                raise cannot_end(asked) from None
-            return _asking(asked)
+                raise unsupported_input_required(input_required) from None
+            return _build_input_required(input_required)
         except (RefdeskError, MCPError, ValidationError):
             raise
         except Exception as error:
-            log_unforeseen(error, call.trace_id)
+            log_unexpected(error, call.trace_id)
             raise _sdk_error(error, call.trace_id) from error
         if ctx.protocol_version in MODERN_PROTOCOL_VERSIONS:
             return {"resultType": "complete", **answer.result}
         return answer.result
 
-    async def _remember(self, ctx: Context, call_next: CallNext) -> HandlerResult:
+    async def _track_connection(self, ctx: Context, call_next: CallNext) -> HandlerResult:
         """Register a session with its first request, so that the fast path can answer requests in it."""
         if ctx.method == "initialize":
-            connection = connection_of(ctx)
+            connection = get_connection(ctx)
             if connection.session_id is not None and connection.session_id not in self.connections:
                 self.connections[connection.session_id] = connection
-                connection.exit_stack.callback(self._forget, connection.session_id)
+                connection.exit_stack.callback(self._forget_session, connection.session_id)
         return await call_next(ctx)
 
-    async def _instruct(self, ctx: Context, call_next: CallNext) -> HandlerResult:
+    async def _add_instructions(self, ctx: Context, call_next: CallNext) -> HandlerResult:
         """Add the instructions for the caller to a handshake. The SDK has the same ones for everyone."""
         result = await call_next(ctx)
-        if ctx.method not in _ARRIVALS:
+        if ctx.method not in _HANDSHAKE_METHODS:
             return result
-        instructions = self.instructions_for(_visitor(ctx).caller)
+        instructions = self.build_instructions(_get_request_context(ctx).caller)
         if isinstance(result, BaseModel):
             return result.model_copy(update={"instructions": instructions})
         return {**(result or {}), "instructions": instructions}
 
-    def _forget(self, session: str) -> None:
+    def _forget_session(self, session: str) -> None:
         self.connections.pop(session, None)
-        self.questions.forget(session)
+        self.pending_requests.fail_session(session)
 
-    async def _initialized(self, ctx: Context, _: types.NotificationParams) -> None:
-        self._audience.join(connection_of(ctx), _visitor(ctx).caller)
+    async def _on_initialized(self, ctx: Context, _: types.NotificationParams) -> None:
+        self._notifications.add_connection(get_connection(ctx), _get_request_context(ctx).caller)
 
     async def _listen(
         self, ctx: Context, params: types.SubscriptionsListenRequestParams
     ) -> types.SubscriptionsListenResult:
-        caller, uris = _visitor(ctx).caller, params.notifications.resource_subscriptions or ()
-        kept = [uri for uri in dict.fromkeys(uris) if len(uri) <= LONGEST_URI][:MAX_SUBSCRIPTIONS]
-        following = [asyncio.ensure_future(self._follow(uri, caller)) for uri in kept]
+        caller, uris = _get_request_context(ctx).caller, params.notifications.resource_subscriptions or ()
+        subscriptions = [uri for uri in dict.fromkeys(uris) if len(uri) <= MAX_URI_LENGTH][:MAX_SUBSCRIPTIONS]
+        tasks = [asyncio.ensure_future(self._hold_subscription(uri, caller)) for uri in subscriptions]
         try:
-            with self._audience.bus.listening(caller):
+            with self._notifications.bus.listen_as(caller):
                 return await self.listeners(ctx, params)
         finally:
-            for task in following:
+            for task in tasks:
                 task.cancel()
 
-    async def _follow(self, uri: str, caller: Caller) -> None:
+    async def _hold_subscription(self, uri: str, caller: Caller) -> None:
         """Keep a resource subscription while this task runs. A rejected subscription is only logged."""
         try:
-            await self._beyond.subscribe(uri, caller)
+            await self._downstream.subscribe(uri, caller)
         except RefdeskError as error:
             logger.info("subscription refused", extra={"fields": {"uri": uri[:200], "why": error.detail}})
             return
         try:
             await asyncio.Event().wait()
         finally:
-            self._beyond.unsubscribe(uri, caller)
+            self._downstream.unsubscribe(uri, caller)
 
     async def _subscribe(self, ctx: Context, params: types.SubscribeRequestParams) -> types.EmptyResult:
-        connection, caller, uri = connection_of(ctx), _visitor(ctx).caller, str(params.uri)
-        kept = self._subscriptions(connection)
-        if self._audience.subscribe(connection, caller, uri):
+        connection, caller, uri = get_connection(ctx), _get_request_context(ctx).caller, str(params.uri)
+        subscriptions = self._get_subscriptions(connection)
+        if self._notifications.subscribe(connection, caller, uri):
             try:
-                await self._beyond.subscribe(uri, caller)
+                await self._downstream.subscribe(uri, caller)
             except BaseException:
-                self._audience.unsubscribe(connection, uri)
+                self._notifications.unsubscribe(connection, uri)
                 raise
-            if self._audience.is_subscribed(connection, uri) and uri not in kept:
-                kept[uri] = caller
+            if self._notifications.is_subscribed(connection, uri) and uri not in subscriptions:
+                subscriptions[uri] = caller
             else:  # it was closed or unsubscribed meanwhile
-                self._beyond.unsubscribe(uri, caller)
+                self._downstream.unsubscribe(uri, caller)
         return types.EmptyResult()
 
     async def _unsubscribe(self, ctx: Context, params: types.UnsubscribeRequestParams) -> types.EmptyResult:
-        connection, uri = connection_of(ctx), str(params.uri)
-        self._audience.unsubscribe(connection, uri)
-        caller = self._subscriptions(connection).pop(uri, None)
+        connection, uri = get_connection(ctx), str(params.uri)
+        self._notifications.unsubscribe(connection, uri)
+        caller = self._get_subscriptions(connection).pop(uri, None)
         if caller is not None:
-            self._beyond.unsubscribe(uri, caller)
+            self._downstream.unsubscribe(uri, caller)
         return types.EmptyResult()
 
-    def _subscriptions(self, connection: Connection) -> dict[str, Caller]:
+    def _get_subscriptions(self, connection: Connection) -> dict[str, Caller]:
         """Return the subscriptions of a connection by URI. They are cancelled when it closes."""
-        kept: dict[str, Caller] | None = connection.state.get(SUBSCRIPTIONS)
-        if kept is None:
-            kept = connection.state[SUBSCRIPTIONS] = {}
-            connection.exit_stack.callback(self._give_up, kept)
-        return kept
+        subscriptions: dict[str, Caller] | None = connection.state.get(SUBSCRIPTIONS)
+        if subscriptions is None:
+            subscriptions = connection.state[SUBSCRIPTIONS] = {}
+            connection.exit_stack.callback(self._unsubscribe_all, subscriptions)
+        return subscriptions
 
-    def _give_up(self, subscriptions: dict[str, Caller]) -> None:
+    def _unsubscribe_all(self, subscriptions: dict[str, Caller]) -> None:
         for uri, caller in subscriptions.items():
-            self._beyond.unsubscribe(uri, caller)
+            self._downstream.unsubscribe(uri, caller)
         subscriptions.clear()
 
     async def _set_level(self, ctx: Context, params: types.SetLevelRequestParams) -> types.EmptyResult:
-        connection_of(ctx).state["log_level"] = params.level
-        self._beyond.set_level(params.level)
+        get_connection(ctx).state["log_level"] = params.level
+        self._downstream.set_level(params.level)
         return types.EmptyResult()
 
 
-def _asking(asked: InputRequired) -> dict[str, Any]:
+def _build_input_required(input_required: InputRequired) -> dict[str, Any]:
     """Build an `input_required` result."""
     result: dict[str, Any] = {"resultType": "input_required"}
-    if asked.requests:
-        result["inputRequests"] = dict(asked.requests)
-    if asked.state is not None:
-        result["requestState"] = asked.state
+    if input_required.requests:
+        result["inputRequests"] = dict(input_required.requests)
+    if input_required.state is not None:
+        result["requestState"] = input_required.state
     return result
 
 
-def log_arrival(method: str, params: Any, visitor: Visitor) -> None:
+def log_client_info(method: str, params: Any, context: RequestContext) -> None:
     """Log the client's name, version and protocol revision as it declares them, unverified."""
-    meta = _member(params, "_meta")
-    about = _member(params, "clientInfo") or _member(meta, types.CLIENT_INFO_META_KEY)
+    meta = _get_member(params, "_meta")
+    about = _get_member(params, "clientInfo") or _get_member(meta, types.CLIENT_INFO_META_KEY)
     fields = {
         "method": method,
-        "client": _member(about, "name"),
-        "version": _member(about, "version"),
-        "revision": _member(params, "protocolVersion") or _member(meta, types.PROTOCOL_VERSION_META_KEY),
+        "client": _get_member(about, "name"),
+        "version": _get_member(about, "version"),
+        "revision": _get_member(params, "protocolVersion") or _get_member(meta, types.PROTOCOL_VERSION_META_KEY),
     }
-    told = {name: str(value)[:100] for name, value in fields.items() if value is not None}
-    who = {"user": visitor.caller.user, "tenant": visitor.caller.tenant, "trace_id": visitor.trace_id}
-    logger.info("client", extra={"fields": {**told, **who}})
+    declared = {name: str(value)[:100] for name, value in fields.items() if value is not None}
+    who = {"user": context.caller.user, "tenant": context.caller.tenant, "trace_id": context.trace_id}
+    logger.info("client", extra={"fields": {**declared, **who}})
 
 
-def _member(value: Any, name: str) -> Any:
+def _get_member(value: Any, name: str) -> Any:
     return value.get(name) if isinstance(value, Mapping) else None
 
 
-async def _in_our_words(ctx: Context, call_next: CallNext) -> HandlerResult:
+async def _map_errors(ctx: Context, call_next: CallNext) -> HandlerResult:
     """Convert Refdesk's errors to the SDK's type, and give the SDK's own errors the same data."""
-    if ctx.method in _ARRIVALS:
-        log_arrival(ctx.method, ctx.params, _visitor(ctx))
+    if ctx.method in _HANDSHAKE_METHODS:
+        log_client_info(ctx.method, ctx.params, _get_request_context(ctx))
     try:
         return await call_next(ctx)
     except RefdeskError as error:
@@ -308,25 +310,25 @@ async def _in_our_words(ctx: Context, call_next: CallNext) -> HandlerResult:
             raise _sdk_error(MethodNotFound(ctx.method)) from error
         raise
     except Exception as error:
-        trace_id = _visitor(ctx).trace_id
-        log_unforeseen(error, trace_id)
+        trace_id = _get_request_context(ctx).trace_id
+        log_unexpected(error, trace_id)
         raise _sdk_error(error, trace_id) from error
 
 
 def _sdk_error(error: Exception, trace_id: str = "") -> MCPError:
-    wire = to_wire(error, trace_id)
+    wire = to_rpc_error(error, trace_id)
     return MCPError(code=wire.code, message=wire.message, data=wire.data)
 
 
-def _visitor(ctx: Context) -> Visitor:
+def _get_request_context(ctx: Context) -> RequestContext:
     """Return the context of an HTTP request, or that of the local user on stdio."""
     if ctx.request is None:
-        return Visitor(LOCAL, new_trace_id(), None)
-    visitor: Visitor = ctx.request.scope[VISITOR]
-    return visitor
+        return RequestContext(LOCAL, new_trace_id(), None)
+    context: RequestContext = ctx.request.scope[CONTEXT_KEY]
+    return context
 
 
-def _bound_to(ctx: Context) -> str:
+def _principal_of(ctx: Context) -> str:
     """Return the principal that a request's state is bound to. Nobody else can send it back."""
-    caller = _visitor(ctx).caller
+    caller = _get_request_context(ctx).caller
     return f"{caller.tenant!r} {caller.user!r}"

@@ -31,7 +31,7 @@ DELIVERY_SECONDS = 2.0
 BACKLOG = 1024
 
 MAX_SUBSCRIPTIONS = 1000
-LONGEST_URI = 8000
+MAX_URI_LENGTH = 8000
 """Limits per connection: far above what clients use, and a few megabytes at most."""
 
 _LIST_EVENTS: dict[str, ServerEvent] = {
@@ -41,11 +41,11 @@ _LIST_EVENTS: dict[str, ServerEvent] = {
 }
 
 
-_listening: ContextVar[Caller] = ContextVar("refdesk.listening", default=ANONYMOUS)
+_listener_caller: ContextVar[Caller] = ContextVar("refdesk.listening", default=ANONYMOUS)
 """The caller whose request is about to subscribe to the bus."""
 
 
-class Bus(InMemorySubscriptionBus):
+class TenantEventBus(InMemorySubscriptionBus):
     """Delivers events to the listeners of the modern revision, whose requests stay open."""
 
     def __init__(self) -> None:
@@ -53,17 +53,17 @@ class Bus(InMemorySubscriptionBus):
         self._event: Event | None = None
 
     @contextmanager
-    def listening(self, caller: Caller) -> Iterator[None]:
+    def listen_as(self, caller: Caller) -> Iterator[None]:
         """Bind the subscriptions made in the block to a caller."""
-        token = _listening.set(caller)
+        token = _listener_caller.set(caller)
         try:
             yield
         finally:
-            _listening.reset(token)
+            _listener_caller.reset(token)
 
     def subscribe(self, listener: Callable[[ServerEvent], None]) -> Callable[[], None]:
         """Add a listener that gets the events the current caller may see."""
-        caller = _listening.get()
+        caller = _listener_caller.get()
 
         def deliver(event: ServerEvent) -> None:
             if self._event is None or self._event.is_for(caller):
@@ -71,14 +71,14 @@ class Bus(InMemorySubscriptionBus):
 
         return super().subscribe(deliver)
 
-    async def tell(self, event: Event) -> None:
+    async def publish_event(self, event: Event) -> None:
         """Publish an event. Listeners take it before this returns."""
         self._event = event
-        await self.publish(_modern(event))
+        await self.publish(_to_server_event(event))
 
 
 @dataclass(frozen=True, slots=True)
-class _Member:
+class _Subscriber:
     """The caller of a connection and the resources it's subscribed to."""
 
     caller: Caller
@@ -89,47 +89,47 @@ class Audience:
     """Open connections, their subscriptions and the queue of events."""
 
     def __init__(self) -> None:
-        self.bus = Bus()
-        self._members: dict[Connection, _Member] = {}
-        self._waiting: set[Event] = set()
+        self.bus = TenantEventBus()
+        self._subscribers: dict[Connection, _Subscriber] = {}
+        self._pending: set[Event] = set()
         self._send, self._receive = anyio.create_memory_object_stream[Event](BACKLOG)
-        self._is_over = False
+        self._is_closed = False
 
-    def notice(self, event: Event) -> None:
+    def publish(self, event: Event) -> None:
         """Queue an event without blocking.
 
         Duplicates of a queued event are dropped, and so are events when the queue is full.
         """
-        if event not in self._waiting and len(self._waiting) < BACKLOG and not self._is_over:
-            self._waiting.add(event)
+        if event not in self._pending and len(self._pending) < BACKLOG and not self._is_closed:
+            self._pending.add(event)
             self._send.send_nowait(event)
 
-    def join(self, connection: Connection, caller: Caller) -> None:
+    def add_connection(self, connection: Connection, caller: Caller) -> None:
         """Register a connection until it closes."""
-        if connection not in self._members:
-            self._members[connection] = _Member(caller)
-            connection.exit_stack.callback(self._members.pop, connection, None)
+        if connection not in self._subscribers:
+            self._subscribers[connection] = _Subscriber(caller)
+            connection.exit_stack.callback(self._subscribers.pop, connection, None)
 
     def subscribe(self, connection: Connection, caller: Caller, uri: str) -> bool:
         """Subscribe a connection to a resource. Return False if it already is."""
-        self.join(connection, caller)
-        uris = self._members[connection].uris
+        self.add_connection(connection, caller)
+        uris = self._subscribers[connection].uris
         if uri in uris:
             return False
-        if len(uri) > LONGEST_URI or len(uris) >= MAX_SUBSCRIPTIONS:
-            rule = f"must have at most {LONGEST_URI} characters, and be one of at most {MAX_SUBSCRIPTIONS}"
+        if len(uri) > MAX_URI_LENGTH or len(uris) >= MAX_SUBSCRIPTIONS:
+            rule = f"must have at most {MAX_URI_LENGTH} characters, and be one of at most {MAX_SUBSCRIPTIONS}"
             raise InvalidArguments([Problem("uri", rule)])
         uris.add(uri)
         return True
 
     def is_subscribed(self, connection: Connection, uri: str) -> bool:
         """Return whether a connection is open and subscribed to a resource."""
-        return connection in self._members and uri in self._members[connection].uris
+        return connection in self._subscribers and uri in self._subscribers[connection].uris
 
     def unsubscribe(self, connection: Connection, uri: str) -> None:
         """Remove a subscription."""
-        if connection in self._members:
-            self._members[connection].uris.discard(uri)
+        if connection in self._subscribers:
+            self._subscribers[connection].uris.discard(uri)
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[None]:
@@ -140,22 +140,22 @@ class Audience:
                 yield
             finally:
                 # The application outlives the server, and later events have no recipients.
-                self._is_over = True
+                self._is_closed = True
             tasks.cancel_scope.cancel()
 
     async def _deliver_all(self) -> None:
         async for event in self._receive:
-            self._waiting.discard(event)
+            self._pending.discard(event)
             async with anyio.create_task_group() as deliveries:
-                for connection, member in list(self._members.items()):
-                    if _concerns(event, member):
+                for connection, subscriber in list(self._subscribers.items()):
+                    if _is_relevant(event, subscriber):
                         deliveries.start_soon(_deliver, event, connection)
-                await self.bus.tell(event)
+                await self.bus.publish_event(event)
 
 
-def _concerns(event: Event, member: _Member) -> bool:
-    is_wanted = isinstance(event, ListChanged) or event.uri in member.uris
-    return is_wanted and event.is_for(member.caller)
+def _is_relevant(event: Event, subscriber: _Subscriber) -> bool:
+    is_wanted = isinstance(event, ListChanged) or event.uri in subscriber.uris
+    return is_wanted and event.is_for(subscriber.caller)
 
 
 async def _deliver(event: Event, connection: Connection) -> None:
@@ -166,5 +166,5 @@ async def _deliver(event: Event, connection: Connection) -> None:
             await connection.notify(f"notifications/{event.kind}/list_changed", None)
 
 
-def _modern(event: Event) -> ServerEvent:
+def _to_server_event(event: Event) -> ServerEvent:
     return _LIST_EVENTS[event.kind] if isinstance(event, ListChanged) else ResourceUpdatedEvent(uri=event.uri)

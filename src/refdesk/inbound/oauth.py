@@ -52,14 +52,14 @@ class ProtectedResource:
 
     def challenge(self, error: str = "", description: str = "", scopes: Iterable[str] | None = None) -> bytes:
         """Return the value of `WWW-Authenticate`, without an error if the client sent no token."""
-        wanted = self._required_scopes if scopes is None else scopes
+        required = self._required_scopes if scopes is None else scopes
         fields = {
             "error": error,
             "error_description": description,
-            "scope": " ".join(dict.fromkeys(wanted)),
+            "scope": " ".join(dict.fromkeys(required)),
             "resource_metadata": self._metadata_url,
         }
-        return b"Bearer " + b", ".join(_field(name, value) for name, value in fields.items() if value)
+        return b"Bearer " + b", ".join(_format_field(name, value) for name, value in fields.items() if value)
 
     def require_scopes(self, caller: Caller, tool: object) -> None:
         """Reject a caller that could use the tool with more scopes, so that its client requests them."""
@@ -70,8 +70,8 @@ class ProtectedResource:
             raise Reject(403, {"detail": error.detail}, (CLOSE, (b"www-authenticate", header)))
 
 
-def turned_away(
-    error: Unauthenticated | Forbidden | DependencyError, resource: ProtectedResource | None, *, presented: bool
+def build_rejection(
+    error: Unauthenticated | Forbidden | DependencyError, resource: ProtectedResource | None, *, has_credential: bool
 ) -> Reject:
     """Build the response for a failed authentication."""
     body = {"detail": error.detail}
@@ -79,7 +79,7 @@ def turned_away(
         return Reject(503, body, (CLOSE, (b"retry-after", b"%d" % max(1, ceil(error.retry_after or 0)))))
     status, header = (403 if isinstance(error, Forbidden) else 401), b"Bearer"
     if resource is not None:
-        header = _challenge_for(error, resource) if presented else resource.challenge()
+        header = _challenge_for(error, resource) if has_credential else resource.challenge()
     return Reject(status, body, (CLOSE, (b"www-authenticate", header)))
 
 
@@ -89,7 +89,7 @@ def _challenge_for(error: Unauthenticated | Forbidden, resource: ProtectedResour
     return resource.challenge("invalid_token", error.detail)
 
 
-def _field(name: str, value: str) -> bytes:
+def _format_field(name: str, value: str) -> bytes:
     shown = "".join(character if " " <= character <= "~" else "?" for character in value)
     quoted = shown.replace("\\", "\\\\").replace('"', '\\"')
     return f'{name}="{quoted}"'.encode()

@@ -8,7 +8,7 @@ from refdesk.calls import Caller
 from refdesk.telemetry import Trace
 
 
-class Visitor(NamedTuple):
+class RequestContext(NamedTuple):
     """Caller, trace and toolsets of a request. A named tuple, because one is created per request."""
 
     caller: Caller
@@ -21,8 +21,8 @@ class Visitor(NamedTuple):
 
     def __repr__(self) -> str:
         """Leave out the credential."""
-        return f"Visitor({self.caller!r}, trace_id={self.trace_id!r}, toolsets={self.toolsets!r})"
+        return f"RequestContext({self.caller!r}, trace_id={self.trace_id!r}, toolsets={self.toolsets!r})"
 
 
-VISITOR = "refdesk.visitor"
+CONTEXT_KEY = "refdesk.visitor"
 """Key of the context in the ASGI scope of requests that the SDK handles."""

@@ -16,11 +16,11 @@ from refdesk.calls import LOG_LEVELS, ClientRefused, InputRequired, LogLevel
 from refdesk.errors import ClientCannot, MissingCapability
 from refdesk.inbound.server_requests import (
     CAPABILITIES,
-    cannot_be_asked,
-    capabilities_of,
-    checked_answer,
     declares,
+    get_capabilities,
     require_form,
+    unsupported_request,
+    validate_answer,
 )
 
 Context = ServerRequestContext[Any, Any]
@@ -34,7 +34,7 @@ class SdkClient:
 
     @property
     def key(self) -> object:
-        connection = connection_of(self.context)
+        connection = get_connection(self.context)
         return connection.session_id or connection
 
     @property
@@ -42,14 +42,14 @@ class SdkClient:
         return self.context.protocol_version in MODERN_PROTOCOL_VERSIONS
 
     def can(self, method: str) -> bool:
-        has_way = self._can_end() if self.asks_by_ending else self.context.session.can_send_request
+        has_way = self._can_return_input() if self.asks_by_ending else self.context.session.can_send_request
         return has_way and declares(self._capabilities(), method)
 
     async def progress(self, done: float, total: float | None = None, message: str | None = None) -> None:
         await self.context.session.report_progress(done, total, message)
 
     async def log(self, level: LogLevel, data: Any, logger: str | None = None) -> None:
-        if level in self._wanted_levels():
+        if level in self._enabled_levels():
             params = types.LoggingMessageNotificationParams(level=level, data=data, logger=logger)
             await self.context.session.send_notification(
                 types.LoggingMessageNotification(params=params), related_request_id=self.context.request_id
@@ -57,26 +57,26 @@ class SdkClient:
 
     async def ask(self, name: str, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
         if self.asks_by_ending:
-            return self._ask_by_ending(name, method, params)
+            return self._ask_by_input_required(name, method, params)
         if not self.context.session.can_send_request:
             raise ClientCannot(f"This needs {method} from the client, over a session; connect with one.")
         capabilities = self._capabilities()
         if not declares(capabilities, method):
-            raise cannot_be_asked(method)
+            raise unsupported_request(method)
         require_form(capabilities, method, params)
         try:
             # The SDK's own method only passes on the fields of its models.
             answer = await self.context.session._request_outbound.send_raw_request(method, dict(params))
         except MCPError as error:
             raise ClientRefused(method, error.error.model_dump(mode="json", exclude_none=True)) from error
-        return checked_answer(answer, method, self.context.protocol_version)
+        return validate_answer(answer, method, self.context.protocol_version)
 
-    def _ask_by_ending(self, name: str, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
+    def _ask_by_input_required(self, name: str, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
         given = (self.context.params or {}).get("inputResponses") or {}
         if name in given:
             answer: Mapping[str, Any] = given[name]
             return answer
-        if method not in CAPABILITIES or not self._can_end():
+        if method not in CAPABILITIES or not self._can_return_input():
             raise ClientCannot(f"The client cannot be asked {method} during {self.context.method}.")
         capabilities = self._capabilities()
         if not declares(capabilities, method):
@@ -84,21 +84,21 @@ class SdkClient:
         require_form(capabilities, method, params)
         raise InputRequired({name: {"method": method, "params": params}})
 
-    def _can_end(self) -> bool:
+    def _can_return_input(self) -> bool:
         return self.context.method in INPUT_REQUIRED_METHODS
 
     def _capabilities(self) -> Mapping[str, Any]:
-        return capabilities_of(connection_of(self.context))
+        return get_capabilities(get_connection(self.context))
 
-    def _wanted_levels(self) -> frozenset[LogLevel]:
+    def _enabled_levels(self) -> frozenset[LogLevel]:
         allowed = allowed_log_levels(self.context.protocol_version, self.context.meta)
         if self.context.protocol_version in MODERN_PROTOCOL_VERSIONS:
             return allowed
-        threshold = connection_of(self.context).state.get("log_level", "debug")
+        threshold = get_connection(self.context).state.get("log_level", "debug")
         return frozenset(LOG_LEVELS[LOG_LEVELS.index(threshold) :])
 
 
-def connection_of(ctx: Context) -> Connection:
+def get_connection(ctx: Context) -> Connection:
     """Return the SDK's connection of a request."""
     # Private in the SDK until its context is reworked. One reason for the pin below 2.4.
     return ctx.session._connection

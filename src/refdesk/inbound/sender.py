@@ -17,14 +17,14 @@ _HEAD = STATUS_LINE[200] + b"content-type: application/json\r\ncontent-length: "
 class Sender:
     """The `send` that the application gets."""
 
-    __slots__ = ("_cycle", "_hang_up", "_send")
+    __slots__ = ("_close_gracefully", "_cycle", "_send")
 
     def __init__(
-        self, cycle: RequestResponseCycle, send: Callable[[Any], Awaitable[None]], hang_up: Callable[[], None]
+        self, cycle: RequestResponseCycle, send: Callable[[Any], Awaitable[None]], close_gracefully: Callable[[], None]
     ) -> None:
         self._cycle = cycle
         self._send = send
-        self._hang_up = hang_up
+        self._close_gracefully = close_gracefully
 
     async def __call__(self, message: Any) -> None:
         """Send an ASGI message."""
@@ -34,7 +34,7 @@ class Sender:
             # The client is still sending. Closing now, as uvicorn does, could lose the response.
             cycle.keep_alive = True
             await self._send(message)
-            self._hang_up()
+            self._close_gracefully()
         else:
             await self._send(message)
 

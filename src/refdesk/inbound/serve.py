@@ -14,13 +14,13 @@ from sse_starlette.sse import AppStatus
 
 from refdesk.config import Config, ServerConfig
 from refdesk.errors import ConfigError
-from refdesk.inbound.access import access_rules
+from refdesk.inbound.access import build_access
 from refdesk.inbound.http import HttpApp
 from refdesk.inbound.interfaces import Services
 from refdesk.inbound.mcp import SdkServer
 from refdesk.inbound.notifications import Audience
 from refdesk.inbound.oauth import ProtectedResource
-from refdesk.inbound.uvicorn_protocol import Clock, Limits, guarded_protocol
+from refdesk.inbound.uvicorn_protocol import Clock, ConnectionLimits, create_protocol
 
 BACKLOG = 2048
 
@@ -51,14 +51,14 @@ async def open_http(
     services: Services, config: Config, port: int, state_key: bytes | None = None
 ) -> AsyncIterator[HttpApp]:
     """Open the application with its background tasks."""
-    audience = Audience()
-    server = SdkServer(services, audience, state_key)
-    access = access_rules(config.server, port, authenticated=config.auth.required)
+    notifications = Audience()
+    server = SdkServer(services, notifications, state_key)
+    access = build_access(config.server, port, authenticated=config.auth.required)
     oauth = config.auth.oauth
     resource = ProtectedResource(oauth, config.own_url, services.scopes_for) if oauth.issuer else None
     metrics = config.monitoring.prometheus.enabled
     app = HttpApp(services, access, config.server, server, metrics=metrics, resource=resource)
-    async with audience.open(), app.open():
+    async with notifications.open(), app.open():
         yield app
 
 
@@ -85,7 +85,7 @@ class HttpServer(uvicorn.Server):
         # It would end every event stream at the signal, calls in progress included. `shutdown` below ends only idle
         # ones.
         AppStatus.disable_automatic_graceful_drain()  # type: ignore[no-untyped-call]  # left unannotated
-        limits = Limits(
+        limits = ConnectionLimits(
             header_timeout_seconds=settings.header_timeout_seconds,
             body_timeout_seconds=settings.body_timeout_seconds,
             idle_timeout_seconds=settings.idle_timeout_seconds,
@@ -95,7 +95,7 @@ class HttpServer(uvicorn.Server):
         super().__init__(
             uvicorn.Config(
                 app,
-                http=guarded_protocol(limits, clock),
+                http=create_protocol(limits, clock),
                 ws="none",
                 lifespan="off",
                 log_config=None,

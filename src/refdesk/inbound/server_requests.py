@@ -14,7 +14,7 @@ from pydantic import ValidationError
 
 from refdesk.calls import ClientRefused, InputRequired
 from refdesk.errors import ClientCannot
-from refdesk.inbound.envelope import Reply
+from refdesk.inbound.envelope import RpcResponse
 from refdesk.inbound.notifications import DELIVERY_SECONDS
 
 CAPABILITIES: Mapping[str, str] = {
@@ -25,7 +25,7 @@ CAPABILITIES: Mapping[str, str] = {
 """The client capability that each request needs."""
 
 
-def capabilities_of(connection: Connection) -> Mapping[str, Any]:
+def get_capabilities(connection: Connection) -> Mapping[str, Any]:
     """Return the capabilities that a client has declared, in wire format."""
     declared = connection.client_capabilities
     return {} if declared is None else declared.model_dump(by_alias=True, mode="json", exclude_none=True)
@@ -50,30 +50,30 @@ def require_form(capabilities: Mapping[str, Any], method: str, params: Mapping[s
         raise ClientCannot(f"This needs {method} with {form!r} from the client, which has not declared that.")
 
 
-def cannot_be_asked(method: str) -> ClientCannot:
+def unsupported_request(method: str) -> ClientCannot:
     """Build the error for a client that doesn't declare a capability."""
     return ClientCannot(f"This needs {method} from the client, which has not declared that it offers it.")
 
 
-def cannot_end(asked: InputRequired) -> ClientCannot:
+def unsupported_input_required(input_required: InputRequired) -> ClientCannot:
     """Build the error for a client that can't continue an `input_required` result."""
-    methods = ", ".join(sorted({str(request.get("method")) for request in asked.requests.values()}))
+    methods = ", ".join(sorted({str(request.get("method")) for request in input_required.requests.values()}))
     return ClientCannot(
         f"This needs {methods or 'to be called again'} from the client, which cannot be asked that way."
     )
 
 
-def answer_in(reply: Reply, method: str, revision: str) -> Mapping[str, Any]:
+def read_answer(response: RpcResponse, method: str, revision: str) -> Mapping[str, Any]:
     """Return the result of a client's response.
 
     Raises ClientRefused for an error response, and ClientCannot for an invalid result.
     """
-    if isinstance(reply.error, Mapping):
-        raise ClientRefused(method, reply.error)
-    return checked_answer(reply.result, method, revision)
+    if isinstance(response.error, Mapping):
+        raise ClientRefused(method, response.error)
+    return validate_answer(response.result, method, revision)
 
 
-def checked_answer(answer: Any, method: str, revision: str) -> Mapping[str, Any]:
+def validate_answer(answer: Any, method: str, revision: str) -> Mapping[str, Any]:
     """Validate the result of a request to the client, and return it unchanged."""
     try:
         with suppress(KeyError):  # the client's revision doesn't define this request
@@ -85,58 +85,58 @@ def checked_answer(answer: Any, method: str, revision: str) -> Mapping[str, Any]
     return answer
 
 
-class Questions:
+class PendingRequests:
     """Requests to clients of sessions on the fast path that have no response yet.
 
     Kept by session, since only that session's client can answer, and they fail when it ends.
     """
 
     def __init__(self) -> None:
-        self._waiting: dict[str, dict[str, asyncio.Future[Reply]]] = {}
+        self._pending: dict[str, dict[str, asyncio.Future[RpcResponse]]] = {}
         self._last = 0
-        self._telling: set[asyncio.Task[None]] = set()
+        self._notify_tasks: set[asyncio.Task[None]] = set()
 
     @contextmanager
-    def asked(self, session: str) -> Iterator[tuple[str, asyncio.Future[Reply]]]:
+    def register(self, session: str) -> Iterator[tuple[str, asyncio.Future[RpcResponse]]]:
         """Register a request. Yields its id and a future for the response."""
         self._last += 1
         # The SDK's ids are numbers, so these never collide.
         id = f"refdesk-{self._last}"
-        reply: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
-        self._waiting.setdefault(session, {})[id] = reply
+        response: asyncio.Future[RpcResponse] = asyncio.get_running_loop().create_future()
+        self._pending.setdefault(session, {})[id] = response
         try:
-            yield id, reply
+            yield id, response
         finally:
-            self._drop(session, id)
+            self._remove(session, id)
 
-    def settle(self, session: str, reply: Reply) -> bool:
+    def resolve(self, session: str, response: RpcResponse) -> bool:
         """Pass a response to the waiting request. Return False if there is none."""
-        waiting = self._waiting.get(session, {}).get(str(reply.id))
-        if waiting is None or waiting.done():
+        pending = self._pending.get(session, {}).get(str(response.id))
+        if pending is None or pending.done():
             return False
-        waiting.set_result(reply)
+        pending.set_result(response)
         return True
 
-    def tell(self, connection: Connection, method: str, params: Mapping[str, Any]) -> None:
+    def notify(self, connection: Connection, method: str, params: Mapping[str, Any]) -> None:
         """Send a notification outside of a call's stream, without blocking."""
-        telling = asyncio.ensure_future(_tell(connection, method, params))
-        self._telling.add(telling)
-        telling.add_done_callback(self._telling.discard)
+        task = asyncio.ensure_future(_notify(connection, method, params))
+        self._notify_tasks.add(task)
+        task.add_done_callback(self._notify_tasks.discard)
 
-    def forget(self, session: str) -> None:
+    def fail_session(self, session: str) -> None:
         """Fail all pending requests of a session that has ended."""
-        for reply in self._waiting.pop(session, {}).values():
-            if not reply.done():
-                reply.set_exception(ClientCannot("The client's session ended before it answered."))
+        for response in self._pending.pop(session, {}).values():
+            if not response.done():
+                response.set_exception(ClientCannot("The client's session ended before it answered."))
 
-    def _drop(self, session: str, id: str) -> None:
-        waiting = self._waiting.get(session)
-        if waiting is not None:
-            waiting.pop(id, None)
-            if not waiting:
-                del self._waiting[session]
+    def _remove(self, session: str, id: str) -> None:
+        pending = self._pending.get(session)
+        if pending is not None:
+            pending.pop(id, None)
+            if not pending:
+                del self._pending[session]
 
 
-async def _tell(connection: Connection, method: str, params: Mapping[str, Any]) -> None:
+async def _notify(connection: Connection, method: str, params: Mapping[str, Any]) -> None:
     with anyio.move_on_after(DELIVERY_SECONDS):
         await connection.notify(method, params)

@@ -17,19 +17,19 @@ from mcp_types.methods import INPUT_REQUIRED_METHODS
 from refdesk.calls import LOG_LEVELS, InputRequired, LogLevel
 from refdesk.errors import ClientCannot, MissingCapability
 from refdesk.inbound.asgi import Headers, Send
-from refdesk.inbound.envelope import Request
-from refdesk.inbound.fast_path_2026 import VERSION as NEWEST_VERSION
+from refdesk.inbound.envelope import RpcRequest
+from refdesk.inbound.fast_path_2026 import VERSION as MODERN_VERSION
 from refdesk.inbound.server_requests import (
     CAPABILITIES,
-    Questions,
-    answer_in,
-    cannot_be_asked,
-    capabilities_of,
+    PendingRequests,
     declares,
+    get_capabilities,
+    read_answer,
     require_form,
+    unsupported_request,
 )
 
-TALKING = frozenset({"tools/call", "prompts/get", "resources/read", "completion/complete"})
+STREAMING_METHODS = frozenset({"tools/call", "prompts/get", "resources/read", "completion/complete"})
 """Methods that may take long enough to send notifications."""
 
 PING_SECONDS = 15.0
@@ -47,40 +47,42 @@ CANCELLED = "notifications/cancelled"
 _PING = b": ping\r\n\r\n"
 
 
-class Sessions(Protocol):
+class SessionDirectory(Protocol):
     """The SDK's sessions as seen by the fast path."""
 
     @property
-    def questions(self) -> Questions: ...
+    def pending_requests(self) -> PendingRequests: ...
 
     @property
     def connections(self) -> Mapping[str, Connection]: ...
 
 
-def client_for(request: Request, headers: Headers, send: Send, sessions: Sessions) -> StreamingClient | None:
+def create_client(
+    request: RpcRequest, headers: Headers, send: Send, sessions: SessionDirectory
+) -> StreamingClient | None:
     """Return the client of a request if it accepts a stream and the method may send notifications."""
-    if request.method not in TALKING or b"text/event-stream" not in headers.get(b"accept", b""):
+    if request.method not in STREAMING_METHODS or b"text/event-stream" not in headers.get(b"accept", b""):
         return None
     session = headers.get(b"mcp-session-id")
     if session is not None:
         return SessionClient(request, send, session, sessions)
-    if headers.get(b"mcp-protocol-version") == NEWEST_VERSION:
-        return NewestClient(request, send)
+    if headers.get(b"mcp-protocol-version") == MODERN_VERSION:
+        return ModernClient(request, send)
     return StreamingClient(request, send)
 
 
 class StreamingClient:
     """A client without a session in a handshake revision. It gets notifications but no requests."""
 
-    __slots__ = ("_is_over", "_request", "_send", "_stream")
+    __slots__ = ("_is_closed", "_request", "_send", "_stream")
 
     asks_by_ending = False
 
-    def __init__(self, request: Request, send: Send) -> None:
+    def __init__(self, request: RpcRequest, send: Send) -> None:
         self._request = request
         self._send = send
         self._stream: EventStream | None = None
-        self._is_over = False
+        self._is_closed = False
 
     @property
     def key(self) -> object:
@@ -100,9 +102,9 @@ class StreamingClient:
             params["total"] = total
         if message is not None:
             params["message"] = message
-        stream = self._begun()
+        stream = self._open_stream()
         if stream is not None and stream.has_room:
-            stream.put(_event({"jsonrpc": "2.0", "method": "notifications/progress", "params": params}))
+            stream.put(_encode_event({"jsonrpc": "2.0", "method": "notifications/progress", "params": params}))
 
     async def log(self, level: LogLevel, data: Any, logger: str | None = None) -> None:
         if not self._wants(level):
@@ -110,28 +112,28 @@ class StreamingClient:
         params: dict[str, Any] = {"level": level, "data": data}
         if logger is not None:
             params["logger"] = logger
-        stream = self._begun()
+        stream = self._open_stream()
         if stream is not None:
             await stream.wait_for_room()
-            stream.put(_event({"jsonrpc": "2.0", "method": "notifications/message", "params": params}))
+            stream.put(_encode_event({"jsonrpc": "2.0", "method": "notifications/message", "params": params}))
 
     async def ask(self, name: str, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
         raise ClientCannot(f"This needs {method} from the client, over a session; connect with one.")
 
     def take_stream(self) -> EventStream | None:
         """Return the stream if one was opened, so that it can be ended. No stream can be opened afterwards."""
-        self._is_over = True
+        self._is_closed = True
         return self._stream
 
     def close(self) -> None:
         """Abandon a stream that wasn't ended."""
-        self._is_over = True
+        self._is_closed = True
         if self._stream is not None:
             self._stream.abandon()
 
-    def _begun(self) -> EventStream | None:
+    def _open_stream(self) -> EventStream | None:
         """Return the stream, opening it if needed. None if the call is over."""
-        if self._stream is None and not self._is_over:
+        if self._stream is None and not self._is_closed:
             self._stream = EventStream(self._send, self._headers())
         return self._stream
 
@@ -147,12 +149,12 @@ class SessionClient(StreamingClient):
 
     __slots__ = ("_session", "_sessions")
 
-    def __init__(self, request: Request, send: Send, session: bytes, sessions: Sessions) -> None:
+    def __init__(self, request: RpcRequest, send: Send, session: bytes, sessions: SessionDirectory) -> None:
         # Repeats the base class: `super()` would cost every call a fifth of a microsecond in Python 3.11.
         self._request = request
         self._send = send
         self._stream = None
-        self._is_over = False
+        self._is_closed = False
         self._session = session
         self._sessions = sessions
 
@@ -163,26 +165,26 @@ class SessionClient(StreamingClient):
 
     def can(self, method: str) -> bool:
         connection = self._connection()
-        return connection is not None and declares(capabilities_of(connection), method)
+        return connection is not None and declares(get_capabilities(connection), method)
 
     async def ask(self, name: str, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
         connection = self._connection()
-        capabilities = {} if connection is None else capabilities_of(connection)
+        capabilities = {} if connection is None else get_capabilities(connection)
         if connection is None or not declares(capabilities, method):
-            raise cannot_be_asked(method)
+            raise unsupported_request(method)
         require_form(capabilities, method, params)
-        stream = None if self._is_over else self._begun()
+        stream = None if self._is_closed else self._open_stream()
         if stream is None:
             raise ClientCannot(f"The call that {method} was for is over.")
-        questions = self._sessions.questions
-        with questions.asked(self.key) as (id, reply):
-            stream.put(_event({"jsonrpc": "2.0", "id": id, "method": method, "params": params}))
+        pending_requests = self._sessions.pending_requests
+        with pending_requests.register(self.key) as (id, response):
+            stream.put(_encode_event({"jsonrpc": "2.0", "id": id, "method": method, "params": params}))
             try:
-                return answer_in(await reply, method, connection.protocol_version)
+                return read_answer(await response, method, connection.protocol_version)
             except asyncio.CancelledError:
                 withdrawn = {"requestId": id, "reason": "Nobody waits for the answer any more"}
-                if not stream.put(_event({"jsonrpc": "2.0", "method": CANCELLED, "params": withdrawn})):
-                    questions.tell(connection, CANCELLED, withdrawn)
+                if not stream.put(_encode_event({"jsonrpc": "2.0", "method": CANCELLED, "params": withdrawn})):
+                    pending_requests.notify(connection, CANCELLED, withdrawn)
                 raise
 
     def _connection(self) -> Connection | None:
@@ -197,7 +199,7 @@ class SessionClient(StreamingClient):
         return level in LOG_LEVELS[LOG_LEVELS.index(threshold) :]
 
 
-class NewestClient(StreamingClient):
+class ModernClient(StreamingClient):
     """A client of the modern revision. Requests end its call with `input_required`, and it continues through the
     SDK."""
 
@@ -240,10 +242,10 @@ class EventStream:
         self._ping_seconds = ping_seconds
         self._outbox: list[bytes] = []
         self._waiting_bytes = 0
-        self._has_news = asyncio.Event()
-        self._was_taken = asyncio.Event()
+        self._has_data = asyncio.Event()
+        self._has_drained = asyncio.Event()
         self._last: bytes | None = None
-        self._is_over = False
+        self._is_closed = False
         self._writer = asyncio.ensure_future(self._write_all(headers))
 
     @property
@@ -253,17 +255,17 @@ class EventStream:
 
     async def wait_for_room(self) -> None:
         """Wait until the client has read enough, or the stream is closed."""
-        while not self.has_room and not self._is_over:
-            self._was_taken.clear()
-            await self._was_taken.wait()
+        while not self.has_room and not self._is_closed:
+            self._has_drained.clear()
+            await self._has_drained.wait()
 
     def put(self, event: bytes) -> bool:
         """Queue an event. Return False if the stream is closed."""
-        if self._is_over:
+        if self._is_closed:
             return False
         self._outbox.append(event)
         self._waiting_bytes += len(event)
-        self._has_news.set()
+        self._has_data.set()
         return True
 
     async def end(self, last: bytes | None = None) -> None:
@@ -272,14 +274,14 @@ class EventStream:
         Events queued before the writer takes the last message go out first. Requests that were cancelled with the call
         use that moment to send their cancellation.
         """
-        self._last = b"" if last is None else _framed(last)
-        self._has_news.set()
+        self._last = b"" if last is None else _frame(last)
+        self._has_data.set()
         await self._writer
 
     def abandon(self) -> None:
         """Stop writing. Does nothing if everything is written."""
-        self._is_over = True
-        self._was_taken.set()
+        self._is_closed = True
+        self._has_drained.set()
         self._writer.cancel()
 
     async def _write_all(self, headers: tuple[tuple[bytes, bytes], ...]) -> None:
@@ -287,38 +289,38 @@ class EventStream:
         is_last = False
         while not is_last:
             body = await self._next()
-            is_last = self._is_over
+            is_last = self._is_closed
             await self._send({"type": "http.response.body", "body": body, "more_body": not is_last})
 
     async def _next(self) -> bytes:
         """Wait for queued events and return them, or a comment after a long silence."""
-        if not self._has_news.is_set():
+        if not self._has_data.is_set():
             try:
                 async with asyncio.timeout(self._ping_seconds):
-                    await self._has_news.wait()
+                    await self._has_data.wait()
             except TimeoutError:
-                if not self._has_news.is_set():
+                if not self._has_data.is_set():
                     return _PING
-        self._has_news.clear()
+        self._has_data.clear()
         if self._last is not None:
             self._outbox.append(self._last)
-            self._is_over = True
+            self._is_closed = True
         body = b"".join(self._outbox)
         self._outbox.clear()
         self._waiting_bytes = 0
-        self._was_taken.set()
+        self._has_drained.set()
         return body
 
 
-def _event(message: Mapping[str, Any]) -> bytes:
-    return _framed(orjson.dumps(message))
+def _encode_event(message: Mapping[str, Any]) -> bytes:
+    return _frame(orjson.dumps(message))
 
 
-def _framed(message: bytes) -> bytes:
+def _frame(message: bytes) -> bytes:
     return b"event: message\r\ndata: %b\r\n\r\n" % message
 
 
-def _progress_token(request: Request) -> str | int | None:
+def _progress_token(request: RpcRequest) -> str | int | None:
     meta = request.params.get("_meta")
     token = meta.get("progressToken") if isinstance(meta, dict) else None
     return token if isinstance(token, (str, int)) and not isinstance(token, bool) else None

@@ -21,7 +21,7 @@ from pydantic import ValidationError
 
 from refdesk.config import ServerConfig
 from refdesk.errors import InvalidRequest, ProtocolError
-from refdesk.inbound.envelope import MessageId, Notification, Request, id_of, parse, read_message
+from refdesk.inbound.envelope import MessageId, RpcNotification, RpcRequest, parse, read_id, read_message
 from refdesk.inbound.error_mapping import encode_error
 from refdesk.inbound.interfaces import Services
 from refdesk.inbound.mcp import SdkServer
@@ -32,27 +32,27 @@ Incoming = SessionMessage | Exception
 
 async def serve_stdio(services: Services, settings: ServerConfig) -> None:
     """Serve one client until it closes standard input and all responses are sent."""
-    audience = Audience()
-    server = SdkServer(services, audience)
+    notifications = Audience()
+    server = SdkServer(services, notifications)
     to_server, incoming = anyio.create_memory_object_stream[Incoming](0)
     outgoing, from_server = anyio.create_memory_object_stream[SessionMessage](0)
-    with claimed_streams() as (reader, writer):
-        wire = Wire(reader, writer, settings)
-        async with audience.open(), anyio.create_task_group() as tasks:
-            tasks.start_soon(wire.read_into, to_server)
-            tasks.start_soon(wire.write_from, from_server, tasks.cancel_scope)
-            tasks.start_soon(_cancel_when_told_to_stop, tasks.cancel_scope)
+    with claim_streams() as (reader, writer):
+        transport = StdioTransport(reader, writer, settings)
+        async with notifications.open(), anyio.create_task_group() as tasks:
+            tasks.start_soon(transport.read_into, to_server)
+            tasks.start_soon(transport.write_from, from_server, tasks.cancel_scope)
+            tasks.start_soon(_cancel_on_signal, tasks.cancel_scope)
             await server.run(incoming, outgoing, server.create_initialization_options())
             tasks.cancel_scope.cancel()
 
 
-async def _cancel_when_told_to_stop(scope: anyio.CancelScope) -> None:
+async def _cancel_on_signal(scope: anyio.CancelScope) -> None:
     with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
         async for _ in signals:
             scope.cancel()
 
 
-class Wire:
+class StdioTransport:
     """Line-based transport that tracks the ids of requests in progress."""
 
     def __init__(self, reader: BinaryIO, writer: BinaryIO, settings: ServerConfig) -> None:
@@ -68,7 +68,7 @@ class Wire:
             # A thread rather than a pipe reader: standard input may be a file, which a selector can't wait for.
             while line := await run_sync(self._read_line, abandon_on_cancel=True):
                 if line.strip():
-                    await self._take(line, server)
+                    await self._handle_line(line, server)
             with anyio.move_on_after(self._settings.shutdown_grace_seconds):
                 while self._in_flight:
                     self._answered = anyio.Event()
@@ -80,23 +80,23 @@ class Wire:
             try:
                 async for message in server:
                     await self._write(message.message.model_dump_json(by_alias=True, exclude_unset=True).encode())
-                    self._settle(message.message)
+                    self._release_id(message.message)
             except BrokenPipeError:
                 session.cancel()
 
-    async def _take(self, line: bytes, server: ObjectSendStream[Incoming]) -> None:
+    async def _handle_line(self, line: bytes, server: ObjectSendStream[Incoming]) -> None:
         parsed = None
         try:
             if len(line) > self._settings.max_body_bytes:
                 raise InvalidRequest(f"The line is longer than {self._settings.max_body_bytes} bytes")
             parsed = parse(line, max_depth=self._settings.max_json_depth)
-            message = _checked(parsed, self._in_flight)
+            message = _check_message(parsed, self._in_flight)
         except ProtocolError as error:
-            await self._write(encode_error(id_of(parsed), error))
+            await self._write(encode_error(read_id(parsed), error))
             return
         await server.send(SessionMessage(message))
 
-    def _settle(self, message: JSONRPCMessage) -> None:
+    def _release_id(self, message: JSONRPCMessage) -> None:
         if isinstance(message, JSONRPCResponse | JSONRPCError) and message.id is not None:
             self._in_flight.discard(message.id)
             self._answered.set()
@@ -119,18 +119,18 @@ class Wire:
         return line
 
 
-def _checked(parsed: object, in_flight: set[MessageId]) -> JSONRPCMessage:
+def _check_message(parsed: object, in_flight: set[MessageId]) -> JSONRPCMessage:
     """Convert a message to the SDK's type, and reserve the id of a request until it's answered."""
     request = read_message(parsed)
-    if isinstance(request, Request) and request.id in in_flight:
+    if isinstance(request, RpcRequest) and request.id in in_flight:
         raise InvalidRequest("A request with this id is still being answered")
     try:
         message = jsonrpc_message_adapter.validate_python(parsed, by_name=False)
     except ValidationError:
         raise InvalidRequest("The message is not one of MCP's") from None
-    if isinstance(request, Request):
+    if isinstance(request, RpcRequest):
         in_flight.add(request.id)
-    elif isinstance(request, Notification) and request.method == "notifications/cancelled":
+    elif isinstance(request, RpcNotification) and request.method == "notifications/cancelled":
         # A cancelled request gets no response, so its id is released here.
         cancelled = request.params.get("requestId")
         if isinstance(cancelled, str | int):
@@ -139,7 +139,7 @@ def _checked(parsed: object, in_flight: set[MessageId]) -> JSONRPCMessage:
 
 
 @contextmanager
-def claimed_streams() -> Iterator[tuple[BinaryIO, BinaryIO]]:
+def claim_streams() -> Iterator[tuple[BinaryIO, BinaryIO]]:
     """Take over standard input and output for the protocol.
 
     Meanwhile other code reads nothing from them and prints to standard error.

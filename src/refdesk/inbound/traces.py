@@ -6,17 +6,17 @@ from collections.abc import Mapping
 from typing import Any
 
 from refdesk.inbound.asgi import Headers
-from refdesk.inbound.request_context import Visitor
+from refdesk.inbound.request_context import RequestContext
 from refdesk.telemetry import Trace, follow, read_trace
 
 
-def trace_in(headers: Headers) -> Trace | None:
+def read_trace_headers(headers: Headers) -> Trace | None:
     """Return the caller's span from the W3C trace headers."""
     parent = headers.get(b"traceparent")
     return read_trace(parent, headers.get(b"tracestate")) if parent else None
 
 
-def in_trace(visitor: Visitor, params: Mapping[str, Any]) -> Visitor:
+def enter_caller_trace(context: RequestContext, params: Mapping[str, Any]) -> RequestContext:
     """Return the context with the trace in `_meta`, which takes precedence over the headers.
 
     Also makes the caller's span the parent of everything the current task does.
@@ -25,6 +25,6 @@ def in_trace(visitor: Visitor, params: Mapping[str, Any]) -> Visitor:
     if isinstance(meta, dict) and "traceparent" in meta:
         named = read_trace(meta["traceparent"], meta.get("tracestate"))
         if named is not None:
-            visitor = visitor._replace(trace_id=named.trace_id, parent=named)
-    follow(visitor.parent)
-    return visitor
+            context = context._replace(trace_id=named.trace_id, parent=named)
+    follow(context.parent)
+    return context

@@ -14,8 +14,8 @@ from refdesk.errors import Refused, StorageError
 from refdesk.inbound.asgi import CLOSE, ClientGone, Headers, Receive, Reject
 from refdesk.inbound.error_mapping import http_status
 from refdesk.inbound.interfaces import Services
-from refdesk.inbound.request_context import Visitor
-from refdesk.inbound.traces import in_trace
+from refdesk.inbound.request_context import RequestContext
+from refdesk.inbound.traces import enter_caller_trace
 
 UPLOADS = "/api/uploads"
 
@@ -33,9 +33,9 @@ class Uploads:
         self._handle = services.handle
         self._conversions = services.conversions
 
-    async def take(self, visitor: Visitor, query: bytes, headers: Headers, receive: Receive) -> dict[str, Any]:
+    async def store(self, context: RequestContext, query: bytes, headers: Headers, receive: Receive) -> dict[str, Any]:
         """Store a request's body as a file, named by the query parameter `name`."""
-        await self._admit(in_trace(visitor, {}))
+        await self._authorize(enter_caller_trace(context, {}))
         if headers.get(b"content-type", b"").partition(b";")[0].strip().lower() in FORM_TYPES:
             raise Reject(415, {"detail": "Send the file itself, with Content-Type: application/octet-stream"}, (CLOSE,))
         declared = headers.get(b"content-length", b"")
@@ -47,13 +47,13 @@ class Uploads:
                 size = await _receive_into(file, receive)
             except OSError as error:
                 raise StorageError(f"The upload cannot be kept: {error.strerror or error}") from error
-            uri = await self._conversions.keep_upload(visitor.caller.tenant, file, name)
+            uri = await self._conversions.keep_upload(context.caller.tenant, file, name)
         return {"uri": uri, "size": size}
 
-    async def _admit(self, visitor: Visitor) -> None:
+    async def _authorize(self, context: RequestContext) -> None:
         """Run the policies before any of the body is read."""
         try:
-            await self._handle(Call(UPLOAD_METHOD, {}, visitor.caller, trace_id=visitor.trace_id))
+            await self._handle(Call(UPLOAD_METHOD, {}, context.caller, trace_id=context.trace_id))
         except Refused as error:
             wait = () if error.retry_after is None else ((b"retry-after", b"%d" % max(1, ceil(error.retry_after))),)
             raise Reject(http_status(type(error)), {"detail": error.detail}, (CLOSE, *wait)) from None
@@ -61,18 +61,18 @@ class Uploads:
 
 async def _receive_into(file: IO[bytes], receive: Receive) -> int:
     size, more = 0, True
-    gathered = bytearray()
+    buffer = bytearray()
     while more:
         message = await receive()
         if message["type"] == "http.disconnect":
             raise ClientGone
-        gathered += message.get("body", b"")
+        buffer += message.get("body", b"")
         more = message.get("more_body", False)
-        if size + len(gathered) > MAX_FILE_BYTES:
+        if size + len(buffer) > MAX_FILE_BYTES:
             raise _too_large()
-        if len(gathered) >= WRITE_SIZE or not more:
-            size += await to_thread.run_sync(file.write, bytes(gathered))
-            gathered.clear()
+        if len(buffer) >= WRITE_SIZE or not more:
+            size += await to_thread.run_sync(file.write, bytes(buffer))
+            buffer.clear()
     await to_thread.run_sync(file.flush)
     return size
 

@@ -24,7 +24,7 @@ from uvicorn.server import ServerState
 from refdesk.inbound.sender import Sender
 
 # Read phases of a connection. Plain integers, since they are compared several times per request.
-_IDLE, _HEAD, _BODY, _DEAF = range(4)
+_IDLE, _HEAD, _BODY, _IGNORING = range(4)
 
 # Seconds that a rejected client has to read the response. Closing while it still sends would reset the connection, and
 # the response could be lost.
@@ -34,11 +34,11 @@ _MAX_LINGERING = 64
 # Requests queued behind the current one. Reading pauses at the first, but a single read can hold thousands.
 _MAX_PIPELINED = 16
 # Seconds. Event loops round their timers to a millisecond and may fire just before the deadline.
-_SHORTEST_NAP_SECONDS = 0.002
+_MIN_CHECK_SECONDS = 0.002
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class ConnectionLimits:
     """Limits for one client. Every timeout is a total, not a pause between two reads."""
 
     header_timeout_seconds: float = 10.0
@@ -69,21 +69,21 @@ class Clock(Protocol):
         ...
 
 
-def guarded_protocol(limits: Limits, clock: Clock | None = None) -> type[HttpToolsProtocol]:
+def create_protocol(limits: ConnectionLimits, clock: Clock | None = None) -> type[HttpToolsProtocol]:
     """Create the protocol class for `uvicorn.Config(http=...)` that enforces `limits`.
 
     The clock defaults to the event loop.
     """
-    return type("GuardedProtocol", (_Guarded,), {"limits": limits, "clock": clock})
+    return type("GuardedProtocol", (_LimitedProtocol,), {"limits": limits, "clock": clock})
 
 
-class _Guarded(HttpToolsProtocol):
+class _LimitedProtocol(HttpToolsProtocol):
     """Protocol with one timer per connection, which fires at least as often as the shortest timeout.
 
     No deadline can expire unnoticed between two checks, so setting a deadline only stores a number.
     """
 
-    limits: ClassVar[Limits]
+    limits: ClassVar[ConnectionLimits]
     clock: ClassVar[Clock | None]
 
     def __init__(
@@ -97,7 +97,7 @@ class _Guarded(HttpToolsProtocol):
         limits = self.limits
         self._clock: Clock = self.clock or self.loop
         self.timeout_keep_alive = limits.idle_timeout_seconds  # type: ignore[assignment]  # timers take floats
-        self._longest_nap = min(
+        self._max_check_interval = min(
             limits.header_timeout_seconds,
             limits.body_timeout_seconds,
             limits.idle_timeout_seconds,
@@ -107,7 +107,7 @@ class _Guarded(HttpToolsProtocol):
         self._read_deadline = inf
         self._write_deadline = inf
         # Bytes passed to the parser since it last completed a head or a part of a body.
-        self._unclaimed_bytes = 0
+        self._unparsed_bytes = 0
         self._running: RequestResponseCycle | None = None
         self._timer: Timer | None = None
 
@@ -116,11 +116,11 @@ class _Guarded(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
         super().connection_made(transport)
         self._phase = _HEAD
-        self._start_clock()
-        self._nap(self._longest_nap)
+        self._start_read_deadline()
+        self._schedule_check(self._max_check_interval)
         excess = len(self.connections) - self.limits.max_connections
         if excess > 0:
-            self._refuse(503, "Too many connections; try again in a second.")
+            self._reject(503, "Too many connections; try again in a second.")
         if excess > _MAX_LINGERING:
             transport.close()
 
@@ -141,7 +141,7 @@ class _Guarded(HttpToolsProtocol):
         super().resume_writing()
 
     def handle_websocket_upgrade(self) -> None:
-        self._turn_to(_DEAF)
+        self._enter_phase(_IGNORING)
         self._cancel_timer()
         super().handle_websocket_upgrade()
 
@@ -150,45 +150,45 @@ class _Guarded(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         offset = 0
-        while offset < len(data) and self._phase != _DEAF:
+        while offset < len(data) and self._phase != _IGNORING:
             if self._phase == _IDLE:
-                self._turn_to(_HEAD)
-            room = self.limits.max_header_bytes - self._unclaimed_bytes
+                self._enter_phase(_HEAD)
+            room = self.limits.max_header_bytes - self._unparsed_bytes
             if room <= 0:
-                self._refuse(431, f"Request headers are limited to {self.limits.max_header_bytes} bytes.")
+                self._reject(431, f"Request headers are limited to {self.limits.max_header_bytes} bytes.")
                 return
             piece = data[offset : offset + room]
             if self._phase == _HEAD and b"pgrade:" in piece and self.ws_protocol_class is None:
-                piece = _without_upgrade(piece)
+                piece = _hide_upgrade(piece)
             offset += len(piece)
-            self._unclaimed_bytes += len(piece)
+            self._unparsed_bytes += len(piece)
             HttpToolsProtocol.data_received(self, piece)
         # Most requests arrive whole and need no deadline.
         if self._read_deadline == inf and (self._phase == _HEAD or self._phase == _BODY):
-            self._start_clock()
+            self._start_read_deadline()
 
     def on_message_begin(self) -> None:
         if self._phase == _IDLE:
             # Arrived together with the end of another request: at least one byte belongs to this head.
-            self._turn_to(_HEAD)
-            self._unclaimed_bytes = 1
+            self._enter_phase(_HEAD)
+            self._unparsed_bytes = 1
         HttpToolsProtocol.on_message_begin(self)
 
     def on_headers_complete(self) -> None:
-        if _is_misframed(self.parser.get_http_version(), self.headers) or len(self.pipeline) >= _MAX_PIPELINED:
+        if _has_ambiguous_framing(self.parser.get_http_version(), self.headers) or len(self.pipeline) >= _MAX_PIPELINED:
             raise httptools.HttpParserError("refused")
         HttpToolsProtocol.on_headers_complete(self)
-        self._turn_to(_BODY)
+        self._enter_phase(_BODY)
         if not self.parser.should_upgrade():
             # Trailers would be appended to the headers of a request that is already being handled.
             self.headers = []
 
     def on_body(self, body: bytes) -> None:
-        self._unclaimed_bytes = 0
+        self._unparsed_bytes = 0
         HttpToolsProtocol.on_body(self, body)
 
     def on_message_complete(self) -> None:
-        self._turn_to(_IDLE)
+        self._enter_phase(_IDLE)
         HttpToolsProtocol.on_message_complete(self)
         if self.cycle is not None and self.cycle.response_complete:
             # Answered before its body was complete: uvicorn's keep-alive timer ended with the last read.
@@ -196,7 +196,7 @@ class _Guarded(HttpToolsProtocol):
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
         self._running = cycle
-        HttpToolsProtocol._start_asgi_task(self, cycle, partial(_call_with_sender, app, cycle, self._refuse_the_rest))
+        HttpToolsProtocol._start_asgi_task(self, cycle, partial(_call_with_sender, app, cycle, self._discard_rest))
 
     def on_response_complete(self) -> None:
         # Equivalent to uvicorn's, with a deadline in place of a timer per response.
@@ -212,31 +212,31 @@ class _Guarded(HttpToolsProtocol):
     def _unsupported_upgrade_warning(self) -> None:
         super()._unsupported_upgrade_warning()
         # The parser treats what follows as the other protocol, or as a separate request.
-        self._turn_to(_DEAF)
+        self._enter_phase(_IGNORING)
         self.cycle.keep_alive = False
 
-    def _turn_to(self, phase: int) -> None:
+    def _enter_phase(self, phase: int) -> None:
         self._phase = phase
-        self._unclaimed_bytes = 0
+        self._unparsed_bytes = 0
         self._read_deadline = inf
 
     # Deadlines
 
-    def _start_clock(self) -> None:
+    def _start_read_deadline(self) -> None:
         limits = self.limits
         seconds = limits.header_timeout_seconds if self._phase == _HEAD else limits.body_timeout_seconds
         self._read_deadline = self._clock.time() + seconds
 
-    def _nap(self, seconds: float) -> None:
+    def _schedule_check(self, seconds: float) -> None:
         self._cancel_timer()
-        self._timer = self._clock.call_later(max(seconds, _SHORTEST_NAP_SECONDS), self._look)
+        self._timer = self._clock.call_later(max(seconds, _MIN_CHECK_SECONDS), self._check_deadlines)
 
     def _cancel_timer(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
-    def _look(self) -> None:
+    def _check_deadlines(self) -> None:
         now = self._clock.time()
         if self.transport.is_closing():
             # A closing transport waits until its buffer has been read, however long that takes.
@@ -246,49 +246,49 @@ class _Guarded(HttpToolsProtocol):
             self.transport.abort()
             return
         if now >= self._read_deadline:
-            self._read_overdue()
-        self._nap(min(self._longest_nap, self._read_deadline - now, self._write_deadline - now))
+            self._handle_read_timeout()
+        self._schedule_check(min(self._max_check_interval, self._read_deadline - now, self._write_deadline - now))
 
-    def _read_overdue(self) -> None:
-        if self._phase == _DEAF:
+    def _handle_read_timeout(self) -> None:
+        if self._phase == _IGNORING:
             self.transport.abort()
         elif self.flow.read_paused:
             # The application is slow, not the client.
-            self._start_clock()
+            self._start_read_deadline()
         elif self._phase == _BODY:
-            self._refuse(408, "The request body did not arrive in time.")
-        elif self._unclaimed_bytes:
-            self._refuse(408, "The request headers did not arrive in time.")
+            self._reject(408, "The request body did not arrive in time.")
+        elif self._unparsed_bytes:
+            self._reject(408, "The request headers did not arrive in time.")
         else:
             self.transport.close()
 
     # Rejecting
 
     def send_400_response(self, msg: str) -> None:
-        self._refuse(400, msg)
+        self._reject(400, msg)
 
-    def _refuse(self, status: int, detail: str) -> None:
+    def _reject(self, status: int, detail: str) -> None:
         """Reject the request being read, after the responses to the ones before it."""
         in_body = self._phase == _BODY
         cycle = self.cycle
-        self._turn_to(_DEAF)
+        self._enter_phase(_IGNORING)
         if cycle is None or cycle.response_complete:
-            self._hang_up(b"" if in_body else self._answer(status, detail))
+            self._close_gracefully(b"" if in_body else self._build_response(status, detail))
         elif not in_body:
             cycle.keep_alive = False
         elif cycle.response_started or cycle is not self._running:
             self.transport.abort()
         else:
             _disconnect(cycle)
-            self._hang_up(self._answer(status, detail))
+            self._close_gracefully(self._build_response(status, detail))
 
-    def _refuse_the_rest(self) -> None:
+    def _discard_rest(self) -> None:
         """Discard the rest of a request that has been answered already."""
-        self._turn_to(_DEAF)
-        self._hang_up(b"")
+        self._enter_phase(_IGNORING)
+        self._close_gracefully(b"")
 
-    def _hang_up(self, last_words: bytes) -> None:
-        self.transport.write(last_words)
+    def _close_gracefully(self, response: bytes) -> None:
+        self.transport.write(response)
         if not self.transport.can_write_eof():
             self.transport.close()
             return
@@ -296,9 +296,9 @@ class _Guarded(HttpToolsProtocol):
         self.flow.resume_reading()
         self.transport.write_eof()
         self._read_deadline = self._clock.time() + _LINGER_SECONDS
-        self._nap(_LINGER_SECONDS)
+        self._schedule_check(_LINGER_SECONDS)
 
-    def _answer(self, status: int, detail: str) -> bytes:
+    def _build_response(self, status: int, detail: str) -> bytes:
         body = json.dumps({"detail": detail}).encode()
         headers = [
             *self.server_state.default_headers,
@@ -312,12 +312,17 @@ class _Guarded(HttpToolsProtocol):
 
 
 def _call_with_sender(
-    app: ASGI3Application, cycle: RequestResponseCycle, hang_up: Callable[[], None], scope: Any, receive: Any, send: Any
+    app: ASGI3Application,
+    cycle: RequestResponseCycle,
+    close_gracefully: Callable[[], None],
+    scope: Any,
+    receive: Any,
+    send: Any,
 ) -> Awaitable[None]:
-    return app(scope, receive, Sender(cycle, send, hang_up))
+    return app(scope, receive, Sender(cycle, send, close_gracefully))
 
 
-def _without_upgrade(piece: bytes) -> bytes:
+def _hide_upgrade(piece: bytes) -> bytes:
     """Hide the offer of another protocol, which a server may ignore (RFC 9110, 7.8).
 
     The parser would treat what follows the head as that protocol and drop the body.
@@ -335,7 +340,7 @@ def _disconnect(cycle: RequestResponseCycle) -> None:
     cycle.message_event.set()
 
 
-def _is_misframed(version: str, headers: list[tuple[bytes, bytes]]) -> bool:
+def _has_ambiguous_framing(version: str, headers: list[tuple[bytes, bytes]]) -> bool:
     """Return whether intermediaries could disagree on where this request ends (RFC 9112, 6.1)."""
     if version not in ("1.1", "1.0"):
         return True

@@ -38,7 +38,7 @@ class Workers:
         self._children: set[int] = set()
         self._stopping = False
         # Only the parent holds the write end: when it dies, for whatever reason, the children read end of file.
-        self._life, self._parent = os.pipe()
+        self._parent_pipe, self._parent_pipe_writer = os.pipe()
 
     def start_all(self, count: int) -> None:
         """Fork `count` children, unless stopped meanwhile."""
@@ -60,8 +60,8 @@ class Workers:
         for which in STOP_SIGNALS:
             signal.signal(which, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
-        os.close(self._parent)
-        threading.Thread(target=self._follow_parent, daemon=True).start()
+        os.close(self._parent_pipe_writer)
+        threading.Thread(target=self._exit_with_parent, daemon=True).start()
         code = 1
         try:
             code = self._work()
@@ -72,8 +72,8 @@ class Workers:
             sys.stderr.flush()
             os._exit(code)
 
-    def _follow_parent(self) -> None:
-        os.read(self._life, 1)
+    def _exit_with_parent(self) -> None:
+        os.read(self._parent_pipe, 1)
         os.kill(os.getpid(), signal.SIGTERM)
 
     def stop(self, which: int, frame: FrameType | None) -> None:
