@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from refdesk.calls import LOCAL, Answer, Call, Caller, Handler, Policy
-from refdesk.components import Parts, offer_console, offer_servers, offer_tools, open_parts
+from refdesk.components import Components, open_components, register_console, register_servers, register_tools
 from refdesk.config import Config, load, require_support
 from refdesk.console.console import Console
 from refdesk.errors import DependencyError
@@ -19,8 +19,8 @@ from refdesk.policy.authenticate import Authenticate, open_authentication
 from refdesk.policy.chain import chain
 from refdesk.policy.deadline import Deadline
 from refdesk.policy.keys import FILE_NAME
-from refdesk.policy.observe import Observe, Record
-from refdesk.policy.rate_limit import RateLimit, is_limited
+from refdesk.policy.observe import Observe, RecordSpan
+from refdesk.policy.rate_limit import RateLimit, has_limits
 from refdesk.resilience.limits import MAX_BUCKETS
 from refdesk.telemetry import Log, Spans, open_reports, open_spans, secrets_of
 from refdesk.tools.gateway import Gateway
@@ -40,43 +40,44 @@ async def open_desk(
     async with AsyncExitStack() as stack:
         # A program that uses the library shouldn't get a log line per call on its terminal.
         log = log or stack.enter_context(closing(Log("warning", config.logging.format, config.logging.file)))
-        log.keep_secret(secrets_of(config))
-        log.report_to(await stack.enter_async_context(open_reports(config.monitoring.sentry)))
+        log.mask_secrets(secrets_of(config))
+        log.set_reporter(await stack.enter_async_context(open_reports(config.monitoring.sentry)))
         spans = await stack.enter_async_context(open_spans(config.monitoring.opentelemetry))
         audience = config.token_audience
         authenticate = await stack.enter_async_context(open_authentication(config.auth, config.data_path, audience))
-        trusts_everybody = partial(_trusts_everybody, config, authenticate)
-        parts = await open_parts(config, log, stack, servers=servers, trusts_everybody=trusts_everybody)
-        await offer_tools(parts, stack)
-        gateway = await offer_servers(parts, stack)
-        console = await offer_console(parts, authenticate, stack) if config.console.enabled else None
-        policies = _policies(parts, authenticate, spans, gateway)
-        yield Desk(parts, chain(policies, parts.catalogue), authenticate, gateway, console)
+        trusts_all_callers = partial(_trusts_all_callers, config, authenticate)
+        components = await open_components(config, log, stack, servers=servers, trusts_all_callers=trusts_all_callers)
+        await register_tools(components, stack)
+        gateway = await register_servers(components, stack)
+        console = await register_console(components, authenticate, stack) if config.console.enabled else None
+        policies = _build_policies(components, authenticate, spans, gateway)
+        yield Desk(components, chain(policies, components.catalogue), authenticate, gateway, console)
 
 
-def _trusts_everybody(config: Config, authenticate: Authenticate) -> bool:
-    """Return whether every caller is an administrator: there are no keys, none is required, and only this machine can
-    connect."""
+def _trusts_all_callers(config: Config, authenticate: Authenticate) -> bool:
+    """Return whether every caller is an administrator: without keys, on loopback only."""
     server = config.server
     is_private = server.is_loopback and LOOPBACK_NAMES.issuperset(server.allowed_hosts)
     has_keys = authenticate.has_keys or (config.data_path / FILE_NAME).exists()
     return is_private and not config.auth.required and not has_keys
 
 
-def _policies(parts: Parts, authenticate: Authenticate, spans: Spans | None, gateway: Gateway) -> Sequence[Policy]:
+def _build_policies(
+    components: Components, authenticate: Authenticate, spans: Spans | None, gateway: Gateway
+) -> Sequence[Policy]:
     """Build the policies, outermost first."""
-    config = parts.config
+    config = components.config
     # All users may belong to one tenant, so a single tenant may use the whole table.
-    limited = is_limited(config.rate_limits)
-    limits = partial(RateLimit, config.rate_limits, refused=parts.metrics.rate_limited)
+    limited = has_limits(config.rate_limits)
+    limits = partial(RateLimit, config.rate_limits, refused=components.metrics.count_rate_limited)
     return [
-        *([Record(spans)] if spans else []),
-        Observe(parts.log, parts.metrics, parts.registry.tools),
+        *([RecordSpan(spans)] if spans else []),
+        Observe(components.log, components.metrics, components.registry.tools),
         *([authenticate] if config.auth.required else []),
         gateway,
-        parts.permissions,
-        *([limits(parts.limits(MAX_BUCKETS))] if limited else []),
-        Deadline(config.server.request_timeout_seconds, parts.catalogue.seconds),
+        components.permissions,
+        *([limits(components.limits(MAX_BUCKETS))] if limited else []),
+        Deadline(config.server.request_timeout_seconds, components.catalogue.seconds),
     ]
 
 
@@ -84,25 +85,30 @@ class Desk:
     """The open application, used by transports, the CLI and programs."""
 
     def __init__(
-        self, parts: Parts, handle: Handler, authenticate: Authenticate, gateway: Gateway, console: Console | None
+        self,
+        components: Components,
+        handle: Handler,
+        authenticate: Authenticate,
+        gateway: Gateway,
+        console: Console | None,
     ) -> None:
-        self.registry = parts.registry
+        self.registry = components.registry
         self.handle = handle
         self.identify = authenticate.identify
-        self.scopes_for = parts.permissions.scopes_for
-        self.listen = parts.registry.listen
-        self.is_plain = parts.catalogue.is_plain
-        self.input_schema = parts.catalogue.input_schema
-        self.engine = parts.engine
-        self.conversions = parts.conversions
+        self.scopes_for = components.permissions.scopes_for
+        self.listen = components.registry.listen
+        self.is_plain = components.catalogue.is_plain
+        self.input_schema = components.catalogue.input_schema
+        self.engine = components.engine
+        self.conversions = components.conversions
         self.console = console
-        self.metrics = parts.metrics
+        self.metrics = components.metrics
         self.subscribe = gateway.subscribe
         self.unsubscribe = gateway.unsubscribe
         self.set_level = gateway.set_level
         self.instructions = gateway.instructions
         self._authenticate = authenticate
-        self._parts = parts
+        self._parts = components
 
     @property
     def has_keys(self) -> bool:
@@ -119,34 +125,38 @@ class Desk:
         """Update the metrics that are only measured on request."""
         with suppress(DependencyError):  # reported by `readiness`, and the last values stay
             for status, documents in (await self.engine.waiting()).items():
-                self.metrics.queue_length(status, documents)
+                self.metrics.set_queue_length(status, documents)
 
     async def readiness(self) -> tuple[bool, dict[str, Any]]:
         """Return whether the server is ready, and the state of each component."""
-        parts: dict[str, Any] = {dependency.name: dependency.describe() for dependency in self._parts.dependencies}
-        parts |= {"convert": self.conversions.check(), "cache": self._cache_state(), **self._authenticate.describe()}
+        checks: dict[str, Any] = {dependency.name: dependency.describe() for dependency in self._parts.dependencies}
+        checks |= {
+            "convert": self.conversions.check(),
+            "cache": self._describe_cache(),
+            **self._authenticate.describe(),
+        }
         if servers := self._parts.fleet.describe():
-            parts["downstream"] = {"state": _state_of(servers), "servers": self._shown(servers)}
+            checks["downstream"] = {"state": _summarize_servers(servers), "servers": self._redact_servers(servers)}
         try:
             engine = {"state": "ok", "detail": await self.engine.check()}
         except DependencyError as error:
-            return False, {"engine": {"state": "down", "detail": error.detail}, **parts}
-        return True, {"engine": engine, **parts}
+            return False, {"engine": {"state": "down", "detail": error.detail}, **checks}
+        return True, {"engine": engine, **checks}
 
-    def _shown(self, servers: Mapping[str, Mapping[str, Any]]) -> Mapping[str, Mapping[str, Any]]:
+    def _redact_servers(self, servers: Mapping[str, Mapping[str, Any]]) -> Mapping[str, Mapping[str, Any]]:
         """Reduce servers to their states if authentication is required, because the endpoint is public."""
         if not self._parts.config.auth.required:
             return servers
         return {name: {"state": server["state"]} for name, server in servers.items()}
 
-    def _cache_state(self) -> dict[str, Any]:
+    def _describe_cache(self) -> dict[str, Any]:
         """Return the cache's state. It's ok even if Redis is down, since only speed depends on it."""
         cache, redis = self._parts.cache, self._parts.redis
         where = {} if redis is None else {"redis": redis.describe()}
         return {"state": "ok", "entries": len(cache), "bytes": cache.bytes, **where}
 
 
-def _state_of(servers: Mapping[str, Mapping[str, Any]]) -> str:
+def _summarize_servers(servers: Mapping[str, Mapping[str, Any]]) -> str:
     """Summarize the downstream servers. Refdesk works without them, so an error only means `degraded`."""
-    is_whole = all(server["state"] != "Error" for server in servers.values())
-    return "ok" if is_whole else "degraded"
+    is_healthy = all(server["state"] != "Error" for server in servers.values())
+    return "ok" if is_healthy else "degraded"

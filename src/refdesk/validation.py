@@ -25,20 +25,20 @@ def invalid_arguments(error: ValidationError, known: Sequence[str] = (), *, belo
     """
     more = error.error_count() - MAX_PROBLEMS
     details = islice(error.errors(include_url=False, include_context=True, include_input=False), MAX_PROBLEMS)
-    problems = [_problem(detail, known, below) for detail in details]
+    problems = [_to_problem(detail, known, below) for detail in details]
     return InvalidArguments([*problems, Problem("…", f"and {more} more")] if more > 0 else problems)
 
 
-def _problem(detail: ErrorDetails, known: Sequence[str], below: str) -> Problem:
+def _to_problem(detail: ErrorDetails, known: Sequence[str], below: str) -> Problem:
     argument = ".".join(str(part) for part in detail["loc"]).removeprefix(f"{below}.") or "arguments"
     argument = shortened(argument)
     if detail["type"] == "extra_forbidden":
-        return Problem(argument, _unknown_argument(argument, known))
+        return Problem(argument, _describe_unknown_argument(argument, known))
     rule = _RULES.get(detail["type"])
     return Problem(argument, rule.format(**detail.get("ctx", {})) if rule else detail["msg"])
 
 
-def _unknown_argument(argument: str, known: Sequence[str]) -> str:
+def _describe_unknown_argument(argument: str, known: Sequence[str]) -> str:
     nearest = nearest_name(argument, known)
     hint = f"did you mean {nearest}?" if nearest else f"known are {', '.join(known) or 'none'}"
     return f"unknown argument; {hint}"

@@ -18,7 +18,7 @@ from refdesk.calls import ANONYMOUS, LOCAL, Answer, Call, Caller
 from refdesk.config import ApiKey
 from refdesk.errors import ConfigError, InvalidArguments, StorageError, Unauthenticated
 from refdesk.policy.authenticate import Authenticate
-from refdesk.policy.keys import LOOK_SECONDS, KeyFile, Keys, StoredKey, digest, new_key
+from refdesk.policy.keys import POLL_SECONDS, KeyFile, Keys, StoredKey, digest, new_key
 
 pytestmark = pytest.mark.anyio
 
@@ -141,15 +141,15 @@ def test_a_key_without_toolsets_opens_all_of_them() -> None:
 
 
 def test_a_revoked_key_stops_working_within_a_second_and_a_new_one_starts(file: KeyFile) -> None:
-    assert LOOK_SECONDS < 1
+    assert POLL_SECONDS < 1
     passing, key = Time(), new_key()
     keys = Keys((), file, now=passing.now, clock=passing.clock)
     assert keys.find(digest(key)) is None
     file.add(stored("ci", key))
-    passing.steady += LOOK_SECONDS
+    passing.steady += POLL_SECONDS
     assert keys.find(digest(key)) is not None
     file.remove("ci")
-    passing.steady += LOOK_SECONDS
+    passing.steady += POLL_SECONDS
     assert keys.find(digest(key)) is None
 
 
@@ -157,17 +157,17 @@ def test_between_two_looks_the_disk_is_not_asked(file: KeyFile) -> None:
     passing, looks = Time(), 0
 
     class Counting(KeyFile):
-        def stamp(self) -> tuple[int, int, int] | None:
+        def read_version(self) -> tuple[int, int, int] | None:
             nonlocal looks
             looks += 1
-            return super().stamp()
+            return super().read_version()
 
     keys = Keys([ANN], Counting(file.path), now=passing.now, clock=passing.clock)
     looks = 0
     for _ in range(1000):
         keys.find(digest(KEY))
     assert looks == 0
-    passing.steady += LOOK_SECONDS
+    passing.steady += POLL_SECONDS
     for _ in range(1000):
         keys.find(digest(KEY))
     assert looks == 1
@@ -181,12 +181,12 @@ def test_a_file_that_breaks_while_the_desk_runs_changes_nothing(
     keys = Keys((), file, now=passing.now, clock=passing.clock)
     file.path.write_text("{")
     for _ in range(3):
-        passing.steady += LOOK_SECONDS
+        passing.steady += POLL_SECONDS
         assert keys.find(digest(key)) is not None
     (record,) = [record for record in caplog.records if record.name == "refdesk.policy.keys"]
     assert "cannot be understood" in record.getMessage()
     file.path.unlink()
-    passing.steady += LOOK_SECONDS
+    passing.steady += POLL_SECONDS
     assert keys.find(digest(key)) is None
 
 
@@ -242,7 +242,7 @@ def test_to_revoke_the_last_key_does_not_open_the_door(file: KeyFile, end: Calla
     required, offered = Authenticate(keys, required=True), Authenticate(keys, required=False)
     assert identified(required, key)
     end(file, "last")
-    passing.steady += LOOK_SECONDS
+    passing.steady += POLL_SECONDS
     for credential in (key, None, ""):
         with pytest.raises(Unauthenticated):
             required.identify(credential)

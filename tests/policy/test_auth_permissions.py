@@ -12,7 +12,7 @@ from refdesk.app import Desk, open_desk
 from refdesk.calls import ANONYMOUS, LOCAL, WINDOW_METHOD, Call, Caller, TenantId, UserId
 from refdesk.config import load
 from refdesk.errors import Forbidden, InvalidArguments, UnknownPrompt, UnknownResource, UnknownTool
-from refdesk.policy.permissions import CONSOLE_RULES, Permissions, TokenCaller, may_administer, may_reach_some
+from refdesk.policy.permissions import CONSOLE_RULES, Permissions, TokenCaller, can_administer, may_reach_some
 
 pytestmark = pytest.mark.anyio
 
@@ -159,10 +159,10 @@ async def test_a_caller_that_nobody_has_limited_costs_nothing_and_is_passed_on_a
 
 
 def test_the_administration_is_for_its_role_and_the_owner_of_the_process() -> None:
-    assert may_administer(LOCAL)
-    assert may_administer(replace(ANN, roles=frozenset({"admin"})))
+    assert can_administer(LOCAL)
+    assert can_administer(replace(ANN, roles=frozenset({"admin"})))
     for caller in (ANONYMOUS, ANN, READER, replace(ANN, roles=frozenset({"service", "writer"}))):
-        assert not may_administer(caller)
+        assert not can_administer(caller)
 
 
 async def test_a_token_is_told_the_scopes_that_would_open_a_tool(desk: Desk) -> None:

@@ -23,17 +23,17 @@ from refdesk.errors import InsufficientScope, InvalidToken, IssuerAway, Unauthen
 from refdesk.policy.jwks import (
     FETCH_SECONDS,
     MAX_BYTES,
-    PAUSE_SECONDS,
+    MIN_FETCH_INTERVAL_SECONDS,
     REFRESH_SECONDS,
     STALE_SECONDS,
-    metadata_urls,
-    open_issuer,
+    list_metadata_urls,
+    open_jwks,
 )
 from refdesk.policy.jwt import (
+    CACHE_SECONDS,
     LEEWAY_SECONDS,
-    MAX_TRUSTED,
-    TRUST_SECONDS,
-    Tokens,
+    MAX_CACHED_TOKENS,
+    TokenVerifier,
 )
 from refdesk.policy.keys import digest
 from refdesk.policy.permissions import TokenCaller
@@ -71,15 +71,15 @@ class Time:
 class Door:
     """Tokens as the door asks for them."""
 
-    tokens: Tokens
+    tokens: TokenVerifier
     time: Time
 
     async def caller(self, token: str) -> Caller:
         fingerprint = digest(token)
-        return self.tokens.trusted(fingerprint) or await self.tokens.verify(token, fingerprint)
+        return self.tokens.find_cached(fingerprint) or await self.tokens.verify(token, fingerprint)
 
     def trusts(self, token: str) -> bool:
-        return self.tokens.trusted(digest(token)) is not None
+        return self.tokens.find_cached(digest(token)) is not None
 
 
 @pytest.fixture
@@ -94,13 +94,13 @@ async def door_to(
     /,
     *,
     fetch_seconds: float = PATIENCE_SECONDS,
-    max_trusted: int = MAX_TRUSTED,
+    max_cached: int = MAX_CACHED_TOKENS,
     **settings: Any,
 ) -> AsyncIterator[Door]:
     config = OAuthConfig(**{"issuer": server.url} | settings)
     passing = Time()
-    async with open_issuer(config, fetch_seconds=fetch_seconds, now=passing.now) as keys:
-        tokens = Tokens(config, AUDIENCE, keys, max_trusted=max_trusted, now=passing.now, clock=passing.clock)
+    async with open_jwks(config, fetch_seconds=fetch_seconds, now=passing.now) as keys:
+        tokens = TokenVerifier(config, AUDIENCE, keys, max_cached=max_cached, now=passing.now, clock=passing.clock)
         yield Door(tokens, passing)
 
 
@@ -125,7 +125,7 @@ async def test_a_token_that_was_found_good_is_not_checked_again_for_a_while(
     await door.caller(token)
     await issuer.stop()
     assert door.trusts(token)
-    door.time.pass_(TRUST_SECONDS + 1)
+    door.time.pass_(CACHE_SECONDS + 1)
     assert not door.trusts(token)
     assert (await door.caller(token)).user == "ann"
 
@@ -145,7 +145,7 @@ async def test_a_wall_clock_set_back_does_not_prolong_trust(issuer: Authorizatio
     token = issuer.token()
     await door.caller(token)
     door.time.wall -= 86_400
-    door.time.steady += TRUST_SECONDS + 1
+    door.time.steady += CACHE_SECONDS + 1
     assert not door.trusts(token)
 
 
@@ -302,7 +302,7 @@ async def test_a_new_key_of_the_issuer_is_fetched_once_for_all_who_wait(
 ) -> None:
     await door.caller(issuer.token())
     issuer.keys = [SigningKey.make("two")]
-    door.time.pass_(PAUSE_SECONDS)
+    door.time.pass_(MIN_FETCH_INTERVAL_SECONDS)
     issuer.hold()
     waiting = [asyncio.create_task(door.caller(issuer.token(sub=f"user {number}"))) for number in range(50)]
     await issuer.arrived.wait()
@@ -318,7 +318,7 @@ async def test_what_a_withdrawn_key_has_signed_is_not_trusted_any_longer(
     old = issuer.token()
     await door.caller(old)
     issuer.keys = [SigningKey.make("two")]
-    door.time.pass_(PAUSE_SECONDS)
+    door.time.pass_(MIN_FETCH_INTERVAL_SECONDS)
     await door.caller(issuer.token())
     assert not door.trusts(old)
     with pytest.raises(InvalidToken, match="does not have"):
@@ -358,7 +358,7 @@ async def test_a_flood_of_made_up_key_ids_asks_the_issuer_once_in_a_while(
     good = issuer.token()
     await door.caller(good)
     for rounds in (1, 2, 3):
-        door.time.pass_(PAUSE_SECONDS)
+        door.time.pass_(MIN_FETCH_INTERVAL_SECONDS)
         for number in range(200):
             with pytest.raises(InvalidToken, match="does not have"):
                 await door.caller(issuer.token(SigningKey(f"made-up {number}", "ES256", issuer.keys[0].private)))
@@ -378,7 +378,7 @@ async def test_while_the_issuer_is_down_known_keys_go_on_working(issuer: Authori
         await door.caller(unknown)
     assert away.value.retryable
     assert away.value.retry_after is not None
-    assert 0 <= away.value.retry_after <= PAUSE_SECONDS
+    assert 0 <= away.value.retry_after <= MIN_FETCH_INTERVAL_SECONDS
 
 
 async def test_an_issuer_that_was_down_for_long_is_noticed_when_it_is_back(
@@ -392,7 +392,7 @@ async def test_an_issuer_that_was_down_for_long_is_noticed_when_it_is_back(
     assert door.tokens.issuer.describe()["state"] == "down"
     await issuer.start()
     issuer.hold()
-    door.time.pass_(TRUST_SECONDS)
+    door.time.pass_(CACHE_SECONDS)
     assert (await door.caller(issuer.token(sub="bob", exp=far))).user == "bob", "nobody waits for it"
     async with asyncio.timeout(PATIENCE_SECONDS):
         await issuer.arrived.wait()
@@ -411,7 +411,7 @@ async def test_an_issuer_that_was_down_is_asked_again_after_a_pause(issuer: Auth
         await door.caller(token)
     assert issuer.asked.total() == 0
     assert door.tokens.issuer.describe() == {"state": "down", "detail": "the issuer does not answer"}
-    door.time.pass_(PAUSE_SECONDS)
+    door.time.pass_(MIN_FETCH_INTERVAL_SECONDS)
     assert (await door.caller(token)).user == "ann"
     assert door.tokens.issuer.describe() == {"state": "ok"}
 
@@ -462,7 +462,7 @@ async def test_an_issuer_that_answers_nonsense_is_one_to_ask_again(
     with pytest.raises(IssuerAway, match=said):
         await door.caller(issuer.token())
     issuer.pages = {}
-    door.time.pass_(PAUSE_SECONDS)
+    door.time.pass_(MIN_FETCH_INTERVAL_SECONDS)
     assert (await door.caller(issuer.token())).user == "ann"
 
 
@@ -487,11 +487,11 @@ async def test_nothing_that_a_token_names_is_fetched(issuer: AuthorizationServer
 
 
 def test_where_metadata_is_looked_for() -> None:
-    assert metadata_urls("https://as.example") == [
+    assert list_metadata_urls("https://as.example") == [
         "https://as.example/.well-known/oauth-authorization-server",
         "https://as.example/.well-known/openid-configuration",
     ]
-    assert metadata_urls("https://as.example/realms/a/") == [
+    assert list_metadata_urls("https://as.example/realms/a/") == [
         "https://as.example/.well-known/oauth-authorization-server/realms/a",
         "https://as.example/.well-known/openid-configuration/realms/a",
         "https://as.example/realms/a/.well-known/openid-configuration",
@@ -505,9 +505,9 @@ async def test_a_slash_at_the_end_of_the_issuers_name_does_not_matter(issuer: Au
 
 
 async def test_no_more_tokens_are_remembered_than_there_is_room_for(issuer: AuthorizationServer) -> None:
-    assert MAX_TRUSTED <= 10_000
+    assert MAX_CACHED_TOKENS <= 10_000
     tokens = [issuer.token(sub=f"{number}") for number in range(5)]
-    async with door_to(issuer, max_trusted=3) as door:
+    async with door_to(issuer, max_cached=3) as door:
         for token in tokens:
             await door.caller(token)
         assert [door.trusts(token) for token in tokens] == [False, False, True, True, True]
@@ -515,8 +515,8 @@ async def test_no_more_tokens_are_remembered_than_there_is_room_for(issuer: Auth
 
 async def test_keys_of_ours_and_passwords_do_not_look_like_tokens(door: Door) -> None:
     for credential in ("", "rd_abc", "a.b", "a.b.c.d", "a..c", "a.b.c ", "ä.b.c", f"{'x' * 20_000}.b.c"):
-        assert not door.tokens.are_like(credential)
-    assert door.tokens.are_like("eyJ.eyJ.sig-_")
+        assert not door.tokens.has_token_form(credential)
+    assert door.tokens.has_token_form("eyJ.eyJ.sig-_")
 
 
 VALUES = st.recursive(

@@ -10,7 +10,7 @@ from refdesk.calls import ANONYMOUS, Answer, Call, Caller, Handler, TenantId, Us
 from refdesk.config import RateLimitConfig
 from refdesk.errors import EngineError, RateLimited
 from refdesk.policy.chain import chain
-from refdesk.policy.rate_limit import EXPECTED_TOKENS, LONGEST_COUNTED, RateLimit, is_limited, returned_tokens
+from refdesk.policy.rate_limit import EXPECTED_TOKENS, MAX_COUNTED_LENGTH, RateLimit, count_answer_tokens, has_limits
 from refdesk.resilience.limits import MemoryLimits
 
 pytestmark = pytest.mark.anyio
@@ -58,10 +58,10 @@ async def is_let_in(handle: Handler, one: Call) -> bool:
 
 
 def test_without_a_limit_the_policy_is_not_needed() -> None:
-    assert not is_limited(RateLimitConfig())
-    assert is_limited(RateLimitConfig(calls=1))
-    assert is_limited(RateLimitConfig(tokens=1))
-    assert is_limited(RateLimitConfig(total_calls=1))
+    assert not has_limits(RateLimitConfig())
+    assert has_limits(RateLimitConfig(calls=1))
+    assert has_limits(RateLimitConfig(tokens=1))
+    assert has_limits(RateLimitConfig(total_calls=1))
 
 
 async def test_each_caller_has_a_rate_of_its_own() -> None:
@@ -180,9 +180,9 @@ async def test_lists_cost_calls_but_no_tokens() -> None:
         ({"contents": [{"uri": "a:b", "text": "two words"}, {"uri": "a:c", "blob": "x" * 100}]}, 12),
         ({"messages": [{"role": "user", "content": {"type": "text", "text": "two words"}}]}, 2),
         ({"content": [text_content("x" * 100_000)]}, 10_000),
-        ({"content": [text_content("word " * LONGEST_COUNTED)]}, LONGEST_COUNTED),
+        ({"content": [text_content("word " * MAX_COUNTED_LENGTH)]}, MAX_COUNTED_LENGTH),
         ({"content": "not a list", "messages": [None, 5, {"text": None, "data": None}]}, 0),
     ],
 )
 def test_what_a_model_reads_is_counted_once(result: dict[str, object], tokens: int) -> None:
-    assert returned_tokens(Answer(result)) == tokens
+    assert count_answer_tokens(Answer(result)) == tokens

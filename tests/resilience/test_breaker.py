@@ -18,7 +18,7 @@ from hypothesis.stateful import (
 )
 
 from refdesk.config import CircuitBreakerConfig
-from refdesk.resilience.breaker import LEAST_TRIAL_SECONDS, MOST_COOL_DOWNS, Breaker, Outcome, Permit, State
+from refdesk.resilience.breaker import MAX_COOL_DOWN_FACTOR, MIN_TRIAL_SECONDS, Breaker, Outcome, Permit, State
 
 COOL_DOWN = 20.0
 
@@ -116,7 +116,7 @@ def test_each_trial_that_fails_doubles_the_cool_down_up_to_a_bound() -> None:
         now += waits[-1]
         assert call(tested, "failure", now)
     assert [wait / COOL_DOWN for wait in waits] == [1, 2, 4, 4, 4]
-    assert MOST_COOL_DOWNS == 4
+    assert MAX_COOL_DOWN_FACTOR == 4
 
 
 def test_the_cool_down_is_short_again_once_it_was_closed() -> None:
@@ -165,9 +165,9 @@ def test_the_late_result_of_an_old_call_decides_nothing(outcome: Outcome) -> Non
 def test_a_trial_that_is_lost_leaves_its_place_to_another_and_may_still_succeed() -> None:
     tested = opened(success_threshold=1, timeout_seconds=1.0)
     lost = trial(tested, 1.0)
-    assert tested.admit(1.0 + LEAST_TRIAL_SECONDS - 0.001) is None
-    assert tested.admit(1.0 + LEAST_TRIAL_SECONDS) is not None
-    tested.settle(lost, "success", 1.0 + LEAST_TRIAL_SECONDS)
+    assert tested.admit(1.0 + MIN_TRIAL_SECONDS - 0.001) is None
+    assert tested.admit(1.0 + MIN_TRIAL_SECONDS) is not None
+    tested.settle(lost, "success", 1.0 + MIN_TRIAL_SECONDS)
     assert tested.state == "closed"
 
 
@@ -210,7 +210,7 @@ class Model:
         self.results.append(outcome)
         if self.state == "half_open":
             if outcome == "failure":
-                self.cool_downs = min(2 * self.cool_downs, MOST_COOL_DOWNS)
+                self.cool_downs = min(2 * self.cool_downs, MAX_COOL_DOWN_FACTOR)
                 self.enter("open", now)
             elif sum(result in ("success", "answered") for result in self.results) == self.success_threshold:
                 self.enter("closed", now)
@@ -238,8 +238,8 @@ class Histories(RuleBasedStateMachine):
 
     def under_trial(self) -> int:
         """Calls of this half-open state that have not come back and are not lost."""
-        since = self.now - LEAST_TRIAL_SECONDS
-        return sum(state == self.states and began > since for _, began, state in self.under_way)
+        since = self.now - MIN_TRIAL_SECONDS
+        return sum(state == self.states and started_at > since for _, started_at, state in self.under_way)
 
     @rule()
     def call(self) -> None:
@@ -262,16 +262,16 @@ class Histories(RuleBasedStateMachine):
     @precondition(lambda self: self.under_way)
     @rule(data=st.data(), outcome=st.sampled_from(["success", "failure", "failure", "answered", "unknown"]))
     def come_back(self, data: st.DataObject, outcome: Outcome) -> None:
-        permit, began, state = self.under_way.pop(data.draw(st.integers(0, len(self.under_way) - 1)))
+        permit, started_at, state = self.under_way.pop(data.draw(st.integers(0, len(self.under_way) - 1)))
         self.tested.settle(permit, outcome, self.now)
         if state != self.states:
             return
-        seen: Outcome = "failure" if self.now - began >= self.model.slow else outcome
+        seen: Outcome = "failure" if self.now - started_at >= self.model.slow else outcome
         before = self.model.state
         self.model.take(seen, self.now)
         self.states += self.model.state != before
 
-    @rule(seconds=st.sampled_from([0.0, 0.5, 5.0, COOL_DOWN - 1, COOL_DOWN, LEAST_TRIAL_SECONDS, 10 * COOL_DOWN]))
+    @rule(seconds=st.sampled_from([0.0, 0.5, 5.0, COOL_DOWN - 1, COOL_DOWN, MIN_TRIAL_SECONDS, 10 * COOL_DOWN]))
     def wait(self, seconds: float) -> None:
         self.now += seconds
 
@@ -289,7 +289,7 @@ class Histories(RuleBasedStateMachine):
     def teardown(self) -> None:
         """Whatever happened: when the dependency is well again, the breaker closes."""
         for _ in range(10):
-            self.now += MOST_COOL_DOWNS * COOL_DOWN + LEAST_TRIAL_SECONDS
+            self.now += MAX_COOL_DOWN_FACTOR * COOL_DOWN + MIN_TRIAL_SECONDS
             call(self.tested, "success", self.now)
         assert self.tested.state == "closed"
 

@@ -58,10 +58,10 @@ class World:
     def breaker_changed(self, name: str, state: State) -> None:
         self.changes.append((name, state))
 
-    def breaker_rejected(self, name: str) -> None:
+    def on_breaker_rejection(self, name: str) -> None:
         self.rejected.append(name)
 
-    def retried(self, name: str) -> None:
+    def on_retry(self, name: str) -> None:
         self.retries.append(name)
 
     def asking(self, name: str, operation: str) -> AbstractContextManager[None]:

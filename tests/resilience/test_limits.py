@@ -18,9 +18,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from refdesk.resilience.limits import (
-    FORGOTTEN_AT_ONCE,
     MAX_DEBT_SECONDS,
-    MAX_PART,
+    MAX_EVICTIONS,
+    MAX_PART_LENGTH,
     Charge,
     Key,
     Limit,
@@ -28,7 +28,7 @@ from refdesk.resilience.limits import (
     MemoryLimits,
     Metered,
     Refusal,
-    short_key,
+    shorten_key,
 )
 from refdesk.resilience.redis import RedisLink, open_redis
 from refdesk.resilience.redis_limits import PREFIX, RedisLimits, redis_key
@@ -228,7 +228,7 @@ async def test_an_owner_without_room_has_some_when_its_buckets_are_full_again() 
 async def test_a_flood_that_is_over_leaves_nothing_behind() -> None:
     clock = Clock()
     limits = MemoryLimits(now=clock)
-    for number in range(5 * FORGOTTEN_AT_ONCE):
+    for number in range(5 * MAX_EVICTIONS):
         await limits.take([call(key=(f"tenant {number}",))])
     clock.time += 61
     for _ in range(6):
@@ -236,15 +236,15 @@ async def test_a_flood_that_is_over_leaves_nothing_behind() -> None:
     assert limits.buckets == 0
 
 
-text = st.text(st.characters(), max_size=2 * MAX_PART)
+text = st.text(st.characters(), max_size=2 * MAX_PART_LENGTH)
 keys = st.lists(text, min_size=1, max_size=4).map(tuple)
 
 
 @given(keys, keys)
 def test_different_keys_are_different_buckets_and_bounded(one: Key, other: Key) -> None:
-    for form in (short_key, redis_key):
+    for form in (shorten_key, redis_key):
         assert (form(one) == form(other)) == (one == other)
-    assert all(len(part) <= 128 for part in short_key(one))
+    assert all(len(part) <= 128 for part in shorten_key(one))
     assert len(redis_key(one)) == len(PREFIX) + 32
 
 
@@ -254,17 +254,17 @@ def test_where_a_key_is_cut_into_parts_matters(key: Key, data: st.DataObject) ->
     at = data.draw(st.integers(0, len(whole)))
     cut = (whole[:at], whole[at:])
     assert (redis_key(cut) == redis_key(key)) == (cut == key)
-    assert (short_key(cut) == short_key(key)) == (cut == key)
+    assert (shorten_key(cut) == shorten_key(key)) == (cut == key)
 
 
 def test_a_digest_is_not_a_name_that_somebody_can_have() -> None:
-    (digest,) = short_key(("x" * 1000,))
-    assert short_key((digest,)) != (digest,)
+    (digest,) = shorten_key(("x" * 1000,))
+    assert shorten_key((digest,)) != (digest,)
 
 
 def test_names_that_look_alike_are_told_apart() -> None:
     alike: list[Key] = [("café",), ("cafe\u0301",), ("ｃafé",), ("CAFÉ",), ("café\u200b",), ("caf\u00e9 ",)]
-    assert len({short_key(key) for key in alike}) == len({redis_key(key) for key in alike}) == len(alike)
+    assert len({shorten_key(key) for key in alike}) == len({redis_key(key) for key in alike}) == len(alike)
 
 
 def at_once(work: Coroutine[None, None, T]) -> T:
@@ -308,12 +308,12 @@ class Bucketing(RuleBasedStateMachine):
     def wait(self, seconds: float) -> None:
         self.clock.time += seconds
         for name in self.missing:
-            self.missing[name] = max(0.0, self.missing[name] - seconds / self.limit.seconds_a_unit)
+            self.missing[name] = max(0.0, self.missing[name] - seconds / self.limit.seconds_per_unit)
 
     @rule(name=st.sampled_from("ab"), cost=st.integers(0, 30), settles=st.booleans())
     def come(self, name: str, cost: int, settles: bool) -> None:
         charge = Charge(("owner", name), self.limit, cost)
-        wait = (self.missing[name] + 1 - self.limit.units) * self.limit.seconds_a_unit
+        wait = (self.missing[name] + 1 - self.limit.units) * self.limit.seconds_per_unit
         refusal = at_once(self.limits.take([charge]))
         if refusal is not None:
             assert wait - 1e-6 <= refusal.retry_after <= max(wait, 0) + 0.0011
@@ -339,7 +339,7 @@ class Bucketing(RuleBasedStateMachine):
         name, held = self.held.pop(which % len(self.held))
         charge, seconds = held.charge, self.clock.time - held.since
         at_once(self.limits.settle(charge, spent, seconds))
-        came_back = seconds / self.limit.seconds_a_unit
+        came_back = seconds / self.limit.seconds_per_unit
         more = spent - charge.cost
         self.missing[name] = max(0.0, self.missing[name] + (more if more > 0 else min(0, more + came_back)))
         self.account[name][held.entry] = (held.since, min(spent, charge.cost))
@@ -349,7 +349,7 @@ class Bucketing(RuleBasedStateMachine):
         for entries in self.account.values():
             for first, (since, _) in enumerate(entries):
                 before_last = sum(cost for _, cost in entries[first:-1])
-                came_back = (entries[-1][0] - since) / self.limit.seconds_a_unit
+                came_back = (entries[-1][0] - since) / self.limit.seconds_per_unit
                 assert before_last <= self.limit.units + came_back + 1e-3
 
     @invariant()
@@ -447,7 +447,7 @@ async def decided(limits: Limits, step: Step) -> tuple[str, int] | None:
             await limits.settle(charges[0], spent, 0)
         return None
     assert refusal.charge is not None
-    return refusal.charge.key[1], round(refusal.retry_after / refusal.charge.limit.seconds_a_unit)
+    return refusal.charge.key[1], round(refusal.retry_after / refusal.charge.limit.seconds_per_unit)
 
 
 @needs_redis

@@ -48,11 +48,11 @@ class Waiting:
     """Operations that count those that began, and those that were cut off while they waited for Redis."""
 
     def __init__(self) -> None:
-        self.began = 0
+        self.started_at = 0
         self.cut_off = 0
 
     async def __call__(self, redis: Redis) -> Any:
-        self.began += 1
+        self.started_at += 1
         try:
             return await ping(redis)
         except asyncio.CancelledError:
@@ -102,7 +102,7 @@ async def test_a_killed_redis_fails_the_operation_and_nobody_asks_it_again_until
             with pytest.raises(RedisAway) as raised:
                 await link.run(waiting)
             assert isinstance(raised.value, DependencyError)
-        assert waiting.began == 1
+        assert waiting.started_at == 1
         server.start()
         await back(link)
         assert await link.run(ping) == b"here"
@@ -128,7 +128,7 @@ async def test_while_redis_is_paused_only_the_first_operation_waits(server: Redi
             for _ in range(1000):
                 with pytest.raises(RedisAway):
                     await link.run(waiting)
-            assert (waiting.began, waiting.cut_off) == (1, 1)
+            assert (waiting.started_at, waiting.cut_off) == (1, 1)
         await back(link)
         assert await link.run(waiting) == b"here"
         assert link.losses == 1
@@ -141,7 +141,7 @@ async def test_all_who_wait_are_let_go_as_soon_as_one_of_them_knows(server: Redi
             link.timeout_seconds = 3600
             many = [asyncio.create_task(link.run(waiting)) for _ in range(CONNECTIONS - 1)]
             await anyio.wait_all_tasks_blocked()
-            assert waiting.began == len(many)
+            assert waiting.started_at == len(many)
             with pytest.raises(RedisAway):
                 await link.run(broken)
             outcomes = await asyncio.gather(*many, return_exceptions=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from refdesk.telemetry import Metrics
-from refdesk.telemetry.history import KEPT, Calls, History, quantile, resident_megabytes
+from refdesk.telemetry.history import MAX_SAMPLES, Calls, History, quantile, resident_megabytes
 from refdesk.telemetry.metrics import BUCKETS
 
 
@@ -16,17 +16,17 @@ def metrics() -> Metrics:
 
 @pytest.fixture
 def history(metrics: Metrics) -> History:
-    metrics.call_finished("tools/call", "before", "ok", 0.01)
+    metrics.count_call("tools/call", "before", "ok", 0.01)
     return History(metrics, leave_out="console/")
 
 
 def test_a_sample_is_what_has_happened_since_the_one_before(metrics: Metrics, history: History) -> None:
     for outcome in ("ok", "ok", "tool_error", "cancelled", "Forbidden"):
-        metrics.call_finished("tools/call", "search", outcome, 0.02)
-    metrics.call_finished("tools/list", "", "ok", 0.001)
-    metrics.cache_counted("hit")
-    metrics.cache_counted("stale")
-    metrics.cache_counted("miss")
+        metrics.count_call("tools/call", "search", outcome, 0.02)
+    metrics.count_call("tools/list", "", "ok", 0.001)
+    metrics.count_cache_request("hit")
+    metrics.count_cache_request("stale")
+    metrics.count_cache_request("miss")
     metrics.breaker_changed("r2r", "open")
     metrics.under_way = 3
     first = history.take(100.0, 7)
@@ -34,7 +34,7 @@ def test_a_sample_is_what_has_happened_since_the_one_before(metrics: Metrics, hi
     assert {tool: (calls.calls, calls.errors) for tool, calls in first.tools.items()} == {"search": (5, 2)}
     assert (first.cache_hits, first.cache_misses, first.in_flight, first.queue) == (2, 1, 3, 7)
     assert first.breakers == {"r2r": "open"}
-    metrics.call_finished("tools/call", "search", "ok", 0.02)
+    metrics.count_call("tools/call", "search", "ok", 0.02)
     second = history.take(105.0, None)
     assert (second.total.calls, second.total.errors, second.cache_hits) == (1, 0, 0)
     assert history.tools()["search"].calls == 6
@@ -42,7 +42,7 @@ def test_a_sample_is_what_has_happened_since_the_one_before(metrics: Metrics, hi
 
 
 def test_what_the_charts_are_looked_at_with_is_left_out(metrics: Metrics, history: History) -> None:
-    metrics.call_finished("console/metrics", "", "ok", 0.01)
+    metrics.count_call("console/metrics", "", "ok", 0.01)
     assert history.take(1.0, None).total == Calls()
 
 
@@ -54,9 +54,9 @@ def test_quiet_times_have_no_percentiles(history: History) -> None:
 
 def test_percentiles_lie_where_the_calls_do(metrics: Metrics, history: History) -> None:
     for _ in range(90):
-        metrics.call_finished("tools/call", "search", "ok", 0.007)
+        metrics.count_call("tools/call", "search", "ok", 0.007)
     for _ in range(10):
-        metrics.call_finished("tools/call", "search", "ok", 0.7)
+        metrics.count_call("tools/call", "search", "ok", 0.7)
     wire = history.take(1.0, None).wire()
     assert 5 <= wire["p50_ms"] <= 10
     assert 500 <= wire["p95_ms"] <= 1000
@@ -74,11 +74,11 @@ def test_calls_are_taken_to_be_spread_evenly_within_a_bucket() -> None:
 
 
 def test_only_so_many_samples_are_kept(metrics: Metrics, history: History) -> None:
-    metrics.call_finished("tools/call", "search", "ok", 0.01)
-    for at in range(KEPT + 5):
+    metrics.count_call("tools/call", "search", "ok", 0.01)
+    for at in range(MAX_SAMPLES + 5):
         history.take(float(at), None)
     samples = history.since()
-    assert len(samples) == KEPT
+    assert len(samples) == MAX_SAMPLES
     assert samples[0].at == 5.0
     assert history.tools() == {}
 
@@ -89,11 +89,11 @@ def test_the_memory_of_this_process_is_some_megabytes() -> None:
 
 
 def test_what_is_told_of_tools_is_that_of_the_samples_that_are_kept(metrics: Metrics, history: History) -> None:
-    for number in range(KEPT + 10):
-        metrics.call_finished("tools/call", "search", "ok", 0.01)
+    for number in range(MAX_SAMPLES + 10):
+        metrics.count_call("tools/call", "search", "ok", 0.01)
         if number < 5:
-            metrics.call_finished("tools/call", "early", "ok", 0.01)
+            metrics.count_call("tools/call", "early", "ok", 0.01)
         history.take(float(number), None)
-    assert {tool: calls.calls for tool, calls in history.tools().items()} == {"search": KEPT}
-    assert sum(history.tools()["search"].buckets) == KEPT
-    assert len(history.since()) == KEPT
+    assert {tool: calls.calls for tool, calls in history.tools().items()} == {"search": MAX_SAMPLES}
+    assert sum(history.tools()["search"].buckets) == MAX_SAMPLES
+    assert len(history.since()) == MAX_SAMPLES

@@ -94,7 +94,7 @@ def test_everything_that_is_logged_during_a_call_has_its_trace_id(path: Path) ->
 def test_what_is_to_be_kept_secret_is_masked_however_it_got_into_a_line(path: Path, style: str) -> None:
     secrets = ["hunter2-hunter2", 'quo"ted\\secret', "hunter2-hunter2-longer", "tab\tbed-secret"]
     with log_to(path, style) as log:
-        log.keep_secret([*secrets, "", "short"])
+        log.mask_secrets([*secrets, "", "short"])
         log.events.info(f"at https://user:{secrets[0]}@host", url=secrets[1], both=secrets[2], short="shortbread")
         try:
             raise ConnectionError(f"cannot log in with {secrets!r}")
@@ -112,7 +112,7 @@ def test_what_is_to_be_kept_secret_is_masked_however_it_got_into_a_line(path: Pa
 @pytest.mark.parametrize("style", ["json", "console"])
 def test_a_key_that_was_sent_in_place_of_a_name_is_masked_too(path: Path, style: str) -> None:
     with log_to(path, style) as log:
-        log.keep_secret(["hunter2-hunter2"])
+        log.mask_secrets(["hunter2-hunter2"])
         for target in ("hunter2-hunter2", "x" * 195 + "hunter2-hunter2"):
             log.call(Call("resources/read"), target, "UnknownResource", 0.001)
     assert "hunte" not in path.read_text()
@@ -122,7 +122,7 @@ def test_only_errors_that_nobody_foresaw_are_reported(path: Path) -> None:
     reported: list[tuple[BaseException, str]] = []
     unforeseen = KeyError("unforeseen")
     with log_to(path, "json") as log:
-        log.report_to(lambda error, trace_id: reported.append((error, trace_id)))
+        log.set_reporter(lambda error, trace_id: reported.append((error, trace_id)))
         log.events.error("no exception at all")
         log.events.error("foreseen", exc_info=EngineError("down"))
         log.events.warning("only a warning", exc_info=unforeseen)
@@ -142,7 +142,7 @@ def test_what_is_logged_through_the_standard_library_is_reported_too(path: Path)
     handlers, level = root.handlers, root.level
     try:
         with log_to(path, "json") as log:
-            log.report_to(lambda error, _: reported.append(error))
+            log.set_reporter(lambda error, _: reported.append(error))
             log.capture_standard_logging()
             error = ValueError("unforeseen")
             fields = {"trace_id": "d" * 32}

@@ -22,19 +22,19 @@ def value(metrics: Metrics, name: str, **labels: str) -> float | None:
 
 def test_everything_that_the_policies_tell_is_shown() -> None:
     metrics = Metrics()
-    metrics.cache_counted("hit")
-    metrics.cache_holds(3, 4096)
-    metrics.rate_limited("tokens")
-    metrics.tokens_served("r2r_search", 120)
-    metrics.tokens_served("r2r_search", 30)
-    metrics.auth_failed("expired")
-    metrics.dependency_finished("r2r", "search", "ok", 0.02)
-    metrics.breaker_rejected("r2r")
-    metrics.retried("r2r")
+    metrics.count_cache_request("hit")
+    metrics.set_cache_size(3, 4096)
+    metrics.count_rate_limited("tokens")
+    metrics.add_tokens_served("r2r_search", 120)
+    metrics.add_tokens_served("r2r_search", 30)
+    metrics.count_auth_failure("expired")
+    metrics.count_dependency_request("r2r", "search", "ok", 0.02)
+    metrics.on_breaker_rejection("r2r")
+    metrics.on_retry("r2r")
     metrics.token_refreshed("r2r", "refreshed")
     metrics.foreign_chunks(2)
-    metrics.queue_length("queued", 7)
-    metrics.queue_length("queued", 5)
+    metrics.set_queue_length("queued", 7)
+    metrics.set_queue_length("queued", 5)
     assert value(metrics, "refdesk_cache_requests_total", result="hit") == 1
     assert value(metrics, "refdesk_cache_entries") == 3
     assert value(metrics, "refdesk_cache_bytes") == 4096
@@ -87,8 +87,8 @@ def test_a_request_is_counted_by_how_it_ended(error: BaseException, outcome: str
 def test_made_up_labels_make_only_so_many_series() -> None:
     metrics = Metrics()
     for number in range(MAX_SERIES * 3):
-        metrics.tokens_served(f"made-up-{number}", 1)
-        metrics.dependency_finished("r2r", f"made-up-{number}", "ok", 0.1)
+        metrics.add_tokens_served(f"made-up-{number}", 1)
+        metrics.count_dependency_request("r2r", f"made-up-{number}", "ok", 0.1)
     (tokens,) = [family for family in metrics.registry.collect() if family.name == "refdesk_tokens_served"]
     counted = [sample.value for sample in tokens.samples if sample.name.endswith("_total")]
     assert len(counted) == MAX_SERIES + 1

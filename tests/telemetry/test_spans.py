@@ -19,15 +19,15 @@ from refdesk.config import Config, OpenTelemetryConfig, types
 from refdesk.errors import EngineError, MethodNotFound, RefdeskError
 from refdesk.inbound.serve import open_http
 from refdesk.policy.chain import chain
-from refdesk.policy.observe import Record
+from refdesk.policy.observe import RecordSpan
 from refdesk.telemetry import (
     Metrics,
     Trace,
     child_span,
-    follow,
     open_spans,
     outgoing_headers,
     read_trace,
+    set_current_span,
 )
 from tests.telemetry.receiver import Receiver, receiving
 from tests.waiting import PATIENCE_SECONDS
@@ -68,7 +68,7 @@ async def record(collector: Receiver, handler: Handler, call: Call = SEARCH) -> 
     async with open_spans(sending_to(collector), closing_seconds=PATIENCE_SECONDS) as spans:
         assert spans is not None
         with suppress(RefdeskError, InputRequired, RuntimeError, asyncio.CancelledError):
-            await chain([Record(spans)], handler)(call)
+            await chain([RecordSpan(spans)], handler)(call)
     return spans_in(collector)
 
 
@@ -123,7 +123,7 @@ async def test_a_call_is_below_its_callers_span(collector: Receiver) -> None:
         return Answer({"content": []})
 
     async def called() -> dict[str, Span]:
-        follow(Trace(TRACE_ID, SPAN_ID, "01", "vendor=1"))
+        set_current_span(Trace(TRACE_ID, SPAN_ID, "01", "vendor=1"))
         return await record(collector, asks)
 
     # In a context of its own: that of a test is also that of the tests after it.
@@ -140,11 +140,11 @@ async def test_a_caller_that_is_not_sampled_is_not_recorded_and_stays_so(collect
             return Answer({"sent": outgoing_headers()["traceparent"]})
 
         async def unsampled() -> Answer:
-            follow(Trace(TRACE_ID, SPAN_ID, "00"))
-            return await chain([Record(spans)], asks)(SEARCH)
+            set_current_span(Trace(TRACE_ID, SPAN_ID, "00"))
+            return await chain([RecordSpan(spans)], asks)(SEARCH)
 
         first = await asyncio.create_task(unsampled(), context=copy_context())
-        await chain([Record(spans)], asks)(Call("tools/list"))
+        await chain([RecordSpan(spans)], asks)(Call("tools/list"))
     assert first.result["sent"].startswith(f"00-{TRACE_ID}-")
     assert first.result["sent"].endswith("-00")
     assert list(spans_in(collector)) == ["tools/list"]
@@ -215,7 +215,7 @@ async def test_a_collector_that_does_not_answer_holds_up_neither_calls_nor_the_e
     answered = 0
     async with open_spans(sending_to(collector), closing_seconds=0.2) as spans:
         assert spans is not None
-        handle = chain([Record(spans)], answer)
+        handle = chain([RecordSpan(spans)], answer)
         for _ in range(5000):  # more than the queue holds, and more than one batch
             await handle(SEARCH)
             answered += 1
@@ -249,7 +249,7 @@ async def test_a_request_at_the_door_is_a_span_below_its_callers(
         open_desk(config) as desk,
     ):
         assert spans is not None
-        desk.handle = chain([Record(spans)], desk.handle)
+        desk.handle = chain([RecordSpan(spans)], desk.handle)
         async with (
             open_http(desk, config, 80) as app,
             httpx2.AsyncClient(transport=httpx2.ASGITransport(app), base_url="http://127.0.0.1") as http,

@@ -9,7 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from refdesk.telemetry import Trace, current_trace_id, enter_trace, follow, leave_trace, outgoing_headers, read_trace
+from refdesk.telemetry import (
+    Trace,
+    current_trace_id,
+    enter_trace,
+    leave_trace,
+    outgoing_headers,
+    read_trace,
+    set_current_span,
+)
 
 TRACE_ID, SPAN_ID = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 PARENT = f"00-{TRACE_ID}-{SPAN_ID}-01"
@@ -74,7 +82,7 @@ def test_a_trace_that_begins_here_goes_out_unsampled_with_a_span_of_its_own() ->
 
 def test_the_callers_span_and_state_are_handed_on_as_they_are() -> None:
     def ask() -> dict[str, str]:
-        follow(Trace(TRACE_ID, SPAN_ID, "01", "vendor=1"))
+        set_current_span(Trace(TRACE_ID, SPAN_ID, "01", "vendor=1"))
         return outgoing_headers()
 
     assert copy_context().run(ask) == {"traceparent": PARENT, "tracestate": "vendor=1"}

@@ -81,8 +81,7 @@ class ConsoleRoutes:
         return ("POST",) if path.startswith(f"{ACTIONS}/") else ("GET", "HEAD")
 
     def wants_page(self, headers: Headers) -> bool:
-        """Return whether to redirect a request for `/` to the console: the client is a browser and the console is
-        enabled."""
+        """Return whether to redirect `/` to the console: it's enabled, and the client is a browser."""
         return self._console is not None and prefers_html(headers.get(b"accept", b"").decode("latin-1"))
 
     def drain(self) -> None:

@@ -270,7 +270,7 @@ class HttpApp:
             if not isinstance(caller, Caller):
                 caller = await caller
         except (Unauthenticated, Forbidden, DependencyError) as error:
-            self._services.metrics.auth_failed(type(error).__name__)
+            self._services.metrics.count_auth_failure(type(error).__name__)
             raise build_rejection(error, self._resource, has_credential=credential is not None) from None
         parent = read_trace_headers(headers)
         trace_id = parent.trace_id if parent else new_trace_id()

@@ -200,8 +200,10 @@ class SessionClient(StreamingClient):
 
 
 class ModernClient(StreamingClient):
-    """A client of the modern revision. Requests end its call with `input_required`, and it continues through the
-    SDK."""
+    """A client of the modern revision.
+
+    A request to it ends the call with `input_required`, and the client continues it through the SDK.
+    """
 
     __slots__ = ()
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from refdesk.inbound.asgi import Headers
 from refdesk.inbound.request_context import RequestContext
-from refdesk.telemetry import Trace, follow, read_trace
+from refdesk.telemetry import Trace, read_trace, set_current_span
 
 
 def read_trace_headers(headers: Headers) -> Trace | None:
@@ -26,5 +26,5 @@ def enter_caller_trace(context: RequestContext, params: Mapping[str, Any]) -> Re
         named = read_trace(meta["traceparent"], meta.get("tracestate"))
         if named is not None:
             context = context._replace(trace_id=named.trace_id, parent=named)
-    follow(context.parent)
+    set_current_span(context.parent)
     return context

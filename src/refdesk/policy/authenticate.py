@@ -13,7 +13,7 @@ from refdesk.errors import Unauthenticated
 from refdesk.policy.keys import FILE_NAME, KeyFile, Keys, digest
 
 if TYPE_CHECKING:
-    from refdesk.policy.jwt import Tokens
+    from refdesk.policy.jwt import TokenVerifier
 
 WRONG_KEY = "Invalid API key"
 NO_TOKEN = "This server needs an access token"
@@ -21,16 +21,15 @@ NO_TOKEN = "This server needs an access token"
 
 @asynccontextmanager
 async def open_authentication(settings: AuthConfig, data: Path, audience: str) -> AsyncIterator[Authenticate]:
-    """Open authentication with the keys of the configuration and the data folder, and the issuer's tokens if
-    configured."""
+    """Open authentication with API keys, and with access tokens if an issuer is configured."""
     keys = Keys(settings.keys, KeyFile(data / FILE_NAME))
     if settings.oauth.issuer is None:
         yield Authenticate(keys, required=settings.required)
         return
     # Slow to import, and most installations use no access tokens.
-    from refdesk.policy.jwt import open_tokens
+    from refdesk.policy.jwt import open_token_verifier
 
-    async with open_tokens(settings.oauth, audience) as tokens:
+    async with open_token_verifier(settings.oauth, audience) as tokens:
         yield Authenticate(keys, tokens, required=settings.required)
 
 
@@ -40,7 +39,7 @@ class Authenticate:
     Transports resolve credentials with `identify`. The policy makes sure that none of them skipped it.
     """
 
-    def __init__(self, keys: Keys, tokens: Tokens | None = None, *, required: bool) -> None:
+    def __init__(self, keys: Keys, tokens: TokenVerifier | None = None, *, required: bool) -> None:
         self.keys = keys
         self._tokens = tokens
         self._required = required
@@ -60,21 +59,25 @@ class Authenticate:
         The result is awaitable only for an access token that isn't cached.
         """
         if credential is None:
-            return self._nobody()
+            return self._accept_anonymous()
         fingerprint = digest(credential)
         caller = self.keys.find(fingerprint)
         if caller is not None or self._tokens is None:
-            return caller or self._stranger()
-        if (caller := self._tokens.trusted(fingerprint)) is not None:
+            return caller or self._accept_unknown()
+        if (caller := self._tokens.find_cached(fingerprint)) is not None:
             return caller
-        return self._tokens.verify(credential, fingerprint) if self._tokens.are_like(credential) else self._stranger()
+        return (
+            self._tokens.verify(credential, fingerprint)
+            if self._tokens.has_token_form(credential)
+            else self._accept_unknown()
+        )
 
-    def _nobody(self) -> Caller:
+    def _accept_anonymous(self) -> Caller:
         if self._required:
             raise Unauthenticated(WRONG_KEY if self.keys.in_use else NO_TOKEN)
         return ANONYMOUS
 
-    def _stranger(self) -> Caller:
+    def _accept_unknown(self) -> Caller:
         # If keys are optional, a wrong one is still rejected: its owner expects to be authenticated.
         if self._required or self.has_keys:
             raise Unauthenticated(WRONG_KEY)

@@ -12,10 +12,10 @@ from refdesk.resilience.deadlines import Deadlines, Overdue
 class Deadline:
     """Time limit for every call: the default, or the limit of its tool."""
 
-    def __init__(self, seconds: float, own_seconds: Callable[[Call], float | None] = lambda _: None) -> None:
-        self._common = Deadlines(seconds)
-        self._own_seconds = own_seconds
-        self._own: dict[float, Deadlines] = {}
+    def __init__(self, seconds: float, tool_seconds: Callable[[Call], float | None] = lambda _: None) -> None:
+        self._default = Deadlines(seconds)
+        self._tool_seconds = tool_seconds
+        self._by_seconds: dict[float, Deadlines] = {}
 
     async def __call__(self, call: Call, proceed: Handler) -> Answer:
         deadlines = self._deadlines(call)
@@ -25,9 +25,9 @@ class Deadline:
             raise DeadlineExceeded(f"The call took longer than {deadlines.seconds:g} s and was stopped") from None
 
     def _deadlines(self, call: Call) -> Deadlines:
-        seconds = self._own_seconds(call)
+        seconds = self._tool_seconds(call)
         if seconds is None:
-            return self._common
-        if seconds not in self._own:
-            self._own[seconds] = Deadlines(seconds)
-        return self._own[seconds]
+            return self._default
+        if seconds not in self._by_seconds:
+            self._by_seconds[seconds] = Deadlines(seconds)
+        return self._by_seconds[seconds]

@@ -25,7 +25,7 @@ from refdesk.errors import IssuerAway
 FETCH_SECONDS = 5.0
 """Time limit for fetching metadata and keys together. A caller with a new token waits no longer than this."""
 
-PAUSE_SECONDS = 5.0
+MIN_FETCH_INTERVAL_SECONDS = 5.0
 """Minimum interval between two fetches, and so the longest time that a new key may be unknown."""
 
 REFRESH_SECONDS = 600.0
@@ -51,7 +51,7 @@ class _Unusable(Exception):
     """The issuer's response is invalid. The message completes "the issuer's …"."""
 
 
-class Issuer:
+class JwksCache:
     """Cached signing keys of one issuer, created by `open_jwks`."""
 
     def __init__(
@@ -77,17 +77,17 @@ class Issuer:
         self.generation = 0
         """Increases when the keys change, which invalidates tokens verified with the old ones."""
 
-    async def key(self, id: str | None) -> PyJWK | None:
+    async def get_key(self, id: str | None) -> PyJWK | None:
         """Return the key with this id, or the only key if `id` is None. None if the issuer has no such key."""
         age = self._now() - self._fetched_at
         if age > REFRESH_SECONDS:
             self._start_fetch()
         # A cached key doesn't wait for an issuer that is known to be down.
         if id not in self._keys or (age > STALE_SECONDS and self._failure is None):
-            await self._fetched()
+            await self._wait_for_fetch()
         found = self._keys.get(id)
         if found is None and self._failure is not None:
-            wait = max(0.0, self._tried_at + PAUSE_SECONDS - self._now())
+            wait = max(0.0, self._tried_at + MIN_FETCH_INTERVAL_SECONDS - self._now())
             raise IssuerAway(f"Access tokens cannot be checked now: {self._failure}", retry_after=wait)
         return found
 
@@ -104,7 +104,7 @@ class Issuer:
             with suppress(asyncio.CancelledError):
                 await self._fetching
 
-    async def _fetched(self) -> None:
+    async def _wait_for_fetch(self) -> None:
         """Wait for the fetch in progress, or for a new one if the last is long enough ago."""
         self._start_fetch()
         if self._fetching is not None:
@@ -112,20 +112,20 @@ class Issuer:
             await asyncio.shield(self._fetching)
 
     def _start_fetch(self) -> None:
-        if self._fetching is None and self._now() - self._tried_at >= PAUSE_SECONDS:
+        if self._fetching is None and self._now() - self._tried_at >= MIN_FETCH_INTERVAL_SECONDS:
             self._tried_at = self._now()
             self._fetching = asyncio.create_task(self._fetch())
 
     async def _fetch(self) -> None:
         try:
             async with asyncio.timeout(self._fetch_seconds):
-                self._take(await self._get(await self._keys_url()))
+                self._store_keys(await self._get(await self._get_keys_url()))
         except (httpx2.HTTPError, httpx2.InvalidURL, OSError, _Unusable) as error:
-            self._failed(error)
+            self._record_failure(error)
         finally:
             self._fetching = None
 
-    def _take(self, answer: Any) -> None:
+    def _store_keys(self, answer: Any) -> None:
         jwks = answer.get("keys")
         if not isinstance(jwks, list):
             raise _Unusable("keys are not a JSON Web Key Set")
@@ -136,7 +136,7 @@ class Issuer:
             logger.warning("the issuer of access tokens is back")
         self._failure, self._fetched_at = None, self._now()
 
-    def _failed(self, error: Exception) -> None:
+    def _record_failure(self, error: Exception) -> None:
         # The keys may have moved, so the metadata is read again next time.
         self._found_url = None
         failure = f"the issuer's {error}" if isinstance(error, _Unusable) else "the issuer does not answer"
@@ -144,7 +144,7 @@ class Issuer:
             logger.warning("%s (%s)", failure, type(error).__name__)
         self._failure = failure
 
-    async def _keys_url(self) -> str:
+    async def _get_keys_url(self) -> str:
         if self._configured_url is not None:
             return self._configured_url
         if self._found_url is None:
@@ -153,16 +153,16 @@ class Issuer:
 
     async def _discover(self) -> str:
         """Return the JWKS URL from the issuer's metadata."""
-        for url in metadata_urls(self._issuer):
+        for url in list_metadata_urls(self._issuer):
             try:
                 metadata = await self._get(url)
             except _Unusable:
                 continue
-            return self._checked_url(metadata)
+            return self._read_jwks_uri(metadata)
         raise _Unusable("metadata is nowhere to be found")
 
-    def _checked_url(self, metadata: Mapping[str, Any]) -> str:
-        if not same_issuer(metadata.get("issuer"), self._issuer):
+    def _read_jwks_uri(self, metadata: Mapping[str, Any]) -> str:
+        if not is_same_issuer(metadata.get("issuer"), self._issuer):
             raise _Unusable("metadata is that of another issuer")
         url = metadata.get("jwks_uri")
         schemes = ("https",) if self._issuer.startswith("https:") else ("https", "http")
@@ -172,13 +172,13 @@ class Issuer:
 
     async def _get(self, url: str) -> Mapping[str, Any]:
         """Fetch a JSON object of limited size, without following redirects."""
-        body, where = bytearray(), httpx2.URL(url)
+        body, target = bytearray(), httpx2.URL(url)
         # A password in the URL is sent as a header, because the URL may be logged.
-        login = (where.username, where.password) if where.userinfo else None
-        where = where.copy_with(userinfo=None)
+        auth = (target.username, target.password) if target.userinfo else None
+        target = target.copy_with(userinfo=None)
         # Not compressed: a small response could expand beyond the memory.
         headers = {"accept": "application/json", "accept-encoding": "identity"}
-        async with self._client.stream("GET", where, headers=headers, auth=login) as response:
+        async with self._client.stream("GET", target, headers=headers, auth=auth) as response:
             if response.status_code != 200:
                 raise _Unusable(f"answer has the status {response.status_code}")
             async for part in response.aiter_raw():
@@ -195,24 +195,24 @@ class Issuer:
 
 
 @asynccontextmanager
-async def open_issuer(
+async def open_jwks(
     settings: OAuthConfig, *, fetch_seconds: float = FETCH_SECONDS, now: Callable[[], float] = time.monotonic
-) -> AsyncIterator[Issuer]:
+) -> AsyncIterator[JwksCache]:
     """Open the JWKS cache of the configured issuer.
 
     Keys are fetched with the first token, so the server starts even if the issuer is down.
     """
     # Loading the system's certificates is slow.
-    trust = await to_thread.run_sync(httpx2.create_ssl_context)
-    async with httpx2.AsyncClient(verify=trust, timeout=fetch_seconds, follow_redirects=False) as client:
-        issuer = Issuer(settings, client, fetch_seconds=fetch_seconds, now=now)
+    ssl_context = await to_thread.run_sync(httpx2.create_ssl_context)
+    async with httpx2.AsyncClient(verify=ssl_context, timeout=fetch_seconds, follow_redirects=False) as client:
+        issuer = JwksCache(settings, client, fetch_seconds=fetch_seconds, now=now)
         try:
             yield issuer
         finally:
             await issuer.close()
 
 
-def metadata_urls(issuer: str) -> list[str]:
+def list_metadata_urls(issuer: str) -> list[str]:
     """Return the URLs where an issuer's metadata may be (RFC 8414, OpenID Connect), in order of preference."""
     parts = urlsplit(issuer)
     host, path = f"{parts.scheme}://{parts.netloc}", parts.path.rstrip("/")
@@ -224,7 +224,7 @@ def metadata_urls(issuer: str) -> list[str]:
     return list(dict.fromkeys(urls))
 
 
-def same_issuer(one: object, other: str) -> bool:
+def is_same_issuer(one: object, other: str) -> bool:
     """Return whether two issuer identifiers are equal, ignoring a trailing slash."""
     return isinstance(one, str) and one.rstrip("/") == other.rstrip("/")
 

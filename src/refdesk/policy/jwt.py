@@ -17,25 +17,25 @@ from jwt.types import Options
 from refdesk.calls import DEFAULT_TENANT, Caller, TenantId, UserId
 from refdesk.config import OAuthConfig
 from refdesk.errors import InsufficientScope, InvalidToken
-from refdesk.policy.jwks import Issuer, open_issuer
+from refdesk.policy.jwks import JwksCache, open_jwks
 from refdesk.policy.permissions import TokenCaller
 
 LEEWAY_SECONDS = 30.0
 """Tolerated clock difference to the issuer."""
 
-TRUST_SECONDS = 300.0
+CACHE_SECONDS = 300.0
 """How long a verified token is cached. A key that the issuer withdraws is accepted until then."""
 
-MAX_TRUSTED = 10_000
+MAX_CACHED_TOKENS = 10_000
 """Maximum number of cached tokens. The oldest are evicted."""
 
-LONGEST_TOKEN = 16_384
+MAX_TOKEN_LENGTH = 16_384
 """Maximum number of characters. Longer tokens aren't parsed."""
 
-LONGEST_NAME = 255
+MAX_NAME_LENGTH = 255
 """Maximum number of characters in a user or tenant name."""
 
-END_OF_TIME = 253_402_300_800
+MAX_TIMESTAMP = 253_402_300_800
 """The year 10000. Later times are rejected, because they make tokens that never expire."""
 
 _SCOPE = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]+")
@@ -53,26 +53,26 @@ _CHECKS: Options = {
 }
 
 
-class _Trusted(NamedTuple):
+class _CachedToken(NamedTuple):
     caller: TokenCaller
     generation: int
     """Generation of the issuer's keys."""
     expires: float
     """Wall-clock time, from the token."""
-    look_again: float
+    recheck_at: float
     """Monotonic time."""
 
 
-class Tokens:
+class TokenVerifier:
     """Resolves access tokens to callers."""
 
     def __init__(
         self,
         settings: OAuthConfig,
         audience: str,
-        issuer: Issuer,
+        issuer: JwksCache,
         *,
-        max_trusted: int = MAX_TRUSTED,
+        max_cached: int = MAX_CACHED_TOKENS,
         now: Callable[[], float] = time.monotonic,
         clock: Callable[[], float] = time.time,
     ) -> None:
@@ -83,40 +83,40 @@ class Tokens:
         self._issuer_names = (name, f"{name}/")
         self.issuer = issuer
         self._audience = audience
-        self._max_trusted = max_trusted
+        self._max_cached = max_cached
         self._now = now
         self._clock = clock
-        self._trusted: dict[bytes, _Trusted] = {}
+        self._cached: dict[bytes, _CachedToken] = {}
 
-    def are_like(self, credential: str) -> bool:
+    def has_token_form(self, credential: str) -> bool:
         """Return whether a credential has the form of an access token, which API keys don't have."""
-        return len(credential) <= LONGEST_TOKEN and _TOKEN.fullmatch(credential) is not None
+        return len(credential) <= MAX_TOKEN_LENGTH and _TOKEN.fullmatch(credential) is not None
 
-    def trusted(self, digest: bytes) -> Caller | None:
+    def find_cached(self, digest: bytes) -> Caller | None:
         """Return the caller of a token that was verified recently."""
-        known = self._trusted.get(digest)
+        known = self._cached.get(digest)
         if known is None or known.generation != self.issuer.generation:
             return None
-        return None if known.look_again < self._now() or known.expires < self._clock() else known.caller
+        return None if known.recheck_at < self._now() or known.expires < self._clock() else known.caller
 
     async def verify(self, token: str, digest: bytes) -> Caller:
         """Return the caller of a token. Raises if it's invalid, lacks a scope, or can't be verified now."""
-        key = await self.issuer.key(_key_id(token))
+        key = await self.issuer.get_key(_read_key_id(token))
         if key is None:
             raise InvalidToken("The access token is signed with a key that its issuer does not have")
-        claims = self._claims(token, key)
-        expires = self._checked_times(claims)
-        caller = self._caller(claims)
-        self._trust(digest, _Trusted(caller, self.issuer.generation, expires, self._now() + TRUST_SECONDS))
+        claims = self._decode(token, key)
+        expires = self._check_times(claims)
+        caller = self._build_caller(claims)
+        self._cache(digest, _CachedToken(caller, self.issuer.generation, expires, self._now() + CACHE_SECONDS))
         return caller
 
-    def _trust(self, digest: bytes, found: _Trusted) -> None:
-        self._trusted.pop(digest, None)
-        while len(self._trusted) >= self._max_trusted:
-            del self._trusted[next(iter(self._trusted))]
-        self._trusted[digest] = found
+    def _cache(self, digest: bytes, found: _CachedToken) -> None:
+        self._cached.pop(digest, None)
+        while len(self._cached) >= self._max_cached:
+            del self._cached[next(iter(self._cached))]
+        self._cached[digest] = found
 
-    def _claims(self, token: str, key: jwt.PyJWK) -> Mapping[str, Any]:
+    def _decode(self, token: str, key: jwt.PyJWK) -> Mapping[str, Any]:
         try:
             return jwt.decode(
                 token,
@@ -135,19 +135,19 @@ class Tokens:
         except (jwt.PyJWTError, RecursionError):
             raise InvalidToken("The access token is not valid") from None
 
-    def _checked_times(self, claims: Mapping[str, Any]) -> float:
+    def _check_times(self, claims: Mapping[str, Any]) -> float:
         """Check the validity period, and return when the token expires."""
         now = self._clock()
-        expires = _time(claims, "exp") + LEEWAY_SECONDS
+        expires = _read_time(claims, "exp") + LEEWAY_SECONDS
         if expires < now:
             raise InvalidToken("The access token has expired")
-        if "nbf" in claims and _time(claims, "nbf") - LEEWAY_SECONDS > now:
+        if "nbf" in claims and _read_time(claims, "nbf") - LEEWAY_SECONDS > now:
             raise InvalidToken("The access token is not valid yet")
         return expires
 
-    def _caller(self, claims: Mapping[str, Any]) -> TokenCaller:
+    def _build_caller(self, claims: Mapping[str, Any]) -> TokenCaller:
         settings = self._settings
-        scopes = _scopes(claims)
+        scopes = _read_scopes(claims)
         if not scopes.issuperset(settings.required_scopes):
             needed = " ".join(settings.required_scopes)
             raise InsufficientScope(f"The access token needs the scopes {needed}", settings.required_scopes)
@@ -158,19 +158,19 @@ class Tokens:
             # Any of these scopes would do. The first one configured is the best guess.
             scopes_needed = (*settings.required_scopes, next(iter(settings.scope_roles)))
             raise InsufficientScope(f"The access token needs a scope that gives a role: {given}", scopes_needed)
-        tenant = _name(claims, settings.tenant_claim) if settings.tenant_claim else DEFAULT_TENANT
-        user = UserId(_name(claims, settings.user_claim))
+        tenant = _read_name(claims, settings.tenant_claim) if settings.tenant_claim else DEFAULT_TENANT
+        user = UserId(_read_name(claims, settings.user_claim))
         return TokenCaller(user, TenantId(tenant), roles, authenticated=True, scopes=scopes)
 
 
 @asynccontextmanager
-async def open_tokens(settings: OAuthConfig, audience: str) -> AsyncIterator[Tokens]:
+async def open_token_verifier(settings: OAuthConfig, audience: str) -> AsyncIterator[TokenVerifier]:
     """Open a verifier for the tokens of the configured issuer."""
-    async with open_issuer(settings) as issuer:
-        yield Tokens(settings, audience, issuer)
+    async with open_jwks(settings) as issuer:
+        yield TokenVerifier(settings, audience, issuer)
 
 
-def _key_id(token: str) -> str | None:
+def _read_key_id(token: str) -> str | None:
     """Return the key id in a token's header, unverified."""
     try:
         id: str | None = jwt.get_unverified_header(token).get("kid")
@@ -179,21 +179,21 @@ def _key_id(token: str) -> str | None:
     return id
 
 
-def _time(claims: Mapping[str, Any], name: str) -> float:
+def _read_time(claims: Mapping[str, Any], name: str) -> float:
     value = claims[name]
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < END_OF_TIME:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < MAX_TIMESTAMP:
         raise InvalidToken(f"The access token's claim {name!r} is not a time")
     return value
 
 
-def _name(claims: Mapping[str, Any], claim: str) -> str:
+def _read_name(claims: Mapping[str, Any], claim: str) -> str:
     value = claims.get(claim)
-    if not isinstance(value, str) or not 0 < len(value) <= LONGEST_NAME or not value.isprintable():
+    if not isinstance(value, str) or not 0 < len(value) <= MAX_NAME_LENGTH or not value.isprintable():
         raise InvalidToken(f"The access token has no usable claim {claim!r}")
     return value
 
 
-def _scopes(claims: Mapping[str, Any]) -> frozenset[str]:
+def _read_scopes(claims: Mapping[str, Any]) -> frozenset[str]:
     """Return the scopes of a token, from `scope` (a string, RFC 9068) or `scp` (used by some issuers)."""
     given = claims.get("scope", claims.get("scp", ""))
     words = given.split() if isinstance(given, str) else given

@@ -13,15 +13,15 @@ from refdesk.errors import InvalidArguments, Problem
 from refdesk.policy.keys import FILE_NAME, KeyFile, StoredKey, digest, new_key
 from refdesk.validation import nearest_name, shortened
 
-LONGEST_NAME = 255
+MAX_NAME_LENGTH = 255
 """Maximum number of characters in a name, as in the key file."""
 
-MOST_OF_A_KEY = 100
+MAX_GRANTS = 100
 """Maximum number of roles, toolsets or servers of one key."""
 
 CONFIGURATION = "configuration"
 
-_LENGTH = re.compile(r"([0-9]{1,6})([mhdw])")
+_DURATION = re.compile(r"([0-9]{1,6})([mhdw])")
 _UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
 
@@ -54,7 +54,7 @@ class KeyRing:
 
     def listed(self) -> list[dict[str, Any]]:
         """Return everything known about each key, except the key itself."""
-        return [*map(self._stored_facts, self._file.read()), *map(_configured_facts, self._configured)]
+        return [*map(self._describe_stored, self._file.read()), *map(_describe_configured, self._configured)]
 
     def make(
         self,
@@ -67,26 +67,30 @@ class KeyRing:
         servers: Sequence[str] = (),
         expires: str | None = None,
     ) -> tuple[str, dict[str, Any]]:
-        """Create a key, and return it together with its description. The key isn't stored. Raises NotAKey for invalid
-        values."""
-        name, key, now = _text("name", name), new_key(), self._now()
+        """Create a key, and return it together with its description.
+
+        The key itself isn't stored. Raises NotAKey for invalid values.
+        """
+        name, key, now = _validate_name("name", name), new_key(), self._now()
         if any(name == other.name for other in self._configured):
             rule = f"a key of the configuration is named {name!r}; choose another name"
             raise InvalidArguments([Problem("name", rule)])
         stored = StoredKey(
             name=name,
             sha256=digest(key).hex(),
-            user=_text("user", user or name),
-            tenant=_text("tenant", tenant or DEFAULT_TENANT),
-            roles=_known("roles", roles, ROLES),
-            toolsets=_known("toolsets", toolsets, TOOLSETS),
-            servers=tuple(dict.fromkeys(_text("servers", pattern) for pattern in _few("servers", servers))),
+            user=_validate_name("user", user or name),
+            tenant=_validate_name("tenant", tenant or DEFAULT_TENANT),
+            roles=_validate_choices("roles", roles, ROLES),
+            toolsets=_validate_choices("toolsets", toolsets, TOOLSETS),
+            servers=tuple(
+                dict.fromkeys(_validate_name("servers", pattern) for pattern in _check_count("servers", servers))
+            ),
             created=now,
-            expires=_moment(expires, now) if expires else None,
+            expires=_parse_expiry(expires, now) if expires else None,
         )
         self._file.add(stored)
         self._changed()
-        return key, self._stored_facts(stored)
+        return key, self._describe_stored(stored)
 
     def revoke(self, name: str) -> str:
         """Remove a key from the file. Keys of the configuration can't be revoked here."""
@@ -98,9 +102,9 @@ class KeyRing:
         self._changed()
         return removed.name
 
-    def _stored_facts(self, key: StoredKey) -> dict[str, Any]:
+    def _describe_stored(self, key: StoredKey) -> dict[str, Any]:
         return {
-            **_facts(key),
+            **_describe(key),
             "created": key.created.isoformat(),
             "expires": key.expires.isoformat() if key.expires else None,
             "expired": key.is_over(self._now()),
@@ -108,11 +112,11 @@ class KeyRing:
         }
 
 
-def _configured_facts(key: ApiKey) -> dict[str, Any]:
-    return {**_facts(key), "created": None, "expires": None, "expired": False, "source": CONFIGURATION}
+def _describe_configured(key: ApiKey) -> dict[str, Any]:
+    return {**_describe(key), "created": None, "expires": None, "expired": False, "source": CONFIGURATION}
 
 
-def _facts(key: ApiKey | StoredKey) -> dict[str, Any]:
+def _describe(key: ApiKey | StoredKey) -> dict[str, Any]:
     return {
         "name": key.name,
         "user": key.user,
@@ -123,22 +127,22 @@ def _facts(key: ApiKey | StoredKey) -> dict[str, Any]:
     }
 
 
-def _text(argument: str, value: str) -> str:
+def _validate_name(argument: str, value: str) -> str:
     """Return a stripped name. Raises NotAKey if it's empty, too long or not printable."""
     if not value.strip():
         raise NotAKey(argument, "is required")
-    if len(value) > LONGEST_NAME or not value.isprintable():
-        raise NotAKey(argument, f"must be at most {LONGEST_NAME} characters that can be shown")
+    if len(value) > MAX_NAME_LENGTH or not value.isprintable():
+        raise NotAKey(argument, f"must be at most {MAX_NAME_LENGTH} characters that can be shown")
     return value.strip()
 
 
-def _few(argument: str, given: Sequence[str]) -> Sequence[str]:
-    if len(given) > MOST_OF_A_KEY:
-        raise NotAKey(argument, f"must be at most {MOST_OF_A_KEY}")
+def _check_count(argument: str, given: Sequence[str]) -> Sequence[str]:
+    if len(given) > MAX_GRANTS:
+        raise NotAKey(argument, f"must be at most {MAX_GRANTS}")
     return given
 
 
-def _known(argument: str, given: Iterable[str], known: Sequence[str]) -> tuple[str, ...]:
+def _validate_choices(argument: str, given: Iterable[str], known: Sequence[str]) -> tuple[str, ...]:
     """Return the values in lower case without duplicates. Raises NotAKey for unknown ones."""
     words = tuple(dict.fromkeys(word.strip().lower() for word in given))
     for word in words:
@@ -150,15 +154,17 @@ def _known(argument: str, given: Iterable[str], known: Sequence[str]) -> tuple[s
     return words
 
 
-def _moment(text: str, now: datetime) -> datetime:
+def _parse_expiry(text: str, now: datetime) -> datetime:
     """Parse a duration from now, or a date, which means its start."""
-    length = _LENGTH.fullmatch(text.strip().lower())
+    duration = _DURATION.fullmatch(text.strip().lower())
     try:
-        moment = now + timedelta(**{_UNITS[length[2]]: int(length[1])}) if length else datetime.fromisoformat(text)
-        moment = moment.astimezone(UTC)
+        expiry = (
+            now + timedelta(**{_UNITS[duration[2]]: int(duration[1])}) if duration else datetime.fromisoformat(text)
+        )
+        expiry = expiry.astimezone(UTC)
     except (ValueError, OverflowError):
         rule = f"{shortened(text)!r} is neither a length such as 90d or 12h nor a date such as 2027-01-31"
         raise NotAKey("expires", rule) from None
-    if moment <= now:
-        raise NotAKey("expires", f"{moment:%Y-%m-%d %H:%M} UTC has passed")
-    return moment
+    if expiry <= now:
+        raise NotAKey("expires", f"{expiry:%Y-%m-%d %H:%M} UTC has passed")
+    return expiry

@@ -27,7 +27,7 @@ from refdesk.validation import nearest_name
 
 FILE_NAME = "keys.json"
 
-LOOK_SECONDS = 0.5
+POLL_SECONDS = 0.5
 """How long a change of the file may go unnoticed. A check costs a system call, so not every call makes one."""
 
 PREFIX = "rd_"
@@ -38,7 +38,7 @@ KEY_BYTES = 32
 
 logger = logging.getLogger(__name__)
 
-Stamp: TypeAlias = tuple[int, int, int] | None
+FileVersion: TypeAlias = tuple[int, int, int] | None
 """Identifies a version of a file. None if the file doesn't exist."""
 
 Name = Annotated[str, Field(min_length=1, max_length=255)]
@@ -87,7 +87,7 @@ class KeyFile:
     def __init__(self, path: Path) -> None:
         self.path = path
 
-    def stamp(self) -> Stamp:
+    def read_version(self) -> FileVersion:
         """Return the current version of the file."""
         try:
             found = self.path.stat()
@@ -110,7 +110,7 @@ class KeyFile:
 
     def add(self, key: StoredKey) -> None:
         """Add a key. Names are unique."""
-        with self._alone():
+        with self._lock():
             keys = self.read()
             if any(other.name == key.name for other in keys):
                 rule = f"there is a key named {key.name!r} already; revoke it first, or choose another name"
@@ -119,7 +119,7 @@ class KeyFile:
 
     def remove(self, name: str) -> StoredKey:
         """Remove a key and return it."""
-        with self._alone():
+        with self._lock():
             keys = self.read()
             removed = next((key for key in keys if key.name == name), None)
             if removed is None:
@@ -134,7 +134,7 @@ class KeyFile:
         replace_text(self.path, orjson.dumps(content, option=orjson.OPT_INDENT_2).decode() + "\n")
 
     @contextmanager
-    def _alone(self) -> Iterator[None]:
+    def _lock(self) -> Iterator[None]:
         """Lock the file for writing."""
         try:
             with while_alone(self.path):
@@ -143,7 +143,7 @@ class KeyFile:
             raise StorageError(f"{self.path} cannot be written: {error.strerror}") from error
 
 
-class _Known(NamedTuple):
+class _ActiveKey(NamedTuple):
     """A valid key. A named tuple, because one is read for every request."""
 
     caller: Caller
@@ -161,59 +161,61 @@ class Keys:
         now: Callable[[], float] = time.monotonic,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """Load the keys. An unreadable file raises ConfigError here. Later it's only logged, and the loaded keys
-        stay."""
-        self._configured = {bytes.fromhex(key.digest): _Known(_caller(key), None) for key in configured}
+        """Load the keys.
+
+        An unreadable file raises ConfigError here. Later it's only logged, and the loaded keys stay.
+        """
+        self._configured = {bytes.fromhex(key.digest): _ActiveKey(_to_caller(key), None) for key in configured}
         self._file = file
         self._now = now
         self._clock = clock
-        self._stamp = file.stamp() if file else None
-        self._known = self._with_stored(file.read() if file else ())
-        self._is_in_use = bool(self._configured) or self._stamp is not None
-        self._next_look = now() + LOOK_SECONDS
+        self._version = file.read_version() if file else None
+        self._active = self._merge_keys(file.read() if file else ())
+        self._is_in_use = bool(self._configured) or self._version is not None
+        self._next_check = now() + POLL_SECONDS
 
     @property
     def in_use(self) -> bool:
         """Whether there are or were keys. Revoking the last one must not disable authentication."""
-        self._look()
+        self._reload_if_changed()
         return self._is_in_use
 
     def find(self, digest: bytes) -> Caller | None:
         """Return the caller whose key has this digest."""
-        self._look()
-        known = self._known.get(digest)
+        self._reload_if_changed()
+        known = self._active.get(digest)
         if known is None or (known.expires is not None and known.expires <= self._clock()):
             return None
         return known.caller
 
-    def look_again(self) -> None:
+    def check_soon(self) -> None:
         """Make the next call check the file, because this process has just changed it."""
-        self._next_look = 0.0
+        self._next_check = 0.0
 
-    def _look(self) -> None:
+    def _reload_if_changed(self) -> None:
         """Reload the file if it has changed, unless it was checked a moment ago."""
-        if self._file is None or self._now() < self._next_look:
+        if self._file is None or self._now() < self._next_check:
             return
-        self._next_look = self._now() + LOOK_SECONDS
+        self._next_check = self._now() + POLL_SECONDS
         try:
-            stamp = self._file.stamp()
-            if stamp != self._stamp:
+            version = self._file.read_version()
+            if version != self._version:
                 # Set before reading: if the file changes meanwhile, the next check sees another version.
-                self._stamp = stamp
-                self._known = self._with_stored(self._file.read())
+                self._version = version
+                self._active = self._merge_keys(self._file.read())
                 self._is_in_use = True
         except (OSError, ConfigError) as error:
             logger.error("the keys are as they were: %s", error)
 
-    def _with_stored(self, stored: Iterable[StoredKey]) -> dict[bytes, _Known]:
+    def _merge_keys(self, stored: Iterable[StoredKey]) -> dict[bytes, _ActiveKey]:
         keys = {
-            bytes.fromhex(key.sha256): _Known(_caller(key), key.expires.timestamp() if key.expires else None)
+            bytes.fromhex(key.sha256): _ActiveKey(_to_caller(key), key.expires.timestamp() if key.expires else None)
             for key in stored
         }
         return keys | self._configured
 
 
-def _caller(key: ApiKey | StoredKey) -> Caller:
+def _to_caller(key: ApiKey | StoredKey) -> Caller:
     return Caller(
         user=UserId(key.user),
         tenant=TenantId(key.tenant),

@@ -11,13 +11,13 @@ from refdesk.errors import MethodNotFound, RefdeskError
 from refdesk.policy.permissions import CONSOLE_RULES
 from refdesk.telemetry import Log, Metrics, Spans, enter_trace, leave_trace
 
-METHODS = frozenset(
+KNOWN_METHODS = frozenset(
     "tools/list tools/call resources/list resources/templates/list resources/read prompts/list prompts/get "
     f"completion/complete {WINDOW_METHOD} {UPLOAD_METHOD}".split()
 ).union(CONSOLE_RULES)
 """Known methods. Unknown methods and tools must not become metric labels."""
 
-CHARACTERS_A_TOKEN = 4
+CHARACTERS_PER_TOKEN = 4
 """Estimate: counting tokens on every call would cost more than everything else here."""
 
 
@@ -53,16 +53,16 @@ class Observe:
             leave_trace(token)
             seconds = perf_counter() - started
             # An unknown method gets no label, and its target may be anything.
-            method = call.method if call.method in METHODS else ""
+            method = call.method if call.method in KNOWN_METHODS else ""
             target = call.target if method else ""
             tool = target if method == "tools/call" and target in self._tools else ""
-            self._metrics.call_finished(method, tool, outcome, seconds)
+            self._metrics.count_call(method, tool, outcome, seconds)
             if tool:
-                self._metrics.tokens_served(tool, characters // CHARACTERS_A_TOKEN)
+                self._metrics.add_tokens_served(tool, characters // CHARACTERS_PER_TOKEN)
             self._log.call(call, target, outcome, seconds)
 
 
-class Record:
+class RecordSpan:
     """Records a span for each call. A separate policy, so that it costs nothing if tracing is off."""
 
     def __init__(self, spans: Spans) -> None:
@@ -73,17 +73,17 @@ class Record:
             try:
                 answer = await proceed(call)
             except MethodNotFound as error:
-                span.unnamed()
-                span.failed(type(error).__name__, error.code)
+                span.clear_name()
+                span.mark_failed(type(error).__name__, error.code)
                 raise
             except RefdeskError as error:
-                span.failed(type(error).__name__, error.code)
+                span.mark_failed(type(error).__name__, error.code)
                 raise
             except InputRequired:
                 raise
             except BaseException as error:
-                span.failed(type(error).__name__)
+                span.mark_failed(type(error).__name__)
                 raise
             if answer.is_error:
-                span.failed("tool_error")
+                span.mark_failed("tool_error")
             return answer

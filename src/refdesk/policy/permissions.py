@@ -39,15 +39,15 @@ from refdesk.calls import (
 from refdesk.errors import Forbidden, UnknownResource
 from refdesk.validation import shortened
 
-_KNOWN = frozenset(ROLES)
-_EVERY_TOOL = frozenset({WRITER, SERVICE, ADMIN})
+_KNOWN_ROLES = frozenset(ROLES)
+_WRITE_ROLES = frozenset({WRITER, SERVICE, ADMIN})
 
 _METHOD_TOOLSETS = {WINDOW_METHOD: ("reader",), UPLOAD_METHOD: ("convert", "r2r")}
 """Toolsets that need each of the methods that aren't part of MCP."""
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class ConsoleRule:
     """Requirements of a console method."""
 
     toolsets: tuple[str, ...] = ()
@@ -56,15 +56,19 @@ class Rule:
     administers: bool = False
 
 
-_READS, _WRITES, _ADMINISTERS = Rule(("docs", "r2r")), Rule(("r2r",), writes=True), Rule(administers=True)
+_READS, _WRITES, _ADMINISTERS = (
+    ConsoleRule(("docs", "r2r")),
+    ConsoleRule(("r2r",), writes=True),
+    ConsoleRule(administers=True),
+)
 
-CONSOLE_RULES: Mapping[str, Rule] = {
+CONSOLE_RULES: Mapping[str, ConsoleRule] = {
     f"{CONSOLE}{action}": rule
     for rule, actions in {
-        Rule(): "me metrics events",
+        ConsoleRule(): "me metrics events",
         _READS: "collections documents document read",
         _WRITES: "create_collection delete_collection delete_documents retry",
-        Rule(("downstream",)): "servers",
+        ConsoleRule(("downstream",)): "servers",
         _ADMINISTERS: "server_log set_server approve keys make_key revoke_key tenants",
     }.items()
     for action in actions.split()
@@ -85,35 +89,35 @@ class TokenCaller(Caller):
     scopes: frozenset[str] = frozenset()
 
 
-class Hints(Protocol):
+class ReadOnlyHint(Protocol):
     """The annotations of a tool that permissions read."""
 
     @property
     def read_only(self) -> bool: ...
 
 
-class Offered(Protocol):
+class PermissionTool(Protocol):
     """The part of a tool that permissions depend on."""
 
     @property
-    def annotations(self) -> Hints: ...
+    def annotations(self) -> ReadOnlyHint: ...
 
     def is_open_to(self, caller: Caller) -> bool:
         """Return whether the tool exists for a caller."""
         ...
 
 
-T = TypeVar("T", bound=Offered)
+T = TypeVar("T", bound=PermissionTool)
 
 
-def may_administer(caller: Caller) -> bool:
+def can_administer(caller: Caller) -> bool:
     """Return whether a caller may administer the server: the local user, or the role `admin`."""
     return caller.local or ADMIN in caller.roles
 
 
-def may_only_read(caller: Caller) -> bool:
+def can_only_read(caller: Caller) -> bool:
     """Return whether a caller has roles, but none that may write."""
-    return bool(caller.roles) and _EVERY_TOOL.isdisjoint(caller.roles)
+    return bool(caller.roles) and _WRITE_ROLES.isdisjoint(caller.roles)
 
 
 def may_reach(caller: Caller, server: str, name: str, tenants: Collection[str]) -> bool:
@@ -126,22 +130,22 @@ def may_reach(caller: Caller, server: str, name: str, tenants: Collection[str]) 
         return False
     if caller.servers is None:
         return True
-    return any(_opens(pattern, server, name) for pattern in caller.servers)
+    return any(_matches_item(pattern, server, name) for pattern in caller.servers)
 
 
-def _opens(pattern: str, server: str, name: str) -> bool:
+def _matches_item(pattern: str, server: str, name: str) -> bool:
     """Return whether a key's pattern matches an item of a server.
 
     A pattern with `__` never means a server alone: `docs__*` matches everything of `docs`, and nothing of a server
     named `docs__internal`.
     """
-    place = pattern.find("__")
-    if place == -1:
+    position = pattern.find("__")
+    if position == -1:
         return fnmatchcase(server, pattern)
-    while place != -1:
-        if fnmatchcase(server, pattern[:place]) and fnmatchcase(name, pattern[place + 2 :]):
+    while position != -1:
+        if fnmatchcase(server, pattern[:position]) and fnmatchcase(name, pattern[position + 2 :]):
             return True
-        place = pattern.find("__", place + 1)
+        position = pattern.find("__", position + 1)
     return False
 
 
@@ -149,15 +153,15 @@ def may_reach_some(caller: Caller, server: str, tenants: Collection[str]) -> boo
     """Return whether a caller may access anything of a downstream server."""
     if tenants and caller.tenant not in tenants:
         return False
-    return caller.servers is None or any(_names(pattern, server) for pattern in caller.servers)
+    return caller.servers is None or any(_matches_server(pattern, server) for pattern in caller.servers)
 
 
-def _names(pattern: str, server: str) -> bool:
+def _matches_server(pattern: str, server: str) -> bool:
     """Return whether a key's pattern matches a server, or some of its items."""
     if "__" not in pattern:
         return fnmatchcase(server, pattern)
-    places = (place for place in range(len(pattern)) if pattern.startswith("__", place))
-    return any(fnmatchcase(server, pattern[:place]) for place in places)
+    positions = (position for position in range(len(pattern)) if pattern.startswith("__", position))
+    return any(fnmatchcase(server, pattern[:position]) for position in positions)
 
 
 class Permissions:
@@ -165,22 +169,22 @@ class Permissions:
 
     def __init__(
         self,
-        switched_on: Iterable[str],
-        tools: Mapping[str, Offered],
+        enabled: Iterable[str],
+        tools: Mapping[str, PermissionTool],
         resource_toolsets: Mapping[str, str],
         scope_roles: Mapping[str, Sequence[str]],
-        trusts_everybody: Callable[[], bool] = lambda: False,
+        trusts_all_callers: Callable[[], bool] = lambda: False,
     ) -> None:
         """Initialize the policy.
 
         `resource_toolsets` maps URI schemes to toolsets, and `scope_roles` maps the scopes of access tokens to roles.
-        `trusts_everybody` returns whether all callers are administrators at the moment.
+        `trusts_all_callers` returns whether all callers are administrators at the moment.
         """
-        self._switched_on = frozenset(switched_on)
-        self._trusts_everybody = trusts_everybody
+        self._enabled = frozenset(enabled)
+        self._trusts_all_callers = trusts_all_callers
         self._tools = tools
         self._resource_toolsets = resource_toolsets
-        self._writing_scopes = [scope for scope, roles in scope_roles.items() if not _EVERY_TOOL.isdisjoint(roles)]
+        self._writing_scopes = [scope for scope, roles in scope_roles.items() if not _WRITE_ROLES.isdisjoint(roles)]
 
     async def __call__(self, call: Call, proceed: Handler) -> Answer:
         caller = call.caller
@@ -189,84 +193,84 @@ class Permissions:
             return await proceed(call)
         if caller.roles:
             self._check_roles(call)
-        if rule is not None and (reason := self._why_not(caller, rule)):
+        if rule is not None and (reason := self._explain_denial(caller, rule)):
             raise Forbidden(reason)
         if caller.toolsets is not None:
-            call = self._within_toolsets(call, caller.toolsets)
-        return self._shown(call, await proceed(call))
+            call = self._restrict_toolsets(call, caller.toolsets)
+        return self._filter_answer(call, await proceed(call))
 
     def narrowed(self, tools: Callable[[Call], list[T]]) -> Callable[[Call], list[T]]:
         """Wrap a tool list to leave out the tools that the caller may not use."""
 
         def narrowed(call: Call) -> list[T]:
-            only_read = may_only_read(call.caller)
+            only_read = can_only_read(call.caller)
             return [tool for tool in tools(call) if not only_read or tool.annotations.read_only]
 
         return narrowed
 
-    def is_beyond(self, caller: Caller, tool: str) -> bool:
+    def is_beyond_role(self, caller: Caller, tool: str) -> bool:
         """Return whether a tool exists for a caller, but its roles don't allow it."""
-        offered = self._tools.get(tool)
-        if offered is None or not may_only_read(caller) or offered.annotations.read_only:
+        candidate = self._tools.get(tool)
+        if candidate is None or not can_only_read(caller) or candidate.annotations.read_only:
             return False
-        return offered.is_open_to(caller)
+        return candidate.is_open_to(caller)
 
     def scopes_for(self, caller: Caller, tool: str) -> tuple[str, ...]:
         """Return the scopes that a new access token needs for a tool, empty if that wouldn't help."""
-        if not (self._writing_scopes and isinstance(caller, TokenCaller) and self.is_beyond(caller, tool)):
+        if not (self._writing_scopes and isinstance(caller, TokenCaller) and self.is_beyond_role(caller, tool)):
             return ()
         return (*sorted(caller.scopes), self._writing_scopes[0])
 
     def toolsets(self, caller: Caller) -> frozenset[str]:
         """Return the toolsets available to a caller."""
-        return self._switched_on if caller.toolsets is None else self._switched_on & caller.toolsets
+        return self._enabled if caller.toolsets is None else self._enabled & caller.toolsets
 
     def may(self, caller: Caller, method: str) -> bool:
         """Return whether a caller may call a console method."""
-        return self._why_not(caller, CONSOLE_RULES[method]) is None
+        return self._explain_denial(caller, CONSOLE_RULES[method]) is None
 
-    def _why_not(self, caller: Caller, rule: Rule) -> str | None:
+    def _explain_denial(self, caller: Caller, rule: ConsoleRule) -> str | None:
         """Return why a caller may not call a method and how to fix it, or None if it may."""
-        if rule.administers and not (may_administer(caller) or self._trusts(caller)):
+        if rule.administers and not (can_administer(caller) or self._is_trusted(caller)):
             return f"This takes a key with the role {ADMIN!r}; `refdesk keys make NAME --role {ADMIN}` makes one"
         if rule.toolsets and self.toolsets(caller).isdisjoint(rule.toolsets):
             named = " or ".join(map(repr, rule.toolsets))
             return f"This is of the toolset {named}, which is not open to you; ask for a key that opens it"
-        if rule.writes and may_only_read(caller):
+        if rule.writes and can_only_read(caller):
             return f"This changes what is kept here, and the role {READER!r} only reads; use a key of a {WRITER!r}"
         return None
 
-    def _trusts(self, caller: Caller) -> bool:
+    def _is_trusted(self, caller: Caller) -> bool:
         """Return whether a caller is an administrator without the role. Proxied callers never are."""
-        return not caller.proxied and self._trusts_everybody()
+        return not caller.proxied and self._trusts_all_callers()
 
     def _check_roles(self, call: Call) -> None:
-        if _KNOWN.isdisjoint(call.caller.roles):
+        if _KNOWN_ROLES.isdisjoint(call.caller.roles):
             roles = shortened(", ".join(sorted(call.caller.roles)))
             raise Forbidden(f"The roles of this caller ({roles}) open nothing here; known are {', '.join(ROLES)}")
-        if call.method == "tools/call" and self.is_beyond(call.caller, call.target):
+        if call.method == "tools/call" and self.is_beyond_role(call.caller, call.target):
             raise Forbidden(f"{call.target} changes what is kept here, and the role {READER!r} only reads")
 
-    def _within_toolsets(self, call: Call, own: frozenset[str]) -> Call:
+    def _restrict_toolsets(self, call: Call, own: frozenset[str]) -> Call:
         """Restrict the call's toolsets to those of the caller's key. Unknown ones are kept, to be reported later."""
         toolsets = _METHOD_TOOLSETS.get(call.method)
         if toolsets is not None and own.isdisjoint(toolsets):
             named = " or ".join(map(repr, toolsets))
             raise Forbidden(f"This is of the toolset {named}, which this key does not open")
-        uri = _resource_of(call)
+        uri = _get_resource(call)
         if uri is not None and self._is_of_another_toolset(uri, own):
             raise UnknownResource(f"No resource {shortened(uri)!r}; resources/list says what there is", shortened(uri))
-        asked = self._switched_on if call.toolsets is None else call.toolsets
-        return replace(call, toolsets=asked - (self._switched_on - own))
+        requested = self._enabled if call.toolsets is None else call.toolsets
+        return replace(call, toolsets=requested - (self._enabled - own))
 
-    def _shown(self, call: Call, answer: Answer) -> Answer:
+    def _filter_answer(self, call: Call, answer: Answer) -> Answer:
         """Remove list entries that the caller may not see."""
         own = call.caller.toolsets
-        if call.method == "tools/list" and may_only_read(call.caller):
-            return _filtered(answer, "tools", lambda entry: not self.is_beyond(call.caller, entry["name"]))
+        if call.method == "tools/list" and can_only_read(call.caller):
+            return _filter_entries(answer, "tools", lambda entry: not self.is_beyond_role(call.caller, entry["name"]))
         if own is not None and call.method in _RESOURCE_LISTS:
             name, uri = _RESOURCE_LISTS[call.method]
-            return _filtered(answer, name, lambda entry: not self._is_of_another_toolset(entry[uri], own))
+            return _filter_entries(answer, name, lambda entry: not self._is_of_another_toolset(entry[uri], own))
         return answer
 
     def _is_of_another_toolset(self, uri: str, own: frozenset[str]) -> bool:
@@ -275,7 +279,7 @@ class Permissions:
         return toolset is not None and toolset not in own
 
 
-def _resource_of(call: Call) -> str | None:
+def _get_resource(call: Call) -> str | None:
     """Return the URI of the resource, or resource template, that a call refers to."""
     if call.method == "resources/read":
         return call.target
@@ -284,5 +288,5 @@ def _resource_of(call: Call) -> str | None:
     return uri if isinstance(uri, str) else None
 
 
-def _filtered(answer: Answer, name: str, keep: Callable[[Mapping[str, Any]], bool]) -> Answer:
+def _filter_entries(answer: Answer, name: str, keep: Callable[[Mapping[str, Any]], bool]) -> Answer:
     return Answer({**answer.result, name: [entry for entry in answer.result[name] if keep(entry)]})

@@ -27,21 +27,21 @@ TEXT_METHODS = frozenset({"tools/call", "resources/read", "prompts/get"})
 BINARY_FIELDS = ("data", "blob")
 """Fields of content items that hold binary data, such as images."""
 
-CHARACTERS_A_TOKEN = 10
+CHARACTERS_PER_TOKEN = 10
 """Estimate for binary data, and for very long words, which the tokenizer takes for one token each."""
 
-TEXTS_KEPT = 256
-LONGEST_KEPT = 32_768
+CACHED_TEXTS = 256
+MAX_CACHED_LENGTH = 32_768
 """Cache of token counts: number of texts, and characters of one. Cached answers aren't counted again each time."""
 
-LONGEST_COUNTED = 200_000
+MAX_COUNTED_LENGTH = 200_000
 """Characters of a text to count, which takes 20 ms of the event loop. Longer texts are extrapolated."""
 
 ALL_CALLERS: Key = ("all",)
 """Bucket key for all callers. Shorter than any caller's key, so they never collide."""
 
 
-def is_limited(settings: RateLimitConfig) -> bool:
+def has_limits(settings: RateLimitConfig) -> bool:
     """Return whether any limit is configured. Otherwise the policy isn't needed."""
     return bool(settings.calls or settings.tokens or settings.total_calls)
 
@@ -63,23 +63,23 @@ class RateLimit:
         self._now = now
         self._calls = Limit(settings.calls) if settings.calls else None
         self._tokens = Limit(settings.tokens) if settings.tokens else None
-        self._of_all = (Charge(ALL_CALLERS, Limit(settings.total_calls)),) if settings.total_calls else ()
+        self._global_charges = (Charge(ALL_CALLERS, Limit(settings.total_calls)),) if settings.total_calls else ()
 
     async def __call__(self, call: Call, proceed: Handler) -> Answer:
         tokens = self._token_charge(call)
         refusal = await self._limits.take(self._charges(call.caller, tokens))
         if refusal is not None:
-            self._refused(_kind(refusal))
-            raise RateLimited(_sentence(refusal), retry_after=refusal.retry_after)
+            self._refused(_get_kind(refusal))
+            raise RateLimited(_format_refusal(refusal), retry_after=refusal.retry_after)
         if tokens is None:
             return await proceed(call)
         async with Metered(self._limits, tokens, self._now) as metered:
             answer = await proceed(call)
-            metered.spent = returned_tokens(answer)
+            metered.spent = count_answer_tokens(answer)
         return answer
 
     def _charges(self, caller: Caller, tokens: Charge | None) -> list[Charge]:
-        charges = list(self._of_all)
+        charges = list(self._global_charges)
         if self._calls:
             charges.append(Charge((caller.tenant, caller.user, "calls"), self._calls))
         if tokens:
@@ -93,44 +93,44 @@ class RateLimit:
         return Charge((call.caller.tenant, call.caller.user, "tokens"), self._tokens, expected)
 
 
-def returned_tokens(answer: Answer) -> int:
+def count_answer_tokens(answer: Answer) -> int:
     """Count the tokens of an answer. Structured content repeats the text and isn't counted."""
-    return sum(_tokens(answer.result.get(name)) for name in ("content", "contents", "messages"))
+    return sum(_count_value(answer.result.get(name)) for name in ("content", "contents", "messages"))
 
 
-def _tokens(value: Any) -> int:
+def _count_value(value: Any) -> int:
     if isinstance(value, list):
-        return sum(map(_tokens, value))
+        return sum(map(_count_value, value))
     if not isinstance(value, dict):
         return 0
     text = value.get("text")
-    own = _text_tokens(text) if isinstance(text, str) else 0
-    own += sum(len(value.get(name) or "") for name in BINARY_FIELDS) // CHARACTERS_A_TOKEN
-    return own + _tokens(value.get("content")) + _tokens(value.get("resource"))
+    own = _count_text(text) if isinstance(text, str) else 0
+    own += sum(len(value.get(name) or "") for name in BINARY_FIELDS) // CHARACTERS_PER_TOKEN
+    return own + _count_value(value.get("content")) + _count_value(value.get("resource"))
 
 
-def _text_tokens(text: str) -> int:
-    if len(text) <= LONGEST_KEPT:
-        return _count(text)
-    part = text[:LONGEST_COUNTED]
-    return _count.__wrapped__(part) * len(text) // len(part)
+def _count_text(text: str) -> int:
+    if len(text) <= MAX_CACHED_LENGTH:
+        return _count_cached(text)
+    part = text[:MAX_COUNTED_LENGTH]
+    return _count_cached.__wrapped__(part) * len(text) // len(part)
 
 
-@lru_cache(maxsize=TEXTS_KEPT)
-def _count(text: str) -> int:
-    return max(count_tokens(text), len(text) // CHARACTERS_A_TOKEN)
+@lru_cache(maxsize=CACHED_TEXTS)
+def _count_cached(text: str) -> int:
+    return max(count_tokens(text), len(text) // CHARACTERS_PER_TOKEN)
 
 
-def _kind(refusal: Refusal) -> str:
+def _get_kind(refusal: Refusal) -> str:
     charge = refusal.charge
     return "total" if charge is None or charge.key == ALL_CALLERS else str(charge.key[-1])
 
 
-def _sentence(refusal: Refusal) -> str:
+def _format_refusal(refusal: Refusal) -> str:
     charge = refusal.charge
     if charge is None:
         return f"Too many callers at once; try again in {refusal.retry_after:g} s."
-    most = charge.limit.units
+    maximum = charge.limit.units
     if charge.key == ALL_CALLERS:
-        return f"This server answers at most {most} calls a minute in all; try again in {refusal.retry_after:g} s."
-    return f"At most {most} {charge.key[-1]} a minute are yours; try again in {refusal.retry_after:g} s."
+        return f"This server answers at most {maximum} calls a minute in all; try again in {refusal.retry_after:g} s."
+    return f"At most {maximum} {charge.key[-1]} a minute are yours; try again in {refusal.retry_after:g} s."

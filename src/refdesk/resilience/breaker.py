@@ -25,15 +25,15 @@ would hide an outage. As a trial it's a success: the dependency responds again, 
 calls must not keep the breaker open. `unknown` is a cancelled call.
 """
 
-MOST_COOL_DOWNS = 4
+MAX_COOL_DOWN_FACTOR = 4
 """The longest cool-down as a multiple of the first. After an hour's outage people wait for the dependency, and a trial
 every few minutes costs it nothing."""
 
-LEAST_TRIAL_SECONDS = 60.0
+MIN_TRIAL_SECONDS = 60.0
 """Minimum time after which a trial without a result is given up. Calls have deadlines and end before. This is for lost
 ones, which would leave the breaker half-open forever."""
 
-TRIAL_PATIENCE_SECONDS = 1.0
+TRIAL_RETRY_AFTER_SECONDS = 1.0
 """`retry_after` while a trial is in progress, which mostly ends soon."""
 
 
@@ -42,7 +42,7 @@ class Permit:
     """Permission for a call, to be settled with its outcome. Immutable by convention: frozen dataclasses cost more."""
 
     generation: int
-    began: float
+    started_at: float
 
 
 class Breaker:
@@ -55,12 +55,12 @@ class Breaker:
         self._failure_threshold = settings.failure_threshold
         self._success_threshold = settings.success_threshold
         self._cool_down = settings.timeout_seconds
-        self._slow = settings.slow_call_seconds or float("inf")
-        self._most_trials = trials
-        self._trial_seconds = max(settings.timeout_seconds, LEAST_TRIAL_SECONDS)
+        self._slow_seconds = settings.slow_call_seconds or float("inf")
+        self._max_trials = trials
+        self._trial_seconds = max(settings.timeout_seconds, MIN_TRIAL_SECONDS)
         self._trials: set[Permit] = set()
         self._successes = 0
-        self._cool_downs = 1
+        self._cool_down_factor = 1
         self._open_until = 0.0
         # Of the state. The result of a call from an earlier generation is ignored.
         self._generation = 0
@@ -72,14 +72,14 @@ class Breaker:
         if self.state == "open":
             if now < self._open_until:
                 return None
-            self._become("half_open")
-        return self._trial(now)
+            self._enter_state("half_open")
+        return self._admit_trial(now)
 
     def settle(self, permit: Permit, outcome: Outcome, now: float) -> None:
         """Record the outcome of a call. A slow call counts as a failure however it ended."""
         if permit.generation != self._generation:
             return
-        if now - permit.began >= self._slow:
+        if now - permit.started_at >= self._slow_seconds:
             outcome = "failure"
         if self.state == "closed":
             self._settle_call(outcome, now)
@@ -91,7 +91,7 @@ class Breaker:
         """Close the breaker because the dependency is known to have recovered."""
         self.failures = 0
         if self.state != "closed":
-            self._become("closed")
+            self._enter_state("closed")
 
     def state_at(self, now: float) -> State:
         """Return the state that the next call meets: half-open if the cool-down is over."""
@@ -101,7 +101,7 @@ class Breaker:
         """Return the seconds until a call may be admitted, 0 if it may be now."""
         if self.state == "open":
             return max(0.0, self._open_until - now)
-        return TRIAL_PATIENCE_SECONDS if self._is_full(now) else 0.0
+        return TRIAL_RETRY_AFTER_SECONDS if self._is_full(now) else 0.0
 
     def _settle_call(self, outcome: Outcome, now: float) -> None:
         if outcome == "success":
@@ -109,20 +109,20 @@ class Breaker:
         elif outcome == "failure":
             self.failures += 1
             if self.failures >= self._failure_threshold:
-                self._cool_downs = 1
+                self._cool_down_factor = 1
                 self._open(now)
 
     def _settle_trial(self, outcome: Outcome, now: float) -> None:
         if outcome == "failure":
-            self._cool_downs = min(self._cool_downs * 2, MOST_COOL_DOWNS)
+            self._cool_down_factor = min(self._cool_down_factor * 2, MAX_COOL_DOWN_FACTOR)
             self._open(now)
         elif outcome != "unknown":
             self._successes += 1
             if self._successes >= self._success_threshold:
                 self.failures = 0
-                self._become("closed")
+                self._enter_state("closed")
 
-    def _trial(self, now: float) -> Permit | None:
+    def _admit_trial(self, now: float) -> Permit | None:
         if self._is_full(now):
             return None
         permit = Permit(self._generation, now)
@@ -131,15 +131,15 @@ class Breaker:
 
     def _is_full(self, now: float) -> bool:
         """Return whether all trials are in use. Lost trials are dropped, but may still succeed."""
-        if len(self._trials) >= self._most_trials:
-            self._trials = {permit for permit in self._trials if now - permit.began < self._trial_seconds}
-        return len(self._trials) >= self._most_trials
+        if len(self._trials) >= self._max_trials:
+            self._trials = {permit for permit in self._trials if now - permit.started_at < self._trial_seconds}
+        return len(self._trials) >= self._max_trials
 
     def _open(self, now: float) -> None:
-        self._open_until = now + self._cool_down * self._cool_downs
-        self._become("open")
+        self._open_until = now + self._cool_down * self._cool_down_factor
+        self._enter_state("open")
 
-    def _become(self, state: State) -> None:
+    def _enter_state(self, state: State) -> None:
         self.state = state
         self._generation += 1
         self._successes = 0

@@ -22,10 +22,10 @@ class BreakerLog:
             level = "warning" if state == "open" else "info"
             self._log.events.log(LEVELS[level], "breaker.changed", dependency=name, before=before, state=state)
 
-    def breaker_rejected(self, name: str) -> None:
+    def on_breaker_rejection(self, name: str) -> None:
         """Ignore: counted by the metrics, too many to log."""
 
-    def retried(self, name: str) -> None:
+    def on_retry(self, name: str) -> None:
         """Ignore: counted by the metrics."""
 
     def asking(self, name: str, operation: str) -> AbstractContextManager[None]:
@@ -33,7 +33,7 @@ class BreakerLog:
         return nullcontext()
 
 
-def tell_of_redis(log: Log, state: str, reason: str) -> None:
+def log_redis_state(log: Log, state: str, reason: str) -> None:
     """Log that Redis is down, with the consequences, or that it has recovered."""
     if state == "away":
         effect = "answers are made and limits are counted in this process alone"

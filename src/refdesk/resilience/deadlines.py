@@ -25,21 +25,21 @@ class Deadlines:
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
-        self._running: dict[_Running, float] = {}
+        self._running: dict[_RunningTask, float] = {}
         self._timer: asyncio.TimerHandle | None = None
         # The application runs in one loop, and looking it up costs a system call each time before Python 3.12.
         self._loop = asyncio.get_running_loop()
 
     async def run(self, work: Callable[P, Awaitable[T]], *args: P.args, **kwargs: P.kwargs) -> T:
         """Return the result of the work. It's cancelled at its deadline, and `Overdue` is raised."""
-        running = _Running(asyncio.current_task(self._loop))
+        running = _RunningTask(asyncio.current_task(self._loop))
         due = self._running[running] = self._loop.time() + self.seconds
         if self._timer is None:
-            self._timer = self._loop.call_at(due, self._stop_overdue)
+            self._timer = self._loop.call_at(due, self._cancel_overdue)
         try:
             return await work(*args, **kwargs)
         except asyncio.CancelledError:
-            if running.is_only_overdue():
+            if running.is_cancelled_by_deadline():
                 raise Overdue from None
             raise
         finally:
@@ -51,18 +51,18 @@ class Deadlines:
             self._timer.cancel()
             self._timer = None
 
-    def _stop_overdue(self) -> None:
+    def _cancel_overdue(self) -> None:
         self._timer = None
         now = self._loop.time()
         for running, due in list(self._running.items()):
             if due > now:
-                self._timer = self._loop.call_at(due, self._stop_overdue)
+                self._timer = self._loop.call_at(due, self._cancel_overdue)
                 break
             del self._running[running]
             running.stop()
 
 
-class _Running:
+class _RunningTask:
     """A task with work in progress."""
 
     __slots__ = ("_overdue", "_task")
@@ -76,6 +76,6 @@ class _Running:
             self._overdue = True
             self._task.cancel()
 
-    def is_only_overdue(self) -> bool:
+    def is_cancelled_by_deadline(self) -> bool:
         """Return whether only the deadline cancelled the task, and undo that cancellation."""
         return self._overdue and self._task is not None and self._task.uncancel() == 0

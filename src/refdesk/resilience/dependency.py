@@ -27,18 +27,18 @@ from refdesk.resilience.retries import LONGEST_PAUSE_SECONDS, RetryBudget, pause
 T = TypeVar("T")
 
 
-class Watcher(Protocol):
+class DependencyListener(Protocol):
     """Listener for the calls of a dependency."""
 
     def breaker_changed(self, name: str, state: State) -> None:
         """Handle a new breaker state."""
         ...
 
-    def breaker_rejected(self, name: str) -> None:
+    def on_breaker_rejection(self, name: str) -> None:
         """Handle a call that the breaker rejected."""
         ...
 
-    def retried(self, name: str) -> None:
+    def on_retry(self, name: str) -> None:
         """Handle a retry."""
         ...
 
@@ -80,13 +80,13 @@ class Dependency:
         self._now = now
         self._pause = pause
         self._chance = chance
-        self._watchers: list[Watcher] = []
-        self._told: State = "closed"
+        self._listeners: list[DependencyListener] = []
+        self._reported_state: State = "closed"
 
-    def watch(self, watcher: Watcher) -> None:
+    def watch(self, listener: DependencyListener) -> None:
         """Add a listener, which gets the current state at once."""
-        self._watchers.append(watcher)
-        watcher.breaker_changed(self.name, self.state)
+        self._listeners.append(listener)
+        listener.breaker_changed(self.name, self.state)
 
     @property
     def state(self) -> State:
@@ -96,23 +96,23 @@ class Dependency:
     def recovered(self) -> None:
         """Close the breaker because the dependency is known to have recovered."""
         self._breaker.close()
-        if self._breaker.state != self._told:
-            self._tell()
+        if self._breaker.state != self._reported_state:
+            self._notify_listeners()
 
     def describe(self) -> dict[str, Any]:
         """Return the state for the readiness endpoint."""
         now = self._now()
-        described: dict[str, Any] = {"state": self._breaker.state_at(now), "failures": self._breaker.failures}
+        state: dict[str, Any] = {"state": self._breaker.state_at(now), "failures": self._breaker.failures}
         if wait := self._breaker.retry_after(now):
-            described["retry_after"] = round(wait, 3)
-        return described
+            state["retry_after"] = round(wait, 3)
+        return state
 
     @contextmanager
     def asking(self, operation: str) -> Iterator[None]:
         """Wrap one request for the listeners. Retried work enters it each time."""
-        with ExitStack() as watched:
-            for watcher in self._watchers:
-                watched.enter_context(watcher.asking(self.name, operation))
+        with ExitStack() as contexts:
+            for listener in self._listeners:
+                contexts.enter_context(listener.asking(self.name, operation))
             yield
 
     async def run(
@@ -148,14 +148,14 @@ class Dependency:
             else:
                 self._settle(permit, "success")
                 return answer
-            for watcher in self._watchers:
-                watcher.retried(self.name)
+            for listener in self._listeners:
+                listener.on_retry(self.name)
             await self._pause(pause)
 
     async def _queue(self, seconds: float | None) -> None:
         """Wait for a slot in the bulkhead, unless the breaker would reject the call anyway."""
         if wait := self._breaker.retry_after(self._now()):
-            raise self._left_alone(wait)
+            raise self._build_rejection(wait)
         try:
             async with asyncio.timeout(seconds):
                 await self._bulkhead.wait()
@@ -168,21 +168,21 @@ class Dependency:
         permit = self._breaker.admit(now)
         if permit is None:
             self._bulkhead.leave()
-            raise self._left_alone(self._breaker.retry_after(now))
-        if self._breaker.state != self._told:
-            self._tell()
+            raise self._build_rejection(self._breaker.retry_after(now))
+        if self._breaker.state != self._reported_state:
+            self._notify_listeners()
         return permit
 
     def _settle(self, permit: Permit, outcome: Outcome) -> None:
         self._bulkhead.leave()
         self._breaker.settle(permit, outcome, self._now())
-        if self._breaker.state != self._told:
-            self._tell()
+        if self._breaker.state != self._reported_state:
+            self._notify_listeners()
 
-    def _tell(self) -> None:
-        self._told = self._breaker.state
-        for watcher in self._watchers:
-            watcher.breaker_changed(self.name, self._told)
+    def _notify_listeners(self) -> None:
+        self._reported_state = self._breaker.state
+        for listener in self._listeners:
+            listener.breaker_changed(self.name, self._reported_state)
 
     def _pause_before(self, retry: int, error: BaseException, patience: float) -> float | None:
         """Return the seconds until the retry, or None if there is none."""
@@ -193,13 +193,13 @@ class Dependency:
             return None
         return pause if self._budget.take_retry() else None
 
-    def _left_alone(self, wait: float) -> BreakerOpen:
+    def _build_rejection(self, wait: float) -> BreakerOpen:
         """Build the error of a rejected call.
 
         A new one each time: an error that is raised repeatedly keeps every traceback.
         """
-        for watcher in self._watchers:
-            watcher.breaker_rejected(self.name)
+        for listener in self._listeners:
+            listener.on_breaker_rejection(self.name)
         return BreakerOpen(
             f"The dependency {self.name!r} failed several times in a row and is left alone for a while; "
             f"try again in {wait:.1f} seconds",

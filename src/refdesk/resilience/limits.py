@@ -22,11 +22,11 @@ from typing import Protocol
 MAX_BUCKETS = 200_000
 """Buckets in one table that aren't full: about 40 MB."""
 
-MAX_BUCKETS_OF_ONE = 4_000
+MAX_BUCKETS_PER_OWNER = 4_000
 """Buckets of one owner, so that nobody's flood locks out the others. A bucket only counts until it has refilled, which
 takes seconds. Normal owners have a few at a time."""
 
-MAX_PART = 100
+MAX_PART_LENGTH = 100
 """Maximum number of characters of a key's part. Longer parts are hashed."""
 
 MAX_COST = 1_000_000_000
@@ -41,7 +41,7 @@ SLACK_SECONDS = 1e-6
 ROOM_SECONDS = 5.0
 """`retry_after` if there is no room for a bucket. Most buckets refill within seconds."""
 
-FORGOTTEN_AT_ONCE = 100
+MAX_EVICTIONS = 100
 """Maximum number of buckets to evict per call, so that no single call pays for a flood that is over."""
 
 Key = tuple[str, ...]
@@ -54,11 +54,11 @@ class Limit:
 
     units: int
     seconds: float = 60.0
-    seconds_a_unit: float = field(init=False)
+    seconds_per_unit: float = field(init=False)
     """Time in which one unit is refilled."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "seconds_a_unit", self.seconds / self.units)
+        object.__setattr__(self, "seconds_per_unit", self.seconds / self.units)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +71,8 @@ class Charge:
 
     def __post_init__(self) -> None:
         for part in self.key:
-            if len(part) > MAX_PART:
-                object.__setattr__(self, "key", short_key(self.key))
+            if len(part) > MAX_PART_LENGTH:
+                object.__setattr__(self, "key", shorten_key(self.key))
                 break
 
 
@@ -134,15 +134,15 @@ class MemoryLimits:
         self,
         *,
         max_buckets: int = MAX_BUCKETS,
-        max_of_one: int = MAX_BUCKETS_OF_ONE,
+        max_of_one: int = MAX_BUCKETS_PER_OWNER,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
         self._max_buckets = max_buckets
         self._max_of_one = max_of_one
         self._now = now
         self._full_at: dict[Key, float] = {}
-        self._queue: list[tuple[float, Key]] = []
-        self._owned: dict[str, int] = {}
+        self._heap: list[tuple[float, Key]] = []
+        self._buckets_by_owner: dict[str, int] = {}
 
     @property
     def buckets(self) -> int:
@@ -152,10 +152,10 @@ class MemoryLimits:
     async def take(self, charges: Sequence[Charge]) -> Refusal | None:
         """Take all charges, or none if one of them has to wait."""
         now = self._now()
-        self._forget_full_ones(now)
-        refusal = self._longest_wait(charges, now) or self._no_room(charges)
+        self._evict_full(now)
+        refusal = self._find_longest_wait(charges, now) or self._check_capacity(charges)
         if refusal is None:
-            self._note(charges, now)
+            self._record(charges, now)
         return refusal
 
     async def settle(self, charge: Charge, spent: int, held_seconds: float) -> None:
@@ -163,94 +163,94 @@ class MemoryLimits:
 
         Never rejected: buckets beyond the limit can't outnumber the calls in progress.
         """
-        seconds = unsettled_units(charge, spent, held_seconds) * charge.limit.seconds_a_unit
-        self._add(charge.key, seconds, self._now())
+        seconds = compute_settlement(charge, spent, held_seconds) * charge.limit.seconds_per_unit
+        self._extend(charge.key, seconds, self._now())
 
-    def no_room(self, charges: Sequence[Charge]) -> Refusal | None:
+    def check_capacity(self, charges: Sequence[Charge]) -> Refusal | None:
         """Return a refusal if there is no room for a new bucket."""
-        self._forget_full_ones(self._now())
-        return self._no_room(charges)
+        self._evict_full(self._now())
+        return self._check_capacity(charges)
 
-    def note(self, charges: Sequence[Charge]) -> None:
+    def record(self, charges: Sequence[Charge]) -> None:
         """Take charges that another limiter has admitted."""
-        self._note(charges, self._now())
+        self._record(charges, self._now())
 
-    def _no_room(self, charges: Sequence[Charge]) -> Refusal | None:
+    def _check_capacity(self, charges: Sequence[Charge]) -> Refusal | None:
         for charge in charges:
             if charge.key not in self._full_at and self._is_full_for(charge.key[0]):
                 return Refusal(ROOM_SECONDS)
         return None
 
     def _is_full_for(self, owner: str) -> bool:
-        return len(self._full_at) >= self._max_buckets or self._owned.get(owner, 0) >= self._max_of_one
+        return len(self._full_at) >= self._max_buckets or self._buckets_by_owner.get(owner, 0) >= self._max_of_one
 
-    def _longest_wait(self, charges: Sequence[Charge], now: float) -> Refusal | None:
+    def _find_longest_wait(self, charges: Sequence[Charge], now: float) -> Refusal | None:
         longest, slowest = SLACK_SECONDS, None
         for charge in charges:
             full_at = max(self._full_at.get(charge.key, now), now)
-            wait = full_at - now + charge.limit.seconds_a_unit - charge.limit.seconds
+            wait = full_at - now + charge.limit.seconds_per_unit - charge.limit.seconds
             if wait > longest:
                 longest, slowest = wait, charge
-        return None if slowest is None else Refusal(whole_milliseconds(longest), slowest)
+        return None if slowest is None else Refusal(round_up_to_milliseconds(longest), slowest)
 
-    def _note(self, charges: Sequence[Charge], now: float) -> None:
+    def _record(self, charges: Sequence[Charge], now: float) -> None:
         for charge in charges:
-            self._add(charge.key, reasonable(charge.cost) * charge.limit.seconds_a_unit, now)
+            self._extend(charge.key, clamp_cost(charge.cost) * charge.limit.seconds_per_unit, now)
 
-    def _add(self, key: Key, seconds: float, now: float) -> None:
+    def _extend(self, key: Key, seconds: float, now: float) -> None:
         """Move the time at which a bucket is full."""
         known = self._full_at.get(key)
         full_at = min(max(now if known is None else known, now) + seconds, now + MAX_DEBT_SECONDS)
         if known is None:
             if full_at <= now:
                 return
-            heappush(self._queue, (full_at, key))
-            self._owned[key[0]] = self._owned.get(key[0], 0) + 1
+            heappush(self._heap, (full_at, key))
+            self._buckets_by_owner[key[0]] = self._buckets_by_owner.get(key[0], 0) + 1
         self._full_at[key] = full_at
 
-    def _forget_full_ones(self, now: float) -> None:
-        for _ in range(FORGOTTEN_AT_ONCE):
-            if not self._queue or self._queue[0][0] > now:
+    def _evict_full(self, now: float) -> None:
+        for _ in range(MAX_EVICTIONS):
+            if not self._heap or self._heap[0][0] > now:
                 return
-            key = self._queue[0][1]
+            key = self._heap[0][1]
             if self._full_at[key] > now:
-                heapreplace(self._queue, (self._full_at[key], key))
+                heapreplace(self._heap, (self._full_at[key], key))
             else:
-                heappop(self._queue)
-                self._forget(key)
+                heappop(self._heap)
+                self._remove(key)
 
-    def _forget(self, key: Key) -> None:
+    def _remove(self, key: Key) -> None:
         del self._full_at[key]
-        self._owned[key[0]] -= 1
-        if not self._owned[key[0]]:
-            del self._owned[key[0]]
+        self._buckets_by_owner[key[0]] -= 1
+        if not self._buckets_by_owner[key[0]]:
+            del self._buckets_by_owner[key[0]]
 
 
-def short_key(key: Key) -> Key:
+def shorten_key(key: Key) -> Key:
     """Return the key in bounded space. A digest is longer than any unhashed part, so they never collide."""
-    return tuple(part if len(part) <= MAX_PART else _digest(part) for part in key)
+    return tuple(part if len(part) <= MAX_PART_LENGTH else _digest(part) for part in key)
 
 
 def _digest(part: str) -> str:
     return blake2b(part.encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def reasonable(cost: int) -> int:
+def clamp_cost(cost: int) -> int:
     """Clamp a cost to a valid range. Negative costs become 0."""
     return min(max(cost, 0), MAX_COST)
 
 
-def unsettled_units(charge: Charge, spent: int, held_seconds: float) -> float:
+def compute_settlement(charge: Charge, spent: int, held_seconds: float) -> float:
     """Return the units still to be taken, or to be refunded if negative.
 
     Units that were held have refilled in the meantime. Refunding those too would make holding profitable.
     """
-    more = reasonable(spent) - reasonable(charge.cost)
+    more = clamp_cost(spent) - clamp_cost(charge.cost)
     if more >= 0:
         return more
-    return min(0.0, more + max(held_seconds, 0.0) / charge.limit.seconds_a_unit)
+    return min(0.0, more + max(held_seconds, 0.0) / charge.limit.seconds_per_unit)
 
 
-def whole_milliseconds(seconds: float) -> float:
+def round_up_to_milliseconds(seconds: float) -> float:
     """Round up to milliseconds, apart from the rounding tolerance, so that a caller never returns too early."""
     return max(ceil((seconds - SLACK_SECONDS) * 1000), 1) / 1000

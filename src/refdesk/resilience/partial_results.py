@@ -19,22 +19,22 @@ class Shortfalls:
         self.count = 0
 
 
-_noted: ContextVar[Shortfalls | None] = ContextVar("refdesk.shortfalls", default=None)
+_shortfalls: ContextVar[Shortfalls | None] = ContextVar("refdesk.shortfalls", default=None)
 
 
 @contextmanager
 def noting_shortfalls() -> Iterator[Shortfalls]:
     """Track the shortfalls in the block, and in the tasks started in it."""
     shortfalls = Shortfalls()
-    token = _noted.set(shortfalls)
+    token = _shortfalls.set(shortfalls)
     try:
         yield shortfalls
     finally:
-        _noted.reset(token)
+        _shortfalls.reset(token)
 
 
 def fell_short() -> None:
     """Mark the current result as incomplete."""
-    shortfalls = _noted.get()
+    shortfalls = _shortfalls.get()
     if shortfalls is not None:
         shortfalls.count += 1

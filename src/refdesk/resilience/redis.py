@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-Changed = Callable[[str, str], None]
+StateListener = Callable[[str, str], None]
 """Called with a new state, and the reason if Redis is down."""
 
 CONNECTIONS = 32
@@ -32,14 +32,14 @@ LONGEST_PAUSE_SECONDS = 2.0
 """Pause between probes, doubling: Redis is used again within seconds of its return, and probing costs next to
 nothing."""
 
-STEADY_SECONDS = 10.0
+STABLE_SECONDS = 10.0
 """How long Redis has to be up before its earlier outages are forgotten. Otherwise a Redis that only answers the probe
 would cost every call its timeout."""
 
 CLOSING_SECONDS = 1.0
 """Time limit for closing the connections. A paused Redis doesn't respond."""
 
-NONSENSE = (ValueError, TypeError, LookupError, AttributeError, RecursionError)
+MALFORMED_REPLY_ERRORS = (ValueError, TypeError, LookupError, AttributeError, RecursionError)
 """Exceptions other than its own that the client library raises for malformed replies."""
 
 
@@ -56,12 +56,12 @@ class RedisLink:
         timeout_seconds: float,
         *,
         now: Callable[[], float] = time.monotonic,
-        changed: Changed = lambda state, reason: None,
+        changed: StateListener = lambda state, reason: None,
     ) -> None:
         from redis.exceptions import RedisError, ResponseError
 
         self._refusals = ResponseError
-        self._failures = (RedisError, OSError, *NONSENSE)
+        self._failures = (RedisError, OSError, *MALFORMED_REPLY_ERRORS)
         self._client = client
         self.timeout_seconds = timeout_seconds
         """Time limit of an operation and of a probe. Those in progress keep the one they started with."""
@@ -69,27 +69,27 @@ class RedisLink:
         self._changed = changed
         self._slots = asyncio.Semaphore(CONNECTIONS)
         self._timers: set[asyncio.Timeout] = set()
-        self._trouble: str | None = None
-        self._lost = asyncio.Event()
-        self._back = asyncio.Event()
-        self._back.set()
+        self._failure: str | None = None
+        self._is_down = asyncio.Event()
+        self._is_up = asyncio.Event()
+        self._is_up.set()
         self._pause = 0.0
-        self._well_since = now()
+        self._up_since = now()
         self.losses = 0
         """Number of outages so far."""
 
     @property
     def is_away(self) -> bool:
         """Whether Redis is known to be down."""
-        return self._trouble is not None
+        return self._failure is not None
 
     def describe(self) -> dict[str, Any]:
         """Return the state for `/ready`. The endpoint is public, so the reason is only logged."""
-        return {"state": "ok"} if self._trouble is None else {"state": "away", "detail": "the log says why"}
+        return {"state": "ok"} if self._failure is None else {"state": "away", "detail": "the log says why"}
 
     async def back(self) -> None:
         """Wait until Redis is up."""
-        await self._back.wait()
+        await self._is_up.wait()
 
     async def run(self, work: Callable[[Redis], Awaitable[T]]) -> T:
         """Return the result of `work`, or raise RedisAway.
@@ -97,8 +97,8 @@ class RedisLink:
         Raises at once while Redis is down, and otherwise within the time limit.
         `work` must only run commands, so that any failure is one of Redis.
         """
-        if self._trouble is not None:
-            raise RedisAway(self._trouble)
+        if self._failure is not None:
+            raise RedisAway(self._failure)
         losses = self.losses
         is_running = False
         try:
@@ -112,16 +112,16 @@ class RedisLink:
                     self._timers.discard(timer)
         except TimeoutError as error:
             # A timeout in the queue says nothing about Redis.
-            raise self._away("Redis did not answer in time", losses if is_running else None) from error
+            raise self._build_error("Redis did not answer in time", losses if is_running else None) from error
         except self._refusals as error:
-            raise self._away(f"Redis refused: {error}", None) from error
+            raise self._build_error(f"Redis refused: {error}", None) from error
         except self._failures as error:
-            raise self._away(f"Redis failed: {error}", losses) from error
+            raise self._build_error(f"Redis failed: {error}", losses) from error
 
     async def watch(self) -> None:
         """Probe Redis whenever it's down. Runs forever."""
         while True:
-            await self._lost.wait()
+            await self._is_down.wait()
             await asyncio.sleep(self._pause)
             self._pause = min(max(self._pause * 2, FIRST_PAUSE_SECONDS), LONGEST_PAUSE_SECONDS)
             await self.probe()
@@ -132,42 +132,42 @@ class RedisLink:
             async with asyncio.timeout(self.timeout_seconds):
                 await self._client.execute_command("PING")  # type: ignore[no-untyped-call]
         except self._failures as error:
-            self._lose(f"Redis does not answer: {error or 'not in time'}")
+            self._mark_down(f"Redis does not answer: {error or 'not in time'}")
         else:
-            self._find()
+            self._mark_up()
 
-    def _away(self, detail: str, losses: int | None) -> RedisAway:
+    def _build_error(self, detail: str, losses: int | None) -> RedisAway:
         """Build the error to raise.
 
         If `losses` is the number of outages at the start of the operation, this also marks Redis as down.
         """
         if losses == self.losses:
-            self._lose(detail)
+            self._mark_down(detail)
         return RedisAway(detail)
 
-    def _lose(self, detail: str) -> None:
-        is_news = self._trouble is None
-        self._trouble = detail
-        if not is_news:
+    def _mark_down(self, detail: str) -> None:
+        is_new = self._failure is None
+        self._failure = detail
+        if not is_new:
             return
         self.losses += 1
-        if self._now() - self._well_since >= STEADY_SECONDS:
+        if self._now() - self._up_since >= STABLE_SECONDS:
             self._pause = 0.0
-        self._back.clear()
-        self._lost.set()
+        self._is_up.clear()
+        self._is_down.set()
         # Operations that wait for Redis now would only time out too.
         for timer in self._timers:
             if not timer.expired():
                 timer.reschedule(asyncio.get_running_loop().time())
         self._changed("away", detail)
 
-    def _find(self) -> None:
-        if self._trouble is None:
+    def _mark_up(self) -> None:
+        if self._failure is None:
             return
-        self._trouble = None
-        self._well_since = self._now()
-        self._lost.clear()
-        self._back.set()
+        self._failure = None
+        self._up_since = self._now()
+        self._is_down.clear()
+        self._is_up.set()
         self._changed("ok", "")
 
 
@@ -175,26 +175,26 @@ class RedisLink:
 async def open_redis(
     settings: RedisConfig,
     *,
-    changed: Changed = lambda state, reason: None,
+    changed: StateListener = lambda state, reason: None,
     now: Callable[[], float] = time.monotonic,
 ) -> AsyncIterator[RedisLink]:
     """Open a connection to Redis, which need not be running.
 
     `changed` is called with `away` and the reason, or with `ok`.
     """
-    client = _client(settings)
+    client = _create_client(settings)
     link = RedisLink(client, settings.timeout_seconds, changed=changed, now=now)
     await link.probe()
-    watching = asyncio.create_task(link.watch())
+    task = asyncio.create_task(link.watch())
     try:
         yield link
     finally:
-        watching.cancel()
-        await asyncio.wait([watching])
+        task.cancel()
+        await asyncio.wait([task])
         await _close(client)
 
 
-def _client(settings: RedisConfig) -> Redis:
+def _create_client(settings: RedisConfig) -> Redis:
     try:
         from redis.asyncio import Redis
         from redis.asyncio.retry import Retry

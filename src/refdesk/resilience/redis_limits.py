@@ -18,9 +18,9 @@ from refdesk.resilience.limits import (
     Key,
     MemoryLimits,
     Refusal,
-    reasonable,
-    unsettled_units,
-    whole_milliseconds,
+    clamp_cost,
+    compute_settlement,
+    round_up_to_milliseconds,
 )
 from refdesk.resilience.redis import RedisAway, RedisLink
 
@@ -98,22 +98,22 @@ class RedisLimits:
 
     async def take(self, charges: Sequence[Charge]) -> Refusal | None:
         """Take all charges, or none if one of them has to wait."""
-        if (refusal := self._local.no_room(charges)) is not None:
+        if (refusal := self._local.check_capacity(charges)) is not None:
             return refusal
         try:
-            which, microseconds = await _evaluate(self._link, TAKE, charges, [reasonable(c.cost) for c in charges])
+            which, microseconds = await _evaluate(self._link, TAKE, charges, [clamp_cost(c.cost) for c in charges])
         except RedisAway:
             return await self._local.take(charges)
         if which:
-            return Refusal(whole_milliseconds(microseconds / 1e6), charges[which - 1])
-        self._local.note(charges)
+            return Refusal(round_up_to_milliseconds(microseconds / 1e6), charges[which - 1])
+        self._local.record(charges)
         return None
 
     async def settle(self, charge: Charge, spent: int, held_seconds: float) -> None:
         """Correct a charge to its real cost."""
         await self._local.settle(charge, spent, held_seconds)
         try:
-            await _evaluate(self._link, SETTLE, [charge], [unsettled_units(charge, spent, held_seconds)])
+            await _evaluate(self._link, SETTLE, [charge], [compute_settlement(charge, spent, held_seconds)])
         except RedisAway:
             return  # recorded in this process, which is the one that counts now
 

@@ -30,20 +30,20 @@ _SECONDS = re.compile(r"\d{1,9}(?:\.\d{1,6})?", re.ASCII)
 class RetryBudget:
     """Retry budget: every call adds a fraction of a retry, every retry takes one."""
 
-    __slots__ = ("_store",)
+    __slots__ = ("_balance",)
 
     def __init__(self) -> None:
-        self._store = RETRY_RESERVE
+        self._balance = RETRY_RESERVE
 
     def count_call(self) -> None:
         """Record the first attempt of a call."""
-        self._store = min(RETRY_RESERVE, self._store + RETRY_SHARE)
+        self._balance = min(RETRY_RESERVE, self._balance + RETRY_SHARE)
 
     def take_retry(self) -> bool:
         """Take a retry from the budget. Return False if there is none."""
-        if self._store < 1:
+        if self._balance < 1:
             return False
-        self._store -= 1
+        self._balance -= 1
         return True
 
 

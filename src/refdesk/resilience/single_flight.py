@@ -51,15 +51,15 @@ class Flights(Generic[K, T]):
         return flight.task.result()
 
     def _start(self, key: K, work: Callable[[], Awaitable[T]]) -> _Flight[T]:
-        async def fly() -> T:
+        async def run_work() -> T:
             return await work()
 
-        flight = self._flights[key] = _Flight(asyncio.create_task(fly()))
+        flight = self._flights[key] = _Flight(asyncio.create_task(run_work()))
         self._tasks.add(flight.task)
-        flight.task.add_done_callback(lambda task: self._landed(key, flight))
+        flight.task.add_done_callback(lambda task: self._finish(key, flight))
         return flight
 
-    def _landed(self, key: K, flight: _Flight[T]) -> None:
+    def _finish(self, key: K, flight: _Flight[T]) -> None:
         """Remove a finished task, and retrieve its exception, which the callers have already received."""
         if self._flights.get(key) is flight:
             del self._flights[key]

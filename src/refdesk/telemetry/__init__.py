@@ -6,22 +6,22 @@ Telemetry never fails or delays a call: what can't be written, counted or sent i
 from refdesk.telemetry.extras import open_reports, open_spans
 from refdesk.telemetry.lines import Lines
 from refdesk.telemetry.log import LEVELS, Log
-from refdesk.telemetry.metrics import Conversion, Metrics
+from refdesk.telemetry.metrics import ConversionRecord, Metrics
 from refdesk.telemetry.secrets import secrets_of
 from refdesk.telemetry.spans import Spans, child_span
 from refdesk.telemetry.traces import (
     Trace,
     current_trace_id,
     enter_trace,
-    follow,
     leave_trace,
     outgoing_headers,
     read_trace,
+    set_current_span,
 )
 
 __all__ = [
     "LEVELS",
-    "Conversion",
+    "ConversionRecord",
     "Lines",
     "Log",
     "Metrics",
@@ -30,11 +30,11 @@ __all__ = [
     "child_span",
     "current_trace_id",
     "enter_trace",
-    "follow",
     "leave_trace",
     "open_reports",
     "open_spans",
     "outgoing_headers",
     "read_trace",
     "secrets_of",
+    "set_current_span",
 ]

@@ -18,13 +18,13 @@ from typing import Any
 from refdesk.telemetry.metrics import BUCKETS, Metrics
 
 INTERVAL_SECONDS = 5.0
-KEPT = 360
+MAX_SAMPLES = 360
 """Maximum number of samples: half an hour."""
 
-FINE = frozenset({"ok", "input_required", "cancelled"})
+SUCCESS_OUTCOMES = frozenset({"ok", "input_required", "cancelled"})
 """Outcomes that don't count as errors."""
 
-SAVED = ("hit", "stale", "shared")
+CACHE_HIT_RESULTS = ("hit", "stale", "shared")
 """Cache results that avoided the work."""
 
 MEGABYTE = 1024 * 1024
@@ -42,12 +42,12 @@ class Calls:
     buckets: tuple[int, ...] = ()
 
     def __add__(self, other: Calls) -> Calls:
-        buckets = _each(self.buckets, other.buckets, 1)
+        buckets = _combine_buckets(self.buckets, other.buckets, 1)
         return Calls(self.calls + other.calls, self.errors + other.errors, buckets)
 
     def since(self, before: Calls) -> Calls:
         """Return the difference to an earlier state of the same counters."""
-        buckets = _each(self.buckets, before.buckets, -1)
+        buckets = _combine_buckets(self.buckets, before.buckets, -1)
         return Calls(self.calls - before.calls, self.errors - before.errors, buckets)
 
     def milliseconds(self, share: float) -> float | None:
@@ -91,7 +91,7 @@ class Sample:
 
 
 @dataclass(slots=True)
-class _Counted:
+class _Counters:
     """Values of the monotonic counters."""
 
     calls: dict[Labels, Calls] = field(default_factory=dict)
@@ -107,12 +107,12 @@ class History:
         self._leave_out = leave_out
         self._samples: deque[Sample] = deque()
         self._tools: dict[str, Calls] = {}
-        self._before = self._counted()
+        self._last_counters = self._read_counters()
 
     def take(self, at: float, queue: int | None) -> Sample:
         """Take a sample."""
-        now = self._counted()
-        before, self._before = self._before, now
+        now = self._read_counters()
+        before, self._last_counters = self._last_counters, now
         cache = now.cache - before.cache
         changed = {
             labels: calls.since(before.calls.get(labels, Calls()))
@@ -121,9 +121,9 @@ class History:
         }
         sample = Sample(
             at=round(at, 3),
-            total=added(changed.values()),
+            total=sum_calls(changed.values()),
             tools={tool: calls for (_, tool), calls in changed.items() if tool},
-            cache_hits=sum(cache[result] for result in SAVED),
+            cache_hits=sum(cache[result] for result in CACHE_HIT_RESULTS),
             cache_misses=cache["miss"],
             in_flight=self._metrics.under_way,
             queue=queue,
@@ -138,7 +138,7 @@ class History:
         self._samples.append(sample)
         for tool, calls in sample.tools.items():
             self._tools[tool] = self._tools.get(tool, Calls()) + calls
-        if len(self._samples) > KEPT:
+        if len(self._samples) > MAX_SAMPLES:
             for tool, calls in self._samples.popleft().tools.items():
                 self._tools[tool] = self._tools[tool].since(calls)
                 if not self._tools[tool].calls:
@@ -159,31 +159,31 @@ class History:
 
     def latency(self, tools: Iterable[str]) -> dict[str, float | None] | None:
         """Return the combined latency of some tools, or None without calls."""
-        calls = added(self._tools[name] for name in tools if name in self._tools)
+        calls = sum_calls(self._tools[name] for name in tools if name in self._tools)
         if not calls.calls:
             return None
         return {"p50_ms": calls.milliseconds(0.5), "p95_ms": calls.milliseconds(0.95)}
 
-    def _counted(self) -> _Counted:
-        counted = _Counted()
-        for labels, value in _values(self._metrics.cache_requests, "_total"):
-            counted.cache[labels["result"]] = int(value)
+    def _read_counters(self) -> _Counters:
+        counters = _Counters()
+        for labels, value in _iter_series(self._metrics.cache_requests, "_total"):
+            counters.cache[labels["result"]] = int(value)
         calls: Tally[Labels] = Tally()
         errors: Tally[Labels] = Tally()
-        for labels, value in _values(self._metrics.calls, "_total"):
+        for labels, value in _iter_series(self._metrics.calls, "_total"):
             key = labels["method"], labels["tool"]
             calls[key] += int(value)
-            errors[key] += 0 if labels["outcome"] in FINE else int(value)
-        heights: dict[Labels, list[int]] = {}
-        for labels, value in _values(self._metrics.call_seconds, "_bucket"):
-            heights.setdefault((labels["method"], labels["tool"]), []).append(int(value))
+            errors[key] += 0 if labels["outcome"] in SUCCESS_OUTCOMES else int(value)
+        cumulative: dict[Labels, list[int]] = {}
+        for labels, value in _iter_series(self._metrics.call_seconds, "_bucket"):
+            cumulative.setdefault((labels["method"], labels["tool"]), []).append(int(value))
         for key, count in calls.items():
             if not key[0].startswith(self._leave_out):
-                counted.calls[key] = Calls(count, errors[key], _steps(heights.get(key, [])))
-        return counted
+                counters.calls[key] = Calls(count, errors[key], _to_bucket_counts(cumulative.get(key, [])))
+        return counters
 
 
-def added(calls: Iterable[Calls]) -> Calls:
+def sum_calls(calls: Iterable[Calls]) -> Calls:
     """Return the sum of call statistics."""
     return sum(calls, Calls())
 
@@ -193,13 +193,13 @@ def quantile(share: float, buckets: Sequence[int]) -> float | None:
 
     Beyond the last of `BUCKETS`, the bound of that bucket is returned.
     """
-    wanted = share * sum(buckets)
-    if not wanted:
+    rank = share * sum(buckets)
+    if not rank:
         return None
     below = 0
     for count, (lower, upper) in zip(buckets, pairwise((0.0, *BUCKETS)), strict=False):
-        if below + count >= wanted:
-            return lower + (upper - lower) * (wanted - below) / count
+        if below + count >= rank:
+            return lower + (upper - lower) * (rank - below) / count
         below += count
     return BUCKETS[-1]
 
@@ -213,7 +213,7 @@ def resident_megabytes() -> float | None:
     return round(pages * PAGESIZE / MEGABYTE, 1)
 
 
-def _values(metric: Any, suffix: str) -> Iterable[tuple[Mapping[str, str], float]]:
+def _iter_series(metric: Any, suffix: str) -> Iterable[tuple[Mapping[str, str], float]]:
     """Yield labels and value of each series of a metric."""
     for family in metric.collect():
         for sample in family.samples:
@@ -221,12 +221,12 @@ def _values(metric: Any, suffix: str) -> Iterable[tuple[Mapping[str, str], float
                 yield sample.labels, sample.value
 
 
-def _steps(heights: Sequence[int]) -> tuple[int, ...]:
+def _to_bucket_counts(cumulative: Sequence[int]) -> tuple[int, ...]:
     """Convert cumulative bucket counts to counts per bucket."""
-    return tuple(after - before for before, after in pairwise((0, *heights)))
+    return tuple(after - before for before, after in pairwise((0, *cumulative)))
 
 
-def _each(some: Sequence[int], others: Sequence[int], sign: int) -> tuple[int, ...]:
+def _combine_buckets(some: Sequence[int], others: Sequence[int], sign: int) -> tuple[int, ...]:
     if not others:
         return tuple(some)
     if not some:

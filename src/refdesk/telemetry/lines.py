@@ -22,18 +22,18 @@ class Lines:
 
     def __init__(self, stream: BinaryIO) -> None:
         self._stream: BinaryIO | None = stream
-        self._pipe = _pipe_behind(stream)
-        self._waiting: list[bytes] = []
-        self._left = b""
-        self._flush_is_due = False
+        self._poll = _create_poll(stream)
+        self._pending: list[bytes] = []
+        self._unwritten = b""
+        self._flush_is_scheduled = False
 
     def msg(self, line: bytes) -> None:
         """Write a line, in the next loop iteration at the latest."""
-        self._waiting.append(line)
-        if not self._flush_is_due:
+        self._pending.append(line)
+        if not self._flush_is_scheduled:
             try:
                 asyncio.get_running_loop().call_soon(self.flush)
-                self._flush_is_due = True
+                self._flush_is_scheduled = True
             except RuntimeError:
                 self.flush()
 
@@ -41,9 +41,9 @@ class Lines:
 
     def flush(self) -> None:
         """Write the buffered lines, as far as there is room."""
-        self._flush_is_due = False
-        data = self._left + b"".join([line + b"\n" for line in self._waiting])
-        self._waiting.clear()
+        self._flush_is_scheduled = False
+        data = self._unwritten + b"".join([line + b"\n" for line in self._pending])
+        self._pending.clear()
         if self._stream is None or not data:
             return
         try:
@@ -52,21 +52,21 @@ class Lines:
             # The reader is gone, and reporting that would write to the same stream. A full disk may recover.
             self._stream = None if error.errno in (EPIPE, EBADF) else self._stream
             data = b""
-        self._left = data if len(data) <= MAX_WAITING_BYTES else b""
+        self._unwritten = data if len(data) <= MAX_WAITING_BYTES else b""
 
     def _write(self, stream: BinaryIO, data: bytes) -> bytes:
         """Write without blocking, and return the rest."""
-        if self._pipe is None:
+        if self._poll is None:
             stream.write(data)
             stream.flush()
             return b""
-        while data and self._pipe.poll(0):
+        while data and self._poll.poll(0):
             # A writable pipe has room for this much.
             data = data[os.write(stream.fileno(), data[:PIPE_BUF]) :]
         return data
 
 
-def _pipe_behind(stream: BinaryIO) -> select.poll | None:
+def _create_poll(stream: BinaryIO) -> select.poll | None:
     """Return a poll object for a pipe, socket or terminal. None for files, which never block."""
     try:
         if stat.S_ISREG(os.fstat(stream.fileno()).st_mode):

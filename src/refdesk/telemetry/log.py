@@ -35,14 +35,14 @@ _now = datetime.now
 Report = Callable[[BaseException, str], None]
 """Reports an unexpected error with its trace id."""
 
-_NOT_OURS = ("sentry_sdk", "opentelemetry")
+_UNREPORTED_LOGGERS = ("sentry_sdk", "opentelemetry")
 """Loggers of the reporting libraries themselves, which would cause a loop."""
 
-_UNSEEN = re.compile("[\x00-\x1f\x7f-\x9f\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
+_HIDDEN = re.compile("[\x00-\x1f\x7f-\x9f\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
                      "\U000e0000-\U000e0fff\ud800-\udfff]")  # fmt: skip
 """Characters that control a terminal or are invisible: controls, line ends, bidi marks, tags."""
 
-_UNSEEN_BUT_NEWLINE = re.compile(_UNSEEN.pattern.replace("\x00-\x1f", "\x00-\x09\x0b-\x1f"))
+_HIDDEN_EXCEPT_NEWLINE = re.compile(_HIDDEN.pattern.replace("\x00-\x1f", "\x00-\x09\x0b-\x1f"))
 
 
 class Log:
@@ -59,7 +59,7 @@ class Log:
         self._secrets: re.Pattern[bytes] | None = None
         self.events: FilteringBoundLogger = structlog.wrap_logger(
             self._lines,
-            processors=[_add_trace_id, self._tell, *_processors(style, colors=terminal), self._mask],
+            processors=[_add_trace_id, self._report_error, *_processors(style, colors=terminal), self._mask],
             wrapper_class=structlog.make_filtering_bound_logger(LEVELS[level]),
         ).bind()
         self._calls_as_json = style == "json" and LEVELS[level] <= logging.INFO
@@ -72,7 +72,7 @@ class Log:
             "level": "info",
             "event": "call",
             "method": call.method[:200],
-            "target": self._without_secrets(target)[:200],
+            "target": self._mask_name(target)[:200],
             "outcome": outcome,
             "ms": int(seconds * 1e6) / 1000,
             "user": caller.user,
@@ -81,22 +81,27 @@ class Log:
         }
         if self._calls_as_json:
             # The same line as the logger's, without its overhead: this runs for every call.
-            self._lines.msg(_json_of(fields, orjson.OPT_UTC_Z))
+            self._lines.msg(_encode_json(fields, orjson.OPT_UTC_Z))
         else:
             for name in ("timestamp", "level", "event"):
                 del fields[name]
             self.events.info("call", **fields)
 
-    def report_to(self, report: Report | None) -> None:
+    def set_reporter(self, report: Report | None) -> None:
         """Set the reporter for unexpected errors that are logged."""
         self._report = report
 
-    def keep_secret(self, secrets: Iterable[str]) -> None:
+    def mask_secrets(self, secrets: Iterable[str]) -> None:
         """Mask these secrets in every line, for example in the text of a library's error."""
-        ways = {way for secret in secrets if len(secret) >= MIN_SECRET_CHARACTERS for way in _ways_to_write(secret)}
+        variants = {
+            variant
+            for secret in secrets
+            if len(secret) >= MIN_SECRET_CHARACTERS
+            for variant in _encode_variants(secret)
+        }
         # Longest first, because one secret may be the prefix of another.
-        longest_first = sorted(map(re.escape, ways), key=len, reverse=True)
-        self._secrets = re.compile(b"|".join(longest_first)) if ways else None
+        longest_first = sorted(map(re.escape, variants), key=len, reverse=True)
+        self._secrets = re.compile(b"|".join(longest_first)) if variants else None
 
     def close(self) -> None:
         """Flush and close. Nothing may be logged afterwards."""
@@ -111,15 +116,15 @@ class Log:
         logging.getLogger("refdesk").setLevel(LEVELS[self._level])
         root.setLevel(LEVELS[self._level] if self._level in ("debug", "error") else logging.WARNING)
 
-    def _tell(self, _: Any, level: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    def _report_error(self, _: Any, level: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
         """Report unexpected errors, as a processor that returns the event unchanged."""
         if self._report is not None and level in ("error", "critical", "exception"):
-            error = _exception_in(event)
-            if error is not None and not str(event.get("logger", "")).startswith(_NOT_OURS):
+            error = _find_exception(event)
+            if error is not None and not str(event.get("logger", "")).startswith(_UNREPORTED_LOGGERS):
                 self._report(error, str(event.get("trace_id", "")))
         return event
 
-    def _without_secrets(self, name: str) -> str:
+    def _mask_name(self, name: str) -> str:
         """Mask secrets in a name from a client, who may have sent a key in its place."""
         if self._secrets is None:
             return name
@@ -151,14 +156,14 @@ def _open_log_file(path: Path) -> BinaryIO:
 
 def _processors(style: str, *, colors: bool) -> list[Processor]:
     if style == "json":
-        return [_json_line]
+        return [_render_json]
     return [
         structlog.processors.add_log_level,
         structlog.processors.TimeStamper("iso", utc=True),
         structlog.processors.format_exc_info,
-        _visible_values,
+        _escape_values,
         structlog.dev.ConsoleRenderer(colors=colors, exception_formatter=structlog.dev.plain_traceback),
-        _encoded,
+        _encode,
     ]
 
 
@@ -169,22 +174,22 @@ def _add_trace_id(_: Any, __: str, event: MutableMapping[str, Any]) -> MutableMa
     return event
 
 
-def _exception_in(event: MutableMapping[str, Any]) -> BaseException | None:
+def _find_exception(event: MutableMapping[str, Any]) -> BaseException | None:
     """Return the exception of an event, unless it's one of Refdesk's own errors."""
     given = event.get("exc_info")
     error = sys.exc_info()[1] if given is True else given[1] if isinstance(given, tuple) else given
     return error if isinstance(error, Exception) and not isinstance(error, RefdeskError) else None
 
 
-def _json_line(_: Any, level: str, event: MutableMapping[str, Any]) -> bytes:
+def _render_json(_: Any, level: str, event: MutableMapping[str, Any]) -> bytes:
     # One step: a chain of small processors costs twice as much.
     if "exc_info" in event:
         event = structlog.processors.format_exc_info(_, level, event)
     line = {"timestamp": _now(UTC), "level": level, "event": event.pop("event", ""), **event}
-    return _json_of(line, orjson.OPT_NON_STR_KEYS | orjson.OPT_UTC_Z)
+    return _encode_json(line, orjson.OPT_NON_STR_KEYS | orjson.OPT_UTC_Z)
 
 
-def _json_of(line: dict[str, Any], option: int) -> bytes:
+def _encode_json(line: dict[str, Any], option: int) -> bytes:
     """Encode a line as JSON and escape invisible characters.
 
     JSON itself only escapes ASCII controls. Most lines are pure ASCII.
@@ -193,10 +198,10 @@ def _json_of(line: dict[str, Any], option: int) -> bytes:
         encoded = orjson.dumps(line, str, option)
     except orjson.JSONEncodeError:
         # Not valid Unicode. A degraded line is better than none.
-        encoded = orjson.dumps({name: _visible(str(value)) for name, value in line.items()})
+        encoded = orjson.dumps({name: _escape_hidden(str(value)) for name, value in line.items()})
     if encoded.isascii():
         return encoded
-    return _UNSEEN.sub(lambda found: _json_escape(found[0]), encoded.decode()).encode()
+    return _HIDDEN.sub(lambda found: _json_escape(found[0]), encoded.decode()).encode()
 
 
 def _json_escape(character: str) -> str:
@@ -207,17 +212,17 @@ def _json_escape(character: str) -> str:
     return f"\\u{0xD800 + (code >> 10):04x}\\u{0xDC00 + (code & 0x3FF):04x}"
 
 
-def _visible(text: str) -> str:
-    return _UNSEEN.sub(_escape, text)
+def _escape_hidden(text: str) -> str:
+    return _HIDDEN.sub(_escape, text)
 
 
-def _visible_values(_: Any, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+def _escape_values(_: Any, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
     """Escape values for the console, and indent tracebacks so that they can't pass for log lines."""
     for name, value in event.items():
         if name == "exception":
-            event[name] = indent(_UNSEEN_BUT_NEWLINE.sub(_escape, str(value)), "    ")
+            event[name] = indent(_HIDDEN_EXCEPT_NEWLINE.sub(_escape, str(value)), "    ")
         elif not isinstance(value, bool | int | float):
-            event[name] = _visible(str(value))
+            event[name] = _escape_hidden(str(value))
     return event
 
 
@@ -225,10 +230,10 @@ def _escape(found: re.Match[str]) -> str:
     return found[0].encode("unicode_escape").decode()
 
 
-def _encoded(_: Any, __: str, line: Any) -> bytes:
+def _encode(_: Any, __: str, line: Any) -> bytes:
     return str(line).encode("utf-8", "replace")
 
 
-def _ways_to_write(secret: str) -> set[bytes]:
+def _encode_variants(secret: str) -> set[bytes]:
     """Return the encodings of a secret: plain, in JSON and as a Python repr."""
     return {secret.encode("utf-8", "replace"), orjson.dumps(secret)[1:-1], repr(secret)[1:-1].encode()}

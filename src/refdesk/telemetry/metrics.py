@@ -42,7 +42,7 @@ M = TypeVar("M", bound=MetricWrapperBase)
 
 
 @dataclass(slots=True)
-class Conversion:
+class ConversionRecord:
     """Outcome of a conversion in progress, `failed` until set."""
 
     outcome: Literal["ok", "cached", "refused", "failed"] = "failed"
@@ -77,14 +77,14 @@ class Metrics:
         self.embedded_chunks = Counter(
             "refdesk_embedded_chunks", "Chunks of documents that were embedded.", registry=registry
         )
-        self._define_policy(registry)
-        self._define_dependencies(registry)
+        self._define_policy_metrics(registry)
+        self._define_dependency_metrics(registry)
         self.under_way = 0
         """Calls in progress in this process. A plain integer, because every call changes it twice."""
         self._children: dict[tuple[str, str, str], tuple[Callable[[], None], Callable[[float], None]]] = {}
         self._breakers: dict[str, str] = {}
 
-    def _define_policy(self, registry: CollectorRegistry) -> None:
+    def _define_policy_metrics(self, registry: CollectorRegistry) -> None:
         self.cache_requests = Counter(
             "refdesk_cache_requests", "Answers looked for in the cache, by result.", ["result"], registry=registry
         )
@@ -111,7 +111,7 @@ class Metrics:
         self._tokens = _Series(self.tokens)
         self._auth_failures = _Series(self.auth_failures)
 
-    def _define_dependencies(self, registry: CollectorRegistry) -> None:
+    def _define_dependency_metrics(self, registry: CollectorRegistry) -> None:
         self.dependency_requests = Counter(
             "refdesk_dependency_requests", "Requests to what is behind this server, by outcome.",
             ["dependency", "operation", "outcome"], registry=registry,
@@ -173,7 +173,7 @@ class Metrics:
         """Last known state of each breaker, by dependency."""
         return self._breakers
 
-    def call_finished(self, method: str, tool: str, outcome: str, seconds: float) -> None:
+    def count_call(self, method: str, tool: str, outcome: str, seconds: float) -> None:
         """Count a call and its duration."""
         # Looking up a labelled child costs more than counting. Methods, tools and outcomes are few.
         child = self._children.get((method, tool, outcome))
@@ -184,28 +184,28 @@ class Metrics:
         count()
         observe(seconds)
 
-    def cache_counted(self, result: str) -> None:
+    def count_cache_request(self, result: str) -> None:
         """Count a cache lookup: `hit`, `miss`, `stale`, `shared` with a concurrent request, or `error`."""
         self._cache_requests[result,].inc()
 
-    def cache_holds(self, entries: int, size: int) -> None:
+    def set_cache_size(self, entries: int, size: int) -> None:
         """Set the size of the cache in this process."""
         self.cache_entries.set(entries)
         self.cache_bytes.set(size)
 
-    def rate_limited(self, kind: str) -> None:
+    def count_rate_limited(self, kind: str) -> None:
         """Count a rate-limited call, by limit: `calls`, `tokens`, `total` or `document`."""
         self._rate_refusals[kind,].inc()
 
-    def tokens_served(self, tool: str, tokens: int) -> None:
+    def add_tokens_served(self, tool: str, tokens: int) -> None:
         """Count the tokens of a tool's answer. Only for tools that exist."""
         self._tokens[tool,].inc(tokens)
 
-    def auth_failed(self, reason: str) -> None:
+    def count_auth_failure(self, reason: str) -> None:
         """Count a rejected credential. The reason is an error type."""
         self._auth_failures[reason,].inc()
 
-    def dependency_finished(self, name: str, operation: str, outcome: str, seconds: float) -> None:
+    def count_dependency_request(self, name: str, operation: str, outcome: str, seconds: float) -> None:
         """Count a request to a dependency and its duration."""
         self._dependency_requests[name, operation, outcome].inc()
         self._dependency_seconds[name, operation].observe(seconds)
@@ -226,7 +226,7 @@ class Metrics:
             outcome = "failed" if isinstance(error, DependencyError | OSError | TimeoutError) else "refused"
             raise
         finally:
-            self.dependency_finished(name, operation, outcome, perf_counter() - started)
+            self.count_dependency_request(name, operation, outcome, perf_counter() - started)
 
     def breaker_changed(self, name: str, state: str) -> None:
         """Set a breaker's state, and count the transition. The first state isn't a transition."""
@@ -235,11 +235,11 @@ class Metrics:
         if before != state:
             self._breaker_transitions[name, state].inc()
 
-    def breaker_rejected(self, name: str) -> None:
+    def on_breaker_rejection(self, name: str) -> None:
         """Count a request that an open breaker rejected."""
         self._breaker_rejections[name,].inc()
 
-    def retried(self, name: str) -> None:
+    def on_retry(self, name: str) -> None:
         """Count a retry."""
         self._retries[name,].inc()
 
@@ -264,14 +264,14 @@ class Metrics:
         """Set the number of tools that wait for approval."""
         self.held_tools.set(count)
 
-    def queue_length(self, stage: str, documents: int) -> None:
+    def set_queue_length(self, stage: str, documents: int) -> None:
         """Set the number of documents at a stage of the ingest queue."""
         self._queue[stage,].set(documents)
 
     @contextmanager
-    def conversion(self) -> Iterator[Conversion]:
+    def conversion(self) -> Iterator[ConversionRecord]:
         """Count the conversion in the block, and its duration unless it was cached."""
-        conversion, started = Conversion(), perf_counter()
+        conversion, started = ConversionRecord(), perf_counter()
         try:
             yield conversion
         finally:
@@ -283,7 +283,7 @@ class Metrics:
         """Return all metrics in Prometheus text format. `shared` adds up all worker processes."""
         if not shared:
             return generate_latest(self.registry)
-        _forget_the_dead(Path(os.environ["PROMETHEUS_MULTIPROC_DIR"]))
+        _remove_dead_workers(Path(os.environ["PROMETHEUS_MULTIPROC_DIR"]))
         registry = CollectorRegistry()
         MultiProcessCollector(registry)  # type: ignore[no-untyped-call]  # the library leaves it unannotated
         return generate_latest(registry)
@@ -308,7 +308,7 @@ class _Series(Generic[M]):
 _LIVE_GAUGE = re.compile(r"gauge_live\w+_(\d+)\.db")
 
 
-def _forget_the_dead(folder: Path) -> None:
+def _remove_dead_workers(folder: Path) -> None:
     """Remove the live gauges of worker processes that have ended. Their counters stay."""
     for pid in {int(match[1]) for file in folder.iterdir() if (match := _LIVE_GAUGE.fullmatch(file.name))}:
         try:

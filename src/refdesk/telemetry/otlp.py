@@ -33,8 +33,8 @@ from opentelemetry.trace import (
 from refdesk.calls import Call
 from refdesk.config import OpenTelemetryConfig
 from refdesk.errors import RefdeskError
-from refdesk.telemetry.spans import Attributes, recorded
-from refdesk.telemetry.traces import Trace, current_place, is_trace_id, placed
+from refdesk.telemetry.spans import Attributes, record_to
+from refdesk.telemetry.traces import Trace, current_span, is_trace_id, use_span
 from refdesk.version import __version__
 
 PATH = "/v1/traces"
@@ -51,36 +51,40 @@ class OtlpSpans:
 
     def __init__(self, exporter: OTLPSpanExporter) -> None:
         self._exporter = exporter
-        self._ids = _Ids()
-        self._provider = TracerProvider(resource=_resource(), id_generator=self._ids, shutdown_on_exit=False)
+        self._ids = _TraceIdGenerator()
+        self._provider = TracerProvider(resource=_build_resource(), id_generator=self._ids, shutdown_on_exit=False)
         self._provider.add_span_processor(BatchSpanProcessor(exporter, max_queue_size=MAX_WAITING_SPANS))
         self._tracer = self._provider.get_tracer("refdesk", __version__)
 
     @contextmanager
     def call(self, call: Call) -> Iterator[OtlpCallSpan]:
         """Record a call with name and attributes of OpenTelemetry's conventions for MCP."""
-        caller = current_place()
-        attributes = _attributes(call)
+        caller = current_span()
+        attributes = _get_attributes(call)
         if caller is None and is_trace_id(call.trace_id):
-            self._ids.begin(call.trace_id)
+            self._ids.set_next_trace_id(call.trace_id)
         elif caller is None or caller.trace_id != call.trace_id:
-            attributes["refdesk.trace_id"] = _sendable(call.trace_id)
+            attributes["refdesk.trace_id"] = _truncate(call.trace_id)
         span = self._tracer.start_span(
-            _name(call), _context_of(caller), kind=SpanKind.SERVER, attributes=attributes, record_exception=False
+            _get_name(call), _build_context(caller), kind=SpanKind.SERVER, attributes=attributes, record_exception=False
         )
-        with _entered(span), recorded(self):
+        with _enter_span(span), record_to(self):
             yield OtlpCallSpan(span)
 
     @contextmanager
     def child(self, name: str, attributes: Attributes) -> Iterator[None]:
-        """Record a child of the current span. Of an error only the type is recorded, since its message may quote
-        arguments."""
+        """Record a child of the current span.
+
+        Of an error only the type is recorded, since its message may quote arguments.
+        """
         span = self._tracer.start_span(name, kind=SpanKind.CLIENT, attributes=dict(attributes), record_exception=False)
-        with _entered(span):
+        with _enter_span(span):
             try:
                 yield
             except BaseException as error:
-                OtlpCallSpan(span).failed(type(error).__name__, error.code if isinstance(error, RefdeskError) else None)
+                OtlpCallSpan(span).mark_failed(
+                    type(error).__name__, error.code if isinstance(error, RefdeskError) else None
+                )
                 raise
 
     def close(self, seconds: float) -> None:
@@ -100,26 +104,26 @@ class OtlpCallSpan:
     def __init__(self, span: Span) -> None:
         self._span = span
 
-    def failed(self, kind: str, code: int | None = None) -> None:
+    def mark_failed(self, kind: str, code: int | None = None) -> None:
         """Mark the span as failed, with the error's type and code but not its message."""
         self._span.set_attribute("error.type", kind)
         if code is not None:
             self._span.set_attribute("rpc.response.status_code", str(code))
         self._span.set_status(Status(StatusCode.ERROR))
 
-    def unnamed(self) -> None:
+    def clear_name(self) -> None:
         """Replace a name that was derived from an unknown method."""
         self._span.update_name("unknown")
         self._span.set_attribute("mcp.method.name", "unknown")
 
 
-class _Ids(RandomIdGenerator):
+class _TraceIdGenerator(RandomIdGenerator):
     """Random id generator that reuses the trace id of a call for its root span."""
 
     def __init__(self) -> None:
         self._next: int | None = None
 
-    def begin(self, trace_id: str) -> None:
+    def set_next_trace_id(self, trace_id: str) -> None:
         """Set the trace id of the next root span, which must be started at once in this thread."""
         self._next = int(trace_id, 16)
 
@@ -131,14 +135,14 @@ class _Ids(RandomIdGenerator):
 @asynccontextmanager
 async def open_otlp(settings: OpenTelemetryConfig, *, closing_seconds: float) -> AsyncIterator[OtlpSpans]:
     """Open an exporter that runs in the background and flushes at the end."""
-    spans = OtlpSpans(OTLPSpanExporter(endpoint=_endpoint(settings)))
+    spans = OtlpSpans(OTLPSpanExporter(endpoint=_get_endpoint(settings)))
     try:
         yield spans
     finally:
         await run_sync(spans.close, closing_seconds, abandon_on_cancel=True)
 
 
-def _endpoint(settings: OpenTelemetryConfig) -> str | None:
+def _get_endpoint(settings: OpenTelemetryConfig) -> str | None:
     """Return the full URL, or None to leave it to OpenTelemetry's environment variables."""
     if settings.endpoint is None:
         return None
@@ -146,7 +150,7 @@ def _endpoint(settings: OpenTelemetryConfig) -> str | None:
     return address if address.endswith(PATH) else f"{address}{PATH}"
 
 
-def _resource() -> Resource:
+def _build_resource() -> Resource:
     """Return the service name and version, unless OpenTelemetry's environment variables set them."""
     named = Resource.create()
     ours = {SERVICE_VERSION: __version__}
@@ -155,31 +159,31 @@ def _resource() -> Resource:
     return named.merge(Resource(ours))
 
 
-def _name(call: Call) -> str:
+def _get_name(call: Call) -> str:
     # Resource URIs would make too many different span names.
     target = call.target if call.method in ("tools/call", "prompts/get") else ""
-    return _sendable(f"{call.method} {target}".rstrip())
+    return _truncate(f"{call.method} {target}".rstrip())
 
 
-def _attributes(call: Call) -> dict[str, str]:
+def _get_attributes(call: Call) -> dict[str, str]:
     """Return the attributes of a call: names, never argument values."""
-    about = {"mcp.method.name": _sendable(call.method), "refdesk.tenant": _sendable(call.caller.tenant)}
-    target = _sendable(call.target)
+    attributes = {"mcp.method.name": _truncate(call.method), "refdesk.tenant": _truncate(call.caller.tenant)}
+    target = _truncate(call.target)
     if call.method == "tools/call":
-        about |= {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": target}
+        attributes |= {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": target}
     elif call.method == "prompts/get":
-        about["gen_ai.prompt.name"] = target
+        attributes["gen_ai.prompt.name"] = target
     elif target:
-        about["mcp.resource.uri"] = target
-    return about
+        attributes["mcp.resource.uri"] = target
+    return attributes
 
 
-def _sendable(text: str) -> str:
+def _truncate(text: str) -> str:
     """Truncate a text and make it valid Unicode. Invalid text would fail the whole batch."""
     return text[:MAX_NAME_CHARACTERS].encode("utf-8", "replace").decode()
 
 
-def _context_of(caller: Trace | None) -> otel_context.Context:
+def _build_context(caller: Trace | None) -> otel_context.Context:
     """Return a context with the caller's span as parent, ignoring other spans of the process."""
     parent: Span = INVALID_SPAN
     if caller is not None:
@@ -196,15 +200,18 @@ def _context_of(caller: Trace | None) -> otel_context.Context:
 
 
 @contextmanager
-def _entered(span: Span) -> Iterator[None]:
+def _enter_span(span: Span) -> Iterator[None]:
     """Make a span the current one, for OpenTelemetry and for `outgoing_headers`, and end it."""
-    known = span.get_span_context()
-    place = Trace(
-        f"{known.trace_id:032x}", f"{known.span_id:016x}", f"{known.trace_flags:02x}", known.trace_state.to_header()
+    span_context = span.get_span_context()
+    current = Trace(
+        f"{span_context.trace_id:032x}",
+        f"{span_context.span_id:016x}",
+        f"{span_context.trace_flags:02x}",
+        span_context.trace_state.to_header(),
     )
     token = otel_context.attach(set_span_in_context(span))
     try:
-        with placed(place):
+        with use_span(current):
             yield
     finally:
         otel_context.detach(token)

@@ -14,12 +14,12 @@ from refdesk.config.secrets import secrets_in_address
 def secrets_of(part: BaseModel) -> Iterator[str]:
     """Yield every secret in a configuration or a part of it: keys, passwords, and secrets in URLs."""
     for _, value in part:
-        yield from _secrets_in(value)
+        yield from _iter_value_secrets(value)
     if isinstance(part, McpServerConfig):
         yield from part.hidden
 
 
-def _secrets_in(value: Any) -> Iterator[str]:
+def _iter_value_secrets(value: Any) -> Iterator[str]:
     match value:
         case types.Url():
             yield from secrets_in_address(value.get_secret_value())
@@ -29,7 +29,7 @@ def _secrets_in(value: Any) -> Iterator[str]:
             yield from secrets_of(value)
         case Mapping():
             for each in value.values():
-                yield from _secrets_in(each)
+                yield from _iter_value_secrets(each)
         case tuple() | list():
             for each in value:
-                yield from _secrets_in(each)
+                yield from _iter_value_secrets(each)

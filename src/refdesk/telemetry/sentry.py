@@ -22,8 +22,8 @@ from refdesk.version import __version__
 if TYPE_CHECKING:
     from sentry_sdk.types import Event, Hint
 
-OF_AN_EVENT = ("event_id", "timestamp", "level", "platform", "release", "environment", "sdk", "tags")
-OF_A_FRAME = ("filename", "function", "module", "lineno", "in_app")
+EVENT_FIELDS = ("event_id", "timestamp", "level", "platform", "release", "environment", "sdk", "tags")
+FRAME_FIELDS = ("filename", "function", "module", "lineno", "in_app")
 """Everything that is sent. Paths on disk may name a person, source lines may belong to a program that uses the library,
 and error messages may quote an argument. The log has the message, under the same trace id."""
 
@@ -31,7 +31,7 @@ and error messages may quote an argument. The log has the message, under the sam
 @asynccontextmanager
 async def open_sentry(dsn: str, *, closing_seconds: float) -> AsyncIterator[Report]:
     """Open a reporter that sends in the background and flushes at the end."""
-    client = _client(dsn)
+    client = _create_client(dsn)
 
     def report(error: BaseException, trace_id: str) -> None:
         # The library may fail on unusual exceptions, which must not affect the code that logs.
@@ -47,7 +47,7 @@ async def open_sentry(dsn: str, *, closing_seconds: float) -> AsyncIterator[Repo
         await run_sync(client.close, closing_seconds, abandon_on_cancel=True)
 
 
-def _client(dsn: str) -> sentry_sdk.Client:
+def _create_client(dsn: str) -> sentry_sdk.Client:
     try:
         return sentry_sdk.Client(
             dsn=dsn,
@@ -59,23 +59,23 @@ def _client(dsn: str) -> sentry_sdk.Client:
             include_source_context=False,
             send_client_reports=False,
             max_breadcrumbs=0,
-            before_send=_scrubbed,
+            before_send=_scrub,
         )
     except BadDsn:
         # The library's message quotes the DSN, which is a secret.
         raise ConfigError(["monitoring.sentry.dsn: is not a DSN; Sentry's project settings show it"]) from None
 
 
-def _scrubbed(event: Event, _: Hint) -> Event:
+def _scrub(event: Event, _: Hint) -> Event:
     """Return a new event with allowed fields only, so that future versions of the library can't add others."""
-    found: dict[str, Any] = dict(event)
-    values = found.get("exception", {}).get("values", [])
-    kept: Any = {name: found[name] for name in OF_AN_EVENT if name in found}
-    kept["exception"] = {"values": [_exception(value) for value in values]}
+    fields: dict[str, Any] = dict(event)
+    values = fields.get("exception", {}).get("values", [])
+    kept: Any = {name: fields[name] for name in EVENT_FIELDS if name in fields}
+    kept["exception"] = {"values": [_scrub_exception(value) for value in values]}
     return kept  # type: ignore[no-any-return]  # their type of it is a TypedDict
 
 
-def _exception(value: dict[str, Any]) -> dict[str, Any]:
+def _scrub_exception(value: dict[str, Any]) -> dict[str, Any]:
     frames = (value.get("stacktrace") or {}).get("frames") or []
-    kept = [{name: frame[name] for name in OF_A_FRAME if name in frame} for frame in frames]
+    kept = [{name: frame[name] for name in FRAME_FIELDS if name in frame} for frame in frames]
     return {"type": value.get("type"), "module": value.get("module"), "stacktrace": {"frames": kept}}

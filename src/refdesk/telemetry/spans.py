@@ -18,11 +18,11 @@ Attributes = Mapping[str, str | int]
 class CallSpan(Protocol):
     """The span of a call in progress."""
 
-    def failed(self, kind: str, code: int | None = None) -> None:
+    def mark_failed(self, kind: str, code: int | None = None) -> None:
         """Mark the call as failed with an error type, and with its code on the wire if it has one."""
         ...
 
-    def unnamed(self) -> None:
+    def clear_name(self) -> None:
         """Replace the span's name, because the method doesn't exist."""
         ...
 
@@ -55,7 +55,7 @@ def child_span(dependency: str, operation: str, attributes: Attributes | None = 
 
 
 @contextmanager
-def recorded(spans: Spans) -> Iterator[None]:
+def record_to(spans: Spans) -> Iterator[None]:
     """Set the recorder for `child_span` in the block."""
     token = _spans.set(spans)
     try:

@@ -41,16 +41,16 @@ class Trace(NamedTuple):
 _trace_id: ContextVar[str] = ContextVar("refdesk.trace_id", default="")
 """Trace id of the current call."""
 
-_place: ContextVar[Trace | None] = ContextVar("refdesk.trace", default=None)
+_current_span: ContextVar[Trace | None] = ContextVar("refdesk.trace", default=None)
 """The current span: the caller's, or ours below it. None for a call without one, unless spans are recorded."""
 
 
 def read_trace(traceparent: Any, tracestate: Any = None) -> Trace | None:
     """Parse the trace context of a header or of `_meta`. Malformed values are ignored."""
-    match = _TRACEPARENT.fullmatch(_text(traceparent))
+    match = _TRACEPARENT.fullmatch(_to_text(traceparent))
     if match is None or (match["more"] is not None and match["version"] == "00"):
         return None
-    state = _text(tracestate)
+    state = _to_text(tracestate)
     return Trace(match["trace"], match["span"], match["flags"], state if _TRACESTATE.fullmatch(state) else "")
 
 
@@ -64,17 +64,17 @@ def current_trace_id() -> str:
     return _trace_id.get()
 
 
-def current_place() -> Trace | None:
+def current_span() -> Trace | None:
     """Return the current span."""
-    return _place.get()
+    return _current_span.get()
 
 
-def follow(place: Trace | None) -> None:
+def set_current_span(span: Trace | None) -> None:
     """Set the current span of this task, which must end with the call.
 
     None must be set too, because the span of the connection's previous request may still be there.
     """
-    _place.set(place)
+    _current_span.set(span)
 
 
 def outgoing_headers() -> dict[str, str]:
@@ -83,15 +83,15 @@ def outgoing_headers() -> dict[str, str]:
     If nothing is recorded here, the caller's span is propagated. A trace that starts here without being recorded is
     sent as not sampled, the specification's default for leaving the decision open.
     """
-    place = _place.get()
-    if place is None:
+    span = _current_span.get()
+    if span is None:
         trace_id = _trace_id.get()
         if not is_trace_id(trace_id):
             return {}
-        place = Trace(trace_id, new_span_id())
-    headers = {"traceparent": place.traceparent}
-    if place.state:
-        headers["tracestate"] = place.state
+        span = Trace(trace_id, new_span_id())
+    headers = {"traceparent": span.traceparent}
+    if span.state:
+        headers["tracestate"] = span.state
     return headers
 
 
@@ -106,16 +106,16 @@ leave_trace = _trace_id.reset
 
 
 @contextmanager
-def placed(place: Trace) -> Iterator[None]:
+def use_span(span: Trace) -> Iterator[None]:
     """Set the current span in the block."""
-    token = _place.set(place)
+    token = _current_span.set(span)
     try:
         yield
     finally:
-        _place.reset(token)
+        _current_span.reset(token)
 
 
-def _text(value: Any) -> str:
+def _to_text(value: Any) -> str:
     if isinstance(value, bytes):
         value = value.decode("latin-1")
     return value.strip(" \t") if isinstance(value, str) else ""
