@@ -50,13 +50,13 @@ async def _serve(settings: dict[str, Any]) -> None:
 
     async with open_desk(config) as desk:
         if config.mcpServers:
-            await _connected(desk)
+            await _wait_until_connected(desk)
         else:
             register_fixture(desk.registry)
         await serve_http(desk, config, listener, announce)
 
 
-async def _connected(desk: Desk) -> None:
+async def _wait_until_connected(desk: Desk) -> None:
     """Wait until the server behind the desk is there."""
     changed = asyncio.Event()
     desk.listen(lambda event: changed.set())

@@ -11,7 +11,7 @@ IMAGE = {"type": "image", "data": PNG, "mimeType": "image/png"}
 AUDIO = {"type": "audio", "data": WAV, "mimeType": "audio/wav"}
 
 
-def embedded(uri: str, mime_type: str, text: str) -> dict[str, Any]:
+def embed_resource(uri: str, mime_type: str, text: str) -> dict[str, Any]:
     """A resource inside an answer."""
     return {"type": "resource", "resource": {"uri": uri, "mimeType": mime_type, "text": text}}
 

@@ -25,7 +25,7 @@ from tests.conformance.content import (
     IMAGE,
     JSON_SCHEMA_2020_12,
     PNG,
-    embedded,
+    embed_resource,
     form,
     sample,
 )
@@ -108,11 +108,11 @@ def _content_tools() -> list[Tool[Any]]:
     ]
 
 
-_EMBEDDED = embedded("test://embedded-resource", "text/plain", "This is an embedded resource content.")
+_EMBEDDED = embed_resource("test://embedded-resource", "text/plain", "This is an embedded resource content.")
 _MIXED = (
     text_content("Multiple content types test:"),
     IMAGE,
-    embedded("test://mixed-content-resource", "application/json", '{"test": "data", "value": 123}'),
+    embed_resource("test://mixed-content-resource", "application/json", '{"test": "data", "value": 123}'),
 )
 
 
@@ -294,7 +294,7 @@ async def _ask_in_turn(arguments: NoArguments, call: Call) -> ToolResult:
     known: dict[str, Any] = json.loads(_state(call) or "{}")
     for step, (wanted, question) in enumerate(_STEPS, start=1):
         name = f"step{step}"
-        known |= _given(call, name)
+        known |= _read_content(call, name)
         if wanted not in known:
             asked = form(f"Step {step}: {question}", {wanted: _TEXT})
             return _more_input(
@@ -306,7 +306,7 @@ async def _ask_in_turn(arguments: NoArguments, call: Call) -> ToolResult:
 _STEPS = (("name", "What is your name?"), ("color", "What is your favorite color?"))
 
 
-def _given(call: Call, name: str) -> dict[str, Any]:
+def _read_content(call: Call, name: str) -> dict[str, Any]:
     answer = _responses(call).get(name) or {}
     return dict(answer.get("content") or {})
 
@@ -387,7 +387,7 @@ async def _prompt_with_arguments(arguments: Mapping[str, str], call: Call) -> di
 
 
 async def _prompt_with_resource(arguments: Mapping[str, str], call: Call) -> dict[str, Any]:
-    resource = embedded(arguments["resourceUri"], "text/plain", "Embedded resource content for testing.")
+    resource = embed_resource(arguments["resourceUri"], "text/plain", "Embedded resource content for testing.")
     return _messages(resource, text_content("Please process the embedded resource above."))
 
 

@@ -69,7 +69,7 @@ class Scenario:
         return Counter(check["status"] for check in self.checks)[status]
 
     @property
-    def passed(self) -> bool:
+    def is_passed(self) -> bool:
         """Whether it shows that the server does what the scenario asks for."""
         shown = any(check["status"] == "SUCCESS" and check["id"] != WIRE_CHECK for check in self.checks)
         return shown and not self.count("FAILURE") and not self.count("SKIPPED")
@@ -78,7 +78,7 @@ class Scenario:
     def row(self) -> str:
         """Its line in the table."""
         numbers = "".join(f"{self.count(status):9}" for status in ("SUCCESS", "FAILURE", "SKIPPED", "WARNING"))
-        verdict = "pass" if self.passed else "FAIL" if self.scored else "fail"
+        verdict = "pass" if self.is_passed else "FAIL" if self.scored else "fail"
         return f"{verdict}  {self.name:48}{numbers}  {'scored' if self.scored else '-'}"
 
     @property
@@ -104,10 +104,10 @@ def report(run: Run, scenarios: Sequence[Scenario], scored: frozenset[str], *, p
     for remark in (remark for scenario in scenarios for remark in scenario.remarks):
         _say(remark)
     if partly:
-        return all(scenario.passed for scenario in scenarios if scenario.scored)
+        return all(scenario.is_passed for scenario in scenarios if scenario.scored)
     for name in sorted(scored - {scenario.name for scenario in scenarios}):
         _say(f"FAIL  {name} was not run")
-    passed = {scenario.name for scenario in scenarios if scenario.scored and scenario.passed}
+    passed = {scenario.name for scenario in scenarios if scenario.scored and scenario.is_passed}
     _say(f"{run.name}: {len(passed)} of {len(scored)} scored scenarios pass")
     return passed == scored
 

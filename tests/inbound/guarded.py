@@ -196,7 +196,7 @@ class Peers:
     def __init__(self) -> None:
         self._found: dict[Any, asyncio.Future[Peer]] = {}
 
-    def made(self, protocol: Any, address: Any) -> Peer:
+    def register(self, protocol: Any, address: Any) -> Peer:
         peer = Peer(protocol)
         self._future(address).set_result(peer)
         return peer
@@ -211,13 +211,13 @@ class Peers:
         return self._found.setdefault(address, asyncio.get_running_loop().create_future())
 
 
-def watched(protocol: Any, peers: Peers) -> Any:
+def watch_connections(protocol: Any, peers: Peers) -> Any:
     """The protocol class, which tells `peers` of its connections."""
 
     class Watched(protocol):  # type: ignore[misc]  # a class that is made at run time
         def connection_made(self, transport: Any) -> None:
             super().connection_made(transport)
-            self.peer = peers.made(self, transport.get_extra_info("peername"))
+            self.peer = peers.register(self, transport.get_extra_info("peername"))
 
         def data_received(self, data: bytes) -> None:
             super().data_received(data)
@@ -353,7 +353,7 @@ async def open_guarded(
 ) -> AsyncIterator[Guarded]:
     """A running server; everything inside must be over in `PATIENCE_SECONDS`, its stopping included."""
     app, clock, peers = App(), ManualClock(), Peers()
-    protocol = watched(create_protocol(limits, clock), peers)
+    protocol = watch_connections(create_protocol(limits, clock), peers)
     config = uvicorn.Config(app, http=protocol, ws=websocket or "none", lifespan="off", log_config=None)
     server = Server(config)
     with socket.socket() as listener, anyio.fail_after(PATIENCE_SECONDS):

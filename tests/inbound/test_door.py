@@ -70,7 +70,7 @@ async def test_initialize_without_its_params_names_what_is_missing(server: Runni
     assert {"argument": "protocolVersion", "rule": "is required"} in error["data"]["errors"]
 
 
-def nested(levels: int) -> bytes:
+def build_nested(levels: int) -> bytes:
     return b'{"jsonrpc":"2.0","id":1,"method":"ping","params":' + b'{"a":' * levels + b"1" + b"}" * (levels + 1)
 
 
@@ -81,8 +81,8 @@ MALFORMED = {
     "UTF-16": ('{"jsonrpc":"2.0","id":1,"method":"ping"}'.encode("utf-16"), -32700),
     "two messages": (b'{"jsonrpc":"2.0","id":1,"method":"ping"} {}', -32700),
     "a lone surrogate": (b'{"jsonrpc":"2.0","id":"\\ud800","method":"ping"}', -32700),
-    "10,000 levels": (nested(10_000), -32700),
-    "65 levels": (nested(65), -32600),
+    "10,000 levels": (build_nested(10_000), -32700),
+    "65 levels": (build_nested(65), -32600),
     "a number": (b"42", -32600),
     "a string": (b'"ping"', -32600),
     "null": (b"null", -32600),

@@ -57,16 +57,16 @@ class MadeUp:
 
     def request(self) -> tuple[bytes, dict[str, str], str]:
         """A body, headers and a path."""
-        bodies = (self._message_bytes, lambda: _dumped(self._value()), self._bytes, self._damaged_bytes)
+        bodies = (self._message_bytes, lambda: _encode(self._value()), self._bytes, self._damage_bytes)
         return self._random.choice(bodies)(), self._random.choice(HEADERS), self._random.choice(PATHS)
 
     def _message_bytes(self) -> bytes:
-        return _dumped(self._message())
+        return _encode(self._message())
 
     def _bytes(self) -> bytes:
         return self._random.randbytes(self._random.randrange(60))
 
-    def _damaged_bytes(self) -> bytes:
+    def _damage_bytes(self) -> bytes:
         """A message with one byte replaced, or cut off."""
         whole, place = self._message_bytes(), self._random.randrange(200)
         return whole[:place] + self._random.randbytes(1) + whole[place + 1 :]
@@ -121,7 +121,7 @@ class MadeUp:
         return "".join(self._random.choices(CHARACTERS, k=self._random.randrange(longest + 1)))
 
 
-def _dumped(value: Any) -> bytes:
+def _encode(value: Any) -> bytes:
     return json.dumps(value).encode()
 
 

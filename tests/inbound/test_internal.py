@@ -41,7 +41,7 @@ async def execute(server: RunningServer, tool: str, status: int = 200, **more: A
     return result
 
 
-async def converted(server: RunningServer, path: str = "office/guide.docx", tool: str = "convert_docx") -> str:
+async def convert(server: RunningServer, path: str = "office/guide.docx", tool: str = "convert_docx") -> str:
     handle: str = (await execute(server, tool, arguments={"file_path": path}))["result"]["handle"]
     return handle
 
@@ -143,7 +143,7 @@ async def test_where_there_are_keys_nobody_without_one_acts_for_another_tenant(s
 
 
 async def test_chunk_windows_are_served_to_other_services(server: RunningServer) -> None:
-    doc_id = await converted(server)
+    doc_id = await convert(server)
     body = {"tenant_id": "acme", "doc_id": doc_id, "anchor_chunk_id": "c1", "radius": 1, "trace_id": "t-1"}
     answer = (await server.http.post(WINDOW, json=body)).json()
     assert (answer["status"], answer["trace_id"], answer["doc_id"]) == ("ok", "t-1", doc_id)

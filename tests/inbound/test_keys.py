@@ -32,7 +32,7 @@ KEYS: dict[str, Any] = {
 
 
 @pytest.fixture(scope="module")
-async def keyed(serve_all: Serve) -> AsyncIterator[RunningServer]:
+async def server_with_keys(serve_all: Serve) -> AsyncIterator[RunningServer]:
     async with serve_all(**KEYS) as server:
         yield server
 
@@ -42,10 +42,10 @@ async def who(server: RunningServer, **headers: str) -> str:
     return text
 
 
-async def test_a_key_says_who_calls(keyed: RunningServer) -> None:
-    assert await who(keyed, authorization=f"Bearer {KEY}") == "acme/ann"
-    assert await who(keyed, authorization=f"bearer  {OTHER}") == "beta/bob"
-    assert await who(keyed, x_api_key=OTHER) == "beta/bob"
+async def test_a_key_says_who_calls(server_with_keys: RunningServer) -> None:
+    assert await who(server_with_keys, authorization=f"Bearer {KEY}") == "acme/ann"
+    assert await who(server_with_keys, authorization=f"bearer  {OTHER}") == "beta/bob"
+    assert await who(server_with_keys, x_api_key=OTHER) == "beta/bob"
 
 
 @pytest.mark.parametrize(
@@ -63,44 +63,48 @@ async def test_a_key_says_who_calls(keyed: RunningServer) -> None:
         {"x-api-key": "wrong"},
     ],
 )
-async def test_without_a_valid_key_nothing_is_answered(keyed: RunningServer, headers: dict[str, str]) -> None:
-    posted = await keyed.http.post("/mcp", json=WHOAMI, headers=headers)
+async def test_without_a_valid_key_nothing_is_answered(
+    server_with_keys: RunningServer, headers: dict[str, str]
+) -> None:
+    posted = await server_with_keys.http.post("/mcp", json=WHOAMI, headers=headers)
     for answer in (
         posted,
-        await keyed.http.post("/api/tools/whoami", json={}, headers=headers),
-        await keyed.http.get("/api/tools", headers=headers),
-        await keyed.http.get("/metrics", headers=headers),
-        await keyed.http.get("/mcp", headers=headers | {"mcp-session-id": "x"}),
+        await server_with_keys.http.post("/api/tools/whoami", json={}, headers=headers),
+        await server_with_keys.http.get("/api/tools", headers=headers),
+        await server_with_keys.http.get("/metrics", headers=headers),
+        await server_with_keys.http.get("/mcp", headers=headers | {"mcp-session-id": "x"}),
     ):
         assert answer.status_code == 401
         assert answer.json() == {"detail": "Invalid API key"}
         assert answer.headers["www-authenticate"].startswith("Bearer")
 
 
-async def test_a_key_in_the_address_does_not_count(keyed: RunningServer) -> None:
-    assert (await keyed.http.post(f"/mcp?api_key={KEY}&key={KEY}", json=WHOAMI)).status_code == 401
+async def test_a_key_in_the_address_does_not_count(server_with_keys: RunningServer) -> None:
+    assert (await server_with_keys.http.post(f"/mcp?api_key={KEY}&key={KEY}", json=WHOAMI)).status_code == 401
 
 
-async def test_a_refused_caller_cannot_send_a_large_body_first(keyed: RunningServer) -> None:
-    answer = await keyed.http.post("/mcp", content=b"x" * 3_000_000, headers={"content-type": "application/json"})
+async def test_a_refused_caller_cannot_send_a_large_body_first(server_with_keys: RunningServer) -> None:
+    answer = await server_with_keys.http.post(
+        "/mcp", content=b"x" * 3_000_000, headers={"content-type": "application/json"}
+    )
     assert answer.status_code == 401
-    assert keyed.app.bodies.in_flight == 0
+    assert server_with_keys.app.bodies.in_flight == 0
 
 
-async def test_probes_need_no_key(keyed: RunningServer) -> None:
+async def test_probes_need_no_key(server_with_keys: RunningServer) -> None:
     for path in ("/health", "/ready", "/"):
-        assert (await keyed.http.get(path)).status_code == 200
+        assert (await server_with_keys.http.get(path)).status_code == 200
 
 
-async def test_a_session_belongs_to_the_key_that_opened_it(keyed: RunningServer) -> None:
+async def test_a_session_belongs_to_the_key_that_opened_it(server_with_keys: RunningServer) -> None:
     accept = "application/json, text/event-stream"
     params = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
     initialize = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params}
-    opened = await keyed.post(initialize, accept=accept, authorization=f"Bearer {KEY}")
+    opened = await server_with_keys.post(initialize, accept=accept, authorization=f"Bearer {KEY}")
     session = {"mcp_session_id": opened.headers["mcp-session-id"], "accept": accept}
     ping = {"jsonrpc": "2.0", "id": 2, "method": "ping"}
-    assert (await keyed.post(ping, **session, authorization=f"Bearer {KEY}")).status_code == 200
-    assert (await keyed.post(ping, **session, authorization=f"Bearer {OTHER}")).status_code == 404
+    assert (await server_with_keys.post(ping, **session, authorization=f"Bearer {KEY}")).status_code == 200
+    assert (await server_with_keys.post(ping, **session, authorization=f"Bearer {OTHER}")).status_code == 404
 
 
 async def test_keys_are_not_needed_on_loopback_by_default(server: RunningServer) -> None:
@@ -167,12 +171,12 @@ INGEST = {"text": "x", "title": "y"}
 
 
 @pytest.fixture(scope="module")
-async def limited(serve_all: Serve) -> AsyncIterator[RunningServer]:
+async def server_with_limits(serve_all: Serve) -> AsyncIterator[RunningServer]:
     async with serve_all(**LIMITED) as server:
         yield server
 
 
-async def test_roles_and_toolsets_hold_on_every_way_in(limited: RunningServer) -> None:
+async def test_roles_and_toolsets_hold_on_every_way_in(server_with_limits: RunningServer) -> None:
     ingest = {
         "jsonrpc": "2.0",
         "id": 1,
@@ -181,11 +185,13 @@ async def test_roles_and_toolsets_hold_on_every_way_in(limited: RunningServer) -
     }
     for key, code, status in (("reader-key", -32002, 403), ("docs-key", -32602, 404), ("strange-key", -32002, 403)):
         for accept in ("application/json", ACCEPT):
-            answer = await limited.post(ingest, x_api_key=key, accept=accept)
+            answer = await server_with_limits.post(ingest, x_api_key=key, accept=accept)
             assert str(code) in answer.text, answer.text
-        rest = await limited.http.post("/api/tools/r2r_ingest_document", json=INGEST, headers={"x-api-key": key})
+        rest = await server_with_limits.http.post(
+            "/api/tools/r2r_ingest_document", json=INGEST, headers={"x-api-key": key}
+        )
         assert rest.status_code == status
-    listed = (await limited.http.get("/api/tools", headers={"x-api-key": "docs-key"})).json()["tools"]
+    listed = (await server_with_limits.http.get("/api/tools", headers={"x-api-key": "docs-key"})).json()["tools"]
     assert {tool["name"] for tool in listed} >= {"search_documentation", "echo"}
     assert not any(tool["name"].startswith("r2r_") for tool in listed)
 
@@ -207,10 +213,10 @@ EXECUTE = "/internal/mcp/execute"
     ],
 )
 async def test_nobody_gains_anything_by_acting_for_somebody(
-    limited: RunningServer, key: str, user: dict[str, Any], status: int
+    server_with_limits: RunningServer, key: str, user: dict[str, Any], status: int
 ) -> None:
     body = {"tool_name": "r2r_ingest_document", "arguments": INGEST, "user": user}
-    answer = await limited.http.post(EXECUTE, json=body, headers={"x-api-key": key})
+    answer = await server_with_limits.http.post(EXECUTE, json=body, headers={"x-api-key": key})
     assert answer.status_code == status, answer.text
 
 

@@ -62,7 +62,7 @@ async def serving(serve: Serve, issuer: AuthorizationServer, **settings: Any) ->
         yield server
 
 
-async def posted(server: RunningServer, token: str | None, message: Any = WHOAMI, **headers: str) -> httpx2.Response:
+async def post(server: RunningServer, token: str | None, message: Any = WHOAMI, **headers: str) -> httpx2.Response:
     bearer = {"authorization": f"Bearer {token}"} if token is not None else {}
     return await server.post(message, **bearer, **headers)
 
@@ -73,7 +73,7 @@ def field(answer: httpx2.Response, name: str) -> str | None:
 
 async def test_a_token_says_who_calls(serve: Serve, issuer: AuthorizationServer) -> None:
     async with serving(serve, issuer, auth__oauth__tenant_claim="org") as server:
-        answer = await posted(server, issuer.token(sub="ann", org="acme"))
+        answer = await post(server, issuer.token(sub="ann", org="acme"))
         assert answer.json()["result"]["content"][0]["text"] == "acme/ann"
         rest = await server.http.post(
             "/api/tools/whoami", json={}, headers={"authorization": f"Bearer {issuer.token(sub='bob', org='beta')}"}
@@ -83,7 +83,7 @@ async def test_a_token_says_who_calls(serve: Serve, issuer: AuthorizationServer)
 
 async def test_a_client_without_a_token_is_told_where_to_get_one(serve: Serve, issuer: AuthorizationServer) -> None:
     async with serving(serve, issuer, auth__oauth__required_scopes=["docs:read", "docs:search"]) as server:
-        answer = await posted(server, None)
+        answer = await post(server, None)
         assert answer.status_code == 401
         assert field(answer, "resource_metadata") == f"https://desk.example{WELL_KNOWN}/mcp"
         assert field(answer, "scope") == "docs:read docs:search"
@@ -100,7 +100,7 @@ async def test_a_client_without_a_token_is_told_where_to_get_one(serve: Serve, i
 async def test_without_an_issuer_there_is_no_such_page_and_no_such_challenge(serve: Serve) -> None:
     async with serve(auth__required=True, auth__keys=[{"key": KEY}]) as server:
         assert (await server.http.get(WELL_KNOWN)).status_code == 404
-        assert (await posted(server, None)).headers["www-authenticate"] == "Bearer"
+        assert (await post(server, None)).headers["www-authenticate"] == "Bearer"
 
 
 async def test_a_wrong_token_is_refused_before_its_body_is_read(serve: Serve, issuer: AuthorizationServer) -> None:
@@ -123,11 +123,11 @@ async def test_a_wrong_token_is_refused_before_its_body_is_read(serve: Serve, is
 
 async def test_a_token_with_too_few_scopes_is_told_all_it_needs(serve: Serve, issuer: AuthorizationServer) -> None:
     async with serving(serve, issuer, auth__oauth__required_scopes=["a", "b"]) as server:
-        answer = await posted(server, issuer.token(scope="a"))
+        answer = await post(server, issuer.token(scope="a"))
         assert answer.status_code == 403
         assert (field(answer, "error"), field(answer, "scope")) == ("insufficient_scope", "a b")
         assert field(answer, "resource_metadata")
-        assert (await posted(server, issuer.token(scope="b a"))).status_code == 200
+        assert (await post(server, issuer.token(scope="b a"))).status_code == 200
 
 
 SCOPES: dict[str, Any] = {"auth__oauth__scope_roles": {"read": ["reader"], "write": ["writer"]}}
@@ -139,25 +139,25 @@ async def test_a_call_beyond_the_scopes_of_a_token_is_a_challenge_for_more(
     async with serving(serve, issuer, **SCOPES) as server:
         reading = issuer.token(scope="read")
         for answer in (
-            await posted(server, reading, WRITE),
-            await posted(server, reading, WRITE, accept="application/json, text/event-stream"),
+            await post(server, reading, WRITE),
+            await post(server, reading, WRITE, accept="application/json, text/event-stream"),
             await server.http.post("/api/tools/write", json={}, headers={"authorization": f"Bearer {reading}"}),
         ):
             assert answer.status_code == 403
             assert (field(answer, "error"), field(answer, "scope")) == ("insufficient_scope", "read write")
-        assert (await posted(server, reading)).status_code == 200
-        listed = (await posted(server, reading, {"jsonrpc": "2.0", "id": 1, "method": "tools/list"})).json()
+        assert (await post(server, reading)).status_code == 200
+        listed = (await post(server, reading, {"jsonrpc": "2.0", "id": 1, "method": "tools/list"})).json()
         assert "write" not in {tool["name"] for tool in listed["result"]["tools"]}
-        assert "result" in (await posted(server, issuer.token(scope="read write"), WRITE)).json()
-        assert (await posted(server, issuer.token())).status_code == 403
+        assert "result" in (await post(server, issuer.token(scope="read write"), WRITE)).json()
+        assert (await post(server, issuer.token())).status_code == 403
 
 
 async def test_keys_and_tokens_are_taken_side_by_side(serve: Serve, issuer: AuthorizationServer) -> None:
     async with serving(serve, issuer, auth__keys=[{"key": KEY, "user": "key-user"}]) as server:
-        assert "default/key-user" in (await posted(server, KEY)).text
-        assert "default/ann" in (await posted(server, issuer.token())).text
+        assert "default/key-user" in (await post(server, KEY)).text
+        assert "default/ann" in (await post(server, issuer.token())).text
         for wrong in (None, "wrong"):
-            answer = await posted(server, wrong)
+            answer = await post(server, wrong)
             assert (answer.status_code, answer.json()) == (401, {"detail": "Invalid API key"})
             assert field(answer, "resource_metadata")
 
@@ -165,11 +165,11 @@ async def test_keys_and_tokens_are_taken_side_by_side(serve: Serve, issuer: Auth
 async def test_an_issuer_that_is_down_is_no_fault_of_the_caller(serve: Serve, issuer: AuthorizationServer) -> None:
     async with serving(serve, issuer, auth__keys=[{"key": KEY}]) as server:
         await issuer.stop()
-        answer = await posted(server, issuer.token())
+        answer = await post(server, issuer.token())
         assert answer.status_code == 503
         assert int(answer.headers["retry-after"]) >= 1
         assert "www-authenticate" not in answer.headers
-        assert (await posted(server, KEY)).status_code == 200, "keys do not need the issuer"
+        assert (await post(server, KEY)).status_code == 200, "keys do not need the issuer"
         ready = await server.http.get("/ready")
         assert ready.status_code == 200
         assert ready.json()["checks"]["issuer"]["state"] == "down"
@@ -178,7 +178,7 @@ async def test_an_issuer_that_is_down_is_no_fault_of_the_caller(serve: Serve, is
 async def test_a_page_of_an_allowed_origin_can_read_the_challenge(serve: Serve, issuer: AuthorizationServer) -> None:
     """Without it, a client in a browser could not find out where to get a token."""
     async with serving(serve, issuer, server__allowed_origins=["https://app.example"]) as server:
-        answer = await posted(server, None, origin="https://app.example")
+        answer = await post(server, None, origin="https://app.example")
         assert answer.status_code == 401
         assert "www-authenticate" in answer.headers["access-control-expose-headers"]
         assert answer.headers["access-control-allow-origin"] == "https://app.example"
@@ -187,7 +187,7 @@ async def test_a_page_of_an_allowed_origin_can_read_the_challenge(serve: Serve, 
 async def test_one_fetch_serves_a_crowd_that_comes_with_new_tokens(serve: Serve, issuer: AuthorizationServer) -> None:
     async with serving(serve, issuer) as server:
         issuer.hold()
-        calls = [asyncio.create_task(posted(server, issuer.token(sub=f"{number}"))) for number in range(30)]
+        calls = [asyncio.create_task(post(server, issuer.token(sub=f"{number}"))) for number in range(30)]
         await issuer.arrived.wait()
         issuer.held.set()
         assert [answer.status_code for answer in await asyncio.gather(*calls)] == [200] * 30
@@ -202,14 +202,14 @@ async def test_a_session_belongs_to_the_user_of_the_token_and_not_to_the_token(
     initialize = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params}
     ping = {"jsonrpc": "2.0", "id": 2, "method": "ping"}
     async with serving(serve, issuer, auth__oauth__tenant_claim="org") as server:
-        opened = await posted(server, issuer.token(sub="ann", org="acme"), initialize, accept=accept)
+        opened = await post(server, issuer.token(sub="ann", org="acme"), initialize, accept=accept)
         session = {"mcp_session_id": opened.headers["mcp-session-id"], "accept": accept}
         renewed = issuer.token(sub="ann", org="acme", jti="another")
-        assert (await posted(server, renewed, ping, **session)).status_code == 200
+        assert (await post(server, renewed, ping, **session)).status_code == 200
         for other in (issuer.token(sub="bob", org="acme"), issuer.token(sub="ann", org="beta")):
-            assert (await posted(server, other, ping, **session)).status_code == 404
-            assert (await posted(server, other, WHOAMI, **session)).status_code == 404
-        assert (await posted(server, issuer.token(sub="ann", org="acme", exp=1), ping, **session)).status_code == 401
+            assert (await post(server, other, ping, **session)).status_code == 404
+            assert (await post(server, other, WHOAMI, **session)).status_code == 404
+        assert (await post(server, issuer.token(sub="ann", org="acme", exp=1), ping, **session)).status_code == 401
 
 
 @pytest.fixture
@@ -280,7 +280,7 @@ async def test_what_a_caller_shows_at_the_door_goes_no_further(serve: Serve, iss
         arguments = {"doc_id": "refdesk/index.md", "anchor_chunk_id": "c1"}
         params = {"name": "read_chunk_window", "arguments": arguments}
         message = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
-        await posted(server, token, message, cookie="session=mine", x_api_key="mine-too")
+        await post(server, token, message, cookie="session=mine", x_api_key="mine-too")
     assert heads
     for head in heads:
         assert "its-own-key" in head

@@ -72,7 +72,7 @@ async def session(tmp_path: Path) -> AsyncIterator[Session]:
 
 
 @pytest.fixture(scope="module")
-async def opened(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Session]:
+async def shared_session(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Session]:
     """One process for all tests that leave it as it was."""
     async with session(tmp_path_factory.mktemp("shared")) as shared:
         yield shared
@@ -92,25 +92,27 @@ async def opened(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Sess
         (b'{"jsonrpc":"2.0","id":1,"method":"ping","params":{"x":"' + b"y" * 4_300_000 + b'"}}', -32600),
     ],
 )
-async def test_a_bad_line_is_answered_and_costs_only_itself(opened: Session, line: bytes, code: int) -> None:
-    opened.send(line, b"", b"   ", ECHO)
-    refused = await opened.receive()
+async def test_a_bad_line_is_answered_and_costs_only_itself(shared_session: Session, line: bytes, code: int) -> None:
+    shared_session.send(line, b"", b"   ", ECHO)
+    refused = await shared_session.receive()
     assert refused["error"]["code"] == code
     assert set(refused["error"]["data"]) >= {"type", "detail", "retryable"}
-    assert (await opened.receive())["result"]["structuredContent"]["echoed"] == "hi"
+    assert (await shared_session.receive())["result"]["structuredContent"]["echoed"] == "hi"
 
 
-async def test_a_second_call_of_an_id_in_flight_is_refused_and_a_cancelled_id_is_free_again(opened: Session) -> None:
+async def test_a_second_call_of_an_id_in_flight_is_refused_and_a_cancelled_id_is_free_again(
+    shared_session: Session,
+) -> None:
     hang = {"jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": {"name": "hang", "arguments": {}}}
     cancel = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 7}}
-    opened.send(hang, {"jsonrpc": "2.0", "id": 7, "method": "ping"})
-    refused = await opened.receive()
+    shared_session.send(hang, {"jsonrpc": "2.0", "id": 7, "method": "ping"})
+    refused = await shared_session.receive()
     assert (refused["id"], refused["error"]["code"]) == (7, -32600)
-    opened.send(cancel, {"jsonrpc": "2.0", "id": 8, "method": "ping"})
-    while (answer := await opened.receive())["id"] != 8:
+    shared_session.send(cancel, {"jsonrpc": "2.0", "id": 8, "method": "ping"})
+    while (answer := await shared_session.receive())["id"] != 8:
         assert answer["id"] == 7
-    opened.send({"jsonrpc": "2.0", "id": 7, "method": "ping"})
-    assert (await opened.receive())["result"] == {}
+    shared_session.send({"jsonrpc": "2.0", "id": 7, "method": "ping"})
+    assert (await shared_session.receive())["result"] == {}
 
 
 async def test_answers_under_way_go_out_before_the_end_and_nothing_else_does(tmp_path: Path) -> None:
@@ -148,16 +150,18 @@ async def ends_at(process: asyncio.subprocess.Process, which: signal.Signals) ->
         await process.communicate()
 
 
-async def test_what_a_tool_prints_does_not_reach_the_protocol(opened: Session) -> None:
-    opened.send({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "chatter", "arguments": {}}})
-    assert (await opened.receive())["result"]["content"][0]["text"] == "printed"
+async def test_what_a_tool_prints_does_not_reach_the_protocol(shared_session: Session) -> None:
+    shared_session.send(
+        {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "chatter", "arguments": {}}}
+    )
+    assert (await shared_session.receive())["result"]["content"][0]["text"] == "printed"
 
 
 @pytest.mark.parametrize("request_id", [[1], {}, None, 1.5])
-async def test_cancelling_nothing_that_could_be_an_id_is_ignored(opened: Session, request_id: Any) -> None:
+async def test_cancelling_nothing_that_could_be_an_id_is_ignored(shared_session: Session, request_id: Any) -> None:
     cancel = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": request_id}}
-    opened.send(cancel, ECHO)
-    assert (await opened.receive())["result"]["structuredContent"]["echoed"] == "hi"
+    shared_session.send(cancel, ECHO)
+    assert (await shared_session.receive())["result"]["structuredContent"]["echoed"] == "hi"
 
 
 async def test_a_client_that_reads_nothing_can_still_stop_it(tmp_path: Path) -> None:

@@ -100,15 +100,15 @@ async def test_what_a_client_declares_is_what_it_can_be_asked(server: RunningSer
 
 
 async def test_the_clients_own_error_can_be_passed_on(server: RunningServer) -> None:
-    async def passed_on(call: Call) -> str:
+    async def forward_error(call: Call) -> str:
         with pytest.raises(ClientRefused) as refused:
             await call.client.ask("it", "sampling/createMessage", SAMPLE)
         return repr(refused.value.error)
 
-    offer(server, "passed_on", passed_on)
+    offer(server, "forward_error", forward_error)
     session = await open_session(server)
     error = {"code": -1, "message": "User rejected", "data": {"by": "Ann"}}
-    async with session.stream(calling("passed_on")) as stream:
+    async with session.stream(calling("forward_error")) as stream:
         await session.reply((await stream.next())["id"], error=error)
         assert text_of(await stream.next()) == repr(error)
 

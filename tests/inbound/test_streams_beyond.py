@@ -65,9 +65,9 @@ SUBSCRIBED, UNSUBSCRIBED = ("subscribe", "anonymous"), ("unsubscribe", "anonymou
 
 
 @pytest.fixture
-async def served(settings: Callable[..., Config]) -> AsyncIterator[tuple[str, DeskWithMore]]:
-    async with serving(settings()) as served:
-        yield served
+async def server_and_desk(settings: Callable[..., Config]) -> AsyncIterator[tuple[str, DeskWithMore]]:
+    async with serving(settings()) as server_and_desk:
+        yield server_and_desk
 
 
 @asynccontextmanager
@@ -97,8 +97,8 @@ async def unsubscribe(client: Client) -> None:
     await client.session.send_request(request, types.EmptyResult)
 
 
-async def test_subscriptions_are_told_once_and_given_up_once(served: tuple[str, DeskWithMore]) -> None:
-    url, desk = served
+async def test_subscriptions_are_told_once_and_given_up_once(server_and_desk: tuple[str, DeskWithMore]) -> None:
+    url, desk = server_and_desk
     async with Client(url, mode="legacy") as client:
         for _ in range(2):
             await subscribe(client)
@@ -108,15 +108,17 @@ async def test_subscriptions_are_told_once_and_given_up_once(served: tuple[str, 
         await desk.hears(UNSUBSCRIBED)
 
 
-async def test_a_client_that_leaves_gives_up_its_subscriptions(served: tuple[str, DeskWithMore]) -> None:
-    url, desk = served
+async def test_a_client_that_leaves_gives_up_its_subscriptions(server_and_desk: tuple[str, DeskWithMore]) -> None:
+    url, desk = server_and_desk
     async with Client(url, mode="legacy") as client:
         await subscribe(client)
     await desk.hears(SUBSCRIBED, UNSUBSCRIBED)
 
 
-async def test_a_client_that_thinks_better_of_it_meanwhile_is_not_subscribed(served: tuple[str, DeskWithMore]) -> None:
-    url, desk = served
+async def test_a_client_that_thinks_better_of_it_meanwhile_is_not_subscribed(
+    server_and_desk: tuple[str, DeskWithMore],
+) -> None:
+    url, desk = server_and_desk
     desk.is_open.clear()
     async with Client(url, mode="legacy") as client:
         subscribing = asyncio.create_task(subscribe(client))
@@ -128,8 +130,8 @@ async def test_a_client_that_thinks_better_of_it_meanwhile_is_not_subscribed(ser
     assert desk.heard.empty()
 
 
-async def test_a_subscription_that_is_refused_is_none(served: tuple[str, DeskWithMore]) -> None:
-    url, desk = served
+async def test_a_subscription_that_is_refused_is_none(server_and_desk: tuple[str, DeskWithMore]) -> None:
+    url, desk = server_and_desk
     async with Client(url, mode="legacy") as client:
         for _ in range(2):
             with pytest.raises(MCPError, match="no such resource"):
@@ -138,17 +140,17 @@ async def test_a_subscription_that_is_refused_is_none(served: tuple[str, DeskWit
 
 
 async def test_who_listens_in_the_newest_revision_subscribes_as_long_as_it_does(
-    served: tuple[str, DeskWithMore],
+    server_and_desk: tuple[str, DeskWithMore],
 ) -> None:
-    url, desk = served
+    url, desk = server_and_desk
     async with Client(url, mode="2026-07-28") as client:
         async with client.listen(resource_subscriptions=[URI, "notes://never"]):
             await desk.hears(SUBSCRIBED)
         await desk.hears(UNSUBSCRIBED)
 
 
-async def test_a_level_that_a_client_sets_is_told(served: tuple[str, DeskWithMore]) -> None:
-    url, desk = served
+async def test_a_level_that_a_client_sets_is_told(server_and_desk: tuple[str, DeskWithMore]) -> None:
+    url, desk = server_and_desk
     async with Client(url, mode="legacy") as client:
         level = types.SetLevelRequest(params=types.SetLevelRequestParams(level="error"))
         await client.session.send_request(level, types.EmptyResult)
@@ -157,9 +159,9 @@ async def test_a_level_that_a_client_sets_is_told(served: tuple[str, DeskWithMor
 
 @pytest.mark.parametrize("mode", ["legacy", "auto"])
 async def test_what_the_servers_say_of_themselves_follows_our_own_words(
-    served: tuple[str, DeskWithMore], mode: Any
+    server_and_desk: tuple[str, DeskWithMore], mode: Any
 ) -> None:
-    url, desk = served
+    url, desk = server_and_desk
     async with Client(url, mode=mode) as client:
         assert client.instructions == f"{INSTRUCTIONS}\n\nUse notes for notes."
     desk.words = "x" * 10 * MAX_INSTRUCTIONS

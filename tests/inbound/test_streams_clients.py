@@ -48,7 +48,7 @@ async def roots(call: Call) -> str:
     return str(answer["roots"][0]["uri"])
 
 
-def named(name: str) -> Any:
+def answer_with(name: str) -> Any:
     async def on_elicitation(context: ClientRequestContext, params: types.ElicitRequestParams) -> types.ElicitResult:
         return types.ElicitResult(action="accept", content={"name": name})
 
@@ -79,7 +79,7 @@ async def test_the_client_answers_what_it_is_asked(server: RunningServer, mode: 
     async with Client(
         f"{server.url}/mcp",
         mode=mode,
-        elicitation_callback=named("Ann"),
+        elicitation_callback=answer_with("Ann"),
         sampling_callback=on_sampling,
         list_roots_callback=on_roots,
     ) as client:
@@ -142,7 +142,7 @@ async def test_clients_that_count_alike_are_told_apart(server: RunningServer, mo
         return await ask_name(call)
 
     async def one(name: str) -> str:
-        async with Client(f"{server.url}/mcp", mode=mode, elicitation_callback=named(name)) as client:
+        async with Client(f"{server.url}/mcp", mode=mode, elicitation_callback=answer_with(name)) as client:
             return text_of(await client.call_tool("meet", {}, progress_callback=ignore))
 
     async def ignore(progress: float, total: float | None, message: str | None) -> None:
@@ -181,7 +181,7 @@ async def test_what_is_no_tool_can_talk_as_well(server: RunningServer) -> None:
 
     server.desk.registry.add_prompt(Prompt("greet", "Greet", "Greets.", "docs", (), write))
     async with Client(
-        f"{server.url}/mcp", mode="legacy", elicitation_callback=named("Ann"), logging_callback=on_log
+        f"{server.url}/mcp", mode="legacy", elicitation_callback=answer_with("Ann"), logging_callback=on_log
     ) as client:
         prompt = await client.get_prompt("greet", {})
     assert isinstance(prompt, types.GetPromptResult)

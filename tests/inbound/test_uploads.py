@@ -54,8 +54,8 @@ async def test_a_form_is_not_a_file(server: RunningServer) -> None:
     assert (await server.http.get("/api/uploads")).status_code == 405
 
 
-async def test_an_upload_needs_a_key_where_keys_are_needed(keyed: RunningServer) -> None:
-    assert (await keyed.http.post("/api/uploads", content=b"x", headers=BYTES)).status_code == 401
+async def test_an_upload_needs_a_key_where_keys_are_needed(server_with_keys: RunningServer) -> None:
+    assert (await server_with_keys.http.post("/api/uploads", content=b"x", headers=BYTES)).status_code == 401
 
 
 KEYS = [
@@ -68,7 +68,7 @@ KEYS = [
 
 
 @pytest.fixture(scope="module")
-async def keyed(serve_all: Serve) -> AsyncIterator[RunningServer]:
+async def server_with_keys(serve_all: Serve) -> AsyncIterator[RunningServer]:
     async with serve_all(auth__required=True, auth__keys=KEYS) as server:
         yield server
 
@@ -77,8 +77,10 @@ async def keyed(serve_all: Serve) -> AsyncIterator[RunningServer]:
     ("key", "status"),
     [("plain-key", 201), ("reader-key", 201), ("convert-key", 201), ("docs-key", 403), ("strange-key", 403)],
 )
-async def test_an_upload_needs_a_key_that_has_a_use_for_it(keyed: RunningServer, key: str, status: int) -> None:
-    taken = await keyed.http.post("/api/uploads", content=b"x", headers=BYTES | {"x-api-key": key})
+async def test_an_upload_needs_a_key_that_has_a_use_for_it(
+    server_with_keys: RunningServer, key: str, status: int
+) -> None:
+    taken = await server_with_keys.http.post("/api/uploads", content=b"x", headers=BYTES | {"x-api-key": key})
     assert taken.status_code == status, taken.text
 
 

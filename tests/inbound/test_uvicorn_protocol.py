@@ -195,10 +195,10 @@ async def test_a_connection_over_the_cap_is_turned_away_until_a_place_is_free() 
             assert "connections" in answer.detail
             await first.send(GET)
             assert (await first.answer()).status == 200
-        await admitted(desk)
+        await wait_until_admitted(desk)
 
 
-async def admitted(desk: Guarded) -> None:
+async def wait_until_admitted(desk: Guarded) -> None:
     """Return once a new client is served; the server learns of a departure in its own time."""
     while True:
         async with desk.client() as client:

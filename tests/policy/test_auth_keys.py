@@ -45,7 +45,7 @@ class Time:
         return self.wall
 
 
-def stored(name: str, key: str, **more: Any) -> StoredKey:
+def make_stored(name: str, key: str, **more: Any) -> StoredKey:
     given = {"user": name, "tenant": "default", "created": datetime.now(UTC)} | more
     return StoredKey(name=name, sha256=digest(key).hex(), **given)
 
@@ -58,22 +58,22 @@ def test_a_key_is_long_and_random_and_known_for_ours() -> None:
 
 def test_the_file_is_for_its_owner_only_and_holds_no_key(file: KeyFile) -> None:
     key = new_key()
-    file.add(stored("ci", key, roles=("reader",)))
+    file.add(make_stored("ci", key, roles=("reader",)))
     assert stat.S_IMODE(file.path.stat().st_mode) == 0o600
     text = file.path.read_text()
     assert key not in text
     assert key.removeprefix("rd_") not in text
     assert digest(key).hex() in text
-    file.add(stored("other", new_key()))
+    file.add(make_stored("other", new_key()))
     assert stat.S_IMODE(file.path.stat().st_mode) == 0o600
     assert [entry.name for entry in file.read()] == ["ci", "other"]
     assert [path.name for path in file.path.parent.iterdir() if path.name.startswith(".keys-")] == []
 
 
 def test_a_name_is_taken_once_and_a_missing_one_is_told(file: KeyFile) -> None:
-    file.add(stored("laptop", new_key()))
+    file.add(make_stored("laptop", new_key()))
     with pytest.raises(InvalidArguments, match="already"):
-        file.add(stored("laptop", new_key()))
+        file.add(make_stored("laptop", new_key()))
     with pytest.raises(InvalidArguments, match="did you mean 'laptop'"):
         file.remove("labtop")
     assert file.remove("laptop").name == "laptop"
@@ -82,7 +82,7 @@ def test_a_name_is_taken_once_and_a_missing_one_is_told(file: KeyFile) -> None:
 
 def test_many_who_write_at_once_lose_nothing(file: KeyFile) -> None:
     with ThreadPoolExecutor(8) as pool:
-        list(pool.map(lambda number: file.add(stored(f"key {number}", new_key())), range(40)))
+        list(pool.map(lambda number: file.add(make_stored(f"key {number}", new_key())), range(40)))
     assert {entry.name for entry in file.read()} == {f"key {number}" for number in range(40)}
 
 
@@ -101,7 +101,7 @@ def test_a_file_that_cannot_be_understood_is_neither_used_nor_written_over(
 ) -> None:
     file.path.parent.mkdir()
     file.path.write_text(content)
-    for use in (lambda: Keys((), file), lambda: file.add(stored("a", "b")), lambda: file.remove("a")):
+    for use in (lambda: Keys((), file), lambda: file.add(make_stored("a", "b")), lambda: file.remove("a")):
         with pytest.raises(ConfigError, match=said):
             use()
     assert file.path.read_text() == content
@@ -118,12 +118,12 @@ def test_an_error_about_the_file_does_not_repeat_what_is_in_it(file: KeyFile) ->
 def test_a_folder_that_cannot_be_written_is_told(tmp_path: Path) -> None:
     (tmp_path / "data").write_text("a file")
     with pytest.raises(StorageError, match=r"keys\.json cannot be written"):
-        KeyFile(tmp_path / "data" / "keys.json").add(stored("a", "b"))
+        KeyFile(tmp_path / "data" / "keys.json").add(make_stored("a", "b"))
 
 
 def test_a_key_says_tenant_user_roles_and_toolsets(file: KeyFile) -> None:
     key = new_key()
-    file.add(stored("ci", key, user="ci", tenant="beta", roles=("writer",), toolsets=("docs",)))
+    file.add(make_stored("ci", key, user="ci", tenant="beta", roles=("writer",), toolsets=("docs",)))
     keys = Keys([ANN], file)
     ann, ci = keys.find(digest(KEY)), keys.find(digest(key))
     assert ann is not None
@@ -145,7 +145,7 @@ def test_a_revoked_key_stops_working_within_a_second_and_a_new_one_starts(file: 
     passing, key = Time(), new_key()
     keys = Keys((), file, now=passing.now, clock=passing.clock)
     assert keys.find(digest(key)) is None
-    file.add(stored("ci", key))
+    file.add(make_stored("ci", key))
     passing.steady += POLL_SECONDS
     assert keys.find(digest(key)) is not None
     file.remove("ci")
@@ -177,7 +177,7 @@ def test_a_file_that_breaks_while_the_desk_runs_changes_nothing(
     file: KeyFile, caplog: pytest.LogCaptureFixture
 ) -> None:
     passing, key = Time(), new_key()
-    file.add(stored("ci", key))
+    file.add(make_stored("ci", key))
     keys = Keys((), file, now=passing.now, clock=passing.clock)
     file.path.write_text("{")
     for _ in range(3):
@@ -192,7 +192,7 @@ def test_a_file_that_breaks_while_the_desk_runs_changes_nothing(
 
 def test_a_key_ends_when_its_time_has_come(file: KeyFile) -> None:
     passing, key = Time(), new_key()
-    file.add(stored("ci", key, expires=datetime.fromtimestamp(passing.wall, UTC) + timedelta(hours=1)))
+    file.add(make_stored("ci", key, expires=datetime.fromtimestamp(passing.wall, UTC) + timedelta(hours=1)))
     keys = Keys((), file, now=passing.now, clock=passing.clock)
     passing.wall += 3599
     assert keys.find(digest(key)) is not None
@@ -200,7 +200,7 @@ def test_a_key_ends_when_its_time_has_come(file: KeyFile) -> None:
     assert keys.find(digest(key)) is None
 
 
-def identified(authenticate: Authenticate, credential: str | None) -> Caller:
+def identify(authenticate: Authenticate, credential: str | None) -> Caller:
     caller = authenticate.identify(credential)
     assert isinstance(caller, Caller), "a key is known at once"
     return caller
@@ -212,7 +212,7 @@ async def answer(call: Call) -> Answer:
 
 async def test_a_desk_that_asks_for_keys_lets_nobody_in_by_another_way() -> None:
     required = Authenticate(Keys([ANN]), required=True)
-    assert identified(required, KEY).user == "ann"
+    assert identify(required, KEY).user == "ann"
     for wrong in (None, "", KEY[:-1], f"{KEY}x", KEY.upper(), f" {KEY}", "\ud800", "a.b.c"):
         with pytest.raises(Unauthenticated, match="Invalid API key"):
             required.identify(wrong)
@@ -237,10 +237,10 @@ def test_a_desk_without_any_key_looks_at_none(file: KeyFile) -> None:
 @pytest.mark.parametrize("end", [KeyFile.remove, lambda file, name: file.path.unlink()])
 def test_to_revoke_the_last_key_does_not_open_the_door(file: KeyFile, end: Callable[[KeyFile, str], object]) -> None:
     passing, key = Time(), new_key()
-    file.add(stored("last", key))
+    file.add(make_stored("last", key))
     keys = Keys((), file, now=passing.now, clock=passing.clock)
     required, offered = Authenticate(keys, required=True), Authenticate(keys, required=False)
-    assert identified(required, key)
+    assert identify(required, key)
     end(file, "last")
     passing.steady += POLL_SECONDS
     for credential in (key, None, ""):

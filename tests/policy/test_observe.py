@@ -11,7 +11,7 @@ import pytest
 
 from refdesk.calls import UPLOAD_METHOD, WINDOW_METHOD, Answer, Call, InputRequired
 from refdesk.errors import EngineError, MethodNotFound, RateLimited, RefdeskError
-from refdesk.inbound.mcp import KNOWN_METHODS as OF_THE_DOOR
+from refdesk.inbound.mcp import METHODS as INBOUND_METHODS
 from refdesk.policy.observe import KNOWN_METHODS, Observe
 from refdesk.policy.permissions import CONSOLE_RULES
 from refdesk.telemetry import Log, Metrics, current_trace_id
@@ -35,7 +35,7 @@ def series(metrics: Metrics) -> set[tuple[str, str, str]]:
 
 
 def test_the_methods_that_make_labels_are_those_that_can_be_asked_for() -> None:
-    assert {*OF_THE_DOOR, WINDOW_METHOD, UPLOAD_METHOD, *CONSOLE_RULES} == KNOWN_METHODS
+    assert {*INBOUND_METHODS, WINDOW_METHOD, UPLOAD_METHOD, *CONSOLE_RULES} == KNOWN_METHODS
 
 
 OUTCOMES: list[tuple[BaseException | Answer, str]] = [

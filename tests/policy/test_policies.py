@@ -33,7 +33,7 @@ async def answer(call: Call) -> Answer:
 async def test_the_first_policy_is_the_outermost() -> None:
     seen: list[str] = []
 
-    def named(name: str) -> Policy:
+    def make_policy(name: str) -> Policy:
         async def policy(call: Call, proceed: Handler) -> Answer:
             seen.append(f"{name} in")
             result = await proceed(call)
@@ -42,7 +42,7 @@ async def test_the_first_policy_is_the_outermost() -> None:
 
         return policy
 
-    await chain([named("a"), named("b")], answer)(CALL)
+    await chain([make_policy("a"), make_policy("b")], answer)(CALL)
     assert seen == ["a in", "b in", "b out", "a out"]
 
 
@@ -103,7 +103,7 @@ def log_file(tmp_path: Path) -> Path:
     return tmp_path / "log"
 
 
-async def logged(log_file: Path, handler: Handler, call: Call = CALL) -> dict[str, object]:
+async def call_and_read_log(log_file: Path, handler: Handler, call: Call = CALL) -> dict[str, object]:
     with closing(Log("info", "json", log_file)) as log, suppress(RefdeskError):
         await Observe(log, Metrics(), {"echo"})(call, handler)
     (line,) = (await anyio.Path(log_file).read_text()).splitlines()
@@ -112,7 +112,7 @@ async def logged(log_file: Path, handler: Handler, call: Call = CALL) -> dict[st
 
 
 async def test_every_call_is_one_line_without_its_arguments(log_file: Path) -> None:
-    entry = await logged(log_file, answer)
+    entry = await call_and_read_log(log_file, answer)
     assert entry["event"] == "call"
     assert entry["outcome"] == "ok"
     assert entry["target"] == "echo"
@@ -125,7 +125,7 @@ async def test_a_line_tells_how_a_call_failed(log_file: Path) -> None:
     async def down(call: Call) -> Answer:
         raise EngineError("gone")
 
-    assert (await logged(log_file, down))["outcome"] == "EngineError"
+    assert (await call_and_read_log(log_file, down))["outcome"] == "EngineError"
 
 
 async def test_a_line_stays_a_line_whatever_the_caller_calls_a_tool(log_file: Path) -> None:
@@ -133,7 +133,7 @@ async def test_a_line_stays_a_line_whatever_the_caller_calls_a_tool(log_file: Pa
         raise UnknownTool("no")
 
     call = Call("tools/call", {"name": 'x"\n{"event":"forged"}' + "y" * 5000})
-    entry = await logged(log_file, unknown, call)
+    entry = await call_and_read_log(log_file, unknown, call)
     assert entry["outcome"] == "UnknownTool"
     assert len(str(entry["target"])) == 200
 

@@ -39,7 +39,7 @@ def saying(text: str) -> Handler:
     return answer
 
 
-def limited(clock: Clock, handler: Handler | None = None, **settings: int) -> Handler:
+def make_limited_handler(clock: Clock, handler: Handler | None = None, **settings: int) -> Handler:
     policy = RateLimit(RateLimitConfig.model_validate(settings), MemoryLimits(now=clock), now=clock)
     return chain([policy], handler or saying("hello"))
 
@@ -66,7 +66,7 @@ def test_without_a_limit_the_policy_is_not_needed() -> None:
 
 async def test_each_caller_has_a_rate_of_its_own() -> None:
     clock = Clock()
-    handle = limited(clock, calls=3)
+    handle = make_limited_handler(clock, calls=3)
     assert await let_in(handle, call(caller("anna")), 10) == 3
     assert await let_in(handle, call(caller("bert")), 10) == 3
     assert await let_in(handle, call(caller("anna", "other tenant")), 10) == 3
@@ -75,14 +75,14 @@ async def test_each_caller_has_a_rate_of_its_own() -> None:
 
 
 async def test_tenant_and_user_are_not_mixed_up() -> None:
-    handle = limited(Clock(), calls=1)
+    handle = make_limited_handler(Clock(), calls=1)
     assert await let_in(handle, call(caller("c", "a:b")), 2) == 1
     assert await let_in(handle, call(caller("b:c", "a")), 2) == 1
 
 
 async def test_a_refusal_says_what_the_limit_is_and_when_to_come_back() -> None:
     clock = Clock()
-    handle = limited(clock, calls=3)
+    handle = make_limited_handler(clock, calls=3)
     await let_in(handle, call(), 3)
     clock.time += 5
     with pytest.raises(RateLimited) as refused:
@@ -95,14 +95,14 @@ async def test_a_refusal_says_what_the_limit_is_and_when_to_come_back() -> None:
 
 
 async def test_all_callers_share_what_there_is_in_all() -> None:
-    handle = limited(Clock(), total_calls=5)
+    handle = make_limited_handler(Clock(), total_calls=5)
     assert sum([await let_in(handle, call(caller(str(number))), 2) for number in range(5)]) == 5
     with pytest.raises(RateLimited, match="at most 5 calls a minute in all"):
         await handle(call(caller("late")))
 
 
 async def test_one_callers_flood_does_not_use_up_what_all_share() -> None:
-    handle = limited(Clock(), calls=2, total_calls=5)
+    handle = make_limited_handler(Clock(), calls=2, total_calls=5)
     assert await let_in(handle, call(caller("flood")), 1000) == 2
     assert await let_in(handle, call(caller("anna")), 10) == 2
     assert await let_in(handle, call(caller("bert")), 10) == 1
@@ -112,7 +112,7 @@ async def test_one_callers_flood_does_not_use_up_what_all_share() -> None:
 
 async def test_tokens_are_taken_off_once_they_are_returned() -> None:
     clock = Clock()
-    handle = limited(clock, saying("word " * 600), tokens=1000)
+    handle = make_limited_handler(clock, saying("word " * 600), tokens=1000)
     assert await let_in(handle, call(), 10) == 2
     with pytest.raises(RateLimited, match="1000 tokens a minute") as refused:
         await handle(call())
@@ -126,7 +126,7 @@ async def test_calls_under_way_are_not_all_let_in_for_the_last_token() -> None:
         await go.wait()
         return Answer({"content": []})
 
-    handle = limited(Clock(), wait, tokens=3 * EXPECTED_TOKENS)
+    handle = make_limited_handler(Clock(), wait, tokens=3 * EXPECTED_TOKENS)
     tasks = [asyncio.create_task(is_let_in(handle, call())) for _ in range(20)]
     async with asyncio.timeout(60):
         assert not any([await task for task in tasks[3:]])  # while the first three are under way
@@ -139,7 +139,7 @@ async def test_what_fails_has_returned_no_tokens() -> None:
     async def fail(call: Call) -> Answer:
         raise EngineError("down")
 
-    handle = limited(Clock(), fail, tokens=EXPECTED_TOKENS)
+    handle = make_limited_handler(Clock(), fail, tokens=EXPECTED_TOKENS)
     for _ in range(10):
         with pytest.raises(EngineError):
             await handle(call())
@@ -153,7 +153,7 @@ async def test_what_is_cancelled_pays_what_was_expected() -> None:
         await asyncio.Event().wait()
         raise AssertionError
 
-    handle = limited(Clock(), hang, tokens=EXPECTED_TOKENS)
+    handle = make_limited_handler(Clock(), hang, tokens=EXPECTED_TOKENS)
     running = asyncio.ensure_future(handle(call()))
     await started.wait()
     running.cancel()
@@ -164,7 +164,7 @@ async def test_what_is_cancelled_pays_what_was_expected() -> None:
 
 
 async def test_lists_cost_calls_but_no_tokens() -> None:
-    handle = limited(Clock(), saying("word " * 5000), tokens=10, calls=5)
+    handle = make_limited_handler(Clock(), saying("word " * 5000), tokens=10, calls=5)
     assert await let_in(handle, call(method="tools/list"), 10) == 5
 
 

@@ -36,7 +36,7 @@ def call(tested: Breaker, outcome: Outcome, now: float = 0.0, *, seconds: float 
     return True
 
 
-def opened(now: float = 0.0, **given: Any) -> Breaker:
+def make_open_breaker(now: float = 0.0, **given: Any) -> Breaker:
     tested = breaker(**given)
     while tested.state == "closed":
         assert call(tested, "failure", now)
@@ -74,7 +74,7 @@ def test_while_it_is_closed_a_wrong_call_and_one_called_off_count_neither_way(ou
 
 
 def test_nothing_passes_before_the_cool_down_is_over_and_one_trial_after_it() -> None:
-    tested = opened()
+    tested = make_open_breaker()
     assert tested.admit(COOL_DOWN - 0.001) is None
     assert tested.state_at(COOL_DOWN - 0.001) == "open"
     assert tested.state_at(COOL_DOWN) == "half_open"
@@ -83,12 +83,12 @@ def test_nothing_passes_before_the_cool_down_is_over_and_one_trial_after_it() ->
 
 
 def test_a_thousand_callers_find_exactly_the_trials_that_there_are() -> None:
-    tested = opened(trials=3)
+    tested = make_open_breaker(trials=3)
     assert sum(tested.admit(COOL_DOWN) is not None for _ in range(1000)) == 3
 
 
 def test_two_successful_trials_close_it_and_the_count_is_new() -> None:
-    tested = opened()
+    tested = make_open_breaker()
     assert call(tested, "success", COOL_DOWN)
     assert tested.state_at(COOL_DOWN) == "half_open"
     assert call(tested, "success", COOL_DOWN)
@@ -96,13 +96,13 @@ def test_two_successful_trials_close_it_and_the_count_is_new() -> None:
 
 
 def test_a_wrong_call_as_a_trial_shows_that_somebody_is_there() -> None:
-    tested = opened(success_threshold=1)
+    tested = make_open_breaker(success_threshold=1)
     assert call(tested, "answered", COOL_DOWN)
     assert tested.state == "closed"
 
 
 def test_a_trial_that_was_called_off_gives_its_place_back_and_decides_nothing() -> None:
-    tested = opened(success_threshold=1)
+    tested = make_open_breaker(success_threshold=1)
     assert call(tested, "unknown", COOL_DOWN)
     assert tested.state_at(COOL_DOWN) == "half_open"
     assert call(tested, "success", COOL_DOWN)
@@ -110,7 +110,7 @@ def test_a_trial_that_was_called_off_gives_its_place_back_and_decides_nothing() 
 
 
 def test_each_trial_that_fails_doubles_the_cool_down_up_to_a_bound() -> None:
-    tested, now, waits = opened(), 0.0, []
+    tested, now, waits = make_open_breaker(), 0.0, []
     for _ in range(5):
         waits.append(tested.retry_after(now))
         now += waits[-1]
@@ -120,7 +120,7 @@ def test_each_trial_that_fails_doubles_the_cool_down_up_to_a_bound() -> None:
 
 
 def test_the_cool_down_is_short_again_once_it_was_closed() -> None:
-    tested = opened(success_threshold=1)
+    tested = make_open_breaker(success_threshold=1)
     assert call(tested, "failure", COOL_DOWN)
     later = COOL_DOWN * 3
     assert call(tested, "success", later)
@@ -130,7 +130,7 @@ def test_the_cool_down_is_short_again_once_it_was_closed() -> None:
 
 
 def test_several_trials_that_fail_together_double_it_once() -> None:
-    tested = opened(trials=3)
+    tested = make_open_breaker(trials=3)
     trials = [trial(tested, COOL_DOWN) for _ in range(3)]
     for permit in trials:
         tested.settle(permit, "failure", COOL_DOWN)
@@ -138,7 +138,7 @@ def test_several_trials_that_fail_together_double_it_once() -> None:
 
 
 def test_trials_of_last_time_take_no_place_this_time() -> None:
-    tested = opened(trials=2)
+    tested = make_open_breaker(trials=2)
     lost, failed = trial(tested, COOL_DOWN), trial(tested, COOL_DOWN)
     tested.settle(failed, "failure", COOL_DOWN)
     assert [tested.admit(3 * COOL_DOWN) is not None for _ in range(3)] == [True, True, False]
@@ -163,7 +163,7 @@ def test_the_late_result_of_an_old_call_decides_nothing(outcome: Outcome) -> Non
 
 
 def test_a_trial_that_is_lost_leaves_its_place_to_another_and_may_still_succeed() -> None:
-    tested = opened(success_threshold=1, timeout_seconds=1.0)
+    tested = make_open_breaker(success_threshold=1, timeout_seconds=1.0)
     lost = trial(tested, 1.0)
     assert tested.admit(1.0 + MIN_TRIAL_SECONDS - 0.001) is None
     assert tested.admit(1.0 + MIN_TRIAL_SECONDS) is not None
@@ -261,7 +261,7 @@ class Histories(RuleBasedStateMachine):
 
     @precondition(lambda self: self.under_way)
     @rule(data=st.data(), outcome=st.sampled_from(["success", "failure", "failure", "answered", "unknown"]))
-    def come_back(self, data: st.DataObject, outcome: Outcome) -> None:
+    def settle_call(self, data: st.DataObject, outcome: Outcome) -> None:
         permit, started_at, state = self.under_way.pop(data.draw(st.integers(0, len(self.under_way) - 1)))
         self.tested.settle(permit, outcome, self.now)
         if state != self.states:

@@ -56,12 +56,12 @@ def call(units: int = 5, *, key: Key = KEY, seconds: float = 60.0, cost: int = 1
     return Charge(key, Limit(units, seconds), cost)
 
 
-async def taken(limits: Limits, charge: Charge, times: int) -> int:
+async def count_taken(limits: Limits, charge: Charge, times: int) -> int:
     """How many of so many charges are let in."""
     return [await limits.take([charge]) for _ in range(times)].count(None)
 
 
-async def refused(limits: Limits, *charges: Charge) -> Refusal:
+async def take_refused(limits: Limits, *charges: Charge) -> Refusal:
     refusal = await limits.take(charges)
     assert refusal is not None
     return refusal
@@ -73,11 +73,11 @@ async def refused(limits: Limits, *charges: Charge) -> Refusal:
 async def test_so_many_at_once_and_then_as_they_come_back() -> None:
     clock = Clock()
     limits = MemoryLimits(now=clock)
-    assert await taken(limits, call(5), 20) == 5
+    assert await count_taken(limits, call(5), 20) == 5
     clock.time += 12
-    assert await taken(limits, call(5), 20) == 1
+    assert await count_taken(limits, call(5), 20) == 1
     clock.time += 3600
-    assert await taken(limits, call(5), 20) == 5
+    assert await count_taken(limits, call(5), 20) == 5
 
 
 @pytest.mark.parametrize("units", [1, 3, 7, 59, 60, 61, 997, 100_000])
@@ -85,11 +85,11 @@ async def test_whoever_comes_back_when_told_is_let_in_and_not_earlier(units: int
     clock = Clock()
     limits = MemoryLimits(now=clock)
     assert await limits.take([call(units, cost=units)]) is None
-    refusal = await refused(limits, call(units))
+    refusal = await take_refused(limits, call(units))
     assert refusal.retry_after == pytest.approx(60 / units, abs=0.001)
     clock.time += refusal.retry_after - 0.0011
     if refusal.retry_after > 0.0011:
-        await refused(limits, call(units))
+        await take_refused(limits, call(units))
     clock.time += 0.0011
     assert await limits.take([call(units)]) is None
 
@@ -97,10 +97,10 @@ async def test_whoever_comes_back_when_told_is_let_in_and_not_earlier(units: int
 async def test_being_refused_costs_nothing() -> None:
     clock = Clock()
     limits = MemoryLimits(now=clock)
-    await taken(limits, call(1), 1)
+    await count_taken(limits, call(1), 1)
     for _ in range(59):
         clock.time += 1
-        await refused(limits, call(1))
+        await take_refused(limits, call(1))
     clock.time += 1
     assert await limits.take([call(1)]) is None
 
@@ -109,16 +109,16 @@ async def test_all_charges_are_taken_or_none() -> None:
     limits = MemoryLimits(now=Clock())
     shared, own = call(3, key=("all",)), call(1)
     assert await limits.take([shared, own]) is None
-    refusal = await refused(limits, shared, own)
+    refusal = await take_refused(limits, shared, own)
     assert refusal.charge == own
-    assert await taken(limits, shared, 5) == 2
+    assert await count_taken(limits, shared, 5) == 2
 
 
 async def test_the_charge_that_waits_longest_says_for_how_long() -> None:
     limits = MemoryLimits(now=Clock())
     quick, slow = call(60, key=("quick",), cost=60), call(1, key=("slow",))
     assert await limits.take([quick, slow]) is None
-    refusal = await refused(limits, quick, slow)
+    refusal = await take_refused(limits, quick, slow)
     assert (refusal.charge, refusal.retry_after) == (slow, 60)
 
 
@@ -131,7 +131,7 @@ async def test_work_is_let_in_while_anything_is_left_and_pays_its_debt() -> None
     assert await limits.take([tokens]) is None
     async with Metered(limits, tokens, clock) as metered:
         metered.spent = 300
-    assert (await refused(limits, tokens)).retry_after == pytest.approx(30)
+    assert (await take_refused(limits, tokens)).retry_after == pytest.approx(30)
     clock.time += 30
     assert await limits.take([tokens]) is None
 
@@ -144,7 +144,7 @@ async def test_what_is_under_way_counts_as_expected_until_it_settles() -> None:
     assert first[:2] == [None, None]
     assert first[2] is not None
     await limits.settle(expected, 10, 0)
-    assert await taken(limits, expected, 3) == 1
+    assert await count_taken(limits, expected, 3) == 1
 
 
 async def test_failed_work_has_spent_nothing_and_cancelled_work_what_was_expected() -> None:
@@ -159,7 +159,7 @@ async def test_failed_work_has_spent_nothing_and_cancelled_work_what_was_expecte
     with pytest.raises(asyncio.CancelledError):
         async with Metered(limits, expected, clock):
             raise asyncio.CancelledError
-    await refused(limits, expected)
+    await take_refused(limits, expected)
 
 
 async def test_holding_what_one_does_not_spend_earns_nothing() -> None:
@@ -170,35 +170,35 @@ async def test_holding_what_one_does_not_spend_earns_nothing() -> None:
     clock.time += 60  # it came back by itself, and somebody has spent it since
     assert await limits.take([expected]) is None
     await limits.settle(expected, 0, 60)
-    await refused(limits, expected)
+    await take_refused(limits, expected)
 
 
 @pytest.mark.parametrize("cost", [-1, -(10**30), 0])
 async def test_nobody_earns_by_a_call(cost: int) -> None:
     limits = MemoryLimits(now=Clock())
-    assert await taken(limits, call(5), 5) == 5
+    assert await count_taken(limits, call(5), 5) == 5
     await limits.settle(call(5, cost=0), cost, 0)
-    await refused(limits, call(5))
-    limits.note([call(5, cost=cost)])
-    await refused(limits, call(5))
+    await take_refused(limits, call(5))
+    limits.record([call(5, cost=cost)])
+    await take_refused(limits, call(5))
 
 
 @pytest.mark.parametrize("cost", [10**9, 10**30, 10**400])
 async def test_no_cost_keeps_anybody_out_for_ever(cost: int) -> None:
     limits = MemoryLimits(now=Clock())
     assert await limits.take([call(5, cost=cost)]) is None
-    assert (await refused(limits, call(5))).retry_after <= MAX_DEBT_SECONDS
+    assert (await take_refused(limits, call(5))).retry_after <= MAX_DEBT_SECONDS
 
 
 async def test_names_without_end_fill_nothing_and_push_nobody_out_of_debt() -> None:
     clock = Clock()
     limits = MemoryLimits(max_buckets=1000, max_of_one=100, now=clock)
-    await taken(limits, call(2), 2)
+    await count_taken(limits, call(2), 2)
     for number in range(20_000):
         clock.time += 0.0001
         await limits.take([call(2, key=("tenant", str(number)))])
         assert limits.buckets <= 100
-    assert (await refused(limits, call(2))).charge is not None
+    assert (await take_refused(limits, call(2))).charge is not None
     assert await limits.take([call(2, key=("another", "doc"))]) is None
 
 
@@ -208,7 +208,7 @@ async def test_many_owners_fill_no_more_than_the_table() -> None:
     for number in range(5000):
         await limits.take([call(2, key=(f"tenant {number}", "doc"))])
     assert limits.buckets == 1000
-    refusal = await refused(limits, call(2, key=("late", "doc")))
+    refusal = await take_refused(limits, call(2, key=("late", "doc")))
     assert refusal.charge is None
     clock.time += 30
     assert await limits.take([call(2, key=("late", "doc"))]) is None
@@ -219,10 +219,10 @@ async def test_an_owner_without_room_has_some_when_its_buckets_are_full_again() 
     limits = MemoryLimits(max_of_one=3, now=clock)
     for seconds in (40, 20, 30):
         await limits.take([call(60, key=("tenant", str(seconds)), cost=seconds)])
-    assert (await refused(limits, call(60))).charge is None
+    assert (await take_refused(limits, call(60))).charge is None
     clock.time += 20
     assert await limits.take([call(60)]) is None
-    assert (await refused(limits, call(60, key=("tenant", "another")))).charge is None
+    assert (await take_refused(limits, call(60, key=("tenant", "another")))).charge is None
 
 
 async def test_a_flood_that_is_over_leaves_nothing_behind() -> None:
@@ -311,7 +311,7 @@ class Bucketing(RuleBasedStateMachine):
             self.missing[name] = max(0.0, self.missing[name] - seconds / self.limit.seconds_per_unit)
 
     @rule(name=st.sampled_from("ab"), cost=st.integers(0, 30), settles=st.booleans())
-    def come(self, name: str, cost: int, settles: bool) -> None:
+    def take_charge(self, name: str, cost: int, settles: bool) -> None:
         charge = Charge(("owner", name), self.limit, cost)
         wait = (self.missing[name] + 1 - self.limit.units) * self.limit.seconds_per_unit
         refusal = at_once(self.limits.take([charge]))
@@ -325,7 +325,7 @@ class Bucketing(RuleBasedStateMachine):
             self.held.append((name, Held(charge, self.clock.time, len(self.account[name]) - 1)))
 
     @rule(name=st.sampled_from("ab"))
-    def come_back_when_told(self, name: str) -> None:
+    def retry_after_refusal(self, name: str) -> None:
         charge = Charge(("owner", name), self.limit)
         if refusal := at_once(self.limits.take([charge])):
             self.wait(refusal.retry_after)
@@ -432,12 +432,12 @@ def test_redis_decides_as_memory_does(shared_server: RedisServer, rounds: list[l
         async with shared_limits(shared_server) as (limits, _):
             memory = MemoryLimits()
             for step in chain.from_iterable(rounds):
-                assert await decided(limits, step) == await decided(memory, step)
+                assert await decide(limits, step) == await decide(memory, step)
 
     asyncio.run(compare())
 
 
-async def decided(limits: Limits, step: Step) -> tuple[str, int] | None:
+async def decide(limits: Limits, step: Step) -> tuple[str, int] | None:
     """What a step comes to: nothing, or who has to wait and for how many units."""
     name, cost, spent = step
     charges = [slow(name, 8, cost), slow("all", 30, 1)]
@@ -463,9 +463,9 @@ async def test_a_bucket_refills_by_the_clock_of_redis(shared_server: RedisServer
             await link.run(lambda redis: redis.set(name, value, keepttl=True))
 
         assert await limits.take([charge]) is None
-        assert SLOW / 2 < (await refused(limits, charge)).retry_after <= SLOW
+        assert SLOW / 2 < (await take_refused(limits, charge)).retry_after <= SLOW
         await put_back(SLOW / 2)
-        assert (await refused(limits, charge)).retry_after <= SLOW / 2
+        assert (await take_refused(limits, charge)).retry_after <= SLOW / 2
         await put_back(SLOW / 2)
         assert await limits.take([charge]) is None
 
@@ -487,7 +487,7 @@ async def test_a_clock_that_is_set_back_locks_nobody_out(shared_server: RedisSer
     in_an_hour = int((time.time() + 3600) * 1e6)
     shared_server.command("SET", redis_key(charge.key), f"10 {in_an_hour}", "EX", "9000")
     async with shared_limits(shared_server) as (limits, link):
-        first = await refused(limits, charge)
+        first = await take_refused(limits, charge)
         assert first.retry_after == pytest.approx(SLOW / 10, abs=1)
         # From here on time counts again, though it will be an hour until it is as late as it was.
         value = await link.run(lambda redis: redis.get(redis_key(charge.key)))
@@ -504,7 +504,7 @@ async def test_what_is_no_bucket_is_a_full_one(shared_server: RedisServer, junk:
     charge = slow("junk", 3)
     shared_server.command("SET", redis_key(charge.key), junk)
     async with shared_limits(shared_server) as (limits, _):
-        assert await taken(limits, charge, 10) == 3
+        assert await count_taken(limits, charge, 10) == 3
 
 
 @needs_redis
@@ -512,16 +512,16 @@ async def test_a_name_that_is_something_else_in_redis_is_counted_here(shared_ser
     charge = slow("a list", 3)
     shared_server.command("LPUSH", redis_key(charge.key), "x")
     async with shared_limits(shared_server) as (limits, link):
-        assert await taken(limits, charge, 10) == 3
+        assert await count_taken(limits, charge, 10) == 3
         assert not link.is_away
 
 
 @needs_redis
 async def test_redis_that_forgot_the_script_is_told_it_again(shared_server: RedisServer) -> None:
     async with shared_limits(shared_server) as (limits, _):
-        assert await taken(limits, slow("flushed"), 2) == 2
+        assert await count_taken(limits, slow("flushed"), 2) == 2
         shared_server.command("SCRIPT", "FLUSH")
-        assert await taken(limits, slow("flushed"), 9) == 3
+        assert await count_taken(limits, slow("flushed"), 9) == 3
 
 
 @needs_redis
@@ -539,14 +539,14 @@ async def test_redis_that_dies_is_neither_a_failure_nor_a_way_past_the_limit() -
     charge = slow("dies", 20)
     with redis_server() as server:
         async with shared_limits(server) as (limits, link):
-            assert await taken(limits, charge, 8) == 8
+            assert await count_taken(limits, charge, 8) == 8
             await asyncio.to_thread(server.kill)
-            assert await taken(limits, charge, 50) == 12
+            assert await count_taken(limits, charge, 50) == 12
             assert link.is_away
             await asyncio.to_thread(server.start)
             async with asyncio.timeout(PATIENCE_SECONDS):
                 await link.back()
-            assert await taken(limits, charge, 50) == 20  # by a Redis that knows of nothing
+            assert await count_taken(limits, charge, 50) == 20  # by a Redis that knows of nothing
 
 
 @needs_redis
@@ -554,14 +554,14 @@ async def test_a_redis_that_stands_still_or_is_full_or_read_only_is_done_without
     with redis_server() as server:
         async with shared_limits(server) as (limits, link):
             server.fill()
-            assert await taken(limits, slow("full", 3), 10) == 3
+            assert await count_taken(limits, slow("full", 3), 10) == 3
             server.make_room()
             server.set_read_only(True)
-            assert await taken(limits, slow("read only", 3), 10) == 3
+            assert await count_taken(limits, slow("read only", 3), 10) == 3
             server.set_read_only(False)
             with server.paused(link):
                 metered = slow("paused", 3, 2)
-                assert await taken(limits, metered, 10) == 2
+                assert await count_taken(limits, metered, 10) == 2
                 await limits.settle(metered, 0, 0)
-                assert await taken(limits, metered, 10) == 1
+                assert await count_taken(limits, metered, 10) == 1
                 assert link.losses == 1

@@ -262,9 +262,9 @@ async def test_a_redis_that_answers_only_the_probe_is_asked_ever_less_often() ->
 def test_without_the_package_the_line_that_installs_it_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "redis.asyncio", None)
 
-    async def opened() -> None:
+    async def open_and_close() -> None:
         async with open_redis(RedisConfig()):
             pass
 
     with pytest.raises(ConfigError, match=r"pip install 'refdesk\[redis\]'"):
-        asyncio.run(opened())
+        asyncio.run(open_and_close())

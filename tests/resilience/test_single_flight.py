@@ -150,12 +150,12 @@ async def test_who_comes_in_the_tick_in_which_the_work_ended_has_a_run_of_his_ow
         ending.set()
         return "old"
 
-    async def come_late() -> str:
+    async def join_late() -> str:
         await ending.wait()
         return await flights.run("key", work)
 
     work.go.set()
-    late = asyncio.create_task(come_late())
+    late = asyncio.create_task(join_late())
     await wait_all_tasks_blocked()
     assert await flights.run("key", says_when_it_ends) == "old"
     assert await late == "result 1"
@@ -165,13 +165,13 @@ async def test_the_work_runs_in_the_context_of_who_wanted_it_first() -> None:
     flights = Flights[str, str]()
     go = asyncio.Event()
 
-    async def told() -> str:
+    async def read_trace() -> str:
         await go.wait()
         return TRACE.get()
 
     async def ask(trace: str) -> str:
         TRACE.set(trace)
-        return await flights.run("key", told)
+        return await flights.run("key", read_trace)
 
     tasks = [asyncio.create_task(ask(trace)) for trace in ("first", "second")]
     await wait_all_tasks_blocked()

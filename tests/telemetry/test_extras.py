@@ -47,7 +47,7 @@ asyncio.run(main())
 """
 
 
-def printed(program: str) -> list[str]:
+def run_program(program: str) -> list[str]:
     ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
     assert ended.returncode == 0, ended.stderr
     return ended.stdout.splitlines()
@@ -55,12 +55,12 @@ def printed(program: str) -> list[str]:
 
 @pytest.mark.slow
 def test_nothing_is_imported_that_is_switched_off() -> None:
-    assert printed(OPENED) == ["[]"]
+    assert run_program(OPENED) == ["[]"]
 
 
 @pytest.mark.slow
 def test_what_is_not_installed_is_said_with_the_line_that_installs_it() -> None:
-    otel, sentry = printed(NOT_INSTALLED)
+    otel, sentry = run_program(NOT_INSTALLED)
     assert otel.startswith("monitoring.opentelemetry.enabled: ")
     assert otel.endswith("pip install 'refdesk[otel]'")
     assert sentry.startswith("monitoring.sentry.enabled: ")

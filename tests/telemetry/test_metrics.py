@@ -100,10 +100,10 @@ WORKER = """
 import sys
 from refdesk.telemetry import Metrics
 metrics = Metrics()
-metrics.cache_counted("hit")
-metrics.cache_holds(10, int(sys.argv[1]))
+metrics.count_cache_request("hit")
+metrics.set_cache_size(10, int(sys.argv[1]))
 metrics.breaker_changed("r2r", sys.argv[2])
-metrics.queue_length("queued", 4)
+metrics.set_queue_length("queued", 4)
 print("told", flush=True)
 sys.stdin.read()
 """
@@ -124,7 +124,7 @@ def start_worker(folder: Path, *arguments: str) -> subprocess.Popen[bytes]:
     return worker
 
 
-def shared(folder: Path) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
+def read_shared_metrics(folder: Path) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
     environment = {**os.environ, "PROMETHEUS_MULTIPROC_DIR": str(folder)}
     text = subprocess.run(
         [sys.executable, "-c", LOOK], env=environment, check=True, capture_output=True
@@ -137,14 +137,14 @@ def shared(folder: Path) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]
 def test_several_processes_are_shown_as_one_and_a_dead_one_holds_nothing(tmp_path: Path) -> None:
     first, second = start_worker(tmp_path, "1000", "open"), start_worker(tmp_path, "24", "closed")
     try:
-        together = shared(tmp_path)
+        together = read_shared_metrics(tmp_path)
         second.kill()
         second.communicate()
-        first_alone = shared(tmp_path)
+        first_alone = read_shared_metrics(tmp_path)
     finally:
         first.kill()
         first.communicate()
-    nobody = shared(tmp_path)
+    nobody = read_shared_metrics(tmp_path)
     hits = ("refdesk_cache_requests_total", (("result", "hit"),))
     breaker = ("refdesk_breaker_state", (("dependency", "r2r"),))
     queue = ("refdesk_queue_documents", (("stage", "queued"),))

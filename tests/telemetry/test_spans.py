@@ -122,12 +122,12 @@ async def test_a_call_is_below_its_callers_span(collector: Receiver) -> None:
         headers.update(outgoing_headers())
         return Answer({"content": []})
 
-    async def called() -> dict[str, Span]:
+    async def call_in_trace() -> dict[str, Span]:
         set_current_span(Trace(TRACE_ID, SPAN_ID, "01", "vendor=1"))
         return await record(collector, asks)
 
     # In a context of its own: that of a test is also that of the tests after it.
-    (span,) = (await asyncio.create_task(called(), context=copy_context())).values()
+    (span,) = (await asyncio.create_task(call_in_trace(), context=copy_context())).values()
     assert (span.trace_id.hex(), span.parent_span_id.hex()) == (TRACE_ID, SPAN_ID)
     assert span.trace_state == headers["tracestate"] == "vendor=1"
 
@@ -139,11 +139,11 @@ async def test_a_caller_that_is_not_sampled_is_not_recorded_and_stays_so(collect
         async def asks(call: Call) -> Answer:
             return Answer({"sent": outgoing_headers()["traceparent"]})
 
-        async def unsampled() -> Answer:
+        async def call_unsampled() -> Answer:
             set_current_span(Trace(TRACE_ID, SPAN_ID, "00"))
             return await chain([RecordSpan(spans)], asks)(SEARCH)
 
-        first = await asyncio.create_task(unsampled(), context=copy_context())
+        first = await asyncio.create_task(call_unsampled(), context=copy_context())
         await chain([RecordSpan(spans)], asks)(Call("tools/list"))
     assert first.result["sent"].startswith(f"00-{TRACE_ID}-")
     assert first.result["sent"].endswith("-00")

@@ -49,7 +49,7 @@ def message(tool: str, meta: dict[str, Any]) -> dict[str, Any]:
     return {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
 
 
-async def told(server: RunningServer, tool: str, meta: dict[str, Any], **headers: str) -> list[Any]:
+async def post_and_read(server: RunningServer, tool: str, meta: dict[str, Any], **headers: str) -> list[Any]:
     answer = await server.post(message(tool, meta), **headers)
     body = re.sub(r"^(event|id|retry): .*$|^data: *", "", answer.text, flags=re.MULTILINE)
     found: list[Any] = json.loads(json.loads(body)["result"]["content"][0]["text"])
@@ -74,7 +74,7 @@ async def test_a_call_is_in_the_trace_that_it_names(server: RunningServer, tool:
         if newest:
             headers |= {"mcp_protocol_version": "2026-07-28", "mcp_method": "tools/call", "mcp_name": tool}
             more |= NEWEST
-        of_call, current, sent = await told(server, tool, more, **headers)
+        of_call, current, sent = await post_and_read(server, tool, more, **headers)
         assert of_call == current == counts[3:35]
         assert sent["traceparent"] == counts
 
@@ -86,7 +86,7 @@ async def test_a_call_that_names_none_or_nonsense_begins_its_own(server: Running
     seen: set[str] = set()
     for given in MALFORMED:
         headers = {"traceparent": given} if isinstance(given, str) else {}
-        of_call, current, sent = await told(server, "where", {"traceparent": given}, **headers)
+        of_call, current, sent = await post_and_read(server, "where", {"traceparent": given}, **headers)
         assert of_call == current
         assert re.fullmatch(rf"00-{of_call}-[0-9a-f]{{16}}-00", sent["traceparent"])
         seen.add(of_call)
@@ -102,7 +102,7 @@ async def test_a_plain_endpoint_and_an_internal_one_take_the_header(server: Runn
 
 
 async def test_a_tracestate_is_handed_on_with_its_parent(server: RunningServer) -> None:
-    _, _, sent = await told(server, "where", {"traceparent": META, "tracestate": "vendor=1"})
+    _, _, sent = await post_and_read(server, "where", {"traceparent": META, "tracestate": "vendor=1"})
     assert sent == {"traceparent": META, "tracestate": "vendor=1"}
 
 

@@ -68,8 +68,8 @@ class Access:
         if page in self.own_pages:
             return True
         scheme, _, name = page.partition("://")
-        named = host is not None and name == host.decode("latin-1").lower()
-        return named and scheme in ("http", "https") and self.allows_host(host)
+        is_same_host = host is not None and name == host.decode("latin-1").lower()
+        return is_same_host and scheme in ("http", "https") and self.allows_host(host)
 
     def _allows_new_host(self, header: bytes) -> bool:
         match = _HOST.fullmatch(header.decode("latin-1"))

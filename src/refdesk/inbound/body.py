@@ -16,7 +16,7 @@ class BodyReader:
     async def read(self, receive: Receive, declared: bytes | None) -> bytes:
         """Read a whole body. The caller must `release` it once the request is answered."""
         if declared is not None and declared.isdigit() and int(declared) > self._max_bytes:
-            raise self._too_large()
+            raise self._build_too_large()
         chunks: list[bytes] = []
         held = 0
         try:
@@ -42,10 +42,10 @@ class BodyReader:
 
     def _check(self, held: int) -> None:
         if held > self._max_bytes:
-            raise self._too_large()
+            raise self._build_too_large()
         if self.in_flight > self._max_in_flight:
             detail = "The server is receiving too much at once; try again in a moment"
             raise Reject(503, {"detail": detail}, (CLOSE, (b"retry-after", b"1")))
 
-    def _too_large(self) -> Reject:
+    def _build_too_large(self) -> Reject:
         return Reject(413, {"detail": f"The body is larger than {self._max_bytes} bytes"}, (CLOSE,))

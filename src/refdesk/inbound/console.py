@@ -74,7 +74,7 @@ class ConsoleRoutes:
             return False
         return path == PAGES or path.startswith((f"{PAGES}/", f"{ACTIONS}/"))
 
-    def allowed_methods(self, path: str) -> tuple[str, ...]:
+    def get_methods(self, path: str) -> tuple[str, ...]:
         """Return the HTTP methods of a console path."""
         if path == EVENTS:
             return ("GET",)

@@ -48,16 +48,16 @@ class Endpoints:
         """Serve a GET path. `context` is set for paths that need authentication."""
         match path:
             case "/":
-                await respond_json(send, 200, _about())
+                await respond_json(send, 200, _describe_server())
             case "/health":
                 await respond_json(send, 200, {"status": "ok"})
             case "/ready":
-                await self._ready(send)
+                await self._serve_readiness(send)
             case "/metrics":
-                await self._metrics(send)
+                await self._serve_metrics(send)
             case _:
                 assert context is not None
-                await self._answer("tools/list", {}, context, send)
+                await self._call_and_respond("tools/list", {}, context, send)
 
     async def post(self, path: str, body: bytes, context: RequestContext, receive: Receive, send: Send) -> None:
         """Call a tool, a console method or an internal endpoint with a JSON body."""
@@ -73,16 +73,16 @@ class Endpoints:
                 await self._call_console(path.removeprefix(API), parsed, context, send)
             else:
                 params = {"name": path.removeprefix(f"{TOOLS}/"), "arguments": parsed}
-                await self._answer("tools/call", params, context, send)
+                await self._call_and_respond("tools/call", params, context, send)
 
     async def _call_console(self, method: str, params: Any, context: RequestContext, send: Send) -> None:
         """Call a console method."""
         if isinstance(params, dict):
-            await self._answer(method, params, context, send)
+            await self._call_and_respond(method, params, context, send)
         else:
             await respond_error(send, InvalidArguments([Problem("arguments", "must be an object")]))
 
-    async def _answer(self, method: str, params: dict[str, Any], context: RequestContext, send: Send) -> None:
+    async def _call_and_respond(self, method: str, params: dict[str, Any], context: RequestContext, send: Send) -> None:
         context = enter_caller_trace(context, {})
         call = Call(
             method,
@@ -99,14 +99,14 @@ class Endpoints:
         else:
             await respond(send, 200, body, JSON)
 
-    async def _ready(self, send: Send) -> None:
+    async def _serve_readiness(self, send: Send) -> None:
         ready, checks = await self._services.readiness()
         if self.draining:
             ready, checks = False, {**checks, "server": {"state": "draining"}}
         body = {"status": "ready" if ready else "not ready", "checks": checks}
         await respond_json(send, 200 if ready else 503, body)
 
-    async def _metrics(self, send: Send) -> None:
+    async def _serve_metrics(self, send: Send) -> None:
         if not self._metrics_on:
             raise Reject(404, {"detail": "Metrics are switched off; see monitoring.prometheus.enabled"})
         shared = self._settings.workers > 1
@@ -119,11 +119,11 @@ async def respond_error(send: Send, error: Exception, trace_id: str = "") -> Non
     log_unexpected(error, trace_id)
     retry_after = getattr(error, "retry_after", None)
     headers = () if retry_after is None else ((b"retry-after", b"%d" % max(1, ceil(retry_after))),)
-    body = orjson.dumps({"error": to_rpc_error(error, trace_id).body()})
+    body = orjson.dumps({"error": to_rpc_error(error, trace_id).to_dict()})
     await respond(send, http_status(type(error)), body, JSON, *headers)
 
 
-def _about() -> dict[str, Any]:
+def _describe_server() -> dict[str, Any]:
     return {
         "status": "healthy",
         "service": "Refdesk",

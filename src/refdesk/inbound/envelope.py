@@ -65,7 +65,7 @@ def read_message(parsed: Any) -> RpcMessage:
     if "id" in parsed and not _is_id(parsed["id"]):
         raise InvalidRequest("id must be a string or an integer")
     if "method" not in parsed:
-        return _read_reply(parsed)
+        return _read_response(parsed)
     method, params = parsed["method"], parsed.get("params")
     if not isinstance(method, str) or not method:
         raise InvalidRequest("method must be a non-empty string")
@@ -85,7 +85,7 @@ def read_id(parsed: Any) -> MessageId | None:
     return None
 
 
-def _read_reply(parsed: Mapping[str, Any]) -> RpcResponse:
+def _read_response(parsed: Mapping[str, Any]) -> RpcResponse:
     if "id" in parsed and ("result" in parsed) != ("error" in parsed):
         return RpcResponse(parsed["id"], parsed.get("result"), parsed.get("error"))
     raise InvalidRequest("method is missing")

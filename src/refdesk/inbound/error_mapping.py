@@ -38,7 +38,7 @@ class RpcError:
     message: str
     data: dict[str, Any]
 
-    def body(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """Return the error as JSON."""
         return {"code": self.code, "message": self.message, "data": self.data}
 
@@ -50,9 +50,9 @@ def to_rpc_error(error: Exception, trace_id: str = "") -> RpcError:
     """
     if isinstance(error, RefdeskError):
         return RpcError(error.code, error.detail, error.data)
-    unforeseen = InternalError("An error inside the server; its log says more")
-    found_by = {"trace_id": trace_id} if trace_id else {}
-    return RpcError(unforeseen.code, unforeseen.detail, {**unforeseen.data, **found_by})
+    unexpected = InternalError("An error inside the server; its log says more")
+    trace_data = {"trace_id": trace_id} if trace_id else {}
+    return RpcError(unexpected.code, unexpected.detail, {**unexpected.data, **trace_data})
 
 
 def log_unexpected(error: Exception, trace_id: str) -> None:
@@ -64,8 +64,8 @@ def log_unexpected(error: Exception, trace_id: str) -> None:
 
 def http_status(kind: type[Exception]) -> int:
     """Return the HTTP status of an exception type outside JSON-RPC."""
-    for kinds, status in _STATUSES:
-        if issubclass(kind, kinds):
+    for types, status in _STATUSES:
+        if issubclass(kind, types):
             return status
     return 500
 
@@ -88,7 +88,7 @@ def encode(answer: Any) -> bytes:
 
 def encode_error(id: MessageId | None, error: Exception, trace_id: str = "") -> bytes:
     """Encode a JSON-RPC error response."""
-    return orjson.dumps({"jsonrpc": "2.0", "id": id, "error": to_rpc_error(error, trace_id).body()})
+    return orjson.dumps({"jsonrpc": "2.0", "id": id, "error": to_rpc_error(error, trace_id).to_dict()})
 
 
 _STATUSES: tuple[tuple[type[Exception] | tuple[type[Exception], ...], int], ...] = (

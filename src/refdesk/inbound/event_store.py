@@ -60,8 +60,8 @@ class StoredEvent:
 class EventBuffer:
     """Events of all sessions in this process, oldest first. The oldest are evicted to make room."""
 
-    def __init__(self, bounds: EventStoreLimits, now: Callable[[], float] = monotonic) -> None:
-        self._bounds = bounds
+    def __init__(self, limits: EventStoreLimits, now: Callable[[], float] = monotonic) -> None:
+        self._limits = limits
         self._now = now
         self._events: dict[int, StoredEvent] = {}
         self._last = 0
@@ -76,7 +76,7 @@ class EventBuffer:
         self.bytes += event.size
         session.numbers.append(self._last)
         session.bytes += event.size
-        while len(session.numbers) > self._bounds.session_events or session.bytes > self._bounds.session_bytes:
+        while len(session.numbers) > self._limits.session_events or session.bytes > self._limits.session_bytes:
             self._remove(session.numbers[0])
         self._evict()
         return self._last
@@ -92,10 +92,10 @@ class EventBuffer:
             self._remove(session.numbers[0])
 
     def _evict(self) -> None:
-        expired = self._now() - self._bounds.seconds
+        expired = self._now() - self._limits.seconds
         while self._events:
             oldest = next(iter(self._events))
-            if self.bytes <= self._bounds.total_bytes and self._events[oldest].stored_at > expired:
+            if self.bytes <= self._limits.total_bytes and self._events[oldest].stored_at > expired:
                 return
             self._remove(oldest)
 
@@ -129,7 +129,7 @@ class SessionEventStore(EventStore):
         if last is None or last.session is not self or last.ends:
             return None
         # New events may arrive while a message is being sent.
-        while missed := [kept for kept in self.numbers if kept > number]:
+        while missed := [stored for stored in self.numbers if stored > number]:
             for number in missed:
                 event = self._events.get(number)
                 if event is None:

@@ -19,7 +19,7 @@ from refdesk.inbound.error_mapping import encode_error, encode_result, log_unexp
 from refdesk.inbound.fast_path_2026 import ResultMetadata, status_for_code
 from refdesk.inbound.mcp import CACHE, SdkServer, log_client_info
 from refdesk.inbound.request_context import RequestContext
-from refdesk.inbound.server_requests import unsupported_input_required
+from refdesk.inbound.server_requests import build_input_error
 from refdesk.inbound.traces import enter_caller_trace
 from refdesk.validation import invalid_arguments
 
@@ -58,7 +58,7 @@ class FastPath:
                 result = (await self._handle(call)).result
             except InputRequired as requested:
                 if not modern:
-                    raise unsupported_input_required(requested) from None
+                    raise build_input_error(requested) from None
                 result = await self._server.seal_input_required(request, context, requested)
             return 200, encode_result(request.id, self._add_metadata(request.method, result) if modern else result)
         except Exception as error:  # noqa: BLE001 - the last stop before the wire

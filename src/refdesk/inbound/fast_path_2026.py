@@ -59,9 +59,9 @@ class ResultMetadata:
     def __call__(self, method: str, result: dict[str, Any]) -> dict[str, Any]:
         """Return a copy of the result with its metadata."""
         meta = result.get("_meta")
-        stamped = {"resultType": "complete", **result, "_meta": {**meta, **self._meta} if meta else self._meta}
-        is_cacheable = method in CACHEABLE_METHODS and stamped["resultType"] == "complete"
-        return {**self._cacheable, **stamped} if is_cacheable else stamped
+        annotated = {"resultType": "complete", **result, "_meta": {**meta, **self._meta} if meta else self._meta}
+        is_cacheable = method in CACHEABLE_METHODS and annotated["resultType"] == "complete"
+        return {**self._cacheable, **annotated} if is_cacheable else annotated
 
 
 def _is_valid_meta(meta: Any) -> bool:

@@ -140,7 +140,7 @@ class HttpApp:
             await self._post_json(scope, receive, send, headers)
         elif path == UPLOADS and method == "POST":
             await self._post_upload(scope, receive, send, headers)
-        elif self._console.has(path) and method in self._console.allowed_methods(path):
+        elif self._console.has(path) and method in self._console.get_methods(path):
             await self._serve_console(scope, receive, send, headers)
         elif path == "/" and method in ("GET", "HEAD") and self._console.wants_page(headers):
             await respond(send, 303, b"", (b"location", b"/console/"), (b"vary", b"accept"))
@@ -291,7 +291,7 @@ class HttpApp:
             allowed = b"GET, HEAD, OPTIONS" if path in PAGES else b"POST, OPTIONS"
             return Reject(405, {"detail": f"{method} is not for {path}"}, ((b"allow", allowed),))
         if self._console.has(path):
-            allowed = ", ".join((*self._console.allowed_methods(path), "OPTIONS")).encode()
+            allowed = ", ".join((*self._console.get_methods(path), "OPTIONS")).encode()
             return Reject(405, {"detail": f"{method} is not for {path}"}, ((b"allow", allowed),))
         return Reject(404, {"detail": f"There is nothing at {path}; the MCP endpoint is /mcp"})
 

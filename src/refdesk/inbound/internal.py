@@ -79,7 +79,7 @@ class InternalEndpoints:
             return await answer(body, context, trace_id)
         except Exception as error:  # noqa: BLE001 - the last stop before the wire
             log_unexpected(error, trace_id)
-            return http_status(type(error)), _error_body(to_rpc_error(error).body(), trace_id)
+            return http_status(type(error)), _build_error(to_rpc_error(error).to_dict(), trace_id)
 
     async def _execute(self, body: Any, context: RequestContext, trace_id: str) -> tuple[int, dict[str, Any]]:
         request = _validate(ExecuteRequest, body)
@@ -87,7 +87,7 @@ class InternalEndpoints:
         params = {"name": request.tool_name, "arguments": request.arguments}
         answer = await self._services.handle(Call("tools/call", params, caller, trace_id=trace_id))
         if answer.is_error:
-            return _tool_failure(answer, trace_id)
+            return _build_tool_failure(answer, trace_id)
         result = answer.structured if answer.structured is not None else answer.result
         return 200, {"status": "ok", "result": result, "trace_id": trace_id}
 
@@ -120,13 +120,13 @@ def _validate(model: type[B], body: Any) -> B:
         raise invalid_arguments(error, list(model.model_fields)) from None
 
 
-def _tool_failure(answer: Answer, trace_id: str) -> tuple[int, dict[str, Any]]:
+def _build_tool_failure(answer: Answer, trace_id: str) -> tuple[int, dict[str, Any]]:
     data = answer.result.get("_meta", {}).get(ERROR_META, {})
     status = 404 if data.get("type") == DocumentNotFound.__name__ else 422
-    return status, _error_body({"code": ToolFailure.code, "message": answer.text, "data": data}, trace_id)
+    return status, _build_error({"code": ToolFailure.code, "message": answer.text, "data": data}, trace_id)
 
 
-def _error_body(error: dict[str, Any], trace_id: str) -> dict[str, Any]:
+def _build_error(error: dict[str, Any], trace_id: str) -> dict[str, Any]:
     return {"status": "error", "error": error, "trace_id": trace_id}
 
 

@@ -32,7 +32,7 @@ from refdesk.inbound.interfaces import Services, downstream_hooks
 from refdesk.inbound.notifications import MAX_SUBSCRIPTIONS, MAX_URI_LENGTH, Audience
 from refdesk.inbound.request_context import CONTEXT_KEY, RequestContext
 from refdesk.inbound.sdk_client import SdkClient, get_connection
-from refdesk.inbound.server_requests import PendingRequests, unsupported_input_required
+from refdesk.inbound.server_requests import PendingRequests, build_input_error
 from refdesk.inbound.traces import enter_caller_trace
 from refdesk.validation import invalid_arguments
 from refdesk.version import __version__
@@ -162,13 +162,13 @@ class SdkServer(Server[Any]):
             answer = await self._handle(call)
         except InputRequired as input_required:
             if ctx.protocol_version not in MODERN_PROTOCOL_VERSIONS:
-                raise unsupported_input_required(input_required) from None
+                raise build_input_error(input_required) from None
             return _build_input_required(input_required)
         except (RefdeskError, MCPError, ValidationError):
             raise
         except Exception as error:
             log_unexpected(error, call.trace_id)
-            raise _sdk_error(error, call.trace_id) from error
+            raise _to_sdk_error(error, call.trace_id) from error
         if ctx.protocol_version in MODERN_PROTOCOL_VERSIONS:
             return {"resultType": "complete", **answer.result}
         return answer.result
@@ -279,16 +279,16 @@ def _build_input_required(input_required: InputRequired) -> dict[str, Any]:
 def log_client_info(method: str, params: Any, context: RequestContext) -> None:
     """Log the client's name, version and protocol revision as it declares them, unverified."""
     meta = _get_member(params, "_meta")
-    about = _get_member(params, "clientInfo") or _get_member(meta, types.CLIENT_INFO_META_KEY)
+    client_info = _get_member(params, "clientInfo") or _get_member(meta, types.CLIENT_INFO_META_KEY)
     fields = {
         "method": method,
-        "client": _get_member(about, "name"),
-        "version": _get_member(about, "version"),
+        "client": _get_member(client_info, "name"),
+        "version": _get_member(client_info, "version"),
         "revision": _get_member(params, "protocolVersion") or _get_member(meta, types.PROTOCOL_VERSION_META_KEY),
     }
     declared = {name: str(value)[:100] for name, value in fields.items() if value is not None}
-    who = {"user": context.caller.user, "tenant": context.caller.tenant, "trace_id": context.trace_id}
-    logger.info("client", extra={"fields": {**declared, **who}})
+    caller_fields = {"user": context.caller.user, "tenant": context.caller.tenant, "trace_id": context.trace_id}
+    logger.info("client", extra={"fields": {**declared, **caller_fields}})
 
 
 def _get_member(value: Any, name: str) -> Any:
@@ -302,22 +302,22 @@ async def _map_errors(ctx: Context, call_next: CallNext) -> HandlerResult:
     try:
         return await call_next(ctx)
     except RefdeskError as error:
-        raise _sdk_error(error) from error
+        raise _to_sdk_error(error) from error
     except ValidationError as error:
-        raise _sdk_error(invalid_arguments(error, below="params")) from error
+        raise _to_sdk_error(invalid_arguments(error, below="params")) from error
     except MCPError as error:
         if error.error.code == types.METHOD_NOT_FOUND:
-            raise _sdk_error(MethodNotFound(ctx.method)) from error
+            raise _to_sdk_error(MethodNotFound(ctx.method)) from error
         raise
     except Exception as error:
         trace_id = _get_request_context(ctx).trace_id
         log_unexpected(error, trace_id)
-        raise _sdk_error(error, trace_id) from error
+        raise _to_sdk_error(error, trace_id) from error
 
 
-def _sdk_error(error: Exception, trace_id: str = "") -> MCPError:
-    wire = to_rpc_error(error, trace_id)
-    return MCPError(code=wire.code, message=wire.message, data=wire.data)
+def _to_sdk_error(error: Exception, trace_id: str = "") -> MCPError:
+    rpc_error = to_rpc_error(error, trace_id)
+    return MCPError(code=rpc_error.code, message=rpc_error.message, data=rpc_error.data)
 
 
 def _get_request_context(ctx: Context) -> RequestContext:

@@ -79,17 +79,17 @@ def build_rejection(
         return Reject(503, body, (CLOSE, (b"retry-after", b"%d" % max(1, ceil(error.retry_after or 0)))))
     status, header = (403 if isinstance(error, Forbidden) else 401), b"Bearer"
     if resource is not None:
-        header = _challenge_for(error, resource) if has_credential else resource.challenge()
+        header = _build_challenge(error, resource) if has_credential else resource.challenge()
     return Reject(status, body, (CLOSE, (b"www-authenticate", header)))
 
 
-def _challenge_for(error: Unauthenticated | Forbidden, resource: ProtectedResource) -> bytes:
+def _build_challenge(error: Unauthenticated | Forbidden, resource: ProtectedResource) -> bytes:
     if isinstance(error, InsufficientScope):
         return resource.challenge("insufficient_scope", error.detail, error.scopes)
     return resource.challenge("invalid_token", error.detail)
 
 
 def _format_field(name: str, value: str) -> bytes:
-    shown = "".join(character if " " <= character <= "~" else "?" for character in value)
-    quoted = shown.replace("\\", "\\\\").replace('"', '\\"')
+    printable = "".join(character if " " <= character <= "~" else "?" for character in value)
+    quoted = printable.replace("\\", "\\\\").replace('"', '\\"')
     return f'{name}="{quoted}"'.encode()

@@ -16,10 +16,10 @@ from refdesk.calls import LOG_LEVELS, ClientRefused, InputRequired, LogLevel
 from refdesk.errors import ClientCannot, MissingCapability
 from refdesk.inbound.server_requests import (
     CAPABILITIES,
+    build_unsupported_error,
     declares,
     get_capabilities,
     require_form,
-    unsupported_request,
     validate_answer,
 )
 
@@ -42,14 +42,14 @@ class SdkClient:
         return self.context.protocol_version in MODERN_PROTOCOL_VERSIONS
 
     def can(self, method: str) -> bool:
-        has_way = self._can_return_input() if self.asks_by_ending else self.context.session.can_send_request
-        return has_way and declares(self._capabilities(), method)
+        is_possible = self._can_return_input() if self.asks_by_ending else self.context.session.can_send_request
+        return is_possible and declares(self._get_capabilities(), method)
 
     async def progress(self, done: float, total: float | None = None, message: str | None = None) -> None:
         await self.context.session.report_progress(done, total, message)
 
     async def log(self, level: LogLevel, data: Any, logger: str | None = None) -> None:
-        if level in self._enabled_levels():
+        if level in self._get_log_levels():
             params = types.LoggingMessageNotificationParams(level=level, data=data, logger=logger)
             await self.context.session.send_notification(
                 types.LoggingMessageNotification(params=params), related_request_id=self.context.request_id
@@ -60,9 +60,9 @@ class SdkClient:
             return self._ask_by_input_required(name, method, params)
         if not self.context.session.can_send_request:
             raise ClientCannot(f"This needs {method} from the client, over a session; connect with one.")
-        capabilities = self._capabilities()
+        capabilities = self._get_capabilities()
         if not declares(capabilities, method):
-            raise unsupported_request(method)
+            raise build_unsupported_error(method)
         require_form(capabilities, method, params)
         try:
             # The SDK's own method only passes on the fields of its models.
@@ -78,7 +78,7 @@ class SdkClient:
             return answer
         if method not in CAPABILITIES or not self._can_return_input():
             raise ClientCannot(f"The client cannot be asked {method} during {self.context.method}.")
-        capabilities = self._capabilities()
+        capabilities = self._get_capabilities()
         if not declares(capabilities, method):
             raise MissingCapability(CAPABILITIES[method])
         require_form(capabilities, method, params)
@@ -87,10 +87,10 @@ class SdkClient:
     def _can_return_input(self) -> bool:
         return self.context.method in INPUT_REQUIRED_METHODS
 
-    def _capabilities(self) -> Mapping[str, Any]:
+    def _get_capabilities(self) -> Mapping[str, Any]:
         return get_capabilities(get_connection(self.context))
 
-    def _enabled_levels(self) -> frozenset[LogLevel]:
+    def _get_log_levels(self) -> frozenset[LogLevel]:
         allowed = allowed_log_levels(self.context.protocol_version, self.context.meta)
         if self.context.protocol_version in MODERN_PROTOCOL_VERSIONS:
             return allowed

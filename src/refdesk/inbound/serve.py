@@ -35,7 +35,7 @@ def bind(settings: ServerConfig) -> socket.socket:
         listener.listen(BACKLOG)
     except OSError as error:
         listener.close()
-        raise ConfigError([_cannot_bind(settings, error)]) from error
+        raise ConfigError([_describe_bind_error(settings, error)]) from error
     listener.set_inheritable(True)
     return listener
 
@@ -132,7 +132,7 @@ class HttpServer(uvicorn.Server):
                 signal.signal(which, handler)
 
 
-def _cannot_bind(settings: ServerConfig, error: OSError) -> str:
+def _describe_bind_error(settings: ServerConfig, error: OSError) -> str:
     where = f"{settings.host}:{settings.port}"
     if error.errno == errno.EADDRINUSE:
         return f"server.port: {where} is in use by another program; stop it or choose another with --port"

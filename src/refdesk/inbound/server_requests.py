@@ -50,12 +50,12 @@ def require_form(capabilities: Mapping[str, Any], method: str, params: Mapping[s
         raise ClientCannot(f"This needs {method} with {form!r} from the client, which has not declared that.")
 
 
-def unsupported_request(method: str) -> ClientCannot:
+def build_unsupported_error(method: str) -> ClientCannot:
     """Build the error for a client that doesn't declare a capability."""
     return ClientCannot(f"This needs {method} from the client, which has not declared that it offers it.")
 
 
-def unsupported_input_required(input_required: InputRequired) -> ClientCannot:
+def build_input_error(input_required: InputRequired) -> ClientCannot:
     """Build the error for a client that can't continue an `input_required` result."""
     methods = ", ".join(sorted({str(request.get("method")) for request in input_required.requests.values()}))
     return ClientCannot(

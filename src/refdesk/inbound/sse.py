@@ -22,11 +22,11 @@ from refdesk.inbound.fast_path_2026 import VERSION as MODERN_VERSION
 from refdesk.inbound.server_requests import (
     CAPABILITIES,
     PendingRequests,
+    build_unsupported_error,
     declares,
     get_capabilities,
     read_answer,
     require_form,
-    unsupported_request,
 )
 
 STREAMING_METHODS = frozenset({"tools/call", "prompts/get", "resources/read", "completion/complete"})
@@ -94,7 +94,7 @@ class StreamingClient:
 
     async def progress(self, done: float, total: float | None = None, message: str | None = None) -> None:
         """Send progress without blocking. A client that doesn't read misses some of it."""
-        token = _progress_token(self._request)
+        token = _read_progress_token(self._request)
         if token is None:
             return
         params: dict[str, Any] = {"progressToken": token, "progress": done}
@@ -107,7 +107,7 @@ class StreamingClient:
             stream.put(_encode_event({"jsonrpc": "2.0", "method": "notifications/progress", "params": params}))
 
     async def log(self, level: LogLevel, data: Any, logger: str | None = None) -> None:
-        if not self._wants(level):
+        if not self._wants_level(level):
             return
         params: dict[str, Any] = {"level": level, "data": data}
         if logger is not None:
@@ -134,13 +134,13 @@ class StreamingClient:
     def _open_stream(self) -> EventStream | None:
         """Return the stream, opening it if needed. None if the call is over."""
         if self._stream is None and not self._is_closed:
-            self._stream = EventStream(self._send, self._headers())
+            self._stream = EventStream(self._send, self._get_headers())
         return self._stream
 
-    def _headers(self) -> tuple[tuple[bytes, bytes], ...]:
+    def _get_headers(self) -> tuple[tuple[bytes, bytes], ...]:
         return _HEADERS
 
-    def _wants(self, level: LogLevel) -> bool:
+    def _wants_level(self, level: LogLevel) -> bool:
         return level in LOG_LEVELS
 
 
@@ -164,14 +164,14 @@ class SessionClient(StreamingClient):
         return self._session.decode("latin-1")
 
     def can(self, method: str) -> bool:
-        connection = self._connection()
+        connection = self._get_connection()
         return connection is not None and declares(get_capabilities(connection), method)
 
     async def ask(self, name: str, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
-        connection = self._connection()
+        connection = self._get_connection()
         capabilities = {} if connection is None else get_capabilities(connection)
         if connection is None or not declares(capabilities, method):
-            raise unsupported_request(method)
+            raise build_unsupported_error(method)
         require_form(capabilities, method, params)
         stream = None if self._is_closed else self._open_stream()
         if stream is None:
@@ -182,19 +182,19 @@ class SessionClient(StreamingClient):
             try:
                 return read_answer(await response, method, connection.protocol_version)
             except asyncio.CancelledError:
-                withdrawn = {"requestId": id, "reason": "Nobody waits for the answer any more"}
-                if not stream.put(_encode_event({"jsonrpc": "2.0", "method": CANCELLED, "params": withdrawn})):
-                    pending_requests.notify(connection, CANCELLED, withdrawn)
+                cancellation = {"requestId": id, "reason": "Nobody waits for the answer any more"}
+                if not stream.put(_encode_event({"jsonrpc": "2.0", "method": CANCELLED, "params": cancellation})):
+                    pending_requests.notify(connection, CANCELLED, cancellation)
                 raise
 
-    def _connection(self) -> Connection | None:
+    def _get_connection(self) -> Connection | None:
         return self._sessions.connections.get(self.key)
 
-    def _headers(self) -> tuple[tuple[bytes, bytes], ...]:
+    def _get_headers(self) -> tuple[tuple[bytes, bytes], ...]:
         return (*_HEADERS, (b"mcp-session-id", self._session))
 
-    def _wants(self, level: LogLevel) -> bool:
-        connection = self._connection()
+    def _wants_level(self, level: LogLevel) -> bool:
+        connection = self._get_connection()
         threshold = "debug" if connection is None else connection.state.get("log_level", "debug")
         return level in LOG_LEVELS[LOG_LEVELS.index(threshold) :]
 
@@ -210,23 +210,23 @@ class ModernClient(StreamingClient):
     asks_by_ending = True
 
     def can(self, method: str) -> bool:
-        return self._request.method in INPUT_REQUIRED_METHODS and declares(self._capabilities(), method)
+        return self._request.method in INPUT_REQUIRED_METHODS and declares(self._get_capabilities(), method)
 
     async def ask(self, name: str, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
         if method not in CAPABILITIES or self._request.method not in INPUT_REQUIRED_METHODS:
             raise ClientCannot(f"The client cannot be asked {method} during {self._request.method}.")
-        capabilities = self._capabilities()
+        capabilities = self._get_capabilities()
         if not declares(capabilities, method):
             raise MissingCapability(CAPABILITIES[method])
         require_form(capabilities, method, params)
         raise InputRequired({name: {"method": method, "params": params}})
 
-    def _capabilities(self) -> Mapping[str, Any]:
+    def _get_capabilities(self) -> Mapping[str, Any]:
         # The fast path accepts no request of this revision without them.
         declared: Mapping[str, Any] = self._request.params["_meta"][CLIENT_CAPABILITIES_META_KEY]
         return declared
 
-    def _wants(self, level: LogLevel) -> bool:
+    def _wants_level(self, level: LogLevel) -> bool:
         # A client that wants log messages declares so in its request, which the SDK then answers.
         return False
 
@@ -290,11 +290,11 @@ class EventStream:
         await self._send({"type": "http.response.start", "status": 200, "headers": list(headers)})
         is_last = False
         while not is_last:
-            body = await self._next()
+            body = await self._next_chunk()
             is_last = self._is_closed
             await self._send({"type": "http.response.body", "body": body, "more_body": not is_last})
 
-    async def _next(self) -> bytes:
+    async def _next_chunk(self) -> bytes:
         """Wait for queued events and return them, or a comment after a long silence."""
         if not self._has_data.is_set():
             try:
@@ -322,7 +322,7 @@ def _frame(message: bytes) -> bytes:
     return b"event: message\r\ndata: %b\r\n\r\n" % message
 
 
-def _progress_token(request: RpcRequest) -> str | int | None:
+def _read_progress_token(request: RpcRequest) -> str | int | None:
     meta = request.params.get("_meta")
     token = meta.get("progressToken") if isinstance(meta, dict) else None
     return token if isinstance(token, (str, int)) and not isinstance(token, bool) else None

@@ -23,8 +23,8 @@ def enter_caller_trace(context: RequestContext, params: Mapping[str, Any]) -> Re
     """
     meta = params.get("_meta")
     if isinstance(meta, dict) and "traceparent" in meta:
-        named = read_trace(meta["traceparent"], meta.get("tracestate"))
-        if named is not None:
-            context = context._replace(trace_id=named.trace_id, parent=named)
+        trace = read_trace(meta["traceparent"], meta.get("tracestate"))
+        if trace is not None:
+            context = context._replace(trace_id=trace.trace_id, parent=trace)
     set_current_span(context.parent)
     return context

@@ -40,7 +40,7 @@ class Uploads:
             raise Reject(415, {"detail": "Send the file itself, with Content-Type: application/octet-stream"}, (CLOSE,))
         declared = headers.get(b"content-length", b"")
         if declared.isdigit() and int(declared) > MAX_FILE_BYTES:
-            raise _too_large()
+            raise _build_too_large()
         name = parse_qs(query.decode("latin-1")).get("name", ["document"])[0]
         async with self._conversions.uploading() as file:
             try:
@@ -69,7 +69,7 @@ async def _receive_into(file: IO[bytes], receive: Receive) -> int:
         buffer += message.get("body", b"")
         more = message.get("more_body", False)
         if size + len(buffer) > MAX_FILE_BYTES:
-            raise _too_large()
+            raise _build_too_large()
         if len(buffer) >= WRITE_SIZE or not more:
             size += await to_thread.run_sync(file.write, bytes(buffer))
             buffer.clear()
@@ -77,6 +77,6 @@ async def _receive_into(file: IO[bytes], receive: Receive) -> int:
     return size
 
 
-def _too_large() -> Reject:
+def _build_too_large() -> Reject:
     detail = f"The file is larger than {MAX_FILE_BYTES // MEGABYTE} MB; split it into smaller ones"
     return Reject(413, {"detail": detail}, (CLOSE,))

@@ -18,13 +18,13 @@ class Deadline:
         self._by_seconds: dict[float, Deadlines] = {}
 
     async def __call__(self, call: Call, proceed: Handler) -> Answer:
-        deadlines = self._deadlines(call)
+        deadlines = self._get_deadlines(call)
         try:
             return await deadlines.run(proceed, call)
         except Overdue:
             raise DeadlineExceeded(f"The call took longer than {deadlines.seconds:g} s and was stopped") from None
 
-    def _deadlines(self, call: Call) -> Deadlines:
+    def _get_deadlines(self, call: Call) -> Deadlines:
         seconds = self._tool_seconds(call)
         if seconds is None:
             return self._default

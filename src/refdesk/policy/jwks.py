@@ -130,7 +130,7 @@ class JwksCache:
         if not isinstance(jwks, list):
             raise _Unusable("keys are not a JSON Web Key Set")
         if jwks != self._jwks:
-            self._jwks, self._keys = jwks, _usable_keys(jwks)
+            self._jwks, self._keys = jwks, _parse_keys(jwks)
             self.generation += 1
         if self._failure is not None:
             logger.warning("the issuer of access tokens is back")
@@ -229,11 +229,11 @@ def is_same_issuer(one: object, other: str) -> bool:
     return isinstance(one, str) and one.rstrip("/") == other.rstrip("/")
 
 
-def _usable_keys(jwks: list[Any]) -> dict[str | None, PyJWK]:
+def _parse_keys(jwks: list[Any]) -> dict[str | None, PyJWK]:
     """Return the supported signing keys by id. A single key is also stored under None, for tokens without a key id."""
     keys: dict[str | None, PyJWK] = {}
     for jwk in jwks[:MAX_KEYS]:
-        key = _usable_key(jwk)
+        key = _parse_key(jwk)
         if key is not None:
             keys.setdefault(key.key_id, key)
     if len(keys) == 1:
@@ -243,7 +243,7 @@ def _usable_keys(jwks: list[Any]) -> dict[str | None, PyJWK]:
     return keys
 
 
-def _usable_key(jwk: Any) -> PyJWK | None:
+def _parse_key(jwk: Any) -> PyJWK | None:
     if not isinstance(jwk, dict) or jwk.get("use", "sig") != "sig" or not isinstance(jwk.get("kid", ""), str):
         return None
     algorithm = ALGORITHMS.get(f"{jwk.get('kty')} {jwk.get('crv', '')}".strip())

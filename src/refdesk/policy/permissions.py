@@ -202,11 +202,11 @@ class Permissions:
     def narrowed(self, tools: Callable[[Call], list[T]]) -> Callable[[Call], list[T]]:
         """Wrap a tool list to leave out the tools that the caller may not use."""
 
-        def narrowed(call: Call) -> list[T]:
+        def list_allowed(call: Call) -> list[T]:
             only_read = can_only_read(call.caller)
             return [tool for tool in tools(call) if not only_read or tool.annotations.read_only]
 
-        return narrowed
+        return list_allowed
 
     def is_beyond_role(self, caller: Caller, tool: str) -> bool:
         """Return whether a tool exists for a caller, but its roles don't allow it."""

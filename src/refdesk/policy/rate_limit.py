@@ -66,8 +66,8 @@ class RateLimit:
         self._global_charges = (Charge(ALL_CALLERS, Limit(settings.total_calls)),) if settings.total_calls else ()
 
     async def __call__(self, call: Call, proceed: Handler) -> Answer:
-        tokens = self._token_charge(call)
-        refusal = await self._limits.take(self._charges(call.caller, tokens))
+        tokens = self._build_token_charge(call)
+        refusal = await self._limits.take(self._list_charges(call.caller, tokens))
         if refusal is not None:
             self._refused(_get_kind(refusal))
             raise RateLimited(_format_refusal(refusal), retry_after=refusal.retry_after)
@@ -78,7 +78,7 @@ class RateLimit:
             metered.spent = count_answer_tokens(answer)
         return answer
 
-    def _charges(self, caller: Caller, tokens: Charge | None) -> list[Charge]:
+    def _list_charges(self, caller: Caller, tokens: Charge | None) -> list[Charge]:
         charges = list(self._global_charges)
         if self._calls:
             charges.append(Charge((caller.tenant, caller.user, "calls"), self._calls))
@@ -86,7 +86,7 @@ class RateLimit:
             charges.append(tokens)
         return charges
 
-    def _token_charge(self, call: Call) -> Charge | None:
+    def _build_token_charge(self, call: Call) -> Charge | None:
         if self._tokens is None or call.method not in TEXT_METHODS:
             return None
         expected = min(EXPECTED_TOKENS, self._tokens.units)

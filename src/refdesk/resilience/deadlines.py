@@ -35,7 +35,7 @@ class Deadlines:
         running = _RunningTask(asyncio.current_task(self._loop))
         due = self._running[running] = self._loop.time() + self.seconds
         if self._timer is None:
-            self._timer = self._loop.call_at(due, self._cancel_overdue)
+            self._timer = self._loop.call_at(due, self._stop_overdue)
         try:
             return await work(*args, **kwargs)
         except asyncio.CancelledError:
@@ -51,12 +51,12 @@ class Deadlines:
             self._timer.cancel()
             self._timer = None
 
-    def _cancel_overdue(self) -> None:
+    def _stop_overdue(self) -> None:
         self._timer = None
         now = self._loop.time()
         for running, due in list(self._running.items()):
             if due > now:
-                self._timer = self._loop.call_at(due, self._cancel_overdue)
+                self._timer = self._loop.call_at(due, self._stop_overdue)
                 break
             del self._running[running]
             running.stop()

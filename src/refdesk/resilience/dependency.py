@@ -140,7 +140,7 @@ class Dependency:
             try:
                 answer = await work()
             except BaseException as error:
-                self._settle(permit, _outcome(error))
+                self._settle(permit, _classify(error))
                 retry += 1
                 pause = self._pause_before(retry, error, patience) if retry <= retries else None
                 if pause is None:
@@ -207,7 +207,7 @@ class Dependency:
         )
 
 
-def _outcome(error: BaseException) -> Outcome:
+def _classify(error: BaseException) -> Outcome:
     """Classify an error. Cancellation and bugs of our own say nothing about the dependency."""
     if isinstance(error, _FAILURES):
         return "failure"

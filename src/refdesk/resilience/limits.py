@@ -63,7 +63,7 @@ class Limit:
 
 @dataclass(frozen=True, slots=True)
 class Charge:
-    """The actual or expected cost of a call for one bucket. Long keys are shortened."""
+    """The actual or expected cost of a call for one bucket. Long parts of a key are hashed."""
 
     key: Key
     limit: Limit

@@ -25,7 +25,7 @@ async def open_spans(
     try:
         from refdesk.telemetry.otlp import open_otlp
     except ImportError as error:
-        raise _not_installed("monitoring.opentelemetry.enabled", "otel") from error
+        raise _build_missing_extra("monitoring.opentelemetry.enabled", "otel") from error
     async with open_otlp(settings, closing_seconds=closing_seconds) as spans:
         yield spans
 
@@ -43,10 +43,10 @@ async def open_reports(
     try:
         from refdesk.telemetry.sentry import open_sentry
     except ImportError as error:
-        raise _not_installed("monitoring.sentry.enabled", "sentry") from error
+        raise _build_missing_extra("monitoring.sentry.enabled", "sentry") from error
     async with open_sentry(settings.dsn.get_secret_value(), closing_seconds=closing_seconds) as report:
         yield report
 
 
-def _not_installed(setting: str, extra: str) -> ConfigError:
+def _build_missing_extra(setting: str, extra: str) -> ConfigError:
     return ConfigError([f"{setting}: it needs an extra that is not installed; run: pip install 'refdesk[{extra}]'"])

@@ -226,9 +226,9 @@ def _to_bucket_counts(cumulative: Sequence[int]) -> tuple[int, ...]:
     return tuple(after - before for before, after in pairwise((0, *cumulative)))
 
 
-def _combine_buckets(some: Sequence[int], others: Sequence[int], sign: int) -> tuple[int, ...]:
-    if not others:
-        return tuple(some)
-    if not some:
-        return tuple(sign * other for other in others)
-    return tuple(one + sign * other for one, other in zip(some, others, strict=True))
+def _combine_buckets(left: Sequence[int], right: Sequence[int], sign: int) -> tuple[int, ...]:
+    if not right:
+        return tuple(left)
+    if not left:
+        return tuple(sign * count for count in right)
+    return tuple(first + sign * second for first, second in zip(left, right, strict=True))

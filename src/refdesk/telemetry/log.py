@@ -59,7 +59,7 @@ class Log:
         self._secrets: re.Pattern[bytes] | None = None
         self.events: FilteringBoundLogger = structlog.wrap_logger(
             self._lines,
-            processors=[_add_trace_id, self._report_error, *_processors(style, colors=terminal), self._mask],
+            processors=[_add_trace_id, self._report_error, *_build_processors(style, colors=terminal), self._mask],
             wrapper_class=structlog.make_filtering_bound_logger(LEVELS[level]),
         ).bind()
         self._calls_as_json = style == "json" and LEVELS[level] <= logging.INFO
@@ -154,7 +154,7 @@ def _open_log_file(path: Path) -> BinaryIO:
         raise ConfigError([f"logging.file: cannot write to {path}: {error.strerror}"]) from error
 
 
-def _processors(style: str, *, colors: bool) -> list[Processor]:
+def _build_processors(style: str, *, colors: bool) -> list[Processor]:
     if style == "json":
         return [_render_json]
     return [

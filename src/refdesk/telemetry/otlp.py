@@ -152,11 +152,11 @@ def _get_endpoint(settings: OpenTelemetryConfig) -> str | None:
 
 def _build_resource() -> Resource:
     """Return the service name and version, unless OpenTelemetry's environment variables set them."""
-    named = Resource.create()
-    ours = {SERVICE_VERSION: __version__}
-    if str(named.attributes.get(SERVICE_NAME, "unknown_service")).startswith("unknown_service"):
-        ours[SERVICE_NAME] = "refdesk"
-    return named.merge(Resource(ours))
+    resource = Resource.create()
+    defaults = {SERVICE_VERSION: __version__}
+    if str(resource.attributes.get(SERVICE_NAME, "unknown_service")).startswith("unknown_service"):
+        defaults[SERVICE_NAME] = "refdesk"
+    return resource.merge(Resource(defaults))
 
 
 def _get_name(call: Call) -> str:

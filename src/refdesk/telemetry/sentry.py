@@ -70,12 +70,12 @@ def _scrub(event: Event, _: Hint) -> Event:
     """Return a new event with allowed fields only, so that future versions of the library can't add others."""
     fields: dict[str, Any] = dict(event)
     values = fields.get("exception", {}).get("values", [])
-    kept: Any = {name: fields[name] for name in EVENT_FIELDS if name in fields}
-    kept["exception"] = {"values": [_scrub_exception(value) for value in values]}
-    return kept  # type: ignore[no-any-return]  # their type of it is a TypedDict
+    scrubbed: Any = {name: fields[name] for name in EVENT_FIELDS if name in fields}
+    scrubbed["exception"] = {"values": [_scrub_exception(value) for value in values]}
+    return scrubbed  # type: ignore[no-any-return]  # their type of it is a TypedDict
 
 
 def _scrub_exception(value: dict[str, Any]) -> dict[str, Any]:
     frames = (value.get("stacktrace") or {}).get("frames") or []
-    kept = [{name: frame[name] for name in FRAME_FIELDS if name in frame} for frame in frames]
-    return {"type": value.get("type"), "module": value.get("module"), "stacktrace": {"frames": kept}}
+    scrubbed = [{name: frame[name] for name in FRAME_FIELDS if name in frame} for frame in frames]
+    return {"type": value.get("type"), "module": value.get("module"), "stacktrace": {"frames": scrubbed}}

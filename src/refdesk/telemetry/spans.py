@@ -42,16 +42,16 @@ class Spans(Protocol):
 _spans: ContextVar[Spans | None] = ContextVar("refdesk.spans", default=None)
 """The recorder of the current call, so that it needn't be passed down."""
 
-_NOTHING = nullcontext()
+_NULL_SPAN = nullcontext()
 
 
 def child_span(dependency: str, operation: str, attributes: Attributes | None = None) -> AbstractContextManager[None]:
     """Record a request to a dependency: `with child_span("r2r", "search"):`. Must not include argument values."""
     spans = _spans.get()
     if spans is None:
-        return _NOTHING
-    about = {"peer.service": dependency, "refdesk.operation": operation, **(attributes or {})}
-    return spans.child(f"{dependency} {operation}", about)
+        return _NULL_SPAN
+    span_attributes = {"peer.service": dependency, "refdesk.operation": operation, **(attributes or {})}
+    return spans.child(f"{dependency} {operation}", span_attributes)
 
 
 @contextmanager
