@@ -70,7 +70,8 @@ class EventBuffer:
     def add(self, session: SessionEventStore, stream: str, message: JSONRPCMessage | None) -> int:
         """Store an event, evicting older ones if needed, and return its number."""
         encoded = None if message is None else message.model_dump_json(by_alias=True, exclude_unset=True).encode()
-        event = StoredEvent(session, stream, encoded, _is_response(message), self._now())
+        ends = isinstance(message, JSONRPCResponse | JSONRPCError) and message.id is not None
+        event = StoredEvent(session, stream, encoded, ends, self._now())
         self._last += 1
         self._events[self._last] = event
         self.bytes += event.size
@@ -140,10 +141,6 @@ class SessionEventStore(EventStore):
                     if event.ends:
                         return None
         return last.stream
-
-
-def _is_response(message: JSONRPCMessage | None) -> bool:
-    return isinstance(message, JSONRPCResponse | JSONRPCError) and message.id is not None
 
 
 class ResumableSessionManager(StreamableHTTPSessionManager):

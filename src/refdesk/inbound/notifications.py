@@ -74,7 +74,10 @@ class TenantEventBus(InMemorySubscriptionBus):
     async def publish_event(self, event: Event) -> None:
         """Publish an event. Listeners take it before this returns."""
         self._event = event
-        await self.publish(_to_server_event(event))
+        if isinstance(event, ListChanged):
+            await self.publish(_LIST_EVENTS[event.kind])
+        else:
+            await self.publish(ResourceUpdatedEvent(uri=event.uri))
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +167,3 @@ async def _deliver(event: Event, connection: Connection) -> None:
             await connection.send_resource_updated(event.uri)
         else:
             await connection.notify(f"notifications/{event.kind}/list_changed", None)
-
-
-def _to_server_event(event: Event) -> ServerEvent:
-    return _LIST_EVENTS[event.kind] if isinstance(event, ListChanged) else ResourceUpdatedEvent(uri=event.uri)

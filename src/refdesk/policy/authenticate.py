@@ -59,7 +59,9 @@ class Authenticate:
         The result is awaitable only for an access token that isn't cached.
         """
         if credential is None:
-            return self._accept_anonymous()
+            if self._required:
+                raise Unauthenticated(WRONG_KEY if self.keys.in_use else NO_TOKEN)
+            return ANONYMOUS
         fingerprint = digest(credential)
         caller = self.keys.find(fingerprint)
         if caller is not None or self._tokens is None:
@@ -71,11 +73,6 @@ class Authenticate:
             if self._tokens.has_token_form(credential)
             else self._accept_unknown()
         )
-
-    def _accept_anonymous(self) -> Caller:
-        if self._required:
-            raise Unauthenticated(WRONG_KEY if self.keys.in_use else NO_TOKEN)
-        return ANONYMOUS
 
     def _accept_unknown(self) -> Caller:
         # If keys are optional, a wrong one is still rejected: its owner expects to be authenticated.

@@ -231,7 +231,7 @@ class Permissions:
 
     def _explain_denial(self, caller: Caller, rule: ConsoleRule) -> str | None:
         """Return why a caller may not call a method and how to fix it, or None if it may."""
-        if rule.administers and not (can_administer(caller) or self._is_trusted(caller)):
+        if rule.administers and not can_administer(caller) and (caller.proxied or not self._trusts_all_callers()):
             return f"This takes a key with the role {ADMIN!r}; `refdesk keys make NAME --role {ADMIN}` makes one"
         if rule.toolsets and self.toolsets(caller).isdisjoint(rule.toolsets):
             named = " or ".join(map(repr, rule.toolsets))
@@ -239,10 +239,6 @@ class Permissions:
         if rule.writes and can_only_read(caller):
             return f"This changes what is kept here, and the role {READER!r} only reads; use a key of a {WRITER!r}"
         return None
-
-    def _is_trusted(self, caller: Caller) -> bool:
-        """Return whether a caller is an administrator without the role. Proxied callers never are."""
-        return not caller.proxied and self._trusts_all_callers()
 
     def _check_roles(self, call: Call) -> None:
         if _KNOWN_ROLES.isdisjoint(call.caller.roles):

@@ -228,11 +228,10 @@ class MemoryLimits:
 
 def shorten_key(key: Key) -> Key:
     """Return the key in bounded space. A digest is longer than any unhashed part, so they never collide."""
-    return tuple(part if len(part) <= MAX_PART_LENGTH else _digest(part) for part in key)
-
-
-def _digest(part: str) -> str:
-    return blake2b(part.encode("utf-8", "surrogatepass")).hexdigest()
+    return tuple(
+        part if len(part) <= MAX_PART_LENGTH else blake2b(part.encode("utf-8", "surrogatepass")).hexdigest()
+        for part in key
+    )
 
 
 def clamp_cost(cost: int) -> int:
