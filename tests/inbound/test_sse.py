@@ -21,7 +21,7 @@ from refdesk.inbound.serve import HttpServer, bind, open_http
 from refdesk.inbound.sse import MAX_WAITING_BYTES, EventStream
 from refdesk.tools.registry import Tool
 from tests.conftest import Serve
-from tests.inbound.guarded import ManualClock
+from tests.inbound.protocol_server import ManualClock
 from tests.inbound.streaming import META, ask_name, calling, newest_headers, offer, open_session, streaming, text_of
 from tests.servers import NoArguments, RunningServer
 from tests.waiting import PATIENCE_SECONDS

@@ -12,7 +12,7 @@ import pytest
 import uvicorn
 
 from refdesk.inbound.uvicorn_protocol import ConnectionLimits
-from tests.inbound.guarded import Guarded, in_background, open_guarded
+from tests.inbound.protocol_server import ProtocolServer, in_background, open_server
 from tests.waiting import eventually
 
 pytestmark = pytest.mark.anyio
@@ -31,13 +31,13 @@ CHUNKED = b"POST /echo HTTP/1.1\r\nhost: desk\r\ntransfer-encoding: chunked\r\n\
 
 
 async def test_a_connection_that_sends_nothing_is_closed_without_a_word() -> None:
-    async with open_guarded(LIMITS) as desk, desk.client() as client:
+    async with open_server(LIMITS) as desk, desk.client() as client:
         desk.clock.advance(HEADER_SECONDS)
         assert await client.read_to_end() == b""
 
 
 async def test_headers_that_drip_are_answered_408_and_the_connection_closed() -> None:
-    async with open_guarded(LIMITS) as desk, desk.client() as client:
+    async with open_server(LIMITS) as desk, desk.client() as client:
         await client.send(b"GET / HTTP/1.1\r\n")
         await client.drip(b"x-slow: 1\r\n", HEADER_SECONDS)
         answer = await client.last_answer()
@@ -47,13 +47,13 @@ async def test_headers_that_drip_are_answered_408_and_the_connection_closed() ->
 
 
 async def test_blank_lines_that_drip_count_as_headers() -> None:
-    async with open_guarded(LIMITS) as desk, desk.client() as client:
+    async with open_server(LIMITS) as desk, desk.client() as client:
         await client.drip(b"\r\n", HEADER_SECONDS)
         assert (await client.last_answer()).status == 408
 
 
 async def test_the_second_request_of_a_connection_has_a_header_deadline_too() -> None:
-    async with open_guarded(LIMITS) as desk, desk.client() as client:
+    async with open_server(LIMITS) as desk, desk.client() as client:
         await client.send(GET)
         assert (await client.answer()).status == 200
         await client.drip(GET[:-2] + b"x-slow: 1\r\n" * 100, HEADER_SECONDS)
@@ -61,7 +61,7 @@ async def test_the_second_request_of_a_connection_has_a_header_deadline_too() ->
 
 
 async def test_a_head_begun_in_the_same_packet_as_the_last_request_has_a_deadline() -> None:
-    async with open_guarded(LIMITS) as desk, desk.client() as client:
+    async with open_server(LIMITS) as desk, desk.client() as client:
         await client.send(GET + b"GET / HT")
         assert (await client.answer()).status == 200
         desk.clock.advance(HEADER_SECONDS)
@@ -69,7 +69,7 @@ async def test_a_head_begun_in_the_same_packet_as_the_last_request_has_a_deadlin
 
 
 async def test_a_body_that_drips_is_answered_408_and_the_application_sees_a_disconnect() -> None:
-    async with open_guarded(LIMITS) as desk, desk.client() as client:
+    async with open_server(LIMITS) as desk, desk.client() as client:
         await client.send(b"POST /echo HTTP/1.1\r\nhost: desk\r\ncontent-length: 1000\r\n\r\n")
         await client.drip(b"x", BODY_SECONDS)
         answer = await client.last_answer()
@@ -79,7 +79,7 @@ async def test_a_body_that_drips_is_answered_408_and_the_application_sees_a_disc
 
 
 async def test_a_body_that_drips_into_a_started_answer_is_cut_off() -> None:
-    async with open_guarded(LIMITS) as desk, desk.client() as client:
+    async with open_server(LIMITS) as desk, desk.client() as client:
         await client.send(b"POST /stream HTTP/1.1\r\nhost: desk\r\ncontent-length: 1000\r\n\r\n")
         await client.read()
         await client.drip(b"x", BODY_SECONDS)
@@ -90,7 +90,7 @@ async def test_a_body_that_drips_into_a_started_answer_is_cut_off() -> None:
 
 
 async def test_a_body_that_drips_after_its_answer_ends_the_connection() -> None:
-    async with open_guarded(LIMITS) as desk, desk.client() as client:
+    async with open_server(LIMITS) as desk, desk.client() as client:
         await client.send(b"POST /early HTTP/1.1\r\nhost: desk\r\ncontent-length: 1000\r\n\r\n")
         assert (await client.answer()).body == b"early"
         await client.drip(b"x", BODY_SECONDS)
@@ -99,7 +99,7 @@ async def test_a_body_that_drips_after_its_answer_ends_the_connection() -> None:
 
 async def test_a_client_is_not_blamed_for_an_application_that_does_not_read() -> None:
     body = b"x" * 1_000_000
-    async with open_guarded(LIMITS) as desk, desk.client() as client:
+    async with open_server(LIMITS) as desk, desk.client() as client:
         await client.send(b"POST /hold-body HTTP/1.1\r\nhost: desk\r\ncontent-length: %d\r\n\r\n" % len(body))
         await desk.app.entered.wait()
         sending = asyncio.create_task(client.send(body))
@@ -111,7 +111,7 @@ async def test_a_client_is_not_blamed_for_an_application_that_does_not_read() ->
 
 
 async def test_a_client_that_does_not_read_its_answer_is_cut_off() -> None:
-    async with open_guarded(LIMITS) as desk, desk.client(receive_buffer=4096) as client:
+    async with open_server(LIMITS) as desk, desk.client(receive_buffer=4096) as client:
         await client.send(b"GET /big HTTP/1.1\r\nhost: desk\r\n\r\n")
         await eventually(lambda: client.peer.is_writing_paused)
         assert not desk.app.finished.is_set()
@@ -122,7 +122,7 @@ async def test_a_client_that_does_not_read_its_answer_is_cut_off() -> None:
 
 @pytest.mark.parametrize("connection", [b"close", b"keep-alive"])
 async def test_an_unread_answer_too_small_to_stop_writing_cannot_hold_the_connection(connection: bytes) -> None:
-    async with open_guarded(LIMITS, send_buffer=2048) as desk, desk.client(receive_buffer=2048) as client:
+    async with open_server(LIMITS, send_buffer=2048) as desk, desk.client(receive_buffer=2048) as client:
         await client.send(b"GET /half-big HTTP/1.1\r\nhost: desk\r\nconnection: %s\r\n\r\n" % connection)
         await desk.app.finished.wait()
         # A server stops when its last connection is gone.
@@ -150,7 +150,7 @@ async def test_an_unread_answer_too_small_to_stop_writing_cannot_hold_the_connec
     ],
 )
 async def test_a_head_without_end_is_answered_431(opening: bytes, more: bytes) -> None:
-    async with open_guarded(LIMITS) as desk, desk.client() as client:
+    async with open_server(LIMITS) as desk, desk.client() as client:
         await client.send(opening)
         async with in_background(client.flood(more)):
             answer = await client.last_answer()
@@ -159,7 +159,7 @@ async def test_a_head_without_end_is_answered_431(opening: bytes, more: bytes) -
 
 
 async def test_a_head_over_the_cap_in_a_single_packet_is_answered_431() -> None:
-    async with open_guarded(LIMITS) as desk, desk.client() as client:
+    async with open_server(LIMITS) as desk, desk.client() as client:
         await client.send(b"GET / HTTP/1.1\r\nx-long: " + b"x" * 4096 + b"\r\n\r\n")
         assert (await client.last_answer()).status == 431
         assert desk.app.paths == []
@@ -169,20 +169,20 @@ async def test_a_head_of_exactly_the_cap_with_a_long_body_is_served() -> None:
     head = b"POST /echo HTTP/1.1\r\ncontent-length: 300000\r\nx-long: \r\n\r\n"
     padded = head.replace(b"x-long: ", b"x-long: " + b"x" * (4096 - len(head)))
     body = b"y" * 300_000
-    async with open_guarded(LIMITS) as desk, desk.client() as client:
+    async with open_server(LIMITS) as desk, desk.client() as client:
         await client.send(padded + body)
         assert (await client.answer()).body == body
 
 
 async def test_trailers_do_not_become_headers() -> None:
-    async with open_guarded(LIMITS) as desk, desk.client() as client:
+    async with open_server(LIMITS) as desk, desk.client() as client:
         await client.send(CHUNKED + b"2;note=1\r\nhi\r\n0\r\nauthorization: late\r\n\r\n")
         assert (await client.answer()).body == b"hi"
         assert dict(desk.app.headers).keys() == {b"host", b"transfer-encoding"}
 
 
 async def test_a_connection_over_the_cap_is_turned_away_until_a_place_is_free() -> None:
-    async with open_guarded(ConnectionLimits(max_connections=2)) as desk, desk.client() as first:
+    async with open_server(ConnectionLimits(max_connections=2)) as desk, desk.client() as first:
         async with desk.client() as second:
             for client in (first, second):
                 await client.send(GET)
@@ -198,7 +198,7 @@ async def test_a_connection_over_the_cap_is_turned_away_until_a_place_is_free() 
         await wait_until_admitted(desk)
 
 
-async def wait_until_admitted(desk: Guarded) -> None:
+async def wait_until_admitted(desk: ProtocolServer) -> None:
     """Return once a new client is served; the server learns of a departure in its own time."""
     while True:
         async with desk.client() as client:
@@ -209,7 +209,7 @@ async def wait_until_admitted(desk: Guarded) -> None:
 
 async def test_a_crowd_over_the_cap_does_not_stay_even_if_it_does_not_leave() -> None:
     async with (
-        open_guarded(ConnectionLimits(max_connections=1)) as desk,
+        open_server(ConnectionLimits(max_connections=1)) as desk,
         desk.client() as guest,
         AsyncExitStack() as crowd,
     ):
@@ -248,7 +248,7 @@ async def test_a_crowd_over_the_cap_does_not_stay_even_if_it_does_not_leave() ->
     ],
 )
 async def test_a_request_that_is_not_plain_http_1_is_answered_400(request_bytes: bytes) -> None:
-    async with open_guarded(LIMITS) as desk, desk.client() as client:
+    async with open_server(LIMITS) as desk, desk.client() as client:
         await client.send(request_bytes)
         answer = await client.last_answer()
         assert answer.status == 400
@@ -257,20 +257,20 @@ async def test_a_request_that_is_not_plain_http_1_is_answered_400(request_bytes:
 
 
 async def test_a_broken_chunk_is_answered_400_and_the_application_sees_a_disconnect() -> None:
-    async with open_guarded(LIMITS) as desk, desk.client() as client:
+    async with open_server(LIMITS) as desk, desk.client() as client:
         await client.send(CHUNKED + b"2\r\nhi\r\nnot-a-size\r\n")
         assert (await client.last_answer()).status == 400
         await desk.app.disconnected.wait()
 
 
 async def test_a_broken_body_behind_a_running_request_ends_the_connection_unanswered() -> None:
-    async with open_guarded(LIMITS) as desk, desk.client() as client:
+    async with open_server(LIMITS) as desk, desk.client() as client:
         await client.send(b"GET /hold HTTP/1.1\r\nhost: desk\r\n\r\n" + CHUNKED + b"not-a-size\r\n")
         assert await client.read_to_end() == b""
 
 
 async def test_a_refused_client_may_go_on_sending_for_a_while_and_is_then_cut_off() -> None:
-    async with open_guarded(LIMITS) as desk, desk.client() as client:
+    async with open_server(LIMITS) as desk, desk.client() as client:
         await client.send(b"nonsense\r\n\r\n")
         assert (await client.last_answer()).status == 400
         for _ in range(3):
@@ -281,7 +281,7 @@ async def test_a_refused_client_may_go_on_sending_for_a_while_and_is_then_cut_of
 
 
 async def test_a_broken_request_behind_a_good_one_does_not_take_its_answer() -> None:
-    async with open_guarded(LIMITS) as desk, desk.client() as client:
+    async with open_server(LIMITS) as desk, desk.client() as client:
         await client.send(b"GET /hold HTTP/1.1\r\nhost: desk\r\n\r\nnonsense\r\n\r\n")
         await desk.app.entered.wait()
         desk.app.release.set()
@@ -291,7 +291,7 @@ async def test_a_broken_request_behind_a_good_one_does_not_take_its_answer() -> 
 
 async def test_an_offer_of_another_protocol_is_ignored_and_the_body_stays_a_body() -> None:
     upgrade = b"connection: upgrade\r\nupgrade: other\r\ncontent-length: %d\r\n\r\n" % len(GET)
-    async with open_guarded(LIMITS) as desk, desk.client() as client:
+    async with open_server(LIMITS) as desk, desk.client() as client:
         await client.send(b"POST /hold HTTP/1.1\r\nhost: desk\r\n" + upgrade)
         await desk.app.entered.wait()
         await client.send(GET)
@@ -306,7 +306,7 @@ async def test_an_offer_of_another_protocol_is_ignored_and_the_body_stays_a_body
 
 
 async def test_a_connection_is_used_again_and_closed_when_idle() -> None:
-    async with open_guarded(LIMITS) as desk, desk.client() as client:
+    async with open_server(LIMITS) as desk, desk.client() as client:
         for _ in range(3):
             await client.send(GET)
             answer = await client.answer()
@@ -318,7 +318,7 @@ async def test_a_connection_is_used_again_and_closed_when_idle() -> None:
 
 
 async def test_a_connection_whose_body_ends_after_its_answer_is_closed_when_idle() -> None:
-    async with open_guarded(LIMITS) as desk, desk.client() as client:
+    async with open_server(LIMITS) as desk, desk.client() as client:
         await client.send(b"POST /early HTTP/1.1\r\nhost: desk\r\ncontent-length: 2\r\n\r\n")
         assert (await client.answer()).body == b"early"
         await client.send(b"hi")
@@ -332,7 +332,7 @@ async def test_a_connection_whose_body_ends_after_its_answer_is_closed_when_idle
 
 
 async def test_an_answer_may_take_longer_than_any_timeout() -> None:
-    async with open_guarded(LIMITS) as desk, desk.client() as client:
+    async with open_server(LIMITS) as desk, desk.client() as client:
         await client.send(b"GET /hold HTTP/1.1\r\nhost: desk\r\n\r\n")
         desk.clock.advance(LONG_SECONDS)
         desk.app.release.set()
@@ -360,7 +360,7 @@ class Upgraded(asyncio.Protocol):
 
 
 async def test_an_upgraded_connection_is_no_longer_timed() -> None:
-    async with open_guarded(LIMITS, websocket=Upgraded) as desk, desk.client() as client:
+    async with open_server(LIMITS, websocket=Upgraded) as desk, desk.client() as client:
         await client.send(b"GET / HTTP/1.1\r\nhost: desk\r\nconnection: upgrade\r\nupgrade: websocket\r\n\r\n")
         assert await client.read() == b"upgraded"
         desk.clock.advance(LONG_SECONDS)
@@ -370,7 +370,7 @@ async def test_an_upgraded_connection_is_no_longer_timed() -> None:
 
 async def test_pipelined_requests_are_answered_in_order() -> None:
     post = b"POST /echo HTTP/1.1\r\nhost: desk\r\ncontent-length: 5\r\n\r\nhello"
-    async with open_guarded(LIMITS) as desk, desk.client() as client:
+    async with open_server(LIMITS) as desk, desk.client() as client:
         await client.send(GET + post + GET.replace(b"/ ", b"/last "))
         assert [(await client.answer()).body for _ in range(3)] == [b"/", b"hello", b"/last"]
         await client.send(GET)
@@ -378,7 +378,7 @@ async def test_pipelined_requests_are_answered_in_order() -> None:
 
 
 async def test_a_pipelined_body_may_wait_long_for_its_turn() -> None:
-    async with open_guarded(LIMITS) as desk, desk.client() as client:
+    async with open_server(LIMITS) as desk, desk.client() as client:
         await client.send(b"GET /hold HTTP/1.1\r\nhost: desk\r\n\r\n")
         await client.send(b"POST /echo HTTP/1.1\r\nhost: desk\r\ncontent-length: 5\r\n\r\nhel")
         desk.clock.advance(LONG_SECONDS)
@@ -389,7 +389,7 @@ async def test_a_pipelined_body_may_wait_long_for_its_turn() -> None:
 
 
 async def test_a_burst_of_pipelined_requests_is_answered_in_part_and_the_connection_closed() -> None:
-    async with open_guarded(ConnectionLimits()) as desk, desk.client() as client:
+    async with open_server(ConnectionLimits()) as desk, desk.client() as client:
         await client.send(GET * 1000)
         received = await client.read_to_end()
         answered = received.count(b"HTTP/1.1 200 OK")
@@ -399,7 +399,7 @@ async def test_a_burst_of_pipelined_requests_is_answered_in_part_and_the_connect
 
 
 async def test_the_running_request_sees_its_client_leave_with_others_pipelined_behind_it() -> None:
-    async with open_guarded(LIMITS) as desk:
+    async with open_server(LIMITS) as desk:
         async with desk.client() as client:
             await client.send(b"GET /stream HTTP/1.1\r\nhost: desk\r\n\r\n" + GET)
             await client.read()
@@ -408,7 +408,7 @@ async def test_the_running_request_sees_its_client_leave_with_others_pipelined_b
 
 
 async def test_a_stopping_server_answers_what_it_has_begun_and_closes_the_rest() -> None:
-    async with open_guarded(LIMITS) as desk, desk.client() as busy, desk.client() as idle, desk.client() as silent:
+    async with open_server(LIMITS) as desk, desk.client() as busy, desk.client() as idle, desk.client() as silent:
         await idle.send(GET)
         assert (await idle.answer()).status == 200
         await busy.send(b"GET /hold HTTP/1.1\r\nhost: desk\r\n\r\n")
@@ -438,7 +438,7 @@ async def test_five_hundred_slow_clients_are_gone_while_others_are_served(many_f
         (b"GET / HTTP/1.1\r\n", b"x-slow: 1\r\n"),
         (b"POST /echo HTTP/1.1\r\ncontent-length: 1000\r\n\r\n", b"x"),
     ]
-    async with open_guarded(ConnectionLimits(max_connections=1000)) as desk, AsyncExitStack() as crowd:
+    async with open_server(ConnectionLimits(max_connections=1000)) as desk, AsyncExitStack() as crowd:
         ordinary = [await crowd.enter_async_context(desk.client()) for _ in range(4)]
         slow = []
         for number in range(500):

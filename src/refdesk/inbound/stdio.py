@@ -37,7 +37,7 @@ async def serve_stdio(services: Services, settings: ServerConfig) -> None:
     to_server, incoming = anyio.create_memory_object_stream[Incoming](0)
     outgoing, from_server = anyio.create_memory_object_stream[SessionMessage](0)
     with claim_streams() as (reader, writer):
-        transport = StdioTransport(reader, writer, settings)
+        transport = StdioServerTransport(reader, writer, settings)
         async with notifications.open(), anyio.create_task_group() as tasks:
             tasks.start_soon(transport.read_into, to_server)
             tasks.start_soon(transport.write_from, from_server, tasks.cancel_scope)
@@ -52,7 +52,7 @@ async def _cancel_on_signal(scope: anyio.CancelScope) -> None:
             scope.cancel()
 
 
-class StdioTransport:
+class StdioServerTransport:
     """Line-based transport that tracks the ids of requests in progress."""
 
     def __init__(self, reader: BinaryIO, writer: BinaryIO, settings: ServerConfig) -> None:

@@ -214,7 +214,7 @@ class Peers:
 def watch_connections(protocol: Any, peers: Peers) -> Any:
     """The protocol class, which tells `peers` of its connections."""
 
-    class Watched(protocol):  # type: ignore[misc]  # a class that is made at run time
+    class WatchedProtocol(protocol):  # type: ignore[misc]  # a class that is made at run time
         def connection_made(self, transport: Any) -> None:
             super().connection_made(transport)
             self.peer = peers.register(self, transport.get_extra_info("peername"))
@@ -227,7 +227,7 @@ def watch_connections(protocol: Any, peers: Peers) -> Any:
             super().connection_lost(exc)
             self.peer.note(is_lost=True)
 
-    return Watched
+    return WatchedProtocol
 
 
 class Client:
@@ -311,7 +311,7 @@ class Server(uvicorn.Server):
 
 
 @dataclass
-class Guarded:
+class ProtocolServer:
     app: App
     server: Server
     address: tuple[str, int]
@@ -348,9 +348,9 @@ class Guarded:
 
 
 @asynccontextmanager
-async def open_guarded(
+async def open_server(
     limits: ConnectionLimits, send_buffer: int | None = None, websocket: type[asyncio.Protocol] | None = None
-) -> AsyncIterator[Guarded]:
+) -> AsyncIterator[ProtocolServer]:
     """A running server; everything inside must be over in `PATIENCE_SECONDS`, its stopping included."""
     app, clock, peers = App(), ManualClock(), Peers()
     protocol = watch_connections(create_protocol(limits, clock), peers)
@@ -363,7 +363,7 @@ async def open_guarded(
         # Clients may connect from here on; the server takes them up when it runs.
         listener.listen(1024)
         serving = asyncio.create_task(server.serve(sockets=[listener]))
-        desk = Guarded(app, server, listener.getsockname(), serving, clock, peers)
+        desk = ProtocolServer(app, server, listener.getsockname(), serving, clock, peers)
         try:
             yield desk
             app.release.set()
