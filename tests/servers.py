@@ -109,8 +109,8 @@ def register_test_tools(desk: Desk) -> Probe:
         Tool("down", "Down", "Its engine is down.", "docs", NoArguments, down),
         Tool("hang", "Hang", "Never ends.", "docs", NoArguments, hang),
         Tool("chatter", "Chatter", "Prints.", "docs", NoArguments, chatter),
-        Tool("report", "Report", "Reports progress.", "docs", NoArguments, report, talks=True),
-        Tool("ask_name", "Ask", "Asks the client.", "docs", NoArguments, ask_name, talks=True),
+        Tool("report", "Report", "Reports progress.", "docs", NoArguments, report),
+        Tool("ask_name", "Ask", "Asks the client.", "docs", NoArguments, ask_name),
     ]
     for tool in tools:
         desk.registry.add_tool(tool)

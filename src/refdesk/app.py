@@ -97,7 +97,7 @@ class Desk:
         self.identify = authenticate.identify
         self.scopes_for = components.permissions.scopes_for
         self.listen = components.registry.listen
-        self.is_plain = components.catalogue.is_plain
+        self.has_header_params = components.catalogue.has_header_params
         self.input_schema = components.catalogue.input_schema
         self.engine = components.engine
         self.conversions = components.conversions

@@ -79,11 +79,10 @@ def _tool(
     handler: Handler,
     arguments: type[Arguments] = NoArguments,
     *,
-    talks: bool = False,
     schema: Mapping[str, Any] | None = None,
 ) -> Tool[Any]:
     title = name.replace("_", " ").capitalize()
-    return Tool(name, title, description, TOOLSET, arguments, handler, talks=talks, schema=schema)
+    return Tool(name, title, description, TOOLSET, arguments, handler, schema=schema)
 
 
 # Tools that only answer
@@ -155,7 +154,7 @@ def _talking_tools() -> list[Tool[Any]]:
         ("test_streaming_elicitation", "Reports, then asks the user.", _report_and_ask, NoArguments),
         ("test_reconnection", "Lets go of its stream before it is done.", _reconnection, NoArguments),
     ]
-    return [_tool(name, text, handler, arguments, talks=True) for name, text, handler, arguments in tools]
+    return [_tool(name, text, handler, arguments) for name, text, handler, arguments in tools]
 
 
 async def _log_thrice(arguments: NoArguments, call: Call) -> str:
@@ -238,7 +237,7 @@ def _rounds_tools() -> list[Tool[Any]]:
         ("multi_round", "Asks one thing after another.", _ask_in_turn),
         ("capabilities", "Asks only what the client can answer.", _ask_what_is_offered),
     ]
-    return [_tool(f"test_input_required_result_{name}", text, handler, talks=True) for name, text, handler in tools]
+    return [_tool(f"test_input_required_result_{name}", text, handler) for name, text, handler in tools]
 
 
 def _more_input(requests: Mapping[str, Any], state: str) -> dict[str, Any]:
@@ -345,8 +344,8 @@ def _change_tools(registry: Registry) -> list[Tool[Any]]:
 Render = Callable[[Mapping[str, str], Call], Awaitable[Mapping[str, Any]]]
 
 
-def _prompt(name: str, description: str, render: Render, *arguments: PromptArgument, talks: bool = False) -> Prompt:
-    return Prompt(name, name.replace("_", " ").capitalize(), description, TOOLSET, arguments, render, talks=talks)
+def _prompt(name: str, description: str, render: Render, *arguments: PromptArgument) -> Prompt:
+    return Prompt(name, name.replace("_", " ").capitalize(), description, TOOLSET, arguments, render)
 
 
 def _prompts() -> list[Prompt]:
@@ -366,7 +365,7 @@ def _prompts() -> list[Prompt]:
             PromptArgument("resourceUri", "The resource to embed.", required=True),
         ),
         _prompt("test_prompt_with_image", "Holds an image.", _prompt_with_image),
-        _prompt("test_input_required_result_prompt", "Asks the user for the context.", _prompt_that_asks, talks=True),
+        _prompt("test_input_required_result_prompt", "Asks the user for the context.", _prompt_that_asks),
     ]
 
 

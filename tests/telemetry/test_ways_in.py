@@ -38,9 +38,6 @@ async def server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Runn
     given = {"data_dir": str(tmp_path_factory.mktemp("data")), "server.port": 0, "embedding.source": "none"}
     async with running_server(load(None, {}, given)) as server:
         server.desk.registry.add_tool(Tool("where", "Where", "Tells its trace.", "docs", NoArguments, where))
-        server.desk.registry.add_tool(
-            Tool("where_by_sdk", "Where", "The same, by the SDK.", "docs", NoArguments, where, talks=True)
-        )
         yield server
 
 
@@ -65,16 +62,17 @@ NAMED = [
 """In the header, in the message, and which of them counts."""
 
 
-@pytest.mark.parametrize("tool", ["where", "where_by_sdk"])
-@pytest.mark.parametrize("newest", [False, True])
-async def test_a_call_is_in_the_trace_that_it_names(server: RunningServer, tool: str, newest: bool) -> None:
+@pytest.mark.parametrize("route", ["handshake", "modern", "modern by the SDK"])
+async def test_a_call_is_in_the_trace_that_it_names(server: RunningServer, route: str) -> None:
     for header, meta, counts in NAMED:
         headers = {"accept": EVENTS} | ({"traceparent": header} if header else {})
         more: dict[str, Any] = {"traceparent": meta} if meta else {}
-        if newest:
-            headers |= {"mcp_protocol_version": "2026-07-28", "mcp_method": "tools/call", "mcp_name": tool}
+        if route != "handshake":
+            headers |= {"mcp_protocol_version": "2026-07-28", "mcp_method": "tools/call", "mcp_name": "where"}
             more |= NEWEST
-        of_call, current, sent = await post_and_read(server, tool, more, **headers)
+        if route == "modern by the SDK":  # which handles log levels
+            more |= {"io.modelcontextprotocol/logLevel": "info"}
+        of_call, current, sent = await post_and_read(server, "where", more, **headers)
         assert of_call == current == counts[3:35]
         assert sent["traceparent"] == counts
 

@@ -76,8 +76,8 @@ class Services(Protocol):
         """Return the scopes that a caller's access token needs for a tool, empty if scopes aren't what's missing."""
         ...
 
-    def is_plain(self, method: str, target: str) -> bool:
-        """Return whether a call needs no message from server to client."""
+    def has_header_params(self, tool: str) -> bool:
+        """Return whether a tool takes arguments from HTTP headers."""
         ...
 
     def input_schema(self, tool: str) -> Mapping[str, Any] | None:

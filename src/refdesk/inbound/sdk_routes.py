@@ -74,9 +74,7 @@ class SdkRoutes:
         if session is not None:
             return None if self._is_eligible_in_session(session, message, context, version) else self._stateful
         if version is not None and version not in _HANDSHAKE_VERSIONS:
-            return (
-                None if self._is_eligible(message) and fast_path_2026.is_eligible(message, headers) else self._stateful
-            )
+            return None if self._is_eligible_modern(message, headers) else self._stateful
         if not isinstance(message, RpcRequest) or b"text/event-stream" not in headers.get(b"accept", b""):
             return None
         if message.method == "initialize":
@@ -160,10 +158,14 @@ class SdkRoutes:
 
     def _is_eligible(self, message: RpcMessage) -> TypeGuard[RpcRequest]:
         """Return whether the fast path can answer a message."""
+        return isinstance(message, RpcRequest) and message.method in METHODS
+
+    def _is_eligible_modern(self, message: RpcMessage, headers: Headers) -> bool:
+        """Return whether the fast path can answer a message of the modern revision. The SDK reads header params."""
         return (
             isinstance(message, RpcRequest)
-            and message.method in METHODS
-            and self._services.is_plain(message.method, str(message.params.get("name")))
+            and fast_path_2026.is_eligible(message, headers)
+            and not (message.method == "tools/call" and self._services.has_header_params(message.params["name"]))
         )
 
     def _is_eligible_in_session(

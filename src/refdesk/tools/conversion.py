@@ -140,7 +140,6 @@ class Conversion:
                 arguments=arguments,
                 handler=self.make_handler(name),
                 result=ConvertedDocument,
-                talks=True,
                 seconds=CONVERT_SECONDS,
             )
         yield Tool(
@@ -152,7 +151,6 @@ class Conversion:
             handler=self.convert_url,
             result=ConvertedDocument,
             annotations=Annotations(open_world=True),
-            talks=True,
             seconds=URL_SECONDS,
         )
 

@@ -22,7 +22,7 @@ from refdesk.errors import (
     UnknownTool,
 )
 from refdesk.tools.interfaces import Completion, PromptEntry, RegistryEntry, ToolEntry
-from refdesk.tools.registry import Registry
+from refdesk.tools.registry import Registry, Tool
 from refdesk.validation import nearest_name, shortened
 
 MAX_URI_CHARACTERS = 8000
@@ -92,10 +92,10 @@ class Catalogue:
         reference = call.params.get("ref") if call.method == "completion/complete" else None
         return self._find_completion_timeout(reference, call) if isinstance(reference, Mapping) else None
 
-    def is_plain(self, method: str, target: str) -> bool:
-        """Return whether a call needs only a plain request and response."""
-        registry_entry = self._find_entry(method, target)
-        return registry_entry is None or registry_entry.is_plain
+    def has_header_params(self, tool: str) -> bool:
+        """Return whether a tool takes arguments from HTTP headers."""
+        registry_entry = self._find_entry("tools/call", tool)
+        return isinstance(registry_entry, Tool) and registry_entry.has_header_params
 
     def tools(self, call: Call) -> list[ToolEntry]:
         """Return the tools listed for a call, in order of registration."""

@@ -198,7 +198,6 @@ class Ingesting:
                 handler=self.ingest,
                 result=IngestResult,
                 annotations=Annotations(read_only=False, open_world=True),
-                talks=True,
                 seconds=INGEST_SECONDS,
             )
         )
@@ -211,7 +210,6 @@ class Ingesting:
                 arguments=R2RMonitorTask,
                 handler=self.monitor,
                 result=TaskState,
-                talks=True,
                 seconds=MONITOR_SECONDS,
             )
         )

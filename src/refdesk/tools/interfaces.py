@@ -27,11 +27,6 @@ class RegistryEntry(Protocol):
     @property
     def toolset(self) -> str: ...
 
-    @property
-    def is_plain(self) -> bool:
-        """Whether a plain request and response are enough."""
-        ...
-
     def seconds_for(self, call: Call) -> float | None:
         """Return the timeout of a call, if it differs from the default."""
         ...

@@ -37,8 +37,6 @@ class _Proxied:
     """Base of proxied tools and prompts."""
 
     toolset: ClassVar[str] = TOOLSET
-    is_plain: ClassVar[bool] = True
-    """Always: the response becomes a stream if the client is notified meanwhile."""
     unknown: ClassVar[type[InvalidCall]] = UnknownTool
 
     def __init__(

@@ -287,7 +287,6 @@ class Knowledge:
                     self.answer,
                     RagAnswer,
                 ),
-                talks=True,
                 seconds=RAG_SECONDS,
             ),
             _build_tool(

@@ -67,8 +67,6 @@ class Tool(Generic[A]):
     choices: Mapping[str, Choices] = field(default_factory=dict)
     schema: Mapping[str, Any] | None = None
     """The published input schema, if it cannot be derived from the model."""
-    talks: bool = False
-    """Whether it notifies or asks the client while running, and needs a connection that supports that."""
     seconds: float | None = None
     """Timeout of a call, if it differs from the default."""
     meta: Mapping[str, Any] | None = None
@@ -100,9 +98,9 @@ class Tool(Generic[A]):
         return self.schema if self.schema is not None else build_schema(self.arguments)
 
     @cached_property
-    def is_plain(self) -> bool:
-        """Whether a plain request and response are enough: it neither talks nor reads headers."""
-        return not self.talks and b"x-mcp-header" not in orjson.dumps(self.input_schema)
+    def has_header_params(self) -> bool:
+        """Whether it takes arguments from HTTP headers."""
+        return b"x-mcp-header" in orjson.dumps(self.input_schema)
 
     @cached_property
     def _listing(self) -> dict[str, Any]:
@@ -171,13 +169,6 @@ class Prompt:
     toolset: str
     arguments: Sequence[PromptArgument]
     render: Callable[[Mapping[str, str], Call], Awaitable[Mapping[str, Any]]]
-    talks: bool = False
-    """As for tools."""
-
-    @property
-    def is_plain(self) -> bool:
-        """As for tools."""
-        return not self.talks
 
     def is_open_to(self, caller: Caller) -> bool:
         """Return True, as for tools."""
