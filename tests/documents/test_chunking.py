@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 
 from refdesk.documents.chunking import MAX_TOKENS, chunks
-from refdesk.documents.model import Block, Code, Document, Heading, ListItem, Paragraph, Place, sections, table_of
+from refdesk.documents.model import Block, Code, Document, Heading, ListItem, Paragraph, Place, list_sections, table_of
 from refdesk.documents.tokens import count_tokens
 from tests.documents.blocks import documents
 
@@ -96,7 +96,7 @@ def test_a_word_without_end_is_cut() -> None:
 @given(documents)
 def test_no_chunk_is_longer_than_the_model_reads_and_none_crosses(document: Document) -> None:
     made = chunks(document.blocks, max_tokens=40)
-    by_id = {section.id: section for section in sections(document.blocks)}
+    by_id = {section.id: section for section in list_sections(document.blocks)}
     for chunk in made:
         assert chunk.tokens <= 40
         assert abs(count_tokens(chunk.text) - chunk.tokens) <= 12

@@ -136,7 +136,7 @@ def test_trouble_with_the_disk_is_told_as_such(tmp_path: Path, in_the_way: str) 
 
 def test_what_a_url_gave_is_remembered_for_its_tenant(store: Store) -> None:
     record = UrlRecord("doc-" + "a" * 26, '"1"', None)
-    store.record_url(ANN, "https://example.org/", record)
-    assert store.url_record(ANN, "https://example.org/") == record
-    assert store.url_record(BOB, "https://example.org/") is None
-    assert store.url_record(ANN, "https://example.org/other") is None
+    store.save_url_record(ANN, "https://example.org/", record)
+    assert store.get_url_record(ANN, "https://example.org/") == record
+    assert store.get_url_record(BOB, "https://example.org/") is None
+    assert store.get_url_record(ANN, "https://example.org/other") is None

@@ -25,12 +25,12 @@ from refdesk.documents.fetch import (
     Fetched,
     Fetcher,
     FetchRules,
-    KnownSites,
+    RobotsCache,
     open_fetcher,
 )
-from refdesk.documents.http_responses import PIECES_PER_TURN, unpacked
+from refdesk.documents.http_responses import PIECES_PER_TURN, iter_decoded
 from refdesk.documents.robots import Robots
-from refdesk.documents.ssrf import CheckedBackend, Reach, Resolver, is_public, parse_networks, resolve
+from refdesk.documents.ssrf import AddressPolicy, CheckedBackend, Resolver, is_public, parse_networks, resolve
 from refdesk.errors import CannotFetch
 from tests.certificates import write_certificate
 from tests.documents.web import Web, answer, redirect, running_web
@@ -393,7 +393,7 @@ async def test_a_port_that_serves_no_documents_is_refused_unless_its_network_is_
 
 
 def test_an_internal_address_is_not_told_from_another_by_its_port() -> None:
-    reach = Reach((), (80,))
+    reach = AddressPolicy((), (80,))
     for port in (80, 25):
         with pytest.raises(CannotFetch, match="no public address"):
             reach.check("x", port, [ip_address("10.0.0.1")])
@@ -401,7 +401,7 @@ def test_an_internal_address_is_not_told_from_another_by_its_port() -> None:
 
 async def test_sockets_of_the_file_system_cannot_be_reached() -> None:
     with pytest.raises(NotImplementedError):
-        await CheckedBackend(Reach((), ()), resolve).connect_unix_socket("/run/docker.sock")
+        await CheckedBackend(AddressPolicy((), ()), resolve).connect_unix_socket("/run/docker.sock")
 
 
 @pytest.mark.parametrize(
@@ -663,7 +663,7 @@ async def test_a_body_in_small_pieces_leaves_others_their_turn() -> None:
 
     async with anyio.create_task_group() as group:
         group.start_soon(others)
-        assert b"".join([piece async for piece in unpacked(httpx2.Response(200, stream=Pieces()))]) != b""
+        assert b"".join([piece async for piece in iter_decoded(httpx2.Response(200, stream=Pieces()))]) != b""
         group.cancel_scope.cancel()
     assert turns >= 9
 
@@ -802,17 +802,17 @@ async def test_a_robots_txt_cannot_lead_to_an_internal_address(web: Web, listene
 
 def test_the_rules_of_a_site_are_forgotten_after_an_hour() -> None:
     now = 100.0
-    sites = KnownSites(lambda: now)
-    sites.keep("a", Robots())
+    sites = RobotsCache(lambda: now)
+    sites.put("a", Robots())
     now += ROBOTS_SECONDS - 1
-    assert sites.rules("a") == Robots()
+    assert sites.get("a") == Robots()
     now += 1
-    assert sites.rules("a") is None
+    assert sites.get("a") is None
 
 
 def test_only_so_many_sites_are_remembered() -> None:
-    sites = KnownSites(lambda: 0.0)
+    sites = RobotsCache(lambda: 0.0)
     for number in range(MAX_SITES + 1):
-        sites.keep(str(number), Robots())
-    assert sites.rules("0") is None
-    assert sites.rules("1") == sites.rules(str(MAX_SITES)) == Robots()
+        sites.put(str(number), Robots())
+    assert sites.get("0") is None
+    assert sites.get("1") == sites.rules(str(MAX_SITES)) == Robots()

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from refdesk.documents.file_names import MAX_NAME_CHARACTERS, clean_name, download_name
+from refdesk.documents.file_names import MAX_NAME_CHARACTERS, choose_download_name, clean_name
 
 
 @pytest.mark.parametrize(
@@ -33,7 +33,7 @@ from refdesk.documents.file_names import MAX_NAME_CHARACTERS, clean_name, downlo
     ],
 )
 def test_a_download_is_named_by_its_server_or_its_path(disposition: str, path: str, name: str) -> None:
-    assert download_name(disposition, path) == name
+    assert choose_download_name(disposition, path) == name
 
 
 def test_a_long_name_keeps_its_kind() -> None:
@@ -45,7 +45,7 @@ def test_a_long_name_keeps_its_kind() -> None:
 @given(st.text(), st.text())
 def test_no_name_leads_anywhere(announced: str, path: str) -> None:
     for disposition in (announced, f"attachment; filename={announced}", f"attachment; filename*={announced}"):
-        name = download_name(disposition.replace("\n", "").replace("\r", ""), path)
+        name = choose_download_name(disposition.replace("\n", "").replace("\r", ""), path)
         assert 0 < len(name) <= MAX_NAME_CHARACTERS
         assert not set(name) & set("/\\\0\r\n\t")
         assert not name.startswith(".")

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from refdesk.documents.folders import FoundFile, LeftOut, walk
-from refdesk.documents.ignoring import MAX_RULE, rules_of
+from refdesk.documents.ignoring import MAX_RULE, parse_rules
 from refdesk.errors import CannotOpen
 from tests.programs import needs
 
@@ -119,7 +119,7 @@ def test_a_rule_made_to_hang_does_not(tmp_path: Path) -> None:
     write(tmp_path, "/".join(["d"] * 40 + [name]))
     rules(tmp_path, ".gitignore", "*a" * 30 + "*b", "**/d/" * 30 + "x", "**/*a*a*a*a*c/" * 20 + "y")
     assert len(found(tmp_path)) == 1
-    assert rules_of(["z" * (MAX_RULE + 1)]).rules == ()
+    assert parse_rules(["z" * (MAX_RULE + 1)]).rules == ()
 
 
 def test_links_lead_neither_out_of_the_folder_nor_round_in_a_circle(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from refdesk.documents.model import Block, Cell, Heading, Paragraph, Place, Table, sections, slug_of, table_of
+from refdesk.documents.model import Block, Cell, Heading, Paragraph, Place, Table, list_sections, slug_of, table_of
 
 
 def heading(text: str, level: int, page: int | None = None) -> Heading:
@@ -19,7 +19,7 @@ def test_a_section_lasts_to_the_next_heading_of_its_level_or_a_higher_one() -> N
         heading("A2", 3),
         heading("B", 1),
     ]
-    found = [(s.id, s.level, s.page, s.path, s.start, s.end) for s in sections(blocks)]
+    found = [(s.id, s.level, s.page, s.path, s.start, s.end) for s in list_sections(blocks)]
     assert found == [
         ("start", 0, None, (), 0, 1),
         ("a", 1, 2, ("A",), 1, 6),
@@ -31,23 +31,23 @@ def test_a_section_lasts_to_the_next_heading_of_its_level_or_a_higher_one() -> N
 
 def test_a_notice_opens_no_section() -> None:
     blocks: list[Block] = [heading("A", 1), Heading("Note", 3, is_notice=True), Paragraph("x")]
-    assert [(s.id, s.end) for s in sections(blocks)] == [("a", 3)]
+    assert [(s.id, s.end) for s in list_sections(blocks)] == [("a", 3)]
 
 
 def test_a_section_knows_the_anchors_above_it_even_where_some_are_missing() -> None:
     blocks = [Heading("A", 1, anchor="a"), Heading("B", 2), Heading("C", 3, anchor="c"), Heading("D", 1)]
-    assert [(s.anchors, s.anchor) for s in sections(blocks)] == [
+    assert [(s.anchors, s.anchor) for s in list_sections(blocks)] == [
         (("a",), "a"),
         (("a", ""), ""),
         (("a", "", "c"), "c"),
         (("",), ""),
     ]
-    assert sections([Paragraph("x")])[0].anchor == ""
+    assert list_sections([Paragraph("x")])[0].anchor == ""
 
 
 def test_ids_are_unique_even_where_titles_are_made_to_clash() -> None:
     titles = ["Install", "Install", "install-2", "Install", "start", "***", "…"]
-    ids = [section.id for section in sections([heading(title, 1) for title in titles])]
+    ids = [section.id for section in list_sections([heading(title, 1) for title in titles])]
     assert len(set(ids)) == len(ids)
     assert ids[:2] == ["install", "install-2"]
 
@@ -69,5 +69,5 @@ def test_header_rows_are_those_at_the_top() -> None:
 
 
 def test_many_headings_take_no_more_than_linear_time() -> None:
-    found = sections([heading(f"H{n}", n % 6 + 1) for n in range(50_000)])
+    found = list_sections([heading(f"H{n}", n % 6 + 1) for n in range(50_000)])
     assert len(found) == 50_000

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 
 from refdesk.documents.export.markdown import block_to_markdown
-from refdesk.documents.model import Block, Chunk, Document, Heading, Paragraph, sections
+from refdesk.documents.model import Block, Chunk, Document, Heading, Paragraph, list_sections
 from refdesk.documents.packed_document import ESTIMATED_PAGE, NotAShelf, Shelf, pack
 from tests.documents.blocks import EVERY_KIND, documents
 
@@ -26,7 +26,7 @@ BOOK = Document("Book", tuple(block for number in range(1, 9) for block in chapt
 def test_what_is_packed_comes_back(document: Document) -> None:
     with Shelf.of(pack(document)) as shelf:
         assert shelf.document() == document
-        assert [s.id for s in shelf.sections()] == [s.id for s in sections(document.blocks)]
+        assert [s.id for s in shelf.sections()] == [s.id for s in list_sections(document.blocks)]
 
 
 def test_what_is_known_without_reading() -> None:

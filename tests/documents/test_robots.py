@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from refdesk.documents.robots import MAX_RULES, Robots, Rule, parse_robots
+from refdesk.documents.robots import MAX_RULES, Robots, RobotsRule, parse_robots
 
 
 @pytest.mark.parametrize(
@@ -29,7 +29,7 @@ from refdesk.documents.robots import MAX_RULES, Robots, Rule, parse_robots
     ],
 )
 def test_a_rule_matches_from_the_start_with_wildcards(pattern: str, path: str, matches: bool) -> None:
-    assert Rule(pattern, allowed=False).matches(path) is matches
+    assert RobotsRule(pattern, allowed=False).matches(path) is matches
 
 
 def test_the_longest_rule_decides_and_allow_wins_a_tie() -> None:

@@ -246,7 +246,7 @@ async def test_what_a_job_prints_never_holds_it_up_and_its_end_is_logged(
 @only_linux
 async def test_no_child_of_a_job_outlives_its_worker(sandbox: Sandbox) -> None:
     answer = await do(sandbox, "leave_child")
-    if "processes" in sandbox.walls:
+    if "processes" in sandbox.restrictions:
         assert "refused" in answer
     else:
         await complaint(sandbox, "exit")
@@ -259,7 +259,7 @@ async def test_a_job_may_start_threads(sandbox: Sandbox) -> None:
 
 async def test_a_job_cannot_reach_the_network(sandbox: Sandbox) -> None:
     await do(sandbox, "echo", text="to learn of the walls")
-    if "network" not in sandbox.walls:
+    if "network" not in sandbox.restrictions:
         pytest.skip("this system does not let a process give up the network")
     with socket.create_server(("127.0.0.1", 0)) as server:
         assert "the converter failed" in await complaint(sandbox, "connect", port=server.getsockname()[1])
@@ -271,14 +271,14 @@ async def test_a_job_cannot_reach_the_network(sandbox: Sandbox) -> None:
 async def test_a_job_cannot_open_files_of_its_own_choice(sandbox: Sandbox, tmp_path: Path) -> None:
     (tmp_path / "secret").write_text("the key to everything")
     seen = await do(sandbox, "open_files", path=str(tmp_path / "secret"), folder=str(tmp_path))
-    if "files" not in sandbox.walls:
+    if "files" not in sandbox.restrictions:
         pytest.skip("this system does not let a process give up its files")
     assert set(seen.values()) == {"PermissionError"}
 
 
 async def test_a_job_cannot_harm_the_server(sandbox: Sandbox) -> None:
     await do(sandbox, "echo", text="to learn of the walls")
-    if "files" not in sandbox.walls:
+    if "files" not in sandbox.restrictions:
         pytest.skip("this system does not let a process give up its signals")
     assert "the converter failed (PermissionError)" in await complaint(sandbox, "kill_server")
 
@@ -305,7 +305,7 @@ async def test_a_job_cannot_meddle_with_the_server_or_with_files(sandbox: Sandbo
     file.write_text("x")
     file.chmod(0o600)
     seen = await do(sandbox, "meddle", path=str(file))
-    if "processes" not in sandbox.walls:
+    if "processes" not in sandbox.restrictions:
         pytest.skip("this system does not let a process give up system calls")
     assert set(seen.values()) == {"PermissionError"}
     assert file.stat().st_mode & 0o777 == 0o600

@@ -10,7 +10,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from refdesk.documents.watching import LONGEST_PAUSE, MAX_SETTLING, SHORTEST_PAUSE, changes
+from refdesk.documents.watching import MAX_PAUSE_SECONDS, MAX_SETTLE_ATTEMPTS, MIN_PAUSE_SECONDS, changes
 from refdesk.errors import CannotOpen
 
 pytestmark = pytest.mark.anyio
@@ -56,13 +56,13 @@ def writing(path: Path, text: str = "new") -> Callable[[], object]:
 async def test_a_folder_is_told_once_at_the_beginning_and_not_again_while_nothing_changes(tmp_path: Path) -> None:
     night = Night(None, None)
     assert await times_told(tmp_path, night) == 1
-    assert night.slept == [SHORTEST_PAUSE] * 3
+    assert night.slept == [MIN_PAUSE_SECONDS] * 3
 
 
 async def test_a_change_is_told_when_the_folder_has_come_to_rest(tmp_path: Path) -> None:
     night = Night(writing(tmp_path / "a.md"), writing(tmp_path / "b.md"), None)
     assert await times_told(tmp_path, night) == 2
-    assert night.slept == [SHORTEST_PAUSE, SETTLE, SETTLE, SHORTEST_PAUSE]
+    assert night.slept == [MIN_PAUSE_SECONDS, SETTLE, SETTLE, MIN_PAUSE_SECONDS]
 
 
 @pytest.mark.parametrize("kind", ["grown", "touched", "replaced", "deleted", "renamed", "ignored"])
@@ -96,7 +96,7 @@ async def test_a_change_that_is_undone_before_it_has_settled_is_none(tmp_path: P
 
 async def test_a_folder_that_never_rests_is_told_all_the_same(tmp_path: Path) -> None:
     path = tmp_path / "a.md"
-    night = Night(*(writing(path, "x" * n) for n in range(1, MAX_SETTLING + 2)))
+    night = Night(*(writing(path, "x" * n) for n in range(1, MAX_SETTLE_ATTEMPTS + 2)))
     assert await times_told(tmp_path, night) == 2
 
 
@@ -107,7 +107,7 @@ async def test_what_changes_while_the_folder_is_being_read_is_told_next(tmp_path
         await anext(watched)
         (tmp_path / "a.md").write_text("x")
         await anext(watched)
-    assert night.slept == [SHORTEST_PAUSE, SETTLE]
+    assert night.slept == [MIN_PAUSE_SECONDS, SETTLE]
 
 
 async def test_a_folder_that_is_out_of_reach_for_a_while_has_not_changed(tmp_path: Path) -> None:
@@ -123,7 +123,7 @@ async def test_a_folder_that_is_not_there_is_refused(tmp_path: Path) -> None:
         await anext(changes(tmp_path / "missing", settle_seconds=SETTLE, max_files=9))
 
 
-@pytest.mark.parametrize(("seconds", "pause"), [(0.5, 10.0), (100.0, LONGEST_PAUSE)])
+@pytest.mark.parametrize(("seconds", "pause"), [(0.5, 10.0), (100.0, MAX_PAUSE_SECONDS)])
 async def test_the_longer_a_look_takes_the_rarer_it_is(tmp_path: Path, seconds: float, pause: float) -> None:
     ticks = iter(seconds * tick for tick in range(99))
     night = Night()

@@ -24,9 +24,9 @@ from refdesk.documents.model import (
     Paragraph,
     Section,
     Table,
-    opens_section,
-    page_of,
-    sections,
+    get_page,
+    is_section_heading,
+    list_sections,
 )
 from refdesk.documents.tokens import count_tokens, count_word_tokens
 
@@ -48,7 +48,7 @@ FENCE_TOKENS = 12
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class ChunkPiece:
     """A block, or as much of one as fits a chunk."""
 
     text: str
@@ -60,24 +60,24 @@ class Piece:
 
 def chunks(blocks: Sequence[Block], *, max_tokens: int = MAX_TOKENS) -> list[Chunk]:
     """The chunks in reading order; their ids count from c1."""
-    made: list[Chunk] = []
+    built: list[Chunk] = []
     open_chunk: _OpenChunk | None = None
-    for section in _own_parts(sections(blocks)):
-        if open_chunk is None or not open_chunk.may_go_on_into(section):
-            made += open_chunk.finished() if open_chunk else ()
+    for section in _trim_to_own_text(list_sections(blocks)):
+        if open_chunk is None or not open_chunk.can_extend_into(section):
+            built += open_chunk.build() if open_chunk else ()
             open_chunk = _OpenChunk(section, max_tokens)
         else:
-            open_chunk.reach_into(section)
-        for piece in _section_pieces(blocks, section, open_chunk):
+            open_chunk.extend_into(section)
+        for piece in _split_section(blocks, section, open_chunk):
             if not open_chunk.has_room_for(piece):
-                made += open_chunk.finished()
+                built += open_chunk.build()
                 open_chunk = _OpenChunk(section, max_tokens)
             open_chunk.add(piece, section)
-    made += open_chunk.finished() if open_chunk else ()
-    return [replace(chunk, id=f"c{number}") for number, chunk in enumerate(made, 1)]
+    built += open_chunk.build() if open_chunk else ()
+    return [replace(chunk, id=f"c{number}") for number, chunk in enumerate(built, 1)]
 
 
-def _own_parts(whole: Sequence[Section]) -> Iterator[Section]:
+def _trim_to_own_text(whole: Sequence[Section]) -> Iterator[Section]:
     """Each section up to its first subsection."""
     for section, following in zip_longest(whole, whole[1:]):
         yield replace(section, end=min(section.end, following.start)) if following else section
@@ -90,29 +90,29 @@ class _OpenChunk:
         self.section = section
         self.room = max_tokens
         self._max_tokens = max_tokens
-        self._pieces: list[Piece] = []
+        self._pieces: list[ChunkPiece] = []
         self._tokens = 0
         self._sections: dict[str, Section] = {}
         self._shares: Counter[str] = Counter()
-        self.reach_into(section)
+        self.extend_into(section)
 
-    def reach_into(self, section: Section) -> None:
+    def extend_into(self, section: Section) -> None:
         """Hold text of this section too, and leave room for its path."""
         self._sections[section.id] = section
-        self.room = min(self.room, self._max_tokens - min(_size(" ".join(section.path)), MAX_PATH_TOKENS))
+        self.room = min(self.room, self._max_tokens - min(_measure(" ".join(section.path)), MAX_PATH_TOKENS))
 
-    def may_go_on_into(self, section: Section) -> bool:
+    def can_extend_into(self, section: Section) -> bool:
         return self._tokens < MIN_TOKENS and section.level > self.section.level > 0
 
-    def has_room_for(self, piece: Piece) -> bool:
+    def has_room_for(self, piece: ChunkPiece) -> bool:
         return not self._pieces or self._tokens + piece.tokens <= self.room
 
-    def add(self, piece: Piece, section: Section) -> None:
+    def add(self, piece: ChunkPiece, section: Section) -> None:
         self._pieces.append(piece)
         self._tokens += piece.tokens
         self._shares[section.id] += piece.tokens
 
-    def finished(self) -> list[Chunk]:
+    def build(self) -> list[Chunk]:
         if not self._pieces:
             return []
         first, *rest = self._pieces
@@ -123,128 +123,130 @@ class _OpenChunk:
         return [Chunk("", text, section.path, section.id, first_page, last_page, self._tokens, section.anchors)]
 
 
-def _section_pieces(blocks: Sequence[Block], section: Section, chunk: _OpenChunk) -> Iterator[Piece]:
+def _split_section(blocks: Sequence[Block], section: Section, chunk: _OpenChunk) -> Iterator[ChunkPiece]:
     """The section's text; its heading is in the path, except where a chunk of the section above goes on into it."""
     own = blocks[section.start : section.end]
-    heading = own[0] if own and opens_section(own[0]) else None
+    heading = own[0] if own and is_section_heading(own[0]) else None
     if heading is not None:
         own = own[1:]
     if heading is not None and (chunk.section is not section or not own):
-        yield from _pieces(heading, chunk.room)
+        yield from _split_block(heading, chunk.room)
     before: Block | None = None
     for block in own:
-        for number, piece in enumerate(_pieces(block, chunk.room)):
+        for number, piece in enumerate(_split_block(block, chunk.room)):
             in_list = isinstance(block, ListItem) and isinstance(before, ListItem) and number == 0
             yield replace(piece, joiner="\n") if in_list else piece
         before = block
 
 
-def _pieces(block: Block, room: int) -> Iterator[Piece]:
+def _split_block(block: Block, room: int) -> Iterator[ChunkPiece]:
     text = block_to_markdown(block)
-    tokens = _size(text)
+    tokens = _measure(text)
     if tokens <= room:
         if text:
-            yield Piece(text, tokens, page_of(block), "\n\n")
+            yield ChunkPiece(text, tokens, get_page(block), "\n\n")
         return
-    for part in _parts(block, room):
-        yield Piece(part, _size(part), page_of(block), "\n\n")
+    for part in _cut_block(block, room):
+        yield ChunkPiece(part, _measure(part), get_page(block), "\n\n")
 
 
-def _parts(block: Block, room: int) -> Iterator[str]:
+def _cut_block(block: Block, room: int) -> Iterator[str]:
     """A block that is too long, cut where it hurts least."""
     match block:
         case Code():
             inside = room - FENCE_TOKENS
-            lines = (part for line in block.text.split("\n") for part in _cut(line, inside, r"\s+"))
-            for group in _grouped(lines, inside):
+            lines = (part for line in block.text.split("\n") for part in _cut_text(line, inside, r"\s+"))
+            for group in _group_parts(lines, inside):
                 yield block_to_markdown(replace(block, text="\n".join(group)))
         case Table():
-            yield from _table_parts(block, room)
+            yield from _cut_table(block, room)
         case Paragraph() | ListItem():
             text = block_to_markdown(block)
-            sentences = _cut(text, room, r"(?<=[.!?。！？])\s+")
-            yield from (" ".join(group) for group in _evenly_grouped(list(sentences), room))
+            sentences = _cut_text(text, room, r"(?<=[.!?。！？])\s+")
+            yield from (" ".join(group) for group in _group_evenly(list(sentences), room))
         case _:
-            yield from (" ".join(group) for group in _grouped(_cut(block_to_markdown(block), room, r"\s+"), room))
+            yield from (
+                " ".join(group) for group in _group_parts(_cut_text(block_to_markdown(block), room, r"\s+"), room)
+            )
 
 
-def _table_parts(table: Table, room: int) -> Iterator[str]:
+def _cut_table(table: Table, room: int) -> Iterator[str]:
     """Some rows at a time, each part with the header above it; a row that is too long by itself is cut as text."""
     head = table.header_rows()
-    header = [_shifted(cell, 0) for cell in table.cells if cell.row < head]
+    header = [_shift_row(cell, 0) for cell in table.cells if cell.row < head]
     rows: dict[int, list[Cell]] = {}
     for cell in table.cells:
         if cell.row >= head:
             rows.setdefault(cell.row, []).append(cell)
-    fixed = _size(_markdown_of(table, header, head))
+    fixed = _measure(_render_table(table, header, head))
 
     def size(row: list[Cell]) -> int:
-        return _size(" | ".join(cell.text for cell in row)) + 2
+        return _measure(" | ".join(cell.text for cell in row)) + 2
 
     taken: list[list[Cell]] = []
     tokens = fixed
     for row in [*rows.values()]:
         if taken and tokens + size(row) > room:
-            yield from _table_part(table, header, head, taken, room)
+            yield from _render_table_part(table, header, head, taken, room)
             taken, tokens = [], fixed
         taken.append(row)
         tokens += size(row)
     if taken:
-        yield from _table_part(table, header, head, taken, room)
+        yield from _render_table_part(table, header, head, taken, room)
 
 
-def _table_part(
+def _render_table_part(
     table: Table, header: Sequence[Cell], head: int, rows: Sequence[Sequence[Cell]], room: int
 ) -> Iterator[str]:
-    moved = [_shifted(cell, head + index - cell.row) for index, row in enumerate(rows) for cell in row]
-    text = _markdown_of(table, [*header, *moved], head + len(rows))
-    if _size(text) <= room:
+    shifted = [_shift_row(cell, head + index - cell.row) for index, row in enumerate(rows) for cell in row]
+    text = _render_table(table, [*header, *shifted], head + len(rows))
+    if _measure(text) <= room:
         yield text
         return
-    yield from (" ".join(group) for group in _grouped(_cut(text, room, r"\s+"), room))
+    yield from (" ".join(group) for group in _group_parts(_cut_text(text, room, r"\s+"), room))
 
 
-def _markdown_of(table: Table, cells: Sequence[Cell], rows: int) -> str:
+def _render_table(table: Table, cells: Sequence[Cell], rows: int) -> str:
     return block_to_markdown(replace(table, cells=tuple(cells), rows=rows))
 
 
-def _shifted(cell: Cell, by: int) -> Cell:
+def _shift_row(cell: Cell, by: int) -> Cell:
     return replace(cell, row=cell.row + by)
 
 
-def _cut(text: str, room: int, between: str) -> Iterator[str]:
+def _cut_text(text: str, room: int, between: str) -> Iterator[str]:
     """The text cut at a pattern; a part that is still too long is cut between words, then anywhere."""
-    if _size(text) <= room:
+    if _measure(text) <= room:
         yield text
         return
-    count = _word_size if between == r"\s+" else _size
+    count = _measure_word if between == r"\s+" else _measure
     for part in re.split(between, text):
         if count(part) <= room:
             yield part
         elif between != r"\s+":
-            yield from (" ".join(group) for group in _grouped(_cut(part, room, r"\s+"), room))
+            yield from (" ".join(group) for group in _group_parts(_cut_text(part, room, r"\s+"), room))
         else:
             # A word of one token per character is the worst there is.
             yield from (part[start : start + room] for start in range(0, len(part), room))
 
 
-def _evenly_grouped(parts: Sequence[str], room: int) -> list[list[str]]:
+def _group_evenly(parts: Sequence[str], room: int) -> list[list[str]]:
     """As few groups as fit, of about the same length: a last one of a few words would say nothing by itself."""
-    groups = list(_grouped(parts, room))
-    share = sum(map(_size, parts)) // len(groups) if groups else room
+    groups = list(_group_parts(parts, room))
+    share = sum(map(_measure, parts)) // len(groups) if groups else room
     for less in range(share, room, max((room - share) // EVEN_ATTEMPTS, 1)):
-        even = list(_grouped(parts, less))
+        even = list(_group_parts(parts, less))
         if len(even) == len(groups):
             return even
     return groups
 
 
-def _grouped(parts: Iterable[str], room: int) -> Iterator[list[str]]:
+def _group_parts(parts: Iterable[str], room: int) -> Iterator[list[str]]:
     """As many parts in a row as fit together; the blanks between them count for nothing."""
     group: list[str] = []
     tokens = 0
     for part in parts:
-        needed = _size(part) if " " in part else _word_size(part)
+        needed = _measure(part) if " " in part else _measure_word(part)
         if group and tokens + needed > room:
             yield group
             group, tokens = [], 0
@@ -254,10 +256,10 @@ def _grouped(parts: Iterable[str], room: int) -> Iterator[list[str]]:
         yield group
 
 
-def _size(text: str) -> int:
+def _measure(text: str) -> int:
     """Its tokens; the tokenizer takes a word without end for one unknown token, which it is to nobody who reads it."""
     return max(count_tokens(text), len(text) // 10)
 
 
-def _word_size(word: str) -> int:
+def _measure_word(word: str) -> int:
     return max(count_word_tokens(word), len(word) // 10)

@@ -36,7 +36,7 @@ HANDLE = re.compile(r"doc-[a-z2-7]{26}")
 DOCUMENT = "sqlite"
 """The form that all others are made from."""
 
-SWEEPS = 50
+SWEEP_DIVISOR = 50
 """To look through a full folder takes milliseconds, so it is done when a fiftieth of its documents have come anew."""
 
 UPLOAD = "upload"
@@ -70,7 +70,7 @@ class Store:
     def __init__(self, folder: Path, bounds: Bounds) -> None:
         self._folder = folder
         self._bounds = bounds
-        self._kept: dict[TenantId, int] = {}
+        self._writes_since_sweep: dict[TenantId, int] = {}
         """How many files were put in their place since the tenant's folder was last swept."""
 
     def handle(self, tenant: TenantId, digest: str, how: str = "") -> str:
@@ -81,7 +81,7 @@ class Store:
     def open(self, tenant: TenantId, handle: str) -> Shelf | None:
         """A document, if it is there and not too old; another tenant's is not there."""
         path = self._path(tenant, handle)
-        if path is None or not self._is_young(path):
+        if path is None or not self._is_fresh(path):
             return None
         try:
             shelf = Shelf.open(path)
@@ -101,7 +101,7 @@ class Store:
             return None
         # A form lives as long as the document that it was made from; an upload is no form of one.
         original = path if form == UPLOAD else path.with_suffix(f".{DOCUMENT}")
-        if not self._is_young(original):
+        if not self._is_fresh(original):
             return None
         try:
             file = path.open("rb")
@@ -114,11 +114,11 @@ class Store:
     @contextmanager
     def writing(self) -> Iterator[IO[bytes]]:
         """A file to write a document to, gone at the end unless it was kept."""
-        with _told_of_the_disk():
+        with _translate_disk_errors():
             self._folder.mkdir(parents=True, exist_ok=True)
             file = tempfile.NamedTemporaryFile(dir=self._folder, suffix=".part", delete=False)  # noqa: SIM115 - below
         try:
-            with _told_of_the_disk(), file:
+            with _translate_disk_errors(), file:
                 yield file
         finally:
             Path(file.name).unlink(missing_ok=True)
@@ -128,15 +128,15 @@ class Store:
         path = self._path(tenant, handle, form)
         if path is None:
             raise ValueError(f"{handle!r} is no handle")
-        with _told_of_the_disk():
+        with _translate_disk_errors():
             path.parent.mkdir(parents=True, exist_ok=True)
             os.replace(file.name, path)
-            self._kept[tenant] = self._kept.get(tenant, 0) + 1
-            if self._kept[tenant] > self._bounds.documents // SWEEPS:
-                self._kept[tenant] = 0
+            self._writes_since_sweep[tenant] = self._writes_since_sweep.get(tenant, 0) + 1
+            if self._writes_since_sweep[tenant] > self._bounds.documents // SWEEP_DIVISOR:
+                self._writes_since_sweep[tenant] = 0
                 self.sweep(tenant, keep=path)
 
-    def url_record(self, tenant: TenantId, url: str) -> UrlRecord | None:
+    def get_url_record(self, tenant: TenantId, url: str) -> UrlRecord | None:
         """What a URL gave when it was last converted."""
         path = self._url_path(tenant, url)
         try:
@@ -144,7 +144,7 @@ class Store:
         except (FileNotFoundError, orjson.JSONDecodeError, TypeError):
             return None
 
-    def record_url(self, tenant: TenantId, url: str, record: UrlRecord) -> None:
+    def save_url_record(self, tenant: TenantId, url: str, record: UrlRecord) -> None:
         """Remember what a URL gave."""
         path = self._url_path(tenant, url)
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -157,7 +157,7 @@ class Store:
         """Remove what is too old, then the oldest beyond the bounds; never the one that was just kept."""
         self._remove_stale_parts()
         room, count = self._bounds.bytes, self._bounds.documents
-        for path, age, size in sorted(_files(self._tenant_folder(tenant)), key=lambda found: found[1]):
+        for path, age, size in sorted(_list_files(self._tenant_folder(tenant)), key=lambda found: found[1]):
             if path.suffix == ".url":
                 wanted = age <= self._bounds.seconds
             else:
@@ -167,11 +167,11 @@ class Store:
                 path.unlink(missing_ok=True)
 
     def _remove_stale_parts(self) -> None:
-        for path, age, _ in list(_files(self._folder)):
+        for path, age, _ in list(_list_files(self._folder)):
             if path.suffix == ".part" and age > STALE_PART_SECONDS:
                 path.unlink(missing_ok=True)
 
-    def _is_young(self, path: Path) -> bool:
+    def _is_fresh(self, path: Path) -> bool:
         try:
             return time.time() - path.stat().st_mtime <= self._bounds.seconds
         except FileNotFoundError:
@@ -188,7 +188,7 @@ class Store:
 
 
 @contextmanager
-def _told_of_the_disk() -> Iterator[None]:
+def _translate_disk_errors() -> Iterator[None]:
     """Trouble with the disk in words for whoever runs the desk; it is no fault of the file's."""
     try:
         yield
@@ -197,7 +197,7 @@ def _told_of_the_disk() -> Iterator[None]:
         raise StorageError(f"The desk cannot keep documents in its data folder: {reason}", retry_after=60) from error
 
 
-def _files(folder: Path) -> Iterator[tuple[Path, float, int]]:
+def _list_files(folder: Path) -> Iterator[tuple[Path, float, int]]:
     """The files of a folder with age and size; another process may remove some meanwhile."""
     now = time.time()
     with suppress(FileNotFoundError), os.scandir(folder) as entries:

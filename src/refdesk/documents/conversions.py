@@ -21,7 +21,7 @@ from anyio import to_thread
 from refdesk.calls import TenantId
 from refdesk.config import ConvertConfig
 from refdesk.documents.conversion_store import UPLOAD, Bounds, Store, UrlRecord
-from refdesk.documents.convert.formats import is_named_by_content, wrong_format
+from refdesk.documents.convert.formats import describe_wrong_format, is_detectable_by_content
 from refdesk.documents.convert.source import PageRange
 from refdesk.documents.fetch import Fetched, Fetcher, FetchRules, open_fetcher
 from refdesk.documents.file_names import clean_name
@@ -95,7 +95,7 @@ class Conversions:
     def __init__(
         self,
         sandbox: Sandbox,
-        own_lane: Sandbox,
+        internal_sandbox: Sandbox,
         store: Store,
         fetcher: Fetcher,
         metrics: Metrics,
@@ -103,11 +103,11 @@ class Conversions:
         seconds_for: Callable[[int], float] = seconds_for,
     ) -> None:
         self._sandbox = sandbox
-        self._own_lane = own_lane
+        self._internal_sandbox = internal_sandbox
         self._store = store
         self._fetcher = fetcher
         self._metrics = metrics
-        self._turns = _Turns()
+        self._locks_by_name = _KeyedLocks()
         self.seconds_for = seconds_for
         """The time limit of a conversion in seconds, by the size of its file in bytes."""
 
@@ -117,33 +117,33 @@ class Conversions:
 
     async def convert(self, tenant: TenantId, file: File, wanted: Wanted, progress: Progress) -> Converted:
         """Shelve a file; the same bytes, wanted in the same way, are there already."""
-        with self._metrics.conversion() as counted:
+        with self._metrics.conversion() as metric:
             try:
                 converted = await self._convert(tenant, file, wanted, progress)
             except CannotConvert:
-                counted.outcome = "refused"
+                metric.outcome = "refused"
                 raise
-            counted.outcome = "cached" if converted.cached else "ok"
+            metric.outcome = "cached" if converted.cached else "ok"
             return converted
 
     async def _convert(self, tenant: TenantId, file: File, wanted: Wanted, progress: Progress) -> Converted:
-        _require_size(file)
-        digest, head = await to_thread.run_sync(_digest, file.fd)
-        handle = self._store.handle(tenant, digest, _how(file, wanted, head))
-        async with self._turns.of(handle):
-            if (found := await self._found(tenant, handle)) is not None:
-                _require_expected(file.name, found, wanted)
+        _check_size(file)
+        digest, head = await to_thread.run_sync(_hash_file, file.fd)
+        handle = self._store.handle(tenant, digest, _make_variant_key(file, wanted, head))
+        async with self._locks_by_name.hold(handle):
+            if (found := await self._find_format(tenant, handle)) is not None:
+                _check_format(file.name, found, wanted)
                 return Converted(handle, cached=True)
             async with in_thread(self._store.writing) as output:
-                job = _job("convert", file, wanted)
+                job = _build_job("convert", file, wanted)
                 await self._run(job, file, output.fileno(), self.seconds_for(file.size), progress)
                 await to_thread.run_sync(self._store.keep, tenant, handle, output)
         return Converted(handle, cached=False)
 
     async def convert_url(self, tenant: TenantId, url: str, wanted: Wanted, progress: Progress) -> Converted:
         """Fetch a URL and shelve what it gives; a page that has not changed since is not even sent again."""
-        known = await to_thread.run_sync(self._store.url_record, tenant, url)
-        if known is not None and await self._found(tenant, known.handle) is None:
+        known = await to_thread.run_sync(self._store.get_url_record, tenant, url)
+        if known is not None and await self._find_format(tenant, known.handle) is None:
             known = None
         validators = {"etag": known.etag, "last_modified": known.last_modified} if known else {}
         fetched = await self._fetcher.fetch(url, progress=progress, **validators)
@@ -152,7 +152,7 @@ class Conversions:
                 return Converted(known.handle, cached=True)
             converted = await self.convert(tenant, fetched_file(fetched), wanted, progress)
         record = UrlRecord(converted.handle, fetched.etag, fetched.last_modified)
-        await to_thread.run_sync(self._store.record_url, tenant, url, record)
+        await to_thread.run_sync(self._store.save_url_record, tenant, url, record)
         return converted
 
     def uploading(self) -> AbstractAsyncContextManager[IO[bytes]]:
@@ -173,7 +173,7 @@ class Conversions:
 
     async def export(self, tenant: TenantId, handle: str, to: Export) -> IO[bytes] | None:
         """A shelved document in another form, as a file to be closed; None when it is not there."""
-        async with self._turns.of(f"{handle}.{to}"):
+        async with self._locks_by_name.hold(f"{handle}.{to}"):
             written = await to_thread.run_sync(self._store.open_file, tenant, handle, to)
             if written is not None:
                 return written
@@ -189,25 +189,25 @@ class Conversions:
 
     async def convert_and_export(self, file: File, to: Export, wanted: Wanted, progress: Progress) -> tuple[bytes, Any]:
         """A file in another form without shelving it, and a few facts about it."""
-        _require_size(file)
+        _check_size(file)
         async with scratch_file() as output:
-            job = {**_job("convert_and_export", file, wanted), "to": to}
+            job = {**_build_job("convert_and_export", file, wanted), "to": to}
             facts = await self._run(job, file, output.fileno(), self.seconds_for(file.size), progress)
-            return await to_thread.run_sync(_contents, output.fileno()), facts
+            return await to_thread.run_sync(_read_all, output.fileno()), facts
 
     async def pack(self, file: File, progress: Progress) -> bytes:
         """A file as a packed document, for whoever keeps it somewhere else."""
-        with self._metrics.conversion() as counted:
+        with self._metrics.conversion() as metric:
             try:
-                _require_size(file)
+                _check_size(file)
                 async with scratch_file() as output:
-                    job = _job("convert", file, Wanted())
+                    job = _build_job("convert", file, Wanted())
                     await self._run(job, file, output.fileno(), self.seconds_for(file.size), progress)
-                    packed = await to_thread.run_sync(_contents, output.fileno())
+                    packed = await to_thread.run_sync(_read_all, output.fileno())
             except CannotConvert:
-                counted.outcome = "refused"
+                metric.outcome = "refused"
                 raise
-            counted.outcome = "ok"
+            metric.outcome = "ok"
             return packed
 
     async def packed(self, tenant: TenantId, handle: str) -> bytes | None:
@@ -216,7 +216,7 @@ class Conversions:
         if file is None:
             return None
         async with in_thread(lambda: file):
-            return await to_thread.run_sync(_contents, file.fileno())
+            return await to_thread.run_sync(_read_all, file.fileno())
 
     @asynccontextmanager
     async def fetched(self, url: str, etag: str, last_modified: str, progress: Progress) -> AsyncIterator[Fetched]:
@@ -234,13 +234,13 @@ class Conversions:
 
     def check(self) -> dict[str, Any]:
         """How the workers are, and what stands around them; they start when there is something to convert."""
-        return {"state": "ok", **self._sandbox.state(), "walls": sorted(self._sandbox.walls)}
+        return {"state": "ok", **self._sandbox.state(), "walls": sorted(self._sandbox.restrictions)}
 
     async def _run(self, job: Mapping[str, Any], file: File, output: int, seconds: float, progress: Progress) -> Any:
-        lane = self._own_lane if file.is_own else self._sandbox
-        return await lane.run(job, source=file.fd, output=output, seconds=seconds, progress=progress)
+        sandbox = self._internal_sandbox if file.is_own else self._sandbox
+        return await sandbox.run(job, source=file.fd, output=output, seconds=seconds, progress=progress)
 
-    async def _found(self, tenant: TenantId, handle: str) -> str | None:
+    async def _find_format(self, tenant: TenantId, handle: str) -> str | None:
         """The format of a document that is on its shelf."""
         shelf = await self.open(tenant, handle)
         if shelf is None:
@@ -264,20 +264,20 @@ async def open_conversions(
     bounds = Bounds(settings.keep_documents, settings.keep_bytes, settings.keep_seconds)
     async with (
         open_sandbox(limits) as sandbox,
-        open_sandbox(replace(limits, workers=1)) as own_lane,
+        open_sandbox(replace(limits, workers=1)) as internal_sandbox,
         open_fetcher(rules, resolver=resolver) as fetcher,
     ):
-        yield Conversions(sandbox, own_lane, Store(data / "converted", bounds), fetcher, metrics)
+        yield Conversions(sandbox, internal_sandbox, Store(data / "converted", bounds), fetcher, metrics)
 
 
-class _Turns:
+class _KeyedLocks:
     """One at a time for each name, so that two who want the same do not both work for it."""
 
     def __init__(self) -> None:
         self._locks: dict[str, tuple[asyncio.Lock, int]] = {}
 
     @asynccontextmanager
-    async def of(self, name: str) -> AsyncIterator[None]:
+    async def hold(self, name: str) -> AsyncIterator[None]:
         lock, waiting = self._locks.get(name, (asyncio.Lock(), 0))
         self._locks[name] = (lock, waiting + 1)
         try:
@@ -291,7 +291,7 @@ class _Turns:
                 self._locks[name] = (lock, waiting - 1)
 
 
-def _require_size(file: File) -> None:
+def _check_size(file: File) -> None:
     if file.size > MAX_FILE_BYTES:
         raise CannotConvert(
             f"{file.name} has {file.size / MEGABYTE:.0f} MB; files over {MAX_FILE_BYTES // MEGABYTE} MB are not "
@@ -299,20 +299,20 @@ def _require_size(file: File) -> None:
         )
 
 
-def _require_expected(name: str, found: str, wanted: Wanted) -> None:
+def _check_format(name: str, found: str, wanted: Wanted) -> None:
     if wanted.expected and found not in wanted.expected:
-        raise CannotConvert(wrong_format(name, found, wanted.expected, wanted.tools))
+        raise CannotConvert(describe_wrong_format(name, found, wanted.expected, wanted.tools))
 
 
-def _how(file: File, wanted: Wanted, head: bytes) -> str:
+def _make_variant_key(file: File, wanted: Wanted, head: bytes) -> str:
     """What besides the bytes decides on the outcome: the pages, and for texts the name and the encoding."""
     pages = f"{wanted.pages.first}-{wanted.pages.last}" if wanted.pages else ""
-    if is_named_by_content(head):
+    if is_detectable_by_content(head):
         return pages
     return f"{pages} {os.path.splitext(file.name)[1].lower()} {file.media_type} {file.charset} {file.url}"
 
 
-def _job(do: str, file: File, wanted: Wanted) -> dict[str, Any]:
+def _build_job(do: str, file: File, wanted: Wanted) -> dict[str, Any]:
     return {
         "do": do,
         "name": file.name,
@@ -332,7 +332,7 @@ def fetched_file(fetched: Fetched) -> File:
     )
 
 
-def _digest(fd: int) -> tuple[str, bytes]:
+def _hash_file(fd: int) -> tuple[str, bytes]:
     """The SHA-256 of an open file, and its first bytes."""
     os.lseek(fd, 0, os.SEEK_SET)
     hashed = hashlib.sha256()
@@ -343,7 +343,7 @@ def _digest(fd: int) -> tuple[str, bytes]:
     return hashed.hexdigest(), head
 
 
-def _contents(fd: int) -> bytes:
+def _read_all(fd: int) -> bytes:
     with open(os.dup(fd), "rb") as file:
         file.seek(0)
         return file.read()

@@ -39,6 +39,6 @@ _ALIASES = {
 _BY_NAME = {language.lower(): language for language in LANGUAGES} | _ALIASES
 
 
-def language_label(language: str) -> str:
+def map_language(language: str) -> str:
     """The schema's name of a programming language, or `unknown`."""
     return _BY_NAME.get(language.lower(), "unknown")

@@ -22,27 +22,27 @@ import anyio.to_thread
 import httpcore2
 import httpx2
 
-from refdesk.documents.file_names import download_name
+from refdesk.documents.file_names import choose_download_name
 from refdesk.documents.http_responses import (
-    PACKINGS,
-    advice,
-    blocks_of,
-    can_unpack,
-    check_answer,
-    declared_bytes,
-    failures_told,
-    packings,
-    patience_asked,
-    redirect_target,
-    unpacked,
+    CONTENT_CODINGS,
+    can_decode,
+    check_response,
+    get_declared_size,
+    get_redirect_target,
+    iter_blocks,
+    iter_decoded,
+    parse_content_codings,
+    parse_retry_after,
+    suggest_action,
+    translate_http_errors,
 )
 from refdesk.documents.robots import MAX_ROBOTS_BYTES, Robots, parse_robots
-from refdesk.documents.ssrf import CheckedBackend, Network, Reach, Resolver, parse_url, resolve
+from refdesk.documents.ssrf import AddressPolicy, CheckedBackend, Network, Resolver, parse_url, resolve
 from refdesk.errors import CannotFetch, CannotReach
 from refdesk.version import __version__
 
 USER_AGENT = f"Refdesk/{__version__}"
-HEADERS = {"User-Agent": USER_AGENT, "Accept": "*/*", "Accept-Encoding": ", ".join(PACKINGS)}
+HEADERS = {"User-Agent": USER_AGENT, "Accept": "*/*", "Accept-Encoding": ", ".join(CONTENT_CODINGS)}
 """All that a server is told about us."""
 
 Progress = Callable[[float, float | None, str], Awaitable[None]]
@@ -110,11 +110,11 @@ class Fetcher:
         now: Callable[[], float] = time.monotonic,
     ) -> None:
         self._rules = rules
-        self._backend = CheckedBackend(Reach(rules.allow, rules.ports), resolver)
+        self._backend = CheckedBackend(AddressPolicy(rules.allow, rules.ports), resolver)
         self._trust = trust
         self._pool: httpcore2.AsyncConnectionPool | None = None
         self._opening = anyio.Lock()
-        self._sites = KnownSites(now)
+        self._robots_cache = RobotsCache(now)
 
     async def fetch(
         self,
@@ -126,7 +126,7 @@ class Fetcher:
     ) -> Fetched:
         """Download a document, or learn that the copy with these validators is still good; raises `CannotFetch`."""
         start = parse_url(url)
-        conditions = _conditions(etag, last_modified)
+        conditions = _build_conditional_headers(etag, last_modified)
         with anyio.move_on_after(self._rules.seconds):
             async with self._follow(start, conditions, self._check_robots) as response:
                 return await self._receive(response, bool(conditions), progress)
@@ -151,7 +151,7 @@ class Fetcher:
         for _ in range(self._rules.max_redirects + 1):
             await permit(url)
             async with self._get(url, headers) as response:
-                target = redirect_target(response)
+                target = get_redirect_target(response)
                 if target is None:
                     yield response
                     return
@@ -164,8 +164,8 @@ class Fetcher:
     async def _get(self, url: httpx2.URL, headers: Mapping[str, str]) -> AsyncIterator[httpx2.Response]:
         request = httpx2.Request("GET", url, headers={**HEADERS, **headers})
         target = httpcore2.URL(scheme=url.raw_scheme, host=url.raw_host, port=url.port, target=url.raw_path)
-        pool = await self._connections()
-        with failures_told(url):
+        pool = await self._get_pool()
+        with translate_http_errors(url):
             answer = await pool.handle_async_request(httpcore2.Request("GET", target, headers=request.headers.raw))
             body = _Body(answer)
             try:
@@ -174,7 +174,7 @@ class Fetcher:
                 with anyio.CancelScope(shield=True):
                     await body.aclose()
 
-    async def _connections(self) -> httpcore2.AsyncConnectionPool:
+    async def _get_pool(self) -> httpcore2.AsyncConnectionPool:
         """Opened at the first use: reading the system's certificates takes a while."""
         async with self._opening:
             if self._pool is None:
@@ -189,7 +189,7 @@ class Fetcher:
     async def _receive(self, response: httpx2.Response, conditional: bool, progress: Progress | None) -> Fetched:
         not_modified = conditional and response.status_code == HTTPStatus.NOT_MODIFIED
         if not not_modified:
-            check_answer(response, self._rules.max_bytes)
+            check_response(response, self._rules.max_bytes)
         with anyio.CancelScope(shield=True):
             file = await anyio.to_thread.run_sync(tempfile.TemporaryFile)
         try:
@@ -197,12 +197,12 @@ class Fetcher:
         except BaseException:
             file.close()
             raise
-        return _described(response, file, size, not_modified)
+        return _build_result(response, file, size, not_modified)
 
     async def _save(self, response: httpx2.Response, file: IO[bytes], progress: Progress | None) -> int:
         size = 0
-        total = declared_bytes(response)
-        async with aclosing(blocks_of(response, self._rules.max_bytes)) as blocks:
+        total = get_declared_size(response)
+        async with aclosing(iter_blocks(response, self._rules.max_bytes)) as blocks:
             async for block in blocks:
                 await anyio.to_thread.run_sync(file.write, block)
                 size += len(block)
@@ -214,19 +214,19 @@ class Fetcher:
     async def _check_robots(self, url: httpx2.URL) -> None:
         if not self._rules.respect_robots:
             return
-        robots = await self._robots_for(url.copy_with(raw_path=b"/robots.txt"))
+        robots = await self._get_robots(url.copy_with(raw_path=b"/robots.txt"))
         if not robots.allow(url.raw_path.decode("ascii")):
             raise CannotFetch(
                 f"The robots.txt of {url.host} asks programs not to read {url.path}, so it was not fetched. "
                 "Open it yourself and pass it on as a file."
             )
 
-    async def _robots_for(self, url: httpx2.URL) -> Robots:
-        robots = self._sites.rules(str(url))
+    async def _get_robots(self, url: httpx2.URL) -> Robots:
+        robots = self._robots_cache.get(str(url))
         if robots is None:
-            async with self._follow(url, {}, _permit_any) as response:
+            async with self._follow(url, {}, _permit_all) as response:
                 robots = await _read_robots(response)
-            self._sites.keep(str(url), robots)
+            self._robots_cache.put(str(url), robots)
         return robots
 
 
@@ -240,24 +240,24 @@ async def open_fetcher(rules: FetchRules, *, resolver: Resolver = resolve) -> As
         await fetcher.aclose()
 
 
-class KnownSites:
+class RobotsCache:
     """The robots rules of the sites that were asked lately."""
 
     def __init__(self, now: Callable[[], float]) -> None:
         self._now = now
-        self._kept: OrderedDict[str, tuple[float, Robots]] = OrderedDict()
+        self._entries: OrderedDict[str, tuple[float, Robots]] = OrderedDict()
 
-    def rules(self, site: str) -> Robots | None:
+    def get(self, site: str) -> Robots | None:
         """The rules of a site, unless they are unknown or old."""
-        until, robots = self._kept.get(site, (0.0, None))
+        until, robots = self._entries.get(site, (0.0, None))
         return robots if self._now() < until else None
 
-    def keep(self, site: str, robots: Robots) -> None:
+    def put(self, site: str, robots: Robots) -> None:
         """Remember the rules of a site for a while."""
-        self._kept[site] = (self._now() + ROBOTS_SECONDS, robots)
-        self._kept.move_to_end(site)
-        if len(self._kept) > MAX_SITES:
-            self._kept.popitem(last=False)
+        self._entries[site] = (self._now() + ROBOTS_SECONDS, robots)
+        self._entries.move_to_end(site)
+        if len(self._entries) > MAX_SITES:
+            self._entries.popitem(last=False)
 
 
 class _Body(httpx2.AsyncByteStream):
@@ -274,7 +274,7 @@ class _Body(httpx2.AsyncByteStream):
         await self._answer.aclose()
 
 
-def _conditions(etag: str | None, last_modified: str | None) -> dict[str, str]:
+def _build_conditional_headers(etag: str | None, last_modified: str | None) -> dict[str, str]:
     """The headers that ask for a document only if it has changed."""
     given = {"If-None-Match": etag, "If-Modified-Since": last_modified}
     return {
@@ -284,7 +284,7 @@ def _conditions(etag: str | None, last_modified: str | None) -> dict[str, str]:
     }
 
 
-async def _permit_any(url: httpx2.URL) -> None:
+async def _permit_all(url: httpx2.URL) -> None:
     """A robots.txt may be read without asking a robots.txt."""
 
 
@@ -292,16 +292,16 @@ async def _read_robots(response: httpx2.Response) -> Robots:
     """RFC 9309: a site without a robots.txt permits everything, one whose robots.txt fails permits nothing for now."""
     status = response.status_code
     if status == HTTPStatus.TOO_MANY_REQUESTS or status >= 500:
-        patience = patience_asked(response)
+        patience = parse_retry_after(response)
         raise CannotFetch(
             f"{response.url} answered {status}, so whether {response.url.host} may be read is not known. "
-            f"{advice(status, patience)}",
+            f"{suggest_action(status, patience)}",
             retry_after=patience,
         )
-    if status != HTTPStatus.OK or not can_unpack(packings(response)):
+    if status != HTTPStatus.OK or not can_decode(parse_content_codings(response)):
         return Robots()
     text = bytearray()
-    async with aclosing(unpacked(response)) as pieces:
+    async with aclosing(iter_decoded(response)) as pieces:
         async for piece in pieces:
             text += piece
             if len(text) > MAX_ROBOTS_BYTES:
@@ -310,7 +310,7 @@ async def _read_robots(response: httpx2.Response) -> Robots:
     return parse_robots(text.decode("utf-8", errors="replace"))
 
 
-def _described(response: httpx2.Response, file: IO[bytes], size: int, not_modified: bool) -> Fetched:
+def _build_result(response: httpx2.Response, file: IO[bytes], size: int, not_modified: bool) -> Fetched:
     headers = response.headers
     return Fetched(
         url=str(response.url),
@@ -318,7 +318,7 @@ def _described(response: httpx2.Response, file: IO[bytes], size: int, not_modifi
         charset=response.charset_encoding,
         file=file,
         size=size,
-        file_name=download_name(headers.get("content-disposition", ""), response.url.path),
+        file_name=choose_download_name(headers.get("content-disposition", ""), response.url.path),
         etag=headers.get("etag"),
         last_modified=headers.get("last-modified"),
         not_modified=not_modified,

@@ -21,12 +21,12 @@ NO_NAME = "index"
 """For a download that nobody named: the page at the root of a site."""
 
 
-def download_name(disposition: str, path: str) -> str:
+def choose_download_name(disposition: str, path: str) -> str:
     """The name in a `Content-Disposition` header, or else the last part of the URL's path."""
-    return clean_name(_announced(disposition)) or clean_name(unquote(path)) or NO_NAME
+    return clean_name(_parse_disposition(disposition)) or clean_name(unquote(path)) or NO_NAME
 
 
-def _announced(disposition: str) -> str:
+def _parse_disposition(disposition: str) -> str:
     message = Message()
     message["Content-Disposition"] = disposition[:MAX_HEADER_CHARACTERS]
     try:
@@ -39,10 +39,10 @@ def clean_name(name: str) -> str:
     """One path component of bounded length, without control or format characters; empty when nothing is left."""
     last = re.split(r"[/\\]", name)[-1]
     visible = "".join(character for character in last if unicodedata.category(character)[0] != "C")
-    return _shortened(unicodedata.normalize("NFC", " ".join(visible.split())).strip(". "))
+    return _shorten(unicodedata.normalize("NFC", " ".join(visible.split())).strip(". "))
 
 
-def _shortened(name: str) -> str:
+def _shorten(name: str) -> str:
     if len(name) <= MAX_NAME_CHARACTERS:
         return name
     suffix = PurePosixPath(name).suffix

@@ -39,7 +39,7 @@ _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 """Without waiting: what was a file a moment ago may be a pipe now."""
 
-_NOT_THERE = frozenset(
+_MISSING_ERRNOS = frozenset(
     {
         errno.ENOENT,
         errno.ENOTDIR,
@@ -82,36 +82,36 @@ class Roots:
         """Open a file by its path, absolute or relative to one of the folders, or by its `file:` URI."""
         if not self._roots:
             raise CannotOpen("No folder is open to this desk, so no file can be named. The operator can open one.")
-        wanted = _plain_path(path)
-        failures: list[_Failure] = []
+        wanted = _parse_path(path)
+        failures: list[_LookupFailure] = []
         for root in self._roots:
             try:
-                return self._let_out(root.open(wanted), root)
-            except _Failure as failure:
+                return self._check_permitted(root.open(wanted), root)
+            except _LookupFailure as failure:
                 failures.append(failure)
-        raise CannotOpen(self._told(wanted, failures))
+        raise CannotOpen(self._format_failure(wanted, failures))
 
-    def _let_out(self, file: OpenedFile, root: Root) -> OpenedFile:
+    def _check_permitted(self, file: OpenedFile, root: Root) -> OpenedFile:
         """The file, unless it is one of this desk's own or hidden, as those with keys and passwords are."""
         real = Path(os.path.realpath(root.folder)) / file.path.relative_to(root.folder)
         beneath = file.path.relative_to(root.folder).parts
         if any(part.startswith(".") for part in beneath) or any(real.is_relative_to(path) for path in self._closed):
             with file:
-                raise _Failure
+                raise _LookupFailure
         return file
 
-    def _told(self, path: str, failures: Sequence[_Failure]) -> str:
+    def _format_failure(self, path: str, failures: Sequence[_LookupFailure]) -> str:
         """The one failure that says most; that a file exists elsewhere is never one of them."""
         for failure in failures:
             if failure.reason:
-                return f"{_shown(path)} {failure.reason}. Name a file that can be read."
+                return f"{_format_path(path)} {failure.reason}. Name a file that can be read."
         folders = ", ".join(str(root.folder) for root in self._roots)
         hints = [failure.nearest for failure in failures if failure.nearest]
         hint = f" Did you mean {hints[0]!r}?" if hints else " Check the path."
-        return f"There is no file {_shown(path)} under the folders open to this desk: {folders}.{hint}"
+        return f"There is no file {_format_path(path)} under the folders open to this desk: {folders}.{hint}"
 
 
-class _Failure(Exception):
+class _LookupFailure(Exception):
     """Why a path led to no file: a reason that may be told, or none, and perhaps the nearest name."""
 
     def __init__(self, reason: str = "", nearest: str = "") -> None:
@@ -128,11 +128,11 @@ class Root:
 
     def open(self, path: str) -> OpenedFile:
         """Open a file beneath this folder; `_Failure` if there is none."""
-        parts = self.parts_beneath(path)
+        parts = self.split_beneath(path)
         with ExitStack() as held:
-            return _Walk(self, held).open(parts)
+            return _PathWalk(self, held).open(parts)
 
-    def parts_beneath(self, path: str) -> list[str]:
+    def split_beneath(self, path: str) -> list[str]:
         """The components of a path from this folder on; an absolute path has to begin with the folder's own."""
         parts = [part for part in path.split("/") if part not in ("", ".")]
         if not path.startswith("/"):
@@ -141,16 +141,16 @@ class Root:
             own = list(folder.parts[1:])
             if parts[: len(own)] == own:
                 return parts[len(own) :]
-        raise _Failure
+        raise _LookupFailure
 
 
-class _Walk:
+class _PathWalk:
     """One walk from a root to a file; the folders on the way are held open until it ends."""
 
     def __init__(self, root: Root, held: ExitStack) -> None:
         self._root = root
         self._held = held
-        self._folders = [self._hold(os.fspath(root.folder), None)]
+        self._folders = [self._open_folder(os.fspath(root.folder), None)]
         self._names: list[str] = []
         self._links = 0
 
@@ -159,54 +159,54 @@ class _Walk:
         ahead = list(reversed(parts))
         for _ in range(MAX_STEPS):
             if not ahead:
-                raise _Failure("is a folder, not a file")
+                raise _LookupFailure("is a folder, not a file")
             name = ahead.pop()
             if name == "..":
-                self._go_back()
+                self._leave_folder()
                 continue
-            mode = self._mode(name)
+            mode = self._stat_mode(name)
             if stat.S_ISLNK(mode):
-                ahead += reversed(self._link_parts(name))
+                ahead += reversed(self._resolve_link(name))
             elif stat.S_ISDIR(mode):
-                self._go_into(name)
+                self._enter_folder(name)
             elif ahead:
-                raise _Failure
+                raise _LookupFailure
             else:
                 return self._open_file(name, mode)
-        raise _Failure
+        raise _LookupFailure
 
-    def _mode(self, name: str) -> int:
-        with _as_failure():
+    def _stat_mode(self, name: str) -> int:
+        with _translate_os_errors():
             try:
                 return os.stat(name, dir_fd=self._folders[-1], follow_symlinks=False).st_mode
             except FileNotFoundError:
-                raise _Failure(nearest=self._nearest(name)) from None
+                raise _LookupFailure(nearest=self._find_nearest(name)) from None
 
-    def _go_back(self) -> None:
+    def _leave_folder(self) -> None:
         if not self._names:
-            raise _Failure
+            raise _LookupFailure
         self._names.pop()
         self._folders.pop()
 
-    def _go_into(self, name: str) -> None:
-        self._folders.append(self._hold(name, self._folders[-1]))
+    def _enter_folder(self, name: str) -> None:
+        self._folders.append(self._open_folder(name, self._folders[-1]))
         self._names.append(name)
 
-    def _hold(self, name: str, folder: int | None) -> int:
+    def _open_folder(self, name: str, folder: int | None) -> int:
         """Open a folder for the rest of the walk; only the root may be reached over a link."""
-        with _as_failure():
+        with _translate_os_errors():
             fd = os.open(name, _FOLDER & ~os.O_NOFOLLOW if folder is None else _FOLDER, dir_fd=folder)
         self._held.callback(os.close, fd)
         return fd
 
-    def _link_parts(self, name: str) -> list[str]:
+    def _resolve_link(self, name: str) -> list[str]:
         """Where a link leads, as components from here on; an absolute one starts again from the root."""
         self._links += 1
         if self._links > MAX_LINKS:
-            raise _Failure
-        with _as_failure():
+            raise _LookupFailure
+        with _translate_os_errors():
             target = os.readlink(name, dir_fd=self._folders[-1])
-        parts = self._root.parts_beneath(target)
+        parts = self._root.split_beneath(target)
         if target.startswith("/"):
             del self._folders[1:], self._names[:]
         return parts
@@ -214,22 +214,22 @@ class _Walk:
     def _open_file(self, name: str, mode: int) -> OpenedFile:
         """Open what is a regular file both before and after: opening a device can already do something."""
         if not stat.S_ISREG(mode):
-            raise _Failure("is not a regular file")
-        with _as_failure():
+            raise _LookupFailure("is not a regular file")
+        with _translate_os_errors():
             fd = os.open(name, _FILE, dir_fd=self._folders[-1])
         try:
             found = os.fstat(fd)
             if not stat.S_ISREG(found.st_mode):
-                raise _Failure("is not a regular file")
+                raise _LookupFailure("is not a regular file")
             os.set_blocking(fd, True)
         except BaseException:
             os.close(fd)
             raise
         return OpenedFile(fd, name, found.st_size, self._root.folder.joinpath(*self._names, name))
 
-    def _nearest(self, name: str) -> str:
+    def _find_nearest(self, name: str) -> str:
         """The path, from the root, of the entry whose name is most like the missing one."""
-        with _as_failure(), os.scandir(self._folders[-1]) as entries:
+        with _translate_os_errors(), os.scandir(self._folders[-1]) as entries:
             names = [entry.name for entry in islice(entries, MAX_NAMES_COMPARED)]
         folded = {known.casefold(): known for known in names if known.isprintable() and not known.startswith(".")}
         match = get_close_matches(name.casefold(), folded, n=1)
@@ -237,40 +237,42 @@ class _Walk:
 
 
 @contextmanager
-def _as_failure() -> Iterator[None]:
+def _translate_os_errors() -> Iterator[None]:
     """Read what the system says of a path; trouble of its own, such as a full table of files, stays an error."""
     try:
         yield
     except PermissionError:
-        raise _Failure("may not be read by this desk") from None
+        raise _LookupFailure("may not be read by this desk") from None
     except UnicodeError:  # a name that no file can have
-        raise _Failure from None
+        raise _LookupFailure from None
     except OSError as error:
-        if error.errno not in _NOT_THERE:
+        if error.errno not in _MISSING_ERRNOS:
             raise
-        raise _Failure from None
+        raise _LookupFailure from None
 
 
-def _plain_path(path: str) -> str:
+def _parse_path(path: str) -> str:
     """The path itself, out of a `file:` URI if it came as one."""
     if len(path) > MAX_PATH_CHARACTERS:
         raise CannotOpen(f"The path is longer than {MAX_PATH_CHARACTERS} characters. Name a file by its path.")
-    plain = _path_of_uri(path) if path[:5].lower() == "file:" else path
+    plain = _parse_file_uri(path) if path[:5].lower() == "file:" else path
     if not plain.strip("/. ") or "\0" in plain:
-        raise CannotOpen(f"{_shown(path)} names no file. Give a path under one of the folders open to this desk.")
+        raise CannotOpen(f"{_format_path(path)} names no file. Give a path under one of the folders open to this desk.")
     return plain
 
 
-def _path_of_uri(uri: str) -> str:
+def _parse_file_uri(uri: str) -> str:
     try:
         parts = urlsplit(uri)
     except ValueError as error:
-        raise CannotOpen(f"{_shown(uri)} is not a valid file URI. Give a path instead.") from error
+        raise CannotOpen(f"{_format_path(uri)} is not a valid file URI. Give a path instead.") from error
     if parts.netloc.lower() not in ("", "localhost"):
-        raise CannotOpen(f"{_shown(uri)} names a file on another host. Name one on this host, or give its http(s) URL.")
+        raise CannotOpen(
+            f"{_format_path(uri)} names a file on another host. Name one on this host, or give its http(s) URL."
+        )
     return unquote(parts.path, errors="surrogateescape")
 
 
-def _shown(path: str) -> str:
+def _format_path(path: str) -> str:
     """A path fit for a message, whatever characters are in it."""
     return repr(path if len(path) <= 200 else f"{path[:100]}…{path[-99:]}")

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from refdesk.documents.convert.formats import FORMATS
-from refdesk.documents.ignoring import Rules, rules_of
+from refdesk.documents.ignoring import IgnoreRules, parse_rules
 from refdesk.errors import CannotOpen
 
 SUFFIXES = tuple(sorted({suffix for format in FORMATS.values() for suffix in format.suffixes}))
@@ -26,10 +26,10 @@ IGNORE_FILES = (".gitignore", ".refdeskignore")
 MAX_IGNORE_FILE = 1_000_000
 """Bytes; the longest that are written have a few thousand lines. One that is larger is no list of rules."""
 
-INSTALLED = frozenset(("node_modules", "bower_components", "__pycache__", "site-packages"))
+DEPENDENCY_FOLDERS = frozenset(("node_modules", "bower_components", "__pycache__", "site-packages"))
 """Folders that only ever hold what a program put there."""
 
-BUILT = frozenset(("target", "build", "dist", "out"))
+BUILD_FOLDERS = frozenset(("target", "build", "dist", "out"))
 """Folders that hold what was built, if they stand beside the file of a project; elsewhere they may hold anything."""
 
 PROJECT_FILES = frozenset(
@@ -37,7 +37,7 @@ PROJECT_FILES = frozenset(
     CMakeLists.txt Makefile meson.build""".split()
 )
 
-GENERATED_MARKS = frozenset(("CACHEDIR.TAG", "pyvenv.cfg"))
+GENERATED_MARKERS = frozenset(("CACHEDIR.TAG", "pyvenv.cfg"))
 """Files by which a folder says of itself that it is a cache or a virtual environment."""
 
 
@@ -68,7 +68,7 @@ def walk(folder: Path, *, ignore: Sequence[str] = (), max_files: int) -> Iterato
     Raises CannotOpen when there is no such folder.
     """
     found = 0
-    for item in _Walk(folder, rules_of(ignore)).all():
+    for item in _FolderWalk(folder, parse_rules(ignore)).run():
         if isinstance(item, FoundFile):
             found += 1
         if found > max_files:
@@ -77,43 +77,43 @@ def walk(folder: Path, *, ignore: Sequence[str] = (), max_files: int) -> Iterato
         yield item
 
 
-class _Walk:
+class _FolderWalk:
     """One walk over a folder; deep ones too, since the folders still to visit are on a stack."""
 
-    def __init__(self, folder: Path, ignore: Rules) -> None:
+    def __init__(self, folder: Path, ignore: IgnoreRules) -> None:
         self._folder = folder
         self._real = os.path.realpath(folder)
-        self._unread: list[tuple[tuple[str, ...], tuple[Rules, ...]]] = [((), (ignore,))]
+        self._pending: list[tuple[tuple[str, ...], tuple[IgnoreRules, ...]]] = [((), (ignore,))]
 
-    def all(self) -> Iterator[FoundFile | LeftOut]:
-        while self._unread:
-            names, rules = self._unread.pop()
+    def run(self) -> Iterator[FoundFile | LeftOut]:
+        while self._pending:
+            names, rules = self._pending.pop()
             try:
-                entries = self._entries(names)
+                entries = self._list_entries(names)
             except OSError as error:
-                yield from self._unreadable(names, error)
+                yield from self._report_unreadable(names, error)
             else:
                 yield from self._visit(names, rules, entries)
 
-    def _unreadable(self, names: Sequence[str], error: OSError) -> Iterator[LeftOut]:
+    def _report_unreadable(self, names: Sequence[str], error: OSError) -> Iterator[LeftOut]:
         """A folder that cannot be listed; one that is gone since its name was read needs no mention."""
         if not names:
             raise CannotOpen(f"{self._folder} is no folder that can be read: {error.strerror or error}.") from error
         if not isinstance(error, FileNotFoundError | NotADirectoryError):
-            yield LeftOut(_shown(names), f"The folder cannot be read: {error.strerror or error}.")
+            yield LeftOut(_format_path(names), f"The folder cannot be read: {error.strerror or error}.")
 
-    def _entries(self, names: Sequence[str]) -> list[os.DirEntry[str]]:
+    def _list_entries(self, names: Sequence[str]) -> list[os.DirEntry[str]]:
         with os.scandir(os.path.join(self._folder, *names)) as entries:
             return sorted(entries, key=lambda entry: entry.name)
 
     def _visit(
-        self, names: tuple[str, ...], rules: tuple[Rules, ...], entries: Sequence[os.DirEntry[str]]
+        self, names: tuple[str, ...], rules: tuple[IgnoreRules, ...], entries: Sequence[os.DirEntry[str]]
     ) -> Iterator[FoundFile | LeftOut]:
         """The files of one folder; its folders are put on the stack."""
         present = frozenset(entry.name for entry in entries)
-        if names and present & GENERATED_MARKS:
+        if names and present & GENERATED_MARKERS:
             return
-        own, problems = _rules_in(names, entries)
+        own, problems = _load_rules(names, entries)
         yield from problems
         stated, *above = rules
         rules = (stated, own, *above) if own.rules else rules
@@ -125,16 +125,16 @@ class _Walk:
                 if not _is_ignored((*names, entry.name), rules, present):
                     folders.append(entry.name)
             elif entry.name.lower().endswith(SUFFIXES) and not _is_ignored((*names, entry.name), rules):
-                yield from self._file(entry, (*names, entry.name))
-        self._unread += [((*names, name), rules) for name in reversed(folders)]
+                yield from self._check_file(entry, (*names, entry.name))
+        self._pending += [((*names, name), rules) for name in reversed(folders)]
 
-    def _file(self, entry: os.DirEntry[str], names: Sequence[str]) -> Iterator[FoundFile | LeftOut]:
+    def _check_file(self, entry: os.DirEntry[str], names: Sequence[str]) -> Iterator[FoundFile | LeftOut]:
         relative = "/".join(names)
-        if _shown(names) != relative:
-            yield LeftOut(_shown(names), "Its name is not valid UTF-8: rename it.")
+        if _format_path(names) != relative:
+            yield LeftOut(_format_path(names), "Its name is not valid UTF-8: rename it.")
             return
         try:
-            status = entry.stat() if not entry.is_symlink() or self._stays_inside(entry) else None
+            status = entry.stat() if not entry.is_symlink() or self._is_inside(entry) else None
         except FileNotFoundError:
             return  # Gone since its name was read, or a link that leads nowhere.
         except OSError as error:
@@ -143,36 +143,38 @@ class _Walk:
         if status is not None and stat.S_ISREG(status.st_mode):
             yield FoundFile(Path(entry.path), relative, status.st_size, status.st_mtime_ns, status.st_ino)
 
-    def _stays_inside(self, entry: os.DirEntry[str]) -> bool:
+    def _is_inside(self, entry: os.DirEntry[str]) -> bool:
         return os.path.realpath(entry.path).startswith(os.path.join(self._real, ""))
 
 
-def _is_ignored(names: Sequence[str], rules: Iterable[Rules], beside: frozenset[str] | None = None) -> bool:
+def _is_ignored(names: Sequence[str], rules: Iterable[IgnoreRules], beside: frozenset[str] | None = None) -> bool:
     """Whether the nearest rule says so, or nothing says otherwise of a folder that programs fill."""
     is_folder = beside is not None
     for level in rules:
-        verdict = level.verdict(names, is_folder=is_folder)
+        verdict = level.decide(names, is_folder=is_folder)
         if verdict is not None:
             return verdict
     name = names[-1]
-    return beside is not None and (name in INSTALLED or (name in BUILT and not PROJECT_FILES.isdisjoint(beside)))
+    return beside is not None and (
+        name in DEPENDENCY_FOLDERS or (name in BUILD_FOLDERS and not PROJECT_FILES.isdisjoint(beside))
+    )
 
 
-def _rules_in(names: Sequence[str], entries: Iterable[os.DirEntry[str]]) -> tuple[Rules, list[LeftOut]]:
+def _load_rules(names: Sequence[str], entries: Iterable[os.DirEntry[str]]) -> tuple[IgnoreRules, list[LeftOut]]:
     """The rules that stand in a folder, and those of its ignore files that cannot be heeded."""
     lines: list[str] = []
     problems: list[LeftOut] = []
     for entry in entries:
         if entry.name in IGNORE_FILES and entry.is_file(follow_symlinks=False):
             try:
-                lines += _lines_of(entry)
+                lines += _read_lines(entry)
             except OSError as error:
                 reason = f"Its rules were not heeded: {error.strerror or error}."
-                problems.append(LeftOut(_shown([*names, entry.name]), reason))
-    return rules_of(lines, len(names)), problems
+                problems.append(LeftOut(_format_path([*names, entry.name]), reason))
+    return parse_rules(lines, len(names)), problems
 
 
-def _lines_of(entry: os.DirEntry[str]) -> list[str]:
+def _read_lines(entry: os.DirEntry[str]) -> list[str]:
     if entry.stat().st_size > MAX_IGNORE_FILE:
         raise OSError("it is too long for a list of rules")
     # A name that is no UTF-8 is spelled as the system spells it in a listing.
@@ -180,6 +182,6 @@ def _lines_of(entry: os.DirEntry[str]) -> list[str]:
         return file.read(MAX_IGNORE_FILE).split("\n")
 
 
-def _shown(names: Sequence[str]) -> str:
+def _format_path(names: Sequence[str]) -> str:
     """A path that can be printed and stored, whatever bytes are in its names."""
     return "/".join(names).encode("utf-8", "backslashreplace").decode()

@@ -22,45 +22,45 @@ Names = Sequence[str]
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class IgnoreRule:
     """A line of an ignore file: what it matches is ignored, or no longer ignored if the line begins with `!`."""
 
     names: tuple[re.Pattern[str] | None, ...]
     """One for each name of a path; None is `**`, any number of names."""
-    keeps: bool
+    is_negated: bool
     only_folders: bool
 
     def matches(self, path: Names, *, is_folder: bool) -> bool:
         """Whether the rule is about this path, which is relative to the folder that the rule stands in."""
-        return (is_folder or not self.only_folders) and _matches(self.names, path)
+        return (is_folder or not self.only_folders) and _match_names(self.names, path)
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
+class IgnoreRules:
     """The rules that stand in one folder, `depth` names below the one that is walked."""
 
-    rules: tuple[Rule, ...]
+    rules: tuple[IgnoreRule, ...]
     depth: int = 0
 
-    def verdict(self, path: Names, *, is_folder: bool) -> bool | None:
+    def decide(self, path: Names, *, is_folder: bool) -> bool | None:
         """Whether a path from the walked folder is ignored; None when no rule is about it. The last rule decides."""
         below = path[self.depth :]
         for rule in reversed(self.rules):
             if rule.matches(below, is_folder=is_folder):
-                return not rule.keeps
+                return not rule.is_negated
         return None
 
 
-def rules_of(lines: Iterable[str], depth: int = 0) -> Rules:
+def parse_rules(lines: Iterable[str], depth: int = 0) -> IgnoreRules:
     """The rules in the lines of an ignore file."""
-    return Rules(tuple(rule for line in lines if (rule := _rule(line)) is not None), depth)
+    return IgnoreRules(tuple(rule for line in lines if (rule := _parse_rule(line)) is not None), depth)
 
 
-def _rule(line: str) -> Rule | None:
+def _parse_rule(line: str) -> IgnoreRule | None:
     if len(line) > MAX_RULE or line.startswith("#"):
         return None
     line = _TRAILING_BLANKS.sub("", line)
-    keeps = line.startswith("!")
+    is_negated = line.startswith("!")
     pattern = line.removeprefix("!")
     only_folders = pattern.endswith("/")
     pattern = pattern.rstrip("/")
@@ -72,33 +72,33 @@ def _rule(line: str) -> Rule | None:
     if names[-1] == "**":
         # Everything below, but not the folder itself.
         names.insert(-1, "*")
-    return Rule(tuple(map(_name, names)), keeps, only_folders)
+    return IgnoreRule(tuple(map(_compile_name, names)), is_negated, only_folders)
 
 
-def _name(glob: str) -> re.Pattern[str] | None:
-    return None if glob == "**" else re.compile(translate(_ESCAPED.sub(_respelled, glob)))
+def _compile_name(glob: str) -> re.Pattern[str] | None:
+    return None if glob == "**" else re.compile(translate(_ESCAPED.sub(_translate_escape, glob)))
 
 
-def _respelled(found: re.Match[str]) -> str:
+def _translate_escape(found: re.Match[str]) -> str:
     """What Git writes with a backslash or `[^`, in the spelling of `fnmatch`."""
     if found[1] is None:
         return "[!"
     return f"[{found[1]}]" if found[1] in "*?[" else found[1]
 
 
-def _matches(pattern: Sequence[re.Pattern[str] | None], path: Names) -> bool:
+def _match_names(pattern: Sequence[re.Pattern[str] | None], path: Names) -> bool:
     """Match name by name; on a mismatch the last `**` takes one name more, and no earlier one ever has to."""
-    at, star, taken = 0, -1, 0
+    at, star, resume = 0, -1, 0
     index = 0
     while index < len(path):
         wanted = pattern[at] if at < len(pattern) else None
         if at < len(pattern) and wanted is None:
-            star, taken, at = at, index, at + 1
+            star, resume, at = at, index, at + 1
         elif wanted is not None and wanted.match(path[index]):
             at, index = at + 1, index + 1
         elif star >= 0:
-            taken += 1
-            at, index = star + 1, taken
+            resume += 1
+            at, index = star + 1, resume
         else:
             return False
     return all(name is None for name in pattern[at:])

@@ -9,8 +9,8 @@ import os
 from collections.abc import Callable
 from typing import Any
 
-from refdesk.documents.convert import PageRange, Source, convert_source, format_of
-from refdesk.documents.convert.formats import wrong_format
+from refdesk.documents.convert import PageRange, SourceFile, convert_source, detect_format
+from refdesk.documents.convert.formats import describe_wrong_format
 from refdesk.documents.convert.source import Progress
 from refdesk.documents.model import Document
 from refdesk.documents.packed_document import Shelf, pack
@@ -28,22 +28,22 @@ def run(job: dict[str, Any], source: int | None, output: int | None, progress: P
 
 def _convert(job: dict[str, Any], source: int, output: int, progress: Progress) -> dict[str, Any]:
     """A file to a packed document."""
-    document, format = _converted(job, source, progress)
+    document, format = _convert_source(job, source, progress)
     _write(output, pack(document, format, size=os.fstat(source).st_size))
     return {}
 
 
 def _convert_and_export(job: dict[str, Any], source: int, output: int, progress: Progress) -> dict[str, Any]:
     """A file straight to another form: what the command line does."""
-    document, _ = _converted(job, source, progress)
-    _write(output, _exported(document, job["to"]))
+    document, _ = _convert_source(job, source, progress)
+    _write(output, _render_document(document, job["to"]))
     return {"title": document.title, "pages": len(document.pages), "warnings": list(document.warnings)}
 
 
 def _export(job: dict[str, Any], source: int, output: int, _progress: Progress) -> dict[str, Any]:
     """A packed document to another form."""
     with Shelf.of(_read(source)) as shelf:
-        _write(output, _exported(shelf.document(), job["to"]))
+        _write(output, _render_document(shelf.document(), job["to"]))
     return {}
 
 
@@ -54,24 +54,24 @@ _JOBS: dict[str, Callable[[dict[str, Any], int, int, Progress], dict[str, Any]]]
 }
 
 
-def _converted(job: dict[str, Any], source: int, progress: Progress) -> tuple[Document, str]:
+def _convert_source(job: dict[str, Any], source: int, progress: Progress) -> tuple[Document, str]:
     """The document, and the key of the format that it had."""
     data, name = _read(source), job["name"]
-    format = format_of(data, name, job.get("media_type", ""))
-    _require_expected(job, name, format.key)
+    format = detect_format(data, name, job.get("media_type", ""))
+    _check_format(job, name, format.key)
     pages = PageRange(*job["pages"]) if job.get("pages") else None
-    given = Source(data, name, job.get("charset"), job.get("url", ""), pages, progress)
+    given = SourceFile(data, name, job.get("charset"), job.get("url", ""), pages, progress)
     return convert_source(given, format), format.key
 
 
-def _require_expected(job: dict[str, Any], name: str, found: str) -> None:
+def _check_format(job: dict[str, Any], name: str, found: str) -> None:
     expected: list[str] = job.get("expected") or []
     if not expected or found in expected:
         return
-    raise CannotConvert(wrong_format(name, found, expected, job["tools"]))
+    raise CannotConvert(describe_wrong_format(name, found, expected, job["tools"]))
 
 
-def _exported(document: Document, to: str) -> bytes:
+def _render_document(document: Document, to: str) -> bytes:
     """The document as Markdown, HTML or DoclingDocument JSON; each writer is imported when it is needed."""
     match to:
         case "markdown":

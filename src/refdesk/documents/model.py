@@ -226,29 +226,29 @@ def table_of(
     return Table(cells, len(rows), max(map(len, rows), default=0), caption, place)
 
 
-def sections(blocks: Sequence[Block]) -> list[Section]:
+def list_sections(blocks: Sequence[Block]) -> list[Section]:
     """The sections in order; what stands before the first heading is a section without a title, of level 0."""
-    headings = [(index, block) for index, block in enumerate(blocks) if opens_section(block)]
+    headings = [(index, block) for index, block in enumerate(blocks) if is_section_heading(block)]
     first = headings[0][0] if headings else len(blocks)
-    found = [Section("start", "", 0, page_of(blocks[0]), (), 0, first)] if first else []
-    ends = _ends([heading.level for _, heading in headings], [index for index, _ in headings], len(blocks))
+    found = [Section("start", "", 0, get_page(blocks[0]), (), 0, first)] if first else []
+    ends = _find_section_ends([heading.level for _, heading in headings], [index for index, _ in headings], len(blocks))
     ids = SectionIds()
     above: list[Heading] = []
     for (start, heading), end in zip(headings, ends, strict=True):
         above = [*(higher for higher in above if higher.level < heading.level), heading]
         path = tuple(higher.text for higher in above)
         anchors = tuple(higher.anchor for higher in above)
-        id, page = ids.next(heading.text), page_of(heading)
+        id, page = ids.next(heading.text), get_page(heading)
         found.append(Section(id, heading.text, heading.level, page, path, start, end, anchors))
     return found
 
 
-def opens_section(block: Block) -> TypeGuard[Heading]:
+def is_section_heading(block: Block) -> TypeGuard[Heading]:
     """Whether a block is the heading of a section."""
     return isinstance(block, Heading) and not block.is_notice
 
 
-def _ends(levels: Sequence[int], starts: Sequence[int], last: int) -> list[int]:
+def _find_section_ends(levels: Sequence[int], starts: Sequence[int], last: int) -> list[int]:
     """Where each section ends: at the next heading of its level or a higher one."""
     ends = [last] * len(levels)
     unfinished: list[int] = []
@@ -283,6 +283,6 @@ def slug_of(title: str) -> str:
     return "-".join(re.findall(r"\w+", title.lower()))[:60].strip("-")
 
 
-def page_of(block: Block) -> int | None:
+def get_page(block: Block) -> int | None:
     """The page that a block stands on, where its format has pages."""
     return block.place.page if block.place else None

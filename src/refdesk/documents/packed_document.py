@@ -36,10 +36,10 @@ from refdesk.documents.model import (
     Section,
     Span,
     Table,
-    page_of,
-    sections,
+    get_page,
+    list_sections,
 )
-from refdesk.documents.query import match_expression
+from refdesk.documents.query import build_match_expression
 
 SHELF_VERSION = 4
 """Files of another version are converted anew."""
@@ -108,14 +108,14 @@ def pack(document: Document, format: str = "", pieces: Sequence[Chunk] | None = 
     """The document as the bytes of a database; with these pieces as its chunks, where it was cut up before. `size` is
     that of the file that it was made from."""
     with closing(sqlite3.connect(":memory:")) as database:
-        database.deserialize(_empty())
+        database.deserialize(_create_empty_database())
         _fill(database, document, format, pieces, size)
         database.commit()
         return database.serialize()
 
 
 @cache
-def _empty() -> bytes:
+def _create_empty_database() -> bytes:
     """A database without a document: copied for each, since making the tables takes longer than filling them."""
     with closing(sqlite3.connect(":memory:")) as database:
         database.executescript(_SCHEMA)
@@ -126,41 +126,41 @@ def _empty() -> bytes:
 def _fill(
     database: sqlite3.Connection, document: Document, format: str, pieces: Sequence[Chunk] | None, size: int
 ) -> None:
-    paged = document.blocks if document.pages else tuple(_dealt_into_pages(document.blocks))
-    pages = list(_page_numbers(paged))
+    paged = document.blocks if document.pages else tuple(_assign_pages(document.blocks))
+    pages = list(_iter_page_numbers(paged))
     database.executemany(
         "INSERT INTO blocks VALUES (?, ?, ?)",
-        ((n, page, encoded(block)) for n, (block, page) in enumerate(zip(document.blocks, pages, strict=True))),
+        ((n, page, encode_block(block)) for n, (block, page) in enumerate(zip(document.blocks, pages, strict=True))),
     )
-    found = sections(paged)
+    found = list_sections(paged)
     database.executemany(
         "INSERT INTO sections VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
-        (_section_row(n, section, pages[section.start]) for n, section in enumerate(found)),
+        (_encode_section(n, section, pages[section.start]) for n, section in enumerate(found)),
     )
     pieces = chunks(paged) if pieces is None else pieces
     database.executemany(
         "INSERT INTO chunks VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-        (_chunk_row(n, chunk) for n, chunk in enumerate(pieces, 1)),
+        (_encode_chunk(n, chunk) for n, chunk in enumerate(pieces, 1)),
     )
     database.executemany(
         "INSERT INTO words (rowid, path, text) VALUES (?, ?, ?)",
         ((n, " ".join(c.path), c.text) for n, c in enumerate(pieces, 1)),
     )
-    about = replace(_about(document, format, max(pages, default=0), found, pieces), size=size)
+    about = replace(_build_info(document, format, max(pages, default=0), found, pieces), size=size)
     database.execute("INSERT INTO about VALUES (?)", (orjson.dumps(about),))
 
 
-def _dealt_into_pages(blocks: Iterable[Block]) -> Iterator[Block]:
+def _assign_pages(blocks: Iterable[Block]) -> Iterator[Block]:
     """Blocks of a format without pages, dealt out by length so that they too can be read some at a time."""
     page, filled = 1, 0
     for block in blocks:
         if filled >= ESTIMATED_PAGE:
             page, filled = page + 1, 0
-        filled += _length(block)
+        filled += _estimate_length(block)
         yield replace(block, place=Place(page))
 
 
-def _length(block: Block) -> int:
+def _estimate_length(block: Block) -> int:
     """Roughly as many characters as it takes to write the block out, which is not worth doing for this."""
     match block:
         case Table():
@@ -171,15 +171,17 @@ def _length(block: Block) -> int:
             return len(block.text)
 
 
-def _page_numbers(blocks: Iterable[Block]) -> Iterator[int]:
+def _iter_page_numbers(blocks: Iterable[Block]) -> Iterator[int]:
     """Each block's page; one that does not know its own is on that of the block before it."""
     page = 1
     for block in blocks:
-        page = page_of(block) or page
+        page = get_page(block) or page
         yield page
 
 
-def _about(document: Document, format: str, last_page: int, found: Sequence[Section], pieces: Sequence[Chunk]) -> About:
+def _build_info(
+    document: Document, format: str, last_page: int, found: Sequence[Section], pieces: Sequence[Chunk]
+) -> About:
     return About(
         title=document.title,
         name=document.name,
@@ -197,11 +199,11 @@ def _about(document: Document, format: str, last_page: int, found: Sequence[Sect
         properties=dict(document.properties),
         warnings=document.warnings,
         outline=tuple(replace(section, path=(), anchors=()) for section in found[:OUTLINE_SECTIONS]),
-        preview=_preview(document.blocks),
+        preview=_build_preview(document.blocks),
     )
 
 
-def _preview(blocks: Iterable[Block]) -> str:
+def _build_preview(blocks: Iterable[Block]) -> str:
     text = ""
     for part in markdown_parts(blocks):
         text += part
@@ -210,7 +212,7 @@ def _preview(blocks: Iterable[Block]) -> str:
     return text
 
 
-def _list(texts: Sequence[str]) -> str:
+def _to_json(texts: Sequence[str]) -> str:
     return orjson.dumps(texts).decode()
 
 
@@ -226,13 +228,13 @@ class Shelf:
         database.set_progress_handler(lambda: 1, QUERY_STEPS)
         try:
             version = database.execute("PRAGMA user_version").fetchone()[0]
-            _require_tables(database)
+            _check_schema(database)
             body = database.execute("SELECT body FROM about").fetchone() if version == SHELF_VERSION else None
         except sqlite3.DatabaseError as error:
             raise NotAShelf(str(error)) from error
         if body is None:
             raise NotAShelf(f"version {version}")
-        self.about = _decoded_about(orjson.loads(body[0]))
+        self.about = _decode_info(orjson.loads(body[0]))
 
     @classmethod
     def open(cls, path: Path) -> Shelf:
@@ -289,12 +291,12 @@ class Shelf:
             "SELECT body FROM blocks WHERE position >= ? AND (? IS NULL OR position < ?) ORDER BY position",
             (start, end, end),
         )
-        return (decoded(row[0]) for row in rows)
+        return (decode_block(row[0]) for row in rows)
 
     def page_blocks(self, page: int) -> Iterator[Block]:
         """The blocks of one page."""
         rows = self._database.execute("SELECT body FROM blocks WHERE page = ? ORDER BY position", (page,))
-        return (decoded(row[0]) for row in rows)
+        return (decode_block(row[0]) for row in rows)
 
     def page_start(self, page: int) -> int | None:
         """The position of the first block on a page, or on a later one where it is empty; None past the end."""
@@ -303,7 +305,7 @@ class Shelf:
 
     def sections(self) -> list[Section]:
         """The table of contents."""
-        return [_section(row) for row in self._database.execute("SELECT * FROM sections ORDER BY position")]
+        return [_decode_section(row) for row in self._database.execute("SELECT * FROM sections ORDER BY position")]
 
     def section_ids(self, limit: int) -> list[str]:
         """The ids of the first sections."""
@@ -318,11 +320,11 @@ class Shelf:
     def section(self, id: str) -> Section | None:
         """One section by its id."""
         row = self._database.execute("SELECT * FROM sections WHERE id = ?", (id,)).fetchone()
-        return _section(row) if row else None
+        return _decode_section(row) if row else None
 
     def search(self, query: str, limit: int) -> list[tuple[Chunk, str, float]]:
         """The chunks that match best, each with the words around the match and its score; the higher, the better."""
-        expression = match_expression(query)
+        expression = build_match_expression(query)
         if expression is None:
             return []
         rows = self._database.execute(
@@ -330,7 +332,7 @@ class Shelf:
             "JOIN chunks ON position = words.rowid WHERE words MATCH ? ORDER BY score DESC, position LIMIT ?",
             (SNIPPET_WORDS, expression, limit),
         )
-        return [(_chunk(row[:-2]), row[-2], round(row[-1], 4)) for row in rows]
+        return [(_decode_chunk(row[:-2]), row[-2], round(row[-1], 4)) for row in rows]
 
     def window(self, anchor: str, before: int, after: int) -> list[Chunk] | None:
         """The chunks around one; None when the document has no such chunk."""
@@ -342,50 +344,50 @@ class Shelf:
             "SELECT * FROM chunks WHERE position BETWEEN ? AND ? ORDER BY position",
             (position - before, position + after),
         )
-        return [_chunk(row) for row in rows]
+        return [_decode_chunk(row) for row in rows]
 
 
-def _require_tables(database: sqlite3.Connection) -> None:
+def _check_schema(database: sqlite3.Connection) -> None:
     """Nothing but tables and their indices: a view or a trigger in the file would be somebody else's program."""
     kinds = {kind for (kind,) in database.execute("SELECT type FROM sqlite_schema")}
     if not kinds <= {"table", "index"}:
         raise NotAShelf(f"it holds {', '.join(sorted(kinds))}")
 
 
-def _decoded_about(fields: dict[str, Any]) -> About:
+def _decode_info(fields: dict[str, Any]) -> About:
     lists = {name: tuple(fields[name]) for name in ("tags", "warnings")}
     sizes = tuple((int(number), width, height, scanned) for number, width, height, scanned in fields["page_sizes"])
     outline = tuple(Section(**{**section, "path": (), "anchors": ()}) for section in fields["outline"])
     return About(**{**fields, **lists, "page_sizes": sizes, "outline": outline})
 
 
-def _section_row(position: int, section: Section, page: int) -> tuple[Any, ...]:
+def _encode_section(position: int, section: Section, page: int) -> tuple[Any, ...]:
     s = section
-    return position, s.id, s.title, s.level, page, _list(s.path), s.start, s.end, _list(s.anchors)
+    return position, s.id, s.title, s.level, page, _to_json(s.path), s.start, s.end, _to_json(s.anchors)
 
 
-def _section(row: Sequence[Any]) -> Section:
+def _decode_section(row: Sequence[Any]) -> Section:
     _, id, title, level, page, path, start, end, anchors = row
     return Section(id, title, level, page, tuple(orjson.loads(path)), start, end, tuple(orjson.loads(anchors)))
 
 
-def _chunk_row(position: int, chunk: Chunk) -> tuple[Any, ...]:
+def _encode_chunk(position: int, chunk: Chunk) -> tuple[Any, ...]:
     c = chunk
-    return position, c.text, _list(c.path), c.section, c.first_page, c.last_page, c.tokens, _list(c.anchors)
+    return position, c.text, _to_json(c.path), c.section, c.first_page, c.last_page, c.tokens, _to_json(c.anchors)
 
 
-def _chunk(row: Sequence[Any]) -> Chunk:
+def _decode_chunk(row: Sequence[Any]) -> Chunk:
     position, text, path, section, first, last, tokens, anchors = row
     id, titles = f"c{position}", tuple(orjson.loads(path))
     return Chunk(id, text, titles, section, first, last, tokens, tuple(orjson.loads(anchors)))
 
 
-def encoded(block: Block) -> bytes:
+def encode_block(block: Block) -> bytes:
     """A block as JSON."""
     return orjson.dumps((type(block).__name__, block))
 
 
-def decoded(body: bytes) -> Block:
+def decode_block(body: bytes) -> Block:
     """The block in JSON that `encoded` made."""
     kind, fields = orjson.loads(body)
     place = fields.pop("place")

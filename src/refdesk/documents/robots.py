@@ -22,7 +22,7 @@ _ASCII = "".join(map(chr, range(0x21, 0x7F)))
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class RobotsRule:
     """Paths that begin so (`*` is any run of characters, a last `$` the end) may be read, or may not."""
 
     pattern: str
@@ -50,21 +50,21 @@ class Rule:
 class Robots:
     """The rules of one site that are meant for us."""
 
-    rules: tuple[Rule, ...] = ()
+    rules: tuple[RobotsRule, ...] = ()
 
     def allow(self, target: str) -> bool:
         """Whether a path, with its query, may be read."""
-        path = normalized(target)
+        path = normalize_path(target)
         matching = [rule for rule in self.rules if rule.matches(path)]
         return max(matching, key=lambda rule: (len(rule.pattern), rule.allowed)).allowed if matching else True
 
 
 def parse_robots(text: str, agent: str = AGENT) -> Robots:
     """The rules for `agent`: those of all groups that name it, or else those for everybody."""
-    named: list[Rule] = []
-    general: list[Rule] = []
+    named: list[RobotsRule] = []
+    general: list[RobotsRule] = []
     is_named = False
-    for agents, rules in _groups(text):
+    for agents, rules in _parse_groups(text):
         if agent in agents:
             is_named = True
             named += rules
@@ -73,41 +73,41 @@ def parse_robots(text: str, agent: str = AGENT) -> Robots:
     return Robots(tuple((named if is_named else general)[:MAX_RULES]))
 
 
-def _groups(text: str) -> Iterator[tuple[set[str], list[Rule]]]:
+def _parse_groups(text: str) -> Iterator[tuple[set[str], list[RobotsRule]]]:
     """Each run of `User-agent` lines with the rules that follow it; lines of other kinds do not end a group."""
     agents: set[str] = set()
-    rules: list[Rule] = []
-    begun = False
-    for key, value in _lines(text):
+    rules: list[RobotsRule] = []
+    has_rules = False
+    for key, value in _parse_lines(text):
         if key == "user-agent":
-            if begun:
+            if has_rules:
                 yield agents, rules
-                agents, rules, begun = set(), [], False
-            agents.add(_product(value))
+                agents, rules, has_rules = set(), [], False
+            agents.add(_parse_product(value))
         elif key in ("allow", "disallow"):
-            begun = True
+            has_rules = True
             if value and agents:
-                rules.append(Rule(normalized(value), key == "allow"))
+                rules.append(RobotsRule(normalize_path(value), key == "allow"))
     yield agents, rules
 
 
-def _lines(text: str) -> Iterator[tuple[str, str]]:
+def _parse_lines(text: str) -> Iterator[tuple[str, str]]:
     for line in text.removeprefix("\ufeff").splitlines():
         key, colon, value = line.partition("#")[0].partition(":")
         if colon:
             yield key.strip().lower(), value.strip()
 
 
-def _product(value: str) -> str:
+def _parse_product(value: str) -> str:
     """`Refdesk/1.0 (docs)` speaks to `refdesk`."""
     return "*" if value.startswith("*") else re.split(r"[^A-Za-z_-]", value, maxsplit=1)[0].lower()
 
 
-def normalized(path: str) -> str:
+def normalize_path(path: str) -> str:
     """One spelling for every path: only what has to be percent-encoded is, in capitals."""
 
-    def settled(escape: re.Match[str]) -> str:
+    def normalize_escape(escape: re.Match[str]) -> str:
         character = chr(int(escape[1], 16))
         return character if character in _UNRESERVED else escape[0].upper()
 
-    return quote(_ESCAPE.sub(settled, path), safe=_ASCII, errors="replace")
+    return quote(_ESCAPE.sub(normalize_escape, path), safe=_ASCII, errors="replace")

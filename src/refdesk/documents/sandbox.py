@@ -39,16 +39,16 @@ MAX_WAITING = 64
 START_SECONDS = 30.0
 """For a worker to report for duty. It takes a tenth of a second; on a machine that is overrun, much longer."""
 
-MAX_SENTENCE_CHARACTERS = 1_000
+MAX_MESSAGE_CHARACTERS = 1_000
 """Of a sentence or a name that a worker sends; no honest one comes near."""
 
 REAP_SECONDS = 0.005
 """Between two looks at a process that was killed; most are gone at the first."""
 
-MEMORY_SIGNS = ("memory allocation of", "bad_alloc", "MemoryError", "out of memory", "cannot allocate memory")
+OUT_OF_MEMORY_PATTERNS = ("memory allocation of", "bad_alloc", "MemoryError", "out of memory", "cannot allocate memory")
 """What libraries print before they give up because there is no more memory."""
 
-CHATTER_BYTES = 4_096
+OUTPUT_TAIL_BYTES = 4_096
 """Of what a worker prints: the end of it is kept for the log."""
 
 ENVIRONMENT = ("LANG", "LC_ALL", "LC_CTYPE", "TZ")
@@ -63,11 +63,11 @@ main(given)
 """
 """How a worker starts: isolated from its surroundings, but with modules from where the server has its own."""
 
-NEXT = "Try it in another format, or save it anew and try again."
-SMALLER = "Split it into smaller files and convert those."
+TRY_ANOTHER_FORMAT = "Try it in another format, or save it anew and try again."
+SPLIT_FILE = "Split it into smaller files and convert those."
 NOT_STARTED = "The converter could not be started. Try again; if it stays so, the server's log says why."
-OUT_OF_MEMORY = f"This file needs more memory to convert than is allowed. {SMALLER}"
-TOO_LARGE = f"What this file converts to is larger than is allowed. {SMALLER}"
+OUT_OF_MEMORY = f"This file needs more memory to convert than is allowed. {SPLIT_FILE}"
+TOO_LARGE = f"What this file converts to is larger than is allowed. {SPLIT_FILE}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,11 +85,11 @@ class Limits:
     """A worker without a job for so long is let go."""
 
 
-class _Misbehaved(Exception):
+class _ProtocolViolation(Exception):
     """A worker sent what no worker of ours sends."""
 
 
-class _Gone(Exception):
+class _WorkerExited(Exception):
     """A worker ended in the middle of a conversation."""
 
 
@@ -105,7 +105,7 @@ async def open_sandbox(limits: Limits, *, jobs: str = "refdesk.documents.jobs:ru
     with ThreadPoolExecutor(1, "sandbox") as starter:
         async with anyio.create_task_group() as tasks:
             sandbox = Sandbox(limits, jobs, tasks, starter)
-            tasks.start_soon(sandbox.let_idle_go)
+            tasks.start_soon(sandbox.stop_idle_workers)
             try:
                 yield sandbox
             except Exception as error:  # noqa: BLE001 - raised again below; the group would wrap it into another
@@ -126,12 +126,12 @@ class Sandbox:
         self._jobs = jobs
         self._tasks = tasks
         self._starter = starter
-        self._turns = anyio.Semaphore(limits.workers, fast_acquire=True)
+        self._slots = anyio.Semaphore(limits.workers, fast_acquire=True)
         self._workers: set[_Worker] = set()
         self._idle: list[_Worker] = []
         self._replaced = 0
         self._closed = False
-        self.walls: frozenset[str] = frozenset()
+        self.restrictions: frozenset[str] = frozenset()
         """What the last worker to start found itself behind: see `confinement.confine`."""
 
     async def run(
@@ -149,32 +149,32 @@ class Sandbox:
         offsets. It can open no others, so open the source for reading only, and give a regular file as output.
         `seconds` run from when a worker has the job; to wait for a worker takes as long as the caller likes.
         """
-        if self._turns.statistics().tasks_waiting >= MAX_WAITING:
+        if self._slots.statistics().tasks_waiting >= MAX_WAITING:
             raise Overloaded("Too many conversions are waiting. Try again in a few seconds.", retry_after=5)
-        async with self._turns:
-            worker = await self._take()
+        async with self._slots:
+            worker = await self._acquire_worker()
             try:
                 return await worker.run(job, source, output, seconds, progress)
             finally:
-                self._put_back(worker)
+                self._release_worker(worker)
 
     def state(self) -> dict[str, int]:
         """How many workers there are, how many of them have a job, how many jobs wait, how many were replaced."""
         return {
             "workers": len(self._workers),
             "busy": len(self._workers) - len(self._idle),
-            "waiting": self._turns.statistics().tasks_waiting,
+            "waiting": self._slots.statistics().tasks_waiting,
             "replaced": self._replaced,
         }
 
-    async def let_idle_go(self) -> None:
+    async def stop_idle_workers(self) -> None:
         """End the workers that have had nothing to do for long; runs for as long as the sandbox is open."""
         while True:
             await anyio.sleep(self._limits.idle_seconds / 4)
             since = anyio.current_time() - self._limits.idle_seconds
             for worker in [worker for worker in self._idle if worker.idle_since <= since]:
                 self._idle.remove(worker)
-                self._let_go(worker)
+                self._discard_worker(worker)
 
     async def close(self) -> None:
         """Kill every worker and wait until all are gone; jobs that still wait are refused."""
@@ -183,62 +183,62 @@ class Sandbox:
         for worker in self._workers:
             worker.kill()
         while self._workers:
-            await self._workers.pop().end()
+            await self._workers.pop().reap()
 
-    async def _take(self) -> _Worker:
+    async def _acquire_worker(self) -> _Worker:
         """The worker that was busy last, so that those beyond need go idle; or a new one."""
         if self._closed:
             raise Overloaded("The server is about to stop. Try again when it is back.")
         while self._idle:
             worker = self._idle.pop()
-            if worker.is_silent():
+            if worker.is_healthy():
                 return worker
-            self._replace(worker)
-        return await self._start()
+            self._replace_worker(worker)
+        return await self._start_worker()
 
-    async def _start(self) -> _Worker:
+    async def _start_worker(self) -> _Worker:
         worker = await _Worker.start(self._limits, self._jobs, self._starter)
         self._workers.add(worker)
         try:
-            walls = await worker.ready()
+            restrictions = await worker.wait_ready()
         except BaseException:
-            self._replace(worker)
+            self._replace_worker(worker)
             raise
-        if walls != self.walls:
-            self.walls = walls
-            logger.info("conversion.confined", extra={"fields": {"walls": sorted(walls)}})
+        if restrictions != self.restrictions:
+            self.restrictions = restrictions
+            logger.info("conversion.confined", extra={"fields": {"walls": sorted(restrictions)}})
         return worker
 
-    def _put_back(self, worker: _Worker) -> None:
-        if self._closed or not worker.is_sound or worker.jobs >= self._limits.jobs_per_worker:
-            self._replace(worker)
+    def _release_worker(self, worker: _Worker) -> None:
+        if self._closed or not worker.is_reusable or worker.jobs >= self._limits.jobs_per_worker:
+            self._replace_worker(worker)
         else:
             worker.idle_since = anyio.current_time()
             self._idle.append(worker)
 
-    def _replace(self, worker: _Worker) -> None:
+    def _replace_worker(self, worker: _Worker) -> None:
         self._replaced += 1
-        self._let_go(worker)
+        self._discard_worker(worker)
 
-    def _let_go(self, worker: _Worker) -> None:
+    def _discard_worker(self, worker: _Worker) -> None:
         """Kill it at once; that the kernel takes its memory back need not hold anybody up."""
         worker.kill()
         if not self._closed:
             self._workers.discard(worker)
-            self._tasks.start_soon(worker.end)
+            self._tasks.start_soon(worker.reap)
 
 
 class _Worker:
     """The server's end of one worker process."""
 
-    def __init__(self, process: subprocess.Popen[bytes], stream: UNIXSocketStream, chatter: _Chatter) -> None:
+    def __init__(self, process: subprocess.Popen[bytes], stream: UNIXSocketStream, chatter: _OutputTail) -> None:
         self._process = process
         self._stream = stream
         self._received = BufferedByteReceiveStream(stream)
-        self._chatter = chatter
+        self._output = chatter
         self.jobs = 0
         self.idle_since = 0.0
-        self.is_sound = True
+        self.is_reusable = True
         """Whether it ended its last job itself, and as it should: only then may it have another."""
 
     @classmethod
@@ -261,20 +261,20 @@ class _Worker:
                 raise CannotConvert(NOT_STARTED) from error
             finally:
                 os.close(chatter)
-        return cls(process, stream, _Chatter(printed))
+        return cls(process, stream, _OutputTail(printed))
 
-    async def ready(self) -> frozenset[str]:
+    async def wait_ready(self) -> frozenset[str]:
         """Wait until it reports for duty; answers what it is kept from."""
         try:
             with anyio.fail_after(START_SECONDS):
                 message = await self._receive()
-        except (_Gone, _Misbehaved, TimeoutError) as error:
-            await self.end()
+        except (_WorkerExited, _ProtocolViolation, TimeoutError) as error:
+            await self.reap()
             self._log("conversion.unavailable", reason=type(error).__name__)
             raise CannotConvert(NOT_STARTED) from error
         match message:
-            case {"kind": "ready", "walls": [*walls]}:
-                return frozenset(map(str, walls))
+            case {"kind": "ready", "walls": [*restrictions]}:
+                return frozenset(map(str, restrictions))
         raise CannotConvert(NOT_STARTED)
 
     async def run(
@@ -282,21 +282,23 @@ class _Worker:
     ) -> dict[str, Any]:
         """Have it do one job; whatever goes wrong is told as `CannotConvert`."""
         self.jobs += 1
-        self.is_sound = False
+        self.is_reusable = False
         try:
             with anyio.move_on_after(seconds):
                 await self._send(job, source, output, seconds)
-                return await self._outcome(progress)
-        except _Gone:
-            status = await self.end()
+                return await self._receive_outcome(progress)
+        except _WorkerExited:
+            status = await self.reap()
             self._log("conversion.died", status=status)
-            raise CannotConvert(_obituary(status, seconds, self._chatter.text)) from None
-        except _Misbehaved as error:
+            raise CannotConvert(_describe_exit(status, seconds, self._output.text)) from None
+        except _ProtocolViolation as error:
             self._log("conversion.misbehaved", reason=str(error))
-            raise CannotConvert(f"This file made the converter misbehave, and it was stopped. {NEXT}") from None
-        raise CannotConvert(f"The conversion took longer than {seconds:g} s and was stopped. {SMALLER}")
+            raise CannotConvert(
+                f"This file made the converter misbehave, and it was stopped. {TRY_ANOTHER_FORMAT}"
+            ) from None
+        raise CannotConvert(f"The conversion took longer than {seconds:g} s and was stopped. {SPLIT_FILE}")
 
-    def is_silent(self) -> bool:
+    def is_healthy(self) -> bool:
         """Whether it still waits for a job; one that speaks unasked, or has hung up, is not to be trusted with any."""
         poll = select.poll()
         poll.register(self._stream.extra(SocketAttribute.raw_socket), select.POLLIN)
@@ -308,14 +310,14 @@ class _Worker:
             with suppress(ProcessLookupError, PermissionError):  # what a group of the dead answers, by system
                 os.killpg(self._process.pid, signal.SIGKILL)
 
-    async def end(self) -> int:
+    async def reap(self) -> int:
         """Kill it, unless it is dead, and wait until nothing of it is left; answers its exit status."""
         with anyio.CancelScope(shield=True):
             self.kill()
             while self._process.poll() is None:  # noqa: ASYNC110 - not every system has an event for it
                 await anyio.sleep(REAP_SECONDS)
             await self._stream.aclose()
-            self._chatter.close()
+            self._output.close()
         return self._process.returncode
 
     async def _send(self, job: Mapping[str, Any], source: int | None, output: int | None, seconds: float) -> None:
@@ -328,42 +330,42 @@ class _Worker:
                 request = request[HEADER.size :]
             await self._stream.send(request)
         except anyio.BrokenResourceError as error:
-            raise _Gone from error
+            raise _WorkerExited from error
 
     async def _receive(self) -> Any:
         """The next frame, which may hold anything."""
         try:
             (length,) = HEADER.unpack(await self._received.receive_exactly(HEADER.size))
             if length > MAX_FRAME_BYTES:
-                raise _Misbehaved(f"a frame of {length} bytes")
+                raise _ProtocolViolation(f"a frame of {length} bytes")
             return orjson.loads(await self._received.receive_exactly(length))
         except (anyio.EndOfStream, anyio.IncompleteRead, anyio.BrokenResourceError) as error:
-            raise _Gone from error
+            raise _WorkerExited from error
         except orjson.JSONDecodeError as error:
-            raise _Misbehaved("a frame that is not JSON") from error
+            raise _ProtocolViolation("a frame that is not JSON") from error
 
-    async def _outcome(self, progress: Progress | None) -> dict[str, Any]:
+    async def _receive_outcome(self, progress: Progress | None) -> dict[str, Any]:
         reported, is_worn = -math.inf, False
         while True:
             match await self._receive():
                 case {"kind": "worn"}:
                     is_worn = True
                 case {"kind": "answer", "answer": dict() as answer}:
-                    self.is_sound = not is_worn
+                    self.is_reusable = not is_worn
                     return answer
                 case {"kind": "refused", "detail": str() as detail}:
-                    self.is_sound = not is_worn
-                    raise CannotConvert(detail[:MAX_SENTENCE_CHARACTERS])
+                    self.is_reusable = not is_worn
+                    raise CannotConvert(detail[:MAX_MESSAGE_CHARACTERS])
                 case {"kind": "progress", "done": int() | float() as done, "total": int() | float() as total,
                       "message": str() as message}:  # fmt: skip
                     # Workers keep this pace by themselves, unless one is no longer ours.
                     if progress and anyio.current_time() - reported > PROGRESS_SECONDS / 2:
                         reported = anyio.current_time()
-                        await progress(done, total, message[:MAX_SENTENCE_CHARACTERS])
+                        await progress(done, total, message[:MAX_MESSAGE_CHARACTERS])
                 case other:
-                    self._fail(other)
+                    self._raise_failure(other)
 
-    def _fail(self, message: Any) -> NoReturn:
+    def _raise_failure(self, message: Any) -> NoReturn:
         match message:
             case {"kind": "out_of_memory"}:
                 raise CannotConvert(OUT_OF_MEMORY)
@@ -373,14 +375,16 @@ class _Worker:
                 raise CannotConvert(TOO_LARGE)
             case {"kind": "failed", "error": str() as error, "trace": str() as trace} if error.isidentifier():
                 self._log("conversion.failed", error=error, exception=trace)
-                raise CannotConvert(f"This file could not be converted: the converter failed ({error}). {NEXT}")
-        raise _Misbehaved("a frame of no known kind")
+                raise CannotConvert(
+                    f"This file could not be converted: the converter failed ({error}). {TRY_ANOTHER_FORMAT}"
+                )
+        raise _ProtocolViolation("a frame of no known kind")
 
     def _log(self, event: str, **fields: Any) -> None:
-        logger.warning(event, extra={"fields": {**fields, "pid": self._process.pid, "printed": self._chatter.text}})
+        logger.warning(event, extra={"fields": {**fields, "pid": self._process.pid, "printed": self._output.text}})
 
 
-class _Chatter:
+class _OutputTail:
     """Reads what a worker and its libraries print, so that they never wait for a reader; keeps the end of it."""
 
     def __init__(self, file: int) -> None:
@@ -397,17 +401,17 @@ class _Chatter:
         """Take in what is left, which a pipe holds no more of than one reading takes."""
         if self._file is not None:
             self._read()
-        self._hang_up()
+        self._close_pipe()
 
     def _read(self) -> None:
         assert self._file is not None
         with suppress(BlockingIOError):
             data = os.read(self._file, 65_536)
-            self._tail = (self._tail + data)[-CHATTER_BYTES:]
+            self._tail = (self._tail + data)[-OUTPUT_TAIL_BYTES:]
             if not data:
-                self._hang_up()
+                self._close_pipe()
 
-    def _hang_up(self) -> None:
+    def _close_pipe(self) -> None:
         if self._file is not None:
             asyncio.get_running_loop().remove_reader(self._file)
             os.close(self._file)
@@ -436,20 +440,21 @@ def _spawn(limits: Limits, jobs: str, channel: int, chatter: int) -> subprocess.
     )
 
 
-def _obituary(status: int, seconds: float, printed: str) -> str:
+def _describe_exit(status: int, seconds: float, printed: str) -> str:
     """What to tell of a worker that ended without an answer."""
     if status == -signal.SIGXCPU:
-        return f"The conversion computed for longer than {seconds:g} s and was stopped. {SMALLER}"
+        return f"The conversion computed for longer than {seconds:g} s and was stopped. {SPLIT_FILE}"
     if status == -signal.SIGXFSZ:
         return TOO_LARGE
-    if status == -signal.SIGKILL or any(sign in printed for sign in MEMORY_SIGNS):
+    if status == -signal.SIGKILL or any(sign in printed for sign in OUT_OF_MEMORY_PATTERNS):
         return OUT_OF_MEMORY
     if status == -signal.SIGABRT:
-        return f"The converter gave up on this file, most likely for want of memory. {SMALLER}"
+        return f"The converter gave up on this file, most likely for want of memory. {SPLIT_FILE}"
     if status < 0:
-        return f"This file could not be converted: the converter crashed on it ({_signal_name(-status)}). {NEXT}"
-    return f"This file could not be converted: the converter ended without an answer. {NEXT}"
+        crash = _format_signal(-status)
+        return f"This file could not be converted: the converter crashed on it ({crash}). {TRY_ANOTHER_FORMAT}"
+    return f"This file could not be converted: the converter ended without an answer. {TRY_ANOTHER_FORMAT}"
 
 
-def _signal_name(number: int) -> str:
+def _format_signal(number: int) -> str:
     return signal.Signals(number).name if number in set(signal.Signals) else f"signal {number}"

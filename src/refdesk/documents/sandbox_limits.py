@@ -33,13 +33,13 @@ FILE_RIGHTS = {1: (1 << 13) - 1, 2: (1 << 14) - 1, 3: (1 << 15) - 1, 5: (1 << 16
 SCOPES = 3
 """Signals and abstract sockets end at the worker: it cannot kill the server, though both have one owner."""
 
-READABLE = (
+READABLE_PATHS = (
     "/lib /lib64 /usr/lib /usr/lib64 /usr/local/lib /nix/store /usr/share/fonts /usr/share/zoneinfo "
     "/etc/ld.so.cache /etc/localtime /dev/null /dev/urandom"
 ).split()
 """What libraries load when they are first used; nothing here is anybody's own."""
 
-FORBIDDEN = {
+FORBIDDEN_SYSCALLS = {
     # A socket, a program, another process, a new namespace, and the doors through which kernels are attacked:
     # socket socketpair fork vfork execve execveat ptrace process_vm_readv/writev unshare setns mount keyctl add_key
     # request_key bpf perf_event_open userfaultfd open_by_handle_at io_uring_setup pidfd_getfd; then what changes a
@@ -56,7 +56,7 @@ PRLIMIT = {"x86_64": 302, "aarch64": 261}
 CLONE = {"x86_64": 56, "aarch64": 220}
 CLONE3 = 435
 AUDIT_ARCH = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
-FOREIGN_CALLS = 0x40000000
+X32_CALLS = 0x40000000
 """From this number on x86-64 has the same calls a second time, under numbers that the list above does not name."""
 
 
@@ -67,34 +67,34 @@ def confine(memory_bytes: int, output_bytes: int) -> list[str]:
     it dies with the server. `files`: it opens nothing but Python's own files, to read. `processes`: it can start none,
     neither a program nor a copy of itself.
     """
-    walls = {
-        "memory": _bound_resources(memory_bytes, output_bytes),
-        "network": _leave_network(),
-        "privileges": _give_up_privileges(),
-        "files": _close_file_system(),
-        "processes": _filter_calls(),
+    restrictions = {
+        "memory": _limit_resources(memory_bytes, output_bytes),
+        "network": _isolate_network(),
+        "privileges": _drop_privileges(),
+        "files": _restrict_files(),
+        "processes": _install_seccomp_filter(),
     }
-    walls["network"] |= walls["processes"]  # the filter has no sockets either
-    return [name for name, stands in walls.items() if stands]
+    restrictions["network"] |= restrictions["processes"]  # the filter has no sockets either
+    return [name for name, is_active in restrictions.items() if is_active]
 
 
-def bound_computing(seconds: float) -> None:
+def limit_cpu_time(seconds: float) -> None:
     """From now on this process may compute for so long; the server's own clock speaks first where it still runs."""
     usage = resource.getrusage(resource.RUSAGE_SELF)
     _, hard = resource.getrlimit(resource.RLIMIT_CPU)
     resource.setrlimit(resource.RLIMIT_CPU, (int(usage.ru_utime + usage.ru_stime + seconds) + 2, hard))
 
 
-def _bound_resources(memory_bytes: int, output_bytes: int) -> bool:
-    _lower(resource.RLIMIT_CORE, 0)
-    _lower(resource.RLIMIT_NOFILE, OPEN_FILES)
-    _lower(resource.RLIMIT_FSIZE, output_bytes)
+def _limit_resources(memory_bytes: int, output_bytes: int) -> bool:
+    _lower_limit(resource.RLIMIT_CORE, 0)
+    _lower_limit(resource.RLIMIT_NOFILE, OPEN_FILES)
+    _lower_limit(resource.RLIMIT_FSIZE, output_bytes)
     if sys.platform == "darwin":
-        _lower(resource.RLIMIT_NPROC, 0)  # elsewhere it would count threads too, and those of other processes
-    return _lower(resource.RLIMIT_AS, memory_bytes)
+        _lower_limit(resource.RLIMIT_NPROC, 0)  # elsewhere it would count threads too, and those of other processes
+    return _lower_limit(resource.RLIMIT_AS, memory_bytes)
 
 
-def _lower(which: int, value: int) -> bool:
+def _lower_limit(which: int, value: int) -> bool:
     """Set a limit for good; not every system knows every limit."""
     _, hard = resource.getrlimit(which)
     if hard != resource.RLIM_INFINITY:
@@ -106,25 +106,25 @@ def _lower(which: int, value: int) -> bool:
     return True
 
 
-def _leave_network() -> bool:
+def _isolate_network() -> bool:
     """Into a network of its own, without a single interface up; root loses its powers over files on the way."""
-    return sys.platform == "linux" and bool(_libc().unshare(CLONE_NEWUSER | CLONE_NEWNET) == 0)
+    return sys.platform == "linux" and bool(_load_libc().unshare(CLONE_NEWUSER | CLONE_NEWNET) == 0)
 
 
-def _give_up_privileges() -> bool:
+def _drop_privileges() -> bool:
     """No setuid program helps it, and when the thread that started it is gone, it is killed."""
     if sys.platform != "linux":
         return False
     # After the namespace: to change one's rights clears the signal.
-    died = _libc().prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    return bool(died == 0 and _libc().prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0)
+    died = _load_libc().prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    return bool(died == 0 and _load_libc().prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0)
 
 
-def _close_file_system() -> bool:
+def _restrict_files() -> bool:
     """With Landlock: no writing at all, and reading only where Python and its libraries live."""
     if sys.platform != "linux":
         return False
-    libc = _libc()
+    libc = _load_libc()
     version = libc.syscall(LANDLOCK_CREATE_RULESET, None, ctypes.c_size_t(0), 1)
     if version < 1:
         return False
@@ -134,76 +134,76 @@ def _close_file_system() -> bool:
     if ruleset < 0:
         return False
     try:
-        for path in _python_paths():
-            _let_read(ruleset, path)
+        for path in _list_python_paths():
+            _allow_read(ruleset, path)
         return bool(libc.syscall(LANDLOCK_RESTRICT_SELF, ruleset, 0) == 0)
     finally:
         os.close(ruleset)
 
 
-def _let_read(ruleset: int, path: Path) -> None:
+def _allow_read(ruleset: int, path: Path) -> None:
     rights = READ_FILE | READ_DIRECTORY if path.is_dir() else READ_FILE
     below = os.open(path, os.O_PATH | os.O_CLOEXEC)
     try:
-        _libc().syscall(LANDLOCK_ADD_RULE, ruleset, 1, struct.pack("=Qi", rights, below), 0)
+        _load_libc().syscall(LANDLOCK_ADD_RULE, ruleset, 1, struct.pack("=Qi", rights, below), 0)
     finally:
         os.close(below)
 
 
-def _python_paths() -> Iterator[Path]:
+def _list_python_paths() -> Iterator[Path]:
     """Where modules and libraries are installed; what merely lies on the path, as the server's folder may, is not."""
     own = [sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")]
     own += [f"{prefix}/lib" for prefix in (sys.prefix, sys.base_prefix)]
     installed = [path for path in sys.path if any(Path(path).glob("*.dist-info"))]
     package = str(Path(__file__).parents[1])
-    for path in map(Path, {*own, *installed, *READABLE, package}):
+    for path in map(Path, {*own, *installed, *READABLE_PATHS, package}):
         with suppress(OSError):
             yield path.resolve(strict=True)
 
 
-def _filter_calls() -> bool:
+def _install_seccomp_filter() -> bool:
     """With seccomp: the calls of `FORBIDDEN` fail from here on; threads may still be started."""
     machine = platform.machine()
-    if sys.platform != "linux" or machine not in FORBIDDEN or sys.byteorder != "little":
+    if sys.platform != "linux" or machine not in FORBIDDEN_SYSCALLS or sys.byteorder != "little":
         return False
-    program = b"".join(_call_filter(machine))
+    program = b"".join(_build_seccomp_filter(machine))
     held = ctypes.create_string_buffer(program, len(program))
     filters = struct.pack("@HP", len(program) // 8, ctypes.addressof(held))
-    return bool(_libc().prctl(PR_SET_SECCOMP, 2, filters, 0, 0) == 0)
+    return bool(_load_libc().prctl(PR_SET_SECCOMP, 2, filters, 0, 0) == 0)
 
 
-def _call_filter(machine: str) -> Iterator[bytes]:
+def _build_seccomp_filter(machine: str) -> Iterator[bytes]:
     """The filter as instructions of the kernel's packet filter: each test is followed by what it decides."""
     load, equal, at_least, any_bit, answer = 0x20, 0x15, 0x35, 0x45, 0x06
     allow, kill, refuse, unknown = 0x7FFF0000, 0x80000000, 0x00050000 | EPERM, 0x00050000 | ENOSYS
     number, architecture, first_argument = 0, 4, 16
-    yield _instruction(load, architecture)
-    yield _instruction(equal, AUDIT_ARCH[machine], yes=1)
-    yield _instruction(answer, kill)
-    yield _instruction(load, number)
-    yield _instruction(at_least, FOREIGN_CALLS, no=1)
-    yield _instruction(answer, refuse)
-    for forbidden in FORBIDDEN[machine]:
-        yield _instruction(equal, forbidden, no=1)
-        yield _instruction(answer, refuse)
+    yield _encode_instruction(load, architecture)
+    yield _encode_instruction(equal, AUDIT_ARCH[machine], yes=1)
+    yield _encode_instruction(answer, kill)
+    yield _encode_instruction(load, number)
+    yield _encode_instruction(at_least, X32_CALLS, no=1)
+    yield _encode_instruction(answer, refuse)
+    for forbidden in FORBIDDEN_SYSCALLS[machine]:
+        yield _encode_instruction(equal, forbidden, no=1)
+        yield _encode_instruction(answer, refuse)
     # Its flags lie in memory, where a filter cannot look; the C library then falls back to `clone`, whose it can.
-    yield _instruction(equal, CLONE3, no=1)
-    yield _instruction(answer, unknown)
+    yield _encode_instruction(equal, CLONE3, no=1)
+    yield _encode_instruction(answer, unknown)
     # One's own limits (process 0) may still be lowered; the server's may not.
-    yield _instruction(equal, PRLIMIT[machine], no=3)
-    yield _instruction(load, first_argument)
-    yield _instruction(equal, 0, yes=5)
-    yield _instruction(answer, refuse)
-    yield _instruction(equal, CLONE[machine], no=3)
-    yield _instruction(load, first_argument)
-    yield _instruction(any_bit, CLONE_THREAD, yes=1)
-    yield _instruction(answer, refuse)
-    yield _instruction(answer, allow)
+    yield _encode_instruction(equal, PRLIMIT[machine], no=3)
+    yield _encode_instruction(load, first_argument)
+    yield _encode_instruction(equal, 0, yes=5)
+    yield _encode_instruction(answer, refuse)
+    yield _encode_instruction(equal, CLONE[machine], no=3)
+    yield _encode_instruction(load, first_argument)
+    yield _encode_instruction(any_bit, CLONE_THREAD, yes=1)
+    yield _encode_instruction(answer, refuse)
+    yield _encode_instruction(answer, allow)
 
 
-def _instruction(code: int, value: int, *, yes: int = 0, no: int = 0) -> bytes:
+def _encode_instruction(code: int, value: int, *, yes: int = 0, no: int = 0) -> bytes:
     return struct.pack("HBBI", code, yes, no, value)
 
 
-def _libc() -> ctypes.CDLL:
+def _load_libc() -> ctypes.CDLL:
     return ctypes.CDLL(None, use_errno=True)

@@ -92,7 +92,7 @@ def parse_networks(texts: Iterable[str]) -> tuple[Network, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class Reach:
+class AddressPolicy:
     """How far downloads may go: public addresses on the usual ports, and the networks that the operator allows."""
 
     allow: tuple[Network, ...]
@@ -107,7 +107,7 @@ class Reach:
         """Raise unless every address may be connected to; one that may not spoils the whole answer."""
         others = [address for address in addresses if not self.allows(address)]
         if not addresses or not all(is_public(address) for address in others):
-            raise no_public_address(host)
+            raise make_no_address_error(host)
         if others and port not in self.ports:
             known = ", ".join(map(str, self.ports))
             raise CannotFetch(
@@ -116,7 +116,7 @@ class Reach:
             )
 
 
-def no_public_address(host: str) -> CannotFetch:
+def make_no_address_error(host: str) -> CannotFetch:
     """One sentence for names that do not exist and names of internal hosts, which must not be told apart."""
     return CannotFetch(
         f"{host} has no public address, so nothing was fetched. Check the spelling; a host inside a private network "
@@ -129,12 +129,12 @@ async def resolve(host: str, port: int) -> Sequence[str]:
 
     def look_up() -> Sequence[str]:
         answers = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-        return [_text(sockaddr) for *_, sockaddr in answers]
+        return [_format_sockaddr(sockaddr) for *_, sockaddr in answers]
 
     return await anyio.to_thread.run_sync(look_up, abandon_on_cancel=True)
 
 
-def _text(sockaddr: tuple[str, int] | tuple[str, int, int, int] | tuple[int, bytes]) -> str:
+def _format_sockaddr(sockaddr: tuple[str, int] | tuple[str, int, int, int] | tuple[int, bytes]) -> str:
     scope = sockaddr[3] if len(sockaddr) == 4 else 0
     host = str(sockaddr[0])
     return f"{host}%{scope}" if scope and "%" not in host else host
@@ -143,8 +143,8 @@ def _text(sockaddr: tuple[str, int] | tuple[str, int, int, int] | tuple[int, byt
 class CheckedBackend(httpcore2.AsyncNetworkBackend):
     """Opens connections within a `Reach` and no others, by looking a name up once and holding on to the answer."""
 
-    def __init__(self, reach: Reach, resolver: Resolver) -> None:
-        self._reach = reach
+    def __init__(self, policy: AddressPolicy, resolver: Resolver) -> None:
+        self._policy = policy
         self._resolve = resolver
         self._network = httpcore2.AnyIOBackend()
 
@@ -156,8 +156,8 @@ class CheckedBackend(httpcore2.AsyncNetworkBackend):
         local_address: str | None = None,
         socket_options: Iterable[httpcore2.SOCKET_OPTION] | None = None,
     ) -> httpcore2.AsyncNetworkStream:
-        addresses = await self._addresses(host, port)
-        self._reach.check(host, port, addresses)
+        addresses = await self._resolve_addresses(host, port)
+        self._policy.check(host, port, addresses)
         *others, last = addresses[:MAX_ADDRESSES_TRIED]
         for address in others:
             try:
@@ -167,21 +167,21 @@ class CheckedBackend(httpcore2.AsyncNetworkBackend):
         return await self._connect(last, port)
 
     async def _connect(self, address: Address, port: int) -> httpcore2.AsyncNetworkStream:
-        return _Connection(await self._network.connect_tcp(str(address), port, timeout=CONNECT_SECONDS))
+        return _TlsSafeStream(await self._network.connect_tcp(str(address), port, timeout=CONNECT_SECONDS))
 
-    async def _addresses(self, host: str, port: int) -> Sequence[Address]:
+    async def _resolve_addresses(self, host: str, port: int) -> Sequence[Address]:
         try:
             texts = await self._resolve(host, port)
         except socket.gaierror as error:
             if error.errno == socket.EAI_AGAIN:
                 raise CannotReach(f"The name server did not answer for {host}. Try again later.") from error
-            raise no_public_address(host) from error
+            raise make_no_address_error(host) from error
         except (OSError, UnicodeError) as error:  # UnicodeError: what is no name at all
-            raise no_public_address(host) from error
+            raise make_no_address_error(host) from error
         return list(dict.fromkeys(ip_address(text) for text in texts))
 
 
-class _Connection(httpcore2.AsyncNetworkStream):
+class _TlsSafeStream(httpcore2.AsyncNetworkStream):
     """A stream that is closed when a deadline falls while TLS is agreed on; the library's own would stay open."""
 
     def __init__(self, stream: httpcore2.AsyncNetworkStream) -> None:
@@ -219,27 +219,29 @@ def parse_url(text: str) -> httpx2.URL:
         raise CannotFetch(f"The URL is longer than {MAX_URL_CHARACTERS} characters. Give a shorter one.")
     if not text.isprintable() or " " in text or "\\" in text:
         raise CannotFetch(
-            f"The URL {_shown(text)} has spaces, backslashes or control characters in it. Percent-encode them."
+            f"The URL {_format_url(text)} has spaces, backslashes or control characters in it. Percent-encode them."
         )
     try:
         url = httpx2.URL(text).copy_with(fragment=None)
     except (httpx2.InvalidURL, ValueError) as error:
-        raise CannotFetch(f"{_shown(text)} is not a valid URL. Give one such as https://example.com/guide.") from error
-    _check_parts(url, text)
+        raise CannotFetch(
+            f"{_format_url(text)} is not a valid URL. Give one such as https://example.com/guide."
+        ) from error
+    _check_url_parts(url, text)
     return url
 
 
-def _check_parts(url: httpx2.URL, text: str) -> None:
+def _check_url_parts(url: httpx2.URL, text: str) -> None:
     if url.scheme not in ("http", "https"):
-        raise CannotFetch(f"{_shown(text)} is not an http or https URL; other kinds are not fetched.")
+        raise CannotFetch(f"{_format_url(text)} is not an http or https URL; other kinds are not fetched.")
     if url.userinfo or "@" in url.netloc.decode("ascii"):
         raise CannotFetch("The URL carries a user name or password, which are not sent. Remove what is before the @.")
     if not url.host or len(url.raw_host) > MAX_HOST_CHARACTERS:
-        raise CannotFetch(f"{_shown(text)} names no host that could exist. Check the URL.")
+        raise CannotFetch(f"{_format_url(text)} names no host that could exist. Check the URL.")
     if url.port is not None and not 0 < url.port < 65536:
-        raise CannotFetch(f"{_shown(text)} has a port outside 1 to 65535. Check the URL.")
+        raise CannotFetch(f"{_format_url(text)} has a port outside 1 to 65535. Check the URL.")
 
 
-def _shown(text: str) -> str:
+def _format_url(text: str) -> str:
     """A piece of a URL fit for a message; a password never is."""
     return repr(text.rpartition("@")[2][:200])

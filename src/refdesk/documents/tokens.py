@@ -15,7 +15,7 @@ from importlib import resources
 MAX_WORD = 100
 """Longer words are one unknown token to the model."""
 
-WORDS_KEPT = 65_536
+WORD_CACHE_SIZE = 65_536
 """Words whose pieces are remembered, which bounds the memory that strange texts can take."""
 
 UNKNOWN = "[UNK]"
@@ -24,7 +24,7 @@ _WORDS = re.compile(r"[!-/:-@\[-`{-~]|[^\s!-/:-@\[-`{-~]+")
 _IDEOGRAPH = re.compile(
     r"[\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0002a6df\U0002a700-\U0002b81f\U0002b920-\U0002ceaf\U0002f800-\U0002fa1f]"
 )
-_UNUSUAL = re.compile(r"[^\t\n\r -~]+")
+_NON_ASCII = re.compile(r"[^\t\n\r -~]+")
 _CONTROLS = frozenset(range(32)).union({127}).difference(map(ord, "\t\n\r"))
 _ASCII = {code: None if code in _CONTROLS else chr(code).lower() for code in range(128)}
 """Lower case without control characters, in one pass."""
@@ -32,10 +32,10 @@ _ASCII = {code: None if code in _CONTROLS else chr(code).lower() for code in ran
 
 def count_tokens(text: str) -> int:
     """The word pieces of a text, without the two that mark its ends."""
-    return sum(map(_pieces, _WORDS.findall(_plain(text))))
+    return sum(map(_count_pieces, _WORDS.findall(_normalize(text))))
 
 
-@lru_cache(maxsize=WORDS_KEPT)
+@lru_cache(maxsize=WORD_CACHE_SIZE)
 def count_word_tokens(word: str) -> int:
     """The same for a single word, most of which come again."""
     return count_tokens(word)
@@ -43,7 +43,7 @@ def count_word_tokens(word: str) -> int:
 
 def token_ids(text: str, limit: int) -> list[int]:
     """The first `limit` word pieces of a text as numbers of the vocabulary, without the two that mark its ends."""
-    return _own_vocabulary().ids(text, limit)
+    return _load_vocabulary().ids(text, limit)
 
 
 class WordPieces:
@@ -52,7 +52,7 @@ class WordPieces:
     def __init__(self, pieces: Iterable[str]) -> None:
         self._numbers = {piece: number for number, piece in enumerate(pieces)}
         self._unknown = (self.number(UNKNOWN),)
-        self.word = lru_cache(maxsize=WORDS_KEPT)(self._cut)
+        self.word = lru_cache(maxsize=WORD_CACHE_SIZE)(self._split_word)
         """The pieces of one word."""
 
     def number(self, piece: str) -> int:
@@ -62,13 +62,13 @@ class WordPieces:
     def ids(self, text: str, limit: int) -> list[int]:
         """The first `limit` pieces of a text."""
         found: list[int] = []
-        for word in _WORDS.findall(_plain(text)):
+        for word in _WORDS.findall(_normalize(text)):
             found += self.word(word)
             if len(found) >= limit:
                 return found[:limit]
         return found
 
-    def _cut(self, word: str) -> tuple[int, ...]:
+    def _split_word(self, word: str) -> tuple[int, ...]:
         """The longest known piece first; a word with an unknown rest is unknown as a whole."""
         numbers = self._numbers
         if len(word) > MAX_WORD:
@@ -87,17 +87,17 @@ class WordPieces:
         return tuple(found)
 
 
-def _plain(text: str) -> str:
+def _normalize(text: str) -> str:
     """Lower case, accents and control characters dropped: the model does not see them."""
     if text.isascii():
         return text.translate(_ASCII)
-    return _UNUSUAL.sub(_plain_run, text).lower()
+    return _NON_ASCII.sub(_normalize_run, text).lower()
 
 
-def _plain_run(run: re.Match[str]) -> str:
+def _normalize_run(run: re.Match[str]) -> str:
     """Characters beyond ASCII and its controls, which no neighbour changes."""
     text = unicodedata.normalize("NFD", "".join(map(_clean_character, run[0])))
-    return "".join(map(_plain_character, text))
+    return "".join(map(_normalize_character, text))
 
 
 @lru_cache(maxsize=4096)
@@ -114,18 +114,18 @@ def _clean_character(character: str) -> str:
 
 
 @lru_cache(maxsize=4096)
-def _plain_character(character: str) -> str:
+def _normalize_character(character: str) -> str:
     category = unicodedata.category(character)
     if category == "Mn":
         return ""
     return f" {character} " if category.startswith("P") else character.lower()
 
 
-@lru_cache(maxsize=WORDS_KEPT)
-def _pieces(word: str) -> int:
-    return len(_own_vocabulary().word(word))
+@lru_cache(maxsize=WORD_CACHE_SIZE)
+def _count_pieces(word: str) -> int:
+    return len(_load_vocabulary().word(word))
 
 
 @cache
-def _own_vocabulary() -> WordPieces:
+def _load_vocabulary() -> WordPieces:
     return WordPieces(resources.files(__package__).joinpath("wordpiece.txt").read_text("utf-8").splitlines())

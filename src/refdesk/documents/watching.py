@@ -18,21 +18,21 @@ import anyio.to_thread
 from refdesk.documents.folders import FoundFile, LeftOut, walk
 from refdesk.errors import CannotOpen
 
-SHORTEST_PAUSE = 1.0
+MIN_PAUSE_SECONDS = 1.0
 """Seconds between two looks at a small folder: soon enough for whoever has just saved a file."""
 
-LONGEST_PAUSE = 60.0
+MAX_PAUSE_SECONDS = 60.0
 """Seconds, which a folder of some two hundred thousand documents comes to; a larger one takes more of the core."""
 
-PAUSE_PER_LOOK = 20.0
+PAUSE_FACTOR = 20.0
 """How much longer than a look the pause after it is: watching takes at most a twentieth of one core."""
 
-MAX_SETTLING = 10
+MAX_SETTLE_ATTEMPTS = 10
 """Times that a folder is waited for to come to rest; one that is written to all the time is then taken as it is."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Look:
+class _Snapshot:
     """What a look at the folder found and the seconds that it took; no digest while the folder is out of reach."""
 
     digest: bytes | None
@@ -40,7 +40,7 @@ class _Look:
 
     @property
     def pause(self) -> float:
-        return min(max(self.seconds * PAUSE_PER_LOOK, SHORTEST_PAUSE), LONGEST_PAUSE)
+        return min(max(self.seconds * PAUSE_FACTOR, MIN_PAUSE_SECONDS), MAX_PAUSE_SECONDS)
 
 
 async def changes(
@@ -58,57 +58,57 @@ async def changes(
     folder that is out of reach, such as a disk that was unplugged, has not changed: its documents may come back.
     """
 
-    async def look() -> _Look:
-        return await anyio.to_thread.run_sync(_look, folder, ignore, max_files, clock, abandon_on_cancel=True)
+    async def take_snapshot() -> _Snapshot:
+        return await anyio.to_thread.run_sync(_take_snapshot, folder, ignore, max_files, clock, abandon_on_cancel=True)
 
-    known = await look()
-    if known.digest is None:
+    reported = await take_snapshot()
+    if reported.digest is None:
         raise CannotOpen(f"{folder} is no folder that can be read.")
     yield
-    seen = known
+    current = reported
     while True:
-        await sleep(seen.pause)
-        seen = await look()
-        if seen.digest in (None, known.digest):
+        await sleep(current.pause)
+        current = await take_snapshot()
+        if current.digest in (None, reported.digest):
             continue
-        seen = await _settled(seen, look, settle_seconds, sleep)
-        if seen.digest not in (None, known.digest):
-            known = seen
+        current = await _wait_until_stable(current, take_snapshot, settle_seconds, sleep)
+        if current.digest not in (None, reported.digest):
+            reported = current
             yield
 
 
-async def _settled(
-    seen: _Look,
-    look: Callable[[], Awaitable[_Look]],
+async def _wait_until_stable(
+    current: _Snapshot,
+    take_snapshot: Callable[[], Awaitable[_Snapshot]],
     settle_seconds: float,
     sleep: Callable[[float], Awaitable[None]],
-) -> _Look:
+) -> _Snapshot:
     """The first look that is the same as the one before it."""
-    for _ in range(MAX_SETTLING):
+    for _ in range(MAX_SETTLE_ATTEMPTS):
         await sleep(settle_seconds)
-        before, seen = seen, await look()
-        if seen.digest == before.digest:
+        before, current = current, await take_snapshot()
+        if current.digest == before.digest:
             break
-    return seen
+    return current
 
 
-def _look(folder: Path, ignore: Sequence[str], max_files: int, clock: Callable[[], float]) -> _Look:
+def _take_snapshot(folder: Path, ignore: Sequence[str], max_files: int, clock: Callable[[], float]) -> _Snapshot:
     started = clock()
     try:
-        digest = _digest(folder, ignore, max_files)
+        digest = _hash_folder(folder, ignore, max_files)
     except CannotOpen:
         digest = None
-    return _Look(digest, clock() - started)
+    return _Snapshot(digest, clock() - started)
 
 
-def _digest(folder: Path, ignore: Sequence[str], max_files: int) -> bytes:
+def _hash_folder(folder: Path, ignore: Sequence[str], max_files: int) -> bytes:
     digest = blake2b(digest_size=16)
     for found in walk(folder, ignore=ignore, max_files=max_files):
-        digest.update(_seen(found).encode() + b"\0")
+        digest.update(_format_entry(found).encode() + b"\0")
     return digest.digest()
 
 
-def _seen(found: FoundFile | LeftOut) -> str:
+def _format_entry(found: FoundFile | LeftOut) -> str:
     if isinstance(found, LeftOut):
         return f"{found.relative}\n{found.reason}"
     return f"{found.relative}\n{found.size} {found.mtime_ns} {found.inode}"

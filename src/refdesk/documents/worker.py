@@ -24,7 +24,7 @@ from typing import Any
 
 import orjson
 
-from refdesk.documents.sandbox_limits import bound_computing, confine
+from refdesk.documents.sandbox_limits import confine, limit_cpu_time
 from refdesk.errors import CannotConvert
 
 HEADER = struct.Struct("!I")
@@ -35,7 +35,7 @@ MAX_FRAME_BYTES = 4_194_304
 MAX_TRACE_CHARACTERS = 8_000
 """Of a traceback for the log: the end of it, which names the place."""
 
-WORN = 0.4
+WORN_MEMORY_SHARE = 0.4
 """Of its memory: a worker that has held more keeps it in pieces, and the next file would find too little."""
 
 MAX_STATUS_BYTES = 16_384
@@ -53,18 +53,18 @@ Progress = Callable[[float, float, str], None]
 Run = Callable[[dict[str, Any], int | None, int | None, Progress], dict[str, Any]]
 
 
-def main(given: Mapping[str, Any]) -> None:
+def main(config: Mapping[str, Any]) -> None:
     """Confine this process and serve; returns when the server has closed the socket."""
-    server = socket.socket(fileno=given["socket"])
-    run = _function(given["jobs"])
-    memory = _Memory(given["memory_bytes"])
+    server = socket.socket(fileno=config["socket"])
+    run = _import_function(config["jobs"])
+    memory = _Memory(config["memory_bytes"])
     os.nice(NICENESS)
-    walls = confine(given["memory_bytes"], given["output_bytes"])
+    restrictions = confine(config["memory_bytes"], config["output_bytes"])
     # The system's own lists of media types are behind the wall, and docutils would read them.
     mimetypes.knownfiles.clear()
-    if "privileges" not in walls:
-        threading.Thread(target=_die_with, args=(os.getppid(),), daemon=True).start()
-    server.sendall(frame({"kind": "ready", "walls": walls}))
+    if "privileges" not in restrictions:
+        threading.Thread(target=_exit_with_parent, args=(os.getppid(),), daemon=True).start()
+    server.sendall(frame({"kind": "ready", "walls": restrictions}))
     while (received := _receive(server)) is not None:
         _serve(server, run, *received, memory)
 
@@ -75,14 +75,14 @@ def frame(message: Mapping[str, Any]) -> bytes:
     return HEADER.pack(len(body)) + body
 
 
-def _die_with(server: int) -> None:
+def _exit_with_parent(server: int) -> None:
     """Where the kernel does not see to it: end this process, and what it started, soon after the server has ended."""
     while os.getppid() == server:
         time.sleep(ORPHAN_SECONDS)
     os.killpg(0, signal.SIGKILL)
 
 
-def _function(name: str) -> Run:
+def _import_function(name: str) -> Run:
     module, _, function = name.partition(":")
     run: Run = getattr(import_module(module), function)
     return run
@@ -115,7 +115,7 @@ class _Memory:
 
     def is_worn(self) -> bool:
         """Whether so much was held that the next file would find too little."""
-        return self._peak_bytes() > self._allowed_bytes * WORN
+        return self._peak_bytes() > self._allowed_bytes * WORN_MEMORY_SHARE
 
     def _peak_bytes(self) -> int:
         if self._status is None:
@@ -127,9 +127,9 @@ class _Memory:
 def _serve(server: socket.socket, run: Run, request: dict[str, Any], files: list[int], memory: _Memory) -> None:
     source = files[0] if request["source"] else None
     output = files[-1] if request["output"] else None
-    bound_computing(request["seconds"])
+    limit_cpu_time(request["seconds"])
     try:
-        outcome = _outcome(run, request["job"], source, output, _Reports(server))
+        outcome = _run_job(run, request["job"], source, output, _ProgressReporter(server))
         if memory.is_worn():
             server.sendall(frame({"kind": "worn"}))
         server.sendall(outcome)
@@ -139,7 +139,7 @@ def _serve(server: socket.socket, run: Run, request: dict[str, Any], files: list
                 os.close(file)
 
 
-def _outcome(run: Run, job: dict[str, Any], source: int | None, output: int | None, progress: Progress) -> bytes:
+def _run_job(run: Run, job: dict[str, Any], source: int | None, output: int | None, progress: Progress) -> bytes:
     """Run the job; the frame that tells how it went."""
     try:
         answer = frame({"kind": "answer", "answer": run(job, source, output, progress)})
@@ -147,29 +147,29 @@ def _outcome(run: Run, job: dict[str, Any], source: int | None, output: int | No
             return frame({"kind": "too_large"})
         return answer
     except CannotConvert as error:
-        return frame({"kind": "refused", "detail": _sendable(error.detail)})
+        return frame({"kind": "refused", "detail": _replace_surrogates(error.detail)})
     except BaseException as error:  # noqa: BLE001 - a library's panic is no Exception, and is to be told like one
-        if _is_want_of_memory(error):
+        if _is_out_of_memory(error):
             return frame({"kind": "out_of_memory"})
         if isinstance(error, OSError) and error.errno == EFBIG:
             return frame({"kind": "too_large"})
         if isinstance(error, OSError) and error.errno in (ENOSPC, EDQUOT):
             return frame({"kind": "no_room"})
         trace = "".join(traceback.format_exception(error))[-MAX_TRACE_CHARACTERS:]
-        return frame({"kind": "failed", "error": type(error).__name__, "trace": _sendable(trace)})
+        return frame({"kind": "failed", "error": type(error).__name__, "trace": _replace_surrogates(trace)})
 
 
-def _is_want_of_memory(error: BaseException) -> bool:
+def _is_out_of_memory(error: BaseException) -> bool:
     """JSON that there is no room for is told as if it were wrong."""
     return isinstance(error, MemoryError) or (isinstance(error, orjson.JSONDecodeError) and "memory" in error.msg)
 
 
-def _sendable(text: str) -> str:
+def _replace_surrogates(text: str) -> str:
     """Without the halves of characters that file names can hold and JSON cannot."""
     return text.encode("utf-8", "replace").decode()
 
 
-class _Reports:
+class _ProgressReporter:
     """Sends progress to the server, but not more often than anybody looks."""
 
     def __init__(self, server: socket.socket) -> None:

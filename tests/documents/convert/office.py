@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from io import BytesIO
 from pathlib import Path
 
-from refdesk.documents.convert.source import Source
+from refdesk.documents.convert.source import SourceFile
 
 FILES = Path(__file__).parents[2] / "files" / "office"
 R = "http://schemas.openxmlformats.org/officeDocument/2006/relationships"
@@ -23,9 +23,9 @@ _MAIN = {
 }
 
 
-def source(name: str) -> Source:
+def source(name: str) -> SourceFile:
     """One of the files that real programs wrote."""
-    return Source((FILES / name).read_bytes(), name)
+    return SourceFile((FILES / name).read_bytes(), name)
 
 
 def packed(parts: Mapping[str, str | bytes]) -> bytes:
@@ -65,7 +65,7 @@ def relationships(**targets: str) -> str:
     )
 
 
-def word(body: str, *, styles: str = "", numbering: str = "", footnotes: str = "", **links: str) -> Source:
+def word(body: str, *, styles: str = "", numbering: str = "", footnotes: str = "", **links: str) -> SourceFile:
     """A DOCX file with this body."""
     names = f'xmlns:w="{W}" xmlns:r="{R}" xmlns:m="{M}"'
     parts = {
@@ -77,7 +77,7 @@ def word(body: str, *, styles: str = "", numbering: str = "", footnotes: str = "
             styles="styles.xml", numbering="numbering.xml", footnotes="footnotes.xml", **links
         ),
     }
-    return Source(ooxml("docx", parts), "made.docx")
+    return SourceFile(ooxml("docx", parts), "made.docx")
 
 
 def paragraph(text: str, *, style: str = "", properties: str = "", run: str = "") -> str:
@@ -86,7 +86,7 @@ def paragraph(text: str, *, style: str = "", properties: str = "", run: str = ""
     return f"<w:p><w:pPr>{named}{properties}</w:pPr><w:r><w:rPr>{run}</w:rPr><w:t>{text}</w:t></w:r></w:p>"
 
 
-def workbook(*sheets: str, shared: str = "", styles: str = "", names: str = "ABCDEFG", states: str = "") -> Source:
+def workbook(*sheets: str, shared: str = "", styles: str = "", names: str = "ABCDEFG", states: str = "") -> SourceFile:
     """An XLSX file with these sheets, each given as what stands inside of its `worksheet`."""
     numbered = list(zip(names, sheets, strict=False))
     entries = "".join(
@@ -104,7 +104,7 @@ def workbook(*sheets: str, shared: str = "", styles: str = "", names: str = "ABC
             for at, sheet in enumerate(sheets, 1)
         },
     }
-    return Source(ooxml("xlsx", parts), "made.xlsx")
+    return SourceFile(ooxml("xlsx", parts), "made.xlsx")
 
 
 def deck(
@@ -112,7 +112,7 @@ def deck(
     notes: Mapping[int, str] | None = None,
     attributes: Mapping[int, str] | None = None,
     layout: str = "",
-) -> Source:
+) -> SourceFile:
     """A PPTX file with these slides, each given as its shapes, and the shapes of the layout that they share."""
     notes, attributes = notes or {}, attributes or {}
     entries = "".join(f'<p:sldId id="{255 + at}" r:id="slide_{at}"/>' for at in range(1, len(slides) + 1))
@@ -135,7 +135,7 @@ def deck(
     for at, shapes in notes.items():
         tree = f"<p:cSld><p:spTree>{shapes}</p:spTree></p:cSld>"
         parts[f"ppt/notesSlides/notes{at}.xml"] = f"<p:notes {names}>{tree}</p:notes>"
-    return Source(ooxml("pptx", parts), "made.pptx")
+    return SourceFile(ooxml("pptx", parts), "made.pptx")
 
 
 def shape(*paragraphs: str, placeholder: str = "", index: int | None = None, top: int | None = None) -> str:

@@ -9,7 +9,7 @@ import pypdfium2
 import pytest
 
 from refdesk.documents.convert import FORMATS, convert
-from refdesk.documents.model import Heading, sections
+from refdesk.documents.model import Heading, list_sections
 from refdesk.errors import CannotConvert
 from tests.real_files import REAL_FILES, RealFile
 
@@ -29,7 +29,7 @@ def test_a_document_knows_its_file(real: RealFile) -> None:
 
 def test_a_heading_that_only_says_note_opens_no_section() -> None:
     document = convert(b"# A\n\nText.\n\n### Note:\n\nBeware.\n\n### Notes\n\nMore.\n", "a.md")
-    assert [section.id for section in sections(document.blocks)] == ["a", "notes"]
+    assert [section.id for section in list_sections(document.blocks)] == ["a", "notes"]
 
 
 def test_a_file_without_a_word_is_told_so() -> None:

@@ -3,13 +3,13 @@ from __future__ import annotations
 import pytest
 
 from refdesk.documents.convert import csv
-from refdesk.documents.convert.source import Source
+from refdesk.documents.convert.source import SourceFile
 from refdesk.documents.model import Document, Heading, Table
 from refdesk.errors import CannotConvert
 
 
 def converted(content: str | bytes, name: str = "data/prices.csv") -> Document:
-    return csv.convert(Source(content.encode() if isinstance(content, str) else content, name))
+    return csv.convert(SourceFile(content.encode() if isinstance(content, str) else content, name))
 
 
 def table(content: str | bytes) -> Table:

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from refdesk.documents.convert.docx import convert
-from refdesk.documents.convert.source import Source
+from refdesk.documents.convert.source import SourceFile
 from refdesk.documents.export.markdown import to_markdown
 from refdesk.documents.model import Code, Document, Heading, ListItem, Paragraph, Picture, Span, Table
 from refdesk.errors import CannotConvert
@@ -266,14 +266,14 @@ def test_content_controls_may_be_nested_as_deep_as_they_like() -> None:
 
 def test_a_package_without_a_text_is_refused() -> None:
     with pytest.raises(CannotConvert, match="no text part"):
-        convert(Source(word("").data.replace(b"word/document.xml", b"word/documint.xml"), "x.docx"))
+        convert(SourceFile(word("").data.replace(b"word/document.xml", b"word/documint.xml"), "x.docx"))
 
 
 @pytest.mark.parametrize("name", ["guide.odt", "guide.epub", "guide.doc"])
 def test_a_damaged_file_of_another_format_is_refused(name: str) -> None:
     data = (FILES / name).read_bytes()
     with pytest.raises(CannotConvert):
-        convert(Source(data[: len(data) // 2], name))
+        convert(SourceFile(data[: len(data) // 2], name))
 
 
 def test_plain_runs_beside_others_keep_to_themselves() -> None:
@@ -315,7 +315,7 @@ def test_files_with_other_prefixes_are_read_alike() -> None:
     usual = word(body, styles=styles)
     parts = unpacked(usual.data)
     parts["word/document.xml"] = parts["word/document.xml"].replace(b"w:", b"x:").replace(b"xmlns:w=", b"xmlns:x=")
-    assert convert(Source(packed(parts), "other.docx")).blocks == convert(usual).blocks
+    assert convert(SourceFile(packed(parts), "other.docx")).blocks == convert(usual).blocks
 
 
 def test_an_item_of_many_paragraphs_keeps_what_is_set_apart_in_each() -> None:

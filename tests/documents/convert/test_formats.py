@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from refdesk.documents.convert.formats import FORMATS, format_of, is_named_by_content
+from refdesk.documents.convert.formats import FORMATS, detect_format, is_detectable_by_content
 from refdesk.errors import CannotConvert
 from refdesk.tools.conversion import TOOL_FOR
 from tests.real_files import REAL_FILES, RealFile
@@ -13,9 +13,9 @@ from tests.real_files import REAL_FILES, RealFile
 @pytest.mark.parametrize("real", [r for r in REAL_FILES if r.path.suffix != ".csv"], ids=lambda real: real.path.name)
 def test_content_tells_without_a_name(real: RealFile) -> None:
     data = real.path.read_bytes()
-    named = format_of(data, real.path.name).key
-    if is_named_by_content(data[:1024]) or named in ("html", "rst", "markdown"):
-        assert format_of(data, "x").key == named
+    named = detect_format(data, real.path.name).key
+    if is_detectable_by_content(data[:1024]) or named in ("html", "rst", "markdown"):
+        assert detect_format(data, "x").key == named
     assert real.path.suffix in FORMATS[named].suffixes
 
 
@@ -38,19 +38,19 @@ def test_content_tells_without_a_name(real: RealFile) -> None:
     ],
 )
 def test_a_format_is_found(data: bytes, name: str, media_type: str, key: str) -> None:
-    assert format_of(data, name, media_type).key == key
+    assert detect_format(data, name, media_type).key == key
 
 
 @pytest.mark.parametrize("data", [b"\x89PNG\r\n\x1a\n\0\0", b"MZ\0\0", bytes(range(256)), b"PK\x05\x06" + bytes(18)])
 def test_what_is_no_document_is_told_what_would_be(data: bytes) -> None:
     with pytest.raises(CannotConvert, match=r"PDF, Word|broken|empty"):
-        format_of(data, "x.bin")
+        detect_format(data, "x.bin")
 
 
 @pytest.mark.parametrize("data", [b"", b" \n\0\0"])
 def test_an_empty_file_is_told_so(data: bytes) -> None:
     with pytest.raises(CannotConvert, match="empty"):
-        format_of(data, "x.pdf")
+        detect_format(data, "x.pdf")
 
 
 def test_every_format_has_a_tool() -> None:

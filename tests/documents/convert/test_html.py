@@ -6,7 +6,7 @@ import pytest
 
 from refdesk.documents.convert import html
 from refdesk.documents.convert.html import guard, tables
-from refdesk.documents.convert.source import Source
+from refdesk.documents.convert.source import SourceFile
 from refdesk.documents.model import Block, Code, Document, Heading, ListItem, Paragraph, Picture, Span, Table
 from refdesk.errors import CannotConvert
 
@@ -14,11 +14,11 @@ PAGES = Path(__file__).parents[2] / "files" / "html"
 
 
 def page(name: str) -> Document:
-    return html.convert(Source((PAGES / name).read_bytes(), name))
+    return html.convert(SourceFile((PAGES / name).read_bytes(), name))
 
 
 def blocks(body: str, url: str = "") -> tuple[Block, ...]:
-    return html.convert(Source(f"<body>{body}".encode(), "page.html", url=url)).blocks
+    return html.convert(SourceFile(f"<body>{body}".encode(), "page.html", url=url)).blocks
 
 
 def texts(document: Document) -> str:
@@ -158,7 +158,7 @@ def test_links_are_resolved_and_those_that_do_things_are_dropped() -> None:
 
 def test_a_stated_base_moves_relative_links() -> None:
     data = b"<head><base href='/v2/'></head><p><a href=x>x</a>"
-    (paragraph,) = html.convert(Source(data, "p", url="https://docs.example/guide/a")).blocks
+    (paragraph,) = html.convert(SourceFile(data, "p", url="https://docs.example/guide/a")).blocks
     assert spans_of(paragraph) == [("x", "link", "https://docs.example/v2/x")]
 
 
@@ -209,9 +209,9 @@ def test_spans_of_cells_end_where_the_table_does() -> None:
 
 
 def test_a_table_beyond_the_bound_is_cut_with_a_warning() -> None:
-    most = tables.MAX_PLACES // tables.MAX_COLUMNS
+    most = tables.MAX_GRID_CELLS // tables.MAX_COLUMNS
     widest = f"<tr><td colspan={tables.MAX_COLUMNS - 1}>1<td>2"
-    document = html.convert(Source(f"<table><tr><th>a<th>b{widest * (most + 10)}".encode(), "p"))
+    document = html.convert(SourceFile(f"<table><tr><th>a<th>b{widest * (most + 10)}".encode(), "p"))
     (table,) = document.blocks
     assert isinstance(table, Table)
     assert table.rows == most
@@ -264,14 +264,14 @@ def test_a_role_makes_a_heading() -> None:
 
 def test_the_title_of_a_site_gives_way_to_that_of_the_page() -> None:
     data = b"<title>Models | Site</title><body><div><h1>Site docs</h1></div><h1>Models</h1><p>x"
-    document = html.convert(Source(data, "p"))
+    document = html.convert(SourceFile(data, "p"))
     assert document.title == "Models"
     assert document.blocks == (Heading("Models", 1), Paragraph("x"))
 
 
 def test_a_title_outside_of_the_main_part_is_kept() -> None:
     data = b"<title>Models - Site</title><body><header><h1>Models</h1></header><main><p>text of the page</main>"
-    assert html.convert(Source(data, "p")).blocks == (Heading("Models", 1), Paragraph("text of the page"))
+    assert html.convert(SourceFile(data, "p")).blocks == (Heading("Models", 1), Paragraph("text of the page"))
 
 
 def test_links_to_the_pages_before_and_after_are_left_out() -> None:
@@ -280,20 +280,20 @@ def test_links_to_the_pages_before_and_after_are_left_out() -> None:
 
 
 def test_bytes_that_are_not_in_the_stated_encoding_are_told() -> None:
-    document = html.convert(Source(b"<meta charset=utf-8><p>caf\xe9 au lait", "p"))
+    document = html.convert(SourceFile(b"<meta charset=utf-8><p>caf\xe9 au lait", "p"))
     assert document.blocks == (Paragraph("caf\ufffd au lait"),)
     assert document.warnings == ("1 place of the text could not be read as UTF-8 and hold a replacement character.",)
 
 
 def test_the_servers_word_on_the_encoding_goes_before_the_pages() -> None:
-    document = html.convert(Source("<meta charset=utf-8><p>мир".encode("koi8-r"), "p", charset="koi8-r"))
+    document = html.convert(SourceFile("<meta charset=utf-8><p>мир".encode("koi8-r"), "p", charset="koi8-r"))
     assert document.blocks == (Paragraph("мир"),)
 
 
 @pytest.mark.parametrize("data", [b"", b"<script>x</script>", b"<body><nav>menu</nav>", b"\0\0\0"])
 def test_a_page_without_text_is_refused(data: bytes) -> None:
     with pytest.raises(CannotConvert, match="holds no text"):
-        html.convert(Source(data, "p"))
+        html.convert(SourceFile(data, "p"))
 
 
 @pytest.mark.parametrize(
@@ -306,12 +306,12 @@ def test_a_page_without_text_is_refused(data: bytes) -> None:
 )
 def test_a_page_made_to_stall_the_parser_is_refused(data: bytes, reason: str) -> None:
     with pytest.raises(CannotConvert, match=reason):
-        html.convert(Source(data, "p"))
+        html.convert(SourceFile(data, "p"))
 
 
 def test_a_drawing_of_many_strokes_is_not_taken_for_depth() -> None:
     drawing = b"<svg><title>t</title><g>" + b"<path d='M 0 0'/><text>x</text>" * guard.MAX_DEPTH + b"</g></svg>"
-    assert html.convert(Source(b"<p>x</p>" + drawing, "p")).blocks == (Paragraph("x"),)
+    assert html.convert(SourceFile(b"<p>x</p>" + drawing, "p")).blocks == (Paragraph("x"),)
 
 
 @pytest.mark.parametrize(
@@ -319,7 +319,7 @@ def test_a_drawing_of_many_strokes_is_not_taken_for_depth() -> None:
 )
 def test_strokes_that_stand_in_no_drawing_are_depth(opening: bytes) -> None:
     with pytest.raises(CannotConvert, match="nests more than"):
-        html.convert(Source(opening + b"<path/>" * 200_000, "p"))
+        html.convert(SourceFile(opening + b"<path/>" * 200_000, "p"))
 
 
 @pytest.mark.parametrize(
@@ -335,11 +335,11 @@ def test_strokes_that_stand_in_no_drawing_are_depth(opening: bytes) -> None:
     ],
 )
 def test_broken_and_hostile_pages_are_read_as_far_as_can_be(data: bytes) -> None:
-    document = html.convert(Source(data, "p"))
+    document = html.convert(SourceFile(data, "p"))
     assert document.blocks
     assert "\0" not in texts(document)
     texts(document).encode()
 
 
 def test_a_fragment_is_content_as_a_whole() -> None:
-    assert html.blocks_of("<p>a</p><p>b</p>") == ([Paragraph("a"), Paragraph("b")], [])
+    assert html.parse_fragment("<p>a</p><p>b</p>") == ([Paragraph("a"), Paragraph("b")], [])

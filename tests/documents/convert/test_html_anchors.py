@@ -6,7 +6,7 @@ import pytest
 
 from refdesk.documents.convert import html, markdown, rst
 from refdesk.documents.convert.html.anchors import MAX_ANCHOR
-from refdesk.documents.convert.source import Source
+from refdesk.documents.convert.source import SourceFile
 from refdesk.documents.model import Document, Heading
 
 
@@ -15,7 +15,7 @@ def anchors(document: Document) -> dict[str, str]:
 
 
 def in_page(body: str, title: str = "") -> dict[str, str]:
-    return anchors(html.convert(Source(f"<title>{title}</title><body>{body}".encode(), "page.html")))
+    return anchors(html.convert(SourceFile(f"<title>{title}</title><body>{body}".encode(), "page.html")))
 
 
 @pytest.mark.parametrize(
@@ -66,7 +66,7 @@ def test_a_title_outside_of_the_main_part_keeps_its_anchor() -> None:
 
 def test_a_title_of_the_same_level_as_its_sections_stands_above_them() -> None:
     body = "<h2>CREATE INDEX</h2><p>Make one.</p><h2>Description</h2><p>x</p><h3>Methods</h3><p>y</p>"
-    document = html.convert(Source(f"<title>CREATE INDEX</title><body>{body}".encode(), "page.html"))
+    document = html.convert(SourceFile(f"<title>CREATE INDEX</title><body>{body}".encode(), "page.html"))
     assert [(block.text, block.level) for block in document.blocks if isinstance(block, Heading)] == [
         ("CREATE INDEX", 1),
         ("Description", 2),
@@ -77,13 +77,13 @@ def test_a_title_of_the_same_level_as_its_sections_stands_above_them() -> None:
 @pytest.mark.parametrize("title", ["Something else", "CREATE INDEXES", ""])
 def test_a_first_heading_that_is_not_the_title_keeps_its_level(title: str) -> None:
     body = "<h2>CREATE INDEX</h2><p>x</p><h2>Description</h2><p>y</p>"
-    document = html.convert(Source(f"<title>{title}</title><body>{body}".encode(), "page.html"))
+    document = html.convert(SourceFile(f"<title>{title}</title><body>{body}".encode(), "page.html"))
     assert {block.level for block in document.blocks if isinstance(block, Heading)} == {2}
 
 
 def test_markdown_has_the_anchors_that_its_author_states() -> None:
     text = "# Guide {#top}\n\n## Setup {: #set-up .wide }\n\n<a id=here></a>\n\n## Use\n\n## Sets {a}\n\n## Plain\n\nx"
-    assert anchors(markdown.convert(Source(text.encode(), "guide.md"))) == {
+    assert anchors(markdown.convert(SourceFile(text.encode(), "guide.md"))) == {
         "Guide": "top",
         "Setup": "set-up",
         "Use": "here",
@@ -94,4 +94,7 @@ def test_markdown_has_the_anchors_that_its_author_states() -> None:
 
 def test_restructured_text_has_the_anchors_that_docutils_gives_it() -> None:
     text = "Guide\n=====\n\nx\n\n.. _label:\n\nSetting up\n----------\n\ny\n"
-    assert anchors(rst.convert(Source(text.encode(), "guide.rst"))) == {"Guide": "guide", "Setting up": "setting-up"}
+    assert anchors(rst.convert(SourceFile(text.encode(), "guide.rst"))) == {
+        "Guide": "guide",
+        "Setting up": "setting-up",
+    }

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from refdesk.documents.convert import markdown
-from refdesk.documents.convert.source import Source
+from refdesk.documents.convert.source import SourceFile
 from refdesk.documents.model import Block, Code, Document, Heading, ListItem, Paragraph, Picture, Span, Table
 from refdesk.errors import CannotConvert
 
@@ -13,7 +13,7 @@ GUIDE = Path(__file__).parents[2] / "files" / "text" / "guide.md"
 
 
 def converted(text: str) -> Document:
-    return markdown.convert(Source(text.encode(), "page.md"))
+    return markdown.convert(SourceFile(text.encode(), "page.md"))
 
 
 def blocks(text: str) -> tuple[Block, ...]:
@@ -21,7 +21,7 @@ def blocks(text: str) -> tuple[Block, ...]:
 
 
 def test_a_guide_keeps_its_structure() -> None:
-    document = markdown.convert(Source(GUIDE.read_bytes(), "guide.md"))
+    document = markdown.convert(SourceFile(GUIDE.read_bytes(), "guide.md"))
     assert document.title == "A guide"
     assert document.properties == {"author": "Jo Doe", "language": "en"}
     kinds = [type(block) for block in document.blocks[:5]]
@@ -42,7 +42,7 @@ def test_headings_are_read_in_both_notations() -> None:
 
 
 def test_links_and_marks_become_spans() -> None:
-    document = markdown.convert(Source(b"a **b** [c](d.md) `e`", "p.md", url="https://docs.example/x/"))
+    document = markdown.convert(SourceFile(b"a **b** [c](d.md) `e`", "p.md", url="https://docs.example/x/"))
     assert document.blocks == (
         Paragraph(
             "a b c e",

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from refdesk.documents.convert.office_xml import below, parse_xml, whole
+from refdesk.documents.convert.office_xml import find_path, parse_int, parse_xml
 from refdesk.errors import CannotConvert
 from tests.documents.convert.office import W
 
@@ -73,15 +73,15 @@ def test_what_is_no_xml_is_said_to_be_broken(data: bytes) -> None:
 
 def test_steps_down_lead_to_the_first_element_or_nowhere() -> None:
     root = parse_xml(b"<a><b><c n='1'/><c n='2'/></b></a>", "a.xml")
-    found = below(root, "b", "c")
+    found = find_path(root, "b", "c")
     assert found is not None
     assert found.get("n") == "1"
-    assert below(root, "x", "c") is None
-    assert below(None, "b") is None
+    assert find_path(root, "x", "c") is None
+    assert find_path(None, "b") is None
 
 
 @pytest.mark.parametrize(
     ("text", "number"), [("12", 12), (None, 7), ("", 7), ("-1", 7), ("x", 7), ("9" * 5000, 7), ("٣", 3)]
 )
 def test_only_numbers_of_a_sane_length_are_numbers(text: str | None, number: int) -> None:
-    assert whole(text, 7) == number
+    assert parse_int(text, 7) == number

@@ -6,7 +6,7 @@ from io import BytesIO
 
 import pytest
 
-from refdesk.documents.convert.ooxml import MAX_ENTRIES, kind_of, open_package
+from refdesk.documents.convert.ooxml import MAX_ENTRIES, detect_kind, open_package
 from refdesk.errors import CannotConvert
 from tests.documents.convert.office import FILES, ooxml, packed, word
 
@@ -29,11 +29,11 @@ from tests.documents.convert.office import FILES, ooxml, packed, word
     ],
 )
 def test_a_file_is_known_by_its_content(name: str, kind: str | None) -> None:
-    assert kind_of((FILES / name).read_bytes()) == kind
+    assert detect_kind((FILES / name).read_bytes()) == kind
 
 
 def test_a_zip_that_is_no_office_file_is_of_no_kind() -> None:
-    assert kind_of(packed({"notes.txt": "hello"})) is None
+    assert detect_kind(packed({"notes.txt": "hello"})) is None
 
 
 @pytest.mark.parametrize(
@@ -46,19 +46,19 @@ def test_a_zip_that_is_no_office_file_is_of_no_kind() -> None:
     ],
 )
 def test_templates_and_files_with_macros_are_of_their_kind(content_type: str, kind: str | None) -> None:
-    assert kind_of(packed({"[Content_Types].xml": f'<Override ContentType="{content_type}"/>'})) == kind
+    assert detect_kind(packed({"[Content_Types].xml": f'<Override ContentType="{content_type}"/>'})) == kind
 
 
 @pytest.mark.parametrize("name", ["guide.docx", "guide.doc", "book.xls"])
 def test_a_truncated_file_is_said_to_be_broken(name: str) -> None:
     data = (FILES / name).read_bytes()
     with pytest.raises(CannotConvert, match="broken or incomplete"):
-        kind_of(data[: len(data) // 4])
+        detect_kind(data[: len(data) // 4])
 
 
 def test_a_locked_document_asks_for_one_without_a_password() -> None:
     with pytest.raises(CannotConvert, match="password"):
-        kind_of(_compound_file("EncryptedPackage"))
+        detect_kind(_compound_file("EncryptedPackage"))
 
 
 def test_encrypted_entries_ask_for_a_file_without_a_password() -> None:
@@ -80,7 +80,7 @@ def test_a_bomb_is_refused_by_what_it_claims_to_hold() -> None:
 
 
 def test_a_small_file_may_shrink_as_much_as_it_likes() -> None:
-    assert open_package(packed({"a": " " * 1_000_000})).head("a") == b" " * 1_000_000
+    assert open_package(packed({"a": " " * 1_000_000})).read_head("a") == b" " * 1_000_000
 
 
 def test_entries_that_lie_over_one_another_are_refused() -> None:
@@ -91,7 +91,7 @@ def test_entries_that_lie_over_one_another_are_refused() -> None:
 def test_a_part_that_declares_a_dtd_is_refused() -> None:
     package = open_package(packed({"a.xml": '<!DOCTYPE a [<!ENTITY b "c">]><a>&b;</a>'}))
     with pytest.raises(CannotConvert, match="declares a DTD"):
-        package.xml("a.xml")
+        package.read_xml("a.xml")
 
 
 def test_a_dtd_is_seen_in_other_encodings_too() -> None:
@@ -99,19 +99,19 @@ def test_a_dtd_is_seen_in_other_encodings_too() -> None:
         packed({"a.xml": '<?xml version="1.0" encoding="utf-16"?><!DOCTYPE a><a/>'.encode("utf-16")})
     )
     with pytest.raises(CannotConvert, match="declares a DTD"):
-        package.xml("a.xml")
+        package.read_xml("a.xml")
 
 
 def test_xml_that_is_not_well_formed_is_named() -> None:
     with pytest.raises(CannotConvert, match=r"'a\.xml' is not well-formed"):
-        open_package(packed({"a.xml": "<a>"})).xml("a.xml")
+        open_package(packed({"a.xml": "<a>"})).read_xml("a.xml")
 
 
 def test_a_damaged_part_is_said_to_be_broken() -> None:
     data = bytearray(packed({"a.xml": "<a>" + "some words " * 50 + "</a>"}))
     data[40:50] = b"\xff" * 10
     with pytest.raises(CannotConvert, match="broken"):
-        open_package(bytes(data)).xml("a.xml")
+        open_package(bytes(data)).read_xml("a.xml")
 
 
 def test_a_part_that_is_not_what_the_archive_says_of_it_is_said_to_be_broken() -> None:
@@ -121,7 +121,7 @@ def test_a_part_that_is_not_what_the_archive_says_of_it_is_said_to_be_broken() -
         data = bytearray(whole)
         data[entry + at] ^= 1
         with pytest.raises(CannotConvert, match="broken"):
-            open_package(bytes(data)).xml("a.xml")
+            open_package(bytes(data)).read_xml("a.xml")
 
 
 @pytest.mark.parametrize("method", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2])
@@ -136,15 +136,15 @@ def test_parts_are_read_however_they_are_packed(method: int) -> None:
 
 def test_strict_files_are_read_like_the_usual_ones() -> None:
     strict = '<w:document xmlns:w="http://purl.oclc.org/ooxml/wordprocessingml/main"/>'
-    root = open_package(packed({"a.xml": strict})).xml("a.xml")
+    root = open_package(packed({"a.xml": strict})).read_xml("a.xml")
     assert root is not None
     assert root.tag == "{w}document"
 
 
 def test_names_that_climb_out_of_the_package_lead_nowhere() -> None:
     package = open_package(ooxml("docx", {"../../etc/passwd": "x", "word/document.xml": "<a/>"}))
-    assert package.xml("etc/passwd") is None
-    assert package.main_part("") == "word/document.xml"
+    assert package.read_xml("etc/passwd") is None
+    assert package.find_main_part("") == "word/document.xml"
 
 
 def test_macros_are_noticed() -> None:

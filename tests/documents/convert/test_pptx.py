@@ -1,8 +1,8 @@
 from __future__ import annotations
 
 from refdesk.documents.convert.pptx import convert
-from refdesk.documents.convert.source import PageRange, Source
-from refdesk.documents.model import Code, Heading, ListItem, Page, Paragraph, Picture, Place, Table, page_of
+from refdesk.documents.convert.source import PageRange, SourceFile
+from refdesk.documents.model import Code, Heading, ListItem, Page, Paragraph, Picture, Place, Table, get_page
 from tests.documents.convert.office import deck, packed, shape, source, unpacked
 
 RUN = "<a:r><a:t>{}</a:t></a:r>"
@@ -16,7 +16,7 @@ def test_a_deck_keeps_its_slides_bullets_and_notes() -> None:
     assert document.page_kind == "slide"
     assert [page.number for page in document.pages] == [1, 2, 3, 4, 5]
     assert document.pages[0].width == 720
-    headings = [(block.level, block.text, page_of(block)) for block in document.blocks if isinstance(block, Heading)]
+    headings = [(block.level, block.text, get_page(block)) for block in document.blocks if isinstance(block, Heading)]
     assert headings == [(1, "The Deck", 1), (2, "First slide", 2), (2, "Numbers", 3), (2, "Table", 4), (2, "Code", 5)]
     items = [(block.depth, block.ordered, block.text) for block in document.blocks if isinstance(block, ListItem)]
     assert items == [
@@ -36,7 +36,7 @@ def test_a_deck_keeps_its_slides_bullets_and_notes() -> None:
 def test_an_opendocument_deck_keeps_the_same() -> None:
     document = convert(source("deck.odp"))
 
-    headings = [(block.level, block.text, page_of(block)) for block in document.blocks if isinstance(block, Heading)]
+    headings = [(block.level, block.text, get_page(block)) for block in document.blocks if isinstance(block, Heading)]
     assert headings == [(1, "The Deck", 1), (2, "First slide", 2), (2, "Numbers", 3), (2, "Table", 4), (2, "Code", 5)]
     items = [(block.depth, block.number, block.text) for block in document.blocks if isinstance(block, ListItem)]
     assert items == [(0, 1, "one"), (1, 1, "two"), (0, 1, "three"), (0, 1, "eins"), (0, 2, "zwei")]
@@ -48,11 +48,11 @@ def test_an_opendocument_deck_keeps_the_same() -> None:
 
 def test_only_the_slides_asked_for_are_converted() -> None:
     whole = source("deck.pptx")
-    document = convert(Source(whole.data, whole.name, pages=PageRange(3, 4)))
+    document = convert(SourceFile(whole.data, whole.name, pages=PageRange(3, 4)))
 
     assert [page.number for page in document.pages] == [3, 4]
     assert document.total_pages == 5
-    assert {page_of(block) for block in document.blocks} == {3, 4}
+    assert {get_page(block) for block in document.blocks} == {3, 4}
 
 
 def test_the_title_comes_first_wherever_it_stands_in_the_file() -> None:
@@ -167,6 +167,6 @@ def test_a_slide_that_is_listed_twice_is_read_once() -> None:
     usual = deck(shape(RUN.format("first")), shape(RUN.format("second")))
     parts = unpacked(usual.data)
     parts["ppt/presentation.xml"] = parts["ppt/presentation.xml"].replace(b'"slide_2"', b'"slide_1"')
-    document = convert(Source(packed(parts), "twice.pptx"))
+    document = convert(SourceFile(packed(parts), "twice.pptx"))
     assert [block.text for block in document.blocks if isinstance(block, Paragraph)] == ["first"]
     assert document.warnings == ("Not in the file although the presentation lists them: slide 2.",)

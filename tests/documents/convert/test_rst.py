@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from refdesk.documents.convert import rst
-from refdesk.documents.convert.source import Source
+from refdesk.documents.convert.source import SourceFile
 from refdesk.documents.model import Block, Code, Document, Heading, ListItem, Paragraph, Picture, Span, Table
 from refdesk.errors import CannotConvert
 
@@ -15,7 +15,7 @@ MANUAL = Path(__file__).parents[2] / "files" / "text" / "manual.rst"
 
 
 def converted(text: str) -> Document:
-    return rst.convert(Source(text.encode(), "page.rst"))
+    return rst.convert(SourceFile(text.encode(), "page.rst"))
 
 
 def blocks(text: str) -> tuple[Block, ...]:
@@ -24,7 +24,7 @@ def blocks(text: str) -> tuple[Block, ...]:
 
 @pytest.fixture(scope="module")
 def manual() -> Document:
-    return rst.convert(Source(MANUAL.read_bytes(), "manual.rst"))
+    return rst.convert(SourceFile(MANUAL.read_bytes(), "manual.rst"))
 
 
 def said(document: Document) -> str:

@@ -5,19 +5,19 @@ from pathlib import Path
 import pytest
 
 from refdesk.documents.convert import text
-from refdesk.documents.convert.source import Source
-from refdesk.documents.model import Block, Code, Heading, ListItem, Paragraph, page_of
+from refdesk.documents.convert.source import SourceFile
+from refdesk.documents.model import Block, Code, Heading, ListItem, Paragraph, get_page
 from refdesk.errors import CannotConvert
 
 NOTES = Path(__file__).parents[2] / "files" / "text" / "notes.txt"
 
 
 def blocks(content: str) -> tuple[Block, ...]:
-    return text.convert(Source(content.encode(), "page.txt")).blocks
+    return text.convert(SourceFile(content.encode(), "page.txt")).blocks
 
 
 def test_the_structure_that_its_author_made_visible_is_read() -> None:
-    document = text.convert(Source(NOTES.read_bytes(), "notes.txt"))
+    document = text.convert(SourceFile(NOTES.read_bytes(), "notes.txt"))
     assert document.title == "Release notes"
     assert document.blocks == (
         Heading("Release notes", 1),
@@ -62,8 +62,8 @@ def test_a_margin_around_the_whole_text_makes_no_code() -> None:
 
 
 def test_form_feeds_part_pages() -> None:
-    document = text.convert(Source(b"one\n\ftwo\n\n\fthree\n\f", "page.txt"))
-    assert [page_of(block) for block in document.blocks] == [1, 2, 3]
+    document = text.convert(SourceFile(b"one\n\ftwo\n\n\fthree\n\f", "page.txt"))
+    assert [get_page(block) for block in document.blocks] == [1, 2, 3]
     assert [page.number for page in document.pages] == [1, 2, 3]
 
 
@@ -73,13 +73,13 @@ def test_form_feeds_part_pages() -> None:
 )
 def test_source_code_is_one_block_in_its_language(name: str, language: str) -> None:
     content = b"\n# TITLE\r\n\tx = 1\n\n\ny\n"
-    document = text.convert(Source(content, name))
+    document = text.convert(SourceFile(content, name))
     assert document.blocks == (Code("# TITLE\n\tx = 1\n\n\ny", language),)
     assert document.title == name
 
 
 def test_an_old_encoding_is_read_with_a_warning() -> None:
-    document = text.convert(Source("Größe".encode("cp1252"), "a.txt"))
+    document = text.convert(SourceFile("Größe".encode("cp1252"), "a.txt"))
     assert document.blocks == (Paragraph("Größe"),)
     assert len(document.warnings) == 1
 
@@ -87,9 +87,9 @@ def test_an_old_encoding_is_read_with_a_warning() -> None:
 @pytest.mark.parametrize("data", [b"", b" \n\n\t\n", b"\f\f"])
 def test_a_file_without_text_is_refused(data: bytes) -> None:
     with pytest.raises(CannotConvert, match="holds no text"):
-        text.convert(Source(data, "a.txt"))
+        text.convert(SourceFile(data, "a.txt"))
 
 
 def test_a_file_that_is_too_large_is_refused() -> None:
     with pytest.raises(CannotConvert, match="split it"):
-        text.convert(Source(b"x" * (text.MAX_CHARACTERS + 1), "a.txt"))
+        text.convert(SourceFile(b"x" * (text.MAX_CHARACTERS + 1), "a.txt"))

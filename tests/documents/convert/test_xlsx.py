@@ -5,9 +5,9 @@ from io import BytesIO
 
 import pytest
 
-from refdesk.documents.convert.number_format import renderer
+from refdesk.documents.convert.number_format import compile_format
 from refdesk.documents.convert.opendocument import MAX_REPEATS
-from refdesk.documents.convert.source import PageRange, Source
+from refdesk.documents.convert.source import PageRange, SourceFile
 from refdesk.documents.convert.xlsx import convert
 from refdesk.documents.model import Block, Document, Heading, Paragraph, Place, Table
 from refdesk.errors import CannotConvert
@@ -87,7 +87,7 @@ def test_a_chart_is_read_as_its_data() -> None:
         ("xl/charts/chart1.xml", chart),
     ):
         data = _with_part(data, name, content)
-    table = convert(Source(data, "x.xlsx")).blocks[-1]
+    table = convert(SourceFile(data, "x.xlsx")).blocks[-1]
     assert isinstance(table, Table)
     assert table.caption == "Ducks"
     assert table.grid() == [["", "Seen"], ["2019", "120"], ["2020", "0.5"]]
@@ -95,7 +95,7 @@ def test_a_chart_is_read_as_its_data() -> None:
 
 def test_only_the_sheets_asked_for_are_converted() -> None:
     whole = source("book.xlsx")
-    document = convert(Source(whole.data, whole.name, pages=PageRange(3, 3)))
+    document = convert(SourceFile(whole.data, whole.name, pages=PageRange(3, 3)))
 
     assert [page.number for page in document.pages] == [3]
     assert document.total_pages == 3
@@ -181,7 +181,7 @@ def test_repeated_cells_of_an_opendocument_sheet_are_bounded() -> None:
         "content.xml": f"<office:document-content {names}>{body}</office:document-content>",
     }
     most = 20 * MAX_REPEATS
-    document = convert(Source(packed(parts), "x.ods"), max_cells=most)
+    document = convert(SourceFile(packed(parts), "x.ods"), max_cells=most)
 
     assert sum(len(block.cells) for block in document.blocks if isinstance(block, Table)) == most
     assert document.warnings == ("Sheet 'A' is too large: its rows from 21 on were left out.",)
@@ -232,31 +232,31 @@ def _letters(column: int) -> str:
     ],
 )
 def test_numbers_are_shown_in_their_format(code: str, value: float, shown: str) -> None:
-    assert renderer(code)(value) == shown
+    assert compile_format(code)(value) == shown
 
 
 def test_some_workbooks_count_their_days_from_1904() -> None:
-    assert renderer("yyyy-mm-dd", from_1904=True)(0) == "1904-01-01"
+    assert compile_format("yyyy-mm-dd", from_1904=True)(0) == "1904-01-01"
 
 
 def test_a_sheet_that_declares_a_dtd_is_refused() -> None:
     data = workbook(rows("a")).data
     broken = _with_part(data, "xl/worksheets/sheet1.xml", '<!DOCTYPE a [<!ENTITY b "c">]><a>&b;</a>')
     with pytest.raises(CannotConvert, match="declares a DTD"):
-        convert(Source(broken, "x.xlsx"))
+        convert(SourceFile(broken, "x.xlsx"))
 
 
 def test_a_sheet_that_is_not_well_formed_is_named() -> None:
     broken = _with_part(workbook(rows("a")).data, "xl/worksheets/sheet1.xml", "<worksheet><sheetData>")
     broken = _with_part(broken, "xl/worksheets/sheet1.xml", "<worksheet></sheetData>")
     with pytest.raises(CannotConvert, match="not well-formed"):
-        convert(Source(broken, "x.xlsx"))
+        convert(SourceFile(broken, "x.xlsx"))
 
 
 def test_an_old_workbook_that_is_cut_off_is_refused() -> None:
     data = (FILES / "book.xls").read_bytes()
     with pytest.raises(CannotConvert):
-        convert(Source(data[: len(data) // 2], "book.xls"))
+        convert(SourceFile(data[: len(data) // 2], "book.xls"))
 
 
 def _with_part(data: bytes, name: str, content: str) -> bytes:

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from tests.documents.blocks import EVERY_KIND, documents
 
 from refdesk.documents.convert.docling import convert, from_dict
-from refdesk.documents.convert.source import Source
+from refdesk.documents.convert.source import SourceFile
 from refdesk.documents.docling import LANGUAGES, VERSION
 from refdesk.documents.export.docling import to_dict, to_json
 from refdesk.documents.model import Document, Heading, ListItem, Paragraph, Place, Table
@@ -90,7 +90,7 @@ def test_a_document_built_by_docling_is_brought_in() -> None:
 
     made.add_text(DocItemLabel.TEXT, "Call", parent=group)
     made.add_code("run()", parent=group)
-    document = convert(Source(orjson.dumps(made.export_to_dict()), "made.json"))
+    document = convert(SourceFile(orjson.dumps(made.export_to_dict()), "made.json"))
     assert document.title == "Guide"
     assert list(document.blocks[:2]) == [Heading("Guide", 1), Heading("Setup", 2)]
     assert [(b.text, b.depth) for b in document.blocks if isinstance(b, ListItem)] == [("one", 0), ("deep", 1)]
@@ -113,7 +113,7 @@ def test_a_document_built_by_docling_is_brought_in() -> None:
 )
 def test_json_that_is_no_docling_document_gets_a_clear_error(content: bytes, said: str) -> None:
     with pytest.raises(CannotConvert, match=said):
-        convert(Source(content, "x.json"))
+        convert(SourceFile(content, "x.json"))
 
 
 def test_a_loop_of_references_ends() -> None:

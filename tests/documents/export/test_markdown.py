@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 from tests.documents.blocks import EVERY_KIND, WORDS
 
-from refdesk.documents.export.markdown import block_to_markdown, blocks_to_markdown, escaped, to_markdown
+from refdesk.documents.export.markdown import block_to_markdown, blocks_to_markdown, escape_markdown, to_markdown
 from refdesk.documents.model import Code, Heading, ListItem, Paragraph, Picture, Span, table_of
 
 READER = MarkdownIt("commonmark").enable(["table", "strikethrough"])
@@ -37,7 +37,7 @@ def test_a_document_of_every_kind_of_block() -> None:
     ],
 )
 def test_only_what_would_be_misread_is_escaped(text: str, written: str) -> None:
-    assert escaped(text) == written
+    assert escape_markdown(text) == written
 
 
 @pytest.mark.parametrize(

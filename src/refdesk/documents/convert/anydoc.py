@@ -15,13 +15,13 @@ from typing import Any, Final
 import anydoc
 import office_oxide
 
-from refdesk.documents.convert.blocks import Blocks, Notes
-from refdesk.documents.convert.grids import checked
-from refdesk.documents.convert.ooxml import kind_of, open_package
-from refdesk.documents.convert.page_range import pages_asked_for
-from refdesk.documents.convert.runs import Look, Runs
-from refdesk.documents.convert.sheets import MAX_CELLS, MAX_CHARACTERS, Sheet, sheet_blocks
-from refdesk.documents.convert.source import Source
+from refdesk.documents.convert.blocks import BlockBuilder, NoteCollector
+from refdesk.documents.convert.grids import check_size
+from refdesk.documents.convert.ooxml import detect_kind, open_package
+from refdesk.documents.convert.page_range import select_pages
+from refdesk.documents.convert.runs import Runs, RunStyle
+from refdesk.documents.convert.sheets import MAX_CELLS, MAX_CHARACTERS, Sheet, build_sheet_blocks
+from refdesk.documents.convert.source import SourceFile
 from refdesk.documents.model import (
     MAX_HEADING_LEVEL,
     Cell,
@@ -44,15 +44,15 @@ _TYPED_MARKER = re.compile(r"(?:(?P<bullet>[•▪‣·])|(?P<deeper>[–◦])|(
 _NUMBER = re.compile(r"[-+]?[\d.,]+(?:E[-+]?\d+)?%?", re.IGNORECASE)
 
 
-def convert_text(source: Source) -> Document:
+def convert_text(source: SourceFile) -> Document:
     """Convert a text or a presentation."""
-    kind: Any = "rtf" if source.data.startswith(b"{\\rtf") else kind_of(source.data)
-    properties, tags = _properties(source.data, kind)
-    with _library_errors():
+    kind: Any = "rtf" if source.data.startswith(b"{\\rtf") else detect_kind(source.data)
+    properties, tags = _read_properties(source.data, kind)
+    with _translate_library_errors():
         parsed: Any = anydoc.to_document(source.data, kind)
     reader = _Reader(parsed, properties.get("title", ""), typed_markers=kind == "rtf", book=kind == "epub")
     reader.read()
-    blocks = reader.blocks.done()
+    blocks = reader.blocks.build()
     heading = next((block.text for block in blocks if isinstance(block, Heading)), "")
     return Document(
         title=properties.get("title") or heading or PurePath(source.name).stem,
@@ -64,15 +64,15 @@ def convert_text(source: Source) -> Document:
     )
 
 
-def convert_sheets(source: Source) -> Document:
+def convert_sheets(source: SourceFile) -> Document:
     """Convert an old workbook."""
     warnings: list[str] = []
-    with _library_errors():
-        sheets = list(_xls_sheets(source.data, warnings))
-    wanted = pages_asked_for(source, len(sheets))
+    with _translate_library_errors():
+        sheets = list(_read_xls_sheets(source.data, warnings))
+    wanted = select_pages(source, len(sheets))
     return Document(
         title=PurePath(source.name).stem,
-        blocks=tuple(block for number in wanted for block in sheet_blocks(sheets[number - 1], number)),
+        blocks=tuple(block for number in wanted for block in build_sheet_blocks(sheets[number - 1], number)),
         pages=tuple(map(Page, wanted)),
         page_kind="sheet",
         total_pages=len(sheets) if len(wanted) < len(sheets) else 0,
@@ -82,7 +82,7 @@ def convert_sheets(source: Source) -> Document:
 
 
 @contextmanager
-def _library_errors() -> Iterator[None]:
+def _translate_library_errors() -> Iterator[None]:
     """What the libraries find wrong, in words that help."""
     try:
         yield
@@ -94,12 +94,12 @@ def _library_errors() -> Iterator[None]:
         raise CannotConvert("The file is broken or incomplete and cannot be read; save or download it again") from error
 
 
-def _properties(data: bytes, kind: str | None) -> tuple[dict[str, str], tuple[str, ...]]:
+def _read_properties(data: bytes, kind: str | None) -> tuple[dict[str, str], tuple[str, ...]]:
     """What the file says of itself, and its keywords."""
     if kind == "rtf":
         match = _RTF_TITLE.search(data[:100_000])
         return ({"title": match[1].decode("latin-1").strip()} if match else {}), ()
-    return open_package(data).properties() if kind in _ZIPPED else ({}, ())
+    return open_package(data).read_properties() if kind in _ZIPPED else ({}, ())
 
 
 class _Reader:
@@ -111,34 +111,34 @@ class _Reader:
         self._typed_markers = typed_markers
         self._book = book
         self._notes = {note.id: note for note in parsed.notes}
-        self._cited = Notes()
-        self.blocks = Blocks()
+        self._citations = NoteCollector()
+        self.blocks = BlockBuilder()
 
     def read(self) -> None:
         """Read all blocks."""
-        waiting: list[tuple[Any, ListItem | None, ParagraphRole]] = _stacked(self._parsed.blocks)
-        while waiting:
-            block, item, role = waiting.pop()
+        pending: list[tuple[Any, ListItem | None, ParagraphRole]] = _stack_blocks(self._parsed.blocks)
+        while pending:
+            block, item, role = pending.pop()
             match block.kind:
                 case "heading":
-                    self._heading(block)
+                    self._add_heading(block)
                 case "paragraph":
-                    self._paragraph(block, item, role)
+                    self._add_paragraph(block, item, role)
                 case "list":
-                    waiting += _list_items(block.list, item.depth + 1 if item else 0)
+                    pending += _stack_list_items(block.list, item.depth + 1 if item else 0)
                 case "table":
-                    waiting += self._table(block.table)
+                    pending += self._add_table(block.table)
                 case "block_quote":
-                    waiting += _stacked(block.blocks, item, "quote")
+                    pending += _stack_blocks(block.blocks, item, "quote")
                 case "code_block":
                     self.blocks.add(Code((block.text or "").rstrip(), block.lang or ""))
                 case "math":
                     self.blocks.add(Paragraph(f"${block.text}$"))
-        self._tell_notes()
+        self._add_notes()
 
-    def _heading(self, block: Any) -> None:
-        self._tell_notes()
-        text = self._runs(block.content).one_line()
+    def _add_heading(self, block: Any) -> None:
+        self._add_notes()
+        text = self._read_runs(block.content).one_line()
         if self._book and text == (self._title or text):
             self._title = text
             self.blocks.add_title(Heading(text, min(block.level or 1, MAX_HEADING_LEVEL)))
@@ -146,80 +146,81 @@ class _Reader:
             self._book = False
             self.blocks.add(Heading(text, min(block.level or 1, MAX_HEADING_LEVEL)))
 
-    def _paragraph(self, block: Any, item: ListItem | None, role: ParagraphRole) -> None:
-        runs = self._runs(block.content)
-        for picture in _pictures(block.content):
+    def _add_paragraph(self, block: Any, item: ListItem | None, role: ParagraphRole) -> None:
+        runs = self._read_runs(block.content)
+        for picture in _list_captions(block.content):
             self.blocks.add(Picture(picture))
         text, spans = runs.text_and_spans()
         if not text:
-            self.blocks.blank_line()
+            self.blocks.add_blank_line()
         elif text == self._title and not self._book:
             self._title = ""
             self.blocks.add_title(Heading(text, 1))
         elif item:
-            self._item(replace(item, text=text, spans=spans))
-        elif runs.all_code():
-            self.blocks.add_typed_code(runs.raw().rstrip(), Paragraph(text, spans))
+            self._add_item(replace(item, text=text, spans=spans))
+        elif runs.is_all_code():
+            self.blocks.add_monospaced(runs.raw().rstrip(), Paragraph(text, spans))
         elif self._typed_markers and (match := _TYPED_MARKER.match(text)):
-            self._typed_item(text[match.end() :], match)
+            self._add_typed_item(text[match.end() :], match)
         else:
             self.blocks.add(Paragraph(text, spans, role))
 
-    def _item(self, item: ListItem) -> None:
+    def _add_item(self, item: ListItem) -> None:
         """The first paragraph of an item carries its number; those after it have 0, and after code stand alone."""
         if item.number:
             self.blocks.add(item)
-        elif self.blocks.in_list:
+        elif self.blocks.is_in_list:
             self.blocks.continue_item(item.text, item.spans)
         else:
             self.blocks.add(Paragraph(item.text, item.spans))
 
-    def _typed_item(self, text: str, marker: re.Match[str]) -> None:
-        depth = 1 if marker["deeper"] and self.blocks.in_list else 0
+    def _add_typed_item(self, text: str, marker: re.Match[str]) -> None:
+        depth = 1 if marker["deeper"] and self.blocks.is_in_list else 0
         number = marker["number"]
         self.blocks.add(ListItem(text, depth=depth, ordered=bool(number), number=int(number or 1)))
 
-    def _table(self, table: Any) -> list[tuple[Any, ListItem | None, ParagraphRole]]:
+    def _add_table(self, table: Any) -> list[tuple[Any, ListItem | None, ParagraphRole]]:
         """Add a table; the content of one that only arranges text is given back."""
         slots = [slot for row in table.grid for slot in row]
         if len(slots) == 1 or table.kind == "layout":
-            return _stacked([block for slot in slots if slot.cell for block in slot.cell.blocks])
+            return _stack_blocks([block for slot in slots if slot.cell for block in slot.cell.blocks])
         cells = tuple(
             Cell(text, row, column, slot.cell.row_span, slot.cell.col_span, header=row < max(table.header_rows, 1))
             for row, slots in enumerate(table.grid)
             for column, slot in enumerate(slots)
-            if slot.cell and ((text := self._text(slot.cell.blocks)) or slot.cell.col_span + slot.cell.row_span > 2)
+            if slot.cell
+            and ((text := self._join_text(slot.cell.blocks)) or slot.cell.col_span + slot.cell.row_span > 2)
         )
         if any(cell.text for cell in cells):
-            self.blocks.add(checked(Table(cells, len(table.grid), max(map(len, table.grid)))))
+            self.blocks.add(check_size(Table(cells, len(table.grid), max(map(len, table.grid)))))
         return []
 
-    def _text(self, blocks: Sequence[Any]) -> str:
+    def _join_text(self, blocks: Sequence[Any]) -> str:
         """All text below some blocks, a line for each."""
         lines: list[str] = []
-        waiting = list(reversed(blocks))
-        while waiting:
-            block = waiting.pop()
+        pending = list(reversed(blocks))
+        while pending:
+            block = pending.pop()
             if block.content is not None:
-                lines.append(self._runs(block.content).text())
+                lines.append(self._read_runs(block.content).text())
             elif block.text:
                 lines.append(block.text)
-            waiting += reversed(list(_children(block)))
+            pending += reversed(list(_iter_children(block)))
         return "\n".join(filter(None, lines))
 
-    def _runs(self, content: Iterable[Any]) -> Runs:
+    def _read_runs(self, content: Iterable[Any]) -> Runs:
         runs = Runs()
-        waiting = [(inline, "") for inline in reversed(list(content))]
-        while waiting:
-            inline, link = waiting.pop()
+        pending = [(inline, "") for inline in reversed(list(content))]
+        while pending:
+            inline, link = pending.pop()
             if inline.kind == "link":
                 target = inline.target.value if inline.target and inline.target.kind == "external" else link
-                waiting += ((child, target) for child in reversed(inline.content or []))
+                pending += ((child, target) for child in reversed(inline.content or []))
             else:
-                runs.add(self._said(inline), _look(inline.style, link))
+                runs.add(self._get_inline_text(inline), _read_style(inline.style, link))
         return runs
 
-    def _said(self, inline: Any) -> str:
+    def _get_inline_text(self, inline: Any) -> str:
         match inline.kind:
             case "text":
                 return inline.text or ""
@@ -230,32 +231,32 @@ class _Reader:
             case "checkbox":
                 return "☒ " if inline.checked else "☐ "
             case "note_ref" if inline.note_id in self._notes:
-                return self._cited.cite(inline.note_id)
+                return self._citations.cite(inline.note_id)
         return ""
 
-    def _tell_notes(self) -> None:
+    def _add_notes(self) -> None:
         """Notes stand at the end of the section, where they can be read together with it."""
-        for note in self._cited.tell(lambda note_id: self._text(self._notes[note_id].blocks)):
+        for note in self._citations.take(lambda note_id: self._join_text(self._notes[note_id].blocks)):
             self.blocks.add(note)
 
 
-def _stacked(
+def _stack_blocks(
     blocks: Iterable[Any], item: ListItem | None = None, role: ParagraphRole = "text"
 ) -> list[tuple[Any, ListItem | None, ParagraphRole]]:
     return [(block, item, role) for block in reversed(list(blocks))]
 
 
-def _list_items(listed: Any, depth: int) -> list[tuple[Any, ListItem | None, ParagraphRole]]:
+def _stack_list_items(items_node: Any, depth: int) -> list[tuple[Any, ListItem | None, ParagraphRole]]:
     """The blocks of all items, the last first, each with the item that it belongs to."""
     found: list[tuple[Any, ListItem | None, ParagraphRole]] = []
-    for number, entry in enumerate(listed.items, max(listed.start, 1)):
-        item = ListItem("", depth=depth, ordered=listed.marker != "bullet", number=number)
+    for number, entry in enumerate(items_node.items, max(items_node.start, 1)):
+        item = ListItem("", depth=depth, ordered=items_node.marker != "bullet", number=number)
         for at, block in enumerate(entry.blocks):
             found.append((block, item if at == 0 else replace(item, number=0), "text"))
     return found[::-1]
 
 
-def _children(block: Any) -> Iterator[Any]:
+def _iter_children(block: Any) -> Iterator[Any]:
     yield from block.blocks or ()
     if block.list:
         yield from (child for item in block.list.items for child in item.blocks)
@@ -263,17 +264,17 @@ def _children(block: Any) -> Iterator[Any]:
         yield from (child for row in block.table.grid for slot in row if slot.cell for child in slot.cell.blocks)
 
 
-def _look(style: Any, link: str) -> Look:
+def _read_style(style: Any, link: str) -> RunStyle:
     if style is None:
-        return Look(link=link)
-    return Look(strong=style.bold, emphasis=style.italic, code=style.code, link=link)
+        return RunStyle(link=link)
+    return RunStyle(strong=style.bold, emphasis=style.italic, code=style.code, link=link)
 
 
-def _pictures(content: Iterable[Any]) -> list[str]:
+def _list_captions(content: Iterable[Any]) -> list[str]:
     return [" ".join((inline.alt or "").split()) for inline in content if inline.kind == "image"]
 
 
-def _xls_sheets(data: bytes, warnings: list[str]) -> Iterator[Sheet]:
+def _read_xls_sheets(data: bytes, warnings: list[str]) -> Iterator[Sheet]:
     hidden: list[str] = []
     cells = characters = 0
     for section in office_oxide.Document.from_bytes(data, "xls").to_ir()["sections"]:
@@ -281,7 +282,7 @@ def _xls_sheets(data: bytes, warnings: list[str]) -> Iterator[Sheet]:
             hidden.append(section["title"])
             continue
         sheet = Sheet(section["title"])
-        for row, column, text, cell in _oxide_cells(section):
+        for row, column, text, cell in _iter_xls_cells(section):
             cells += 1
             characters += len(text)
             sheet.put_spanning(row, column, text, cell["row_span"], cell["col_span"], is_text=not is_number(text))
@@ -292,7 +293,7 @@ def _xls_sheets(data: bytes, warnings: list[str]) -> Iterator[Sheet]:
         warnings.append(f"Hidden sheets were left out: {', '.join(hidden)}.")
 
 
-def _oxide_cells(section: Mapping[str, Any]) -> Iterator[tuple[int, int, str, Mapping[str, Any]]]:
+def _iter_xls_cells(section: Mapping[str, Any]) -> Iterator[tuple[int, int, str, Mapping[str, Any]]]:
     for table in section["elements"]:
         for row, line in enumerate(table.get("rows", ())):
             for column, cell in enumerate(line["cells"]):

@@ -10,12 +10,12 @@ from typing import TypeGuard
 from refdesk.documents.model import Block, Code, Heading, ListItem, Paragraph, Picture, Span, Table
 
 
-class Blocks:
+class BlockBuilder:
     """Joins what formats keep apart: lines of code, the paragraphs of an item, a table and its caption."""
 
     def __init__(self) -> None:
         self._blocks: list[Block] = []
-        self._more: list[tuple[str, tuple[Span, ...]]] = []
+        self._continuations: list[tuple[str, tuple[Span, ...]]] = []
         """What the last block goes on with; joined once it is complete, so that lines are not copied for each other."""
         self._blank_lines = 0
         self._titles: list[int] = []
@@ -26,15 +26,15 @@ class Blocks:
         """Append a block."""
         last = self._blocks[-1] if self._blocks else None
         if isinstance(block, Code) and isinstance(last, Code):
-            self._more.append(("\n" * (self._blank_lines + 1) + block.text, ()))
+            self._continuations.append(("\n" * (self._blank_lines + 1) + block.text, ()))
         else:
-            self._complete()
+            self._flush()
             self._append(block, last)
         self._blank_lines = 0
         self._line_of_code = None
 
     def _append(self, block: Block, last: Block | None) -> None:
-        if isinstance(block, Table) and _is_caption(last) and not self._captions_picture():
+        if isinstance(block, Table) and _is_caption(last) and not self._is_picture_caption():
             block = replace(block, caption=last.text)
             self._blocks.pop()
         elif _is_caption(block) and isinstance(last, Picture) and last.caption == block.text:
@@ -46,7 +46,7 @@ class Blocks:
         self._titles.append(len(self._blocks))
         self.add(title)
 
-    def add_typed_code(self, lines: str, paragraph: Paragraph, *, sure: bool = False) -> None:
+    def add_monospaced(self, lines: str, paragraph: Paragraph, *, sure: bool = False) -> None:
         """Append a paragraph that only its look makes code: one such line may be a name, several are a listing."""
         if sure or "\n" in lines or self._line_of_code is not None:
             if self._line_of_code is not None:
@@ -58,45 +58,45 @@ class Blocks:
             self.add(paragraph)
             self._line_of_code = lines
 
-    def blank_line(self) -> None:
+    def add_blank_line(self) -> None:
         """An empty paragraph, which only means something between lines of code."""
         self._blank_lines += 1
 
     @property
-    def in_list(self) -> bool:
+    def is_in_list(self) -> bool:
         """Whether the last block is an item."""
         return bool(self._blocks) and isinstance(self._blocks[-1], ListItem)
 
     def continue_item(self, text: str, spans: tuple[Span, ...] = ()) -> None:
         """Another paragraph of the item that was added last."""
-        self._more.append((f"\n\n{text}", _moved(spans, 2)))
+        self._continuations.append((f"\n\n{text}", _shift_spans(spans, 2)))
 
-    def _complete(self) -> None:
+    def _flush(self) -> None:
         """Give the last block all that it goes on with."""
-        if not self._more:
+        if not self._continuations:
             return
         last = self._blocks[-1]
         assert isinstance(last, Code | ListItem)
         texts: list[str] = []
         spans: list[Span] = []
         length = len(last.text)
-        for text, text_spans in self._more:
-            spans += _moved(text_spans, length)
+        for text, text_spans in self._continuations:
+            spans += _shift_spans(text_spans, length)
             texts.append(text)
             length += len(text)
-        self._more.clear()
+        self._continuations.clear()
         completed = replace(last, text=last.text + "".join(texts))
         self._blocks[-1] = (
             replace(completed, spans=(*completed.spans, *spans)) if isinstance(completed, ListItem) else completed
         )
 
-    def done(self) -> tuple[Block, ...]:
+    def build(self) -> tuple[Block, ...]:
         """All blocks."""
-        self._complete()
+        self._flush()
         repeated = {at for at in (0, *self._titles) if self._is_repeated(at)}
         return tuple(block for at, block in enumerate(self._blocks) if at not in repeated)
 
-    def _captions_picture(self) -> bool:
+    def _is_picture_caption(self) -> bool:
         """Whether the caption at the end stands right below a picture."""
         return len(self._blocks) > 1 and isinstance(self._blocks[-2], Picture)
 
@@ -112,32 +112,32 @@ class Blocks:
             return False
         if isinstance(title, Paragraph) or at not in self._titles:
             return isinstance(title, Paragraph) and title.text == heading.text
-        long, short = sorted((_words(title.text), _words(heading.text)), key=len, reverse=True)
+        long, short = sorted((_normalize_words(title.text), _normalize_words(heading.text)), key=len, reverse=True)
         return bool(short) and f" {short} " in f" {long} "
 
 
-class Notes:
+class NoteCollector:
     """Foot- and endnotes, numbered as the text comes to refer to them, and told at the end of the section."""
 
     def __init__(self) -> None:
         self._numbers: dict[str, int] = {}
-        self._untold: deque[str] = deque()
+        self._pending: deque[str] = deque()
 
     def cite(self, note_id: str) -> str:
         """What stands in the text for a note."""
         if note_id not in self._numbers:
             self._numbers[note_id] = len(self._numbers) + 1
-            self._untold.append(note_id)
+            self._pending.append(note_id)
         return f"[{self._numbers[note_id]}]"
 
-    def tell(self, text_of: Callable[[str], str]) -> Iterator[Paragraph]:
+    def take(self, read_text: Callable[[str], str]) -> Iterator[Paragraph]:
         """The notes referred to since the last time, and those that they refer to in turn."""
-        while self._untold:
-            note_id = self._untold.popleft()
-            yield Paragraph(f"{self.cite(note_id)} {text_of(note_id)}", role="footnote")
+        while self._pending:
+            note_id = self._pending.popleft()
+            yield Paragraph(f"{self.cite(note_id)} {read_text(note_id)}", role="footnote")
 
 
-def _moved(spans: Iterable[Span], by: int) -> tuple[Span, ...]:
+def _shift_spans(spans: Iterable[Span], by: int) -> tuple[Span, ...]:
     return tuple(replace(span, start=span.start + by, end=span.end + by) for span in spans)
 
 
@@ -145,5 +145,5 @@ def _is_caption(block: Block | None) -> TypeGuard[Paragraph]:
     return isinstance(block, Paragraph) and block.role == "caption"
 
 
-def _words(text: str) -> str:
+def _normalize_words(text: str) -> str:
     return " ".join("".join(char if char.isalnum() else " " for char in text.lower()).split())

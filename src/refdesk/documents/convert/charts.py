@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from typing import Final
 from xml.etree.ElementTree import Element
 
-from refdesk.documents.convert.number_format import general, renderer
-from refdesk.documents.convert.office_xml import RELATIONSHIP_ID, whole
+from refdesk.documents.convert.number_format import compile_format, format_general
+from refdesk.documents.convert.office_xml import RELATIONSHIP_ID, parse_int
 from refdesk.documents.convert.ooxml import Package
 from refdesk.documents.model import Place, Table, table_of
 
@@ -19,39 +19,39 @@ MAX_POINTS: Final = 2_000
 MAX_SERIES: Final = 100
 
 
-def chart_of(package: Package, part: str, chart: Element, place: Place | None = None) -> Table | None:
+def read_chart(package: Package, part: str, chart: Element, place: Place | None = None) -> Table | None:
     """The data of the chart that a part refers to."""
-    relationship = package.relationships(part).get(chart.get(RELATIONSHIP_ID, ""))
-    return _table(package.xml(relationship.target), place) if relationship else None
+    relationship = package.read_relationships(part).get(chart.get(RELATIONSHIP_ID, ""))
+    return _build_table(package.read_xml(relationship.target), place) if relationship else None
 
 
-def charts_of_sheet(package: Package, part: str, place: Place) -> Iterator[Table]:
+def read_sheet_charts(package: Package, part: str, place: Place) -> Iterator[Table]:
     """The data of all charts that stand on a sheet, or are one."""
-    drawing = package.related(part, "drawing")
-    for relationship in package.relationships(drawing).values() if drawing else ():
-        if relationship.kind == "chart" and (table := _table(package.xml(relationship.target), place)):
+    drawing = package.find_related(part, "drawing")
+    for relationship in package.read_relationships(drawing).values() if drawing else ():
+        if relationship.kind == "chart" and (table := _build_table(package.read_xml(relationship.target), place)):
             yield table
 
 
-def _table(root: Element | None, place: Place | None) -> Table | None:
+def _build_table(root: Element | None, place: Place | None) -> Table | None:
     """What the program last drew; None when it left no data in the file."""
     series = list(root.iter(f"{C}ser"))[:MAX_SERIES] if root is not None else []
-    columns = [_points(each, "val", "yVal") for each in series]
+    columns = [_read_points(each, "val", "yVal") for each in series]
     places = sorted({at for column in columns for at in column})
     if root is None or not places:
         return None
-    categories = next(filter(None, (_points(each, "cat", "xVal") for each in series)), {})
+    categories = next(filter(None, (_read_points(each, "cat", "xVal") for each in series)), {})
     rows = [[categories.get(at, str(at + 1)), *(column.get(at, "") for column in columns)] for at in places]
     title = root.find(f"{CHART}/{C}title")
     caption = "".join(node.text or "" for node in title.iter(_TEXT)).strip() if title is not None else ""
-    return table_of([["", *map(_name, series)], *rows], caption=caption, place=place)
+    return table_of([["", *map(_read_name, series)], *rows], caption=caption, place=place)
 
 
-def _name(series: Element) -> str:
+def _read_name(series: Element) -> str:
     return series.findtext(f"{C}tx//{C}v", "").strip()
 
 
-def _points(series: Element, *names: str) -> dict[int, str]:
+def _read_points(series: Element, *names: str) -> dict[int, str]:
     """The values of one of a series' axes by their places, in the format that the chart shows them in."""
     axis = next((found for name in names if (found := series.find(f"{C}{name}")) is not None), None)
     if axis is None:
@@ -60,13 +60,13 @@ def _points(series: Element, *names: str) -> dict[int, str]:
     code = axis.findtext(f".//{C}formatCode", "General")
     is_number = axis.find(f".//{C}numCache") is not None or axis.find(f".//{C}numLit") is not None
     points = ((node.get("idx", ""), node.findtext(f"{C}v", "").strip()) for node in level.iter(f"{C}pt"))
-    kept = {whole(at): text for at, text in points if whole(at, MAX_POINTS) < MAX_POINTS}
-    return {at: _shown(text, code) for at, text in kept.items()} if is_number else kept
+    kept = {parse_int(at): text for at, text in points if parse_int(at, MAX_POINTS) < MAX_POINTS}
+    return {at: _format_value(text, code) for at, text in kept.items()} if is_number else kept
 
 
-def _shown(text: str, code: str) -> str:
+def _format_value(text: str, code: str) -> str:
     try:
         value = float(text)
-        return general(value) if code == "General" else renderer(code)(value)
+        return format_general(value) if code == "General" else compile_format(code)(value)
     except (ValueError, OverflowError):
         return text

@@ -14,7 +14,7 @@ from refdesk.documents.model import Block, Document, Heading, table_of
 from refdesk.errors import CannotConvert
 
 from .decoding import decode
-from .source import Source
+from .source import SourceFile
 
 MEDIA_TYPE = "text/csv"
 
@@ -30,10 +30,10 @@ _QUOTED = re.compile(r'"(?:[^"]|"")*"')
 _NUMBER = re.compile(r"[-+(]?[$€£]?\s?\d[\d\s.,']*%?\)?|\d{1,4}[-/.]\d{1,2}[-/.]\d{1,4}.*")
 
 
-def convert(source: Source) -> Document:
+def convert(source: SourceFile) -> Document:
     """Read a file of separated values as one table."""
     decoded = decode(source.data, source.charset)
-    rows, warnings = _read(decoded.text)
+    rows, warnings = _read_rows(decoded.text)
     if not rows:
         raise CannotConvert("The file holds no rows.")
     title = PurePosixPath(source.name).stem or source.name
@@ -47,14 +47,14 @@ def convert(source: Source) -> Document:
     )
 
 
-def _read(text: str) -> tuple[list[list[str]], list[str]]:
+def _read_rows(text: str) -> tuple[list[list[str]], list[str]]:
     """The rows, read without heed of quotes where these do not pair up, and sentences on what was left out."""
     try:
-        return _bounded(_rows(text, csv.QUOTE_MINIMAL))
+        return _limit_rows(_parse_rows(text, csv.QUOTE_MINIMAL))
     except csv.Error:
         warning = "A quotation mark is not closed; all of them were taken as text."
     try:
-        rows, warnings = _bounded(_rows(text, csv.QUOTE_NONE))
+        rows, warnings = _limit_rows(_parse_rows(text, csv.QUOTE_NONE))
     except csv.Error as error:
         raise CannotConvert(
             f"The file cannot be read as separated values ({error}); if it is no table, name it .txt."
@@ -62,7 +62,7 @@ def _read(text: str) -> tuple[list[list[str]], list[str]]:
     return rows, [warning, *warnings]
 
 
-def _bounded(found: Iterable[list[str]]) -> tuple[list[list[str]], list[str]]:
+def _limit_rows(found: Iterable[list[str]]) -> tuple[list[list[str]], list[str]]:
     rows: list[list[str]] = []
     cells, cut, left_out = 0, 0, 0
     for row in found:
@@ -78,26 +78,26 @@ def _bounded(found: Iterable[list[str]]) -> tuple[list[list[str]], list[str]]:
     return rows, warnings
 
 
-def _rows(text: str, quoting: Literal[0, 3]) -> Iterator[list[str]]:
+def _parse_rows(text: str, quoting: Literal[0, 3]) -> Iterator[list[str]]:
     """Rows with something in them; the first line of some files names the delimiter and is none."""
-    delimiter = delimiter_of(text)
+    delimiter = detect_delimiter(text)
     if text[:4].lower() == "sep=":
         text = text.partition("\n")[2]
     lines = text.splitlines(keepends=True)
     return filter(any, csv.reader(lines, delimiter=delimiter, quoting=quoting, skipinitialspace=True))
 
 
-def delimiter_of(text: str) -> str:
+def detect_delimiter(text: str) -> str:
     """The delimiter that most lines have, and have equally often; a comma where there is none."""
     stated = re.match(r"sep=([,;\t|])\r?\n", text, re.IGNORECASE)
     if stated is not None:
         return stated[1]
     sample = _QUOTED.sub("", text[:100_000])
     lines = [line for line in islice(sample.splitlines(), _SAMPLE_LINES) if line.strip()]
-    return max(_DELIMITERS, key=lambda delimiter: _fitness([line.count(delimiter) for line in lines]))
+    return max(_DELIMITERS, key=lambda delimiter: _rate_delimiter([line.count(delimiter) for line in lines]))
 
 
-def _fitness(counts: Sequence[int]) -> tuple[float, float]:
+def _rate_delimiter(counts: Sequence[int]) -> tuple[float, float]:
     """How many lines have the usual number of delimiters, then how many delimiters that is."""
     usual = median(counts) if counts else 0
     if usual < 1:

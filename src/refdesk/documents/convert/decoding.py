@@ -6,7 +6,7 @@ import codecs
 import re
 from dataclasses import dataclass
 
-_MARKS = (
+_BOMS = (
     (codecs.BOM_UTF8, "utf-8-sig"),
     (codecs.BOM_UTF32_LE, "utf-32"),
     (codecs.BOM_UTF32_BE, "utf-32"),
@@ -21,7 +21,7 @@ _TEXT_ENCODINGS = re.compile(
 )
 """Python also knows codecs that are no encodings of text, and some that take quadratic time."""
 
-_READ_AS = {"ascii": "cp1252", "iso8859-1": "cp1252", "gb2312": "gb18030", "gbk": "gb18030"}
+_SUPERSETS = {"ascii": "cp1252", "iso8859-1": "cp1252", "gb2312": "gb18030", "gbk": "gb18030"}
 """What browsers take a stated encoding for: its superset."""
 
 
@@ -35,26 +35,26 @@ class Decoded:
 
 def decode(data: bytes, stated: str | None = None) -> Decoded:
     """The text of a file; NUL characters, which no text means, are dropped."""
-    encoding = _marked(data) or _known(stated) or _wide(data)
-    decoded = _replacing(data, encoding) if encoding else _fitting(data)
+    encoding = _detect_bom(data) or _look_up_codec(stated) or _detect_utf16(data)
+    decoded = _decode_as(data, encoding) if encoding else _decode_guessing(data)
     return Decoded(decoded.text.replace("\0", ""), decoded.warnings)
 
 
-def _marked(data: bytes) -> str | None:
-    return next((encoding for mark, encoding in _MARKS if data.startswith(mark)), None)
+def _detect_bom(data: bytes) -> str | None:
+    return next((encoding for mark, encoding in _BOMS if data.startswith(mark)), None)
 
 
-def _known(stated: str | None) -> str | None:
+def _look_up_codec(stated: str | None) -> str | None:
     """The codec of a stated encoding, if it is one that texts are written in."""
     try:
         name = codecs.lookup(stated.strip()).name if stated and stated.isascii() else ""
     except (LookupError, ValueError):
         return None
-    name = _READ_AS.get(name, name)
+    name = _SUPERSETS.get(name, name)
     return name if _TEXT_ENCODINGS.fullmatch(name.replace("-", "_")) else None
 
 
-def _wide(data: bytes) -> str | None:
+def _detect_utf16(data: bytes) -> str | None:
     """UTF-16 without a mark, which shows in every other byte of Western text being zero."""
     sample = data[:4096]
     if len(sample) < 4 or sample.count(0) * 4 < len(sample):
@@ -62,13 +62,13 @@ def _wide(data: bytes) -> str | None:
     return "utf-16-le" if sample[1::2].count(0) > sample[0::2].count(0) else "utf-16-be"
 
 
-def _replacing(data: bytes, encoding: str) -> Decoded:
+def _decode_as(data: bytes, encoding: str) -> Decoded:
     text = data.decode(encoding, "replace")
     lost = text.count("\ufffd") - data.count(b"\xef\xbf\xbd")
-    return Decoded(text, (_lost(lost, encoding),) if lost > 0 else ())
+    return Decoded(text, (_format_loss(lost, encoding),) if lost > 0 else ())
 
 
-def _fitting(data: bytes) -> Decoded:
+def _decode_guessing(data: bytes) -> Decoded:
     """UTF-8, unless more of what is not ASCII fails in it than fits; then the encoding that old Windows files have."""
     try:
         return Decoded(data.decode("utf-8"))
@@ -76,11 +76,11 @@ def _fitting(data: bytes) -> Decoded:
         text = data.decode("utf-8", "replace")
     lost = text.count("\ufffd")
     if lost <= sum(character > "\x7f" for character in text) - lost:
-        return Decoded(text, (_lost(lost, "utf-8"),))
+        return Decoded(text, (_format_loss(lost, "utf-8"),))
     warning = "The text is not UTF-8 and no encoding is stated; it was read as Windows-1252."
     return Decoded(data.decode("cp1252", "replace"), (warning,))
 
 
-def _lost(count: int, encoding: str) -> str:
+def _format_loss(count: int, encoding: str) -> str:
     places = "1 place" if count == 1 else f"{count} places"
     return f"{places} of the text could not be read as {encoding.upper()} and hold a replacement character."

@@ -7,8 +7,8 @@ from typing import Any
 
 import orjson
 
-from refdesk.documents.convert.grids import MAX_PLACES
-from refdesk.documents.convert.source import Source
+from refdesk.documents.convert.grids import MAX_GRID_CELLS
+from refdesk.documents.convert.source import SourceFile
 from refdesk.documents.docling import ANCHOR, LANGUAGE, NOTICE, PROPERTIES, ROLE, SCHEMA_NAME, SPANS
 from refdesk.documents.model import (
     MAX_HEADING_LEVEL,
@@ -40,7 +40,7 @@ _PAGE_KINDS: dict[str, PageKind] = {"slide": "slide", "sheet": "sheet"}
 Item = Mapping[str, Any]
 
 
-def convert(source: Source) -> Document:
+def convert(source: SourceFile) -> Document:
     """The document that the JSON describes."""
     try:
         content = orjson.loads(source.data)
@@ -61,10 +61,10 @@ def from_dict(content: Any, name: str = "") -> Document:
     if not is_docling(content):
         raise CannotConvert(f'This JSON is no DoclingDocument: it lacks "schema_name": "{SCHEMA_NAME}".')
     try:
-        return _Reader(content).document(name)
+        return _Reader(content).read_document(name)
     except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
-        said = str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
-        raise CannotConvert(f"This DoclingDocument does not follow its schema ({said}); export it anew.") from error
+        reason = str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
+        raise CannotConvert(f"This DoclingDocument does not follow its schema ({reason}); export it anew.") from error
 
 
 class _Reader:
@@ -72,46 +72,46 @@ class _Reader:
 
     def __init__(self, content: Item) -> None:
         self._content = content
-        self._pages = tuple(_pages(content.get("pages") or {}))
+        self._pages = tuple(_read_pages(content.get("pages") or {}))
         self._heights = {page.number: page.height for page in self._pages}
         self._seen: set[str] = set()
 
-    def document(self, name: str) -> Document:
+    def read_document(self, name: str) -> Document:
         content = self._content
-        blocks = tuple(self._blocks())
-        kept = (content["body"].get("meta") or {}).get(PROPERTIES) or {}
+        blocks = tuple(self._iter_blocks())
+        own_properties = (content["body"].get("meta") or {}).get(PROPERTIES) or {}
         heading = next((block.text for block in blocks if isinstance(block, Heading)), "")
         origin = content.get("origin") or {}
         return Document(
-            title=str(kept.get("title") or heading or content.get("name") or ""),
+            title=str(own_properties.get("title") or heading or content.get("name") or ""),
             blocks=blocks,
             pages=self._pages,
-            page_kind=_PAGE_KINDS.get(str(kept.get("page_kind")), "page"),
+            page_kind=_PAGE_KINDS.get(str(own_properties.get("page_kind")), "page"),
             name=str(name or origin.get("filename") or content.get("name") or ""),
-            media_type=str(kept.get("media_type") or origin.get("mimetype") or ""),
-            tags=tuple(map(str, kept.get("tags") or ())),
-            properties={str(key): str(value) for key, value in (kept.get("properties") or {}).items()},
-            warnings=tuple(map(str, kept.get("warnings") or ())),
+            media_type=str(own_properties.get("media_type") or origin.get("mimetype") or ""),
+            tags=tuple(map(str, own_properties.get("tags") or ())),
+            properties={str(key): str(value) for key, value in (own_properties.get("properties") or {}).items()},
+            warnings=tuple(map(str, own_properties.get("warnings") or ())),
         )
 
-    def _blocks(self) -> Iterator[Block]:
+    def _iter_blocks(self) -> Iterator[Block]:
         """Depth first, without recursion: the stack holds references with the depth of the list around them."""
         stack = [(reference, -1) for reference in reversed(self._content["body"]["children"])]
         while stack:
             reference, depth = stack.pop()
-            item = self._item(reference)
+            item = self._resolve(reference)
             if item is None or item.get("content_layer", "body") not in ("body", "notes"):
                 continue
             if item.get("label") == "inline":
-                yield from self._inline(item)
+                yield from self._read_inline(item)
                 continue
             within = depth + (item.get("label") in ("list", "ordered_list"))
-            block = self._block(item, max(within, 0))
+            block = self._read_block(item, max(within, 0))
             if block is not None:
                 yield block
             stack += [(child, within) for child in reversed(item.get("children") or [])]
 
-    def _item(self, reference: Item) -> Item | None:
+    def _resolve(self, reference: Item) -> Item | None:
         """What a reference such as `#/texts/3` leads to; None the second time."""
         pointer = str(reference.get("$ref") or reference.get("cref"))
         if pointer in self._seen:
@@ -124,43 +124,43 @@ class _Reader:
         item: Item = items[int(index)]
         return item
 
-    def _block(self, item: Item, depth: int) -> Block | None:
+    def _read_block(self, item: Item, depth: int) -> Block | None:
         label = item.get("label")
-        place = self._place(item)
+        place = self._read_place(item)
         if "data" in item:
-            return self._table(item, place)
+            return self._read_table(item, place)
         if label in ("picture", "chart"):
-            return Picture(self._caption(item), place)
+            return Picture(self._read_caption(item), place)
         if "text" not in item or label in _SKIPPED:
             return None
-        return _text_block(item, str(label), depth, place)
+        return _read_text_block(item, str(label), depth, place)
 
-    def _inline(self, group: Item) -> Iterator[Block]:
+    def _read_inline(self, group: Item) -> Iterator[Block]:
         """A paragraph in pieces, each with a format of its own."""
         text, spans = "", list[Span]()
-        pieces = [piece for child in group.get("children") or [] if (piece := self._item(child))]
+        pieces = [piece for child in group.get("children") or [] if (piece := self._resolve(child))]
         for piece in pieces:
             start = len(text) + bool(text)
             text = f"{text} {piece.get('text', '')}" if text else str(piece.get("text", ""))
-            spans += _format_spans(piece, start, len(text))
+            spans += _read_format_spans(piece, start, len(text))
         if text:
-            yield Paragraph(text, tuple(spans), place=self._place(pieces[0]))
+            yield Paragraph(text, tuple(spans), place=self._read_place(pieces[0]))
 
-    def _table(self, item: Item, place: Place | None) -> Table:
+    def _read_table(self, item: Item, place: Place | None) -> Table:
         data = item["data"]
-        cells = tuple(_cell(cell) for cell in data.get("table_cells") or [])
+        cells = tuple(_read_cell(cell) for cell in data.get("table_cells") or [])
         rows, columns = int(data.get("num_rows") or 0), int(data.get("num_cols") or 0)
         covered = sum(cell.row_span * cell.column_span for cell in cells)
-        if max(rows * columns, covered, rows, columns) > MAX_PLACES:
+        if max(rows * columns, covered, rows, columns) > MAX_GRID_CELLS:
             raise ValueError(f"a table of {rows} × {columns} whose cells cover {covered} places")
-        return Table(cells, rows, columns, self._caption(item), place)
+        return Table(cells, rows, columns, self._read_caption(item), place)
 
-    def _caption(self, item: Item) -> str:
+    def _read_caption(self, item: Item) -> str:
         """The caption's text, which is then not read a second time as a paragraph."""
-        captions = [self._item(reference) for reference in item.get("captions") or []]
+        captions = [self._resolve(reference) for reference in item.get("captions") or []]
         return " ".join(str(caption.get("text", "")) for caption in captions if caption)
 
-    def _place(self, item: Item) -> Place | None:
+    def _read_place(self, item: Item) -> Place | None:
         provenance = next(iter(item.get("prov") or []), None)
         if provenance is None:
             return None
@@ -174,15 +174,15 @@ class _Reader:
         return Place(page, (float(box["l"]), min(top, bottom), float(box["r"]), max(top, bottom)))
 
 
-def _pages(pages: Mapping[str, Item]) -> Iterator[Page]:
+def _read_pages(pages: Mapping[str, Item]) -> Iterator[Page]:
     for page in sorted(pages.values(), key=lambda page: int(page["page_no"])):
         size = page.get("size") or {}
         yield Page(int(page["page_no"]), float(size.get("width") or 0), float(size.get("height") or 0))
 
 
-def _text_block(item: Item, label: str, depth: int, place: Place | None) -> Block | None:
+def _read_text_block(item: Item, label: str, depth: int, place: Place | None) -> Block | None:
     text, meta = str(item["text"]), item.get("meta") or {}
-    spans = tuple(_kept_spans(meta, len(text))) or tuple(_format_spans(item, 0, len(text)))
+    spans = tuple(_read_own_spans(meta, len(text))) or tuple(_read_format_spans(item, 0, len(text)))
     match label:
         case "title":
             return Heading(text, 1, place, meta.get(ROLE) == NOTICE, str(meta.get(ANCHOR) or ""))
@@ -190,7 +190,7 @@ def _text_block(item: Item, label: str, depth: int, place: Place | None) -> Bloc
             level = max(2, min(int(item.get("level") or 1) + 1, MAX_HEADING_LEVEL))
             return Heading(text, level, place, meta.get(ROLE) == NOTICE, str(meta.get(ANCHOR) or ""))
         case "list_item":
-            return _list_item(item, text, spans, depth, place)
+            return _read_list_item(item, text, spans, depth, place)
         case "code":
             language = meta.get(LANGUAGE) or item.get("code_language") or ""
             return Code(text, "" if language == "unknown" else "".join(str(language).split())[:40], place)
@@ -200,24 +200,24 @@ def _text_block(item: Item, label: str, depth: int, place: Place | None) -> Bloc
             return ListItem(f"[{'x' if label == 'checkbox_selected' else ' '}] {text}", depth=depth, place=place)
     if not text:
         return None
-    said = "note" if item.get("content_layer") == "notes" else meta.get(ROLE) or label
-    return Paragraph(text, spans, _ROLES.get(said, "text"), place)
+    role = "note" if item.get("content_layer") == "notes" else meta.get(ROLE) or label
+    return Paragraph(text, spans, _ROLES.get(role, "text"), place)
 
 
-def _list_item(item: Item, text: str, spans: tuple[Span, ...], depth: int, place: Place | None) -> ListItem:
+def _read_list_item(item: Item, text: str, spans: tuple[Span, ...], depth: int, place: Place | None) -> ListItem:
     digits = "".join(filter(str.isdecimal, str(item.get("marker") or "")))[:9]
     ordered = bool(item.get("enumerated"))
     return ListItem(text, spans, depth, ordered, int(digits) if ordered and digits else 1, place)
 
 
-def _kept_spans(meta: Item, length: int) -> Iterator[Span]:
+def _read_own_spans(meta: Item, length: int) -> Iterator[Span]:
     for start, end, kind, target in meta.get(SPANS) or []:
         if kind not in ("code", "strong", "emphasis", "link") or not 0 <= start < end <= length:
             raise ValueError(f"a span {start}–{end} of kind {kind!r}")
         yield Span(start, end, kind, str(target))
 
 
-def _format_spans(item: Item, start: int, end: int) -> Iterator[Span]:
+def _read_format_spans(item: Item, start: int, end: int) -> Iterator[Span]:
     """Bold, italic, code or a link over a whole item, as docling has it."""
     formatting = item.get("formatting") or {}
     if item.get("label") == "code" and start < end:
@@ -230,7 +230,7 @@ def _format_spans(item: Item, start: int, end: int) -> Iterator[Span]:
         yield Span(start, end, "link", str(item["hyperlink"]))
 
 
-def _cell(cell: Item) -> Cell:
+def _read_cell(cell: Item) -> Cell:
     row, column = int(cell["start_row_offset_idx"]), int(cell["start_col_offset_idx"])
     rows, columns = int(cell["end_row_offset_idx"]) - row, int(cell["end_col_offset_idx"]) - column
     if not (0 < rows <= MAX_SPAN and 0 < columns <= MAX_SPAN and row >= 0 and column >= 0):

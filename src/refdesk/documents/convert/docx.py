@@ -15,28 +15,28 @@ from typing import Final
 from xml.etree.ElementTree import Element
 
 from refdesk.documents.convert.anydoc import convert_text
-from refdesk.documents.convert.blocks import Blocks, Notes
-from refdesk.documents.convert.charts import CHART, chart_of
+from refdesk.documents.convert.blocks import BlockBuilder, NoteCollector
+from refdesk.documents.convert.charts import CHART, read_chart
 from refdesk.documents.convert.docx_styles import (
     PLAIN_STYLE,
     VALUE,
-    ListPlace,
+    DocxStyle,
+    ListPosition,
     Numbering,
     Role,
-    Style,
     Styles,
     W,
+    filter_used_styles,
     is_on,
-    left_indent,
-    level_of,
-    used_styles,
+    parse_outline_level,
+    read_left_indent,
 )
-from refdesk.documents.convert.grids import MAX_COLUMNS, checked, with_header
-from refdesk.documents.convert.office_xml import RELATIONSHIP_ID, below, local_name, parse_xml, whole
-from refdesk.documents.convert.omml import MATH, latex_of
+from refdesk.documents.convert.grids import MAX_COLUMNS, check_size, ensure_header
+from refdesk.documents.convert.office_xml import RELATIONSHIP_ID, find_path, parse_int, parse_xml, strip_namespace
+from refdesk.documents.convert.omml import MATH, to_latex
 from refdesk.documents.convert.ooxml import Package, Relationship, is_zip, open_package
-from refdesk.documents.convert.runs import PLAIN, Look, Runs, is_fixed_pitch
-from refdesk.documents.convert.source import Source
+from refdesk.documents.convert.runs import PLAIN, Runs, RunStyle, is_fixed_pitch
+from refdesk.documents.convert.source import SourceFile
 from refdesk.documents.model import (
     MAX_HEADING_LEVEL,
     Cell,
@@ -54,7 +54,7 @@ from refdesk.errors import CannotConvert
 MEDIA_TYPE: Final = "application/vnd.openxmlformats-officedocument.wordprocessingml.document"
 
 _COMPATIBILITY = "{mc}"
-_UNSEEN = frozenset(
+_INVISIBLE = frozenset(
     f"{W}{name}"
     for name in "del moveFrom pPr rPr sdtPr sectPr tblPr tcPr bookmarkStart bookmarkEnd proofErr commentRangeStart "
     "commentRangeEnd".split()
@@ -81,24 +81,26 @@ _FORMULA = f"{MATH}oMath"
 _BOLD, _ITALIC, _FONTS, _ASCII = f"{W}b", f"{W}i", f"{W}rFonts", f"{W}ascii"
 
 
-def convert(source: Source) -> Document:
+def convert(source: SourceFile) -> Document:
     """Convert a text: a DOCX file, or one of the formats that are left to a library."""
     package = open_package(source.data) if is_zip(source.data) else None
     if package is None or package.kind != "docx":
         return convert_text(source)
-    main = package.main_part("word/document.xml")
+    main = package.find_main_part("word/document.xml")
     text = package.read(main)
-    root = parse_xml(with_joined_runs(text), main) if text else None
-    body = below(root, f"{W}body")
+    root = parse_xml(join_plain_runs(text), main) if text else None
+    body = find_path(root, f"{W}body")
     if body is None:
         raise CannotConvert("The file is not a Word document: it has no text part; check what it is and send it again")
-    reader = _Reader(_parts(package, main, text))
+    reader = _Reader(_load_parts(package, main, text))
     reader.read(body)
-    properties, tags = package.properties()
-    title = reader.title or properties.get("title", "") or _first_heading(reader.blocks) or PurePath(source.name).stem
+    properties, tags = package.read_properties()
+    title = (
+        reader.title or properties.get("title", "") or _find_first_heading(reader.blocks) or PurePath(source.name).stem
+    )
     return Document(
         title=title,
-        blocks=reader.blocks.done(),
+        blocks=reader.blocks.build(),
         name=source.name,
         media_type=MEDIA_TYPE,
         tags=tags,
@@ -107,7 +109,7 @@ def convert(source: Source) -> Document:
     )
 
 
-def with_joined_runs(data: bytes) -> bytes:
+def join_plain_runs(data: bytes) -> bytes:
     """The text with plain runs as one that follow one another: many programs write a run for every word.
 
     Unless there are sections of raw text, every `<` begins a tag, so that what is looked for cannot be part of a text.
@@ -128,8 +130,8 @@ def _is_plain(xml: bytes) -> bool:
 _SPACED, _NEXT_RUN = b'<w:t xml:space="preserve">', b"</w:t></w:r><w:r><w:t>"
 
 
-def _first_heading(blocks: Blocks) -> str:
-    return next((block.text for block in blocks.done() if isinstance(block, Heading)), "")
+def _find_first_heading(blocks: BlockBuilder) -> str:
+    return next((block.text for block in blocks.build() if isinstance(block, Heading)), "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,33 +144,35 @@ class _Parts:
     name: str
     """The part that the text itself is."""
     relationships: Mapping[str, Relationship]
-    looks: _Looks
+    run_styles: _RunStyles
     notes: Mapping[str, Element]
     """Footnotes and endnotes by kind and id."""
 
 
-def _parts(package: Package, main: str, text: bytes) -> _Parts:
+def _load_parts(package: Package, main: str, text: bytes) -> _Parts:
     def part(kind: str) -> Element | None:
-        name = package.related(main, kind)
-        return package.xml(name) if name else None
+        name = package.find_related(main, kind)
+        return package.read_xml(name) if name else None
 
-    styles_name = package.related(main, "styles")
-    styles = Styles(parse_xml(used_styles(package.read(styles_name), text), styles_name) if styles_name else None)
-    numbering, looks = Numbering(part("numbering")), _Looks(styles)
+    styles_name = package.find_related(main, "styles")
+    styles = Styles(
+        parse_xml(filter_used_styles(package.read(styles_name), text), styles_name) if styles_name else None
+    )
+    numbering, run_styles = Numbering(part("numbering")), _RunStyles(styles)
     notes = {
         f"{kind}{note.get(f'{W}id')}": note
         for kind in ("footnote", "endnote")
-        for note in _children(part(f"{kind}s"))
+        for note in _list_children(part(f"{kind}s"))
         if note.get(f"{W}type") in (None, "normal")
     }
-    return _Parts(styles, numbering, package, main, package.relationships(main), looks, notes)
+    return _Parts(styles, numbering, package, main, package.read_relationships(main), run_styles, notes)
 
 
-def _children(node: Element | None) -> Sequence[Element]:
+def _list_children(node: Element | None) -> Sequence[Element]:
     return list(node) if node is not None else ()
 
 
-_Said = Mapping[str, Element]
+_DirectProperties = Mapping[str, Element]
 """What a paragraph says of itself, by the names of its properties."""
 
 
@@ -177,61 +181,61 @@ class _Reader:
 
     def __init__(self, parts: _Parts) -> None:
         self._parts = parts
-        self.blocks = Blocks()
+        self.blocks = BlockBuilder()
         self.title = ""
-        self._notes = Notes()
+        self._notes = NoteCollector()
         self._item_indent = 0
         """How far the text of the last list item is indented."""
 
     def read(self, body: Element) -> None:
         """Read all blocks."""
-        waiting = list(reversed(body))
-        while waiting:
-            node = waiting.pop()
+        pending = list(reversed(body))
+        while pending:
+            node = pending.pop()
             if node.tag == _P:
                 content = _Content(self._parts, self._notes)
                 content.read(node)
-                self._paragraph(node, content)
-                waiting += (child for box in reversed(content.boxes) for child in reversed(box))
+                self._add_paragraph(node, content)
+                pending += (child for box in reversed(content.boxes) for child in reversed(box))
             elif node.tag == _TBL:
-                waiting += self._table(node)
+                pending += self._add_table(node)
             elif node.tag == _SDT:
-                waiting += reversed(_controlled(node))
-            elif node.tag not in _UNSEEN:
-                waiting += reversed(_alternative(node))
-        self._tell_notes()
+                pending += reversed(_list_control_content(node))
+            elif node.tag not in _INVISIBLE:
+                pending += reversed(_list_alternative(node))
+        self._add_notes()
 
-    def _paragraph(self, node: Element, content: _Content) -> None:
+    def _add_paragraph(self, node: Element, content: _Content) -> None:
         properties = node.find(_P_PR)
-        said = {child.tag: child for child in properties} if properties is not None else {}
-        style = self._style(said)
-        role = self._role(style, said)
+        direct = {child.tag: child for child in properties} if properties is not None else {}
+        style = self._find_style(direct)
+        role = self._find_role(style, direct)
         for drawn in content.drawn:
             self.blocks.add(drawn)
         if role == "contents":
             return
         if not content.runs.text():
-            self.blocks.blank_line()
+            self.blocks.add_blank_line()
         elif role == "title":
             self._add_title(content.runs.one_line())
         elif role == "heading":
-            self._add_heading(content.runs.one_line(), style, said)
+            self._add_heading(content.runs.one_line(), style, direct)
         elif role == "code":
             self.blocks.add(Code(content.runs.raw().rstrip()))
         else:
-            self._running_text(role, style, said, content.runs)
+            self._add_text(role, style, direct, content.runs)
 
-    def _style(self, said: _Said) -> Style:
-        named = said.get(_P_STYLE)
+    def _find_style(self, direct: _DirectProperties) -> DocxStyle:
+        named = direct.get(_P_STYLE)
         return self._parts.styles.get(named.get(VALUE, "") if named is not None else self._parts.styles.default_id)
 
-    def _role(self, style: Style, said: _Said) -> Role:
+    def _find_role(self, style: DocxStyle, direct: _DirectProperties) -> Role:
         if style.role != "text":
             return style.role
-        outline = said.get(_OUTLINE_LVL)
-        if outline is not None and level_of(outline.get(VALUE, "")):
+        outline = direct.get(_OUTLINE_LVL)
+        if outline is not None and parse_outline_level(outline.get(VALUE, "")):
             return "heading"
-        return "code" if style.fixed_pitch and not self._parts.styles.typewritten else "text"
+        return "code" if style.fixed_pitch and not self._parts.styles.is_monospaced else "text"
 
     def _add_title(self, text: str) -> None:
         if self.title:
@@ -240,49 +244,49 @@ class _Reader:
         self.title = text
         self.blocks.add_title(Heading(text, 1))
 
-    def _add_heading(self, text: str, style: Style, said: _Said) -> None:
-        self._tell_notes()
-        outline = said.get(_OUTLINE_LVL)
-        level = style.level or (level_of(outline.get(VALUE, "")) if outline is not None else None) or 1
-        place = self._list_place(style, said)
+    def _add_heading(self, text: str, style: DocxStyle, direct: _DirectProperties) -> None:
+        self._add_notes()
+        outline = direct.get(_OUTLINE_LVL)
+        level = style.level or (parse_outline_level(outline.get(VALUE, "")) if outline is not None else None) or 1
+        place = self._find_list_position(style, direct)
         if place:
             self._parts.numbering.next(place)
-            text = f"{self._parts.numbering.label(place)} {text}".strip()
+            text = f"{self._parts.numbering.format_label(place)} {text}".strip()
         self.blocks.add(Heading(text, min(level, MAX_HEADING_LEVEL)))
 
-    def _list_place(self, style: Style, said: _Said) -> ListPlace | None:
+    def _find_list_position(self, style: DocxStyle, direct: _DirectProperties) -> ListPosition | None:
         """Where in which list a paragraph stands: what it says itself counts more than its style."""
-        own = said.get(_NUM_PR)
-        list_node, depth_node = below(own, _NUM_ID), below(own, _ILVL)
+        own = direct.get(_NUM_PR)
+        list_node, depth_node = find_path(own, _NUM_ID), find_path(own, _ILVL)
         list_id = list_node.get(VALUE, "") if list_node is not None else style.list_id
         depth = depth_node.get(VALUE, "") if depth_node is not None else ""
         if not list_id or list_id == "0":
             return None
-        return ListPlace(list_id, min(whole(depth, style.list_depth or 0), 8))
+        return ListPosition(list_id, min(parse_int(depth, style.list_depth or 0), 8))
 
-    def _running_text(self, role: Role, style: Style, said: _Said, runs: Runs) -> None:
+    def _add_text(self, role: Role, style: DocxStyle, direct: _DirectProperties, runs: Runs) -> None:
         text, spans = runs.text_and_spans()
-        place = self._list_place(style, said)
+        place = self._find_list_position(style, direct)
         if role == "caption":
             self.blocks.add(Paragraph(text, spans, "caption"))
         elif role == "quote":
             self.blocks.add(Paragraph(text, spans, "quote"))
         elif place:
-            self._list_item(place, style, text, spans)
-        elif runs.all_code() and style.role != "term":
+            self._add_list_item(place, style, text, spans)
+        elif runs.is_all_code() and style.role != "term":
             # A style for code within text says so; a font that was chosen by hand is more likely a command line.
             sure = " " in text and not runs.has_code_style()
-            self.blocks.add_typed_code(runs.raw().rstrip(), Paragraph(text, spans), sure=sure)
-        elif self.blocks.in_list and self._continues_item(said):
+            self.blocks.add_monospaced(runs.raw().rstrip(), Paragraph(text, spans), sure=sure)
+        elif self.blocks.is_in_list and self._continues_item(direct):
             self.blocks.continue_item(text, spans)
         else:
             self._item_indent = 0
             self.blocks.add(Paragraph(text, spans))
 
-    def _list_item(self, place: ListPlace, style: Style, text: str, spans: tuple[Span, ...]) -> None:
+    def _add_list_item(self, place: ListPosition, style: DocxStyle, text: str, spans: tuple[Span, ...]) -> None:
         level = self._parts.numbering.level(place)
         if level and not level.marked:
-            if self.blocks.in_list:
+            if self.blocks.is_in_list:
                 self.blocks.continue_item(text, spans)
             else:
                 self.blocks.add(Paragraph(text, spans))
@@ -292,58 +296,58 @@ class _Reader:
         depth = max(place.depth, style.list_depth or 0)
         self.blocks.add(ListItem(text, spans, depth, bool(level and level.ordered), number))
 
-    def _continues_item(self, said: _Said) -> bool:
+    def _continues_item(self, direct: _DirectProperties) -> bool:
         """A paragraph without a marker, indented as far as the item's text above it."""
-        return 0 < self._item_indent <= left_indent(said.get(_IND))
+        return 0 < self._item_indent <= read_left_indent(direct.get(_IND))
 
-    def _table(self, node: Element) -> Sequence[Element]:
+    def _add_table(self, node: Element) -> Sequence[Element]:
         """Add a table; the content of one that has a single cell is given back, since it is only a frame."""
-        rows = [_row(row) for row in _rows(node)]
+        rows = [_read_row(row) for row in _iter_rows(node)]
         if len(rows) == 1 and len(rows[0].cells) == 1:
             return list(reversed(rows[0].cells[0].node))
-        placed = list(_placed(rows))
+        placed = list(_place_cells(rows))
         cells = tuple(
-            Cell(self._cell_text(cell.node), row, column, tall, cell.span, rows[row].header)
-            for (row, column, cell), tall in zip(placed, _heights(placed), strict=True)
+            Cell(self._read_cell_text(cell.node), row, column, tall, cell.span, rows[row].header)
+            for (row, column, cell), tall in zip(placed, _count_row_spans(placed), strict=True)
             if not cell.continued
         )
         if any(cell.text for cell in cells):
             columns = max(cell.column + cell.column_span for cell in cells)
-            self.blocks.add(checked(Table(with_header(cells), len(rows), columns)))
+            self.blocks.add(check_size(Table(ensure_header(cells), len(rows), columns)))
         return ()
 
-    def _cell_text(self, cell: Element) -> str:
+    def _read_cell_text(self, cell: Element) -> str:
         """All paragraphs of a cell, those of tables inside of it included, one to a line."""
         lines: list[str] = []
-        waiting = list(reversed(cell))
-        while waiting:
-            node = waiting.pop()
+        pending = list(reversed(cell))
+        while pending:
+            node = pending.pop()
             if node.tag == _P:
                 content = _Content(self._parts, self._notes)
                 content.read(node)
                 lines.append(content.runs.text())
-                waiting += (child for box in reversed(content.boxes) for child in reversed(box))
+                pending += (child for box in reversed(content.boxes) for child in reversed(box))
             elif node.tag == _SDT:
-                waiting += reversed(_controlled(node))
-            elif node.tag not in _UNSEEN:
-                waiting += reversed(_alternative(node))
+                pending += reversed(_list_control_content(node))
+            elif node.tag not in _INVISIBLE:
+                pending += reversed(_list_alternative(node))
         return "\n".join(filter(None, lines))
 
-    def _tell_notes(self) -> None:
+    def _add_notes(self) -> None:
         """Notes stand at the end of the section, where they can be read together with it."""
-        for note in self._notes.tell(lambda note_id: self._cell_text(self._parts.notes[note_id])):
+        for note in self._notes.take(lambda note_id: self._read_cell_text(self._parts.notes[note_id])):
             self.blocks.add(note)
 
 
-def _controlled(node: Element) -> Sequence[Element]:
+def _list_control_content(node: Element) -> Sequence[Element]:
     """What a content control holds; nothing for a table of contents."""
-    gallery = below(node, f"{W}sdtPr", f"{W}docPartObj", f"{W}docPartGallery")
+    gallery = find_path(node, f"{W}sdtPr", f"{W}docPartObj", f"{W}docPartGallery")
     if gallery is not None and gallery.get(VALUE) == "Table of Contents":
         return ()
-    return _children(node.find(f"{W}sdtContent"))
+    return _list_children(node.find(f"{W}sdtContent"))
 
 
-def _alternative(node: Element) -> Sequence[Element]:
+def _list_alternative(node: Element) -> Sequence[Element]:
     """The children of a node; of several versions of the same content, the first."""
     if node.tag != f"{_COMPATIBILITY}AlternateContent":
         return list(node)
@@ -353,7 +357,7 @@ def _alternative(node: Element) -> Sequence[Element]:
 class _Content:
     """What stands inside of a paragraph: runs of text, pictures, text boxes."""
 
-    def __init__(self, parts: _Parts, notes: Notes) -> None:
+    def __init__(self, parts: _Parts, notes: NoteCollector) -> None:
         self._parts = parts
         self._notes = notes
         self.runs = Runs()
@@ -365,86 +369,86 @@ class _Content:
 
     def read(self, paragraph: Element) -> None:
         """Read all that the paragraph shows."""
-        waiting: list[tuple[Iterator[Element], str]] = [(iter(paragraph), "")]
-        while waiting:
-            nodes, link = waiting[-1]
+        pending: list[tuple[Iterator[Element], str]] = [(iter(paragraph), "")]
+        while pending:
+            nodes, link = pending[-1]
             for node in nodes:
                 if node.tag == _R:
-                    self._run(node, link)
+                    self._read_run(node, link)
                 elif node.tag == _FORMULA:
-                    self.runs.add(f"${latex_of(node)}$")
-                elif node.tag not in _UNSEEN:
-                    waiting.append((iter(self._children(node)), self._target(node) or link))
+                    self.runs.add(f"${to_latex(node)}$")
+                elif node.tag not in _INVISIBLE:
+                    pending.append((iter(self._list_visible(node)), self._find_link_target(node) or link))
                     break
             else:
-                waiting.pop()
+                pending.pop()
 
-    def _children(self, node: Element) -> Sequence[Element]:
-        return _controlled(node) if node.tag == _SDT else _alternative(node)
+    def _list_visible(self, node: Element) -> Sequence[Element]:
+        return _list_control_content(node) if node.tag == _SDT else _list_alternative(node)
 
-    def _target(self, node: Element) -> str:
+    def _find_link_target(self, node: Element) -> str:
         if node.tag != _HYPERLINK:
             return ""
         relationship = self._parts.relationships.get(node.get(RELATIONSHIP_ID, ""))
         return relationship.target if relationship and relationship.external else ""
 
-    def _run(self, run: Element, link: str) -> None:
+    def _read_run(self, run: Element, link: str) -> None:
         if self._links:
             link = link or next(filter(None, reversed(self._links)), "")
-        look = Look(link=link) if link else PLAIN
+        run_style = RunStyle(link=link) if link else PLAIN
         add = self.runs.add
         for node in run:
             if node.tag == _T:
-                add(node.text or "", look)
+                add(node.text or "", run_style)
             elif node.tag == _R_PR:
-                own_look = self._parts.looks.of(node, link)
-                if own_look is None:
+                own_style = self._parts.run_styles.resolve(node, link)
+                if own_style is None:
                     return
-                look = own_look
+                run_style = own_style
             elif node.tag in _TEXTS:
-                add(_TEXTS[node.tag], look)
+                add(_TEXTS[node.tag], run_style)
             else:
-                self._special(node, look)
+                self._read_special(node, run_style)
 
-    def _special(self, node: Element, look: Look) -> None:
-        match local_name(node.tag):
+    def _read_special(self, node: Element, run_style: RunStyle) -> None:
+        match strip_namespace(node.tag):
             case "br":
-                self.runs.add("" if node.get(f"{W}type") in ("page", "column") else "\n", look)
+                self.runs.add("" if node.get(f"{W}type") in ("page", "column") else "\n", run_style)
             case "sym":
-                self.runs.add(_symbol(node), look)
+                self.runs.add(_decode_symbol(node), run_style)
             case "fldChar":
-                self._field(node.get(f"{W}fldCharType", ""))
+                self._read_field(node.get(f"{W}fldCharType", ""))
             case "instrText":
                 if self._fields:
                     self._fields[-1] += node.text or ""
             case "footnoteReference" | "endnoteReference" as kind:
-                self._note(kind.removesuffix("Reference") + node.get(f"{W}id", ""))
+                self._cite_note(kind.removesuffix("Reference") + node.get(f"{W}id", ""))
             case "drawing" | "pict" | "object" | "AlternateContent":
-                self._drawing(node)
+                self._read_drawing(node)
 
-    def _field(self, kind: str) -> None:
+    def _read_field(self, kind: str) -> None:
         """A field is an instruction, then its result; that of a link is the text to click on."""
         if kind == "begin":
             self._fields.append("")
             self._links.append("")
         elif kind == "separate" and self._fields:
-            self._links[-1] = _linked(self._fields[-1])
+            self._links[-1] = _parse_link_field(self._fields[-1])
         elif kind == "end" and self._fields:
             self._fields.pop()
             self._links.pop()
 
-    def _note(self, note_id: str) -> None:
+    def _cite_note(self, note_id: str) -> None:
         if note_id in self._parts.notes:
             self.runs.add(self._notes.cite(note_id))
 
-    def _drawing(self, drawing: Element) -> None:
+    def _read_drawing(self, drawing: Element) -> None:
         """A drawing holds a picture, or text boxes whose text belongs to the document."""
         alt, is_picture = "", False
         chart: Element | None = None
-        waiting = [drawing]
-        while waiting:
-            node = waiting.pop()
-            name = local_name(node.tag)
+        pending = [drawing]
+        while pending:
+            node = pending.pop()
+            name = strip_namespace(node.tag)
             if name == "txbxContent":
                 self.boxes.append(node)
                 continue
@@ -452,9 +456,9 @@ class _Content:
                 alt = alt or node.get("descr") or node.get("title") or node.get("alt") or ""
             is_picture = is_picture or name in ("blip", "imagedata", "chart", "relIds")
             chart = node if node.tag == CHART else chart
-            waiting += reversed(_alternative(node))
+            pending += reversed(_list_alternative(node))
         if is_picture:
-            table = chart_of(self._parts.package, self._parts.name, chart) if chart is not None else None
+            table = read_chart(self._parts.package, self._parts.name, chart) if chart is not None else None
             self.drawn.append(table or Picture(" ".join(alt.split())))
 
 
@@ -466,14 +470,14 @@ _TEXTS: Mapping[str, str] = {
 }
 
 
-class _Looks:
+class _RunStyles:
     """How runs look. A document has few looks, so that each is worked out once."""
 
     def __init__(self, styles: Styles) -> None:
         self._styles = styles
-        self._known: dict[tuple[str | None, bool | None, bool | None, str, str], Look] = {}
+        self._cache: dict[tuple[str | None, bool | None, bool | None, str, str], RunStyle] = {}
 
-    def of(self, properties: Element, link: str) -> Look | None:
+    def resolve(self, properties: Element, link: str) -> RunStyle | None:
         """How a run with these properties looks; None when it is hidden."""
         style_id = strong = emphasis = None
         font = ""
@@ -489,26 +493,28 @@ class _Looks:
             elif node.tag == _VANISH and is_on(node):
                 return None
         key = (style_id, strong, emphasis, font, link)
-        if key not in self._known:
-            self._known[key] = self._look(*key)
-        return self._known[key]
+        if key not in self._cache:
+            self._cache[key] = self._combine(*key)
+        return self._cache[key]
 
-    def _look(self, style_id: str | None, strong: bool | None, emphasis: bool | None, font: str, link: str) -> Look:
+    def _combine(
+        self, style_id: str | None, strong: bool | None, emphasis: bool | None, font: str, link: str
+    ) -> RunStyle:
         """What a run says itself counts more than its style."""
         style = self._styles.get(style_id) if style_id is not None else PLAIN_STYLE
         by_style = style.fixed_pitch or style.role == "code"
         code = is_fixed_pitch(font) if font else by_style
-        look = Look(
+        run_style = RunStyle(
             strong=style.strong if strong is None else strong,
             emphasis=style.emphasis if emphasis is None else emphasis,
-            code=code and not self._styles.typewritten,
+            code=code and not self._styles.is_monospaced,
             link=link,
             code_by_style=by_style,
         )
-        return PLAIN if look == PLAIN else look
+        return PLAIN if run_style == PLAIN else run_style
 
 
-def _symbol(node: Element) -> str:
+def _decode_symbol(node: Element) -> str:
     """A character of a symbol font, which Word moves into a private area; only plain ones can be read."""
     code = int("0" + "".join(digit for digit in node.get(f"{W}char", "")[:4] if digit in hexdigits), 16)
     return {0xF0B7: "•", 0xF0E0: "→", 0xF0FC: "✓", 0xF0A8: "☐", 0xF0FE: "☒"}.get(
@@ -516,7 +522,7 @@ def _symbol(node: Element) -> str:
     )
 
 
-def _linked(instruction: str) -> str:
+def _parse_link_field(instruction: str) -> str:
     words = instruction.split('"')
     return words[1].strip() if words[0].strip() == "HYPERLINK" and len(words) > 1 else ""
 
@@ -537,52 +543,52 @@ class _TableRow:
     """Columns that are empty before its first cell."""
 
 
-def _rows(table: Element) -> Iterator[Element]:
+def _iter_rows(table: Element) -> Iterator[Element]:
     """Rows, also those inside of content controls; a deleted row is left out."""
-    waiting = list(reversed(table))
-    while waiting:
-        node = waiting.pop()
+    pending = list(reversed(table))
+    while pending:
+        node = pending.pop()
         if node.tag == _TR:
-            if below(node, _TR_PR, f"{W}del") is None:
+            if find_path(node, _TR_PR, f"{W}del") is None:
                 yield node
         elif node.tag == _SDT:
-            waiting += reversed(_controlled(node))
+            pending += reversed(_list_control_content(node))
         elif node.tag in (f"{W}ins", f"{W}customXml"):
-            waiting += reversed(node)
+            pending += reversed(node)
 
 
-def _row(row: Element) -> _TableRow:
+def _read_row(row: Element) -> _TableRow:
     properties = row.find(_TR_PR)
-    header, skipped = below(properties, f"{W}tblHeader"), below(properties, f"{W}gridBefore")
+    header, skipped = find_path(properties, f"{W}tblHeader"), find_path(properties, f"{W}gridBefore")
     cells: list[_TableCell] = []
-    waiting = list(reversed(row))
-    while waiting:
-        node = waiting.pop()
+    pending = list(reversed(row))
+    while pending:
+        node = pending.pop()
         if node.tag == _TC:
-            cells.append(_cell(node))
+            cells.append(_read_cell(node))
         elif node.tag == _SDT:
-            waiting += reversed(_controlled(node))
+            pending += reversed(_list_control_content(node))
         elif node.tag == f"{W}customXml":
-            waiting += reversed(node)
-    return _TableRow(cells, header is not None and is_on(header), _number(skipped))
+            pending += reversed(node)
+    return _TableRow(cells, header is not None and is_on(header), _read_number(skipped))
 
 
-def _cell(node: Element) -> _TableCell:
+def _read_cell(node: Element) -> _TableCell:
     properties = node.find(_TC_PR)
-    span, merge = below(properties, f"{W}gridSpan"), below(properties, f"{W}vMerge")
+    span, merge = find_path(properties, f"{W}gridSpan"), find_path(properties, f"{W}vMerge")
     continued = merge is not None and merge.get(VALUE, "continue") == "continue"
-    return _TableCell(node, max(_number(span), 1), continued)
+    return _TableCell(node, max(_read_number(span), 1), continued)
 
 
-def _number(node: Element | None) -> int:
-    return min(whole(node.get(VALUE)), MAX_COLUMNS) if node is not None else 0
+def _read_number(node: Element | None) -> int:
+    return min(parse_int(node.get(VALUE)), MAX_COLUMNS) if node is not None else 0
 
 
-_Placed = tuple[int, int, _TableCell]
+_PlacedCell = tuple[int, int, _TableCell]
 """A cell with its row and its column."""
 
 
-def _placed(rows: Sequence[_TableRow]) -> Iterator[_Placed]:
+def _place_cells(rows: Sequence[_TableRow]) -> Iterator[_PlacedCell]:
     for at, row in enumerate(rows):
         column = row.skipped
         for cell in row.cells:
@@ -590,7 +596,7 @@ def _placed(rows: Sequence[_TableRow]) -> Iterator[_Placed]:
             column += cell.span
 
 
-def _heights(placed: Sequence[_Placed]) -> list[int]:
+def _count_row_spans(placed: Sequence[_PlacedCell]) -> list[int]:
     """How many rows each cell spans: itself and the cells right below that continue it."""
     heights = [1] * len(placed)
     openings: dict[int, int] = {}

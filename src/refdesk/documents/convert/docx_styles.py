@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 from xml.etree.ElementTree import Element
 
-from refdesk.documents.convert.office_xml import below, whole
+from refdesk.documents.convert.office_xml import find_path, parse_int
 from refdesk.documents.convert.runs import is_fixed_pitch
 
 W: Final = "{w}"
@@ -30,7 +30,7 @@ _MAX_ANCESTORS = 20
 
 
 @dataclass(frozen=True, slots=True)
-class ListPlace:
+class ListPosition:
     """A paragraph's list and its depth in it."""
 
     list_id: str
@@ -38,7 +38,7 @@ class ListPlace:
 
 
 @dataclass(frozen=True, slots=True)
-class Style:
+class DocxStyle:
     """What a style says, with all that it builds on."""
 
     name: str = ""
@@ -51,10 +51,10 @@ class Style:
     fixed_pitch: bool = False
 
 
-PLAIN_STYLE = Style()
+PLAIN_STYLE = DocxStyle()
 
 
-def used_styles(data: bytes, text: bytes) -> bytes:
+def filter_used_styles(data: bytes, text: bytes) -> bytes:
     """Of the XML of all styles, that of the ones which a text names and what they build on: about a quarter.
 
     Where either is written in another way than by the programs that everybody has, all styles are kept.
@@ -63,7 +63,7 @@ def used_styles(data: bytes, text: bytes) -> bytes:
     starts = [style.rfind(b"<w:style ") for style in styles]
     if not styles or min(starts) < 0 or b"<w:p" not in text:
         return data
-    named = {_style_id(style, start): style[start:] for style, start in zip(styles, starts, strict=True)}
+    named = {_parse_style_id(style, start): style[start:] for style, start in zip(styles, starts, strict=True)}
     used: set[bytes] = set()
     waiting = [style_id for style_id, style in named.items() if b"w:default=" in style[:200]]
     waiting += set(_NAMED_STYLE.findall(text))
@@ -76,7 +76,7 @@ def used_styles(data: bytes, text: bytes) -> bytes:
     return _LATENT_STYLES.sub(b"", styles[0][: starts[0]]) + b"".join(kept) + rest
 
 
-def _style_id(style: bytes, start: int) -> bytes:
+def _parse_style_id(style: bytes, start: int) -> bytes:
     found = _STYLE_ID.search(style, start)
     return found[1] if found else b""
 
@@ -94,66 +94,66 @@ class Styles:
     def __init__(self, root: Element | None) -> None:
         nodes = root.findall(f"{W}style") if root is not None else []
         self._nodes = {node.get(f"{W}styleId", ""): node for node in nodes}
-        self._resolved: dict[str, Style] = {}
+        self._resolved: dict[str, DocxStyle] = {}
         default = next((node for node in nodes if _is_default_paragraph(node)), None)
         self.default_id = default.get(f"{W}styleId", "") if default is not None else ""
-        self.typewritten = _document_is_fixed_pitch(root) or self.get(self.default_id).fixed_pitch
+        self.is_monospaced = _has_fixed_pitch_default(root) or self.get(self.default_id).fixed_pitch
 
-    def get(self, style_id: str) -> Style:
+    def get(self, style_id: str) -> DocxStyle:
         """The style of that id; a plain one when there is none."""
         known = self._resolved.get(style_id)
         if known is None:
             known = self._resolved[style_id] = self._resolve(style_id)
         return known
 
-    def _resolve(self, style_id: str) -> Style:
-        ancestry = list(self._ancestry(style_id))
+    def _resolve(self, style_id: str) -> DocxStyle:
+        ancestry = list(self._iter_ancestry(style_id))
         if not ancestry:
             return PLAIN_STYLE
-        names = [_name(node) for node in ancestry]
-        role, level = _role(names, _outline_level(ancestry))
-        list_id, depth = _list_of_style(ancestry)
-        return Style(
+        names = [_read_name(node) for node in ancestry]
+        role, level = _classify_role(names, _find_outline_level(ancestry))
+        list_id, depth = _find_list(ancestry)
+        return DocxStyle(
             name=names[0],
             role=role,
             level=level,
             list_id=list_id,
-            list_depth=depth if depth is not None else _depth_by_name(names[0]),
-            strong=_first_switch(ancestry, "b"),
-            emphasis=_first_switch(ancestry, "i"),
-            fixed_pitch=_fixed_pitch(ancestry),
+            list_depth=depth if depth is not None else _parse_depth(names[0]),
+            strong=_find_switch(ancestry, "b"),
+            emphasis=_find_switch(ancestry, "i"),
+            fixed_pitch=_has_fixed_pitch(ancestry),
         )
 
-    def _ancestry(self, style_id: str) -> Iterator[Element]:
+    def _iter_ancestry(self, style_id: str) -> Iterator[Element]:
         """The style itself and those it builds on, nearest first."""
         for _ in range(_MAX_ANCESTORS):
             node = self._nodes.get(style_id)
             if node is None:
                 return
             yield node
-            style_id = _value(node, "basedOn")
+            style_id = _read_value(node, "basedOn")
 
 
 def _is_default_paragraph(node: Element) -> bool:
     return node.get(f"{W}type") == "paragraph" and node.get(f"{W}default") in ("1", "true")
 
 
-def _document_is_fixed_pitch(root: Element | None) -> bool:
-    fonts = below(root, f"{W}docDefaults", f"{W}rPrDefault", f"{W}rPr", f"{W}rFonts")
+def _has_fixed_pitch_default(root: Element | None) -> bool:
+    fonts = find_path(root, f"{W}docDefaults", f"{W}rPrDefault", f"{W}rPr", f"{W}rFonts")
     return fonts is not None and is_fixed_pitch(fonts.get(f"{W}ascii", ""))
 
 
-def _name(node: Element) -> str:
+def _read_name(node: Element) -> str:
     """Styles that ship with Word have English names in files of every language."""
-    return _value(node, "name").lower()
+    return _read_value(node, "name").lower()
 
 
-def _value(node: Element, path: str) -> str:
+def _read_value(node: Element, path: str) -> str:
     found = node.find(f"{W}{path}")
     return found.get(VALUE, "") if found is not None else ""
 
 
-def _role(names: list[str], outline_level: int | None) -> tuple[Role, int]:
+def _classify_role(names: list[str], outline_level: int | None) -> tuple[Role, int]:
     """What the nearest style that says anything says; a heading's level is counted from 1."""
     for name in names:
         if _CONTENTS.fullmatch(name):
@@ -173,33 +173,33 @@ def _role(names: list[str], outline_level: int | None) -> tuple[Role, int]:
     return ("heading", outline_level) if outline_level else ("text", 0)
 
 
-def _outline_level(ancestry: list[Element]) -> int | None:
-    values = (_value(properties, "outlineLvl") for node in ancestry for properties in node.findall(f"{W}pPr"))
-    return next((level_of(value) for value in values if value), None)
+def _find_outline_level(ancestry: list[Element]) -> int | None:
+    values = (_read_value(properties, "outlineLvl") for node in ancestry for properties in node.findall(f"{W}pPr"))
+    return next((parse_outline_level(value) for value in values if value), None)
 
 
-def level_of(outline_level: str) -> int | None:
+def parse_outline_level(outline_level: str) -> int | None:
     """Word counts outline levels from 0 and writes 9 for running text."""
-    level = whole(outline_level, 9)
+    level = parse_int(outline_level, 9)
     return level + 1 if level < 9 else None
 
 
-def _list_of_style(ancestry: list[Element]) -> tuple[str | None, int | None]:
+def _find_list(ancestry: list[Element]) -> tuple[str | None, int | None]:
     for node in ancestry:
-        place = below(node, f"{W}pPr", f"{W}numPr")
-        if place is not None and (list_id := _value(place, "numId")):
-            depth = _value(place, "ilvl")
-            return list_id, min(whole(depth), 8) if depth else None
+        place = find_path(node, f"{W}pPr", f"{W}numPr")
+        if place is not None and (list_id := _read_value(place, "numId")):
+            depth = _read_value(place, "ilvl")
+            return list_id, min(parse_int(depth), 8) if depth else None
     return None, None
 
 
-def _depth_by_name(name: str) -> int | None:
+def _parse_depth(name: str) -> int | None:
     match = _LIST_DEPTH.fullmatch(name)
     return int(match[1]) - 1 if match else None
 
 
-def _first_switch(ancestry: list[Element], name: str) -> bool:
-    found = (below(node, f"{W}rPr", f"{W}{name}") for node in ancestry)
+def _find_switch(ancestry: list[Element], name: str) -> bool:
+    found = (find_path(node, f"{W}rPr", f"{W}{name}") for node in ancestry)
     return next((is_on(switch) for switch in found if switch is not None), False)
 
 
@@ -208,8 +208,8 @@ def is_on(switch: Element) -> bool:
     return switch.get(VALUE, "true") not in ("0", "false", "off", "none")
 
 
-def _fixed_pitch(ancestry: list[Element]) -> bool:
-    fonts = (below(node, f"{W}rPr", f"{W}rFonts") for node in ancestry)
+def _has_fixed_pitch(ancestry: list[Element]) -> bool:
+    fonts = (find_path(node, f"{W}rPr", f"{W}rFonts") for node in ancestry)
     names = (font.get(f"{W}ascii") for font in fonts if font is not None)
     return is_fixed_pitch(next((name for name in names if name), ""))
 
@@ -237,41 +237,41 @@ class Numbering:
         self._lists = {node.get(_NUM_ID, ""): node for node in lists}
         self._levels: dict[str, Mapping[int, ListLevel]] = {}
         """By the list's id and depth, as lists come to be used."""
-        self._families = {list_id: _value(node, "abstractNumId") for list_id, node in self._lists.items()}
+        self._families = {list_id: _read_value(node, "abstractNumId") for list_id, node in self._lists.items()}
         """Lists that count on where another one of their family stopped."""
-        self._restarts = dict(_restarts(lists))
+        self._restarts = dict(_iter_restarts(lists))
         self._counts: dict[str, dict[int, int]] = defaultdict(dict)
-        self._begun: set[tuple[str, int]] = set()
+        self._started: set[tuple[str, int]] = set()
 
-    def level(self, place: ListPlace) -> ListLevel | None:
+    def level(self, place: ListPosition) -> ListLevel | None:
         """How items are marked there; None when the document does not say."""
         known = self._levels.get(place.list_id)
         if known is None:
-            known = self._levels[place.list_id] = self._described(place.list_id)
+            known = self._levels[place.list_id] = self._read_levels(place.list_id)
         return known.get(place.depth)
 
-    def _described(self, list_id: str) -> Mapping[int, ListLevel]:
+    def _read_levels(self, list_id: str) -> Mapping[int, ListLevel]:
         """All levels of a list, some of which it may mark otherwise than its family."""
         family, own = self._abstract.get(self._families.get(list_id, "")), self._lists.get(list_id)
         levels = family.findall(_LVL) if family is not None else []
         overriding = own.findall(f"{W}lvlOverride/{_LVL}") if own is not None else []
-        return {whole(node.get(_ILVL)): _list_level(node) for node in (*levels, *overriding)}
+        return {parse_int(node.get(_ILVL)): _read_list_level(node) for node in (*levels, *overriding)}
 
-    def next(self, place: ListPlace) -> int:
+    def next(self, place: ListPosition) -> int:
         """The number of the item that comes next there."""
         counts = self._counts[self._families.get(place.list_id, place.list_id)]
         for deeper in [depth for depth in counts if depth > place.depth]:
             del counts[deeper]
         key = (place.list_id, place.depth)
         level = self.level(place) or ListLevel()
-        if key in self._restarts and key not in self._begun:
+        if key in self._restarts and key not in self._started:
             counts[place.depth] = self._restarts[key]
         else:
             counts[place.depth] = counts.get(place.depth, level.start - 1) + 1
-        self._begun.add(key)
+        self._started.add(key)
         return counts[place.depth]
 
-    def label(self, place: ListPlace) -> str:
+    def format_label(self, place: ListPosition) -> str:
         """The number as it is printed, such as `2.1`, of the item that was counted last."""
         level = self.level(place)
         if level is None or not level.ordered:
@@ -280,26 +280,26 @@ class Numbering:
         return re.sub(r"%(\d)", lambda match: str(counts.get(int(match[1]) - 1, 1)), level.pattern)
 
 
-def _list_level(node: Element) -> ListLevel:
-    kind, pattern, start = _value(node, "numFmt"), _value(node, "lvlText"), _value(node, "start")
-    indent = below(node, f"{W}pPr", f"{W}ind")
+def _read_list_level(node: Element) -> ListLevel:
+    kind, pattern, start = _read_value(node, "numFmt"), _read_value(node, "lvlText"), _read_value(node, "start")
+    indent = find_path(node, f"{W}pPr", f"{W}ind")
     return ListLevel(
         ordered=kind not in ("bullet", "none", "") and "%" in pattern,
         marked=kind != "none" and bool(pattern.strip()),
         pattern=pattern,
-        start=whole(start, 1),
-        indent=left_indent(indent),
+        start=parse_int(start, 1),
+        indent=read_left_indent(indent),
     )
 
 
-def left_indent(node: Element | None) -> int:
+def read_left_indent(node: Element | None) -> int:
     """In twentieths of a point."""
-    return whole(node.get(f"{W}left") or node.get(f"{W}start")) if node is not None else 0
+    return parse_int(node.get(f"{W}left") or node.get(f"{W}start")) if node is not None else 0
 
 
-def _restarts(lists: Sequence[Element]) -> Iterator[tuple[tuple[str, int], int]]:
+def _iter_restarts(lists: Sequence[Element]) -> Iterator[tuple[tuple[str, int], int]]:
     for node in lists:
         for override in node.findall(f"{W}lvlOverride"):
-            start = _value(override, "startOverride")
+            start = _read_value(override, "startOverride")
             if start.isdecimal():
-                yield (node.get(_NUM_ID, ""), whole(override.get(_ILVL))), whole(start, 1)
+                yield (node.get(_NUM_ID, ""), parse_int(override.get(_ILVL))), parse_int(start, 1)

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePath
 
-from refdesk.documents.convert.ooxml import kind_of
+from refdesk.documents.convert.ooxml import detect_kind
 from refdesk.errors import CannotConvert
 
 SNIFFED_BYTES = 4096
@@ -71,7 +71,7 @@ _MARKDOWN = re.compile(r"^(?:#{1,6} \S|```|~~~|\* \S|- \S|\[[^\]\n]+\]\()", re.M
 _RST = re.compile(r"^(?:\.\. [\w-]+::|(?P<title>\S.*)\n(?:={4,}|-{4,}|~{4,})$)", re.M)
 
 
-def format_of(data: bytes, name: str, media_type: str = "") -> Format:
+def detect_format(data: bytes, name: str, media_type: str = "") -> Format:
     """What the bytes are; the name and the stated media type only decide between kinds of text."""
     head = data[:SNIFFED_BYTES]
     if not data.strip(b"\0 \t\r\n\f"):
@@ -79,20 +79,20 @@ def format_of(data: bytes, name: str, media_type: str = "") -> Format:
     if _is_pdf(head, name):
         return FORMATS["pdf"]
     if head.startswith(_CONTAINERS):
-        return _container(data, name)
+        return _detect_container(data, name)
     if head.startswith(b"{\\rtf"):
         return FORMATS["rtf"]
     if _is_binary(head):
-        raise CannotConvert(_unknown(name))
-    return _text_format(data, head, name, media_type)
+        raise CannotConvert(_describe_unknown(name))
+    return _detect_text_format(data, head, name, media_type)
 
 
-def is_named_by_content(head: bytes) -> bool:
+def is_detectable_by_content(head: bytes) -> bool:
     """Whether the first bytes alone tell that the name has no say in what the file is."""
     return head.startswith((b"%PDF-", *_CONTAINERS, b"{\\rtf"))
 
 
-def wrong_format(name: str, found: str, expected: Sequence[str], tools: Mapping[str, str]) -> str:
+def describe_wrong_format(name: str, found: str, expected: Sequence[str], tools: Mapping[str, str]) -> str:
     """A sentence for a file that is of another format than was said."""
     title = FORMATS[found].title if found in FORMATS else "of another kind"
     advice = f"call {tools[found]} for it" if found in tools else "it cannot be converted as such"
@@ -105,10 +105,10 @@ def _is_pdf(head: bytes, name: str) -> bool:
     return at == 0 or (at > 0 and _BY_SUFFIX.get(PurePath(name).suffix.lower(), FORMATS["pdf"]).key not in _TEXTS)
 
 
-def _container(data: bytes, name: str) -> Format:
-    kind = kind_of(data)
+def _detect_container(data: bytes, name: str) -> Format:
+    kind = detect_kind(data)
     if kind is None:
-        raise CannotConvert(_unknown(name))
+        raise CannotConvert(_describe_unknown(name))
     return FORMATS[kind]
 
 
@@ -117,18 +117,18 @@ def _is_binary(head: bytes) -> bool:
     return b"\0" in head and not head.startswith((b"\xff\xfe", b"\xfe\xff"))
 
 
-def _text_format(data: bytes, head: bytes, name: str, media_type: str) -> Format:
+def _detect_text_format(data: bytes, head: bytes, name: str, media_type: str) -> Format:
     if _HTML.match(head):
         return FORMATS["html"]
     if head.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"{") and _DOCLING.search(data):
         return FORMATS["docling"]
     named = _BY_SUFFIX.get(PurePath(name).suffix.lower()) or _BY_MEDIA_TYPE.get(media_type)
     if named is not None and named.key in _TEXTS:
-        return named if named.key != "text" or PurePath(name).suffix else _guess(head)
-    return FORMATS["text"] if PurePath(name).suffix else _guess(head)
+        return named if named.key != "text" or PurePath(name).suffix else _guess_text_format(head)
+    return FORMATS["text"] if PurePath(name).suffix else _guess_text_format(head)
 
 
-def _guess(head: bytes) -> Format:
+def _guess_text_format(head: bytes) -> Format:
     """A text without a telling name."""
     text = head.decode("utf-8", "replace")
     if _RST.search(text) and ".. " in text:
@@ -136,7 +136,7 @@ def _guess(head: bytes) -> Format:
     return FORMATS["markdown"] if len(_MARKDOWN.findall(text)) > 1 else FORMATS["text"]
 
 
-def _unknown(name: str) -> str:
+def _describe_unknown(name: str) -> str:
     return (
         f"{name} is no kind of document that can be converted; there are PDF, Word, PowerPoint, Excel, OpenDocument, "
         "RTF, EPUB, HTML, Markdown, reStructuredText, CSV and plain text."

@@ -14,8 +14,8 @@ from refdesk.documents.model import Block, Document, Heading
 from refdesk.errors import CannotConvert
 
 from .decoding import decode
-from .html import blocks_of
-from .source import Source
+from .html import parse_fragment
+from .source import SourceFile
 
 MEDIA_TYPE = "text/markdown"
 
@@ -50,7 +50,7 @@ _PROPERTIES = {
 }
 
 
-def convert(source: Source) -> Document:
+def convert(source: SourceFile) -> Document:
     """Read a Markdown file."""
     decoded = decode(source.data, source.charset)
     text = decoded.text.replace("\r\n", "\n").replace("\r", "\n")
@@ -58,31 +58,31 @@ def convert(source: Source) -> Document:
         raise CannotConvert(
             f"The file has {len(text):,} characters; at most {MAX_CHARACTERS:,} are converted: split it."
         )
-    matter, body, warnings = _parted(text)
-    rendered = _renderer().render(body)
-    blocks, lost = blocks_of(rendered, source.url)
+    matter, body, warnings = _split_front_matter(text)
+    rendered = _get_renderer().render(body)
+    blocks, lost = parse_fragment(rendered, source.url)
     if not blocks and rendered.count("<blockquote>") + 2 * rendered.count("<li>") >= MAX_NESTING:
         raise CannotConvert("The file nests too deep to be read; it is broken or made to do harm.")
     if not blocks:
         raise CannotConvert("The file holds no text.")
-    blocks = [_with_stated_anchor(block) for block in blocks]
+    blocks = [_apply_anchor(block) for block in blocks]
     return Document(
-        title=_text(matter.get("title")) or _title_of(blocks) or source.name,
+        title=_to_text(matter.get("title")) or _choose_title(blocks) or source.name,
         blocks=tuple(blocks),
         name=source.name,
         media_type=MEDIA_TYPE,
-        tags=tuple(dict.fromkeys(_tags(matter))),
-        properties=_properties(matter),
+        tags=tuple(dict.fromkeys(_read_tags(matter))),
+        properties=_read_properties(matter),
         warnings=(*decoded.warnings, *warnings, *lost),
     )
 
 
 @lru_cache(maxsize=1)
-def _renderer() -> MarkdownIt:
+def _get_renderer() -> MarkdownIt:
     return MarkdownIt("commonmark", {"maxNesting": MAX_NESTING}).enable(["table", "strikethrough"])
 
 
-def _with_stated_anchor(block: Block) -> Block:
+def _apply_anchor(block: Block) -> Block:
     """A heading without the braces after its text that name its anchor."""
     stated = _STATED_ANCHOR.search(block.text) if isinstance(block, Heading) and block.text.endswith("}") else None
     if stated is None or not isinstance(block, Heading):
@@ -90,25 +90,25 @@ def _with_stated_anchor(block: Block) -> Block:
     return replace(block, text=block.text[: stated.start()] or block.text, anchor=stated[1])
 
 
-def _title_of(blocks: Sequence[Block]) -> str:
+def _choose_title(blocks: Sequence[Block]) -> str:
     """The first heading of the highest rank."""
     headings = [block for block in blocks if isinstance(block, Heading)]
     return min(headings, key=lambda heading: heading.level).text if headings else ""
 
 
-def _parted(text: str) -> tuple[Mapping[str, object], str, tuple[str, ...]]:
+def _split_front_matter(text: str) -> tuple[Mapping[str, object], str, tuple[str, ...]]:
     """The front matter, the text below it, and what was wrong with the front matter."""
     found = _FRONT_MATTER.match(text, 0, MAX_FRONT_MATTER)
     if found is None:
         return {}, text, ()
     try:
-        matter = _plain_yaml(found[1])
+        matter = _parse_yaml(found[1])
     except (yaml.YAMLError, ValueError, RecursionError):
         return {}, text[found.end() :], ("The front matter is no valid YAML and was left out.",)
     return (matter, text[found.end() :], ()) if isinstance(matter, dict) else ({}, text, ())
 
 
-def _plain_yaml(text: str) -> object:
+def _parse_yaml(text: str) -> object:
     """YAML without aliases, which can make a few lines as large as they like, and without deep nesting."""
     depth = 0
     for token in yaml.scan(text, Loader=yaml.SafeLoader):
@@ -123,26 +123,26 @@ def _plain_yaml(text: str) -> object:
     return yaml.safe_load(text)
 
 
-def _properties(matter: Mapping[str, object]) -> dict[str, str]:
+def _read_properties(matter: Mapping[str, object]) -> dict[str, str]:
     found: dict[str, str] = {}
     for name, value in matter.items():
-        key, text = _PROPERTIES.get(str(name).lower()), _text(value)
+        key, text = _PROPERTIES.get(str(name).lower()), _to_text(value)
         if key and text:
             found.setdefault(key, text)
     return found
 
 
-def _tags(matter: Mapping[str, object]) -> Iterator[str]:
+def _read_tags(matter: Mapping[str, object]) -> Iterator[str]:
     for name in ("tags", "keywords", "categories"):
         value = matter.get(name)
         values = value.split(",") if isinstance(value, str) else value if isinstance(value, list) else ()
-        yield from filter(None, map(_text, values))
+        yield from filter(None, map(_to_text, values))
 
 
-def _text(value: object) -> str:
+def _to_text(value: object) -> str:
     """A scalar, or a list of scalars, as text."""
     if isinstance(value, list):
-        return ", ".join(filter(None, map(_text, value)))
+        return ", ".join(filter(None, map(_to_text, value)))
     if value is None or isinstance(value, dict):
         return ""
     return " ".join(str(value).split())

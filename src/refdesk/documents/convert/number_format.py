@@ -88,14 +88,14 @@ class _Section:
         """Whether it shows a number as a day or a time."""
         return any(token.kind in ("date", "elapsed", "half") for token in self.tokens)
 
-    def condition(self) -> tuple[str, float] | None:
+    def parse_condition(self) -> tuple[str, float] | None:
         """The numbers that it is for, when it says so itself."""
         found = next((token.text for token in self.tokens if token.kind == "condition"), "")
         match = _CONDITION.match(found)
         return (match[1], float(match[2])) if match else None
 
 
-def general(value: float) -> str:
+def format_general(value: float) -> str:
     """A number without a format: as many digits as are certain."""
     if value == int(value) and abs(value) < 1e15:
         return str(int(value))
@@ -103,20 +103,20 @@ def general(value: float) -> str:
 
 
 @lru_cache(maxsize=1024)
-def renderer(code: str, *, from_1904: bool = False) -> Render:
+def compile_format(code: str, *, from_1904: bool = False) -> Render:
     """What turns numbers into texts of this format; some workbooks count days from 1904."""
-    sections = [_Section(tuple(_tokens(part))) for part in _split(code)][:4]
+    sections = [_Section(tuple(_tokenize(part))) for part in _split_sections(code)][:4]
 
     def render(value: float) -> str:
-        section, shown = _chosen(sections, value)
+        section, shown = _choose_section(sections, value)
         if section.is_date:
-            return _date(section, shown, from_1904)
-        return _number(section, shown)
+            return _format_date(section, shown, from_1904)
+        return _format_number(section, shown)
 
     return render
 
 
-def _split(code: str) -> list[str]:
+def _split_sections(code: str) -> list[str]:
     """Cut at semicolons that are not quoted."""
     parts = [""]
     for piece in re.findall(r'"[^"]*"?|\\.|.', code, re.DOTALL):
@@ -127,7 +127,7 @@ def _split(code: str) -> list[str]:
     return parts
 
 
-def _tokens(section: str) -> list[_Token]:
+def _tokenize(section: str) -> list[_Token]:
     found: list[_Token] = []
     for match in _TOKEN.finditer(section):
         kind = match.lastgroup or "other"
@@ -138,13 +138,13 @@ def _tokens(section: str) -> list[_Token]:
     return found
 
 
-def _chosen(sections: list[_Section], value: float) -> tuple[_Section, float]:
+def _choose_section(sections: list[_Section], value: float) -> tuple[_Section, float]:
     """The section for a value, and the value as it shows it: a section for negative numbers brings its own sign."""
     for section in sections:
-        condition = section.condition()
+        condition = section.parse_condition()
         if condition and _COMPARISONS[condition[0]](value, condition[1]):
             return section, value
-    plain = [section for section in sections if not section.condition()] or sections
+    plain = [section for section in sections if not section.parse_condition()] or sections
     if value < 0 and len(plain) > 1:
         return plain[1], -value
     if value == 0 and len(plain) > 2:
@@ -152,21 +152,21 @@ def _chosen(sections: list[_Section], value: float) -> tuple[_Section, float]:
     return plain[0], value
 
 
-def _number(section: _Section, value: float) -> str:
+def _format_number(section: _Section, value: float) -> str:
     kinds = {token.kind for token in section.tokens}
     if "general" in kinds or not kinds & {"digits", "exponent"}:
-        return _around(section, general(value) if "general" in kinds or _is_text(section) else "")
+        return _insert_number(section, format_general(value) if "general" in kinds or _is_text(section) else "")
     value *= 100 ** sum(token.text.count("%") for token in section.tokens if token.kind == "other")
     pattern = next((token.text for token in section.tokens if token.kind == "digits"), "0")
     exponent = next((token.text for token in section.tokens if token.kind == "exponent"), "")
-    return _around(section, _digits(pattern, exponent, value))
+    return _insert_number(section, _format_digits(pattern, exponent, value))
 
 
 def _is_text(section: _Section) -> bool:
     return any(token.text == "@" for token in section.tokens) or not section.tokens
 
 
-def _around(section: _Section, number: str) -> str:
+def _insert_number(section: _Section, number: str) -> str:
     """The number with the text that stands about it; the format's further groups of digits are part of it already."""
     parts: list[str] = []
     for token in section.tokens:
@@ -178,27 +178,27 @@ def _around(section: _Section, number: str) -> str:
     return ("".join(parts) or number).strip()
 
 
-def _digits(pattern: str, exponent: str, value: float) -> str:
+def _format_digits(pattern: str, exponent: str, value: float) -> str:
     if "/" in pattern:
-        return _fraction(pattern, value)
+        return _format_fraction(pattern, value)
     whole, _, decimals = pattern.partition(".")
     scaled = value / 1000 ** (len(pattern) - len(pattern.rstrip(",")))
     places = len(decimals.rstrip(","))
     if exponent:
-        return _scientific(f"{scaled:.{places}e}", exponent)
+        return _format_scientific(f"{scaled:.{places}e}", exponent)
     grouped = "," in whole.rstrip(",")
     text = f"{abs(scaled):{',' if grouped else ''}.{places}f}"
     sign = "-" if scaled < 0 and float(text.replace(",", "")) else ""
-    return sign + _optional_digits(text, whole, decimals)
+    return sign + _trim_digits(text, whole, decimals)
 
 
-def _scientific(text: str, exponent: str) -> str:
+def _format_scientific(text: str, exponent: str) -> str:
     mantissa, _, power = text.partition("e")
     sign = power[0] if power[0] == "-" or "+" in exponent else ""
     return f"{mantissa}E{sign}{power[1:].lstrip('0').zfill(len(exponent) - 2)}"
 
 
-def _optional_digits(text: str, whole: str, decimals: str) -> str:
+def _trim_digits(text: str, whole: str, decimals: str) -> str:
     """Drop zeros where the pattern has `#`, and fill up to as many as it has `0`."""
     integer, _, fraction = text.partition(".")
     needed = len(decimals.rstrip("#,"))
@@ -208,7 +208,7 @@ def _optional_digits(text: str, whole: str, decimals: str) -> str:
     return f"{integer}.{fraction}" if fraction or (integer == "" and decimals) else integer or "0"
 
 
-def _fraction(pattern: str, value: float) -> str:
+def _format_fraction(pattern: str, value: float) -> str:
     denominator = pattern.rpartition("/")[2]
     if denominator.isdecimal() and int(denominator):
         closest = Fraction(round(abs(value) * int(denominator)), int(denominator))
@@ -220,20 +220,20 @@ def _fraction(pattern: str, value: float) -> str:
     return ("-" if value < 0 else "") + " ".join(parts)
 
 
-def _date(section: _Section, value: float, from_1904: bool) -> str:
-    moment = moment_of(value, from_1904=from_1904)
+def _format_date(section: _Section, value: float, from_1904: bool) -> str:
+    moment = to_datetime(value, from_1904=from_1904)
     if moment is None:
-        return general(value)
+        return format_general(value)
     halves = any(token.kind == "half" for token in section.tokens)
     parts: list[str] = []
     previous = ""
     for index, token in enumerate(section.tokens):
         if token.kind == "date":
-            minutes = token.text[0] in "mM" and (previous == "h" or _next_unit(section.tokens, index) == "s")
-            parts.append(_date_part("n" * len(token.text) if minutes else token.text.lower(), moment, halves))
+            minutes = token.text[0] in "mM" and (previous == "h" or _find_next_unit(section.tokens, index) == "s")
+            parts.append(_format_date_part("n" * len(token.text) if minutes else token.text.lower(), moment, halves))
             previous = token.text[0].lower()
         elif token.kind == "elapsed":
-            parts.append(_elapsed(token.text, value))
+            parts.append(_format_elapsed(token.text, value))
             previous = token.text[1].lower()
         elif token.kind == "half":
             parts.append("AM" if moment.hour < 12 else "PM")
@@ -244,7 +244,7 @@ def _date(section: _Section, value: float, from_1904: bool) -> str:
     return "".join(parts).strip()
 
 
-def moment_of(value: float, *, from_1904: bool = False) -> datetime | None:
+def to_datetime(value: float, *, from_1904: bool = False) -> datetime | None:
     """The day and time that a number stands for; None when it stands for none."""
     if not 0 <= value < MAX_DATE_NUMBER:
         return None
@@ -253,13 +253,13 @@ def moment_of(value: float, *, from_1904: bool = False) -> datetime | None:
     return epoch + timedelta(milliseconds=round(value * 86_400_000))
 
 
-def _next_unit(tokens: tuple[_Token, ...], index: int) -> str:
+def _find_next_unit(tokens: tuple[_Token, ...], index: int) -> str:
     return next(
         (token.text.strip("[")[0].lower() for token in tokens[index + 1 :] if token.kind in ("date", "elapsed")), ""
     )
 
 
-def _date_part(code: str, moment: datetime, halves: bool) -> str:
+def _format_date_part(code: str, moment: datetime, halves: bool) -> str:
     hour = (moment.hour % 12 or 12) if halves else moment.hour
     match code[0], len(code):
         case "y", length:
@@ -275,7 +275,7 @@ def _date_part(code: str, moment: datetime, halves: bool) -> str:
             return f"{units[unit]:0{length}d}"
 
 
-def _elapsed(code: str, value: float) -> str:
+def _format_elapsed(code: str, value: float) -> str:
     seconds = round(value * 86_400)
     per_unit = {"h": 3600, "m": 60, "s": 1}[code[1].lower()]
     return f"{seconds // per_unit:0{len(code) - 2}d}"

@@ -61,17 +61,17 @@ _STARTS: Mapping[bytes, str] = {
 }
 
 
-def local_name(tag: str) -> str:
+def strip_namespace(tag: str) -> str:
     """A tag or attribute without its namespace."""
     return tag.rpartition("}")[2]
 
 
-def whole(text: str | None, otherwise: int = 0) -> int:
+def parse_int(text: str | None, otherwise: int = 0) -> int:
     """The number that an attribute holds, unless it holds none, or one with more digits than anything real has."""
     return int(text) if text and text.isdecimal() and len(text) < 10 else otherwise
 
 
-def below(node: Element | None, *names: str) -> Element | None:
+def find_path(node: Element | None, *names: str) -> Element | None:
     """The element that is reached by these steps down; quicker than a path, which would be parsed anew each time."""
     for name in names:
         if node is None:
@@ -83,17 +83,17 @@ def below(node: Element | None, *names: str) -> Element | None:
 def parse_xml(data: bytes, name: str) -> Element:
     """Parse a part; what comes out has the short names for namespaces."""
     try:
-        data = _as_utf8(data)
-        _check(data, name)
+        data = _to_utf8(data)
+        _check_xml(data, name)
         parser = XMLParser(encoding="utf-8")
-        parser.feed(_with_short_names(data))
+        parser.feed(_shorten_namespaces(data))
         root: Element = parser.close()
     except (ParseError, ValueError, LookupError) as error:
         raise CannotConvert(f"The file is broken: its part {name!r} is not well-formed XML; save it again") from error
     return root
 
 
-def _as_utf8(data: bytes) -> bytes:
+def _to_utf8(data: bytes) -> bytes:
     """In the one encoding in which all else is looked for, so that nothing can hide in another."""
     encoding = _STARTS.get(data[:2])
     if encoding is None:
@@ -102,7 +102,7 @@ def _as_utf8(data: bytes) -> bytes:
     return data if encoding in ("utf-8", "utf8") else data.decode(encoding).encode("utf-8")
 
 
-def _check(data: bytes, name: str) -> None:
+def _check_xml(data: bytes, name: str) -> None:
     if b"<!DOCTYPE" in data:
         raise CannotConvert(
             f"The part {name!r} of the file declares a DTD, which no office program writes; save it again"
@@ -114,48 +114,48 @@ def _check(data: bytes, name: str) -> None:
         )
 
 
-def _with_short_names(data: bytes) -> bytes:
+def _shorten_namespaces(data: bytes) -> bytes:
     """With declarations of short names instead of those of the namespaces that are known."""
     if b"<![CDATA[" in data:
-        data = _CDATA.sub(_escaped, data)
+        data = _CDATA.sub(_escape_cdata, data)
     pieces: list[bytes] = []
     done = 0
-    for tag in _declaring_tags(data):
-        shorten = _known_shortened_tag if len(tag[0]) < 5_000 else _shortened_tag
+    for tag in _find_declaring_tags(data):
+        shorten = _shorten_tag_cached if len(tag[0]) < 5_000 else _shorten_tag
         pieces += (data[done : tag.start()], shorten(tag[0]))
         done = tag.end()
     return b"".join((*pieces, data[done:]))
 
 
-def _shortened_tag(tag: bytes) -> bytes:
-    return _DECLARATION.sub(_shortened, tag)
+def _shorten_tag(tag: bytes) -> bytes:
+    return _DECLARATION.sub(_shorten_declaration, tag)
 
 
-_known_shortened_tag = lru_cache(maxsize=100)(_shortened_tag)
+_shorten_tag_cached = lru_cache(maxsize=100)(_shorten_tag)
 """All slides of a deck begin with the same tag, and so do all documents of a program."""
 
 
-def _declaring_tags(data: bytes) -> Iterator[re.Match[bytes]]:
+def _find_declaring_tags(data: bytes) -> Iterator[re.Match[bytes]]:
     """The tags that declare namespaces; the same words within a text are passed over."""
-    looked = 0
-    while (at := data.find(b"xmlns", looked)) >= 0:
+    position = 0
+    while (at := data.find(b"xmlns", position)) >= 0:
         # From where it was last looked: without a tag in between this is still the same text.
-        start = data.rfind(b"<", looked, at)
+        start = data.rfind(b"<", position, at)
         tag = _TAG.match(data, start) if start >= 0 else None
-        looked = at + 5
+        position = at + 5
         if tag and tag.end() > at:
-            looked = tag.end()
+            position = tag.end()
             yield tag
 
 
-def _shortened(declaration: re.Match[bytes]) -> bytes:
+def _shorten_declaration(declaration: re.Match[bytes]) -> bytes:
     name, equals, quoted = declaration.groups()
     if name != b"xmlns" and not name.startswith(b"xmlns:"):
         return declaration[0]
     return name + equals + quoted[:1] + _SHORT_NAMES.get(quoted[1:-1], quoted[1:-1]) + quoted[-1:]
 
 
-def _escaped(section: re.Match[bytes]) -> bytes:
+def _escape_cdata(section: re.Match[bytes]) -> bytes:
     """A section of raw text as text like any other, so that every `<` begins a tag; comments are dropped."""
     raw = section[1] or b""
     return raw.replace(b"&", b"&amp;").replace(b"<", b"&lt;").replace(b">", b"&gt;")

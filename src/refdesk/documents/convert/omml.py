@@ -21,16 +21,16 @@ _OPERATORS: Mapping[str, str] = {
 _ACCENTS: Mapping[str, str] = {"̂": r"\hat", "̃": r"\tilde", "̅": r"\bar", "⃗": r"\vec", "̇": r"\dot"}
 
 
-def latex_of(formula: Element) -> str:
+def to_latex(formula: Element) -> str:
     """The formula, without the dollar signs."""
-    return _inside(formula, 0).strip()
+    return _convert_children(formula, 0).strip()
 
 
-def _inside(node: Element, depth: int) -> str:
-    return "".join(_latex(child, depth + 1) for child in node)
+def _convert_children(node: Element, depth: int) -> str:
+    return "".join(_convert_node(child, depth + 1) for child in node)
 
 
-def _latex(node: Element, depth: int) -> str:
+def _convert_node(node: Element, depth: int) -> str:
     name = node.tag.removeprefix(MATH)
     if name == "r":
         return "".join(text.text or "" for text in node.iter(f"{MATH}t"))
@@ -39,97 +39,100 @@ def _latex(node: Element, depth: int) -> str:
     if depth > MAX_DEPTH:
         return "".join(text.text or "" for text in node.iter(f"{MATH}t"))
     write = _WRITERS.get(name)
-    return write(node, depth) if write else _inside(node, depth)
+    return write(node, depth) if write else _convert_children(node, depth)
 
 
-def _part(node: Element, name: str, depth: int) -> str:
+def _convert_part(node: Element, name: str, depth: int) -> str:
     child = node.find(f"{MATH}{name}")
-    return _inside(child, depth) if child is not None else ""
+    return _convert_children(child, depth) if child is not None else ""
 
 
-def _property(node: Element, name: str, default: str) -> str:
+def _read_property(node: Element, name: str, default: str) -> str:
     found = node.find(f"*/{MATH}{name}")
     return found.get(f"{MATH}val", default) if found is not None else default
 
 
-def _fraction(node: Element, depth: int) -> str:
-    return rf"\frac{{{_part(node, 'num', depth)}}}{{{_part(node, 'den', depth)}}}"
+def _write_fraction(node: Element, depth: int) -> str:
+    return rf"\frac{{{_convert_part(node, 'num', depth)}}}{{{_convert_part(node, 'den', depth)}}}"
 
 
-def _root(node: Element, depth: int) -> str:
-    degree = _part(node, "deg", depth)
-    return rf"\sqrt{f'[{degree}]' if degree else ''}{{{_part(node, 'e', depth)}}}"
+def _write_root(node: Element, depth: int) -> str:
+    degree = _convert_part(node, "deg", depth)
+    return rf"\sqrt{f'[{degree}]' if degree else ''}{{{_convert_part(node, 'e', depth)}}}"
 
 
-def _scripts(node: Element, depth: int) -> str:
-    below, above = _part(node, "sub", depth), _part(node, "sup", depth)
-    return _part(node, "e", depth) + (f"_{{{below}}}" if below else "") + (f"^{{{above}}}" if above else "")
+def _write_scripts(node: Element, depth: int) -> str:
+    below, above = _convert_part(node, "sub", depth), _convert_part(node, "sup", depth)
+    return _convert_part(node, "e", depth) + (f"_{{{below}}}" if below else "") + (f"^{{{above}}}" if above else "")
 
 
-def _operator(node: Element, depth: int) -> str:
-    sign = _property(node, "chr", "∫")
-    below, above = _part(node, "sub", depth), _part(node, "sup", depth)
+def _write_operator(node: Element, depth: int) -> str:
+    sign = _read_property(node, "chr", "∫")
+    below, above = _convert_part(node, "sub", depth), _convert_part(node, "sup", depth)
     limits = (f"_{{{below}}}" if below else "") + (f"^{{{above}}}" if above else "")
-    return f"{_OPERATORS.get(sign, sign)}{limits} {_part(node, 'e', depth)}"
+    return f"{_OPERATORS.get(sign, sign)}{limits} {_convert_part(node, 'e', depth)}"
 
 
-def _delimited(node: Element, depth: int) -> str:
-    opening, closing = _property(node, "begChr", "("), _property(node, "endChr", ")")
-    separator = _property(node, "sepChr", "|")
-    parts = [_inside(part, depth) for part in node.findall(f"{MATH}e")]
-    return rf"\left{_sized(opening)}{separator.join(parts)}\right{_sized(closing)}"
+def _write_delimiters(node: Element, depth: int) -> str:
+    opening, closing = _read_property(node, "begChr", "("), _read_property(node, "endChr", ")")
+    separator = _read_property(node, "sepChr", "|")
+    parts = [_convert_children(part, depth) for part in node.findall(f"{MATH}e")]
+    return rf"\left{_escape_delimiter(opening)}{separator.join(parts)}\right{_escape_delimiter(closing)}"
 
 
-def _sized(bracket: str) -> str:
+def _escape_delimiter(bracket: str) -> str:
     return {"": ".", "{": r"\{", "}": r"\}"}.get(bracket, bracket)
 
 
-def _matrix(node: Element, depth: int) -> str:
-    rows = (" & ".join(_inside(cell, depth) for cell in row.findall(f"{MATH}e")) for row in node.findall(f"{MATH}mr"))
+def _write_matrix(node: Element, depth: int) -> str:
+    rows = (
+        " & ".join(_convert_children(cell, depth) for cell in row.findall(f"{MATH}e"))
+        for row in node.findall(f"{MATH}mr")
+    )
     return r"\begin{matrix}" + r" \\ ".join(rows) + r"\end{matrix}"
 
 
-def _lines(node: Element, depth: int) -> str:
-    return r" \\ ".join(_inside(line, depth) for line in node.findall(f"{MATH}e"))
+def _write_lines(node: Element, depth: int) -> str:
+    return r" \\ ".join(_convert_children(line, depth) for line in node.findall(f"{MATH}e"))
 
 
-def _function(node: Element, depth: int) -> str:
-    name = _part(node, "fName", depth).strip()
+def _write_function(node: Element, depth: int) -> str:
+    name = _convert_part(node, "fName", depth).strip()
     known = name.isascii() and name.isalpha()
-    return ("\\" if known else "") + f"{name} {_part(node, 'e', depth)}"
+    return ("\\" if known else "") + f"{name} {_convert_part(node, 'e', depth)}"
 
 
-def _accent(node: Element, depth: int) -> str:
-    accent = _ACCENTS.get(_property(node, "chr", "̂"), r"\hat")
-    return f"{accent}{{{_part(node, 'e', depth)}}}"
+def _write_accent(node: Element, depth: int) -> str:
+    accent = _ACCENTS.get(_read_property(node, "chr", "̂"), r"\hat")
+    return f"{accent}{{{_convert_part(node, 'e', depth)}}}"
 
 
-def _below(node: Element, depth: int) -> str:
-    return f"{_part(node, 'e', depth)}_{{{_part(node, 'lim', depth)}}}"
+def _write_lower_limit(node: Element, depth: int) -> str:
+    return f"{_convert_part(node, 'e', depth)}_{{{_convert_part(node, 'lim', depth)}}}"
 
 
-def _above(node: Element, depth: int) -> str:
-    return f"{_part(node, 'e', depth)}^{{{_part(node, 'lim', depth)}}}"
+def _write_upper_limit(node: Element, depth: int) -> str:
+    return f"{_convert_part(node, 'e', depth)}^{{{_convert_part(node, 'lim', depth)}}}"
 
 
-def _overlined(node: Element, depth: int) -> str:
-    return rf"\overline{{{_part(node, 'e', depth)}}}"
+def _write_overline(node: Element, depth: int) -> str:
+    return rf"\overline{{{_convert_part(node, 'e', depth)}}}"
 
 
 _WRITERS: Mapping[str, Callable[[Element, int], str]] = {
-    "f": _fraction,
-    "rad": _root,
-    "sSup": _scripts,
-    "sSub": _scripts,
-    "sSubSup": _scripts,
-    "sPre": _scripts,
-    "nary": _operator,
-    "d": _delimited,
-    "m": _matrix,
-    "eqArr": _lines,
-    "func": _function,
-    "acc": _accent,
-    "limLow": _below,
-    "limUpp": _above,
-    "bar": _overlined,
+    "f": _write_fraction,
+    "rad": _write_root,
+    "sSup": _write_scripts,
+    "sSub": _write_scripts,
+    "sSubSup": _write_scripts,
+    "sPre": _write_scripts,
+    "nary": _write_operator,
+    "d": _write_delimiters,
+    "m": _write_matrix,
+    "eqArr": _write_lines,
+    "func": _write_function,
+    "acc": _write_accent,
+    "limLow": _write_lower_limit,
+    "limUpp": _write_upper_limit,
+    "bar": _write_overline,
 }

@@ -19,7 +19,7 @@ from io import BytesIO
 from typing import IO, Final, Literal
 from xml.etree.ElementTree import Element
 
-from refdesk.documents.convert.office_xml import local_name, parse_xml
+from refdesk.documents.convert.office_xml import parse_xml, strip_namespace
 from refdesk.errors import CannotConvert
 
 OfficeKind = Literal["docx", "pptx", "xlsx", "odt", "ods", "odp", "epub", "doc", "ppt", "xls"]
@@ -74,13 +74,13 @@ _FAMILIES: Mapping[bytes, OfficeKind] = {
 }
 
 
-def kind_of(data: bytes) -> OfficeKind | None:
+def detect_kind(data: bytes) -> OfficeKind | None:
     """What kind of office file this is, by its content; None when it is none.
 
     Raises CannotConvert for a container that is locked, broken or a bomb: its kind cannot be told without opening it.
     """
     if data.startswith(_CFB_MAGIC):
-        return _kind_of_compound_file(data)
+        return _detect_compound_kind(data)
     return open_package(data).kind if is_zip(data) else None
 
 
@@ -89,22 +89,22 @@ def is_zip(data: bytes) -> bool:
     return data.startswith(b"PK\x03\x04")
 
 
-def _kind_of_compound_file(data: bytes) -> OfficeKind | None:
-    names = _streams(data)
+def _detect_compound_kind(data: bytes) -> OfficeKind | None:
+    names = _list_streams(data)
     if "EncryptedPackage" in names:
         raise CannotConvert(_LOCKED)
     return next((kind for name, kind in _CFB_KINDS.items() if name in names), None)
 
 
-def _streams(data: bytes) -> list[str]:
+def _list_streams(data: bytes) -> list[str]:
     """The names that stand directly below the root of a compound file; those of embedded objects are deeper."""
     try:
-        return list(_below_root(_directory(data)))
+        return list(_iter_root_entries(_read_directory(data)))
     except (struct.error, IndexError, UnicodeDecodeError) as error:
         raise CannotConvert(_BROKEN) from error
 
 
-def _directory(data: bytes) -> bytes:
+def _read_directory(data: bytes) -> bytes:
     """The directory's sectors, in the order in which the allocation table chains them."""
     (shift,) = struct.unpack_from("<H", data, 30)
     sector_bytes = 1 << shift if shift in (9, 12) else 512
@@ -119,7 +119,7 @@ def _directory(data: bytes) -> bytes:
     return b"".join(sectors)
 
 
-def _below_root(directory: bytes) -> Iterator[str]:
+def _iter_root_entries(directory: bytes) -> Iterator[str]:
     """Walk the tree of siblings that hangs on the root entry."""
     waiting = [struct.unpack_from("<I", directory, 76)[0]]
     seen: set[int] = set()
@@ -158,10 +158,10 @@ class Package:
     @property
     def kind(self) -> OfficeKind | None:
         """What it is a package of; None when it is no document."""
-        mimetype = self.head("mimetype").strip()
+        mimetype = self.read_head("mimetype").strip()
         if mimetype in _MIMETYPES:
             return _MIMETYPES[mimetype]
-        main = _MAIN_PART.search(self.head("[Content_Types].xml"))
+        main = _MAIN_PART.search(self.read_head("[Content_Types].xml"))
         return _FAMILIES[main[1].lower()] if main else None
 
     @property
@@ -169,19 +169,19 @@ class Package:
         """Programs travel in it; they are never run."""
         return any(name.endswith("vbaProject.bin") or name.startswith("Basic/") for name in self.names)
 
-    def head(self, name: str) -> bytes:
+    def read_head(self, name: str) -> bytes:
         """How a part begins; empty when there is none."""
         if name not in self.names:
             return b""
-        with self.open(name) as part, _reading():
+        with self.open(name) as part, _translate_zip_errors():
             return part.read(MAX_SNIFFED_BYTES)
 
     def open(self, name: str) -> IO[bytes]:
         """A part as a stream, so that the rest of a huge one need not be unpacked."""
-        with _reading():
+        with _translate_zip_errors():
             return self._archive.open(name)
 
-    def xml(self, name: str) -> Element | None:
+    def read_xml(self, name: str) -> Element | None:
         """A part parsed; None when there is no such part."""
         return parse_xml(self.read(name), name) if name in self.names else None
 
@@ -194,9 +194,9 @@ class Package:
             return b""
         entry = self._archive.getinfo(name)
         if entry.compress_type != zipfile.ZIP_DEFLATED:
-            with self.open(name) as part, _reading():
+            with self.open(name) as part, _translate_zip_errors():
                 return part.read()
-        with _reading():
+        with _translate_zip_errors():
             start = entry.header_offset + 30 + sum(struct.unpack_from("<HH", self._data, entry.header_offset + 26))
             packed = memoryview(self._data)[start : start + entry.compress_size]
             data = zlib.decompressobj(-zlib.MAX_WBITS).decompress(packed, entry.file_size + 1)
@@ -204,39 +204,41 @@ class Package:
                 raise zipfile.BadZipFile(f"{name} is not what the archive says of it")
         return data
 
-    def main_part(self, fallback: str) -> str:
+    def find_main_part(self, fallback: str) -> str:
         """The name of the part that the whole document hangs on."""
-        found = (each.target for each in self.relationships("").values() if each.kind == "officeDocument")
+        found = (each.target for each in self.read_relationships("").values() if each.kind == "officeDocument")
         return next((target for target in found if target in self.names), fallback)
 
-    def relationships(self, part: str) -> dict[str, Relationship]:
+    def read_relationships(self, part: str) -> dict[str, Relationship]:
         """The relationships of a part, or of the package for the empty name, by their ids."""
         known = self._relationships.get(part)
         if known is None:
             folder, name = posixpath.split(part)
-            root = self.xml(posixpath.join(folder, "_rels", f"{name}.rels"))
+            root = self.read_xml(posixpath.join(folder, "_rels", f"{name}.rels"))
             nodes = root if root is not None else ()
-            known = {node.get("Id", ""): _relationship(node, folder) for node in nodes}
+            known = {node.get("Id", ""): _parse_relationship(node, folder) for node in nodes}
             self._relationships[part] = known
         return known
 
-    def related(self, part: str, kind: str) -> str | None:
+    def find_related(self, part: str, kind: str) -> str | None:
         """The name of the first part of that kind that a part refers to."""
-        found = (each.target for each in self.relationships(part).values() if each.kind == kind and not each.external)
+        found = (
+            each.target for each in self.read_relationships(part).values() if each.kind == kind and not each.external
+        )
         return next((target for target in found if target in self.names), None)
 
-    def properties(self) -> tuple[dict[str, str], tuple[str, ...]]:
+    def read_properties(self) -> tuple[dict[str, str], tuple[str, ...]]:
         """What the file says of itself, by our names for it, and its keywords.
 
         OOXML, ODF and EPUB each keep it in a part of their own, but in nearly the same words.
         """
         parts = (name for name in self.names if name in _PROPERTY_PARTS or name.endswith(".opf"))
-        root = self.xml(next(parts, ""))
+        root = self.read_xml(next(parts, ""))
         nodes = list(root.iter()) if root is not None else []
-        said = {_PROPERTIES.get(local_name(node.tag), ""): (node.text or "").strip() for node in nodes}
-        keywords = [node.text or "" for node in nodes if local_name(node.tag) in ("keyword", "keywords")]
+        values = {_PROPERTIES.get(strip_namespace(node.tag), ""): (node.text or "").strip() for node in nodes}
+        keywords = [node.text or "" for node in nodes if strip_namespace(node.tag) in ("keyword", "keywords")]
         words = (word.strip() for field in keywords for word in re.split("[,;]", field))
-        return {name: text for name, text in said.items() if name and text}, tuple(dict.fromkeys(filter(None, words)))
+        return {name: text for name, text in values.items() if name and text}, tuple(dict.fromkeys(filter(None, words)))
 
 
 _PROPERTY_PARTS = frozenset(("docProps/core.xml", "meta.xml"))
@@ -254,7 +256,7 @@ _PROPERTIES: Mapping[str, str] = {
 }
 
 
-def _relationship(node: Element, folder: str) -> Relationship:
+def _parse_relationship(node: Element, folder: str) -> Relationship:
     kind, target = node.get("Type", "").rpartition("/")[2], node.get("Target", "")
     if node.get("TargetMode") == "External":
         return Relationship(kind, target, external=True)
@@ -262,7 +264,7 @@ def _relationship(node: Element, folder: str) -> Relationship:
 
 
 @contextmanager
-def _reading() -> Iterator[None]:
+def _translate_zip_errors() -> Iterator[None]:
     """Turns what the zip library finds wrong with a part into our own error."""
     try:
         yield
@@ -287,11 +289,11 @@ def open_package(data: bytes) -> Package:
         archive = zipfile.ZipFile(BytesIO(data))
     except (zipfile.BadZipFile, NotImplementedError, ValueError, OSError, struct.error) as error:
         raise CannotConvert(_BROKEN) from error
-    _check(archive.infolist(), len(data))
+    _check_entries(archive.infolist(), len(data))
     return Package(archive, data)
 
 
-def _check(entries: list[zipfile.ZipInfo], packed_bytes: int) -> None:
+def _check_entries(entries: list[zipfile.ZipInfo], packed_bytes: int) -> None:
     if any(entry.flag_bits & 1 for entry in entries):
         raise CannotConvert(_LOCKED)
     unpacked = sum(entry.file_size for entry in entries)

@@ -10,14 +10,14 @@ from pathlib import PurePath
 from typing import Final
 from xml.etree.ElementTree import Element
 
-from refdesk.documents.convert.blocks import Blocks
-from refdesk.documents.convert.grids import MAX_COLUMNS, checked
-from refdesk.documents.convert.office_xml import local_name, whole
+from refdesk.documents.convert.blocks import BlockBuilder
+from refdesk.documents.convert.grids import MAX_COLUMNS, check_size
+from refdesk.documents.convert.office_xml import parse_int, strip_namespace
 from refdesk.documents.convert.ooxml import Package, open_package
-from refdesk.documents.convert.page_range import pages_asked_for
-from refdesk.documents.convert.runs import Look, Runs, is_fixed_pitch
-from refdesk.documents.convert.sheets import MAX_CELLS, MAX_CHARACTERS, MAX_SHEET_COLUMNS, Sheet, sheet_blocks
-from refdesk.documents.convert.source import Source
+from refdesk.documents.convert.page_range import select_pages
+from refdesk.documents.convert.runs import Runs, RunStyle, is_fixed_pitch
+from refdesk.documents.convert.sheets import MAX_CELLS, MAX_CHARACTERS, MAX_SHEET_COLUMNS, Sheet, build_sheet_blocks
+from refdesk.documents.convert.source import SourceFile
 from refdesk.documents.model import (
     Block,
     Cell,
@@ -48,7 +48,7 @@ MAX_REPEATS: Final = 1_000
 
 _MAX_DEPTH = 8
 """How deep lists stand in one another; what is deeper is taken for as deep."""
-_UNSEEN = frozenset((f"{OFFICE}annotation", f"{TEXT}note", f"{TEXT}tracked-changes"))
+_INVISIBLE = frozenset((f"{OFFICE}annotation", f"{TEXT}note", f"{TEXT}tracked-changes"))
 _REPEATED = frozenset(("date-time", "footer", "header", "page-number", "page"))
 """Placeholders that show the same on every slide."""
 
@@ -56,14 +56,14 @@ _REPEATED = frozenset(("date-time", "footer", "header", "page-number", "page"))
 class _File:
     """An OpenDocument file: its content, and what its styles mean."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: SourceFile) -> None:
         self.package: Package = open_package(source.data)
-        content = self.package.xml("content.xml")
+        content = self.package.read_xml("content.xml")
         body = content.find(f"{OFFICE}body") if content is not None else None
         if content is None or body is None or not len(body):
             raise CannotConvert("The file is broken: it has no content; save it again")
         self.body = body[0]
-        self._numbered = set(_numbered_levels(content))
+        self._numbered = set(_iter_numbered_levels(content))
         self._styles = {node.get(f"{STYLE}name", ""): node for node in content.iter(f"{STYLE}style")}
 
     def is_hidden(self, node: Element) -> bool:
@@ -76,50 +76,50 @@ class _File:
         """Whether a list of this style has numbers at this depth."""
         return (style, str(depth + 1)) in self._numbered
 
-    def look(self, name: str, link: str) -> Look:
+    def read_style(self, name: str, link: str) -> RunStyle:
         """How text of a style is set apart."""
         style = self._styles.get(name)
-        said = style.find(f"{STYLE}text-properties") if style is not None else None
-        if said is None:
-            return Look(link=link)
-        font = said.get(f"{STYLE}font-name") or said.get(f"{FO}font-family") or ""
-        return Look(
-            strong=said.get(f"{FO}font-weight") == "bold",
-            emphasis=said.get(f"{FO}font-style") == "italic",
+        properties_node = style.find(f"{STYLE}text-properties") if style is not None else None
+        if properties_node is None:
+            return RunStyle(link=link)
+        font = properties_node.get(f"{STYLE}font-name") or properties_node.get(f"{FO}font-family") or ""
+        return RunStyle(
+            strong=properties_node.get(f"{FO}font-weight") == "bold",
+            emphasis=properties_node.get(f"{FO}font-style") == "italic",
             code=is_fixed_pitch(font.strip("'")),
             link=link,
         )
 
-    def runs(self, paragraph: Element) -> Runs:
+    def read_runs(self, paragraph: Element) -> Runs:
         """The text of a paragraph; elements wait on a stack, each with its look, or a text that follows one."""
         runs = Runs()
-        waiting: list[tuple[Element | str, Look]] = [(paragraph, Look())]
-        while waiting:
-            node, look = waiting.pop()
+        pending: list[tuple[Element | str, RunStyle]] = [(paragraph, RunStyle())]
+        while pending:
+            node, run_style = pending.pop()
             if isinstance(node, str):
-                runs.add(node, look)
-            elif node.tag not in _UNSEEN:
-                inner = self._inner_look(node, look)
-                runs.add(_standing_for(node) + (node.text or ""), inner)
+                runs.add(node, run_style)
+            elif node.tag not in _INVISIBLE:
+                inner = self._inherit_style(node, run_style)
+                runs.add(_expand_whitespace(node) + (node.text or ""), inner)
                 for child in reversed(node):
-                    waiting += ((child.tail or "", inner), (child, inner))
+                    pending += ((child.tail or "", inner), (child, inner))
         return runs
 
-    def _inner_look(self, node: Element, look: Look) -> Look:
+    def _inherit_style(self, node: Element, run_style: RunStyle) -> RunStyle:
         if node.tag == f"{TEXT}a":
             target = node.get(LINK, "")
-            return Look(look.strong, look.emphasis, look.code, target if "://" in target else "")
+            return RunStyle(run_style.strong, run_style.emphasis, run_style.code, target if "://" in target else "")
         if node.tag == f"{TEXT}span":
-            return self.look(node.get(f"{TEXT}style-name", ""), look.link)
-        return look
+            return self.read_style(node.get(f"{TEXT}style-name", ""), run_style.link)
+        return run_style
 
-    def text(self, node: Element) -> str:
+    def join_text(self, node: Element) -> str:
         """All paragraphs below a node, one to a line."""
         paragraphs = (child for child in node.iter() if child.tag in (f"{TEXT}p", f"{TEXT}h"))
-        return "\n".join(filter(None, (self.runs(paragraph).text() for paragraph in paragraphs)))
+        return "\n".join(filter(None, (self.read_runs(paragraph).text() for paragraph in paragraphs)))
 
 
-def _numbered_levels(content: Element) -> Iterator[tuple[str, str]]:
+def _iter_numbered_levels(content: Element) -> Iterator[tuple[str, str]]:
     """The levels of list styles that have numbers instead of bullets."""
     for style in content.iter(f"{TEXT}list-style"):
         for level in style.findall(f"{TEXT}list-level-style-number"):
@@ -127,11 +127,11 @@ def _numbered_levels(content: Element) -> Iterator[tuple[str, str]]:
                 yield style.get(f"{STYLE}name", ""), level.get(f"{TEXT}level", "")
 
 
-def _standing_for(node: Element) -> str:
+def _expand_whitespace(node: Element) -> str:
     """The text that an element without one stands for."""
     match node.tag.removeprefix(TEXT):
         case "s":
-            return " " * min(_count(node, f"{TEXT}c"), MAX_REPEATS)
+            return " " * min(_read_count(node, f"{TEXT}c"), MAX_REPEATS)
         case "tab":
             return "\t"
         case "line-break":
@@ -139,18 +139,18 @@ def _standing_for(node: Element) -> str:
     return ""
 
 
-def _count(node: Element, name: str) -> int:
+def _read_count(node: Element, name: str) -> int:
     """How often something is repeated, or how far it spans."""
-    return max(whole(node.get(name)), 1)
+    return max(parse_int(node.get(name)), 1)
 
 
-def convert_slides(source: Source) -> Document:
+def convert_slides(source: SourceFile) -> Document:
     """Convert an ODP file, or the slides of it that were asked for."""
     file = _File(source)
     slides = file.body.findall(f"{DRAW}page")
-    wanted = pages_asked_for(source, len(slides))
-    blocks = tuple(block for number in wanted for block in _slide_blocks(file, slides[number - 1], number))
-    properties, tags = file.package.properties()
+    wanted = select_pages(source, len(slides))
+    blocks = tuple(block for number in wanted for block in _read_slide(file, slides[number - 1], number))
+    properties, tags = file.package.read_properties()
     heading = next((block.text for block in blocks if isinstance(block, Heading)), "")
     return Document(
         title=properties.get("title") or heading or PurePath(source.name).stem,
@@ -164,60 +164,64 @@ def convert_slides(source: Source) -> Document:
     )
 
 
-def _slide_blocks(file: _File, slide: Element, number: int) -> Sequence[Block]:
+def _read_slide(file: _File, slide: Element, number: int) -> Sequence[Block]:
     """Its title, what else is on it, and the notes to it."""
-    found = Blocks()
+    found = BlockBuilder()
     place = Place(number)
-    shapes = list(_shapes(slide))
-    has_subtitle = any(_role(shape) == "subtitle" for shape in shapes)
-    for shape in sorted(shapes, key=lambda shape: _role(shape) != "title"):
-        if _role(shape) == "title":
-            text = " ".join(file.text(shape).split())
+    shapes = list(_iter_shapes(slide))
+    has_subtitle = any(_get_role(shape) == "subtitle" for shape in shapes)
+    for shape in sorted(shapes, key=lambda shape: _get_role(shape) != "title"):
+        if _get_role(shape) == "title":
+            text = " ".join(file.join_text(shape).split())
             if text:
                 found.add(Heading(text, 1 if number == 1 and has_subtitle else 2, place))
-        elif _role(shape) not in _REPEATED:
-            _shape(file, shape, place, found)
+        elif _get_role(shape) not in _REPEATED:
+            _add_shape(file, shape, place, found)
     notes = slide.find(f"{PRESENTATION}notes")
-    told = [file.text(shape) for shape in _shapes(notes) if _role(shape) == "notes"] if notes is not None else []
-    if any(told):
-        found.add(Paragraph("\n".join(filter(None, told)), role="note", place=place))
-    return found.done()
+    notes_texts = (
+        [file.join_text(shape) for shape in _iter_shapes(notes) if _get_role(shape) == "notes"]
+        if notes is not None
+        else []
+    )
+    if any(notes_texts):
+        found.add(Paragraph("\n".join(filter(None, notes_texts)), role="note", place=place))
+    return found.build()
 
 
-def _shapes(slide: Element) -> Iterator[Element]:
-    waiting = list(reversed(slide))
-    while waiting:
-        node = waiting.pop()
+def _iter_shapes(slide: Element) -> Iterator[Element]:
+    pending = list(reversed(slide))
+    while pending:
+        node = pending.pop()
         if node.tag == f"{DRAW}g":
-            waiting += reversed(node)
+            pending += reversed(node)
         elif node.tag.startswith(DRAW):
             yield node
 
 
-def _role(shape: Element) -> str:
+def _get_role(shape: Element) -> str:
     return shape.get(f"{PRESENTATION}class", "")
 
 
-def _shape(file: _File, shape: Element, place: Place, found: Blocks) -> None:
+def _add_shape(file: _File, shape: Element, place: Place, found: BlockBuilder) -> None:
     table = shape.find(f"{TABLE}table")
     if table is not None:
-        found.add(_table(file, table, place))
+        found.add(_read_table(file, table, place))
     elif shape.find(f"{DRAW}image") is not None:
         alt = shape.findtext(f"{SVG}desc") or shape.findtext(f"{SVG}title") or ""
         found.add(Picture(" ".join(alt.split()), place))
     else:
-        _texts(file, shape, place, found)
+        _add_texts(file, shape, place, found)
 
 
-def _texts(file: _File, shape: Element, place: Place, found: Blocks) -> None:
+def _add_texts(file: _File, shape: Element, place: Place, found: BlockBuilder) -> None:
     """Paragraphs and lists in their order; a list's depth is how many lists it stands in."""
     numbers: list[int] = []
-    waiting: list[tuple[Element, int, str]] = [(child, -1, "") for child in reversed(shape)]
-    while waiting:
-        node, depth, style = waiting.pop()
-        name = local_name(node.tag)
+    pending: list[tuple[Element, int, str]] = [(child, -1, "") for child in reversed(shape)]
+    while pending:
+        node, depth, style = pending.pop()
+        name = strip_namespace(node.tag)
         if name in ("p", "h"):
-            runs = file.runs(node)
+            runs = file.read_runs(node)
             numbers[depth + 1 :] = []
             if depth >= 0 and runs.text():
                 numbers += [0] * (depth + 1 - len(numbers))
@@ -226,48 +230,48 @@ def _texts(file: _File, shape: Element, place: Place, found: Blocks) -> None:
                 ordered = file.is_numbered(style, depth)
                 found.add(ListItem(text, spans, depth, ordered, numbers[depth] if ordered else 1, place))
             else:
-                _paragraph(runs, place, found)
+                _add_paragraph(runs, place, found)
         elif name in ("list", "list-item", "list-header", "text-box"):
             own = node.get(f"{TEXT}style-name", style)
             inner = min(depth + (name == "list"), _MAX_DEPTH)
-            waiting += ((child, inner, own) for child in reversed(node))
+            pending += ((child, inner, own) for child in reversed(node))
 
 
-def _paragraph(runs: Runs, place: Place, found: Blocks) -> None:
+def _add_paragraph(runs: Runs, place: Place, found: BlockBuilder) -> None:
     text, spans = runs.text_and_spans()
     if not text:
-        found.blank_line()
-    elif runs.all_code():
+        found.add_blank_line()
+    elif runs.is_all_code():
         found.add(Code(runs.raw().rstrip(), place=place))
     else:
         found.add(Paragraph(text, spans, place=place))
 
 
-def _table(file: _File, node: Element, place: Place) -> Table:
+def _read_table(file: _File, node: Element, place: Place) -> Table:
     rows = list(node.iter(f"{TABLE}table-row"))
     cells = tuple(
-        Cell(file.text(cell), row, column, *_spans(cell), header=row == 0)
+        Cell(file.join_text(cell), row, column, *_read_spans(cell), header=row == 0)
         for row, line in enumerate(rows)
-        for column, cell in _placed_cells(line)
+        for column, cell in _iter_cells(line)
     )
     columns = max((cell.column + cell.column_span for cell in cells), default=0)
-    return checked(Table(cells, len(rows), columns, place=place))
+    return check_size(Table(cells, len(rows), columns, place=place))
 
 
-def _spans(cell: Element) -> tuple[int, int]:
+def _read_spans(cell: Element) -> tuple[int, int]:
     """How many rows and columns a cell spans."""
-    tall, wide = _count(cell, f"{TABLE}number-rows-spanned"), _count(cell, f"{TABLE}number-columns-spanned")
+    tall, wide = _read_count(cell, f"{TABLE}number-rows-spanned"), _read_count(cell, f"{TABLE}number-columns-spanned")
     return min(tall, MAX_COLUMNS), min(wide, MAX_COLUMNS)
 
 
-def _placed_cells(row: Element) -> Iterator[tuple[int, Element]]:
+def _iter_cells(row: Element) -> Iterator[tuple[int, Element]]:
     """A row's cells by column; one that is repeated and holds something stands at each of its places."""
     column = 0
     for node in row:
-        name = local_name(node.tag)
+        name = strip_namespace(node.tag)
         if name not in ("table-cell", "covered-table-cell"):
             continue
-        repeats = _count(node, f"{TABLE}number-columns-repeated")
+        repeats = _read_count(node, f"{TABLE}number-columns-repeated")
         if name == "table-cell" and len(node):
             yield from ((column + at, node) for at in range(min(repeats, MAX_REPEATS)))
         column += repeats
@@ -275,16 +279,16 @@ def _placed_cells(row: Element) -> Iterator[tuple[int, Element]]:
             return
 
 
-def convert_sheets(source: Source, *, max_cells: int = MAX_CELLS) -> Document:
+def convert_sheets(source: SourceFile, *, max_cells: int = MAX_CELLS) -> Document:
     """Convert an ODS file, or the sheets of it that were asked for."""
     file = _File(source)
     nodes = file.body.findall(f"{TABLE}table")
     hidden = [node.get(f"{TABLE}name", "") for node in nodes if file.is_hidden(node)]
     visible = [node for node in nodes if not file.is_hidden(node)]
-    wanted = pages_asked_for(source, len(visible))
-    filling = _Filling(file, max_cells)
-    blocks = tuple(block for number in wanted for block in sheet_blocks(filling.sheet(visible[number - 1]), number))
-    properties, tags = file.package.properties()
+    wanted = select_pages(source, len(visible))
+    reader = _SheetReader(file, max_cells)
+    blocks = tuple(block for number in wanted for block in build_sheet_blocks(reader.read(visible[number - 1]), number))
+    properties, tags = file.package.read_properties()
     return Document(
         title=properties.get("title") or PurePath(source.name).stem,
         blocks=blocks,
@@ -294,16 +298,16 @@ def convert_sheets(source: Source, *, max_cells: int = MAX_CELLS) -> Document:
         name=source.name,
         tags=tags,
         properties=properties,
-        warnings=(*_hidden_warning(hidden), *filling.warnings),
+        warnings=(*_warn_hidden(hidden), *reader.warnings),
     )
 
 
-def _hidden_warning(names: Sequence[str]) -> Iterator[str]:
+def _warn_hidden(names: Sequence[str]) -> Iterator[str]:
     if names:
         yield f"Hidden sheets were left out: {', '.join(names)}."
 
 
-class _Filling:
+class _SheetReader:
     """Sheets as they are filled, as long as there is room."""
 
     def __init__(self, file: _File, max_cells: int) -> None:
@@ -312,13 +316,13 @@ class _Filling:
         self._characters = MAX_CHARACTERS
         self.warnings: list[str] = []
 
-    def sheet(self, node: Element) -> Sheet:
+    def read(self, node: Element) -> Sheet:
         """Read a sheet until the room is used up."""
         sheet = Sheet(node.get(f"{TABLE}name", ""))
         row = 0
         for line in node.iter(f"{TABLE}table-row"):
-            repeats = _count(line, f"{TABLE}number-rows-repeated")
-            texts = ((column, cell, self._file.text(cell)) for column, cell in _placed_cells(line))
+            repeats = _read_count(line, f"{TABLE}number-rows-repeated")
+            texts = ((column, cell, self._file.join_text(cell)) for column, cell in _iter_cells(line))
             filled = [(column, cell, text) for column, cell, text in texts if text]
             for at in range(row, row + repeats if filled else row):
                 if self._cells <= 0 or self._characters <= 0:
@@ -331,6 +335,6 @@ class _Filling:
     def _fill(self, sheet: Sheet, row: int, filled: Sequence[tuple[int, Element, str]]) -> None:
         for column, node, text in filled:
             is_text = node.get(f"{OFFICE}value-type", "string") == "string"
-            sheet.put_spanning(row, column, text, *_spans(node), is_text=is_text)
+            sheet.put_spanning(row, column, text, *_read_spans(node), is_text=is_text)
             self._cells -= 1
             self._characters -= len(text)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from refdesk.documents.convert.source import Source
+from refdesk.documents.convert.source import SourceFile
 
 
-def pages_asked_for(source: Source, total: int) -> range:
+def select_pages(source: SourceFile, total: int) -> range:
     """The numbers of the pages to convert, counted from 1; all of them unless the source names some."""
     if source.pages is None:
         return range(1, total + 1)

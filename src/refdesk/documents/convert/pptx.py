@@ -16,15 +16,15 @@ from xml.etree.ElementTree import Element
 
 from refdesk.documents.convert import opendocument
 from refdesk.documents.convert.anydoc import convert_text
-from refdesk.documents.convert.blocks import Blocks
-from refdesk.documents.convert.charts import CHART, chart_of
-from refdesk.documents.convert.grids import MAX_COLUMNS, checked, with_header
-from refdesk.documents.convert.office_xml import RELATIONSHIP_ID, below, local_name, whole
-from refdesk.documents.convert.omml import MATH, latex_of
+from refdesk.documents.convert.blocks import BlockBuilder
+from refdesk.documents.convert.charts import CHART, read_chart
+from refdesk.documents.convert.grids import MAX_COLUMNS, check_size, ensure_header
+from refdesk.documents.convert.office_xml import RELATIONSHIP_ID, find_path, parse_int, strip_namespace
+from refdesk.documents.convert.omml import MATH, to_latex
 from refdesk.documents.convert.ooxml import Package, Relationship, is_zip, open_package
-from refdesk.documents.convert.page_range import pages_asked_for
-from refdesk.documents.convert.runs import PLAIN, Look, Runs, is_fixed_pitch
-from refdesk.documents.convert.source import Source
+from refdesk.documents.convert.page_range import select_pages
+from refdesk.documents.convert.runs import PLAIN, Runs, RunStyle, is_fixed_pitch
+from refdesk.documents.convert.source import SourceFile
 from refdesk.documents.model import (
     Block,
     Box,
@@ -60,7 +60,7 @@ _REPEATED = frozenset(("dt", "ftr", "hdr", "sldNum", "sldImg"))
 _TITLES = frozenset(("title", "ctrTitle"))
 
 
-def convert(source: Source) -> Document:
+def convert(source: SourceFile) -> Document:
     """Convert a presentation, or the slides of it that were asked for."""
     package = open_package(source.data) if is_zip(source.data) else None
     kind = package.kind if package else None
@@ -68,22 +68,22 @@ def convert(source: Source) -> Document:
         return opendocument.convert_slides(source)
     if package is None or kind != "pptx":
         return convert_text(source)
-    main = package.main_part("ppt/presentation.xml")
-    root = package.xml(main)
-    if root is None or local_name(root.tag) != "presentation":
+    main = package.find_main_part("ppt/presentation.xml")
+    root = package.read_xml(main)
+    if root is None or strip_namespace(root.tag) != "presentation":
         raise CannotConvert(
             "The file is not a presentation: it has no list of slides; check what it is and send it again"
         )
-    names = list(_slide_names(package, main, root))
-    wanted = pages_asked_for(source, len(names))
-    deck = _Deck(package, _size(root))
+    names = list(_list_slides(package, main, root))
+    wanted = select_pages(source, len(names))
+    deck = _Deck(package, _read_size(root))
     for done, number in enumerate(wanted):
         source.progress(done, len(wanted), f"slide {number}")
         deck.read(number, names[number - 1])
-    properties, tags = package.properties()
+    properties, tags = package.read_properties()
     blocks = tuple(deck.blocks)
     return Document(
-        title=properties.get("title") or _first_heading(blocks) or PurePath(source.name).stem,
+        title=properties.get("title") or _find_first_heading(blocks) or PurePath(source.name).stem,
         blocks=blocks,
         pages=tuple(Page(number, *deck.size) for number in wanted),
         page_kind="slide",
@@ -92,11 +92,11 @@ def convert(source: Source) -> Document:
         media_type=MEDIA_TYPE,
         tags=tags,
         properties=properties,
-        warnings=tuple(_warnings(deck, package)),
+        warnings=tuple(_list_warnings(deck, package)),
     )
 
 
-def _warnings(deck: _Deck, package: Package) -> Iterator[str]:
+def _list_warnings(deck: _Deck, package: Package) -> Iterator[str]:
     if deck.hidden:
         yield f"Hidden in the presentation, but converted like the others: slide {', '.join(map(str, deck.hidden))}."
     if deck.missing:
@@ -105,13 +105,13 @@ def _warnings(deck: _Deck, package: Package) -> Iterator[str]:
         yield "Macros in the file were left out."
 
 
-def _first_heading(blocks: Iterable[Block]) -> str:
+def _find_first_heading(blocks: Iterable[Block]) -> str:
     return next((block.text for block in blocks if isinstance(block, Heading)), "")
 
 
-def _slide_names(package: Package, main: str, root: Element) -> Iterator[str]:
+def _list_slides(package: Package, main: str, root: Element) -> Iterator[str]:
     """The parts that the slides are, in their order; empty for one that is not there, or is listed a second time."""
-    relationships = package.relationships(main)
+    relationships = package.read_relationships(main)
     listed: set[str] = set()
     for entry in root.iter(f"{P}sldId"):
         relationship = relationships.get(entry.get(RELATIONSHIP_ID, ""))
@@ -120,14 +120,14 @@ def _slide_names(package: Package, main: str, root: Element) -> Iterator[str]:
         listed.add(name)
 
 
-def _size(root: Element) -> tuple[float, float]:
+def _read_size(root: Element) -> tuple[float, float]:
     node = root.find(f"{P}sldSz")
-    return (_points(node, "cx"), _points(node, "cy")) if node is not None else (0, 0)
+    return (_to_points(node, "cx"), _to_points(node, "cy")) if node is not None else (0, 0)
 
 
-def _points(node: Element, name: str) -> float:
+def _to_points(node: Element, name: str) -> float:
     value = node.get(name, "0")
-    emu = whole(value.removeprefix("-"))
+    emu = parse_int(value.removeprefix("-"))
     return round((-emu if value.startswith("-") else emu) / _EMU_PER_POINT, 2)
 
 
@@ -140,37 +140,37 @@ class _Deck:
     blocks: list[Block] = field(default_factory=list)
     hidden: list[int] = field(default_factory=list)
     missing: list[int] = field(default_factory=list)
-    _layouts: dict[str, _Inherited] = field(default_factory=dict)
+    _layouts: dict[str, _LayoutDefaults] = field(default_factory=dict)
 
     def read(self, number: int, name: str) -> None:
         """Read a slide and the notes to it."""
-        root = self.package.xml(name)
+        root = self.package.read_xml(name)
         if root is None:
             self.missing.append(number)
             return
         if root.get("show") in ("0", "false"):
             self.hidden.append(number)
-        relationships = self.package.relationships(name)
-        slide = _Slide(number, name, self.package, self._inherited(_named(relationships, "slideLayout")))
+        relationships = self.package.read_relationships(name)
+        slide = _Slide(number, name, self.package, self._load_layout(_find_target(relationships, "slideLayout")))
         slide.read(root)
-        slide.read_notes(self.package.xml(_named(relationships, "notesSlide")))
-        self.blocks += slide.blocks.done()
+        slide.read_notes(self.package.read_xml(_find_target(relationships, "notesSlide")))
+        self.blocks += slide.blocks.build()
 
-    def _inherited(self, layout: str) -> _Inherited:
+    def _load_layout(self, layout: str) -> _LayoutDefaults:
         """Many slides share a layout, so that it is read once."""
         known = self._layouts.get(layout)
         if known is None:
-            master = self.package.related(layout, "slideMaster") if layout in self.package.names else None
-            roots = (self.package.xml(layout), self.package.xml(master) if master else None)
-            known = self._layouts[layout] = _Inherited(*roots)
+            master = self.package.find_related(layout, "slideMaster") if layout in self.package.names else None
+            roots = (self.package.read_xml(layout), self.package.read_xml(master) if master else None)
+            known = self._layouts[layout] = _LayoutDefaults(*roots)
         return known
 
 
-def _named(relationships: Mapping[str, Relationship], kind: str) -> str:
+def _find_target(relationships: Mapping[str, Relationship], kind: str) -> str:
     return next((each.target for each in relationships.values() if each.kind == kind and not each.external), "")
 
 
-class _Inherited:
+class _LayoutDefaults:
     """What the layout and the master of a slide say of its placeholders, to be looked up by their index and kind."""
 
     def __init__(self, layout: Element | None, master: Element | None) -> None:
@@ -180,23 +180,23 @@ class _Inherited:
         """The kind of a placeholder and its list style, by its index."""
         self._of_master: dict[str, Element | None] = {}
         """List styles by the kind of a placeholder."""
-        self._body_style = below(master, f"{P}txStyles", f"{P}bodyStyle")
-        for shape, own in _placeholders(layout):
-            style = below(shape, _TEXT_BODY, _LIST_STYLE)
+        self._body_style = find_path(master, f"{P}txStyles", f"{P}bodyStyle")
+        for shape, own in _iter_placeholders(layout):
+            style = find_path(shape, _TEXT_BODY, _LIST_STYLE)
             self._of_layout.setdefault(own.get("idx", "0"), (own.get("type"), style))
-            self._keep_box(shape, own)
-        for shape, own in _placeholders(master):
-            self._of_master.setdefault(own.get("type", "obj"), below(shape, _TEXT_BODY, _LIST_STYLE))
-            self._keep_box(shape, own)
+            self._add_box(shape, own)
+        for shape, own in _iter_placeholders(master):
+            self._of_master.setdefault(own.get("type", "obj"), find_path(shape, _TEXT_BODY, _LIST_STYLE))
+            self._add_box(shape, own)
 
-    def _keep_box(self, shape: Element, own: Element) -> None:
-        box = _box(shape)
+    def _add_box(self, shape: Element, own: Element) -> None:
+        box = _read_box(shape)
         if box:
             ranked = (len(self._boxes), box)
             self._boxes.setdefault(("type", own.get("type", "obj")), ranked)
             self._boxes.setdefault(("idx", own.get("idx", "")), ranked)
 
-    def box(self, placeholder: Element | None) -> Box | None:
+    def find_box(self, placeholder: Element | None) -> Box | None:
         """Where the layout, or else the master, puts a placeholder."""
         if placeholder is None:
             return None
@@ -204,7 +204,7 @@ class _Inherited:
         found = [self._boxes[key] for key in same if key in self._boxes]
         return min(found)[1] if found else None
 
-    def list_styles(self, placeholder: Element | None) -> Iterator[Element]:
+    def iter_list_styles(self, placeholder: Element | None) -> Iterator[Element]:
         """The list styles that a placeholder falls back to, nearest first."""
         if placeholder is None:
             return
@@ -221,99 +221,104 @@ class _Inherited:
             yield self._body_style
 
 
-def _placeholders(root: Element | None) -> Iterator[tuple[Element, Element]]:
+def _iter_placeholders(root: Element | None) -> Iterator[tuple[Element, Element]]:
     """Shapes that hold a place for something on the slides, and how each says so."""
     for shape in root.iter(f"{P}sp") if root is not None else ():
-        placeholder = _placeholder(shape)
+        placeholder = _find_placeholder(shape)
         if placeholder is not None:
             yield shape, placeholder
 
 
-def _placeholder(shape: Element) -> Element | None:
-    return below(shape[0], *_PLACEHOLDER) if len(shape) else None
+def _find_placeholder(shape: Element) -> Element | None:
+    return find_path(shape[0], *_PLACEHOLDER) if len(shape) else None
 
 
 class _Slide:
     """One slide."""
 
-    def __init__(self, number: int, name: str, package: Package, inherited: _Inherited) -> None:
+    def __init__(self, number: int, name: str, package: Package, defaults: _LayoutDefaults) -> None:
         self._number = number
         self._name = name
         self._package = package
-        self._relationships = package.relationships(name)
-        self._inherited = inherited
-        self.blocks = Blocks()
+        self._relationships = package.read_relationships(name)
+        self._defaults = defaults
+        self.blocks = BlockBuilder()
 
     def read(self, root: Element) -> None:
         """Read all shapes."""
-        tree = below(root, f"{P}cSld", f"{P}spTree")
-        placed = [(self._box(node), node) for node in _alternatives(tree)] if tree is not None else []
-        shapes = [shape for node in in_reading_order(placed) for shape in _shapes(node)]
-        kinds = [(shape, _kind(shape)) for shape in shapes]
-        for shape, kind in sorted(kinds, key=lambda told: told[1] not in _TITLES):
-            self._shape(shape, kind)
+        tree = find_path(root, f"{P}cSld", f"{P}spTree")
+        placed = [(self._find_box(node), node) for node in _iter_children(tree)] if tree is not None else []
+        shapes = [shape for node in sort_in_reading_order(placed) for shape in _iter_shapes(node)]
+        kinds = [(shape, _get_kind(shape)) for shape in shapes]
+        for shape, kind in sorted(kinds, key=lambda pair: pair[1] not in _TITLES):
+            self._add_shape(shape, kind)
 
-    def _box(self, node: Element) -> Box | None:
+    def _find_box(self, node: Element) -> Box | None:
         """Where a shape or a group stands, be it by its layout."""
-        return _box(node) or self._inherited.box(_placeholder(node))
+        return _read_box(node) or self._defaults.find_box(_find_placeholder(node))
 
     def read_notes(self, notes: Element | None) -> None:
         """What the speaker says to the slide."""
         shapes = notes.iter(f"{P}sp") if notes is not None else ()
-        bodies = [shape.find(_TEXT_BODY) for shape in shapes if _kind(shape) == "body"]
-        lines = [self._runs(line).text() for body in bodies if body is not None for line in body.iter(_LINE)]
+        bodies = [shape.find(_TEXT_BODY) for shape in shapes if _get_kind(shape) == "body"]
+        lines = [self._read_runs(line).text() for body in bodies if body is not None for line in body.iter(_LINE)]
         text = "\n".join(filter(None, lines))
         if text:
             self.blocks.add(Paragraph(text, role="note", place=Place(self._number)))
 
-    def _shape(self, shape: Element, kind: str) -> None:
-        place = Place(self._number, self._box(shape))
-        name = local_name(shape.tag)
+    def _add_shape(self, shape: Element, kind: str) -> None:
+        place = Place(self._number, self._find_box(shape))
+        name = strip_namespace(shape.tag)
         if name == "pic":
-            self.blocks.add(Picture(_alt(shape), place))
+            self.blocks.add(Picture(_read_alt_text(shape), place))
         elif name == "graphicFrame":
-            self._frame(shape, place)
+            self._add_frame(shape, place)
         elif kind in _TITLES:
-            self._title(shape, kind, place)
+            self._add_title(shape, kind, place)
         elif kind not in _REPEATED:
-            self._text(shape, place)
+            self._add_text(shape, place)
 
-    def _title(self, shape: Element, kind: str, place: Place) -> None:
+    def _add_title(self, shape: Element, kind: str, place: Place) -> None:
         body = shape.find(_TEXT_BODY)
-        lines = [self._runs(line).one_line() for line in body.iterfind(_LINE)] if body is not None else []
+        lines = [self._read_runs(line).one_line() for line in body.iterfind(_LINE)] if body is not None else []
         text = " ".join(filter(None, lines))
         level = 1 if self._number == 1 and kind == "ctrTitle" else 2
         if text:
             self.blocks.add(Heading(text, level, place))
 
-    def _frame(self, frame: Element, place: Place) -> None:
+    def _add_frame(self, frame: Element, place: Place) -> None:
         """A table, a diagram or a chart."""
-        data = below(frame, f"{A}graphic", f"{A}graphicData")
-        table, diagram, chart = (below(data, name) for name in (f"{A}tbl", f"{_DIAGRAM}relIds", CHART))
+        data = find_path(frame, f"{A}graphic", f"{A}graphicData")
+        table, diagram, chart = (find_path(data, name) for name in (f"{A}tbl", f"{_DIAGRAM}relIds", CHART))
         if table is not None:
-            self._table(table, place)
+            self._add_table(table, place)
         elif diagram is not None:
-            self._diagram(diagram.get(_DIAGRAM_DATA, ""), place)
+            self._add_diagram(diagram.get(_DIAGRAM_DATA, ""), place)
         else:
-            drawn = chart_of(self._package, self._name, chart, place) if chart is not None else None
-            self.blocks.add(drawn or Picture(_alt(frame), place))
+            drawn = read_chart(self._package, self._name, chart, place) if chart is not None else None
+            self.blocks.add(drawn or Picture(_read_alt_text(frame), place))
 
-    def _diagram(self, data_id: str, place: Place) -> None:
+    def _add_diagram(self, data_id: str, place: Place) -> None:
         """The words of a diagram stand in a part of their own."""
         relationship = self._relationships.get(data_id)
-        root = self._package.xml(relationship.target) if relationship else None
+        root = self._package.read_xml(relationship.target) if relationship else None
         for point in root.iter(f"{_DIAGRAM}pt") if root is not None else ():
             text = " ".join(node.text or "" for node in point.iter(f"{A}t")).strip()
             if text:
                 self.blocks.add(ListItem(text, place=place))
 
-    def _table(self, table: Element, place: Place) -> None:
+    def _add_table(self, table: Element, place: Place) -> None:
         properties = table.find(f"{A}tblPr")
         headed = properties is not None and properties.get("firstRow") in ("1", "true")
         rows = table.findall(f"{A}tr")
         cells = tuple(
             Cell(
-                self._cell_text(node), row, column, _span(node, "rowSpan"), _span(node, "gridSpan"), headed and not row
+                self._read_cell_text(node),
+                row,
+                column,
+                _read_span(node, "rowSpan"),
+                _read_span(node, "gridSpan"),
+                headed and not row,
             )
             for row, cells in enumerate(rows)
             for column, node in enumerate(cells.findall(f"{A}tc"))
@@ -321,48 +326,48 @@ class _Slide:
         )
         if any(cell.text for cell in cells):
             columns = max(cell.column + cell.column_span for cell in cells)
-            self.blocks.add(checked(Table(with_header(cells), len(rows), columns, place=place)))
+            self.blocks.add(check_size(Table(ensure_header(cells), len(rows), columns, place=place)))
 
-    def _cell_text(self, cell: Element) -> str:
-        return "\n".join(filter(None, (self._runs(line).text() for line in cell.iter(_LINE))))
+    def _read_cell_text(self, cell: Element) -> str:
+        return "\n".join(filter(None, (self._read_runs(line).text() for line in cell.iter(_LINE))))
 
-    def _text(self, shape: Element, place: Place) -> None:
+    def _add_text(self, shape: Element, place: Place) -> None:
         body = shape.find(_TEXT_BODY)
         if body is None:
             return
-        styles = [*body.findall(_LIST_STYLE), *self._inherited.list_styles(_placeholder(shape))]
-        numbers = _Numbers()
+        styles = [*body.findall(_LIST_STYLE), *self._defaults.iter_list_styles(_find_placeholder(shape))]
+        numbers = _ListCounter()
         for paragraph in body.findall(_LINE):
-            self._paragraph(paragraph, styles, numbers, place)
+            self._add_paragraph(paragraph, styles, numbers, place)
 
-    def _paragraph(self, node: Element, styles: Sequence[Element], numbers: _Numbers, place: Place) -> None:
-        runs = self._runs(node)
+    def _add_paragraph(self, node: Element, styles: Sequence[Element], numbers: _ListCounter, place: Place) -> None:
+        runs = self._read_runs(node)
         text, spans = runs.text_and_spans()
         if not text:
-            self.blocks.blank_line()
+            self.blocks.add_blank_line()
             return
-        depth, bullet = _bullet(node, styles)
-        if runs.all_code() and bullet is None:
+        depth, bullet = _find_bullet(node, styles)
+        if runs.is_all_code() and bullet is None:
             self.blocks.add(Code(runs.raw().rstrip(), place=place))
         elif bullet is None:
             self.blocks.add(Paragraph(text, spans, place=place))
         else:
-            ordered = local_name(bullet.tag) == "buAutoNum"
+            ordered = strip_namespace(bullet.tag) == "buAutoNum"
             number = numbers.next(depth, bullet) if ordered else 1
             self.blocks.add(ListItem(text, spans, depth, ordered, number, place))
 
-    def _runs(self, paragraph: Element) -> Runs:
+    def _read_runs(self, paragraph: Element) -> Runs:
         runs = Runs()
         for node in paragraph:
             if node.tag in (_RUN, f"{A}fld"):
-                runs.add(node.findtext(_TEXT, ""), self._look(node.find(_RUN_PROPERTIES)))
+                runs.add(node.findtext(_TEXT, ""), self._read_style(node.find(_RUN_PROPERTIES)))
             elif node.tag == f"{A}br":
-                runs.add("\n", self._look(node.find(_RUN_PROPERTIES)))
-            elif local_name(node.tag) in ("AlternateContent", "m"):
-                runs.add("".join(f"${latex_of(formula)}$" for formula in node.iter(f"{MATH}oMath")))
+                runs.add("\n", self._read_style(node.find(_RUN_PROPERTIES)))
+            elif strip_namespace(node.tag) in ("AlternateContent", "m"):
+                runs.add("".join(f"${to_latex(formula)}$" for formula in node.iter(f"{MATH}oMath")))
         return runs
 
-    def _look(self, properties: Element | None) -> Look:
+    def _read_style(self, properties: Element | None) -> RunStyle:
         if properties is None:
             return PLAIN
         font, clicked = properties.find(f"{A}latin"), properties.find(f"{A}hlinkClick")
@@ -370,10 +375,10 @@ class _Slide:
         link = relationship.target if relationship and relationship.external else ""
         strong, emphasis = properties.get("b") in ("1", "true"), properties.get("i") in ("1", "true")
         code = font is not None and is_fixed_pitch(font.get("typeface", ""))
-        return Look(strong, emphasis, code, link) if strong or emphasis or code or link else PLAIN
+        return RunStyle(strong, emphasis, code, link) if strong or emphasis or code or link else PLAIN
 
 
-def in_reading_order(placed: Sequence[tuple[Box | None, Element]]) -> list[Element]:
+def sort_in_reading_order(placed: Sequence[tuple[Box | None, Element]]) -> list[Element]:
     """From top to bottom, and from left to right what begins at about the same height."""
     entries: list[tuple[float, float, int, Element]] = []
     for at, (box, node) in enumerate(placed):
@@ -389,56 +394,56 @@ def in_reading_order(placed: Sequence[tuple[Box | None, Element]]) -> list[Eleme
     return [node for row in rows for _, _, node in sorted(row, key=lambda entry: entry[:2])]
 
 
-def _alternatives(node: Element) -> Iterator[Element]:
+def _iter_children(node: Element) -> Iterator[Element]:
     """The children of a node; of several versions of one, the first."""
     for child in node:
-        if local_name(child.tag) == "AlternateContent":
+        if strip_namespace(child.tag) == "AlternateContent":
             yield from (shape for version in list(child)[:1] for shape in version)
         else:
             yield child
 
 
-def _shapes(node: Element) -> Iterator[Element]:
+def _iter_shapes(node: Element) -> Iterator[Element]:
     """A shape, or all shapes of a group in their order."""
-    waiting = [node]
-    while waiting:
-        shape = waiting.pop()
-        name = local_name(shape.tag)
+    pending = [node]
+    while pending:
+        shape = pending.pop()
+        name = strip_namespace(shape.tag)
         if name in ("sp", "pic", "graphicFrame"):
             yield shape
         elif name == "grpSp":
-            waiting += reversed(list(_alternatives(shape)))
+            pending += reversed(list(_iter_children(shape)))
 
 
-def _kind(shape: Element) -> str:
+def _get_kind(shape: Element) -> str:
     """A placeholder's kind; empty for a shape that is none."""
-    placeholder = _placeholder(shape)
+    placeholder = _find_placeholder(shape)
     return placeholder.get("type", "obj") if placeholder is not None else ""
 
 
-def _alt(shape: Element) -> str:
-    node = next((child for child in shape.iter() if local_name(child.tag) == "cNvPr"), None)
+def _read_alt_text(shape: Element) -> str:
+    node = next((child for child in shape.iter() if strip_namespace(child.tag) == "cNvPr"), None)
     return " ".join((node.get("descr") or node.get("title") or "").split()) if node is not None else ""
 
 
-def _box(shape: Element) -> Box | None:
+def _read_box(shape: Element) -> Box | None:
     """Where a shape stands, when it says so itself."""
-    frame = below(shape, *_OTHER_FRAMES.get(shape.tag, _FRAME))
-    offset, extent = below(frame, f"{A}off"), below(frame, f"{A}ext")
+    frame = find_path(shape, *_OTHER_FRAMES.get(shape.tag, _FRAME))
+    offset, extent = find_path(frame, f"{A}off"), find_path(frame, f"{A}ext")
     if offset is None or extent is None:
         return None
-    left, top = _points(offset, "x"), _points(offset, "y")
-    return left, top, left + _points(extent, "cx"), top + _points(extent, "cy")
+    left, top = _to_points(offset, "x"), _to_points(offset, "y")
+    return left, top, left + _to_points(extent, "cx"), top + _to_points(extent, "cy")
 
 
-def _span(cell: Element, name: str) -> int:
-    return max(min(whole(cell.get(name)), MAX_COLUMNS), 1)
+def _read_span(cell: Element, name: str) -> int:
+    return max(min(parse_int(cell.get(name)), MAX_COLUMNS), 1)
 
 
-def _bullet(paragraph: Element, styles: Sequence[Element]) -> tuple[int, Element | None]:
+def _find_bullet(paragraph: Element, styles: Sequence[Element]) -> tuple[int, Element | None]:
     """A paragraph's depth and its bullet; what is said nearest to the paragraph counts."""
     own = paragraph.find(_LINE_PROPERTIES)
-    depth = min(whole(own.get("lvl")), 8) if own is not None else 0
+    depth = min(parse_int(own.get("lvl")), 8) if own is not None else 0
     for properties in (own, *(style.find(f"{A}lvl{depth + 1}pPr") for style in styles)):
         for node in properties if properties is not None else ():
             if node.tag in _BULLETS:
@@ -452,7 +457,7 @@ def _bullet(paragraph: Element, styles: Sequence[Element]) -> tuple[int, Element
 _BULLETS = frozenset(f"{A}{name}" for name in ("buChar", "buAutoNum", "buBlip"))
 
 
-class _Numbers:
+class _ListCounter:
     """How far the numbered items of a shape have counted at each depth."""
 
     def __init__(self) -> None:
@@ -461,6 +466,6 @@ class _Numbers:
     def next(self, depth: int, bullet: Element) -> int:
         """The number of the next item."""
         self._counts = {known: count for known, count in self._counts.items() if known <= depth}
-        first = whole(bullet.get("startAt"), 1)
+        first = parse_int(bullet.get("startAt"), 1)
         self._counts[depth] = max(self._counts.get(depth, first - 1) + 1, first)
         return self._counts[depth]

@@ -14,8 +14,8 @@ from refdesk.documents.model import Document, Heading
 from refdesk.errors import CannotConvert
 
 from .decoding import decode
-from .html import blocks_of
-from .source import Source
+from .html import parse_fragment
+from .source import SourceFile
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -54,7 +54,7 @@ _SETTINGS = {
 _INCLUDING = frozenset(("include", "literalinclude", "raw", "csv-table"))
 
 
-def convert(source: Source) -> Document:
+def convert(source: SourceFile) -> Document:
     """Read a reStructuredText file."""
     decoded = decode(source.data, source.charset)
     if len(decoded.text) > MAX_CHARACTERS:
@@ -64,7 +64,7 @@ def convert(source: Source) -> Document:
     if max(map(len, decoded.text.splitlines()), default=0) > MAX_LINE:
         raise CannotConvert(f"The file has a line of more than {MAX_LINE:,} characters; break it.")
     used = {name.lower() for name in _DIRECTIVE.findall(decoded.text)}
-    blocks, lost = blocks_of(_rendered(decoded.text, used), source.url)
+    blocks, lost = parse_fragment(_render(decoded.text, used), source.url)
     if not blocks:
         raise CannotConvert("The file holds no text.")
     headings = [block for block in blocks if isinstance(block, Heading)]
@@ -73,11 +73,11 @@ def convert(source: Source) -> Document:
         blocks=tuple(blocks),
         name=source.name,
         media_type=MEDIA_TYPE,
-        warnings=(*decoded.warnings, *lost, *_left_out(used)),
+        warnings=(*decoded.warnings, *lost, *_warn_left_out(used)),
     )
 
 
-def _rendered(text: str, directives: Iterable[str]) -> str:
+def _render(text: str, directives: Iterable[str]) -> str:
     from docutils.core import publish_parts
     from docutils.utils import SystemMessage
 
@@ -94,6 +94,6 @@ def _rendered(text: str, directives: Iterable[str]) -> str:
     return str(parts["html_body"])
 
 
-def _left_out(directives: Iterable[str]) -> list[str]:
+def _warn_left_out(directives: Iterable[str]) -> list[str]:
     names = sorted(_INCLUDING.intersection(directives) - {"csv-table"})
     return [f"What `{name}` directives bring in from elsewhere is left out." for name in names]

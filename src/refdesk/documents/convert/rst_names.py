@@ -12,7 +12,7 @@ from docutils.parsers.rst.directives import body, images, tables
 from docutils.parsers.rst.languages import en
 
 _CODE = frozenset("code code-block sourcecode testcode testoutput doctest prompt ipython terminal".split())
-_SILENT = frozenset(
+_IGNORED = frozenset(
     """index highlight module currentmodule py:module py:currentmodule default-domain sectionauthor codeauthor
     tabularcolumns testsetup testcleanup literalinclude title-reference program""".split()
 )
@@ -70,7 +70,7 @@ _WITH_MORE_OPTIONS: dict[str, type[Directive]] = {
 """Directives that Sphinx gives options that docutils would refuse."""
 
 
-class _Kept(Directive):
+class _GenericDirective(Directive):
     """A directive that shows its arguments and its content."""
 
     optional_arguments = 1
@@ -80,61 +80,61 @@ class _Kept(Directive):
 
     def run(self) -> Sequence[nodes.Node]:
         name = self.name.lower().rpartition(":")[2]
-        if name in _SILENT or self.name.lower() in _SILENT:
+        if name in _IGNORED or self.name.lower() in _IGNORED:
             return []
         if name in _CODE:
-            return [self._code()]
+            return [self._make_code()]
         if name == "toctree":
-            return [self._entries()]
+            return [self._make_toctree()]
         if name in _NOTICES:
-            return [self._notice(_NOTICES[name])]
+            return [self._make_notice(_NOTICES[name])]
         if name in _ONLY_CONTENT:
-            return self._inner()
-        return [*self._signatures(), *self._inner()]
+            return self._parse_content()
+        return [*self._make_signatures(), *self._parse_content()]
 
-    def _argument(self) -> str:
+    def _get_argument(self) -> str:
         return self.arguments[0] if self.arguments else ""
 
-    def _inner(self) -> list[nodes.Node]:
+    def _parse_content(self) -> list[nodes.Node]:
         holder = nodes.Element()
         self.state.nested_parse(self.content, self.content_offset, holder)
         return list(holder.children)
 
-    def _code(self) -> nodes.Node:
+    def _make_code(self) -> nodes.Node:
         text = "\n".join(self.content)
-        return nodes.literal_block(text, text, classes=["code", *self._argument().split()[:1]])
+        return nodes.literal_block(text, text, classes=["code", *self._get_argument().split()[:1]])
 
-    def _entries(self) -> nodes.Node:
+    def _make_toctree(self) -> nodes.Node:
         """The pages that a table of contents names, by their titles where it gives them."""
         items = nodes.bullet_list()
         for line in filter(None, map(str.strip, self.content)):
-            title = shown(line)
+            title = get_display_text(line)
             items += nodes.list_item("", nodes.paragraph(title, title))
         return items
 
-    def _notice(self, label: str) -> nodes.Node:
+    def _make_notice(self, label: str) -> nodes.Node:
         """An admonition; the version that a change came with is the first word of its argument."""
-        first, *rest = self._argument().split(None, 1) or [""]
+        first, *rest = self._get_argument().split(None, 1) or [""]
         is_version = first[:1].isdigit()
         title = f"{label} {first}" if is_version else label
-        said = " ".join(rest) if is_version else self._argument()
+        display_text = " ".join(rest) if is_version else self._get_argument()
         notice = nodes.admonition("", nodes.title(title, title), classes=["note"])
-        if said:
-            notice += self._paragraph(said)
-        notice.extend(self._inner())
+        if display_text:
+            notice += self._make_paragraph(display_text)
+        notice.extend(self._parse_content())
         return notice
 
-    def _paragraph(self, text: str) -> nodes.paragraph:
+    def _make_paragraph(self, text: str) -> nodes.paragraph:
         inline, _messages = self.state.inline_text(text, self.lineno)
         return nodes.paragraph(text, "", *inline)
 
-    def _signatures(self) -> list[nodes.Node]:
+    def _make_signatures(self) -> list[nodes.Node]:
         """The lines of an argument: signatures of what the content describes, or the title of a panel."""
-        lines = filter(None, map(str.strip, self._argument().splitlines()))
+        lines = filter(None, map(str.strip, self._get_argument().splitlines()))
         return [nodes.paragraph("", "", nodes.strong(line, line)) for line in lines]
 
 
-def shown(text: str) -> str:
+def get_display_text(text: str) -> str:
     """What a reader sees of a reference: its title if it has one, else the last part of what it names."""
     titled = _TITLED.fullmatch(text)
     if titled is not None:
@@ -142,12 +142,12 @@ def shown(text: str) -> str:
     return text.rpartition(".")[2] if text.startswith("~") else text.lstrip("!")
 
 
-def _kept_role(
+def _render_role(
     name: str, rawtext: str, text: str, _lineno: int, _inliner: Any, _options: Any = None, _content: Any = None
 ) -> tuple[list[Any], list[Any]]:
-    said = shown(nodes.unescape(text))
+    display_text = get_display_text(nodes.unescape(text))
     is_text = name.lower().rpartition(":")[2] in _READ_AS_TEXT
-    return [nodes.inline(rawtext, said) if is_text else nodes.literal(rawtext, said)], []
+    return [nodes.inline(rawtext, display_text) if is_text else nodes.literal(rawtext, display_text)], []
 
 
 def register(directive_names: Iterable[str], role_names: Iterable[str]) -> None:
@@ -156,7 +156,7 @@ def register(directive_names: Iterable[str], role_names: Iterable[str]) -> None:
         if name in _WITH_MORE_OPTIONS:
             directives.register_directive(name, _WITH_MORE_OPTIONS[name])
         elif name in _CODE or name not in en.directives:
-            directives.register_directive(name, _Kept)
+            directives.register_directive(name, _GenericDirective)
     for name in role_names:
         if name not in en.roles:
-            roles.register_local_role(name, _kept_role)
+            roles.register_local_role(name, _render_role)

@@ -41,7 +41,7 @@ def is_fixed_pitch(font: str) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class RunStyle:
     """How a run is set apart."""
 
     strong: bool = False
@@ -52,7 +52,7 @@ class Look:
     """Whether a style for code was named, be it that the font was then changed."""
 
 
-PLAIN = Look()
+PLAIN = RunStyle()
 
 
 class Runs:
@@ -60,27 +60,27 @@ class Runs:
 
     def __init__(self) -> None:
         self._texts: list[str] = []
-        self._looks: list[Look] = []
+        self._styles: list[RunStyle] = []
         self._are_plain = True
 
-    def add(self, text: str, look: Look = PLAIN) -> None:
+    def add(self, text: str, style: RunStyle = PLAIN) -> None:
         """Append a run."""
         if text:
             self._texts.append(text)
-            self._looks.append(look)
-            if look is not PLAIN:
+            self._styles.append(style)
+            if style is not PLAIN:
                 self._are_plain = False
 
-    def all_code(self) -> bool:
+    def is_all_code(self) -> bool:
         """Whether every visible character is set as code."""
         if self._are_plain:
             return False
-        visible = [look.code for text, look in zip(self._texts, self._looks, strict=True) if not text.isspace()]
+        visible = [style.code for text, style in zip(self._texts, self._styles, strict=True) if not text.isspace()]
         return bool(visible) and all(visible)
 
     def has_code_style(self) -> bool:
         """Whether a style says of any run that it is code."""
-        return any(look.code_by_style for look in self._looks)
+        return any(style.code_by_style for style in self._styles)
 
     def raw(self) -> str:
         """The text as it is."""
@@ -100,30 +100,31 @@ class Runs:
         text = raw.strip()
         if self._are_plain:
             return text, ()
-        positions, looks = self._stretches(len(raw.lstrip()) - len(raw))
+        positions, styles = self._list_style_changes(len(raw.lstrip()) - len(raw))
         found = [
             spans
             for kind, value_of in _KINDS
-            if any(values := list(map(value_of, looks))) and (spans := list(_spans(positions, values, kind, len(text))))
+            if any(values := list(map(value_of, styles)))
+            and (spans := list(_merge_spans(positions, values, kind, len(text))))
         ]
         # Those of one kind are in order already.
-        return text, tuple(found[0] if len(found) == 1 else sorted(chain.from_iterable(found), key=_order))
+        return text, tuple(found[0] if len(found) == 1 else sorted(chain.from_iterable(found), key=_span_sort_key))
 
-    def _stretches(self, position: int) -> tuple[list[int], list[Look]]:
+    def _list_style_changes(self, position: int) -> tuple[list[int], list[RunStyle]]:
         """Where the text begins to look otherwise, counted from its first visible character; its end is the last."""
         positions: list[int] = []
-        looks: list[Look] = []
-        last: Look | None = None
-        for text, look in zip(self._texts, self._looks, strict=True):
-            if look is not last:
+        styles: list[RunStyle] = []
+        last: RunStyle | None = None
+        for text, style in zip(self._texts, self._styles, strict=True):
+            if style is not last:
                 positions.append(position)
-                looks.append(look)
-                last = look
+                styles.append(style)
+                last = style
             position += len(text)
-        return [*positions, position], [*looks, PLAIN]
+        return [*positions, position], [*styles, PLAIN]
 
 
-_KINDS: Sequence[tuple[SpanKind, Callable[[Look], bool | str]]] = (
+_KINDS: Sequence[tuple[SpanKind, Callable[[RunStyle], bool | str]]] = (
     ("link", attrgetter("link")),
     ("strong", attrgetter("strong")),
     ("emphasis", attrgetter("emphasis")),
@@ -131,7 +132,7 @@ _KINDS: Sequence[tuple[SpanKind, Callable[[Look], bool | str]]] = (
 )
 
 
-def _spans(positions: Sequence[int], values: Sequence[bool | str], kind: SpanKind, length: int) -> Iterator[Span]:
+def _merge_spans(positions: Sequence[int], values: Sequence[bool | str], kind: SpanKind, length: int) -> Iterator[Span]:
     """Neighbouring stretches that are set apart in the same way make one span, without the blanks around the text."""
     begin, value = 0, values[0]
     for position, following in zip(positions, values, strict=True):
@@ -142,6 +143,6 @@ def _spans(positions: Sequence[int], values: Sequence[bool | str], kind: SpanKin
             begin, value = position, following
 
 
-def _order(span: Span) -> tuple[int, int]:
+def _span_sort_key(span: Span) -> tuple[int, int]:
     """Of spans that begin together the longest comes first."""
     return span.start, -span.end

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
-from refdesk.documents.convert.grids import MAX_PLACES
+from refdesk.documents.convert.grids import MAX_GRID_CELLS
 from refdesk.documents.model import Block, Cell, Heading, Paragraph, Place, Table
 
 MAX_CELLS: Final = 200_000
@@ -35,7 +35,7 @@ class Area:
     right: int
 
     @property
-    def places(self) -> int:
+    def cell_count(self) -> int:
         """How many cells fit in."""
         return (self.bottom - self.top + 1) * (self.right - self.left + 1)
 
@@ -46,11 +46,11 @@ class Sheet:
 
     name: str
     merges: list[Area] = field(default_factory=list)
-    _cells: dict[tuple[int, int], _Filled] = field(default_factory=dict)
+    _cells: dict[tuple[int, int], _FilledCell] = field(default_factory=dict)
 
     def put(self, row: int, column: int, text: str, *, is_text: bool) -> None:
         """Fill a cell."""
-        self._cells[row, column] = _Filled(text, row, column, row, column, is_text)
+        self._cells[row, column] = _FilledCell(text, row, column, row, column, is_text)
 
     def put_spanning(self, row: int, column: int, text: str, tall: int, wide: int, *, is_text: bool) -> None:
         """Fill a cell that may be merged with others."""
@@ -58,18 +58,18 @@ class Sheet:
         if tall > 1 or wide > 1:
             self.merges.append(Area(row, column, row + tall - 1, column + wide - 1))
 
-    def filled(self) -> list[_Filled]:
+    def list_cells(self) -> list[_FilledCell]:
         """The filled cells in reading order, each as large as the area it is merged with."""
         for area in self.merges:
             cell = self._cells.get((area.top, area.left))
-            if cell and area.places <= MAX_MERGED_PLACES:
-                merged = _Filled(cell.text, cell.top, cell.left, area.bottom, area.right, cell.is_text)
+            if cell and area.cell_count <= MAX_MERGED_PLACES:
+                merged = _FilledCell(cell.text, cell.top, cell.left, area.bottom, area.right, cell.is_text)
                 self._cells[area.top, area.left] = merged
         return [self._cells[at] for at in sorted(self._cells)]
 
 
 @dataclass(frozen=True, slots=True)
-class _Filled:
+class _FilledCell:
     text: str
     top: int
     left: int
@@ -78,43 +78,45 @@ class _Filled:
     is_text: bool
 
 
-def sheet_blocks(sheet: Sheet, number: int) -> Iterator[Block]:
+def build_sheet_blocks(sheet: Sheet, number: int) -> Iterator[Block]:
     """A heading with the sheet's name, then its tables from top to bottom."""
     place = Place(number)
     yield Heading(sheet.name or f"Sheet {number}", 2, place)
-    for region in sorted(_regions(sheet.filled()), key=lambda cells: (cells[0].top, min(cell.left for cell in cells))):
+    for region in sorted(
+        _split_regions(sheet.list_cells()), key=lambda cells: (cells[0].top, min(cell.left for cell in cells))
+    ):
         if len(region) == 1:
             yield Paragraph(region[0].text, place=place)
         else:
-            yield _table(region, place)
+            yield _build_table(region, place)
 
 
-def _regions(cells: list[_Filled]) -> Iterator[list[_Filled]]:
+def _split_regions(cells: list[_FilledCell]) -> Iterator[list[_FilledCell]]:
     """Cut at blank rows and columns in turn until there are none; a region too wide and tall to write out is halved."""
-    waiting = [(cells, 0)] if cells else []
-    while waiting:
-        region, cuts = waiting.pop()
-        parts = _cut(region) if cuts < MAX_CUTS else [region]
+    pending = [(cells, 0)] if cells else []
+    while pending:
+        region, cuts = pending.pop()
+        parts = _split_region(region) if cuts < MAX_CUTS else [region]
         if len(parts) > 1:
-            waiting += ((part, cuts + 1) for part in reversed(parts))
-        elif _extent(region).places > MAX_PLACES and len(region) > 1:
+            pending += ((part, cuts + 1) for part in reversed(parts))
+        elif _bounding_area(region).cell_count > MAX_GRID_CELLS and len(region) > 1:
             middle = len(region) // 2
-            waiting += ((region[middle:], 0), (region[:middle], 0))
+            pending += ((region[middle:], 0), (region[:middle], 0))
         else:
             yield region
 
 
-def _cut(region: list[_Filled]) -> list[list[_Filled]]:
-    across = _runs(sorted(region, key=lambda cell: cell.top), [(cell.top, cell.bottom) for cell in region])
+def _split_region(region: list[_FilledCell]) -> list[list[_FilledCell]]:
+    across = _split_at_gaps(sorted(region, key=lambda cell: cell.top), [(cell.top, cell.bottom) for cell in region])
     if len(across) > 1:
         return across
-    down = _runs(sorted(region, key=lambda cell: cell.left), [(cell.left, cell.right) for cell in region])
+    down = _split_at_gaps(sorted(region, key=lambda cell: cell.left), [(cell.left, cell.right) for cell in region])
     return [sorted(part, key=lambda cell: (cell.top, cell.left)) for part in down]
 
 
-def _runs(ordered: list[_Filled], stretches: list[tuple[int, int]]) -> list[list[_Filled]]:
+def _split_at_gaps(ordered: list[_FilledCell], stretches: list[tuple[int, int]]) -> list[list[_FilledCell]]:
     """Cells in the order of where they begin, cut wherever nothing reaches the next row or column."""
-    runs: list[list[_Filled]] = []
+    runs: list[list[_FilledCell]] = []
     reach = -2
     for cell, (start, end) in zip(ordered, sorted(stretches), strict=True):
         if start > reach + 1:
@@ -124,7 +126,7 @@ def _runs(ordered: list[_Filled], stretches: list[tuple[int, int]]) -> list[list
     return runs
 
 
-def _extent(region: list[_Filled]) -> Area:
+def _bounding_area(region: list[_FilledCell]) -> Area:
     return Area(
         min(cell.top for cell in region),
         min(cell.left for cell in region),
@@ -133,14 +135,14 @@ def _extent(region: list[_Filled]) -> Area:
     )
 
 
-def _table(region: list[_Filled], place: Place) -> Table:
+def _build_table(region: list[_FilledCell], place: Place) -> Table:
     """A table; a title that is merged across all of its columns becomes its caption."""
-    area = _extent(region)
+    area = _bounding_area(region)
     caption = ""
     if region[0].left == area.left < area.right == region[0].right and region[0].bottom < region[1].top:
         caption, region = region[0].text, region[1:]
-        area = _extent(region)
-    header = _header_rows(region, area)
+        area = _bounding_area(region)
+    header = _count_header_rows(region, area)
     cells = tuple(
         Cell(
             cell.text,
@@ -155,9 +157,9 @@ def _table(region: list[_Filled], place: Place) -> Table:
     return Table(cells, area.bottom - area.top + 1, area.right - area.left + 1, caption, place)
 
 
-def _header_rows(region: list[_Filled], area: Area) -> int:
+def _count_header_rows(region: list[_FilledCell], area: Area) -> int:
     """The first row, if it is all text and not the only one; also the second, if the first is only a title above it."""
-    rows: dict[int, list[_Filled]] = {}
+    rows: dict[int, list[_FilledCell]] = {}
     for cell in region:
         rows.setdefault(cell.top - area.top, []).append(cell)
     count = 0

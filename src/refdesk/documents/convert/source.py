@@ -9,7 +9,7 @@ Progress = Callable[[float, float, str], None]
 """Done, total, and what is being done."""
 
 
-def silent(_done: float, _total: float, _doing: str) -> None:
+def ignore_progress(_done: float, _total: float, _doing: str) -> None:
     """Progress that nobody waits for."""
 
 
@@ -22,7 +22,7 @@ class PageRange:
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class SourceFile:
     """A file's bytes and what is known of them from outside."""
 
     data: bytes
@@ -33,4 +33,4 @@ class Source:
     url: str = ""
     """Where the file came from; relative links are resolved against it."""
     pages: PageRange | None = None
-    progress: Progress = silent
+    progress: Progress = ignore_progress

@@ -14,7 +14,7 @@ from refdesk.documents.model import Block, Code, Document, Heading, ListItem, Pa
 from refdesk.errors import CannotConvert
 
 from .decoding import decode
-from .source import Source
+from .source import SourceFile
 
 MEDIA_TYPE = "text/plain"
 
@@ -97,7 +97,7 @@ _BULLET = re.compile(r"(\s*)(?:[-*•‣◦·+]|(\d{1,4})[.)])\s+(?=\S)")
 _ENDS_SENTENCE = (".", ",", ";", ":", "!", "?")
 
 
-def convert(source: Source) -> Document:
+def convert(source: SourceFile) -> Document:
     """Read a text or a source file."""
     decoded = decode(source.data, source.charset)
     text = decoded.text.replace("\r\n", "\n").replace("\r", "\n")
@@ -107,7 +107,7 @@ def convert(source: Source) -> Document:
         )
     if not text.strip():
         raise CannotConvert("The file holds no text.")
-    language = language_of(source.name)
+    language = detect_language(source.name)
     if language:
         return Document(
             source.name,
@@ -116,7 +116,7 @@ def convert(source: Source) -> Document:
             media_type=MEDIA_TYPE,
             warnings=decoded.warnings,
         )
-    blocks, pages = _paged(text)
+    blocks, pages = _read_pages(text)
     return Document(
         title=next((block.text for block in blocks if isinstance(block, Heading)), source.name),
         blocks=tuple(blocks),
@@ -127,36 +127,36 @@ def convert(source: Source) -> Document:
     )
 
 
-def language_of(name: str) -> str:
+def detect_language(name: str) -> str:
     """The language of a source file, by its name; nothing for a text."""
     path = PurePosixPath(name.lower())
     return _NAMES.get(path.name) or _LANGUAGES.get(path.suffix[1:], "")
 
 
-def _paged(text: str) -> tuple[list[Block], int]:
+def _read_pages(text: str) -> tuple[list[Block], int]:
     """The blocks, and the number of pages where form feeds part them."""
     pages = text.rstrip("\f\n ").split("\f")
-    reading = _Reading(_usual_indent(text))
+    reader = _TextReader(_find_margin(text))
     if len(pages) == 1:
-        return reading.blocks_of(pages[0]), 0
+        return reader.read_blocks(pages[0]), 0
     placed: list[Block] = []
     for number, page in enumerate(pages, 1):
-        placed += (replace(block, place=Place(number)) for block in reading.blocks_of(page))
+        placed += (replace(block, place=Place(number)) for block in reader.read_blocks(page))
     return placed, len(pages)
 
 
-def _usual_indent(text: str) -> int:
+def _find_margin(text: str) -> int:
     """How far most lines are indented: some texts have a margin."""
-    indents = Counter(_indent(line) for line in text.splitlines() if line.strip())
+    indents = Counter(_measure_indent(line) for line in text.splitlines() if line.strip())
     return indents.most_common(1)[0][0] if indents else 0
 
 
-def _indent(line: str) -> int:
+def _measure_indent(line: str) -> int:
     return len(line) - len(line.lstrip())
 
 
 @dataclass(slots=True)
-class _Reading:
+class _TextReader:
     """What is known of a text while its blocks are read."""
 
     margin: int
@@ -164,28 +164,28 @@ class _Reading:
     """The characters that headings are underlined with, in the order in which they come up."""
     has_title: bool = False
 
-    def blocks_of(self, text: str) -> list[Block]:
+    def read_blocks(self, text: str) -> list[Block]:
         """The blocks of a page."""
-        stanzas = _stanzas(text)
+        stanzas = _split_stanzas(text)
         pairs = zip_longest(stanzas, stanzas[1:], fillvalue=())
-        return _code_joined(block for stanza, below in pairs for block in self._blocks(stanza, below))
+        return _join_code(block for stanza, below in pairs for block in self._classify_stanza(stanza, below))
 
-    def _blocks(self, stanza: Sequence[str], below: Sequence[str]) -> Iterator[Block]:
-        heading, rest = self._underlined(stanza)
+    def _classify_stanza(self, stanza: Sequence[str], below: Sequence[str]) -> Iterator[Block]:
+        heading, rest = self._match_underlined(stanza)
         if heading is not None:
             yield heading
         if not rest:
             return
-        if heading is None and len(rest) == 1 and (evident := self._evident(rest[0], below)) is not None:
+        if heading is None and len(rest) == 1 and (evident := self._match_plain_heading(rest[0], below)) is not None:
             yield evident
         elif self._is_code(rest):
             yield Code("\n".join(rest))
         elif _BULLET.match(rest[0]):
-            yield from self._items(rest)
+            yield from self._iter_items(rest)
         else:
-            yield Paragraph(_flowing(rest))
+            yield Paragraph(_join_lines(rest))
 
-    def _underlined(self, stanza: Sequence[str]) -> tuple[Heading | None, Sequence[str]]:
+    def _match_underlined(self, stanza: Sequence[str]) -> tuple[Heading | None, Sequence[str]]:
         """A heading with a line of marks below it, or above and below, and the lines after it."""
         over = len(stanza) > 2 and _UNDERLINE.fullmatch(stanza[0].strip()) is not None
         lines = stanza[1:] if over else stanza
@@ -198,10 +198,10 @@ class _Reading:
         self.has_title = True
         return Heading(title, min(6, self.marks.index(mark[1]) + 1)), lines[2:]
 
-    def _evident(self, line: str, below: Sequence[str]) -> Heading | None:
+    def _match_plain_heading(self, line: str, below: Sequence[str]) -> Heading | None:
         """A line by itself that is a heading by its number or its capitals."""
         text = line.strip()
-        if _indent(line) > self.margin or len(text) > MAX_HEADING or text.endswith(_ENDS_SENTENCE):
+        if _measure_indent(line) > self.margin or len(text) > MAX_HEADING or text.endswith(_ENDS_SENTENCE):
             return None
         numbered = _NUMBERED.fullmatch(text)
         if numbered is not None:
@@ -213,30 +213,30 @@ class _Reading:
 
     def _is_code(self, stanza: Sequence[str]) -> bool:
         """Lines that stand further in than the text and do not read like sentences."""
-        if min(map(_indent, stanza)) < self.margin + CODE_INDENT or _BULLET.match(stanza[0]):
+        if min(map(_measure_indent, stanza)) < self.margin + CODE_INDENT or _BULLET.match(stanza[0]):
             return False
         words = " ".join(stanza).split()
         prose = sum(word.strip("\"'(),.;:!?").isalpha() for word in words) / len(words)
         return not (prose > 0.8 and len(words) > 5 * len(stanza))
 
-    def _items(self, stanza: Sequence[str]) -> Iterator[ListItem]:
+    def _iter_items(self, stanza: Sequence[str]) -> Iterator[ListItem]:
         """Lines that begin with a bullet or a number, each with the lines that go on below it."""
         indents: list[int] = []
-        for lines in _by_bullet(stanza):
+        for lines in _split_items(stanza):
             found = _BULLET.match(lines[0])
             assert found is not None
             indents = [*(indent for indent in indents if indent < len(found[1])), len(found[1])]
-            text = _flowing([lines[0][found.end() :], *lines[1:]])
+            text = _join_lines([lines[0][found.end() :], *lines[1:]])
             yield ListItem(text, (), len(indents) - 1, found[2] is not None, int(found[2] or 1))
 
 
-def _stanzas(text: str) -> list[list[str]]:
+def _split_stanzas(text: str) -> list[list[str]]:
     """The runs of lines between blank ones."""
     lines = (line.expandtabs(8).rstrip() for line in text.split("\n"))
     return [list(run) for filled, run in groupby(lines, bool) if filled]
 
 
-def _by_bullet(stanza: Sequence[str]) -> Iterator[list[str]]:
+def _split_items(stanza: Sequence[str]) -> Iterator[list[str]]:
     item: list[str] = []
     for line in stanza:
         if item and _BULLET.match(line):
@@ -246,11 +246,11 @@ def _by_bullet(stanza: Sequence[str]) -> Iterator[list[str]]:
     yield item
 
 
-def _flowing(lines: Sequence[str]) -> str:
+def _join_lines(lines: Sequence[str]) -> str:
     return " ".join(" ".join(lines).split())
 
 
-def _code_joined(blocks: Iterable[Block]) -> list[Block]:
+def _join_code(blocks: Iterable[Block]) -> list[Block]:
     """The blocks, with code that goes on after a blank line as one."""
     joined: list[Block] = []
     for is_code, run in groupby(blocks, lambda block: isinstance(block, Code)):

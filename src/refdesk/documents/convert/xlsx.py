@@ -17,13 +17,26 @@ from xml.etree.ElementTree import Element, ParseError, XMLPullParser
 
 from refdesk.documents.convert import opendocument
 from refdesk.documents.convert.anydoc import convert_sheets
-from refdesk.documents.convert.charts import charts_of_sheet
-from refdesk.documents.convert.number_format import BUILT_IN, general, renderer
-from refdesk.documents.convert.office_xml import RELATIONSHIP_ID, SPREADSHEET, STRICT_SPREADSHEET, local_name, whole
+from refdesk.documents.convert.charts import read_sheet_charts
+from refdesk.documents.convert.number_format import BUILT_IN, compile_format, format_general
+from refdesk.documents.convert.office_xml import (
+    RELATIONSHIP_ID,
+    SPREADSHEET,
+    STRICT_SPREADSHEET,
+    parse_int,
+    strip_namespace,
+)
 from refdesk.documents.convert.ooxml import Package, is_zip, open_package
-from refdesk.documents.convert.page_range import pages_asked_for
-from refdesk.documents.convert.sheets import MAX_CELLS, MAX_CHARACTERS, MAX_SHEET_COLUMNS, Area, Sheet, sheet_blocks
-from refdesk.documents.convert.source import Source
+from refdesk.documents.convert.page_range import select_pages
+from refdesk.documents.convert.sheets import (
+    MAX_CELLS,
+    MAX_CHARACTERS,
+    MAX_SHEET_COLUMNS,
+    Area,
+    Sheet,
+    build_sheet_blocks,
+)
+from refdesk.documents.convert.source import SourceFile
 from refdesk.documents.model import Block, Document, Page, Place
 from refdesk.errors import CannotConvert
 
@@ -36,7 +49,7 @@ _MAX_MERGES = 100_000
 """Merged areas of a sheet that are looked at."""
 
 
-def convert(source: Source, *, max_cells: int = MAX_CELLS) -> Document:
+def convert(source: SourceFile, *, max_cells: int = MAX_CELLS) -> Document:
     """Convert a workbook, or the sheets of it that were asked for."""
     package = open_package(source.data) if is_zip(source.data) else None
     kind = package.kind if package else None
@@ -44,20 +57,20 @@ def convert(source: Source, *, max_cells: int = MAX_CELLS) -> Document:
         return opendocument.convert_sheets(source, max_cells=max_cells)
     if package is None or kind != "xlsx":
         return convert_sheets(source)
-    main = package.main_part("xl/workbook.xml")
-    root = package.xml(main)
-    if root is None or local_name(root.tag) != "workbook":
+    main = package.find_main_part("xl/workbook.xml")
+    root = package.read_xml(main)
+    if root is None or strip_namespace(root.tag) != "workbook":
         raise CannotConvert("The file is not a workbook: it has no list of sheets; check what it is and send it again")
     workbook = _Workbook(package, main, root, max_cells)
     visible = [sheet for sheet in workbook.sheets if not sheet.hidden]
-    wanted = pages_asked_for(source, len(visible))
+    wanted = select_pages(source, len(visible))
     blocks: list[Block] = []
     for done, number in enumerate(wanted):
         sheet = visible[number - 1]
         source.progress(done, len(wanted), f"sheet {sheet.name}")
-        blocks += sheet_blocks(workbook.read(sheet), number)
-        blocks += charts_of_sheet(package, sheet.part, Place(number))
-    properties, tags = package.properties()
+        blocks += build_sheet_blocks(workbook.read(sheet), number)
+        blocks += read_sheet_charts(package, sheet.part, Place(number))
+    properties, tags = package.read_properties()
     return Document(
         title=properties.get("title") or PurePath(source.name).stem,
         blocks=tuple(blocks),
@@ -84,21 +97,21 @@ class _Workbook:
 
     def __init__(self, package: Package, main: str, root: Element, max_cells: int) -> None:
         self._package = package
-        self.sheets = list(_entries(package, main, root))
+        self.sheets = list(_list_sheets(package, main, root))
         properties = root.find(f"{S}workbookPr")
         self._from_1904 = properties is not None and properties.get("date1904") in ("1", "true")
-        self._texts = _shared_texts(package, package.related(main, "sharedStrings"))
-        styles = package.related(main, "styles")
-        self._formats = _formats(package.xml(styles) if styles else None)
+        self._texts = _read_shared_strings(package, package.find_related(main, "sharedStrings"))
+        styles = package.find_related(main, "styles")
+        self._formats = _read_formats(package.read_xml(styles) if styles else None)
         self._budget = _Budget(max_cells)
-        self._cut: list[str] = []
+        self._truncations: list[str] = []
 
     def warnings(self) -> Iterator[str]:
         """What was left out."""
         hidden = [sheet.name for sheet in self.sheets if sheet.hidden]
         if hidden:
             yield f"Hidden sheets were left out: {', '.join(hidden)}."
-        yield from self._cut
+        yield from self._truncations
         if self._package.has_macros:
             yield "Macros in the file were left out."
 
@@ -107,72 +120,76 @@ class _Workbook:
         sheet = Sheet(entry.name)
         if entry.part not in self._package.names:
             return sheet
-        reading = _SheetReading(self, sheet, self._budget)
+        reader = _SheetReader(self, sheet, self._budget)
         with self._package.open(entry.part) as stream:
-            complete = reading.read(stream, entry.part)
+            complete = reader.read(stream, entry.part)
         if not complete:
-            to = f"–{reading.last_row}" if reading.last_row > reading.row else " on"
-            self._cut.append(f"Sheet {entry.name!r} is too large: its rows from {reading.row}{to} were left out.")
+            to = f"–{reader.last_row}" if reader.last_row > reader.row else " on"
+            self._truncations.append(
+                f"Sheet {entry.name!r} is too large: its rows from {reader.row}{to} were left out."
+            )
         return sheet
 
-    def shown(self, cell: Element) -> tuple[str, bool]:
+    def format_cell(self, cell: Element) -> tuple[str, bool]:
         """A cell as it is shown, and whether it holds a text."""
         kind, value = cell.get("t", "n"), cell.find(f"{S}v")
         text = value.text or "" if value is not None else ""
         if kind == "s":
-            at = whole(text, len(self._texts))
+            at = parse_int(text, len(self._texts))
             return self._texts[at] if at < len(self._texts) else "", True
         if kind == "inlineStr":
-            return _rich_text(cell.find(f"{S}is")), True
+            return _read_rich_text(cell.find(f"{S}is")), True
         if kind == "b":
             return ("TRUE" if text == "1" else "FALSE") if text else "", False
         if kind == "n" and text:
-            return self._number(text, cell.get("s", "0")), False
+            return self._format_number(text, cell.get("s", "0")), False
         return text.strip(), kind == "str"
 
-    def _number(self, text: str, style: str) -> str:
-        at = whole(style, len(self._formats))
+    def _format_number(self, text: str, style: str) -> str:
+        at = parse_int(style, len(self._formats))
         code = self._formats[at] if at < len(self._formats) else "General"
         try:
             value = float(text)
-            return general(value) if code == "General" else renderer(code, from_1904=self._from_1904)(value)
+            return (
+                format_general(value) if code == "General" else compile_format(code, from_1904=self._from_1904)(value)
+            )
         except (ValueError, OverflowError):
             return text
 
 
-def _entries(package: Package, main: str, root: Element) -> Iterator[_SheetEntry]:
-    relationships = package.relationships(main)
+def _list_sheets(package: Package, main: str, root: Element) -> Iterator[_SheetEntry]:
+    relationships = package.read_relationships(main)
     for node in root.iterfind(f"{S}sheets/{S}sheet"):
         relationship = relationships.get(node.get(RELATIONSHIP_ID, ""))
         hidden = node.get("state", "visible") != "visible"
         yield _SheetEntry(node.get("name", ""), relationship.target if relationship else "", hidden)
 
 
-def _formats(root: Element | None) -> list[str]:
+def _read_formats(root: Element | None) -> list[str]:
     """The format of each cell style, by its index."""
     if root is None:
         return []
     custom = {node.get("numFmtId", ""): node.get("formatCode", "") for node in root.iterfind(f"{S}numFmts/{S}numFmt")}
     ids = [node.get("numFmtId", "0") for node in root.iterfind(f"{S}cellXfs/{S}xf")]
-    return [custom.get(id_) or BUILT_IN.get(whole(id_), "General") for id_ in ids]
+    return [custom.get(id_) or BUILT_IN.get(parse_int(id_), "General") for id_ in ids]
 
 
-def _shared_texts(package: Package, part: str | None) -> list[str]:
+def _read_shared_strings(package: Package, part: str | None) -> list[str]:
     """The texts that cells refer to by number."""
     texts: list[str] = []
     if part is None:
         return texts
     characters = 0
     with package.open(part) as stream:
-        for node in _elements(stream, part, "si", "sst"):
-            texts.append(_rich_text(node))
+        for node in _iter_elements(stream, part, "si", "sst"):
+            texts.append(_read_rich_text(node))
             characters += len(texts[-1])
             if characters > MAX_CHARACTERS:
                 raise CannotConvert(f"The workbook holds more than {MAX_CHARACTERS} characters of text; split it")
     return texts
 
 
-def _rich_text(node: Element | None) -> str:
+def _read_rich_text(node: Element | None) -> str:
     """The text of a cell's runs, without the reading aids that East Asian texts carry."""
     if node is None:
         return ""
@@ -181,19 +198,19 @@ def _rich_text(node: Element | None) -> str:
     return "".join(run.text or "" for run in runs).replace("_x000D_", "").strip()
 
 
-def _elements(stream: IO[bytes], part: str, *names: str) -> Iterator[Element]:
+def _iter_elements(stream: IO[bytes], part: str, *names: str) -> Iterator[Element]:
     """The elements of these names as they end; the last name is their parent, which is kept empty meanwhile."""
     parser: XMLPullParser[Any] = XMLPullParser(("start", "end"))
     parent: Element | None = None
     wanted = {f"{S}{name}" for name in names[:-1]}
-    begun = False
+    has_begun = False
     try:
         while chunk := stream.read(_CHUNK_BYTES):
-            if not begun and b"<!DOCTYPE" in chunk:
+            if not has_begun and b"<!DOCTYPE" in chunk:
                 raise CannotConvert(f"The part {part!r} of the file declares a DTD, which no office program writes")
             parser.feed(chunk.replace(STRICT_SPREADSHEET.encode(), SPREADSHEET.encode()))
-            for event, node in _events(parser):
-                begun = True
+            for event, node in _read_events(parser):
+                has_begun = True
                 if event == "start":
                     parent = node if node.tag == f"{S}{names[-1]}" else parent
                 elif node.tag in wanted:
@@ -204,7 +221,7 @@ def _elements(stream: IO[bytes], part: str, *names: str) -> Iterator[Element]:
         raise CannotConvert(f"The file is broken: its part {part!r} is not well-formed XML; save it again") from error
 
 
-def _events(parser: XMLPullParser[Any]) -> Iterator[tuple[str, Element]]:
+def _read_events(parser: XMLPullParser[Any]) -> Iterator[tuple[str, Element]]:
     """What has been parsed; the library's type also speaks of comments and namespaces, which were not asked for."""
     return parser.read_events()  # type: ignore[return-value]
 
@@ -222,7 +239,7 @@ class _Budget:
 
 
 @dataclass(slots=True)
-class _SheetReading:
+class _SheetReader:
     """A sheet while its rows come in."""
 
     workbook: _Workbook
@@ -234,44 +251,44 @@ class _SheetReading:
 
     def read(self, stream: IO[bytes], part: str) -> bool:
         """Read until the end or until the budget is spent; whether the end was reached."""
-        for node in _elements(stream, part, "row", "dimension", "mergeCell", "sheetData"):
-            name = local_name(node.tag)
+        for node in _iter_elements(stream, part, "row", "dimension", "mergeCell", "sheetData"):
+            name = strip_namespace(node.tag)
             if name == "row":
                 if self.budget.is_spent:
-                    self.row = _index(node.get("r")) or self.row + 1
+                    self.row = _parse_index(node.get("r")) or self.row + 1
                     return False
-                self._row(node)
+                self._read_row(node)
             elif name == "dimension":
-                areas = _area(node.get("ref", ""))
+                areas = _parse_area(node.get("ref", ""))
                 self.last_row = areas.bottom + 1 if areas else 0
-            elif len(self.sheet.merges) < _MAX_MERGES and (area := _area(node.get("ref", ""))):
+            elif len(self.sheet.merges) < _MAX_MERGES and (area := _parse_area(node.get("ref", ""))):
                 self.sheet.merges.append(area)
         return True
 
-    def _row(self, node: Element) -> None:
-        self.row = _index(node.get("r")) or self.row + 1
+    def _read_row(self, node: Element) -> None:
+        self.row = _parse_index(node.get("r")) or self.row + 1
         column = -1
         for cell in node:
-            column = _column(cell.get("r", "")) if cell.get("r") else column + 1
+            column = _parse_column(cell.get("r", "")) if cell.get("r") else column + 1
             if column >= MAX_SHEET_COLUMNS:
                 break
-            text, is_text = self.workbook.shown(cell)
+            text, is_text = self.workbook.format_cell(cell)
             if text:
                 self.sheet.put(self.row - 1, column, text, is_text=is_text)
                 self.budget.cells -= 1
                 self.budget.characters -= len(text)
 
 
-def _index(text: str | None) -> int:
-    return whole(text) if len(text or "") < 8 else 0
+def _parse_index(text: str | None) -> int:
+    return parse_int(text) if len(text or "") < 8 else 0
 
 
-def _column(reference: str) -> int:
-    return _column_of_letters(reference.rstrip("0123456789"))
+def _parse_column(reference: str) -> int:
+    return _letters_to_column(reference.rstrip("0123456789"))
 
 
 @lru_cache(maxsize=20_000)
-def _column_of_letters(letters: str) -> int:
+def _letters_to_column(letters: str) -> int:
     """`A` is 0, `AA` is 26."""
     number = 0
     for letter in letters[:3].upper():
@@ -279,9 +296,9 @@ def _column_of_letters(letters: str) -> int:
     return max(number - 1, 0)
 
 
-def _area(reference: str) -> Area | None:
+def _parse_area(reference: str) -> Area | None:
     corners = _REFERENCE.findall(reference)
     if not corners:
         return None
     (left, top), (right, bottom) = corners[0], corners[-1]
-    return Area(int(top) - 1, _column_of_letters(left), int(bottom) - 1, _column_of_letters(right))
+    return Area(int(top) - 1, _letters_to_column(left), int(bottom) - 1, _letters_to_column(right))

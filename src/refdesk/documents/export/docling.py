@@ -22,7 +22,7 @@ from refdesk.documents.docling import (
     SCHEMA_NAME,
     SPANS,
     VERSION,
-    language_label,
+    map_language,
 )
 from refdesk.documents.model import (
     Block,
@@ -64,7 +64,7 @@ def to_json(document: Document) -> bytes:
 
 def to_dict(document: Document) -> Item:
     """The whole document as JSON values."""
-    return _Tree(document).finished()
+    return _Tree(document).build()
 
 
 class _Tree:
@@ -74,27 +74,27 @@ class _Tree:
         self._document = document
         self._pages = {page.number: page for page in document.pages}
         self._kinds: dict[str, list[Item]] = {"groups": [], "texts": [], "pictures": [], "tables": []}
-        self._body: Item = _root("body")
+        self._body: Item = _make_root("body")
         self._lists: list[tuple[Item, Item | None]] = []
         """The list groups that are open, outermost first, each with its last item."""
 
-    def finished(self) -> Item:
+    def build(self) -> Item:
         for block in self._document.blocks:
             self._add(block)
         return {
             "schema_name": SCHEMA_NAME,
             "version": VERSION,
             "name": PurePath(self._document.name).stem or self._document.title or "document",
-            **self._origin(),
-            "furniture": _root("furniture"),
-            "body": self._with_properties(),
+            **self._build_origin(),
+            "furniture": _make_root("furniture"),
+            "body": self._build_body(),
             **self._kinds,
             "key_value_items": [],
             "form_items": [],
-            "pages": {str(page.number): _page(page) for page in self._document.pages},
+            "pages": {str(page.number): _make_page(page) for page in self._document.pages},
         }
 
-    def _origin(self) -> Item:
+    def _build_origin(self) -> Item:
         document = self._document
         if not document.digest:
             return {}
@@ -102,9 +102,9 @@ class _Tree:
         binary_hash = int(document.digest[:16], 16)
         return {"origin": {"mimetype": media_type, "binary_hash": binary_hash, "filename": document.name}}
 
-    def _with_properties(self) -> Item:
+    def _build_body(self) -> Item:
         document = self._document
-        kept = {
+        own_properties = {
             "title": document.title,
             "media_type": document.media_type,
             "page_kind": document.page_kind,
@@ -112,7 +112,7 @@ class _Tree:
             "properties": dict(document.properties),
             "warnings": document.warnings,
         }
-        return {**self._body, "meta": {PROPERTIES: kept}}
+        return {**self._body, "meta": {PROPERTIES: own_properties}}
 
     def _add(self, block: Block) -> None:
         if isinstance(block, ListItem):
@@ -121,35 +121,35 @@ class _Tree:
         self._lists.clear()
         match block:
             case Heading():
-                self._heading(block)
+                self._add_heading(block)
             case Paragraph():
-                self._paragraph(block)
+                self._add_paragraph(block)
             case Code():
-                self._code(block)
+                self._add_code(block)
             case Table():
-                self._table(block)
+                self._add_table(block)
             case Picture():
-                self._captioned("pictures", "picture", block.caption, block.place)
+                self._add_captioned("pictures", "picture", block.caption, block.place)
 
-    def _heading(self, block: Heading) -> None:
-        item = self._text(block.text, block.place, "section_header" if block.level > 1 else "title")
+    def _add_heading(self, block: Heading) -> None:
+        item = self._add_text(block.text, block.place, "section_header" if block.level > 1 else "title")
         if block.level > 1:
             item["level"] = block.level - 1
         meta = ({ROLE: NOTICE} if block.is_notice else {}) | ({ANCHOR: block.anchor} if block.anchor else {})
         if meta:
             item["meta"] = meta
 
-    def _paragraph(self, block: Paragraph) -> None:
+    def _add_paragraph(self, block: Paragraph) -> None:
         label = _PARAGRAPH_LABELS.get(block.role, "text")
-        item = self._text(block.text, block.place, label, spans=block.spans)
+        item = self._add_text(block.text, block.place, label, spans=block.spans)
         if block.role == "note":
             item["content_layer"] = "notes"
         elif block.role == "quote":
             item.setdefault("meta", {})[ROLE] = block.role
 
-    def _code(self, block: Code) -> None:
-        label = language_label(block.language)
-        item = self._text(block.text, block.place, "code", code_language=label)
+    def _add_code(self, block: Code) -> None:
+        label = map_language(block.language)
+        item = self._add_text(block.text, block.place, "code", code_language=label)
         item |= {"captions": [], "references": [], "footnotes": []}
         if block.language and block.language != label:
             item["meta"] = {LANGUAGE: block.language}
@@ -159,10 +159,10 @@ class _Tree:
         del self._lists[depth + 1 :]
         if len(self._lists) == depth:
             above = self._lists[-1][1] if self._lists else None
-            self._lists.append((self._group(above or self._body), None))
+            self._lists.append((self._add_group(above or self._body), None))
         group, _ = self._lists[depth]
         marker = f"{block.number}." if block.ordered else "-"
-        item = self._text(
+        item = self._add_text(
             block.text,
             block.place,
             "list_item",
@@ -173,26 +173,26 @@ class _Tree:
         )
         self._lists[depth] = (group, item)
 
-    def _group(self, parent: Item) -> Item:
-        return self._new("groups", parent, {"name": "list", "label": "list"})
+    def _add_group(self, parent: Item) -> Item:
+        return self._add_item("groups", parent, {"name": "list", "label": "list"})
 
-    def _table(self, block: Table) -> None:
-        item = self._captioned("tables", "table", block.caption, block.place)
+    def _add_table(self, block: Table) -> None:
+        item = self._add_captioned("tables", "table", block.caption, block.place)
         item["data"] = {
-            "table_cells": [_cell(cell) for cell in block.cells],
+            "table_cells": [_make_cell(cell) for cell in block.cells],
             "num_rows": block.rows,
             "num_cols": block.columns,
         }
 
-    def _captioned(self, kind: str, label: str, caption: str, place: Place | None) -> Item:
-        fields = {"prov": self._provenance(place, 0), "captions": [], "references": [], "footnotes": []}
-        item = self._new(kind, self._body, {"label": label, **fields, "annotations": []})
+    def _add_captioned(self, kind: str, label: str, caption: str, place: Place | None) -> Item:
+        fields = {"prov": self._build_provenance(place, 0), "captions": [], "references": [], "footnotes": []}
+        item = self._add_item(kind, self._body, {"label": label, **fields, "annotations": []})
         if caption:
-            text = self._text(caption, place, "caption", parent=item)
+            text = self._add_text(caption, place, "caption", parent=item)
             item["captions"] = [{"$ref": text["self_ref"]}]
         return item
 
-    def _text(
+    def _add_text(
         self,
         text: str,
         place: Place | None,
@@ -202,15 +202,15 @@ class _Tree:
         spans: Sequence[Span] = (),
         **fields: Any,
     ) -> Item:
-        prov = self._provenance(place, len(text))
-        item = self._new(
+        prov = self._build_provenance(place, len(text))
+        item = self._add_item(
             "texts", parent or self._body, {"label": label, "prov": prov, "orig": text, "text": text, **fields}
         )
         if spans:
             item["meta"] = {SPANS: [[span.start, span.end, span.kind, span.target] for span in spans]}
         return item
 
-    def _new(self, kind: str, parent: Item, fields: Item) -> Item:
+    def _add_item(self, kind: str, parent: Item, fields: Item) -> Item:
         reference = f"#/{kind}/{len(self._kinds[kind])}"
         item: Item = {
             "self_ref": reference,
@@ -223,31 +223,31 @@ class _Tree:
         parent["children"].append({"$ref": reference})
         return item
 
-    def _provenance(self, place: Place | None, length: int) -> list[Item]:
+    def _build_provenance(self, place: Place | None, length: int) -> list[Item]:
         """The block's place as the schema has it: a box inside its page, the whole page where no box is known."""
         page = self._pages.get(place.page) if place else None
         if place is None or page is None:
             return []
         left, top, right, bottom = place.box or (0, 0, page.width, page.height)
-        across = sorted((_clamped(left, page.width), _clamped(right, page.width)))
-        down = sorted((_clamped(top, page.height), _clamped(bottom, page.height)))
+        across = sorted((_clamp(left, page.width), _clamp(right, page.width)))
+        down = sorted((_clamp(top, page.height), _clamp(bottom, page.height)))
         box = {"l": across[0], "t": down[0], "r": across[1], "b": down[1], "coord_origin": "TOPLEFT"}
         return [{"page_no": place.page, "bbox": box, "charspan": [0, length]}]
 
 
-def _root(name: str) -> Item:
+def _make_root(name: str) -> Item:
     return {"self_ref": f"#/{name}", "children": [], "content_layer": name, "name": "_root_", "label": "unspecified"}
 
 
-def _page(page: Page) -> Item:
+def _make_page(page: Page) -> Item:
     return {"size": {"width": page.width, "height": page.height}, "page_no": page.number}
 
 
-def _clamped(value: float, limit: float) -> float:
+def _clamp(value: float, limit: float) -> float:
     return round(min(max(value, 0.0), limit), 2)
 
 
-def _cell(cell: Cell) -> Item:
+def _make_cell(cell: Cell) -> Item:
     return {
         "row_span": cell.row_span,
         "col_span": cell.column_span,

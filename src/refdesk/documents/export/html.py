@@ -29,7 +29,7 @@ def to_html(document: Document) -> str:
     """The whole document as a page."""
     language = document.properties.get("language", "")
     lang = f' lang="{escape(language)}"' if language else ""
-    body = "\n".join(_body(document.blocks))
+    body = "\n".join(_render_body(document.blocks))
     title = escape(document.title or document.name)
     return (
         f'<!DOCTYPE html>\n<html{lang}>\n<head>\n<meta charset="utf-8">\n<title>{title}</title>\n</head>\n'
@@ -37,35 +37,35 @@ def to_html(document: Document) -> str:
     )
 
 
-def _body(blocks: Sequence[Block]) -> Iterator[str]:
+def _render_body(blocks: Sequence[Block]) -> Iterator[str]:
     ids = SectionIds(block.anchor for block in blocks if isinstance(block, Heading) and block.anchor)
     for is_list, run in groupby(blocks, key=lambda block: isinstance(block, ListItem)):
         if is_list:
-            yield "".join(_list([block for block in run if isinstance(block, ListItem)]))
+            yield "".join(_render_list([block for block in run if isinstance(block, ListItem)]))
         else:
-            yield from (_block(block, ids) for block in run)
+            yield from (_render_block(block, ids) for block in run)
 
 
-def _block(block: Block, ids: SectionIds) -> str:
+def _render_block(block: Block, ids: SectionIds) -> str:
     match block:
         case Heading():
             id = block.anchor or ids.next(block.text)
             return f'<h{block.level} id="{escape(id)}">{escape(block.text)}</h{block.level}>'
         case Paragraph():
-            return _paragraph(block)
+            return _render_paragraph(block)
         case Code():
             language = f' class="language-{escape(block.language)}"' if block.language else ""
             return f"<pre><code{language}>{escape(block.text, quote=False)}</code></pre>"
         case Table():
-            return _table(block)
+            return _render_table(block)
         case Picture():
             return f"<figure><figcaption>{escape(block.caption)}</figcaption></figure>" if block.caption else ""
         case ListItem():
-            return "".join(_list([block]))
+            return "".join(_render_list([block]))
 
 
-def _paragraph(paragraph: Paragraph) -> str:
-    text = _inline(paragraph.text, paragraph.spans)
+def _render_paragraph(paragraph: Paragraph) -> str:
+    text = _render_inline(paragraph.text, paragraph.spans)
     match paragraph.role:
         case "quote":
             return f"<blockquote><p>{text}</p></blockquote>"
@@ -77,7 +77,7 @@ def _paragraph(paragraph: Paragraph) -> str:
             return f'<p class="{role}">{text}</p>'
 
 
-def _list(items: Sequence[ListItem]) -> Iterator[str]:
+def _render_list(items: Sequence[ListItem]) -> Iterator[str]:
     """Nested lists: `closing` holds the end tags of the lists that are open, outermost first."""
     closing: list[str] = []
     for item in items:
@@ -92,20 +92,23 @@ def _list(items: Sequence[ListItem]) -> Iterator[str]:
                 yield f"</li>{closing.pop()}"
             yield f'<ol start="{item.number}">' if item.ordered and item.number != 1 else f"<{kind}>"
             closing.append(f"</{kind}>")
-        yield f"<li>{_inline(item.text, item.spans)}"
+        yield f"<li>{_render_inline(item.text, item.spans)}"
     yield from (f"</li>{end}" for end in reversed(closing))
 
 
-def _table(table: Table) -> str:
+def _render_table(table: Table) -> str:
     caption = f"<caption>{escape(table.caption)}</caption>" if table.caption else ""
     by_row: dict[int, list[Cell]] = {}
     for cell in table.cells:
         by_row.setdefault(cell.row, []).append(cell)
-    rows = ("".join(map(_cell, sorted(by_row.get(row, []), key=lambda cell: cell.column))) for row in range(table.rows))
+    rows = (
+        "".join(map(_render_cell, sorted(by_row.get(row, []), key=lambda cell: cell.column)))
+        for row in range(table.rows)
+    )
     return f"<table>{caption}" + "".join(f"<tr>{row}</tr>" for row in rows) + "</table>"
 
 
-def _cell(cell: Cell) -> str:
+def _render_cell(cell: Cell) -> str:
     tag = "th" if cell.header else "td"
     rows = f' rowspan="{cell.row_span}"' if cell.row_span > 1 else ""
     columns = f' colspan="{cell.column_span}"' if cell.column_span > 1 else ""
@@ -115,7 +118,7 @@ def _cell(cell: Cell) -> str:
 _TAGS = {"code": "code", "strong": "strong", "emphasis": "em"}
 
 
-def _inline(text: str, spans: Sequence[Span]) -> str:
+def _render_inline(text: str, spans: Sequence[Span]) -> str:
     """Text with its spans as elements; a span that crosses another's end is cut there."""
     parts: list[str] = []
     open_spans: list[tuple[int, str]] = []
@@ -126,7 +129,7 @@ def _inline(text: str, spans: Sequence[Span]) -> str:
         if span.start >= end or span.start < position:
             continue
         parts.append(escape(text[position : span.start], quote=False))
-        start_tag, end_tag = _tags(span)
+        start_tag, end_tag = _make_tags(span)
         parts.append(start_tag)
         open_spans.append((end, end_tag))
         position = span.start
@@ -143,7 +146,7 @@ def _close_until(limit: int, text: str, position: int, open_spans: list[tuple[in
     return position
 
 
-def _tags(span: Span) -> tuple[str, str]:
+def _make_tags(span: Span) -> tuple[str, str]:
     if span.kind != "link":
         return f"<{_TAGS[span.kind]}>", f"</{_TAGS[span.kind]}>"
     return (f'<a href="{escape(span.target)}">', "</a>") if _is_safe(span.target) else ("", "")

@@ -50,7 +50,7 @@ def markdown_parts(blocks: Iterable[Block]) -> Iterator[str]:
         is_item = isinstance(block, ListItem)
         if not is_item:
             indents.reset()
-        text = indents.item(block) if isinstance(block, ListItem) else block_to_markdown(block)
+        text = indents.render_item(block) if isinstance(block, ListItem) else block_to_markdown(block)
         if text:
             gap = "\n" if is_item and isinstance(before, ListItem) else "\n\n"
             yield f"{gap}{text}" if before else text
@@ -61,17 +61,17 @@ def block_to_markdown(block: Block) -> str:
     """One block by itself."""
     match block:
         case Heading():
-            return f"{'#' * block.level} {escaped(_one_line(block.text))}"
+            return f"{'#' * block.level} {escape_markdown(_to_one_line(block.text))}"
         case Paragraph():
-            return _paragraph(block)
+            return _render_paragraph(block)
         case ListItem():
-            return _ListIndents().item(block)
+            return _ListIndents().render_item(block)
         case Code():
-            return _fenced(block)
+            return _render_code(block)
         case Table():
-            return _table(block)
+            return _render_table(block)
         case Picture():
-            return f"![{escaped(_one_line(block.caption))}]()" if block.caption else ""
+            return f"![{escape_markdown(_to_one_line(block.caption))}]()" if block.caption else ""
 
 
 class _ListIndents:
@@ -83,17 +83,17 @@ class _ListIndents:
     def reset(self) -> None:
         self._widths.clear()
 
-    def item(self, item: ListItem) -> str:
+    def render_item(self, item: ListItem) -> str:
         depth = min(item.depth, len(self._widths))
         marker = f"{item.number}." if item.ordered else "-"
         indent = sum(self._widths[:depth])
         self._widths[depth:] = [len(marker) + 1]
-        text = inline(item.text, item.spans).replace("\n", "\n" + " " * (indent + len(marker) + 1))
+        text = render_inline(item.text, item.spans).replace("\n", "\n" + " " * (indent + len(marker) + 1))
         return f"{' ' * indent}{marker} {text}"
 
 
-def _paragraph(paragraph: Paragraph) -> str:
-    text = inline(paragraph.text, paragraph.spans)
+def _render_paragraph(paragraph: Paragraph) -> str:
+    text = render_inline(paragraph.text, paragraph.spans)
     if paragraph.role == "note":
         text = f"**Notes:** {text}"
     if paragraph.role in ("quote", "note"):
@@ -106,58 +106,58 @@ def _escape_block_start(match: re.Match[str]) -> str:
     return f"{number}\\{dot}" if number else f"\\{marker or rule}"
 
 
-def _fenced(code: Code) -> str:
+def _render_code(code: Code) -> str:
     longest = max(map(len, re.findall(r"`{3,}", code.text)), default=2)
     fence = "`" * (longest + 1)
     return f"{fence}{code.language}\n{code.text}\n{fence}"
 
 
-def _table(table: Table) -> str:
+def _render_table(table: Table) -> str:
     rows = table.grid()
     if not rows or not table.columns:
-        return escaped(table.caption)
-    lines = [_row(rows[0]), "|" + " --- |" * table.columns, *map(_row, rows[1:])]
-    caption = [escaped(_one_line(table.caption)), ""] if table.caption else []
+        return escape_markdown(table.caption)
+    lines = [_render_row(rows[0]), "|" + " --- |" * table.columns, *map(_render_row, rows[1:])]
+    caption = [escape_markdown(_to_one_line(table.caption)), ""] if table.caption else []
     return "\n".join([*caption, *lines])
 
 
-def _row(cells: Sequence[str]) -> str:
-    return "| " + " | ".join(escaped(_one_line(cell)).replace("|", "\\|") for cell in cells) + " |"
+def _render_row(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(escape_markdown(_to_one_line(cell)).replace("|", "\\|") for cell in cells) + " |"
 
 
-def _one_line(text: str) -> str:
+def _to_one_line(text: str) -> str:
     return " ".join(text.split()) if "\n" in text or "  " in text else text.strip()
 
 
-def escaped(text: str) -> str:
+def escape_markdown(text: str) -> str:
     """Text with a backslash before each character that Markdown would take for markup."""
     if not _SPECIAL.search(text):
         return text
     return _MISREAD.sub(lambda match: "\\" + match[0], text)
 
 
-def inline(text: str, spans: Sequence[Span]) -> str:
+def render_inline(text: str, spans: Sequence[Span]) -> str:
     """Text with its spans marked up."""
     if not spans:
-        return escaped(text)
+        return escape_markdown(text)
     ordered = sorted(spans, key=lambda span: (span.start, -span.end))
-    return "".join(_marked_up(text, ordered, 0, len(text)))
+    return "".join(_render_spans(text, ordered, 0, len(text)))
 
 
-def _marked_up(text: str, spans: Sequence[Span], start: int, end: int) -> Iterator[str]:
+def _render_spans(text: str, spans: Sequence[Span], start: int, end: int) -> Iterator[str]:
     """The stretch from start to end, each outermost span wrapped around what it holds."""
     position = start
     for index, span in enumerate(spans):
-        first, last = _trimmed(text, max(span.start, start), min(span.end, end))
+        first, last = _trim_span(text, max(span.start, start), min(span.end, end))
         if first < position or first >= last:
             continue
-        yield escaped(text[position:first])
-        yield _wrapped(text, span, _spans_before(spans, index + 1, last), first, last)
+        yield escape_markdown(text[position:first])
+        yield _wrap_span(text, span, _select_spans(spans, index + 1, last), first, last)
         position = last
-    yield escaped(text[position:end])
+    yield escape_markdown(text[position:end])
 
 
-def _spans_before(spans: Sequence[Span], index: int, end: int) -> Sequence[Span]:
+def _select_spans(spans: Sequence[Span], index: int, end: int) -> Sequence[Span]:
     """The spans from index on that start before the end; spans are ordered by their start."""
     stop = index
     while stop < len(spans) and spans[stop].start < end:
@@ -165,20 +165,20 @@ def _spans_before(spans: Sequence[Span], index: int, end: int) -> Sequence[Span]
     return spans[index:stop]
 
 
-def _wrapped(text: str, span: Span, inner: Sequence[Span], start: int, end: int) -> str:
+def _wrap_span(text: str, span: Span, inner: Sequence[Span], start: int, end: int) -> str:
     if span.kind == "code":
-        return code_span(text[start:end])
-    body = "".join(_marked_up(text, inner, start, end))
+        return render_code_span(text[start:end])
+    body = "".join(_render_spans(text, inner, start, end))
     match span.kind:
         case "strong":
             return f"**{body}**"
         case "emphasis":
             return f"*{body}*"
         case _:
-            return f"[{body}]({_link_target(span.target)})" if span.target else body
+            return f"[{body}]({_format_link_target(span.target)})" if span.target else body
 
 
-def code_span(text: str) -> str:
+def render_code_span(text: str) -> str:
     """Text between backticks: more of them than it holds in a row."""
     if "`" not in text:
         return f"`{text}`"
@@ -188,11 +188,11 @@ def code_span(text: str) -> str:
     return f"{fence}{pad}{text}{pad}{fence}"
 
 
-def _link_target(target: str) -> str:
+def _format_link_target(target: str) -> str:
     return f"<{target}>" if re.search(r"[\s()]", target) else target
 
 
-def _trimmed(text: str, start: int, end: int) -> tuple[int, int]:
+def _trim_span(text: str, start: int, end: int) -> tuple[int, int]:
     """The stretch without the blanks at its ends: `** bold **` is no emphasis."""
     while start < end and text[start].isspace():
         start += 1

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from refdesk.documents.convert.pdf import convert
-from refdesk.documents.convert.source import PageRange, Source
+from refdesk.documents.convert.source import PageRange, SourceFile
 from refdesk.documents.model import Document
 
 FILES = Path(__file__).parents[3] / "files" / "pdf"
@@ -17,12 +17,12 @@ FONTS = "/Font << /F1 5 0 R /F2 6 0 R /F3 7 0 R >>"
 
 def sample(name: str, pages: PageRange | None = None) -> Document:
     """A stored sample, converted."""
-    return convert(Source((FILES / name).read_bytes(), name, pages=pages))
+    return convert(SourceFile((FILES / name).read_bytes(), name, pages=pages))
 
 
 def converted(data: bytes, name: str = "made.pdf") -> Document:
     """Bytes, converted."""
-    return convert(Source(data, name))
+    return convert(SourceFile(data, name))
 
 
 def pdf(

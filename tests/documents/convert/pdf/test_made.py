@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from refdesk.documents.convert.pdf import convert
-from refdesk.documents.convert.source import PageRange, Source
+from refdesk.documents.convert.source import PageRange, SourceFile
 from refdesk.documents.model import Code, Heading, ListItem, Paragraph, Picture, Table
 from refdesk.errors import CannotConvert
 from tests.documents.convert.pdf.made import FONTS, converted, lines, pdf, sample, text
@@ -39,7 +39,7 @@ def test_pages_beyond_the_last_one_are_refused_by_name() -> None:
 def test_progress_is_told_to_the_last_page() -> None:
     told: list[str] = []
     data = pdf([lines("One page of many.")] * 70)
-    convert(Source(data, "long.pdf", progress=lambda done, total, doing: told.append(f"{done}/{total} {doing}")))
+    convert(SourceFile(data, "long.pdf", progress=lambda done, total, doing: told.append(f"{done}/{total} {doing}")))
     assert told == ["32/70 page 32 of 70", "64/70 page 64 of 70", "70/70 page 70 of 70"]
 
 
@@ -71,7 +71,7 @@ def test_pictures_of_text_are_named_as_such() -> None:
         objects=[IMAGE],
         page=f"/Resources << {FONTS} /XObject << /Im 10 0 R >> >>",
     )
-    document = convert(Source(data, "made.pdf"), recognition_seconds=0)
+    document = convert(SourceFile(data, "made.pdf"), recognition_seconds=0)
     assert [page.scanned for page in document.pages] == [True, True, True]
     assert [warning for warning in document.warnings if warning.startswith("Pages 1–3 are pictures ")]
 
@@ -163,7 +163,7 @@ def test_a_page_of_too_many_shapes_is_cut_with_a_warning() -> None:
 
 
 def test_a_file_of_too_many_pages_is_cut_with_a_warning() -> None:
-    document = convert(Source(pdf([lines("A page.")] * 5), "made.pdf"), max_pages=2)
+    document = convert(SourceFile(pdf([lines("A page.")] * 5), "made.pdf"), max_pages=2)
     assert [page.number for page in document.pages] == [1, 2]
     assert document.total_pages == 5
     assert document.warnings == (

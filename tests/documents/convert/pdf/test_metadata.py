@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from refdesk.documents.convert.pdf import convert
-from refdesk.documents.convert.source import PageRange, Source
+from refdesk.documents.convert.source import PageRange, SourceFile
 from refdesk.documents.model import Heading
 from tests.documents.convert.pdf.made import converted, lines, pdf, text
 
@@ -54,7 +54,7 @@ def test_without_a_sensible_one_the_title_is_the_largest_text_of_the_first_page(
 
 def test_some_pages_of_a_book_have_the_title_of_the_book() -> None:
     data = book(TITLE_PAGE, *CHAPTERS, outlined=1)
-    assert convert(Source(data, "book.pdf", pages=PageRange(3, 3))).title == "The Lantern Handbook"
+    assert convert(SourceFile(data, "book.pdf", pages=PageRange(3, 3))).title == "The Lantern Handbook"
 
 
 def test_a_long_title_is_taken_whole() -> None:

@@ -13,9 +13,9 @@ import pypdfium2 as pdfium
 import pytest
 
 from refdesk.documents.convert.pdf import convert, ocr
-from refdesk.documents.convert.pdf.ocr import Recognition, pages_are
+from refdesk.documents.convert.pdf.ocr import PageRecognizer, format_pages
 from refdesk.documents.convert.pdf.reading import PageContent, Word, read_page
-from refdesk.documents.convert.source import PageRange, Source
+from refdesk.documents.convert.source import PageRange, SourceFile
 from refdesk.documents.model import Document, Paragraph
 from refdesk.documents.sandbox import Limits, open_sandbox
 from tests.documents.convert.pdf.made import FILES, pdf
@@ -55,7 +55,7 @@ def scanned(data: bytes, places: Sequence[int], *, quarters: int = 0) -> bytes:
 
 
 def converted(data: bytes, pages: PageRange | None = None) -> Document:
-    return convert(Source(data, "scan.pdf", pages=pages))
+    return convert(SourceFile(data, "scan.pdf", pages=pages))
 
 
 def text_of(document: Document) -> str:
@@ -94,11 +94,11 @@ def test_pages_with_text_are_left_alone() -> None:
 def test_the_extra_is_not_loaded_for_pages_with_text() -> None:
     told: list[int] = []
     with pdfium.PdfDocument(MANUAL) as document:
-        reader = Recognition(document, range(8), told.append)
+        reader = PageRecognizer(document, range(8), told.append)
         for place in range(8):
             reader.read(read_page(document, place, tagged=False))
     assert told == []
-    assert list(reader.told()) == []
+    assert list(reader.list_warnings()) == []
 
 
 @pytest.mark.parametrize(
@@ -106,7 +106,7 @@ def test_the_extra_is_not_loaded_for_pages_with_text() -> None:
     [([3], "Page 3 is"), ([3, 4, 5], "Pages 3–5 are"), ([1, 3, 4, 9], "Pages 1, 3–4, 9 are")],
 )
 def test_pages_are_named_in_runs(numbers: list[int], named: str) -> None:
-    assert pages_are(numbers) == named
+    assert format_pages(numbers) == named
 
 
 @needs_extra
@@ -123,7 +123,7 @@ def test_recognised_words_stand_where_the_printed_ones_do() -> None:
     printed = _words(_page(MANUAL, CHAPTER))
     with pdfium.PdfDocument(scanned(MANUAL, [CHAPTER])) as document:
         page = read_page(document, 0, tagged=False)
-        Recognition(document, range(1), lambda _: None).read(page)
+        PageRecognizer(document, range(1), lambda _: None).read(page)
     for text in ("keeper", "paragraph", "indented"):
         found, expected = _words(page)[text], printed[text]
         assert found.left == pytest.approx(expected.left, abs=4)
@@ -157,11 +157,11 @@ def test_a_picture_without_text_is_told_as_such() -> None:
 def test_pages_for_which_there_is_no_time_are_named() -> None:
     with pdfium.PdfDocument(scanned(MANUAL, [CHAPTER])) as document:
         page = read_page(document, 0, tagged=False)
-        reader = Recognition(document, range(1), lambda _: None, seconds=0)
+        reader = PageRecognizer(document, range(1), lambda _: None, seconds=0)
         reader.read(page)
     assert page.scanned
     assert not page.words
-    assert list(reader.told()) == [
+    assert list(reader.list_warnings()) == [
         "Page 1 is a picture of text and was not read, since recognising it would have taken too long; "
         "ask for it by page number."
     ]
@@ -169,7 +169,7 @@ def test_pages_for_which_there_is_no_time_are_named() -> None:
 
 @needs_extra
 def test_when_recognition_fails_the_other_pages_are_converted(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    ocr._engine.cache_clear()
+    ocr._load_engine.cache_clear()
     monkeypatch.setattr(import_module("rapidocr"), "__file__", str(tmp_path / "__init__.py"))
     document = converted(scanned(MANUAL, [CHAPTER, 4]))
     assert document.warnings == (

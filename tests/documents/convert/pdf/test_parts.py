@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from refdesk.documents.convert.pdf.boilerplate import Furniture, edge_of
+from refdesk.documents.convert.pdf.boilerplate import BoilerplateDetector, find_page_edge
 from refdesk.documents.convert.pdf.fonts import Font
-from refdesk.documents.convert.pdf.headings import depth_of
-from refdesk.documents.convert.pdf.layout import Line, joined, rows_of
-from refdesk.documents.convert.pdf.lists import marker_of
-from refdesk.documents.convert.pdf.metadata import iso_date
+from refdesk.documents.convert.pdf.headings import parse_depth
+from refdesk.documents.convert.pdf.layout import Line, group_rows, join_words
+from refdesk.documents.convert.pdf.lists import parse_marker
+from refdesk.documents.convert.pdf.metadata import parse_date
 from refdesk.documents.convert.pdf.reading import Word
-from refdesk.documents.convert.pdf.survey import sample_of
-from refdesk.documents.convert.pdf.text import plain_text
+from refdesk.documents.convert.pdf.survey import choose_sample
+from refdesk.documents.convert.pdf.text import join_text
 
 ROMAN = Font("Serif", bold=False, italic=False, fixed=False)
 
@@ -40,7 +40,7 @@ def line(text: str, *, page: int = 1, base: float = 100, left: float = 50) -> Li
 def test_a_hyphen_at_a_line_end_is_dropped_only_where_it_divides_one_word(
     upper: str, lower: str, vocabulary: set[str], whole: str
 ) -> None:
-    assert plain_text([line(upper), line(lower, base=112)], vocabulary) == whole
+    assert join_text([line(upper), line(lower, base=112)], vocabulary) == whole
 
 
 @pytest.mark.parametrize(
@@ -55,21 +55,21 @@ def test_a_hyphen_at_a_line_end_is_dropped_only_where_it_divides_one_word(
     ],
 )
 def test_markers_are_read_in_every_way_that_they_can_be(text: str, numbers: set[int]) -> None:
-    marker = marker_of(line(text))
+    marker = parse_marker(line(text))
     assert marker is not None
     assert marker.numbers == numbers
 
 
 @pytest.mark.parametrize("text", ["1.5 litres", "Mr. Keeper", "A lamp", "2024) was"])
 def test_what_only_looks_like_a_marker_is_none(text: str) -> None:
-    assert marker_of(line(text)) is None
+    assert parse_marker(line(text)) is None
 
 
 @pytest.mark.parametrize(
     ("text", "depth"), [("3 Oil", 1), ("3.1 Oil", 2), ("A.2.4 Oil", 3), ("Oil", 0), ("1984was a year", 0)]
 )
 def test_a_headings_number_tells_its_depth(text: str, depth: int) -> None:
-    assert depth_of(text) == depth
+    assert parse_depth(text) == depth
 
 
 @pytest.mark.parametrize(
@@ -82,45 +82,47 @@ def test_a_headings_number_tells_its_depth(text: str, depth: int) -> None:
     ],
 )
 def test_dates_are_told_as_everybody_writes_them(stated: str, date: str) -> None:
-    assert iso_date(stated) == date
+    assert parse_date(stated) == date
 
 
 def test_a_raised_word_stays_in_its_line() -> None:
     words = [Word("text", 50, 70, 100, 10, ROMAN, -1), Word("2", 70, 73, 96.5, 7, ROMAN, -1, glued=True)]
     words.append(Word("below", 50, 75, 112, 10, ROMAN, -1))
-    assert [joined(row) for row in rows_of(words)] == ["text2", "below"]
+    assert [join_words(row) for row in group_rows(words)] == ["text2", "below"]
 
 
 def test_words_of_a_script_that_runs_to_the_left_are_read_so() -> None:
     words = [Word("עולם", 50, 70, 100, 10, ROMAN, -1), Word("שלום", 75, 95, 100, 10, ROMAN, -1)]
-    assert [joined(row) for row in rows_of(words)] == ["שלום עולם"]
+    assert [join_words(row) for row in group_rows(words)] == ["שלום עולם"]
 
 
 def test_heads_that_change_with_the_chapter_are_known_by_their_page_number() -> None:
-    furniture = Furniture()
+    furniture = BoilerplateDetector()
     heads = {
         page: line(f"Chapter {page // 3}: Name {page * 7} {page + 10}", page=page, base=30) for page in range(1, 8)
     }
-    edges = {page: edge_of(page, 800, [head, line("Text.", page=page, base=400)]) for page, head in heads.items()}
+    edges = {
+        page: find_page_edge(page, 800, [head, line("Text.", page=page, base=400)]) for page, head in heads.items()
+    }
     for edge in edges.values():
         furniture.learn(edge)
-    assert all(furniture.lines(edges[page]) == {id(heads[page])} for page in heads)
+    assert all(furniture.find_lines(edges[page]) == {id(heads[page])} for page in heads)
 
 
 def test_a_line_that_stands_on_one_page_alone_is_no_furniture() -> None:
-    furniture = Furniture()
+    furniture = BoilerplateDetector()
     alone = line("The first sentence of a page.", base=30)
     edges = [
-        edge_of(1, 800, [alone]),
-        *(edge_of(page, 800, [line("x" * page, page=page, base=30)]) for page in (2, 3, 4, 5)),
+        find_page_edge(1, 800, [alone]),
+        *(find_page_edge(page, 800, [line("x" * page, page=page, base=30)]) for page in (2, 3, 4, 5)),
     ]
     for edge in edges:
         furniture.learn(edge)
-    assert furniture.lines(edges[0]) == set()
+    assert furniture.find_lines(edges[0]) == set()
 
 
 def test_one_page_of_a_long_manual_is_understood_from_a_few() -> None:
-    sample = sample_of(900, 900, 2_400)
+    sample = choose_sample(900, 900, 2_400)
     assert 900 in sample
     assert len(sample) < 25
     assert sample == sorted(set(sample))

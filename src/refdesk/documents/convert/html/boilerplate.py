@@ -11,12 +11,12 @@ from selectolax.lexbor import LexborNode
 
 Attributes = Mapping[str, str | None]
 
-_NEVER_SHOWN = frozenset(
+_EXCLUDED_TAGS = frozenset(
     """head script style noscript template svg canvas iframe frame object embed applet audio video map nav button input
     select textarea datalist progress meter dialog link meta rp""".split()
 )
 
-_NEVER_SHOWN_CLASSES = frozenset(
+_EXCLUDED_CLASSES = frozenset(
     """navheader navfooter related sphinxsidebar sphinxsidebarwrapper wy-nav-side wy-nav-top wy-breadcrumbs rst-versions
     rst-footer-buttons rst-breadcrumbs-buttons breadcrumb breadcrumbs nav-panel prev-next-area prev-next-footer
     bottom-of-page related-pages bd-sidebar-primary bd-sidebar-secondary bd-header-article bd-footer-content
@@ -33,9 +33,9 @@ _NEVER_SHOWN_CLASSES = frozenset(
 )
 """As the generators of documentation and their themes name them."""
 
-_NEVER_SHOWN_IDS = frozenset("footer footer-text navbar sidebar breadcrumbs cookie-banner searchbox".split())
+_EXCLUDED_IDS = frozenset("footer footer-text navbar sidebar breadcrumbs cookie-banner searchbox".split())
 
-_NEVER_SHOWN_ROLES = frozenset(
+_EXCLUDED_ROLES = frozenset(
     """navigation banner contentinfo search complementary dialog alertdialog menu menubar toolbar tooltip
     button""".split()
 )
@@ -56,7 +56,7 @@ MAX_NAME = 300
 _WORD = re.compile(r"[A-Za-z][a-z]*")
 _HIDDEN_STYLE = re.compile(r"(?:^|;)\s*(?:display\s*:\s*none|visibility\s*:\s*hidden)", re.IGNORECASE)
 _PERMALINK_TEXTS = frozenset(("", "¶", "#", "§", "🔗", "⚓", "↩", "↩︎", "permalink", "direct link"))
-_ABOUT_THE_PAGE = re.compile(
+_PAGE_LINK = re.compile(
     r"(?:edit|improve|view|show|report)\s+(?:(?:this|the|a|an|on|page|source|bug|issue|problem|github|gitlab)\b\s*){1,4}"
     r"|(?:skip|jump) to (?:main |the )?(?:content|navigation|search)|(?:back|return) to top|\[?top\]?"
     r"|copy(?: link| code)?",
@@ -67,41 +67,41 @@ MOSTLY_LINKS = 0.5
 """The share of an element's text that stands in links from which on a doubtful element is navigation."""
 
 
-def is_furniture(tag: str, attributes: Attributes, node: LexborNode) -> bool:
+def is_boilerplate(tag: str, attributes: Attributes, node: LexborNode) -> bool:
     """Whether an element is no part of the content."""
-    if tag in _NEVER_SHOWN:
+    if tag in _EXCLUDED_TAGS:
         return tag != "script" or not (attributes.get("type") or "").startswith("math/tex")
     if not attributes:
         return False
-    verdict = _verdict(tag, (attributes.get("class") or "")[:MAX_NAME], (attributes.get("id") or "")[:MAX_NAME])
+    verdict = _classify(tag, (attributes.get("class") or "")[:MAX_NAME], (attributes.get("id") or "")[:MAX_NAME])
     if verdict != "content":
         return verdict == "furniture" or _is_navigation(node)
     return (
         _is_hidden(attributes)
-        or attributes.get("role") in _NEVER_SHOWN_ROLES
-        or (tag == "a" and _is_about_the_page(attributes, node))
+        or attributes.get("role") in _EXCLUDED_ROLES
+        or (tag == "a" and _is_page_link(attributes, node))
     )
 
 
 @lru_cache(maxsize=4096)
-def _verdict(tag: str, classes: str, identity: str) -> Literal["content", "furniture", "doubtful"]:
+def _classify(tag: str, classes: str, identity: str) -> Literal["content", "furniture", "doubtful"]:
     """What an element's names say; pages have few different ones."""
-    if identity in _NEVER_SHOWN_IDS or not _NEVER_SHOWN_CLASSES.isdisjoint(classes.split()):
+    if identity in _EXCLUDED_IDS or not _EXCLUDED_CLASSES.isdisjoint(classes.split()):
         return "furniture"
     words = _WORD.findall(f"{classes} {identity}".lower()) if tag in _CONTAINERS else ()
     return "content" if _NAVIGATION_WORDS.isdisjoint(words) else "doubtful"
 
 
-def is_page_furniture(tag: str, node: LexborNode) -> bool:
+def is_page_boilerplate(tag: str, node: LexborNode) -> bool:
     """Whether a header, footer or aside is the page's rather than the text's."""
     if tag == "header":
         return node.css_first("h1, h2, h3") is None
     if tag == "footer":
         return "footnote" not in (node.attributes.get("class") or "")
-    return link_share(node) > MOSTLY_LINKS
+    return measure_link_share(node) > MOSTLY_LINKS
 
 
-def link_share(node: LexborNode) -> float:
+def measure_link_share(node: LexborNode) -> float:
     """How much of an element's text stands in links."""
     length = len("".join(node.text().split()))
     return sum(len("".join(link.text().split())) for link in node.css("a")) / length if length else 1.0
@@ -115,14 +115,14 @@ def _is_hidden(attributes: Attributes) -> bool:
 
 
 def _is_navigation(node: LexborNode) -> bool:
-    return link_share(node) > MOSTLY_LINKS and node.css_first("h1, h2, p > code, pre") is None
+    return measure_link_share(node) > MOSTLY_LINKS and node.css_first("h1, h2, p > code, pre") is None
 
 
-def _is_about_the_page(attributes: Attributes, node: LexborNode) -> bool:
+def _is_page_link(attributes: Attributes, node: LexborNode) -> bool:
     """Links to a heading's own address, to the page's source, to its top."""
     text = node.text().strip()
     if len(text) > 40:
         return False
     if "#" in (attributes.get("href") or "") and text.lower().strip("\u200b") in _PERMALINK_TEXTS:
         return node.css_first("img") is None
-    return _ABOUT_THE_PAGE.fullmatch(text) is not None
+    return _PAGE_LINK.fullmatch(text) is not None

@@ -15,7 +15,7 @@ _NO_LANGUAGE = frozenset(
     """default none no text txt plain plaintext plain-text nohighlight unknown raw output code highlight source
     literal-block sourcecode numbersource block wrapper notranslate copyable line-numbers linenums""".split()
 )
-_SAME = {
+_ALIASES = {
     "python3": "python",
     "py": "python",
     "py3": "python",
@@ -35,27 +35,27 @@ _ANCESTORS = 7
 _STOPS = frozenset(("body", "main", "article", "section", "li", "blockquote"))
 
 
-def language_of(node: LexborNode) -> str:
+def detect_language(node: LexborNode) -> str:
     """The language of a `pre`, or nothing."""
-    for name in _names(node):
-        language = _SAME.get(name.lower(), name.lower())
+    for name in _iter_names(node):
+        language = _ALIASES.get(name.lower(), name.lower())
         if language not in _NO_LANGUAGE and len(language) <= 30:
             return language
     return ""
 
 
-def _names(node: LexborNode) -> Iterator[str]:
+def _iter_names(node: LexborNode) -> Iterator[str]:
     inner = node.css_first("code")
-    yield from _named_by(inner) if inner is not None else ()
+    yield from _iter_own_names(inner) if inner is not None else ()
     above: LexborNode | None = node
     for _ in range(_ANCESTORS + 1):
         if above is None or above.tag in _STOPS:
             return
-        yield from _named_by(above)
+        yield from _iter_own_names(above)
         above = above.parent
 
 
-def _named_by(node: LexborNode) -> Iterator[str]:
+def _iter_own_names(node: LexborNode) -> Iterator[str]:
     attributes = node.attributes
     yield from filter(None, (attributes.get("data-lang"), attributes.get("data-language")))
     classes = attributes.get("class") or ""

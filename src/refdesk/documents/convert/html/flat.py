@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 
 from selectolax.lexbor import LexborNode
 
-from .boilerplate import is_furniture
-from .inline import collapsed
+from .boilerplate import is_boilerplate
+from .inline import collapse_whitespace
 
 _INLINE = frozenset(
     """a abbr acronym b bdi bdo big cite code data del dfn em font i img ins kbd label mark math output q ruby rt s samp
@@ -16,7 +16,7 @@ _INLINE = frozenset(
 )
 """Elements that do not part the words before them from those after."""
 
-_LINES = frozenset(("div", "li", "p", "tr"))
+_LINE_TAGS = frozenset(("div", "li", "p", "tr"))
 """Elements that highlighters make of each line."""
 
 _NOT_CODE = (
@@ -27,24 +27,24 @@ _LINE_EDGE = re.compile(r"\n?\0+")
 _TEX = 'annotation[encoding="application/x-tex"], annotation[encoding="application/x-latex"]'
 
 
-def flat_text(node: LexborNode) -> str:
+def extract_text(node: LexborNode) -> str:
     """All that is said inside of an element, on one line."""
-    return collapsed("".join(_pieces(node, _word_edge))).strip()
+    return collapse_whitespace("".join(_iter_pieces(node, _get_word_separator))).strip()
 
 
-def preformatted(node: LexborNode) -> str:
+def extract_code(node: LexborNode) -> str:
     """The lines inside of a `pre`, without empty ones at either end; not walked, since highlighters wrap each word."""
     for unwanted in node.css(_NOT_CODE):
         unwanted.decompose()
     if node.css_first("br, div, li, p, tr") is None:
         text = node.text()
     else:
-        text = _LINE_EDGE.sub("\n", "".join(_pieces(node, _line_edge)))
+        text = _LINE_EDGE.sub("\n", "".join(_iter_pieces(node, _get_line_separator)))
     lines = [line.rstrip() for line in text.replace("\xa0", " ").split("\n")]
     return "\n".join(lines).strip("\n")
 
 
-def formula(node: LexborNode) -> str:
+def extract_formula(node: LexborNode) -> str:
     """A formula as TeX where the page has it, else its characters."""
     source = node.css_first(_TEX)
     if source is not None:
@@ -52,16 +52,16 @@ def formula(node: LexborNode) -> str:
     return (node.attributes.get("alttext") or "").strip() or " ".join(node.text().split())
 
 
-def _word_edge(tag: str) -> str:
+def _get_word_separator(tag: str) -> str:
     return "" if tag in _INLINE else " "
 
 
-def _line_edge(tag: str) -> str:
+def _get_line_separator(tag: str) -> str:
     """A mark at both ends of a line that is an element; several in a row make one end of line."""
-    return "\0" if tag in _LINES else ""
+    return "\0" if tag in _LINE_TAGS else ""
 
 
-def _pieces(root: LexborNode, edge_of: Callable[[str], str]) -> Iterator[str]:
+def _iter_pieces(root: LexborNode, get_separator: Callable[[str], str]) -> Iterator[str]:
     """The texts under an element and what parts them."""
     stack: list[LexborNode | str] = [root.first_child] if root.first_child is not None else []
     while stack:
@@ -77,9 +77,9 @@ def _pieces(root: LexborNode, edge_of: Callable[[str], str]) -> Iterator[str]:
         elif tag == "br":
             yield "\n"
         elif tag == "math":
-            yield formula(step)
-        elif tag[0] != "-" and not is_furniture(tag, step.attributes, step):
-            yield (edge := edge_of(tag))
-            stack.append(edge)
+            yield extract_formula(step)
+        elif tag[0] != "-" and not is_boilerplate(tag, step.attributes, step):
+            yield (separator := get_separator(tag))
+            stack.append(separator)
             if (inner := step.first_child) is not None:
                 stack.append(inner)

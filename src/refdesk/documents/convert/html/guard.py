@@ -19,16 +19,16 @@ MAX_ATTRIBUTES = 5_000
 _TAG = re.compile(r"<(/?)([a-zA-Z][^\s/<>]*)([^<>]*)")
 _LONG_TAG = re.compile(rf"<[a-zA-Z][^<>]{{{2 * MAX_ATTRIBUTES},}}")
 _QUOTED = re.compile(r"\"[^\"]*\"|'[^']*'")
-_NEVER_DEEP = frozenset(
+_NON_NESTING = frozenset(
     "area base br col embed hr img input link meta param source track wbr p li dt dd tr td th option".split()
 )
 """Tags without content, and those that the next one of their kind closes."""
 
-_DRAWN = frozenset(
+_SVG_TAGS = frozenset(
     """svg g a path rect circle ellipse line polyline polygon text tspan textpath use defs symbol marker stop image mask
     lineargradient radialgradient clippath pattern filter animate metadata switch""".split()
 )
-_HTML_IN_DRAWINGS = frozenset(("title", "desc", "foreignobject"))
+_HTML_IN_SVG = frozenset(("title", "desc", "foreignobject"))
 
 
 def check(text: str) -> None:
@@ -46,24 +46,24 @@ def check(text: str) -> None:
 
 
 def _is_too_deep(text: str) -> bool:
-    depth, in_drawing = 0, False
+    depth, in_svg = 0, False
     for closing, name, rest in _TAG.findall(text):
         name = name.lower()
-        if name in _NEVER_DEEP:
+        if name in _NON_NESTING:
             continue
-        if not closing and in_drawing and name in _DRAWN and rest.endswith("/"):
+        if not closing and in_svg and name in _SVG_TAGS and rest.endswith("/"):
             continue
         depth = max(0, depth - 1) if closing else depth + 1
         if depth > MAX_DEPTH:
             return True
-        in_drawing = _is_in_drawing(name, bool(closing), in_drawing)
+        in_svg = _is_in_svg(name, bool(closing), in_svg)
     return False
 
 
-def _is_in_drawing(name: str, closing: bool, before: bool) -> bool:
+def _is_in_svg(name: str, closing: bool, before: bool) -> bool:
     """Whether a parser is inside of SVG after a tag: only there does a slash close an element."""
     if name == "svg":
         return not closing
-    if name in _HTML_IN_DRAWINGS:
+    if name in _HTML_IN_SVG:
         return closing
-    return before and name in _DRAWN
+    return before and name in _SVG_TAGS

@@ -11,7 +11,7 @@ _INVISIBLE = dict.fromkeys(map(ord, "\u00ad\u200b\u2060\ufeff"))
 """Soft hyphens and characters without width, which break words apart for whoever searches them."""
 
 
-def collapsed(text: str) -> str:
+def collapse_whitespace(text: str) -> str:
     """Each run of blanks as one space; a space at either end stays."""
     text = _BLANKS.sub(" ", text)
     return text if text.isascii() else text.translate(_INVISIBLE)
@@ -43,11 +43,11 @@ class InlineText:
 
     def add(self, text: str) -> None:
         """Text as it stands in the page."""
-        text = collapsed(text)
+        text = collapse_whitespace(text)
         if self._at_blank and text[:1] == " ":
             text = text[1:]
         if text:
-            self._put(text)
+            self._append(text)
             self._at_blank = text[-1] == " "
 
     def add_line_break(self) -> None:
@@ -57,7 +57,7 @@ class InlineText:
         if self._at_blank:
             self._parts[-1] = self._parts[-1][:-1] + "\n"
         else:
-            self._put("\n")
+            self._append("\n")
         self._at_blank = True
 
     def open(self, kind: SpanKind, target: str = "") -> bool:
@@ -70,33 +70,33 @@ class InlineText:
     def close(self, kind: SpanKind) -> None:
         """The span of this kind ends here."""
         target, start = self._open.pop(kind)
-        self._end(kind, target, start)
+        self._end_span(kind, target, start)
 
     def take(self) -> tuple[str, tuple[Span, ...]]:
         """The text so far and its spans; the next text starts afresh."""
         for kind, (target, start) in self._open.items():
-            self._end(kind, target, start)
+            self._end_span(kind, target, start)
             self._open[kind] = target, 0
         text = "".join(self._parts).rstrip()
-        spans = _joined(text, self._spans) if self._spans else ()
+        spans = _merge_spans(text, self._spans) if self._spans else ()
         self._parts, self._length, self._at_blank, self._spans = [], 0, True, []
         return text, spans
 
-    def _put(self, text: str) -> None:
+    def _append(self, text: str) -> None:
         self._parts.append(text)
         self._length += len(text)
 
-    def _end(self, kind: SpanKind, target: str, start: int) -> None:
+    def _end_span(self, kind: SpanKind, target: str, start: int) -> None:
         if self._length > start:
             self._spans.append(Span(start, self._length, kind, target))
 
 
-def _joined(text: str, spans: list[Span]) -> tuple[Span, ...]:
+def _merge_spans(text: str, spans: list[Span]) -> tuple[Span, ...]:
     """The spans without blanks at their ends, outer before inner, those that touch and say the same as one."""
     joined: list[Span] = []
     last: dict[tuple[SpanKind, str], int] = {}
     for span in sorted(spans, key=lambda span: (span.start, -span.end, span.kind == "code")):
-        start, end = _trimmed(text, span.start, span.end)
+        start, end = _trim_span(text, span.start, span.end)
         if start >= end:
             continue
         before = last.get((span.kind, span.target))
@@ -109,6 +109,6 @@ def _joined(text: str, spans: list[Span]) -> tuple[Span, ...]:
     return tuple(joined)
 
 
-def _trimmed(text: str, start: int, end: int) -> tuple[int, int]:
+def _trim_span(text: str, start: int, end: int) -> tuple[int, int]:
     piece = text[start:end]
     return start + len(piece) - len(piece.lstrip()), start + len(piece.rstrip())

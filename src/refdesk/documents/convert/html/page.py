@@ -10,9 +10,9 @@ from selectolax.lexbor import LexborHTMLParser, LexborNode
 
 from refdesk.documents.model import Block, Heading
 
-from .anchors import anchor_of
-from .boilerplate import MOSTLY_LINKS, link_share
-from .flat import flat_text
+from .anchors import find_anchor
+from .boilerplate import MOSTLY_LINKS, measure_link_share
+from .flat import extract_text
 
 _MAIN = "main, [role=main]"
 _ARTICLES = "article, [itemprop=articleBody]"
@@ -26,7 +26,7 @@ MAIN_SHARE = 0.5
 """The share of a page's text that a part has to hold to be taken for the main part: pages also have articles that are
 teasers of other pages, and elements that are named content but hold something small."""
 
-STEPS_TEXT = 300
+MAX_PAGER_CHARACTERS = 300
 """Characters of a line of links to the next and previous page; a longer element holds more than that."""
 
 MAX_PROPERTY = 1000
@@ -35,12 +35,12 @@ MAX_PROPERTY = 1000
 MAX_CONTENTS = 200
 """Elements that are looked at as tables of contents; a page has one, and perhaps one for each chapter."""
 
-OWN_SHARE = 0.9
+OWN_LINK_SHARE = 0.9
 """The share of the links of a table of contents that lead to its own page."""
 
 _CONTENTS = "[class*=toc], [id*=toc], [id=TOC], [class*=contents], [id*=contents], [class*=Contents]"
 _CONTENTS_TAGS = frozenset(("div", "nav", "ul", "ol", "dl", "aside", "details", "section", "table"))
-_STEPS = "a[rel~=next], a[rel~=prev], a[rel~=previous], a[accesskey=n], a[accesskey=p]"
+_PAGER_LINKS = "a[rel~=next], a[rel~=prev], a[rel~=previous], a[accesskey=n], a[accesskey=p]"
 _CHARSET = re.compile(
     rb"<meta[^>]{0,200}?charset\s*=\s*[\"']?\s*([\w.:-]{2,40})|^<\?xml[^>]{0,99}encoding=[\"']([\w.-]+)"
 )
@@ -61,7 +61,7 @@ _PROPERTIES = {
 }
 
 
-def stated_charset(data: bytes) -> str | None:
+def find_charset(data: bytes) -> str | None:
     """The encoding that a page states for itself near its beginning."""
     found = _CHARSET.search(data[:4096])
     if found is None:
@@ -70,69 +70,69 @@ def stated_charset(data: bytes) -> str | None:
     return "utf-8" if name.lower().startswith("utf-16") else name
 
 
-def drop_unseen(tree: LexborHTMLParser) -> None:
+def drop_boilerplate(tree: LexborHTMLParser) -> None:
     """Take out what a browser does not show, what leads to the pages around this one, and lists of its own headings."""
     for node in tree.css("script:not([type^='math/tex']), style"):
         node.decompose()
-    _drop([*map(_line_of, tree.css(_STEPS)), *_own_contents(tree)])
+    _drop_outermost([*map(_find_link_row, tree.css(_PAGER_LINKS)), *_find_contents_lists(tree)])
 
 
-def _drop(nodes: Sequence[LexborNode]) -> None:
+def _drop_outermost(nodes: Sequence[LexborNode]) -> None:
     """Take elements out with all inside of them, so that of two of which one holds the other only one is touched."""
     ids = {node.mem_id for node in nodes}
-    outermost = {node.mem_id: node for node in nodes if ids.isdisjoint(above.mem_id for above in _above(node))}
+    outermost = {node.mem_id: node for node in nodes if ids.isdisjoint(above.mem_id for above in _iter_ancestors(node))}
     for node in outermost.values():
         node.decompose()
 
 
-def _above(node: LexborNode) -> Iterator[LexborNode]:
+def _iter_ancestors(node: LexborNode) -> Iterator[LexborNode]:
     above = node.parent
     while above is not None:
         yield above
         above = above.parent
 
 
-def _own_contents(tree: LexborHTMLParser) -> list[LexborNode]:
+def _find_contents_lists(tree: LexborHTMLParser) -> list[LexborNode]:
     """Tables of contents that only lead to places on this page: its headings say the same."""
     candidates = [node for node in tree.css(_CONTENTS)[:MAX_CONTENTS] if node.tag in _CONTENTS_TAGS]
     if not candidates:
         return []
     places = {node.attributes.get("id") or node.attributes.get("name") for node in tree.css("[id], a[name]")}
-    return [node for node in candidates if _leads_only_to(places, node)]
+    return [node for node in candidates if _links_only_to(places, node)]
 
 
-def _leads_only_to(places: set[str | None], node: LexborNode) -> bool:
+def _links_only_to(places: set[str | None], node: LexborNode) -> bool:
     targets = [link.attributes.get("href") or "" for link in node.css("a[href]")]
     own = sum(target.rpartition("#")[2] in places for target in targets if "#" in target)
-    return len(targets) > 0 and own >= OWN_SHARE * len(targets) and link_share(node) > MOSTLY_LINKS
+    return len(targets) > 0 and own >= OWN_LINK_SHARE * len(targets) and measure_link_share(node) > MOSTLY_LINKS
 
 
-def _line_of(link: LexborNode) -> LexborNode:
+def _find_link_row(link: LexborNode) -> LexborNode:
     """The largest element around a link that holds little else than links like it."""
     line, above = link, link.parent
     while above is not None and above.tag not in ("body", "main", "article", "html"):
-        if len(above.text()) > STEPS_TEXT or above.css_first("h1, h2, h3, h4, h5, h6, pre") is not None:
+        if len(above.text()) > MAX_PAGER_CHARACTERS or above.css_first("h1, h2, h3, h4, h5, h6, pre") is not None:
             break
         line, above = above, above.parent
     return line
 
 
-def main_part(body: LexborNode) -> LexborNode:
+def find_main_part(body: LexborNode) -> LexborNode:
     """The element that holds the content, as narrow as can be told."""
-    part = _largest(body.css(_MAIN), body, MAIN_SHARE / 2)
+    part = _find_largest(body.css(_MAIN), body, MAIN_SHARE / 2)
     if part is not None:
-        return _largest(part.css(_ARTICLES), part, MAIN_SHARE) or part
-    return _largest(body.css(_ARTICLES), body, MAIN_SHARE) or _container(body) or body
+        return _find_largest(part.css(_ARTICLES), part, MAIN_SHARE) or part
+    return _find_largest(body.css(_ARTICLES), body, MAIN_SHARE) or _find_container(body) or body
 
 
-def _container(body: LexborNode) -> LexborNode | None:
+def _find_container(body: LexborNode) -> LexborNode | None:
     """An element that is named as the content, holds most of the text and every title."""
     titles = len(body.css(_H1))
     candidates = [node for node in body.css(_CONTAINERS) if len(node.css(_H1)) == titles]
-    return _largest(candidates, body, MAIN_SHARE)
+    return _find_largest(candidates, body, MAIN_SHARE)
 
 
-def _largest(candidates: Sequence[LexborNode], around: LexborNode, share: float) -> LexborNode | None:
+def _find_largest(candidates: Sequence[LexborNode], around: LexborNode, share: float) -> LexborNode | None:
     """The candidate with the most text, if it holds enough of the text around it."""
     largest, length = None, share * len(around.text()) if candidates else 0
     for node in candidates:
@@ -141,19 +141,19 @@ def _largest(candidates: Sequence[LexborNode], around: LexborNode, share: float)
     return largest
 
 
-def with_own_title(blocks: list[Block], tree: LexborHTMLParser) -> list[Block]:
+def add_title(blocks: list[Block], tree: LexborHTMLParser) -> list[Block]:
     """The blocks led by the page's heading: it may stand outside of the main part, or below that of the whole site."""
-    stated = stated_title(tree)
+    stated = read_title(tree)
     titles = [block.text for block in blocks if isinstance(block, Heading) and block.level == 1]
     if titles:
         is_below = len(titles) > 1 and not stated.startswith(titles[0]) and stated.startswith(titles[1])
         return blocks[1:] if is_below and _is_title(blocks[0]) else blocks
-    outside = (Heading(flat_text(node), 1, anchor=anchor_of(node)) for node in tree.css(_H1))
+    outside = (Heading(extract_text(node), 1, anchor=find_anchor(node)) for node in tree.css(_H1))
     title = next((heading for heading in outside if heading.text and stated.startswith(heading.text)), None)
-    return [title, *blocks] if title else _raised(blocks, stated)
+    return [title, *blocks] if title else _raise_title(blocks, stated)
 
 
-def _raised(blocks: list[Block], stated: str) -> list[Block]:
+def _raise_title(blocks: list[Block], stated: str) -> list[Block]:
     """The blocks under a title of level 1, where the page gives its title the same level as the sections below it.
 
     DocBook does so on the pages of a reference; each section would seem to stand by itself.
@@ -171,9 +171,9 @@ def _is_title(block: Block) -> bool:
     return isinstance(block, Heading) and block.level == 1
 
 
-def title_of(blocks: Sequence[Block], tree: LexborHTMLParser, fallback: str) -> str:
+def choose_title(blocks: Sequence[Block], tree: LexborHTMLParser, fallback: str) -> str:
     """The only heading of level 1, or the first that the stated title has; that title, any heading, or the fallback."""
-    stated = stated_title(tree)
+    stated = read_title(tree)
     headings = [block for block in blocks if isinstance(block, Heading)]
     titles = [heading.text for heading in headings if heading.level == 1]
     if titles and (len(titles) == 1 or titles[0] in stated):
@@ -181,37 +181,37 @@ def title_of(blocks: Sequence[Block], tree: LexborHTMLParser, fallback: str) -> 
     return stated or next((heading.text for heading in headings), fallback)
 
 
-def stated_title(tree: LexborHTMLParser) -> str:
+def read_title(tree: LexborHTMLParser) -> str:
     """The title in the page's head, or the one it gives to whoever shares it."""
     node = tree.css_first("head > title") or tree.css_first("title")
-    return " ".join(node.text().split()) if node is not None else dict(_metas(tree)).get("og:title", "")
+    return " ".join(node.text().split()) if node is not None else dict(_iter_metas(tree)).get("og:title", "")
 
 
-def base_of(tree: LexborHTMLParser) -> str:
+def read_base(tree: LexborHTMLParser) -> str:
     """The address that the page's links are relative to, if it states one."""
     node = tree.css_first("base[href]")
     return (node.attributes.get("href") or "").strip() if node is not None else ""
 
 
-def properties_of(tree: LexborHTMLParser) -> dict[str, str]:
+def read_properties(tree: LexborHTMLParser) -> dict[str, str]:
     """Description, author, language and dates; the first of each."""
     found: dict[str, str] = {}
     language = tree.root.attributes.get("lang") if tree.root is not None else None
     if language:
         found["language"] = language[:MAX_PROPERTY]
-    for name, content in _metas(tree):
+    for name, content in _iter_metas(tree):
         if name in _PROPERTIES:
             found.setdefault(_PROPERTIES[name], content)
     return found
 
 
-def tags_of(tree: LexborHTMLParser) -> tuple[str, ...]:
+def read_tags(tree: LexborHTMLParser) -> tuple[str, ...]:
     """The page's keywords, each once."""
-    keywords = ",".join(content for name, content in _metas(tree) if name in ("keywords", "article:tag"))
+    keywords = ",".join(content for name, content in _iter_metas(tree) if name in ("keywords", "article:tag"))
     return tuple(dict.fromkeys(tag for tag in map(str.strip, keywords.split(",")) if tag))
 
 
-def _metas(tree: LexborHTMLParser) -> Iterator[tuple[str, str]]:
+def _iter_metas(tree: LexborHTMLParser) -> Iterator[tuple[str, str]]:
     for node in tree.css("meta[content]"):
         attributes = node.attributes
         name = attributes.get("name") or attributes.get("property") or attributes.get("http-equiv") or ""

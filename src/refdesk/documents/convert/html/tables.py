@@ -9,12 +9,12 @@ from selectolax.lexbor import LexborNode
 
 from refdesk.documents.model import Cell, Table
 
-from .flat import flat_text
+from .flat import extract_text
 
 MAX_COLUMNS = 500
 """A cell may claim to span any number of columns; wider tables are not read by anyone."""
 
-MAX_PLACES = 200_000
+MAX_GRID_CELLS = 200_000
 """Rows times columns: a span can make a grid of any size out of a few bytes."""
 
 _LAYOUT_CLASSES = frozenset("highlighttable rouge-table linenotable admonition simplelist footnote citation".split())
@@ -28,10 +28,10 @@ class Grid:
     caption: LexborNode | None
 
 
-def grid_of(table: LexborNode) -> Grid:
+def read_grid(table: LexborNode) -> Grid:
     """The rows of a table, those of its head first and those of its foot last, as they stand."""
-    rows = [[cell for cell in _children(row) if cell.tag in ("td", "th")] for row in _rows(table)]
-    caption = next((child for child in _children(table) if child.tag == "caption"), None)
+    rows = [[cell for cell in _iter_children(row) if cell.tag in ("td", "th")] for row in _iter_rows(table)]
+    caption = next((child for child in _iter_children(table) if child.tag == "caption"), None)
     return Grid([row for row in rows if row], caption)
 
 
@@ -53,18 +53,20 @@ def is_layout(table: LexborNode, grid: Grid) -> bool:
 def read_table(grid: Grid) -> tuple[Table, int]:
     """The table, and how many of its rows were left out."""
     cells = [
-        Cell(flat_text(place.node), place.row, place.column, place.row_span, place.column_span, place.node.tag == "th")
-        for place in _places(grid.rows)
+        Cell(
+            extract_text(place.node), place.row, place.column, place.row_span, place.column_span, place.node.tag == "th"
+        )
+        for place in _place_cells(grid.rows)
     ]
     columns = max((cell.column + 1 for cell in cells), default=0)
-    rows = min(len(grid.rows), MAX_PLACES // max(1, columns))
-    kept = tuple(_clipped(cell, rows, columns) for cell in cells if cell.row < rows)
-    caption = flat_text(grid.caption) if grid.caption is not None else ""
+    rows = min(len(grid.rows), MAX_GRID_CELLS // max(1, columns))
+    kept = tuple(_clip_cell(cell, rows, columns) for cell in cells if cell.row < rows)
+    caption = extract_text(grid.caption) if grid.caption is not None else ""
     return Table(kept, rows, columns, caption), len(grid.rows) - rows
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
+class _CellPlacement:
     node: LexborNode
     row: int
     column: int
@@ -72,7 +74,7 @@ class _Place:
     column_span: int
 
 
-def _places(rows: list[list[LexborNode]]) -> Iterator[_Place]:
+def _place_cells(rows: list[list[LexborNode]]) -> Iterator[_CellPlacement]:
     """Each cell at the first free place of its row; `free[column]` is the first row in which a column is free again."""
     free: list[int] = []
     for row, nodes in enumerate(rows):
@@ -82,20 +84,20 @@ def _places(rows: list[list[LexborNode]]) -> Iterator[_Place]:
                 column += 1
             if column >= MAX_COLUMNS:
                 break
-            tall, wide = _span(node, "rowspan") or len(rows), _span(node, "colspan") or 1
+            tall, wide = _read_span(node, "rowspan") or len(rows), _read_span(node, "colspan") or 1
             wide = min(wide, MAX_COLUMNS - column)
-            yield _Place(node, row, column, tall, wide)
+            yield _CellPlacement(node, row, column, tall, wide)
             free += [0] * (column + wide - len(free))
             free[column : column + wide] = [row + tall] * wide
             column += wide
 
 
-def _span(node: LexborNode, name: str) -> int:
+def _read_span(node: LexborNode, name: str) -> int:
     value = (node.attributes.get(name) or "1").strip()
     return int(value[:6]) if value.isdecimal() and value.isascii() else 1
 
 
-def _clipped(cell: Cell, rows: int, columns: int) -> Cell:
+def _clip_cell(cell: Cell, rows: int, columns: int) -> Cell:
     """A span ends where the table does."""
     tall, wide = min(cell.row_span, rows - cell.row), min(cell.column_span, columns - cell.column)
     if (tall, wide) == (cell.row_span, cell.column_span):
@@ -103,15 +105,15 @@ def _clipped(cell: Cell, rows: int, columns: int) -> Cell:
     return Cell(cell.text, cell.row, cell.column, tall, wide, cell.header)
 
 
-def _rows(table: LexborNode) -> Iterator[LexborNode]:
-    for part in _children(table):
+def _iter_rows(table: LexborNode) -> Iterator[LexborNode]:
+    for part in _iter_children(table):
         if part.tag == "tr":
             yield part
         elif part.tag in ("thead", "tbody", "tfoot"):
-            yield from (row for row in _children(part) if row.tag == "tr")
+            yield from (row for row in _iter_children(part) if row.tag == "tr")
 
 
-def _children(node: LexborNode) -> Iterator[LexborNode]:
+def _iter_children(node: LexborNode) -> Iterator[LexborNode]:
     child = node.first_child
     while child is not None:
         yield child

@@ -28,16 +28,16 @@ from refdesk.documents.model import (
     SpanKind,
 )
 
-from .anchors import anchor_of
-from .boilerplate import MAX_NAME, Attributes, is_furniture, is_page_furniture
-from .code import language_of
-from .flat import flat_text, formula, preformatted
+from .anchors import find_anchor
+from .boilerplate import MAX_NAME, Attributes, is_boilerplate, is_page_boilerplate
+from .code import detect_language
+from .flat import extract_code, extract_formula, extract_text
 from .inline import InlineText
-from .links import resolved
-from .tables import grid_of, is_layout, read_table
+from .links import resolve_link
+from .tables import is_layout, read_grid, read_table
 
 Trait = Literal["heading", "tabs", "tab", "literal", "footnote", "admonition", "title", "contents"]
-Surrounding = Literal["quote", "admonition", "title", "signature", "footnote", "caption", "contents"]
+Context = Literal["quote", "admonition", "title", "signature", "footnote", "caption", "contents"]
 
 _SPAN_KINDS: dict[str, SpanKind] = {
     "code": "code",
@@ -84,10 +84,10 @@ MARK_LENGTH = 8
 
 
 @lru_cache(maxsize=4096)
-def _traits(tag: str, classes: str, role: str) -> tuple[Trait, ...]:
+def _find_traits(tag: str, classes: str, role: str) -> tuple[Trait, ...]:
     """What an element is besides its tag; pages have few different classes."""
     names = classes.split()
-    told = {
+    present = {
         "heading": role == "heading",
         "tabs": role == "tablist" or not _TAB_LISTS.isdisjoint(names),
         "tab": role == "tabpanel" or not _TAB_PANELS.isdisjoint(names),
@@ -97,7 +97,7 @@ def _traits(tag: str, classes: str, role: str) -> tuple[Trait, ...]:
         "title": tag in _CLASSED and not _TITLES.isdisjoint(names),
         "contents": tag == "dl" and "toc" in names,
     }
-    return tuple(trait for trait in get_args(Trait) if told[trait])
+    return tuple(trait for trait in get_args(Trait) if present[trait])
 
 
 @dataclass(slots=True)
@@ -106,7 +106,7 @@ class _List:
     number: int
 
 
-class Walk:
+class HtmlWalker:
     """What has been read so far."""
 
     def __init__(self, base: str = "") -> None:
@@ -115,14 +115,14 @@ class Walk:
         self.warnings: list[str] = []
         self._text = InlineText()
         self._stack: list[LexborNode | Callable[[], None]] = []
-        self._inside: Counter[Surrounding] = Counter()
+        self._contexts: Counter[Context] = Counter()
         self._admonition_start = 0
         self._lists: list[_List] = []
         self._item: ListItem | None = None
         self._pictures: list[Picture] = []
         self._tabs: list[str] = []
 
-    def over(self, root: LexborNode) -> None:
+    def walk(self, root: LexborNode) -> None:
         """Read everything under an element."""
         stack = self._stack
         if (first := root.first_child) is not None:
@@ -137,7 +137,7 @@ class Walk:
             tag = step.tag or "-"
             if tag == "-text":
                 self._text.add(step.text_content or "")
-            elif tag[0] != "-" and self._open(tag, step) and (inner := step.first_child) is not None:
+            elif tag[0] != "-" and self._open_element(tag, step) and (inner := step.first_child) is not None:
                 stack.append(inner)
         self.end_block()
 
@@ -146,36 +146,36 @@ class Walk:
         if not self._text.is_empty:
             text, spans = self._text.take()
             if text:
-                self.blocks.append(self._block(text, spans))
+                self.blocks.append(self._make_block(text, spans))
         if self._pictures:
             self.blocks += self._pictures
             self._pictures.clear()
 
-    def _block(self, text: str, spans: tuple[Span, ...]) -> Block:
-        if self._inside["signature"]:
+    def _make_block(self, text: str, spans: tuple[Span, ...]) -> Block:
+        if self._contexts["signature"]:
             spans = (Span(0, len(text), "code"),)
-        elif self._inside["title"]:
+        elif self._contexts["title"]:
             spans = (Span(0, len(text), "strong"), *(span for span in spans if span.kind != "strong"))
         if self._item is not None:
             item, self._item = self._item, None
             return ListItem(text, spans, item.depth, item.ordered, item.number)
-        return Paragraph(text, spans, self._role())
+        return Paragraph(text, spans, self._get_role())
 
-    def _role(self) -> ParagraphRole:
-        if self._inside["footnote"]:
+    def _get_role(self) -> ParagraphRole:
+        if self._contexts["footnote"]:
             return "footnote"
-        if self._inside["caption"]:
+        if self._contexts["caption"]:
             return "caption"
-        return "quote" if self._inside["quote"] else "text"
+        return "quote" if self._contexts["quote"] else "text"
 
-    def _open(self, tag: str, node: LexborNode) -> bool:
+    def _open_element(self, tag: str, node: LexborNode) -> bool:
         """Begin an element; whether to go inside."""
         attributes = node.attributes
-        if is_furniture(tag, attributes, node):
+        if is_boilerplate(tag, attributes, node):
             return False
         if attributes:
-            for trait in _traits(tag, (attributes.get("class") or "")[:MAX_NAME], attributes.get("role") or ""):
-                if not self._heed(trait, node, attributes):
+            for trait in _find_traits(tag, (attributes.get("class") or "")[:MAX_NAME], attributes.get("role") or ""):
+                if not self._apply_trait(trait, node, attributes):
                     return False
         kind = _SPAN_KINDS.get(tag)
         if kind is not None:
@@ -185,38 +185,38 @@ class Walk:
         if handler is not None:
             return handler(self, node, attributes)
         if tag in _BLOCKS:
-            self._part()
+            self._separate()
         return True
 
-    def _later(self, ending: Callable[[], None]) -> None:
+    def _defer(self, ending: Callable[[], None]) -> None:
         """Do this when all inside of the element that is being opened has been read."""
         self._stack.append(ending)
 
-    def _part(self) -> bool:
+    def _separate(self) -> bool:
         """The text before, inside and after an element are different blocks."""
         self.end_block()
-        self._later(self.end_block)
+        self._defer(self.end_block)
         return True
 
-    def _enter(self, surrounding: Surrounding) -> None:
+    def _enter(self, context: Context) -> None:
         """All that is inside of the element that is being opened stands in this surrounding."""
         self.end_block()
-        self._inside[surrounding] += 1
-        self._later(partial(self._leave, surrounding))
+        self._contexts[context] += 1
+        self._defer(partial(self._leave, context))
 
-    def _leave(self, surrounding: Surrounding) -> None:
+    def _leave(self, context: Context) -> None:
         self.end_block()
-        self._inside[surrounding] -= 1
+        self._contexts[context] -= 1
 
     def _open_span(self, kind: SpanKind, target: str = "") -> None:
         if self._text.open(kind, target):
-            self._later(partial(self._text.close, kind))
+            self._defer(partial(self._text.close, kind))
 
-    def _heed(self, trait: Trait, node: LexborNode, attributes: Attributes) -> bool:
+    def _apply_trait(self, trait: Trait, node: LexborNode, attributes: Attributes) -> bool:
         """What an element's role or class says of it beyond its tag; whether to go on with it."""
         match trait:
             case "heading":
-                return self._heading(node, _number(attributes.get("aria-level"), 2))
+                return self._add_heading(node, _parse_int(attributes.get("aria-level"), 2))
             case "tabs":
                 return self._collect_tabs(node)
             case "tab":
@@ -234,38 +234,38 @@ class Walk:
     def _collect_tabs(self, node: LexborNode) -> bool:
         """The names of tabs stand before the first of them; each is said where its tab begins."""
         labels = node.css("[role=tab], label") or node.css("li, a")
-        self._tabs = [label for label in map(flat_text, labels) if label]
+        self._tabs = [label for label in map(extract_text, labels) if label]
         return False
 
     def _name_tab(self) -> None:
         self.end_block()
         if self._tabs:
-            self._say_title(self._tabs.pop(0))
+            self._add_title(self._tabs.pop(0))
 
-    def _say_title(self, text: str) -> None:
-        self.blocks.append(Paragraph(text, (Span(0, len(text), "strong"),), self._role()))
+    def _add_title(self, text: str) -> None:
+        self.blocks.append(Paragraph(text, (Span(0, len(text), "strong"),), self._get_role()))
 
-    def _heading(self, node: LexborNode, level: int) -> bool:
+    def _add_heading(self, node: LexborNode, level: int) -> bool:
         """A heading; the one that an admonition begins with opens no section."""
         self.end_block()
-        text = flat_text(node) or " ".join(node.text().split())
+        text = extract_text(node) or " ".join(node.text().split())
         if not text:
             return False
-        is_notice = self._inside["admonition"] > 0 and len(self.blocks) == self._admonition_start
+        is_notice = self._contexts["admonition"] > 0 and len(self.blocks) == self._admonition_start
         level = min(max(level, 1), MAX_HEADING_LEVEL)
-        self.blocks.append(Heading(text, level, is_notice=is_notice, anchor=anchor_of(node)))
+        self.blocks.append(Heading(text, level, is_notice=is_notice, anchor=find_anchor(node)))
         return False
 
     def _open_heading(self, node: LexborNode, attributes: Attributes) -> bool:
         """Texinfo gives its two lowest levels the same tag."""
         is_lowest = not _TEXINFO_LOWEST.isdisjoint((attributes.get("class") or "").split())
-        return self._heading(node, int((node.tag or "h1")[1]) + is_lowest)
+        return self._add_heading(node, int((node.tag or "h1")[1]) + is_lowest)
 
     def _open_list(self, node: LexborNode, attributes: Attributes) -> bool:
-        self._part()
+        self._separate()
         self._item = None
-        self._lists.append(_List(node.tag == "ol", _number(attributes.get("start"), 1)))
-        self._later(self._close_list)
+        self._lists.append(_List(node.tag == "ol", _parse_int(attributes.get("start"), 1)))
+        self._defer(self._close_list)
         return True
 
     def _close_list(self) -> None:
@@ -276,12 +276,12 @@ class Walk:
         self.end_block()
         if not self._lists:
             self._lists.append(_List(ordered=False, number=1))
-            self._later(self._close_list)
+            self._defer(self._close_list)
         around = self._lists[-1]
-        number = _number(attributes.get("value"), around.number)
+        number = _parse_int(attributes.get("value"), around.number)
         around.number = number + 1
         self._item = ListItem("", (), len(self._lists) - 1, around.ordered, number)
-        self._later(self._close_item)
+        self._defer(self._close_item)
         return True
 
     def _close_item(self) -> None:
@@ -290,10 +290,10 @@ class Walk:
 
     def _open_terms(self, node: LexborNode, attributes: Attributes) -> bool:
         """A list of terms; DocBook writes tables of contents so, which are lists of items."""
-        return self._open_list(node, attributes) if self._inside["contents"] else self._part()
+        return self._open_list(node, attributes) if self._contexts["contents"] else self._separate()
 
     def _open_term(self, node: LexborNode, attributes: Attributes) -> bool:
-        if self._inside["contents"]:
+        if self._contexts["contents"]:
             return self._open_item(node, attributes)
         is_signature = "sig" in (attributes.get("class") or "").split()
         self._enter("signature" if is_signature else "title")
@@ -301,10 +301,10 @@ class Walk:
 
     def _open_paragraph(self, _node: LexborNode, _attributes: Attributes) -> bool:
         """A paragraph; that of a footnote goes on in the line of its mark."""
-        if self._inside["footnote"] and self._text.is_shorter_than(MARK_LENGTH):
-            self._later(self.end_block)
+        if self._contexts["footnote"] and self._text.is_shorter_than(MARK_LENGTH):
+            self._defer(self.end_block)
             return True
-        return self._part()
+        return self._separate()
 
     def _open_quote(self, _node: LexborNode, _attributes: Attributes) -> bool:
         self._enter("quote")
@@ -324,22 +324,22 @@ class Walk:
         return True
 
     def _open_page_part(self, node: LexborNode, _attributes: Attributes) -> bool:
-        if not self._inside["quote"] and is_page_furniture(node.tag or "", node):
+        if not self._contexts["quote"] and is_page_boilerplate(node.tag or "", node):
             return False
-        return self._part()
+        return self._separate()
 
     def _open_preformatted(self, node: LexborNode, _attributes: Attributes) -> bool:
         self.end_block()
-        text = preformatted(node)
+        text = extract_code(node)
         if text:
-            self.blocks.append(Code(text, language_of(node)))
+            self.blocks.append(Code(text, detect_language(node)))
         return False
 
     def _open_table(self, node: LexborNode, _attributes: Attributes) -> bool:
         self.end_block()
-        grid = grid_of(node)
-        if self._inside["admonition"] or is_layout(node, grid):
-            return self._part()
+        grid = read_grid(node)
+        if self._contexts["admonition"] or is_layout(node, grid):
+            return self._separate()
         table, left_out = read_table(grid)
         if left_out:
             self.warnings.append(f"A table was cut after {table.rows:,} rows; {left_out:,} more are left out.")
@@ -348,14 +348,14 @@ class Walk:
         return False
 
     def _open_anchor(self, _node: LexborNode, attributes: Attributes) -> bool:
-        target = resolved(attributes.get("href") or "", self.base)
+        target = resolve_link(attributes.get("href") or "", self.base)
         if target:
             self._open_span("link", target)
         return True
 
     def _open_superscript(self, node: LexborNode, _attributes: Attributes) -> bool:
         """The mark of a footnote is set apart from the word before it."""
-        mark, above = flat_text(node), node.parent
+        mark, above = extract_text(node), node.parent
         is_linked = node.css_first("a") is not None or (above is not None and above.tag == "a")
         if not mark.isdecimal() or not is_linked:
             return True
@@ -375,7 +375,7 @@ class Walk:
         return False
 
     def _open_formula(self, node: LexborNode, _attributes: Attributes) -> bool:
-        self._add_code(formula(node))
+        self._add_code(extract_formula(node))
         return False
 
     def _add_code(self, text: str) -> None:
@@ -388,7 +388,7 @@ class Walk:
         caption = " ".join((attributes.get("alt") or attributes.get("title") or "").split())
         if "math" in (attributes.get("class") or ""):
             self._add_code(caption)
-        elif caption and not self._inside["admonition"] and not _is_small(attributes):
+        elif caption and not self._contexts["admonition"] and not _is_small(attributes):
             self._pictures.append(Picture(caption))
         return False
 
@@ -396,42 +396,42 @@ class Walk:
         """A figure is a picture with its caption, unless it frames something that can be read."""
         caption = node.css_first("figcaption")
         if caption is None or node.css_first("table, pre") is not None or node.css_first("img, svg, picture") is None:
-            return self._part()
+            return self._separate()
         self.end_block()
-        text = flat_text(caption)
+        text = extract_text(caption)
         self.blocks.append(Picture(text))
         return False
 
 
-def _number(value: str | None, otherwise: int) -> int:
+def _parse_int(value: str | None, otherwise: int) -> int:
     digits = (value or "").strip()[:9]
     return int(digits) if digits.isascii() and digits.isdecimal() else otherwise
 
 
 def _is_small(attributes: Attributes) -> bool:
-    sizes = (_number(attributes.get(name), SMALL_PICTURE + 1) for name in ("width", "height"))
+    sizes = (_parse_int(attributes.get(name), SMALL_PICTURE + 1) for name in ("width", "height"))
     return any(size <= SMALL_PICTURE for size in sizes)
 
 
-_HANDLERS: dict[str, Callable[[Walk, LexborNode, Attributes], bool]] = {
-    **dict.fromkeys(("h1", "h2", "h3", "h4", "h5", "h6"), Walk._open_heading),
-    **dict.fromkeys(("ul", "ol", "menu", "dir"), Walk._open_list),
-    "p": Walk._open_paragraph,
-    "li": Walk._open_item,
-    "dl": Walk._open_terms,
-    "dt": Walk._open_term,
-    "blockquote": Walk._open_quote,
-    "summary": Walk._open_summary,
-    "figcaption": Walk._open_caption,
-    "th": Walk._open_head_cell,
-    **dict.fromkeys(("header", "footer", "aside"), Walk._open_page_part),
-    **dict.fromkeys(("pre", "listing", "xmp"), Walk._open_preformatted),
-    "table": Walk._open_table,
-    "a": Walk._open_anchor,
-    "sup": Walk._open_superscript,
-    "br": Walk._break_line,
-    "hr": Walk._open_rule,
-    **dict.fromkeys(("math", "script"), Walk._open_formula),
-    "img": Walk._open_picture,
-    "figure": Walk._open_figure,
+_HANDLERS: dict[str, Callable[[HtmlWalker, LexborNode, Attributes], bool]] = {
+    **dict.fromkeys(("h1", "h2", "h3", "h4", "h5", "h6"), HtmlWalker._open_heading),
+    **dict.fromkeys(("ul", "ol", "menu", "dir"), HtmlWalker._open_list),
+    "p": HtmlWalker._open_paragraph,
+    "li": HtmlWalker._open_item,
+    "dl": HtmlWalker._open_terms,
+    "dt": HtmlWalker._open_term,
+    "blockquote": HtmlWalker._open_quote,
+    "summary": HtmlWalker._open_summary,
+    "figcaption": HtmlWalker._open_caption,
+    "th": HtmlWalker._open_head_cell,
+    **dict.fromkeys(("header", "footer", "aside"), HtmlWalker._open_page_part),
+    **dict.fromkeys(("pre", "listing", "xmp"), HtmlWalker._open_preformatted),
+    "table": HtmlWalker._open_table,
+    "a": HtmlWalker._open_anchor,
+    "sup": HtmlWalker._open_superscript,
+    "br": HtmlWalker._break_line,
+    "hr": HtmlWalker._open_rule,
+    **dict.fromkeys(("math", "script"), HtmlWalker._open_formula),
+    "img": HtmlWalker._open_picture,
+    "figure": HtmlWalker._open_figure,
 }

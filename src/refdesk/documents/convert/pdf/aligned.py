@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from itertools import pairwise
 from statistics import median
 
-from refdesk.documents.convert.pdf.layout import Line, box_around
-from refdesk.documents.convert.pdf.lists import marker_of
+from refdesk.documents.convert.pdf.layout import Line, enclose_boxes
+from refdesk.documents.convert.pdf.lists import parse_marker
 from refdesk.documents.convert.pdf.measures import LEAST_STEP
 from refdesk.documents.convert.pdf.reading import Word
 from refdesk.documents.convert.pdf.tables import CAPTION, CellDraft, RowDraft, TableDraft
@@ -18,31 +18,31 @@ from refdesk.documents.model import Box
 SEED_GAP = 1.4
 """Of the letter size: a gap that running text never has, with which a table makes itself known."""
 
-STRIP = 0.45
+MIN_STRIP = 0.45
 """Of the letter size: the white that must remain between two columns."""
 
-NARROW_STRIP = 0.2
+MIN_STRIP_UNDER_HEADER = 0.2
 """The same under a row of bold heads: browsers leave hardly more than a space."""
 
-FAR = 2.4
+MAX_LINE_GAP = 2.4
 """Of the usual baseline distance: lines further apart are not in one table."""
 
 ROW_GAP = 1.1
 """Of the distance of lines within a cell: a wider step opens a row."""
 
-MOSTLY = 0.9
+FIXED_SHARE = 0.9
 """Of a line's letters in fixed pitch: such a line may be code."""
 
 CODE_LINES = 0.6
 """Of a region's lines: with more in fixed pitch, what lines up is code."""
 
-FLUSH = 2.5
+ALIGN_TOLERANCE = 2.5
 """Points by which cells of one column may be out of line."""
 
 MIN_ROWS = 3
 """Fewer rows are hardly a table: a heading with its number, a line of signatures."""
 
-MAX_HEAD_LINES = 4
+MAX_HEADER_LINES = 4
 """Lines in bold that a row of heads may take; more are bold text."""
 
 COLUMN_FILL = 0.5
@@ -53,17 +53,19 @@ _LEADERS = re.compile(r"(?:\.\s?){4,}|(?:…\s?){2,}")
 Strip = tuple[float, float]
 
 
-def aligned_tables(lines: Sequence[Line], across: Sequence[Box], leading: float) -> list[tuple[TableDraft, list[Line]]]:
+def find_aligned_tables(
+    lines: Sequence[Line], across: Sequence[Box], leading: float
+) -> list[tuple[TableDraft, list[Line]]]:
     """The tables among lines that are neither headings nor code, each with its lines."""
     found: list[tuple[TableDraft, list[Line]]] = []
     start = 0
     while start < len(lines):
         seed = start
-        end = _region(lines, start, leading)
-        while end - seed >= MIN_ROWS - 1 and start and _heads(lines[start - 1], lines[start], leading):
+        end = _find_region_end(lines, start, leading)
+        while end - seed >= MIN_ROWS - 1 and start and _is_header_row(lines[start - 1], lines[start], leading):
             start -= 1
         region = list(lines[start:end])
-        table = _table(region, across, leading) if end - start >= MIN_ROWS else None
+        table = _build_table(region, across, leading) if end - start >= MIN_ROWS else None
         if table:
             found.append((table, region))
             start = end
@@ -72,39 +74,39 @@ def aligned_tables(lines: Sequence[Line], across: Sequence[Box], leading: float)
     return found
 
 
-def _region(lines: Sequence[Line], start: int, leading: float) -> int:
+def _find_region_end(lines: Sequence[Line], start: int, leading: float) -> int:
     """How far from a line on the white strips of that line, or of its successors, stay open."""
-    strips = _gaps(lines[start], SEED_GAP)
-    if not strips or _is_no_row(lines[start]) or lines[start].fixed > MOSTLY:
+    strips = _find_gaps(lines[start], SEED_GAP)
+    if not strips or _is_list_or_contents(lines[start]) or lines[start].fixed > FIXED_SHARE:
         return start
     end = start + 1
     while end < len(lines):
         line, above = lines[end], lines[end - 1]
         step = line.base - above.base
-        if step <= 0 or step > FAR * leading * above.size or _LEADERS.search(line.text):
+        if step <= 0 or step > MAX_LINE_GAP * leading * above.size or _LEADERS.search(line.text):
             break
-        remaining = _narrowed(strips, line)
+        remaining = _narrow_strips(strips, line)
         if len(remaining) < len(strips):
             break
         strips = remaining
         end += 1
-    while end > start + 1 and _is_one_sided(lines[end - 1], strips) and _stands_off(lines, end - 1, leading):
+    while end > start + 1 and _is_one_sided(lines[end - 1], strips) and _is_set_off(lines, end - 1, leading):
         end -= 1
     return end
 
 
-def _heads(above: Line, line: Line, leading: float) -> bool:
+def _is_header_row(above: Line, line: Line, leading: float) -> bool:
     """Whether the line above is a row of heads in bold."""
-    near = 0 < line.base - above.base < FAR * leading * line.size
+    near = 0 < line.base - above.base < MAX_LINE_GAP * leading * line.size
     return near and above.bold and len(above.words) > 1 and not CAPTION.match(above.text)
 
 
-def _is_no_row(line: Line) -> bool:
+def _is_list_or_contents(line: Line) -> bool:
     """Lists and contents pages line up too."""
-    return bool(_LEADERS.search(line.text)) or (marker_of(line) is not None and len(_gaps(line, SEED_GAP)) < 2)
+    return bool(_LEADERS.search(line.text)) or (parse_marker(line) is not None and len(_find_gaps(line, SEED_GAP)) < 2)
 
 
-def _stands_off(lines: Sequence[Line], place: int, leading: float) -> bool:
+def _is_set_off(lines: Sequence[Line], place: int, leading: float) -> bool:
     return lines[place].base - lines[place - 1].base > 1.25 * leading * lines[place].size
 
 
@@ -112,7 +114,7 @@ def _is_one_sided(line: Line, strips: Sequence[Strip]) -> bool:
     return line.right <= strips[0][1]
 
 
-def _gaps(line: Line, least: float) -> list[Strip]:
+def _find_gaps(line: Line, least: float) -> list[Strip]:
     gaps: list[Strip] = []
     reached = line.words[0].right
     for word in line.words[1:]:
@@ -122,74 +124,74 @@ def _gaps(line: Line, least: float) -> list[Strip]:
     return gaps
 
 
-def _narrowed(strips: Sequence[Strip], line: Line) -> list[Strip]:
+def _narrow_strips(strips: Sequence[Strip], line: Line) -> list[Strip]:
     """What a line leaves of the strips; those that it closes are gone."""
     kept: list[Strip] = []
     for left, right in strips:
         pieces = [(left, right)]
         for word in line.words:
             if word.right > left and word.left < right:
-                pieces = [piece for one in pieces for piece in _without(one, word)]
+                pieces = [piece for one in pieces for piece in _subtract_word(one, word)]
         widest = max(pieces, key=lambda piece: piece[1] - piece[0], default=(0.0, 0.0))
-        if widest[1] - widest[0] >= NARROW_STRIP * line.size:
+        if widest[1] - widest[0] >= MIN_STRIP_UNDER_HEADER * line.size:
             kept.append(widest)
     return kept
 
 
-def _without(strip: Strip, word: Word) -> list[Strip]:
+def _subtract_word(strip: Strip, word: Word) -> list[Strip]:
     left, right = strip
     return [piece for piece in ((left, min(right, word.left)), (max(left, word.right), right)) if piece[1] > piece[0]]
 
 
-def _table(region: list[Line], across: Sequence[Box], leading: float) -> TableDraft | None:
-    headed = _head_lines(region) > 0
-    if not headed and sum(line.fixed > MOSTLY for line in region) > CODE_LINES * len(region):
+def _build_table(region: list[Line], across: Sequence[Box], leading: float) -> TableDraft | None:
+    headed = _count_header_lines(region) > 0
+    if not headed and sum(line.fixed > FIXED_SHARE for line in region) > CODE_LINES * len(region):
         return None
-    cuts = _cuts(region)
+    cuts = _find_cuts(region)
     if not cuts:
         return None
-    cut_lines = [_cut(line, cuts) for line in region]
-    rows = _rows(region, cut_lines, leading)
-    if len(rows) < MIN_ROWS or not _columns_are_filled(rows, len(cuts) + 1, headed):
+    cut_lines = [_split_line(line, cuts) for line in region]
+    rows = _group_rows(region, cut_lines, leading)
+    if len(rows) < MIN_ROWS or not _are_columns_filled(rows, len(cuts) + 1, headed):
         return None
-    if len(cuts) == 1 and not headed and not _is_ruled_off(rows, across):
+    if len(cuts) == 1 and not headed and not _has_header_rule(rows, across):
         return None
     for cell in rows[0].cells:
         cell.header = True
-    box = box_around([line.box for line in region])
+    box = enclose_boxes([line.box for line in region])
     return TableDraft(rows, region[0].page, box, columns=(box[0], *cuts, box[2]))
 
 
-def _cuts(region: Sequence[Line]) -> list[float]:
+def _find_cuts(region: Sequence[Line]) -> list[float]:
     """Where the region's columns are divided: strips that no word crosses, beside which words line up."""
-    heads = region[: _head_lines(region)]
+    heads = region[: _count_header_lines(region)]
     size = region[0].size
     strips: list[Strip] = []
     reached: float | None = None
     for left, right in sorted((word.left, word.right) for line in region for word in line.words):
-        if reached is not None and left - reached >= size * (NARROW_STRIP if heads else STRIP):
+        if reached is not None and left - reached >= size * (MIN_STRIP_UNDER_HEADER if heads else MIN_STRIP):
             strips.append((reached, left))
         reached = right if reached is None else max(reached, right)
     ends = [*(left for left, _ in strips), float("inf")][1:]
     return [
         (left + right) / 2
         for (left, right), end in zip(strips, ends, strict=True)
-        if _lines_up(region, left, end) or (right - left >= STRIP * size and _is_head_of(heads, left, end))
+        if _is_aligned(region, left, end) or (right - left >= MIN_STRIP * size and _has_header(heads, left, end))
     ]
 
 
-def _head_lines(region: Sequence[Line]) -> int:
+def _count_header_lines(region: Sequence[Line]) -> int:
     """How many bold lines stand above others; 0 when there is no head."""
     bold = next((place for place, line in enumerate(region) if not line.bold), 0)
-    return bold if bold <= MAX_HEAD_LINES else 0
+    return bold if bold <= MAX_HEADER_LINES else 0
 
 
-def _is_head_of(heads: Sequence[Line], start: float, end: float) -> bool:
+def _has_header(heads: Sequence[Line], start: float, end: float) -> bool:
     """Whether the head names what stands between two strips, however little that is."""
     return any(start < word.left < end for line in heads for word in line.words)
 
 
-def _lines_up(region: Sequence[Line], start: float, end: float) -> bool:
+def _is_aligned(region: Sequence[Line], start: float, end: float) -> bool:
     """Whether what stands between two cuts is flush on one side or centred, and not all the same."""
     parts = [part for line in region if (part := [word for word in line.words if start < word.left < end])]
     if len(parts) < MIN_ROWS or len({" ".join(word.text for word in part) for part in parts}) < 2:
@@ -197,15 +199,15 @@ def _lines_up(region: Sequence[Line], start: float, end: float) -> bool:
     lefts = [part[0].left for part in parts]
     rights = [part[-1].right for part in parts]
     middles = [(left + right) / 2 for left, right in zip(lefts, rights, strict=True)]
-    return any(_agree(places) for places in (lefts, rights, middles))
+    return any(_are_close(places) for places in (lefts, rights, middles))
 
 
-def _agree(places: Sequence[float]) -> bool:
+def _are_close(places: Sequence[float]) -> bool:
     middle = median(places)
-    return sum(abs(place - middle) <= FLUSH for place in places) >= 0.7 * len(places)
+    return sum(abs(place - middle) <= ALIGN_TOLERANCE for place in places) >= 0.7 * len(places)
 
 
-def _cut(line: Line, cuts: Sequence[float]) -> list[list[Word]]:
+def _split_line(line: Line, cuts: Sequence[float]) -> list[list[Word]]:
     """The line's words by column."""
     columns: list[list[Word]] = [[] for _ in range(len(cuts) + 1)]
     for word in line.words:
@@ -213,21 +215,21 @@ def _cut(line: Line, cuts: Sequence[float]) -> list[list[Word]]:
     return columns
 
 
-def _rows(region: Sequence[Line], cut_lines: Sequence[list[list[Word]]], leading: float) -> list[RowDraft]:
+def _group_rows(region: Sequence[Line], cut_lines: Sequence[list[list[Word]]], leading: float) -> list[RowDraft]:
     """Lines to rows: by wider steps where there are any, else at each line whose first column is filled."""
-    groups = _by_step(region, cut_lines, leading)
-    if not _are_single(groups):
-        groups = _by_first_column(cut_lines)
+    groups = _group_by_step(region, cut_lines, leading)
+    if not _are_single_rows(groups):
+        groups = _group_by_first_column(cut_lines)
     page = region[0].page
-    return [RowDraft([_cell(column, page) for column in zip(*group, strict=True)]) for group in groups]
+    return [RowDraft([_make_cell(column, page) for column in zip(*group, strict=True)]) for group in groups]
 
 
 Group = list[list[list[Word]]]
 
 
-def _by_step(region: Sequence[Line], cut_lines: Sequence[list[list[Word]]], leading: float) -> list[Group]:
+def _group_by_step(region: Sequence[Line], cut_lines: Sequence[list[list[Word]]], leading: float) -> list[Group]:
     steps = [line.base - above.base for above, line in pairwise(region)]
-    within = min(leading * region[0].size, _step_in_cells(region, cut_lines))
+    within = min(leading * region[0].size, _measure_cell_step(region, cut_lines))
     groups: list[Group] = [[cut_lines[0]]]
     for step, columns in zip(steps, cut_lines[1:], strict=True):
         if step > ROW_GAP * within:
@@ -237,7 +239,7 @@ def _by_step(region: Sequence[Line], cut_lines: Sequence[list[list[Word]]], lead
     return groups
 
 
-def _step_in_cells(region: Sequence[Line], cut_lines: Sequence[list[list[Word]]]) -> float:
+def _measure_cell_step(region: Sequence[Line], cut_lines: Sequence[list[list[Word]]]) -> float:
     """The least distance of two lines in one column, which are lines of one cell if any are."""
     last: dict[int, float] = {}
     steps: list[float] = []
@@ -249,7 +251,7 @@ def _step_in_cells(region: Sequence[Line], cut_lines: Sequence[list[list[Word]]]
     return min(step for step in steps if step >= LEAST_STEP * region[0].size)
 
 
-def _are_single(groups: Sequence[Group]) -> bool:
+def _are_single_rows(groups: Sequence[Group]) -> bool:
     """Whether most groups are one row: their first column does not start again and again."""
     if len(groups) < MIN_ROWS:
         return False
@@ -257,7 +259,7 @@ def _are_single(groups: Sequence[Group]) -> bool:
     return single >= 0.6 * len(groups)
 
 
-def _by_first_column(cut_lines: Sequence[list[list[Word]]]) -> list[Group]:
+def _group_by_first_column(cut_lines: Sequence[list[list[Word]]]) -> list[Group]:
     groups: list[Group] = []
     for columns in cut_lines:
         if not groups or columns[0]:
@@ -267,11 +269,11 @@ def _by_first_column(cut_lines: Sequence[list[list[Word]]]) -> list[Group]:
     return groups
 
 
-def _cell(parts: Sequence[list[Word]], page: int) -> CellDraft:
+def _make_cell(parts: Sequence[list[Word]], page: int) -> CellDraft:
     return CellDraft([Line(words, page) for words in parts if words])
 
 
-def _columns_are_filled(rows: Sequence[RowDraft], count: int, headed: bool) -> bool:
+def _are_columns_filled(rows: Sequence[RowDraft], count: int, headed: bool) -> bool:
     """Whether every column has a head or is filled in many rows."""
     for column in range(count):
         if headed and rows[0].cells[column].lines:
@@ -282,7 +284,7 @@ def _columns_are_filled(rows: Sequence[RowDraft], count: int, headed: bool) -> b
     return True
 
 
-def _is_ruled_off(rows: Sequence[RowDraft], across: Sequence[Box]) -> bool:
+def _has_header_rule(rows: Sequence[RowDraft], across: Sequence[Box]) -> bool:
     """Whether a rule is drawn under the first row.
 
     Two columns without any head are terms and what they mean.

@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 from itertools import zip_longest
 from typing import Literal
 
-from refdesk.documents.convert.pdf.code import PROSE_SHARE, code_lines
+from refdesk.documents.convert.pdf.code import PROSE_SHARE, find_code_lines
 from refdesk.documents.convert.pdf.contents import has_leaders
-from refdesk.documents.convert.pdf.layout import Line, box_around
-from refdesk.documents.convert.pdf.lists import Marker, OpenLists, marker_of
+from refdesk.documents.convert.pdf.layout import Line, enclose_boxes
+from refdesk.documents.convert.pdf.lists import Marker, OpenLists, parse_marker
 from refdesk.documents.convert.pdf.measures import PARAGRAPH_GAP, Measures
-from refdesk.documents.convert.pdf.tables import TableDraft, extended
+from refdesk.documents.convert.pdf.tables import TableDraft, extend_table
 from refdesk.documents.convert.pdf.tags import Tag
 from refdesk.documents.model import Box, ParagraphRole, Place
 
@@ -66,7 +66,7 @@ class Draft:
         if self.at:
             return self.at
         first = self.lines[0].page
-        return Place(first, box_around([line.box for line in self.lines if line.page == first]))
+        return Place(first, enclose_boxes([line.box for line in self.lines if line.page == first]))
 
     def text_lines(self) -> list[Line]:
         """The lines without the marker that the first one starts with."""
@@ -94,7 +94,7 @@ class PageLines:
     """From top to bottom."""
 
 
-class Drafting:
+class DraftBuilder:
     """Takes page after page and gathers drafts; lists and paragraphs go on across pages."""
 
     def __init__(self, measures: Measures) -> None:
@@ -109,49 +109,49 @@ class Drafting:
         self._limits: dict[int, float] = {}
         self._height = 0.0
 
-    def take(self, page: PageLines) -> None:
+    def add_page(self, page: PageLines) -> None:
         """Add a page."""
         lines = page.lines
         self._height = page.height
-        self._limits = right_limits(lines)
-        code = code_lines(lines, page.headings, self._limits, self._measures)
+        self._limits = find_right_limits(lines)
+        code = find_code_lines(lines, page.headings, self._limits, self._measures)
         self.prose_reach = max([self.prose_reach, *self._limits.values()])
         self.code_reach = max([self.code_reach, *(line.right for line in lines if id(line) in code)])
         pictures = list(reversed(page.pictures))
         for line, following in zip_longest(lines, lines[1:]):
             count = len(self.drafts)
-            self._take_line(line, following, page, code)
+            self._add_line(line, following, page, code)
             while len(self.drafts) > count and pictures and pictures[-1][1] < line.top:
-                self.drafts.insert(count, _picture(pictures.pop(), page.number))
+                self.drafts.insert(count, _make_picture(pictures.pop(), page.number))
                 count += 1
-        self.drafts += (_picture(box, page.number) for box in reversed(pictures))
+        self.drafts += (_make_picture(box, page.number) for box in reversed(pictures))
 
-    def _take_line(self, line: Line, following: Line | None, page: PageLines, code: set[int]) -> None:
+    def _add_line(self, line: Line, following: Line | None, page: PageLines, code: set[int]) -> None:
         key = id(line)
         if key in page.tables:
-            self._take_table(line, page.tables[key])
+            self._add_table(line, page.tables[key])
         elif key in page.taken:
             return
         elif key in page.headings:
-            self._take_heading(line, *page.headings[key])
+            self._add_heading(line, *page.headings[key])
         elif key in code:
-            self._take_code(line)
+            self._add_code(line)
         elif line.tag and line.tag.kind != "container":
-            self._take_tagged(line, line.tag)
+            self._add_tagged(line, line.tag)
         else:
-            self._take_text(line, following)
+            self._add_text(line, following)
 
     @property
     def _last(self) -> Draft | None:
         return self.drafts[-1] if self.drafts else None
 
-    def _take_table(self, line: Line, table: TableDraft) -> None:
+    def _add_table(self, line: Line, table: TableDraft) -> None:
         last = self._last
-        if last and last.table and last.lines[0].page < line.page and extended(last.table, table):
+        if last and last.table and last.lines[0].page < line.page and extend_table(last.table, table):
             return
         self.drafts.append(Draft("table", [line], table=table, at=Place(table.page, table.box)))
 
-    def _take_heading(self, line: Line, level: int, block: int) -> None:
+    def _add_heading(self, line: Line, level: int, block: int) -> None:
         self._lists.clear()
         last = self._last
         if last and last.kind == "heading" and last.block == block and last.lines[0].page == line.page:
@@ -159,43 +159,43 @@ class Drafting:
         else:
             self.drafts.append(Draft("heading", [line], level, block=block))
 
-    def _take_code(self, line: Line) -> None:
+    def _add_code(self, line: Line) -> None:
         last = self._last
-        if last and last.kind == "code" and not self._is_apart(last.lines[-1], line):
+        if last and last.kind == "code" and not self._is_separate(last.lines[-1], line):
             last.lines.append(line)
         else:
             self.drafts.append(Draft("code", [line]))
 
-    def _is_apart(self, above: Line, line: Line) -> bool:
+    def _is_separate(self, above: Line, line: Line) -> bool:
         """Two blocks of code one after the other are set apart by more than two empty lines, or by their tags."""
         if line.tag and above.tag and line.tag.block != above.tag.block:
             return True
         return above.page == line.page and line.base - above.base > 3.2 * self._measures.leading * line.size
 
-    def _take_tagged(self, line: Line, tag: Tag) -> None:
+    def _add_tagged(self, line: Line, tag: Tag) -> None:
         """A line whose element is known: the same element goes on, another one opens a block."""
         last = self._last
         if last and last.block == tag.block and last.kind in ("paragraph", "item"):
             last.lines.append(line)
         elif tag.labelled and tag.item not in self._items:
             self._items.add(tag.item)
-            self.drafts.append(_tagged_item(line, tag))
+            self.drafts.append(_make_tagged_item(line, tag))
         else:
             self.drafts.append(Draft("paragraph", [line], block=tag.block))
 
-    def _take_text(self, line: Line, following: Line | None) -> None:
-        marker = marker_of(line)
+    def _add_text(self, line: Line, following: Line | None) -> None:
+        marker = parse_marker(line)
         if marker and self._opens_item(marker, line, following):
             self._open_item(marker, line)
             return
-        open_draft = self._open_draft(line)
+        open_draft = self._find_open_draft(line)
         if open_draft and not has_leaders(line.text) and self._continues(open_draft, line):
             open_draft.lines.append(line)
             return
         self._lists.close_beyond(line.left)
-        self.drafts.append(Draft("paragraph", [line], role=self._role(line)))
+        self.drafts.append(Draft("paragraph", [line], role=self._classify_role(line)))
 
-    def _open_draft(self, line: Line) -> Draft | None:
+    def _find_open_draft(self, line: Line) -> Draft | None:
         """The text that a line may go on with; at the top of a page, footnotes of the last one are passed over."""
         for draft in reversed(self.drafts):
             if draft.role == "footnote" and draft.lines[-1].page < line.page:
@@ -203,7 +203,7 @@ class Drafting:
             return draft if draft.kind in ("paragraph", "item") and not draft.block else None
         return None
 
-    def _role(self, line: Line) -> ParagraphRole:
+    def _classify_role(self, line: Line) -> ParagraphRole:
         """A small line in the lower half of the page that starts with a raised number is a footnote."""
         first = line.words[0]
         small = line.size < NOTE_SIZE * self._measures.body_size and line.base > self._height / 2
@@ -216,16 +216,16 @@ class Drafting:
     def _opens_item(self, marker: Marker, line: Line, following: Line | None) -> bool:
         if marker.sure or self._lists.accepts(marker):
             return True
-        if following is None or (marker.ordered and 1 not in marker.numbers):
+        if following is None or (marker.is_ordered and 1 not in marker.numbers):
             return False
         hangs = abs(following.left - marker.body) < 2 and following.left > line.left + 4
-        beside = following.left > line.left - 2 and _counts_on(marker, marker_of(following))
+        beside = following.left > line.left - 2 and _is_next_marker(marker, parse_marker(following))
         return hangs or beside
 
     def _open_item(self, marker: Marker, line: Line) -> None:
         depth = self._lists.open(marker)
         number = min(marker.numbers, default=1)
-        self.drafts.append(Draft("item", [line], depth, marker.ordered, number, marker.words))
+        self.drafts.append(Draft("item", [line], depth, marker.is_ordered, number, marker.words))
 
     def _continues(self, draft: Draft, line: Line) -> bool:
         """Whether a line goes on with the paragraph above it."""
@@ -233,28 +233,28 @@ class Drafting:
         if abs(line.size - above.size) > SIZE_CHANGE * above.size:
             return False
         if line.page != above.page or line.base < above.base:
-            return self._continues_overleaf(draft, line)
+            return self._continues_on_next_page(draft, line)
         if line.base - above.base > PARAGRAPH_GAP * self._measures.leading * above.size:
             return False
-        if self._would_have_fitted(above, line) and not _runs_on(above, line):
+        if self._has_early_break(above, line) and not _is_sentence_continued(above, line):
             return False
-        return abs(line.left - self._expected_left(draft, line)) <= INDENT * line.size
+        return abs(line.left - self._predict_left(draft, line)) <= INDENT * line.size
 
-    def _continues_overleaf(self, draft: Draft, line: Line) -> bool:
+    def _continues_on_next_page(self, draft: Draft, line: Line) -> bool:
         above = draft.lines[-1]
         if above.text.endswith((".", ":", "!", "?")) and not line.text[:1].islower():
             return False
-        if draft.kind == "item" and abs(line.left - self._expected_left(draft, line)) > INDENT * line.size:
+        if draft.kind == "item" and abs(line.left - self._predict_left(draft, line)) > INDENT * line.size:
             return False
-        return not self._would_have_fitted(above, line) or line.text[:1].islower()
+        return not self._has_early_break(above, line) or line.text[:1].islower()
 
-    def _would_have_fitted(self, above: Line, line: Line) -> bool:
+    def _has_early_break(self, above: Line, line: Line) -> bool:
         """Whether the line above ends early, so that its break was meant."""
         first = line.words[0]
         limit = self._limits.get(above.column, self._limits[line.column])
         return above.right + (first.right - first.left) + (SPACE + FIT_SLACK) * line.size < limit
 
-    def _expected_left(self, draft: Draft, line: Line) -> float:
+    def _predict_left(self, draft: Draft, line: Line) -> float:
         """Where the next line of a draft starts: under its second line; under the text of an item."""
         last = draft.lines[-1]
         if len(draft.lines) > 1 and last.page == line.page == draft.lines[-2].page:
@@ -267,11 +267,11 @@ class Drafting:
         return line.left
 
 
-def _picture(box: Box, page: int) -> Draft:
+def _make_picture(box: Box, page: int) -> Draft:
     return Draft("picture", [], at=Place(page, box))
 
 
-def _tagged_item(line: Line, tag: Tag) -> Draft:
+def _make_tagged_item(line: Line, tag: Tag) -> Draft:
     """An item whose label, if it is text, says whether the list is numbered."""
     labels = [word.text for word in line.words if word.mark in line.labels]
     label = "".join(labels)
@@ -287,28 +287,28 @@ def _tagged_item(line: Line, tag: Tag) -> Draft:
     )
 
 
-def _counts_on(marker: Marker, other: Marker | None) -> bool:
+def _is_next_marker(marker: Marker, other: Marker | None) -> bool:
     """Whether the next line has the marker of the next item."""
     if other is None or other.style != marker.style:
         return False
-    return not marker.ordered or any(number + 1 in other.numbers for number in marker.numbers)
+    return not marker.is_ordered or any(number + 1 in other.numbers for number in marker.numbers)
 
 
-def _runs_on(above: Line, line: Line) -> bool:
+def _is_sentence_continued(above: Line, line: Line) -> bool:
     """Whether a sentence goes on although its line ends early, as in a box that is narrower than the page."""
     return line.text[:1].islower() and above.text[-1] not in ".:;!?" and abs(line.left - above.left) < 2
 
 
-def right_limits(lines: Sequence[Line]) -> dict[int, float]:
+def find_right_limits(lines: Sequence[Line]) -> dict[int, float]:
     """How far running text reaches in each column; code and stray lines may reach further."""
     prose: dict[int, list[float]] = {}
     others: dict[int, list[float]] = {}
     for line in lines:
         (prose if line.fixed < PROSE_SHARE else others).setdefault(line.column, []).append(line.right)
-    return {column: _edge(rights) for column, rights in (others | prose).items()}
+    return {column: _find_edge(rights) for column, rights in (others | prose).items()}
 
 
-def _edge(rights: Sequence[float]) -> float:
+def _find_edge(rights: Sequence[float]) -> float:
     """The outermost place at which a good part of the lines end; in ragged text, where the longest ends."""
     counted = Counter(round(right / 2) for right in rights)
     least = max(FLUSH_LINES, FLUSH_SHARE * len(rights))

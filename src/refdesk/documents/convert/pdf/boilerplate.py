@@ -43,7 +43,7 @@ class PageEdge:
     """All lines of the page, those at its edges included."""
 
 
-def edge_of(page: int, height: float, lines: Sequence[Line]) -> PageEdge:
+def find_page_edge(page: int, height: float, lines: Sequence[Line]) -> PageEdge:
     """The outermost lines that stand in a margin."""
     levels = sorted({round(line.base) for line in lines})
     outermost = {*levels[:EDGE_LEVELS], *levels[-EDGE_LEVELS:]}
@@ -60,7 +60,7 @@ def edge_of(page: int, height: float, lines: Sequence[Line]) -> PageEdge:
     )
 
 
-class Furniture:
+class BoilerplateDetector:
     """Learns from the edges of many pages which of their lines are no text."""
 
     def __init__(self) -> None:
@@ -71,30 +71,30 @@ class Furniture:
     def learn(self, edge: PageEdge) -> None:
         """Note what stands at the edges of a page."""
         self._pages += 1
-        self._texts.update({key for line in edge.lines for key in _text_keys(line)})
-        self._offsets.update({place for line in edge.lines for place in _offset_keys(line)})
+        self._texts.update({key for line in edge.lines for key in _make_text_keys(line)})
+        self._offsets.update({place for line in edge.lines for place in _make_offset_keys(line)})
 
     @property
-    def _needed(self) -> int:
+    def _min_repeats(self) -> int:
         return REPEATS if self._pages > REPEATS else 2
 
-    def lines(self, edge: PageEdge) -> set[int]:
+    def find_lines(self, edge: PageEdge) -> set[int]:
         """The ids of those of a page's lines that are furniture."""
-        counted = {id(line) for line in edge.lines if self._counts(line)}
-        found = counted | {id(line) for line in edge.lines if self._repeats(line)}
-        for line in sorted(edge.lines, key=_base, reverse=True):
+        counted = {id(line) for line in edge.lines if self._is_page_counter(line)}
+        found = counted | {id(line) for line in edge.lines if self._is_repeated(line)}
+        for line in sorted(edge.lines, key=_get_base, reverse=True):
             if id(line) in found and id(line) not in counted and _is_close_to_text(line, edge, found):
                 found.remove(id(line))
-        return found | {id(line) for line in _outermost(edge) if _PAGE_NUMBER.fullmatch(line.text)}
+        return found | {id(line) for line in _find_outermost(edge) if _PAGE_NUMBER.fullmatch(line.text)}
 
-    def _repeats(self, line: Line) -> bool:
-        return any(self._texts[key] >= self._needed for key in _text_keys(line))
+    def _is_repeated(self, line: Line) -> bool:
+        return any(self._texts[key] >= self._min_repeats for key in _make_text_keys(line))
 
-    def _counts(self, line: Line) -> bool:
-        return any(self._offsets[place] >= self._needed for place in _offset_keys(line))
+    def _is_page_counter(self, line: Line) -> bool:
+        return any(self._offsets[place] >= self._min_repeats for place in _make_offset_keys(line))
 
 
-def _base(line: Line) -> float:
+def _get_base(line: Line) -> float:
     return line.base
 
 
@@ -106,7 +106,7 @@ def _is_close_to_text(line: Line, edge: PageEdge, found: set[int]) -> bool:
     return min(below, default=edge.height) - line.base < CLOSE * line.size
 
 
-def _outermost(edge: PageEdge) -> list[Line]:
+def _find_outermost(edge: PageEdge) -> list[Line]:
     """The first and the last line, which alone may be a page number that nothing else confirms."""
     if not edge.lines:
         return []
@@ -116,17 +116,17 @@ def _outermost(edge: PageEdge) -> list[Line]:
     return [line for line in (first, last) if (line is first) == (line.base < middle)]
 
 
-def _bands(line: Line) -> tuple[int, int]:
+def _compute_bands(line: Line) -> tuple[int, int]:
     """A line falls into two overlapping bands, so that a small shift leaves it one in common."""
     return int(line.base / BAND), -int((line.base + BAND / 2) / BAND)
 
 
-def _text_keys(line: Line) -> list[tuple[str, int]]:
+def _make_text_keys(line: Line) -> list[tuple[str, int]]:
     text = _DIGITS.sub("#", line.text)
-    return [(text, band) for band in _bands(line)]
+    return [(text, band) for band in _compute_bands(line)]
 
 
-def _offset_keys(line: Line) -> list[tuple[int, int]]:
+def _make_offset_keys(line: Line) -> list[tuple[int, int]]:
     """How far the number at an end of the line is from the page's own."""
     numbers = {int(found[1]) for found in (_FIRST_NUMBER.search(line.text), _LAST_NUMBER.search(line.text)) if found}
-    return [(number - line.page, band) for number in numbers for band in _bands(line)]
+    return [(number - line.page, band) for number in numbers for band in _compute_bands(line)]

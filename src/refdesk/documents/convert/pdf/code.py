@@ -14,7 +14,7 @@ from refdesk.documents.convert.pdf.measures import PARAGRAPH_GAP, Measures
 CODE_SHARE = 0.9
 """Of a line's letters in fixed pitch: the rest are prompts, arrows and line-end signs."""
 
-CODE_COMPANY = 0.25
+MIXED_CODE_SHARE = 0.25
 """Of a line's letters in fixed pitch, when it starts with one and code stands right above it."""
 
 PROSE_SHARE = 0.45
@@ -44,27 +44,27 @@ MAX_COLUMN = 250
 NEAR_EDGE = 4.0
 """Of the letter size: when no line of code comes so near to the text's right edge, none was broken there."""
 
-CONTINUED = ("←-", "←↩", "↩", "⤶", "↵")
+CONTINUATION_MARKS = ("←-", "←↩", "↩", "⤶", "↵")
 """Signs that typesetters put at the end of a line of code that they had to break."""
 
 _ADDRESS = re.compile(r"[<(]?(?:(?:https?|ftp|mailto):\S+|[\w.+-]+@[\w-]+(?:\.[\w-]+)+)[>).,;]*", re.I)
 """A link or a mail address alone on its line: set in fixed pitch by habit."""
 
 
-def code_lines(
+def find_code_lines(
     lines: Sequence[Line], headings: Container[int], limits: Mapping[int, float], measures: Measures
 ) -> set[int]:
     """The ids of the lines that are code."""
-    fixed = [line.fixed >= CODE_SHARE and id(line) not in headings and _may_be_code(line) for line in lines]
+    fixed = [line.fixed >= CODE_SHARE and id(line) not in headings and _can_be_code(line) for line in lines]
     for place in range(1, len(lines)):
-        if fixed[place - 1] and not fixed[place] and _goes_on(lines[place - 1], lines[place], measures):
+        if fixed[place - 1] and not fixed[place] and _continues_code(lines[place - 1], lines[place], measures):
             fixed[place] = True
     found: set[int] = set()
     term_lefts: set[int] = set()
-    for start, end in _stretches(fixed):
+    for start, end in _find_stretches(fixed):
         if _is_inline(lines, start, end, limits, measures) or _is_among_prose(lines, start, end, measures):
             continue
-        first = _after_terms(lines, start, end, measures)
+        first = _skip_terms(lines, start, end, measures)
         if first > start:
             term_lefts.add(round(lines[start].left))
         elif end == len(lines) and end - start <= FEW_LINES and round(lines[start].left) in term_lefts:
@@ -73,20 +73,20 @@ def code_lines(
     return found
 
 
-def _may_be_code(line: Line) -> bool:
+def _can_be_code(line: Line) -> bool:
     """An item is none, nor is an element that is tagged as a paragraph, even when it is all in fixed pitch."""
     if line.words[0].text in SURE_BULLETS or _ADDRESS.fullmatch(line.text):
         return False
     return line.tag is None or line.tag.kind == "container"
 
 
-def _goes_on(above: Line, line: Line, measures: Measures) -> bool:
+def _continues_code(above: Line, line: Line, measures: Measures) -> bool:
     """Whether a line of mixed type belongs to the code above it, such as one with a comment in roman."""
     near = 0 < line.base - above.base < PARAGRAPH_GAP * measures.leading * above.size
-    return near and line.fixed >= CODE_COMPANY and line.words[0].font.fixed and _may_be_code(line)
+    return near and line.fixed >= MIXED_CODE_SHARE and line.words[0].font.fixed and _can_be_code(line)
 
 
-def _stretches(flags: Sequence[bool]) -> list[tuple[int, int]]:
+def _find_stretches(flags: Sequence[bool]) -> list[tuple[int, int]]:
     edges = [0, *(place for place in range(1, len(flags)) if flags[place] != flags[place - 1]), len(flags)]
     return [(start, end) for start, end in pairwise(edges) if end > start and flags[start]]
 
@@ -97,7 +97,7 @@ def _is_inline(lines: Sequence[Line], start: int, end: int, limits: Mapping[int,
         return False
     above, first = lines[start - 1], lines[start]
     near = 0 < first.base - above.base < PARAGRAPH_GAP * measures.leading * above.size
-    flush = _is_under(above, first)
+    flush = _is_aligned_under(above, first)
     word = first.words[0]
     full = above.right + (word.right - word.left) + INLINE_SLACK * first.size >= limits[above.column]
     return near and flush and full
@@ -107,22 +107,22 @@ def _is_among_prose(lines: Sequence[Line], start: int, end: int, measures: Measu
     """Whether neither white nor an indent sets the stretch apart from the text around it."""
     if end - start > FEW_LINES:
         return False
-    above = start > 0 and _adjoins(lines[start - 1], lines[start], measures)
-    below = end < len(lines) and _adjoins(lines[end - 1], lines[end], measures)
+    above = start > 0 and _is_adjacent(lines[start - 1], lines[start], measures)
+    below = end < len(lines) and _is_adjacent(lines[end - 1], lines[end], measures)
     return above or below
 
 
-def _adjoins(upper: Line, lower: Line, measures: Measures) -> bool:
+def _is_adjacent(upper: Line, lower: Line, measures: Measures) -> bool:
     near = 0 < lower.base - upper.base <= CODE_STEP * measures.leading * max(upper.size, lower.size)
-    return near and (_is_under(upper, lower) or abs(upper.left - lower.left) < 2)
+    return near and (_is_aligned_under(upper, lower) or abs(upper.left - lower.left) < 2)
 
 
-def _is_under(above: Line, line: Line) -> bool:
+def _is_aligned_under(above: Line, line: Line) -> bool:
     """Whether a line starts where the one above does, or where its text does behind a marker."""
     return any(abs(word.left - line.left) < 2 for word in above.words[:2])
 
 
-def _after_terms(lines: Sequence[Line], start: int, end: int, measures: Measures) -> int:
+def _skip_terms(lines: Sequence[Line], start: int, end: int, measures: Measures) -> int:
     """Where the code of a stretch starts behind the terms that it may open with.
 
     A term stands further left than what defines it, be that text or more code, and is set apart from it.
@@ -140,29 +140,29 @@ def _after_terms(lines: Sequence[Line], start: int, end: int, measures: Measures
     return level if step > CODE_STEP and level - start <= FEW_LINES else start
 
 
-def wrap_place(prose_reach: float, code_reach: float, size: float) -> float | None:
+def find_wrap_place(prose_reach: float, code_reach: float, size: float) -> float | None:
     """Where long lines of code were broken: at the right edge of the text, which some come near and none crosses."""
     return code_reach if prose_reach - NEAR_EDGE * size <= code_reach <= prose_reach + 2 else None
 
 
-def code_text(lines: Sequence[Line], wrap_at: float | None = None) -> str:
+def render_code(lines: Sequence[Line], wrap_at: float | None = None) -> str:
     """The code as it stands on the page, column by column; lines that were broken at `wrap_at` are made whole."""
-    pitch = _pitch(lines)
+    pitch = _measure_pitch(lines)
     margin = min(line.left for line in lines)
-    step = _line_step(lines)
-    written = [_spaced(lines[0], margin, pitch)]
+    step = _measure_line_step(lines)
+    written = [_render_line(lines[0], margin, pitch)]
     for above, line in pairwise(lines):
-        if sign := next((sign for sign in CONTINUED if written[-1].endswith(sign)), None):
+        if sign := next((sign for sign in CONTINUATION_MARKS if written[-1].endswith(sign)), None):
             written[-1] = f"{written[-1].removesuffix(sign).rstrip()} {line.text}"
-        elif wrap_at and _was_wrapped(above, line, margin, pitch, wrap_at):
+        elif wrap_at and _is_wrapped(above, line, margin, pitch, wrap_at):
             written[-1] += line.text if written[-1].endswith("-") else f" {line.text}"
         else:
-            written += [""] * _empty_lines(above, line, step)
-            written.append(_spaced(line, margin, pitch))
+            written += [""] * _count_empty_lines(above, line, step)
+            written.append(_render_line(line, margin, pitch))
     return "\n".join(written)
 
 
-def _was_wrapped(above: Line, line: Line, margin: float, pitch: float, wrap_at: float) -> bool:
+def _is_wrapped(above: Line, line: Line, margin: float, pitch: float, wrap_at: float) -> bool:
     """Whether a line starts at the margin because its first word did not fit into the line above."""
     if line.left > margin + pitch / 2:
         return False
@@ -171,13 +171,13 @@ def _was_wrapped(above: Line, line: Line, margin: float, pitch: float, wrap_at: 
     return above.right + (breakable + 1) * pitch > wrap_at + pitch / 2
 
 
-def _empty_lines(above: Line, line: Line, step: float) -> int:
+def _count_empty_lines(above: Line, line: Line, step: float) -> int:
     if above.page != line.page or line.base <= above.base:
         return 0
     return max(0, min(round((line.base - above.base) / step) - 1, MAX_EMPTY_LINES))
 
 
-def _pitch(lines: Sequence[Line]) -> float:
+def _measure_pitch(lines: Sequence[Line]) -> float:
     """The width of one letter."""
     widths = [
         (word.right - word.left) / len(word.text)
@@ -188,7 +188,7 @@ def _pitch(lines: Sequence[Line]) -> float:
     return max(median(widths), 0.5) if widths else 0.5 * lines[0].size
 
 
-def _line_step(lines: Sequence[Line]) -> float:
+def _measure_line_step(lines: Sequence[Line]) -> float:
     """The distance from one line to the next without an empty one between."""
     steps = sorted(
         line.base - above.base for above, line in pairwise(lines) if above.page == line.page and line.base > above.base
@@ -197,7 +197,7 @@ def _line_step(lines: Sequence[Line]) -> float:
     return max(usual, 0.9 * lines[0].size)
 
 
-def _spaced(line: Line, margin: float, pitch: float) -> str:
+def _render_line(line: Line, margin: float, pitch: float) -> str:
     """The line's words, each at its column."""
     text = ""
     for word in line.words:

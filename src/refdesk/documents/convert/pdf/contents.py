@@ -20,7 +20,7 @@ def has_leaders(text: str) -> bool:
     return _LEADERS.search(text) is not None
 
 
-def without_contents(lines: Sequence[Line]) -> list[Line]:
+def drop_contents_entries(lines: Sequence[Line]) -> list[Line]:
     """The lines of a page without those that are entries of a contents list."""
     entries = {id(line) for line in lines if _ENTRY.search(line.text)}
     if len(entries) >= CONTENTS_LINES:

@@ -11,18 +11,18 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from refdesk.documents.convert.pdf import metadata
-from refdesk.documents.convert.pdf.aligned import aligned_tables
+from refdesk.documents.convert.pdf.aligned import find_aligned_tables
 from refdesk.documents.convert.pdf.assembly import Assembly
-from refdesk.documents.convert.pdf.blocks import Drafting, PageLines
+from refdesk.documents.convert.pdf.blocks import DraftBuilder, PageLines
 from refdesk.documents.convert.pdf.layout import Line
-from refdesk.documents.convert.pdf.ocr import SCANNED_COVER, Recognition, pages_are
+from refdesk.documents.convert.pdf.ocr import SCANNED_COVER, PageRecognizer, format_pages
 from refdesk.documents.convert.pdf.pdfium import open_pdf
 from refdesk.documents.convert.pdf.reading import PageContent
-from refdesk.documents.convert.pdf.ruled import ruled_tables
-from refdesk.documents.convert.pdf.survey import ReadPage, Survey
-from refdesk.documents.convert.pdf.tables import TableDraft, tagged_tables
+from refdesk.documents.convert.pdf.ruled import find_ruled_tables
+from refdesk.documents.convert.pdf.survey import AnalyzedPage, Survey
+from refdesk.documents.convert.pdf.tables import TableDraft, find_tagged_tables
 from refdesk.documents.convert.pdf.tags import is_tagged
-from refdesk.documents.convert.source import Source
+from refdesk.documents.convert.source import SourceFile
 from refdesk.documents.model import Box, Document, Page
 from refdesk.errors import CannotConvert
 
@@ -35,7 +35,7 @@ BATCH = 32
 """Pages read before they are put together; also how often progress is told."""
 
 
-def convert(source: Source, *, max_pages: int = MAX_PAGES, recognition_seconds: float | None = None) -> Document:
+def convert(source: SourceFile, *, max_pages: int = MAX_PAGES, recognition_seconds: float | None = None) -> Document:
     """The document with its structure.
 
     `recognition_seconds` bounds the recognition of scanned pages; None means a share of what this process may compute.
@@ -47,73 +47,73 @@ def convert(source: Source, *, max_pages: int = MAX_PAGES, recognition_seconds: 
 class _Conversion:
     """The conversion of one open document."""
 
-    def __init__(self, document: Any, source: Source, max_pages: int, recognition_seconds: float | None) -> None:
+    def __init__(self, document: Any, source: SourceFile, max_pages: int, recognition_seconds: float | None) -> None:
         self._document = document
         self._source = source
         self._total = len(document)
         self._max_pages = max_pages
-        self._first, self._last = _wanted(source, self._total, max_pages)
+        self._first, self._last = _select_pages(source, self._total, max_pages)
         self._warnings: list[str] = []
         self._pages: list[Page] = []
         self._cut: list[int] = []
-        self._recognition = Recognition(
-            document, range(self._first, self._last + 1), self._tell_recognising, seconds=recognition_seconds
+        self._recognition = PageRecognizer(
+            document, range(self._first, self._last + 1), self._report_ocr_progress, seconds=recognition_seconds
         )
 
     def run(self) -> Document:
         """Read, put together, describe."""
         survey = Survey(self._document, self._first, self._last, is_tagged(self._document), self._recognition)
-        drafting = Drafting(survey.measures)
-        assembly = Assembly(drafting, survey.measures, breaks_code=metadata.breaks_code(self._document))
-        for batch in _batches(self._first, self._last):
+        drafting = DraftBuilder(survey.measures)
+        assembly = Assembly(drafting, survey.measures, wraps_code=metadata.is_code_wrapped(self._document))
+        for batch in _split_batches(self._first, self._last):
             for page in survey.read(batch):
-                self._note(page.content)
-                drafting.take(_page_lines(page, survey))
+                self._record_page(page.content)
+                drafting.add_page(_prepare_page(page, survey))
                 assembly.learn(page.content, page.lines)
             assembly.finish_all_but_last()
-            self._source.progress(len(self._pages), self._last - self._first + 1, self._doing())
-        return self._described(assembly, survey.shown_title)
+            self._source.progress(len(self._pages), self._last - self._first + 1, self._format_progress())
+        return self._build_document(assembly, survey.displayed_title)
 
-    def _doing(self) -> str:
+    def _format_progress(self) -> str:
         return f"page {self._pages[-1].number} of {self._total}"
 
-    def _tell_recognising(self, number: int) -> None:
+    def _report_ocr_progress(self, number: int) -> None:
         """Recognition takes seconds a page, most of them before the first batch is done."""
         done = number - 1 - self._first
         self._source.progress(done, self._last - self._first + 1, f"recognising page {number} of {self._total}")
 
-    def _note(self, content: PageContent) -> None:
+    def _record_page(self, content: PageContent) -> None:
         self._pages.append(Page(content.number, content.width, content.height, content.scanned))
         if content.cut:
             self._cut.append(content.number)
 
-    def _described(self, assembly: Assembly, shown_title: str) -> Document:
+    def _build_document(self, assembly: Assembly, displayed_title: str) -> Document:
         blocks = assembly.finish()
         partial = len(self._pages) < self._total
         return Document(
-            metadata.title_of(self._document, shown_title, blocks, self._source.name),
+            metadata.choose_title(self._document, displayed_title, blocks, self._source.name),
             blocks,
             tuple(self._pages),
             total_pages=self._total if partial else 0,
             name=self._source.name,
             media_type=MEDIA_TYPE,
-            tags=metadata.keywords_of(self._document),
-            properties=metadata.properties_of(self._document),
-            warnings=tuple(self._told_losses()),
+            tags=metadata.read_keywords(self._document),
+            properties=metadata.read_properties(self._document),
+            warnings=tuple(self._iter_warnings()),
         )
 
-    def _told_losses(self) -> Iterator[str]:
+    def _iter_warnings(self) -> Iterator[str]:
         if self._source.pages is None and self._last + 1 < self._total:
             yield (
                 f"Only the first {self._max_pages:,} of {self._total:,} pages were converted; "
                 "ask for the others by their page numbers."
             )
-        yield from self._recognition.told()
+        yield from self._recognition.list_warnings()
         if self._cut:
-            yield f"{pages_are(self._cut)} too full or damaged; part of the content was left out."
+            yield f"{format_pages(self._cut)} too full or damaged; part of the content was left out."
 
 
-def _wanted(source: Source, total: int, most: int) -> tuple[int, int]:
+def _select_pages(source: SourceFile, total: int, most: int) -> tuple[int, int]:
     """The first and last page to convert, counted from 0."""
     if total < 1:
         raise CannotConvert(f"{source.name} has no pages; give another copy.")
@@ -127,37 +127,37 @@ def _wanted(source: Source, total: int, most: int) -> tuple[int, int]:
     return first - 1, min(last, first - 1 + most) - 1
 
 
-def _batches(first: int, last: int) -> Iterator[range]:
+def _split_batches(first: int, last: int) -> Iterator[range]:
     return (range(start, min(start + BATCH, last + 1)) for start in range(first, last + 1, BATCH))
 
 
-def _page_lines(page: ReadPage, survey: Survey) -> PageLines:
+def _prepare_page(page: AnalyzedPage, survey: Survey) -> PageLines:
     """All that is known of a page's lines before they become blocks."""
-    found = _tables(page, survey)
+    found = _find_tables(page, survey)
     starts = {id(inside[0]): table for table, inside in found if inside}
     taken = frozenset(id(line) for _, inside in found for line in inside)
-    headings = page.headings | survey.styled_headings(page, taken)
+    headings = page.headings | survey.find_styled(page, taken)
     content = page.content
-    return PageLines(content.number, content.height, page.lines, headings, starts, taken, _pictures(content))
+    return PageLines(content.number, content.height, page.lines, headings, starts, taken, _select_pictures(content))
 
 
-def _tables(page: ReadPage, survey: Survey) -> list[tuple[TableDraft, Sequence[Line]]]:
+def _find_tables(page: AnalyzedPage, survey: Survey) -> list[tuple[TableDraft, Sequence[Line]]]:
     """The tables of a page with the lines that they take."""
     content, lines = page.content, page.lines
     if content.tags:
-        tagged = tagged_tables(content.words, content.tags, content.number)
-        return [(table, _lines_of_element(table, lines)) for table in tagged]
-    found = [(table, _lines_inside(table.box, lines)) for table in ruled_tables(content)]
+        tagged = find_tagged_tables(content.words, content.tags, content.number)
+        return [(table, _find_element_lines(table, lines)) for table in tagged]
+    found = [(table, _find_lines_inside(table.box, lines)) for table in find_ruled_tables(content)]
     taken = {id(line) for _, inside in found for line in inside}
     free = [line for line in lines if id(line) not in taken and id(line) not in page.headings]
-    return [*found, *aligned_tables(free, content.across, survey.measures.leading)]
+    return [*found, *find_aligned_tables(free, content.across, survey.measures.leading)]
 
 
-def _lines_of_element(table: TableDraft, lines: Sequence[Line]) -> list[Line]:
+def _find_element_lines(table: TableDraft, lines: Sequence[Line]) -> list[Line]:
     return [line for line in lines if line.tag and line.tag.cell and line.tag.cell.table == table.key]
 
 
-def _lines_inside(box: Box, lines: Sequence[Line]) -> list[Line]:
+def _find_lines_inside(box: Box, lines: Sequence[Line]) -> list[Line]:
     left, top, right, bottom = box
     return [
         line
@@ -166,19 +166,19 @@ def _lines_inside(box: Box, lines: Sequence[Line]) -> list[Line]:
     ]
 
 
-def _pictures(content: PageContent) -> list[Box]:
+def _select_pictures(content: PageContent) -> list[Box]:
     """Pictures worth a mention, from top to bottom: neither icons nor the background of the whole page."""
     whole = content.width * content.height
     return sorted(
-        (box for box in content.pictures if PICTURE_LEAST <= _area(box) <= SCANNED_COVER * 1.6 * whole),
+        (box for box in content.pictures if MIN_PICTURE_AREA <= _compute_area(box) <= SCANNED_COVER * 1.6 * whole),
         key=lambda box: box[1],
     )
 
 
-PICTURE_LEAST = 2_500.0
+MIN_PICTURE_AREA = 2_500.0
 """Square points: smaller pictures are icons and logos in the text."""
 
 
-def _area(box: Box) -> float:
+def _compute_area(box: Box) -> float:
     left, top, right, bottom = box
     return max(right - left, 0.0) * max(bottom - top, 0.0)

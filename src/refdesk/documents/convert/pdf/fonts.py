@@ -36,15 +36,15 @@ class Font:
     fixed: bool
 
 
-def font_of(handle: int) -> Font:
+def read_font(handle: int) -> Font:
     """The font behind a PDFium handle."""
     buffer = ctypes.create_string_buffer(128)
     pdfium.get_font_name(handle, buffer, ctypes.c_size_t(len(buffer)))
-    return _described(buffer.value.decode("utf-8", "replace"), pdfium.get_font_flags(handle))
+    return _classify_font(buffer.value.decode("utf-8", "replace"), pdfium.get_font_flags(handle))
 
 
 @lru_cache(maxsize=512)
-def _described(full_name: str, flags: int) -> Font:
+def _classify_font(full_name: str, flags: int) -> Font:
     name = _SUBSET.sub("", full_name)
     flags = max(flags, 0)
     return Font(

@@ -83,9 +83,9 @@ class Line:
     def __post_init__(self) -> None:
         words = self.words
         self.left, self.right = words[0].left, max(word.right for word in words)
-        main = max(words, key=_weight) if len(words) > 1 else words[0]
+        main = max(words, key=_weigh) if len(words) > 1 else words[0]
         self.base, self.size, self.font = main.base, main.size, main.font
-        self.text = joined(words)
+        self.text = join_words(words)
         total = fixed = 0
         bold = True
         for word in words:
@@ -110,11 +110,11 @@ class Line:
         return self.left, self.top, self.right, self.bottom
 
 
-def _weight(word: Word) -> float:
+def _weigh(word: Word) -> float:
     return len(word.text) * word.size
 
 
-def joined(words: Iterable[Word]) -> str:
+def join_words(words: Iterable[Word]) -> str:
     """The words' text with the spaces that were between them."""
     pieces: list[str] = []
     for word in words:
@@ -124,15 +124,15 @@ def joined(words: Iterable[Word]) -> str:
     return "".join(pieces).strip()
 
 
-def box_around(boxes: Sequence[Box]) -> Box:
+def enclose_boxes(boxes: Sequence[Box]) -> Box:
     """The smallest box that holds all of them."""
     lefts, tops, rights, bottoms = zip(*boxes, strict=True)
     return min(lefts), min(tops), max(rights), max(bottoms)
 
 
-def rows_of(words: Sequence[Word]) -> list[list[Word]]:
+def group_rows(words: Sequence[Word]) -> list[list[Word]]:
     """Words by baseline from top to bottom, each row in the order of reading."""
-    levels = [list(group) for _, group in groupby(sorted(words, key=_base), key=_base)]
+    levels = [list(group) for _, group in groupby(sorted(words, key=_get_base), key=_get_base)]
     rows: list[list[Word]] = []
     for level in levels:
         if rows and _shares_line(rows[-1], level):
@@ -144,21 +144,21 @@ def rows_of(words: Sequence[Word]) -> list[list[Word]]:
     return rows
 
 
-def _base(word: Word) -> float:
+def _get_base(word: Word) -> float:
     return word.base
 
 
 def _shares_line(row: list[Word], level: list[Word]) -> bool:
     """Whether a level of words is so near to the row above that both are one line."""
-    tallest = max(row, key=_size)
-    size = max(tallest.size, max(map(_size, level)))
+    tallest = max(row, key=_get_size)
+    size = max(tallest.size, max(map(_get_size, level)))
     distance = level[0].base - tallest.base
     if abs(distance) < 0.12 * size:
         return True
     return abs(distance) < RAISED * size and _fits_beside(row, level)
 
 
-def _size(word: Word) -> float:
+def _get_size(word: Word) -> float:
     return word.size
 
 
@@ -181,15 +181,15 @@ def _arrange(row: list[Word]) -> None:
     backwards = sum(1 for word in row if not word.text.isascii() and _is_right_to_left(word.text))
     if 2 * backwards > len(row):
         row.sort(key=lambda word: -word.right)
-        _forget_glue(row, backwards=True)
+        _reset_glue(row, backwards=True)
     else:
         before = row[:]
         row.sort(key=lambda word: word.left)
         if row != before:
-            _forget_glue(row)
+            _reset_glue(row)
 
 
-def _forget_glue(row: list[Word], backwards: bool = False) -> None:
+def _reset_glue(row: list[Word], backwards: bool = False) -> None:
     """In a new order, only words that touch belong together without a space."""
     row[0].glued = False
     for one, other in pairwise(row):
@@ -201,7 +201,7 @@ def _is_right_to_left(text: str) -> bool:
     return any("\u0590" <= letter <= "\u08ff" or "\ufb1d" <= letter <= "\ufeff" for letter in text)
 
 
-def pieces_of(row: Sequence[Word], gap: float = WIDE_GAP) -> list[list[Word]]:
+def split_row(row: Sequence[Word], gap: float = WIDE_GAP) -> list[list[Word]]:
     """A row cut at its wide gaps."""
     pieces = [[row[0]]]
     for one, other in pairwise(row):
@@ -212,23 +212,23 @@ def pieces_of(row: Sequence[Word], gap: float = WIDE_GAP) -> list[list[Word]]:
     return pieces
 
 
-def lines_of(content: PageContent, known_gutters: Sequence[float] = ()) -> list[Line]:
+def build_lines(content: PageContent, known_gutters: Sequence[float] = ()) -> list[Line]:
     """The page's lines in reading order; `known_gutters` are where other pages are divided into columns."""
-    rows = rows_of(content.words)
-    gutters = gutters_of(rows) or [gutter for gutter in known_gutters if _respects(rows, gutter)]
+    rows = group_rows(content.words)
+    gutters = find_gutters(rows) or [gutter for gutter in known_gutters if _has_gutter(rows, gutter)]
     if gutters:
-        lines = [Line(row, content.number, column) for column, row in _by_column(rows, gutters)]
+        lines = [Line(row, content.number, column) for column, row in _order_by_column(rows, gutters)]
     else:
         lines = [Line(row, content.number) for row in rows]
     if content.tags:
         for line in lines:
-            _tag(line, content.tags)
+            _assign_tag(line, content.tags)
     elif content.dots:
-        _find_bullets(lines, content.dots)
+        _mark_bullets(lines, content.dots)
     return lines
 
 
-def _find_bullets(lines: Sequence[Line], dots: Sequence[Box]) -> None:
+def _mark_bullets(lines: Sequence[Line], dots: Sequence[Box]) -> None:
     """Mark the lines before which a dot is drawn; a page with more dots than lines is a plot."""
     if len(dots) > 2 * len(lines):
         return
@@ -239,7 +239,7 @@ def _find_bullets(lines: Sequence[Line], dots: Sequence[Box]) -> None:
                 line.bullet = True
 
 
-def _tag(line: Line, tags: Tags) -> None:
+def _assign_tag(line: Line, tags: Tags) -> None:
     """Note which element a line belongs to: that of most of its words which are no label."""
     found = [(word, tags[word.mark]) for word in line.words if word.mark in tags]
     line.labels = frozenset(word.mark for word, tag in found if tag.kind == "label")
@@ -251,17 +251,17 @@ def _tag(line: Line, tags: Tags) -> None:
         line.tag = counted.most_common(1)[0][0]
 
 
-def gutters_of(rows: Sequence[list[Word]]) -> list[float]:
+def find_gutters(rows: Sequence[list[Word]]) -> list[float]:
     """Where columns of running text are divided; empty on an ordinary page."""
     if len(rows) < 2 * COLUMN_ROWS:
         return []
-    spans = [[_extent(piece) for piece in pieces_of(row, COLUMN_GAP)] for row in rows]
-    candidates = _white_strips(spans)
+    spans = [[_measure_extent(piece) for piece in split_row(row, COLUMN_GAP)] for row in rows]
+    candidates = _find_white_strips(spans)
     size = median(row[0].size for row in rows)
     return candidates if candidates and _is_running_text(spans, candidates, size) else []
 
 
-def common_gutters(pages: Sequence[Sequence[float]]) -> list[float]:
+def find_common_gutters(pages: Sequence[Sequence[float]]) -> list[float]:
     """The gutters that a good part of the pages have."""
     counted = Counter(round(gutter / GUTTER) for gutters in pages for gutter in gutters)
     common = {place for place, count in counted.items() if count >= COMMON_PAGES * len(pages)}
@@ -269,18 +269,18 @@ def common_gutters(pages: Sequence[Sequence[float]]) -> list[float]:
     return sorted(found[place] for place in common)
 
 
-def _respects(rows: Sequence[list[Word]], gutter: float) -> bool:
+def _has_gutter(rows: Sequence[list[Word]], gutter: float) -> bool:
     """Whether a page keeps a gutter free that other pages have."""
-    crossing = sum(1 for row in rows if _parts(row, [gutter]) is None)
+    crossing = sum(1 for row in rows if _split_at_gutters(row, [gutter]) is None)
     right = sum(1 for row in rows if row[-1].left > gutter)
     return right >= COLUMN_ROWS / 2 and crossing <= CROSSING_ROWS * len(rows)
 
 
-def _extent(words: Sequence[Word]) -> tuple[float, float]:
+def _measure_extent(words: Sequence[Word]) -> tuple[float, float]:
     return min(word.left for word in words), max(word.right for word in words)
 
 
-def _white_strips(spans: Sequence[Sequence[tuple[float, float]]]) -> list[float]:
+def _find_white_strips(spans: Sequence[Sequence[tuple[float, float]]]) -> list[float]:
     """The middles of vertical strips that hardly any row crosses, inside of the printed area."""
     changes: Counter[int] = Counter()
     for row in spans:
@@ -296,14 +296,14 @@ def _white_strips(spans: Sequence[Sequence[tuple[float, float]]]) -> list[float]
             stretch.append((place, covering))
         covering += changes[place]
         if covering > allowed:
-            strips += _whitest(stretch)
+            strips += _find_whitest(stretch)
             stretch, begun = [], True
         elif begun and not stretch:
             stretch = [(place, covering)]
     return strips
 
 
-def _whitest(stretch: Sequence[tuple[int, int]]) -> list[float]:
+def _find_whitest(stretch: Sequence[tuple[int, int]]) -> list[float]:
     """The middle of the widest part of a strip that is as white as it gets, if that is wide enough.
 
     The stretch holds places and how many rows cover the part that ends there; the first place is where it starts.
@@ -334,7 +334,7 @@ def _is_running_text(spans: Sequence[Sequence[tuple[float, float]]], gutters: Se
             columns[column].append(part)
     if min(map(len, columns)) < COLUMN_ROWS:
         return False
-    widths = [_usual_reach(column) - min(left for left, _ in column) for column in columns]
+    widths = [_measure_usual_reach(column) - min(left for left, _ in column) for column in columns]
     if min(widths) < 0.5 * max(widths):
         return False
     return all(
@@ -343,12 +343,12 @@ def _is_running_text(spans: Sequence[Sequence[tuple[float, float]]], gutters: Se
     )
 
 
-def _usual_reach(column: Sequence[tuple[float, float]]) -> float:
+def _measure_usual_reach(column: Sequence[tuple[float, float]]) -> float:
     """Where all but the longest tenth of the lines have ended: some run over the edge."""
     return sorted(right for _, right in column)[(9 * len(column)) // 10]
 
 
-def _by_column(rows: Sequence[list[Word]], gutters: Sequence[float]) -> list[tuple[int, list[Word]]]:
+def _order_by_column(rows: Sequence[list[Word]], gutters: Sequence[float]) -> list[tuple[int, list[Word]]]:
     """Rows that cross a gutter divide the page; between them, column after column."""
     ordered: list[tuple[int, list[Word]]] = []
     columns: list[list[list[Word]]] = [[] for _ in range(len(gutters) + 1)]
@@ -359,7 +359,7 @@ def _by_column(rows: Sequence[list[Word]], gutters: Sequence[float]) -> list[tup
             column.clear()
 
     for row in rows:
-        parts = _parts(row, gutters)
+        parts = _split_at_gutters(row, gutters)
         if parts is None and all(word.font.fixed for word in row):
             parts = [[] for _ in columns]
             parts[sum(gutter < row[0].left for gutter in gutters)] = row
@@ -374,10 +374,10 @@ def _by_column(rows: Sequence[list[Word]], gutters: Sequence[float]) -> list[tup
     return ordered
 
 
-def _parts(row: Sequence[Word], gutters: Sequence[float]) -> list[list[Word]] | None:
+def _split_at_gutters(row: Sequence[Word], gutters: Sequence[float]) -> list[list[Word]] | None:
     """The row's words by column, or None when some word or a run without a gap crosses a gutter."""
     parts: list[list[Word]] = [[] for _ in range(len(gutters) + 1)]
-    for piece in pieces_of(row, COLUMN_GAP):
+    for piece in split_row(row, COLUMN_GAP):
         left, right = min(word.left for word in piece), max(word.right for word in piece)
         if any(left < gutter < right for gutter in gutters):
             return None

@@ -39,11 +39,11 @@ class Marker:
     style: str = ""
 
     @property
-    def ordered(self) -> bool:
+    def is_ordered(self) -> bool:
         return bool(self.numbers)
 
 
-def marker_of(line: Line) -> Marker | None:
+def parse_marker(line: Line) -> Marker | None:
     """The marker that a line starts with."""
     words = line.words
     first = words[0]
@@ -58,25 +58,25 @@ def marker_of(line: Line) -> Marker | None:
     number = _NUMBER.match(first.text)
     if number is None:
         return None
-    return Marker(line.left, words[1].left, 1, _readings(number), False, _style(first.text, number))
+    return Marker(line.left, words[1].left, 1, _parse_numbers(number), False, _normalize_style(first.text, number))
 
 
-def _readings(number: re.Match[str]) -> frozenset[int]:
+def _parse_numbers(number: re.Match[str]) -> frozenset[int]:
     if number["arabic"]:
         return frozenset((int(number["arabic"]),))
     text = (number["letter"] or number["roman"]).lower()
-    readings = {_roman_value(text)} if set(text) <= set(_ROMAN) else set()
+    readings = {_parse_roman(text)} if set(text) <= set(_ROMAN) else set()
     if number["letter"]:
         readings.add(ord(text) - ord("a") + 1)
     return frozenset(readings)
 
 
-def _roman_value(text: str) -> int:
+def _parse_roman(text: str) -> int:
     values = [_ROMAN[letter] for letter in text]
     return sum(-one if one < other else one for one, other in zip(values, [*values[1:], 0], strict=True))
 
 
-def _style(text: str, number: re.Match[str]) -> str:
+def _normalize_style(text: str, number: re.Match[str]) -> str:
     """Punctuation and kind of a number, by which the items of one list know each other."""
     kind = "1" if number["arabic"] else "A" if text.strip("()[].").isupper() else "a"
     return re.sub(r"\w+", kind, text)
@@ -100,7 +100,7 @@ class OpenLists:
         """Whether an unsure marker opens an item: it goes on counting, or repeats the sign of an open list."""
         for level in reversed(self._levels):
             if level.style == marker.style and abs(level.left - marker.left) < 3 * STEP:
-                return not marker.ordered or any(number - 1 in level.numbers for number in marker.numbers)
+                return not marker.is_ordered or any(number - 1 in level.numbers for number in marker.numbers)
         return False
 
     def open(self, marker: Marker) -> int:

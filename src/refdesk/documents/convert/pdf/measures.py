@@ -50,12 +50,12 @@ def measure(pages: Iterable[Sequence[Line]]) -> Measures:
             above = line
     return Measures(
         sizes.most_common(1)[0][0] if sizes else 10.0,
-        _usual_step(steps),
+        _find_usual_step(steps),
         float(lefts.most_common(1)[0][0]) if lefts else 72.0,
     )
 
 
-def _usual_step(steps: Counter[float]) -> float:
+def _find_usual_step(steps: Counter[float]) -> float:
     """The least of the common distances: lines of a paragraph are nearer to each other than paragraphs."""
     if not steps:
         return DEFAULT_LEADING

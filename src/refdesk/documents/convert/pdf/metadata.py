@@ -38,21 +38,21 @@ _CONTENTS = re.compile(
     re.I,
 )
 _DATE = re.compile(r"(?:D:)?(\d{4})(\d{2})?(\d{2})?(\d{2})?(\d{2})?(\d{2})?(?:([Zz])|([+-]\d{2})'?(\d{2})?)?")
-_BREAKS_CODE = re.compile(
+_WRAPPING_PRODUCERS = re.compile(
     r"skia|chrom|weasyprint|wkhtml|webkit|\bqt\b|prince|quartz|cairo|writer|libreoffice|openoffice|word|google|pdfkit",
     re.I,
 )
 
 
-def title_of(document: Any, shown: str, blocks: tuple[Block, ...], name: str) -> str:
+def choose_title(document: Any, displayed: str, blocks: tuple[Block, ...], name: str) -> str:
     """The title that the file states, else the one its first page shows, else its first heading, else its name."""
-    stated = _value(document, "Title")
+    stated = _read_value(document, "Title")
     if stated and not _USELESS_TITLE.fullmatch(stated):
         return stated
-    return shown or _first_heading(blocks) or stated or PurePath(name).stem
+    return displayed or _find_first_heading(blocks) or stated or PurePath(name).stem
 
 
-def shown_title(lines: Sequence[Line], body_size: float) -> str:
+def find_displayed_title(lines: Sequence[Line], body_size: float) -> str:
     """The largest text of a page, if that is larger than running text and not the word above a list of contents."""
     largest = max((line.size for line in lines), default=0.0)
     if largest < DISPLAY * body_size:
@@ -64,39 +64,42 @@ def shown_title(lines: Sequence[Line], body_size: float) -> str:
     return text if is_title and not _CONTENTS.fullmatch(text) else ""
 
 
-def _first_heading(blocks: tuple[Block, ...]) -> str:
+def _find_first_heading(blocks: tuple[Block, ...]) -> str:
     """The first of the highest level; what stands above a list of contents names the list, not the document."""
     headings = [block for block in blocks if isinstance(block, Heading) and not _CONTENTS.fullmatch(block.text)]
     top = min((heading.level for heading in headings), default=0)
     return next((heading.text for heading in headings if heading.level == top), "")
 
 
-def properties_of(document: Any) -> dict[str, str]:
+def read_properties(document: Any) -> dict[str, str]:
     """Author, subject, language, dates and programs, those that are stated."""
     found = {
-        "author": _value(document, "Author"),
-        "subject": _value(document, "Subject"),
-        "language": _language(document),
-        "created": iso_date(_value(document, "CreationDate")),
-        "modified": iso_date(_value(document, "ModDate")),
-        "creator": _value(document, "Creator"),
-        "producer": _value(document, "Producer"),
+        "author": _read_value(document, "Author"),
+        "subject": _read_value(document, "Subject"),
+        "language": _read_language(document),
+        "created": parse_date(_read_value(document, "CreationDate")),
+        "modified": parse_date(_read_value(document, "ModDate")),
+        "creator": _read_value(document, "Creator"),
+        "producer": _read_value(document, "Producer"),
     }
     return {name: value for name, value in found.items() if value}
 
 
-def keywords_of(document: Any) -> tuple[str, ...]:
+def read_keywords(document: Any) -> tuple[str, ...]:
     """The keywords, each once."""
-    words = (word.strip() for word in re.split(r"[,;\n]", _value(document, "Keywords")))
+    words = (word.strip() for word in re.split(r"[,;\n]", _read_value(document, "Keywords")))
     return tuple(dict.fromkeys(filter(None, words)))
 
 
-def breaks_code(document: Any) -> bool:
+def is_code_wrapped(document: Any) -> bool:
     """Whether the program that made the file breaks long lines of code: browsers do, typesetters never."""
-    return _BREAKS_CODE.search(f"{_value(document, 'Producer')} {_value(document, 'Creator')}") is not None
+    return (
+        _WRAPPING_PRODUCERS.search(f"{_read_value(document, 'Producer')} {_read_value(document, 'Creator')}")
+        is not None
+    )
 
 
-def iso_date(text: str) -> str:
+def parse_date(text: str) -> str:
     """`D:20230120164927Z` as `2023-01-20T16:49:27Z`; nothing for what is no date."""
     found = _DATE.match(text)
     if not found:
@@ -109,12 +112,12 @@ def iso_date(text: str) -> str:
     return f"{date}T{hour}:{minute}:{second or '00'}{zone}"
 
 
-def _value(document: Any, key: str) -> str:
+def _read_value(document: Any, key: str) -> str:
     text: str = document.get_metadata_value(key)
     return " ".join(text.replace("\x00", "").split())[:MAX_VALUE]
 
 
-def _language(document: Any) -> str:
+def _read_language(document: Any) -> str:
     units = (ctypes.c_ushort * 64)()
     size = min(raw.FPDFCatalog_GetLanguage(document.raw, units, ctypes.sizeof(units)), ctypes.sizeof(units))
     return bytes(units)[: max(size - 2, 0)].decode("utf-16-le", "ignore").strip()

@@ -37,10 +37,10 @@ SCANNED_COVER = 0.5
 SCANNED_WORDS = 3
 """A scanner's stamp or a page number may be all the text on a scanned page."""
 
-SECONDS = 40.0
+DEFAULT_SECONDS = 40.0
 """For all pages of a document where nothing else bounds the time; a page of print takes 3 to 10."""
 
-SHARE = 0.65
+TIME_SHARE = 0.65
 """Of the time that the conversion is given: the last page may take longer than any before, and the rest takes some."""
 
 DOTS_PER_INCH = 180
@@ -69,25 +69,25 @@ M_MMAP_THRESHOLD = -3
 LARGE_BYTES = 131_072
 """For that parameter: its value at the start, before glibc raises it. Left alone, pages come to 900 MB, not to 700."""
 
-LETTERS = 0.82
+LETTER_HEIGHT = 0.82
 """Of the height of a recognised line: the size of its letters."""
 
-ALIKE = (0.8, 1.25)
+SAME_SIZE_RANGE = (0.8, 1.25)
 """Times the usual height on the page: such lines are of one size, since boxes are drawn no more exactly."""
 
-BASELINE = 0.35
+BASELINE_OFFSET = 0.35
 """Of the letter size: how far the baseline lies below the middle of a line."""
 
-SIDEWAYS = 1.5
+VERTICAL_RATIO = 1.5
 """Times its width: a line that is so high runs up or down the page, and the page is not read so."""
 
 _FONT = Font("", bold=False, italic=False, fixed=False)
 
-Tell = Callable[[int], None]
+ReportPage = Callable[[int], None]
 """Called with the number of the page that is about to be recognised."""
 
 
-class _Fate(Enum):
+class _PageOutcome(Enum):
     """What became of a scanned page."""
 
     READ = auto()
@@ -101,51 +101,51 @@ def is_scanned(page: PageContent) -> bool:
     """Whether the page is a picture of text."""
     if len(page.words) > SCANNED_WORDS:
         return False
-    return any(_area(box) >= SCANNED_COVER * page.width * page.height > 0 for box in page.pictures)
+    return any(_compute_area(box) >= SCANNED_COVER * page.width * page.height > 0 for box in page.pictures)
 
 
-class Recognition:
+class PageRecognizer:
     """Reads the scanned pages among the wanted ones of a document, for as long as there is time."""
 
-    def __init__(self, document: Any, wanted: range, tell: Tell, *, seconds: float | None = None) -> None:
+    def __init__(self, document: Any, wanted: range, report: ReportPage, *, seconds: float | None = None) -> None:
         self._document = document
         self._wanted = wanted
-        self._tell = tell
-        self._clock = _Clock(_seconds_allowed() if seconds is None else seconds)
+        self._report = report
+        self._budget = _TimeBudget(_compute_time_limit() if seconds is None else seconds)
         self._failure = ""
-        self._fates: dict[int, _Fate] = {}
+        self._outcomes: dict[int, _PageOutcome] = {}
 
     def read(self, page: PageContent) -> None:
         """Mark a page that is scanned as such, and put the words that it shows into it."""
         page.scanned = is_scanned(page)
         if page.scanned and page.number - 1 in self._wanted:
-            self._fates[page.number] = self._fate_of(page)
+            self._outcomes[page.number] = self._recognize_page(page)
 
-    def told(self) -> Iterator[str]:
+    def list_warnings(self) -> Iterator[str]:
         """What became of the scanned pages, in sentences."""
-        for fate in _Fate:
-            numbers = sorted(number for number, met in self._fates.items() if met is fate)
+        for outcome in _PageOutcome:
+            numbers = sorted(number for number, page_outcome in self._outcomes.items() if page_outcome is outcome)
             if numbers:
-                yield _told(fate, numbers, self._failure)
+                yield _format_warning(outcome, numbers, self._failure)
 
-    def _fate_of(self, page: PageContent) -> _Fate:
+    def _recognize_page(self, page: PageContent) -> _PageOutcome:
         if not all(map(find_spec, PACKAGES)):
-            return _Fate.NOT_INSTALLED
+            return _PageOutcome.NOT_INSTALLED
         if self._failure:
-            return _Fate.FAILED
-        if not self._clock.has_time_for_another():
-            return _Fate.LATE
-        self._tell(page.number)
+            return _PageOutcome.FAILED
+        if not self._budget.has_time_for_another():
+            return _PageOutcome.LATE
+        self._report(page.number)
         try:
-            with self._clock:
-                return _Fate.READ if self._recognise(page) else _Fate.EMPTY
+            with self._budget:
+                return _PageOutcome.READ if self._run_ocr(page) else _PageOutcome.EMPTY
         except Exception as error:  # whatever the extra raises, the other pages are worth having
             self._failure = type(error).__name__
             logger.warning("conversion.not_recognised", extra={"fields": {"page": page.number}}, exc_info=True)
-            return _Fate.FAILED
+            return _PageOutcome.FAILED
 
-    def _recognise(self, page: PageContent) -> bool:
-        engine = _engine()
+    def _run_ocr(self, page: PageContent) -> bool:
+        engine = _load_engine()
         drawn = self._document[page.number - 1]
         try:
             width, height = drawn.get_size()
@@ -153,13 +153,13 @@ class Recognition:
             found = engine(drawn.render(scale=scale).to_numpy(), return_word_box=True)
         finally:
             drawn.close()
-        words = list(_words(_lines(found, scale)))
+        words = list(_make_words(_read_lines(found, scale)))
         if words:
             page.words, page.tags, page.width, page.height = words, {}, width, height
         return bool(words)
 
 
-class _Clock:
+class _TimeBudget:
     """How much of the time is spent, and how long the slowest page took."""
 
     def __init__(self, seconds: float) -> None:
@@ -180,35 +180,35 @@ class _Clock:
         self._longest = max(self._longest, taken)
 
 
-def _seconds_allowed() -> float:
+def _compute_time_limit() -> float:
     """A share of what this process may still compute, which in a worker is what the conversion is given."""
     limit, _ = resource.getrlimit(resource.RLIMIT_CPU)
     if limit == resource.RLIM_INFINITY:
-        return SECONDS
+        return DEFAULT_SECONDS
     usage = resource.getrusage(resource.RUSAGE_SELF)
-    return SHARE * (limit - usage.ru_utime - usage.ru_stime)
+    return TIME_SHARE * (limit - usage.ru_utime - usage.ru_stime)
 
 
 @cache
-def _engine() -> Any:
+def _load_engine() -> Any:
     """The recogniser with the models of its package; named here, they are not looked for anywhere else."""
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # read when numpy is loaded: a thread takes 40 MB of addresses
-    _give_freed_memory_back()
+    _release_freed_memory()
     import_module("cv2").setNumThreads(1)
     rapidocr = import_module("rapidocr")
     models = Path(str(rapidocr.__file__)).parent / "models"
-    places = {f"{part}.model_path": str(_only(models, part.lower())) for part in ("Det", "Rec")}
+    places = {f"{part}.model_path": str(_find_model(models, part.lower())) for part in ("Det", "Rec")}
     return rapidocr.RapidOCR(params=SETTINGS | places)
 
 
-def _give_freed_memory_back() -> None:
+def _release_freed_memory() -> None:
     """Where the C library is glibc; others do by themselves."""
     set_parameter = getattr(ctypes.CDLL(None), "mallopt", None)
     if set_parameter:
         set_parameter(M_MMAP_THRESHOLD, LARGE_BYTES)
 
 
-def _only(models: Path, part: str) -> Path:
+def _find_model(models: Path, part: str) -> Path:
     found = sorted(models.glob(f"*_{part}_*.onnx"))
     if not found:
         raise FileNotFoundError(f"{models} holds no model for {part}")
@@ -228,7 +228,7 @@ class _Line:
     """Left and right of each letter, spaces left out."""
 
 
-def _lines(found: Any, scale: float) -> Iterator[_Line]:
+def _read_lines(found: Any, scale: float) -> Iterator[_Line]:
     """The lines that run across; a box is four corners, from the top left around."""
     if not found.txts:
         return
@@ -236,35 +236,37 @@ def _lines(found: Any, scale: float) -> Iterator[_Line]:
         points = [(float(x) / scale, float(y) / scale) for x, y in corners]
         (left, top), (right, _), (_, low), (_, bottom) = points
         height = bottom - top
-        if len(text) > 1 and height >= SIDEWAYS * (right - left):
+        if len(text) > 1 and height >= VERTICAL_RATIO * (right - left):
             continue
         middle = (top + bottom + points[1][1] + low) / 4
-        yield _Line(text, left, right, middle, height, _spans(text, left, right, pieces, scale))
+        yield _Line(text, left, right, middle, height, _locate_letters(text, left, right, pieces, scale))
 
 
-def _spans(text: str, left: float, right: float, pieces: Sequence[Any], scale: float) -> Sequence[tuple[float, float]]:
+def _locate_letters(
+    text: str, left: float, right: float, pieces: Sequence[Any], scale: float
+) -> Sequence[tuple[float, float]]:
     """Where the letters stand: told for words, or for single letters of scripts without spaces."""
-    told = [
+    located = [
         span
         for piece, _, corners in pieces
-        for span in _evenly(piece, float(corners[0][0]) / scale, float(corners[1][0]) / scale)
+        for span in _space_evenly(piece, float(corners[0][0]) / scale, float(corners[1][0]) / scale)
     ]
-    return told if len(told) == len("".join(text.split())) else _evenly(text, left, right)
+    return located if len(located) == len("".join(text.split())) else _space_evenly(text, left, right)
 
 
-def _evenly(text: str, left: float, right: float) -> list[tuple[float, float]]:
+def _space_evenly(text: str, left: float, right: float) -> list[tuple[float, float]]:
     step = (right - left) / max(len(text), 1)
     return [(left + step * at, left + step * (at + 1)) for at, letter in enumerate(text) if not letter.isspace()]
 
 
-def _words(lines: Iterator[_Line]) -> Iterator[Word]:
+def _make_words(lines: Iterator[_Line]) -> Iterator[Word]:
     """The words of all lines; what differs by no more than chance is set to one size."""
     kept = [line for line in lines if line.height > 0]
     usual = median(line.height for line in kept) if kept else 0.0
     for line in kept:
-        alike = ALIKE[0] <= line.height / usual <= ALIKE[1]
-        size = _halves(LETTERS * (usual if alike else line.height))
-        base = _halves(line.middle + BASELINE * size)
+        alike = SAME_SIZE_RANGE[0] <= line.height / usual <= SAME_SIZE_RANGE[1]
+        size = _round_to_half(LETTER_HEIGHT * (usual if alike else line.height))
+        base = _round_to_half(line.middle + BASELINE_OFFSET * size)
         at = 0
         for token in line.text.split():
             left, right = line.spans[at][0], line.spans[at + len(token) - 1][1]
@@ -272,33 +274,33 @@ def _words(lines: Iterator[_Line]) -> Iterator[Word]:
             yield Word(token, left, right, base, size, _FONT, -1)
 
 
-def _halves(points: float) -> float:
+def _round_to_half(points: float) -> float:
     return round(points * 2) / 2
 
 
-def _told(fate: _Fate, numbers: Sequence[int], failure: str) -> str:
+def _format_warning(outcome: _PageOutcome, numbers: Sequence[int], failure: str) -> str:
     one = len(numbers) == 1
-    pictures = f"{pages_are(numbers)} {'a picture' if one else 'pictures'}"
+    pictures = f"{format_pages(numbers)} {'a picture' if one else 'pictures'}"
     was, its, them = ("was", "its", "it") if one else ("were", "their", "them")
-    match fate:
-        case _Fate.READ:
+    match outcome:
+        case _PageOutcome.READ:
             return f"{pictures} of text; {its} text was recognised and may hold errors."
-        case _Fate.EMPTY:
+        case _PageOutcome.EMPTY:
             return f"{pictures} in which no text was found."
-        case _Fate.LATE:
+        case _PageOutcome.LATE:
             return (
                 f"{pictures} of text and {was} not read, since recognising {them} would have taken too long; "
                 f"ask for {them} by page number."
             )
-        case _Fate.FAILED:
+        case _PageOutcome.FAILED:
             return (
                 f"{pictures} of text and {was} not read, since recognition failed ({failure}); give a searchable file."
             )
-        case _Fate.NOT_INSTALLED:
+        case _PageOutcome.NOT_INSTALLED:
             return f"{pictures} of text and {was} not read; give a searchable file, or install recognition: {INSTALL}."
 
 
-def pages_are(numbers: Sequence[int]) -> str:
+def format_pages(numbers: Sequence[int]) -> str:
     """`Page 3 is` or `Pages 3–7, 9 are`."""
     if len(numbers) == 1:
         return f"Page {numbers[0]} is"
@@ -311,6 +313,6 @@ def pages_are(numbers: Sequence[int]) -> str:
     return "Pages " + ", ".join(f"{start}" if start == end else f"{start}–{end}" for start, end in runs) + " are"
 
 
-def _area(box: Box) -> float:
+def _compute_area(box: Box) -> float:
     left, top, right, bottom = box
     return max(right - left, 0.0) * max(bottom - top, 0.0)

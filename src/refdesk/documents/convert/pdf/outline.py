@@ -21,7 +21,7 @@ MAX_TITLE_BYTES = 2_000
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class Bookmark:
     """A bookmark: level 1 is the outermost; the height on its page, from the page's bottom, where it is told."""
 
     title: str
@@ -35,26 +35,26 @@ class Outline:
     """How many bookmarks there are, and those that lead to the pages that were asked for."""
 
     total: int
-    entries: Sequence[Entry]
+    entries: Sequence[Bookmark]
 
 
-def read(document: Any, first: int, last: int) -> Outline:
+def read_outline(document: Any, first: int, last: int) -> Outline:
     """The entries that lead to the pages `first` to `last`, counted from 0, in the outline's order.
 
     Asking PDFium for a destination's page takes longer the longer the document. Outlines follow the pages, so a
     bisection finds the stretch that matters when only some pages are wanted.
     """
-    marks = list(_marks(document))
+    marks = list(_iter_bookmarks(document))
     pages = _Pages(document, marks)
     start, end = 0, len(marks)
     if first > 0 or last < len(document) - 1:
         start = bisect_left(pages, first)
         end = bisect_left(pages, last + 1, lo=start)
     entries = [
-        Entry(title, level, page, _height(document, mark))
+        Bookmark(title, level, page, _find_height(document, mark))
         for place in range(start, end)
         for mark, level in (marks[place],)
-        if first <= (page := pages[place]) <= last and (title := _title(mark))
+        if first <= (page := pages[place]) <= last and (title := _read_title(mark))
     ]
     return Outline(len(marks), entries)
 
@@ -72,12 +72,12 @@ class _Pages(Sequence[int]):
 
     def __getitem__(self, place: Any) -> Any:
         if place not in self._known:
-            page = _page(self._document, self._marks[place][0])
+            page = _find_page(self._document, self._marks[place][0])
             self._known[place] = self[place - 1] if page < 0 < place else page
         return self._known[place]
 
 
-def _marks(document: Any) -> Iterator[tuple[Any, int]]:
+def _iter_bookmarks(document: Any) -> Iterator[tuple[Any, int]]:
     """All bookmarks in order with their levels; each is visited once, whatever loops there are."""
     seen: set[int] = set()
     stack = [raw.FPDFBookmark_GetFirstChild(document.raw, None)]
@@ -95,13 +95,13 @@ def _marks(document: Any) -> Iterator[tuple[Any, int]]:
             stack.append(raw.FPDFBookmark_GetFirstChild(document.raw, mark))
 
 
-def _title(mark: Any) -> str:
+def _read_title(mark: Any) -> str:
     buffer = ctypes.create_string_buffer(MAX_TITLE_BYTES)
     size = min(raw.FPDFBookmark_GetTitle(mark, buffer, len(buffer)), len(buffer))
     return " ".join(buffer.raw[: max(size - 2, 0)].decode("utf-16-le", "ignore").split())
 
 
-def _destination(document: Any, mark: Any) -> Any:
+def _find_destination(document: Any, mark: Any) -> Any:
     destination = raw.FPDFBookmark_GetDest(document.raw, mark)
     if destination:
         return destination
@@ -109,13 +109,13 @@ def _destination(document: Any, mark: Any) -> Any:
     return raw.FPDFAction_GetDest(document.raw, action) if action else None
 
 
-def _page(document: Any, mark: Any) -> int:
-    destination = _destination(document, mark)
+def _find_page(document: Any, mark: Any) -> int:
+    destination = _find_destination(document, mark)
     return int(raw.FPDFDest_GetDestPageIndex(document.raw, destination)) if destination else -1
 
 
-def _height(document: Any, mark: Any) -> float | None:
-    destination = _destination(document, mark)
+def _find_height(document: Any, mark: Any) -> float | None:
+    destination = _find_destination(document, mark)
     if not destination:
         return None
     has_x, has_y, has_zoom = ctypes.c_int(), ctypes.c_int(), ctypes.c_int()

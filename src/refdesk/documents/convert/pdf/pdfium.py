@@ -103,14 +103,14 @@ def open_pdf(data: bytes, name: str) -> Iterator[Any]:
     try:
         document = pdfium.PdfDocument(data)
     except pdfium.PdfiumError as error:
-        raise CannotConvert(_refusal(name, getattr(error, "err_code", 0))) from error
+        raise CannotConvert(_describe_error(name, getattr(error, "err_code", 0))) from error
     try:
         yield document
     finally:
         document.close()
 
 
-def _refusal(name: str, code: int) -> str:
+def _describe_error(name: str, code: int) -> str:
     if code == raw.FPDF_ERR_PASSWORD:
         return f"{name} is protected by a password; give a copy that opens without one."
     if code == raw.FPDF_ERR_SECURITY:

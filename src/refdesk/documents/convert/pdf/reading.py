@@ -16,8 +16,8 @@ from itertools import pairwise, repeat
 from typing import Any
 
 from refdesk.documents.convert.pdf import pdfium
-from refdesk.documents.convert.pdf.fonts import Font, font_of
-from refdesk.documents.convert.pdf.tags import Tags, tags_of
+from refdesk.documents.convert.pdf.fonts import Font, read_font
+from refdesk.documents.convert.pdf.tags import Tags, read_tags
 from refdesk.documents.model import Box
 
 MAX_CHARACTERS = 200_000
@@ -133,7 +133,7 @@ class Frame:
         (x, y), (other_x, other_y) = self.point(left, bottom), self.point(right, top)
         return min(x, other_x), min(y, other_y), max(x, other_x), max(y, other_y)
 
-    def turned_for(self, direction: int) -> Frame:
+    def rotate_to(self, direction: int) -> Frame:
         """The frame in which text that runs in this direction (in quarters, seen from this frame) is level."""
         return Frame(self.left, self.bottom, self.right, self.top, (self.quarters - direction) % 4)
 
@@ -154,7 +154,7 @@ class _Reader:
 
     def __init__(self, page: pdfium.Handle, number: int, tagged: bool) -> None:
         self._page = page
-        self._frame = frame_of(page)
+        self._frame = read_frame(page)
         self._tagged = tagged
         self._fonts: dict[int, Font] = {}
         self._content = PageContent(number, self._frame.width, self._frame.height)
@@ -169,23 +169,23 @@ class _Reader:
         self._content.width, self._content.height = self._frame.width, self._frame.height
         self._read_objects()
         if self._tagged:
-            self._content.tags = tags_of(self._page)
+            self._content.tags = read_tags(self._page)
         return self._content
 
     def _read_words(self, text_page: pdfium.Handle) -> None:
-        text = _text_of(text_page)
+        text = _read_text(text_page)
         if len(text) > MAX_CHARACTERS:
             text, self._content.cut = text[:MAX_CHARACTERS], True
-        starts, ends = _tokens(text, text_page)
+        starts, ends = _find_tokens(text, text_page)
         if not starts:
             return
         firsts = list(map(pdfium.get_character_object, repeat(text_page), starts))
-        runs = self._runs(text_page, firsts, starts)
+        runs = self._read_runs(text_page, firsts, starts)
         start_boxes = pdfium.boxes.fill(pdfium.get_character_box, text_page, starts)
         end_boxes = pdfium.boxes.fill(pdfium.get_character_box, text_page, [end - 1 for end in ends])
         self._make_words(text, starts, ends, [runs[first] for first in firsts], start_boxes, end_boxes)
 
-    def _runs(self, text_page: pdfium.Handle, objects: Sequence[int], starts: Sequence[int]) -> dict[int, _Run]:
+    def _read_runs(self, text_page: pdfium.Handle, objects: Sequence[int], starts: Sequence[int]) -> dict[int, _Run]:
         """What all words of one text object have in common."""
         first_places: dict[int, int] = {}
         for handle, start in zip(objects, starts, strict=True):
@@ -193,32 +193,34 @@ class _Reader:
         places = list(first_places.values())
         matrices = pdfium.matrices.fill(pdfium.get_character_matrix, text_page, places)
         sizes = list(map(pdfium.get_character_size, repeat(text_page), places))
-        self._level(matrices)
+        self._level_text(matrices)
         return {
-            handle: self._run(handle, size, matrices[6 * place : 6 * place + 6])
+            handle: self._read_run(handle, size, matrices[6 * place : 6 * place + 6])
             for place, (handle, size) in enumerate(zip(first_places, sizes, strict=True))
         }
 
-    def _level(self, matrices: Sequence[float]) -> None:
+    def _level_text(self, matrices: Sequence[float]) -> None:
         """Turn the page so that most of its text runs from left to right."""
-        directions = Counter(_direction(self._frame, a, b) for a, b in zip(matrices[0::6], matrices[1::6], strict=True))
+        directions = Counter(
+            _find_direction(self._frame, a, b) for a, b in zip(matrices[0::6], matrices[1::6], strict=True)
+        )
         direction, count = directions.most_common(1)[0]
         if direction and count > 0.8 * directions.total():
-            self._frame = self._frame.turned_for(direction)
+            self._frame = self._frame.rotate_to(direction)
 
-    def _run(self, handle: int, size: float, matrix: Sequence[float]) -> _Run:
+    def _read_run(self, handle: int, size: float, matrix: Sequence[float]) -> _Run:
         a, b, c, d, e, f = matrix
         base = self._frame.point(e, f)[1]
-        level = _direction(self._frame, a, b) == 0
+        level = _find_direction(self._frame, a, b) == 0
         height = size * math.hypot(c, d)
         mark = pdfium.get_mark_id(handle) if self._tagged and handle else -1
-        return _Run(self._font(handle), height if 0.5 < height < 1000 else DEFAULT_SIZE, base, mark, level)
+        return _Run(self._get_font(handle), height if 0.5 < height < 1000 else DEFAULT_SIZE, base, mark, level)
 
-    def _font(self, text_object: int) -> Font:
+    def _get_font(self, text_object: int) -> Font:
         handle = pdfium.get_font(text_object) if text_object else 0
         font = self._fonts.get(handle)
         if font is None:
-            font = self._fonts[handle] = font_of(handle)
+            font = self._fonts[handle] = read_font(handle)
         return font
 
     def _make_words(
@@ -241,19 +243,19 @@ class _Reader:
                 if right < left:  # written from right to left
                     left, right = end_boxes[at] - shift, start_boxes[at + 2] - shift
             else:
-                left, right = _span(frame, start_boxes[at : at + 4], end_boxes[at : at + 4])
+                left, right = _measure_span(frame, start_boxes[at : at + 4], end_boxes[at : at + 4])
             at += 4
             reach = width * OVERFLOW if run.base == kept_base else width
             if run.level and -1 < left < reach and left < right < FARTHEST and 0 <= run.base <= height + run.size:
                 kept_base = run.base
-                token = _clean(text[start:end])
+                token = _clean_token(text[start:end])
                 words.append(Word(token, left, right, run.base, run.size, run.font, run.mark, start == previous_end))
             previous_end = end
 
     def _read_objects(self) -> None:
         """Lines, areas, dots and pictures, those inside of forms too."""
         budget = MAX_OBJECTS
-        stack: list[tuple[Iterator[int], _Matrix | None]] = [(self._page_objects(), None)]
+        stack: list[tuple[Iterator[int], _Matrix | None]] = [(self._iter_page_objects(), None)]
         while stack:
             objects, matrix = stack[-1]
             handle = next(objects, 0)
@@ -268,11 +270,11 @@ class _Reader:
             if kind == pdfium.PATH_OBJECT:
                 self._read_path(handle, matrix)
             elif kind == pdfium.IMAGE_OBJECT:
-                self._content.pictures.append(self._frame.box(*_bounds(handle, matrix)))
+                self._content.pictures.append(self._frame.box(*_read_bounds(handle, matrix)))
             elif kind == pdfium.FORM_OBJECT and len(stack) < MAX_FORM_DEPTH:
-                stack.append((_form_objects(handle), _product(_matrix_of(handle), matrix)))
+                stack.append((_iter_form_objects(handle), _multiply(_read_matrix(handle), matrix)))
 
-    def _page_objects(self) -> Iterator[int]:
+    def _iter_page_objects(self) -> Iterator[int]:
         return map(pdfium.get_object, repeat(self._page), range(pdfium.count_objects(self._page)))
 
     def _read_path(self, handle: int, matrix: _Matrix | None) -> None:
@@ -280,9 +282,9 @@ class _Reader:
         if 6 < segments <= MAX_SEGMENTS:
             self._read_segments(handle, segments, matrix)
             return
-        self._take_shape(self._frame.box(*_bounds(handle, matrix)))
+        self._add_shape(self._frame.box(*_read_bounds(handle, matrix)))
 
-    def _take_shape(self, box: Box) -> None:
+    def _add_shape(self, box: Box) -> None:
         left, top, right, bottom = box
         if not (-FARTHEST < left <= right < FARTHEST and -FARTHEST < top <= bottom < FARTHEST):
             return
@@ -299,18 +301,18 @@ class _Reader:
 
     def _read_segments(self, handle: int, count: int, matrix: _Matrix | None) -> None:
         """A path of many segments may be a whole grid; a round dot is one too."""
-        bounds = self._frame.box(*_bounds(handle, matrix))
+        bounds = self._frame.box(*_read_bounds(handle, matrix))
         if bounds[2] - bounds[0] <= DOT_SIZE and bounds[3] - bounds[1] <= DOT_SIZE:
             self._content.dots.append(bounds)
             return
-        points = [_point(pdfium.get_segment(handle, index)) for index in range(count)]
-        whole = _product(_matrix_of(handle), matrix)
+        points = [_read_point(pdfium.get_segment(handle, index)) for index in range(count)]
+        whole = _multiply(_read_matrix(handle), matrix)
         if whole is not None:
             points = [whole.apply(*point) for point in points]
         seen = [self._frame.point(*point) for point in points]
         for (x, y), (other_x, other_y) in pairwise(seen):
             if abs(x - other_x) <= RULE_THICKNESS or abs(y - other_y) <= RULE_THICKNESS:
-                self._take_shape((min(x, other_x), min(y, other_y), max(x, other_x), max(y, other_y)))
+                self._add_shape((min(x, other_x), min(y, other_y), max(x, other_x), max(y, other_y)))
 
 
 @dataclass(slots=True)
@@ -339,9 +341,9 @@ class _Matrix:
         return self.a * x + self.c * y + self.e, self.b * x + self.d * y + self.f
 
 
-def frame_of(page: pdfium.Handle) -> Frame:
+def read_frame(page: pdfium.Handle) -> Frame:
     """The part of the page that is shown, and how it is turned."""
-    box = _page_box(pdfium.get_crop_box, page) or _page_box(pdfium.get_media_box, page)
+    box = _read_page_box(pdfium.get_crop_box, page) or _read_page_box(pdfium.get_media_box, page)
     quarters = pdfium.get_rotation(page) % 4
     if box is None:
         width, height = pdfium.get_width(page), pdfium.get_height(page)
@@ -349,7 +351,7 @@ def frame_of(page: pdfium.Handle) -> Frame:
     return Frame(*box, quarters)
 
 
-def _page_box(function: Any, page: pdfium.Handle) -> Box | None:
+def _read_page_box(function: Any, page: pdfium.Handle) -> Box | None:
     if not function(page, *_FOUR_REFERENCES):
         return None
     left, bottom, right, top = (value.value for value in _FOUR)
@@ -364,7 +366,7 @@ _SIX = (ctypes.c_float * 6)()
 _SIX_REFERENCE = ctypes.byref(_SIX)
 
 
-def _bounds(handle: int, matrix: _Matrix | None) -> Box:
+def _read_bounds(handle: int, matrix: _Matrix | None) -> Box:
     """Left, bottom, right, top of an object in the page's own space."""
     if not pdfium.get_object_bounds(handle, *_FOUR_REFERENCES):
         return 0.0, 0.0, 0.0, 0.0
@@ -375,14 +377,14 @@ def _bounds(handle: int, matrix: _Matrix | None) -> Box:
     return min(x, other_x), min(y, other_y), max(x, other_x), max(y, other_y)
 
 
-def _matrix_of(handle: int) -> _Matrix | None:
+def _read_matrix(handle: int) -> _Matrix | None:
     if not pdfium.get_object_matrix(handle, _SIX_REFERENCE):
         return None
     values = tuple(_SIX)
     return None if values == (1, 0, 0, 1, 0, 0) else _Matrix(*values)
 
 
-def _product(inner: _Matrix | None, outer: _Matrix | None) -> _Matrix | None:
+def _multiply(inner: _Matrix | None, outer: _Matrix | None) -> _Matrix | None:
     """First the inner map, then the outer one."""
     if inner is None or outer is None:
         return inner or outer
@@ -397,17 +399,17 @@ def _product(inner: _Matrix | None, outer: _Matrix | None) -> _Matrix | None:
     )
 
 
-def _form_objects(form: int) -> Iterator[int]:
+def _iter_form_objects(form: int) -> Iterator[int]:
     count = min(pdfium.count_form_objects(form), MAX_OBJECTS)
     return (pdfium.get_form_object(form, ctypes.c_ulong(index)) for index in range(count))
 
 
-def _point(segment: int) -> tuple[float, float]:
+def _read_point(segment: int) -> tuple[float, float]:
     pdfium.get_segment_point(segment, _FOUR_REFERENCES[0], _FOUR_REFERENCES[1])
     return _FOUR[0].value, _FOUR[1].value
 
 
-def _text_of(text_page: pdfium.Handle) -> str:
+def _read_text(text_page: pdfium.Handle) -> str:
     """The page's text, one character for each of PDFium's."""
     count = pdfium.count_characters(text_page)
     if count <= 0:
@@ -417,21 +419,21 @@ def _text_of(text_page: pdfium.Handle) -> str:
     text = buffer.raw[: 2 * max(units - 1, 0)].decode("utf-16-le", "replace")
     if len(text) == count:
         return text
-    return "".join(map(_character, map(pdfium.get_unicode, repeat(text_page), range(count))))
+    return "".join(map(_to_character, map(pdfium.get_unicode, repeat(text_page), range(count))))
 
 
-def _clean(token: str) -> str:
+def _clean_token(token: str) -> str:
     """A word without what typesetting put into it."""
     if token[-1] in HYPHENS:
         token = token[:-1] + "-"
     return token if token.isascii() else token.translate(_LIGATURES)
 
 
-def _character(code: int) -> str:
+def _to_character(code: int) -> str:
     return chr(code) if 0 < code < 0xD800 or 0xDFFF < code < 0x110000 else "\x00"
 
 
-def _tokens(text: str, text_page: pdfium.Handle) -> tuple[list[int], list[int]]:
+def _find_tokens(text: str, text_page: pdfium.Handle) -> tuple[list[int], list[int]]:
     """Where words start and end; a token that changes its text object is cut there."""
     spans = [match.span() for match in _TOKEN.finditer(text)]
     objects_at = pdfium.get_character_object
@@ -442,19 +444,19 @@ def _tokens(text: str, text_page: pdfium.Handle) -> tuple[list[int], list[int]]:
     starts: list[int] = []
     ends: list[int] = []
     for (start, end), one, other in zip(spans, first, last, strict=True):
-        cuts = [start] if one == other else _cuts(start, end, text_page)
+        cuts = [start] if one == other else _find_cuts(start, end, text_page)
         starts += cuts
         ends += [*cuts[1:], end]
     return starts, ends
 
 
-def _cuts(start: int, end: int, text_page: pdfium.Handle) -> list[int]:
+def _find_cuts(start: int, end: int, text_page: pdfium.Handle) -> list[int]:
     objects = list(map(pdfium.get_character_object, repeat(text_page), range(start, end)))
     changes = [start + at for at in range(1, len(objects)) if objects[at] != objects[at - 1]]
     return [start, *changes]
 
 
-def _direction(frame: Frame, a: float, b: float) -> int:
+def _find_direction(frame: Frame, a: float, b: float) -> int:
     """In which direction text runs for a reader: 0 right, 1 down, 2 left, 3 up."""
     x, y = ((a, -b), (b, a), (-a, b), (-b, -a))[frame.quarters]
     if abs(x) >= abs(y):
@@ -462,7 +464,7 @@ def _direction(frame: Frame, a: float, b: float) -> int:
     return 1 if y > 0 else 3
 
 
-def _span(frame: Frame, start: Sequence[float], end: Sequence[float]) -> tuple[float, float]:
+def _measure_span(frame: Frame, start: Sequence[float], end: Sequence[float]) -> tuple[float, float]:
     """Left and right of a word on a turned page, from the boxes of its first and last letter."""
     one = frame.box(start[0], start[3], start[2], start[1])
     other = frame.box(end[0], end[3], end[2], end[1])

@@ -6,7 +6,7 @@ from bisect import bisect
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from refdesk.documents.convert.pdf.layout import Line, rows_of
+from refdesk.documents.convert.pdf.layout import Line, group_rows
 from refdesk.documents.convert.pdf.reading import PageContent, Word
 from refdesk.documents.convert.pdf.tables import CellDraft, RowDraft, TableDraft
 
@@ -16,7 +16,7 @@ TOUCH = 3.0
 MAX_RULES = 1_500
 """Rules in each direction that are looked at; a page with more is a plot."""
 
-FILLED = 0.4
+MIN_FILLED = 0.4
 """Of a table's cells: with fewer filled, the lines are a drawing."""
 
 SPLIT_LINES = 3
@@ -24,7 +24,7 @@ SPLIT_LINES = 3
 
 
 @dataclass(slots=True)
-class Rule:
+class RulingLine:
     """A straight line: where it stands across its direction, and from where to where it runs."""
 
     at: float
@@ -35,43 +35,45 @@ class Rule:
         return self.start - TOUCH <= place <= self.end + TOUCH
 
 
-def ruled_tables(content: PageContent) -> list[TableDraft]:
+def find_ruled_tables(content: PageContent) -> list[TableDraft]:
     """The tables that the page's rules draw."""
     if not content.down or len(content.across) < 2:
         return []
-    across = merged(_across(content))
-    down = merged(_down(content))
-    tables = [_table(content, *group) for group in _groups(across, down)]
+    across = merge_rules(_iter_horizontal(content))
+    down = merge_rules(_iter_vertical(content))
+    tables = [_build_table(content, *group) for group in _group_rules(across, down)]
     return [table for table in tables if table]
 
 
-def _across(content: PageContent) -> Iterable[Rule]:
-    yield from (Rule((top + bottom) / 2, left, right) for left, top, right, bottom in content.across[:MAX_RULES])
+def _iter_horizontal(content: PageContent) -> Iterable[RulingLine]:
+    yield from (RulingLine((top + bottom) / 2, left, right) for left, top, right, bottom in content.across[:MAX_RULES])
     for left, top, right, bottom in content.areas[:MAX_RULES]:
-        yield Rule(top, left, right)
-        yield Rule(bottom, left, right)
+        yield RulingLine(top, left, right)
+        yield RulingLine(bottom, left, right)
 
 
-def _down(content: PageContent) -> Iterable[Rule]:
-    yield from (Rule((left + right) / 2, top, bottom) for left, top, right, bottom in content.down[:MAX_RULES])
+def _iter_vertical(content: PageContent) -> Iterable[RulingLine]:
+    yield from (RulingLine((left + right) / 2, top, bottom) for left, top, right, bottom in content.down[:MAX_RULES])
     for left, top, right, bottom in content.areas[:MAX_RULES]:
-        yield Rule(left, top, bottom)
-        yield Rule(right, top, bottom)
+        yield RulingLine(left, top, bottom)
+        yield RulingLine(right, top, bottom)
 
 
-def merged(rules: Iterable[Rule]) -> list[Rule]:
+def merge_rules(rules: Iterable[RulingLine]) -> list[RulingLine]:
     """Pieces of one line made whole."""
-    whole: list[Rule] = []
+    whole: list[RulingLine] = []
     for rule in sorted(rules, key=lambda rule: (round(rule.at / TOUCH), rule.start)):
         last = whole[-1] if whole else None
         if last and abs(last.at - rule.at) <= TOUCH and last.start - TOUCH <= rule.start <= last.end + TOUCH:
             last.end = max(last.end, rule.end)
         else:
-            whole.append(Rule(rule.at, rule.start, rule.end))
+            whole.append(RulingLine(rule.at, rule.start, rule.end))
     return whole
 
 
-def _groups(across: Sequence[Rule], down: Sequence[Rule]) -> list[tuple[list[Rule], list[Rule]]]:
+def _group_rules(
+    across: Sequence[RulingLine], down: Sequence[RulingLine]
+) -> list[tuple[list[RulingLine], list[RulingLine]]]:
     """Rules that meet, directly or through others."""
     group_of = list(range(len(across)))
     crossing: list[list[int]] = []
@@ -82,7 +84,7 @@ def _groups(across: Sequence[Rule], down: Sequence[Rule]) -> list[tuple[list[Rul
         if len(groups) > 1:
             first = min(groups)
             group_of = [first if group in groups else group for group in group_of]
-    found: dict[int, tuple[list[Rule], list[Rule]]] = {}
+    found: dict[int, tuple[list[RulingLine], list[RulingLine]]] = {}
     for place, level in enumerate(across):
         found.setdefault(group_of[place], ([], []))[0].append(level)
     for upright, met in zip(down, crossing, strict=True):
@@ -91,7 +93,7 @@ def _groups(across: Sequence[Rule], down: Sequence[Rule]) -> list[tuple[list[Rul
     return [group for group in found.values() if group[1] and len(group[0]) > 1]
 
 
-def _places(rules: Iterable[Rule], outer: tuple[float, float]) -> list[float]:
+def _find_divisions(rules: Iterable[RulingLine], outer: tuple[float, float]) -> list[float]:
     """Where a grid is divided, with its outer edges even when no rule is drawn there."""
     places: list[float] = []
     for at in sorted([*(rule.at for rule in rules), *outer]):
@@ -100,13 +102,13 @@ def _places(rules: Iterable[Rule], outer: tuple[float, float]) -> list[float]:
     return places
 
 
-def _table(content: PageContent, across: list[Rule], down: list[Rule]) -> TableDraft | None:
-    xs = _places(down, (min(rule.start for rule in across), max(rule.end for rule in across)))
-    ys = _places(across, (min(rule.start for rule in down), max(rule.end for rule in down)))
+def _build_table(content: PageContent, across: list[RulingLine], down: list[RulingLine]) -> TableDraft | None:
+    xs = _find_divisions(down, (min(rule.start for rule in across), max(rule.end for rule in across)))
+    ys = _find_divisions(across, (min(rule.start for rule in down), max(rule.end for rule in down)))
     if len(xs) < 3 or len(ys) < 3 or len(xs) * len(ys) > 20_000:
         return None
     grid = _Grid(xs, ys, across, down)
-    rows = grid.rows(content)
+    rows = grid.build_rows(content)
     if not _is_table(rows):
         return None
     return TableDraft(rows, content.number, (xs[0], ys[0], xs[-1], ys[-1]), columns=tuple(xs))
@@ -116,13 +118,15 @@ def _is_table(rows: Sequence[RowDraft]) -> bool:
     cells = [cell for row in rows for cell in row.cells]
     filled = sum(1 for cell in cells if cell.lines)
     several = sum(1 for row in rows if sum(1 for cell in row.cells if cell.lines) > 1)
-    return filled >= FILLED * len(cells) and several >= 1 and len(rows) > 1
+    return filled >= MIN_FILLED * len(cells) and several >= 1 and len(rows) > 1
 
 
 class _Grid:
     """Columns and rows between rules; cells that no rule divides are one."""
 
-    def __init__(self, xs: Sequence[float], ys: Sequence[float], across: Sequence[Rule], down: Sequence[Rule]) -> None:
+    def __init__(
+        self, xs: Sequence[float], ys: Sequence[float], across: Sequence[RulingLine], down: Sequence[RulingLine]
+    ) -> None:
         self._xs, self._ys = xs, ys
         self._across, self._down = across, down
         self._owner: dict[tuple[int, int], tuple[int, int]] = {}
@@ -142,7 +146,7 @@ class _Grid:
                 return above
         return row, column
 
-    def rows(self, content: PageContent) -> list[RowDraft]:
+    def build_rows(self, content: PageContent) -> list[RowDraft]:
         """The rows with the words of the page in their cells."""
         words: dict[tuple[int, int], list[Word]] = {}
         for word in content.words:
@@ -153,25 +157,25 @@ class _Grid:
         drafts: list[RowDraft] = []
         for row in range(len(self._ys) - 1):
             columns = [column for column in range(len(self._xs) - 1) if self._owner[row, column] == (row, column)]
-            cells = [self._cell(row, column, words.get((row, column), []), content.number) for column in columns]
-            drafts += _split(cells)
+            cells = [self._build_cell(row, column, words.get((row, column), []), content.number) for column in columns]
+            drafts += _split_row(cells)
         return [row for row in drafts if any(cell.lines for cell in row.cells)]
 
-    def _cell(self, row: int, column: int, words: list[Word], page: int) -> CellDraft:
+    def _build_cell(self, row: int, column: int, words: list[Word], page: int) -> CellDraft:
         rows = columns = 1
         while self._owner.get((row + rows, column)) == (row, column):
             rows += 1
         while self._owner.get((row, column + columns)) == (row, column):
             columns += 1
-        lines = [Line(line, page) for line in rows_of(words)]
+        lines = [Line(line, page) for line in group_rows(words)]
         return CellDraft(lines, row == 0, column, rows, columns)
 
 
-def _is_drawn(rules: Sequence[Rule], at: float, through: float) -> bool:
+def _is_drawn(rules: Sequence[RulingLine], at: float, through: float) -> bool:
     return any(abs(rule.at - at) <= 2 * TOUCH and rule.covers(through) for rule in rules)
 
 
-def _split(cells: list[CellDraft]) -> list[RowDraft]:
+def _split_row(cells: list[CellDraft]) -> list[RowDraft]:
     """Rows that stand between two rules without one between them, told by their common baselines."""
     first = cells[0].lines if cells else []
     if len(first) < SPLIT_LINES or any(cell.row_span > 1 for cell in cells):
@@ -182,13 +186,13 @@ def _split(cells: list[CellDraft]) -> list[RowDraft]:
     if shared < 0.8 * len(bases) or len(others) > 1.2 * len(bases) * (len(cells) - 1):
         return [RowDraft(cells)]
     return [
-        RowDraft([_between(cell, top, bottom) for cell in cells])
+        RowDraft([_clip_cell(cell, top, bottom) for cell in cells])
         for top, bottom in zip(
             [-1e9, *(base - 2 for base in bases[1:])], [*(base - 2 for base in bases[1:]), 1e9], strict=True
         )
     ]
 
 
-def _between(cell: CellDraft, top: float, bottom: float) -> CellDraft:
+def _clip_cell(cell: CellDraft, top: float, bottom: float) -> CellDraft:
     lines = [line for line in cell.lines if top <= line.base < bottom]
     return CellDraft(lines, cell.header, cell.column, 1, cell.column_span)

@@ -12,13 +12,20 @@ from itertools import groupby
 from typing import Any
 
 from refdesk.documents.convert.pdf import metadata, outline
-from refdesk.documents.convert.pdf.boilerplate import Furniture, edge_of
-from refdesk.documents.convert.pdf.contents import without_contents
-from refdesk.documents.convert.pdf.headings import Found, HeadingStyles, candidates, outlined, styled, tagged_headings
-from refdesk.documents.convert.pdf.layout import Line, common_gutters, gutters_of, lines_of, rows_of
+from refdesk.documents.convert.pdf.boilerplate import BoilerplateDetector, find_page_edge
+from refdesk.documents.convert.pdf.contents import drop_contents_entries
+from refdesk.documents.convert.pdf.headings import (
+    HeadingMap,
+    HeadingStyles,
+    find_candidates,
+    find_outline_headings,
+    find_styled_headings,
+    find_tagged_headings,
+)
+from refdesk.documents.convert.pdf.layout import Line, build_lines, find_common_gutters, find_gutters, group_rows
 from refdesk.documents.convert.pdf.measures import Measures, measure
-from refdesk.documents.convert.pdf.ocr import Recognition
-from refdesk.documents.convert.pdf.outline import Entry
+from refdesk.documents.convert.pdf.ocr import PageRecognizer
+from refdesk.documents.convert.pdf.outline import Bookmark
 from refdesk.documents.convert.pdf.reading import PageContent, read_page
 
 SAMPLE_SPREAD = 6
@@ -38,84 +45,89 @@ PAGES_PER_ENTRY = 25
 
 
 @dataclass(slots=True)
-class ReadPage:
+class AnalyzedPage:
     """A page's content, its lines in reading order without furniture, and the headings that are certain."""
 
     content: PageContent
     lines: list[Line]
-    headings: Found
+    headings: HeadingMap
 
 
 class Survey:
     """Reads pages in the light of what the sample told."""
 
-    def __init__(self, document: Any, first: int, last: int, tagged: bool, recognition: Recognition) -> None:
+    def __init__(self, document: Any, first: int, last: int, tagged: bool, recognition: PageRecognizer) -> None:
         self._document = document
         self._tagged = tagged
         self._recognition = recognition
-        self.has_outline, self._entries = _outline(document, first, last)
-        sample = sample_of(first, last, len(document))
-        self._kept = {index: self._read(index) for index in sample}
-        self._gutters = common_gutters([gutters_of(rows_of(page.words)) for page in self._kept.values()])
-        lines = {index: lines_of(page, self._gutters) for index, page in self._kept.items()}
+        self.has_outline, self._entries = _load_outline(document, first, last)
+        sample = choose_sample(first, last, len(document))
+        self._sample_pages = {index: self._read(index) for index in sample}
+        self._gutters = find_common_gutters(
+            [find_gutters(group_rows(page.words)) for page in self._sample_pages.values()]
+        )
+        lines = {index: build_lines(page, self._gutters) for index, page in self._sample_pages.items()}
         self.measures: Measures = measure(lines.values())
-        self._furniture = Furniture()
-        for index, page in self._kept.items():
-            self._furniture.learn(edge_of(page.number, page.height, lines[index]))
+        self._boilerplate = BoilerplateDetector()
+        for index, page in self._sample_pages.items():
+            self._boilerplate.learn(find_page_edge(page.number, page.height, lines[index]))
         self._lines = lines
-        understood = [self._understood(page, lines[index]) for index, page in self._kept.items()]
-        self.shown_title = self._title_on(understood)
+        analyzed = [self._analyze(page, lines[index]) for index, page in self._sample_pages.items()]
+        self.displayed_title = self._find_title(analyzed)
         """The title that the first page shows."""
-        matched = any(page.headings for page in understood) or not self._entries
-        self._styles = HeadingStyles(self.measures, told_only=self.has_outline and matched)
-        for sampled in understood:
+        matched = any(page.headings for page in analyzed) or not self._entries
+        self._styles = HeadingStyles(self.measures, known_only=self.has_outline and matched)
+        for sampled in analyzed:
             self._learn_headings(sampled)
         for index in sample:
             if not first <= index <= last:
-                del self._kept[index], self._lines[index]
+                del self._sample_pages[index], self._lines[index]
 
-    def read(self, indices: Iterable[int]) -> list[ReadPage]:
+    def read(self, indices: Iterable[int]) -> list[AnalyzedPage]:
         """Read a batch of pages; what repeats among them is furniture too."""
-        pages = [(index, self._kept.pop(index) if index in self._kept else self._read(index)) for index in indices]
+        pages = [
+            (index, self._sample_pages.pop(index) if index in self._sample_pages else self._read(index))
+            for index in indices
+        ]
         batch: list[tuple[PageContent, list[Line]]] = []
         for index, page in pages:
             lines = self._lines.pop(index, None)
             if lines is None:
-                lines = lines_of(page, self._gutters)
-                self._furniture.learn(edge_of(page.number, page.height, lines))
+                lines = build_lines(page, self._gutters)
+                self._boilerplate.learn(find_page_edge(page.number, page.height, lines))
             batch.append((page, lines))
-        return [self._understood(page, lines) for page, lines in batch]
+        return [self._analyze(page, lines) for page, lines in batch]
 
-    def styled_headings(self, page: ReadPage, taken: frozenset[int]) -> Found:
+    def find_styled(self, page: AnalyzedPage, taken: frozenset[int]) -> HeadingMap:
         """Headings that nothing but their type makes known."""
         if page.content.tags or self._is_title_page(page.content):
             return {}
-        return styled(self._candidates(page, taken), self._styles)
+        return find_styled_headings(self._find_candidates(page, taken), self._styles)
 
     def _is_title_page(self, page: PageContent) -> bool:
         """Whether it shows a title and the outline starts after it: what else is set large there is author and date."""
-        return page.number == 1 and bool(self.shown_title and self._entries) and 0 not in self._entries
+        return page.number == 1 and bool(self.displayed_title and self._entries) and 0 not in self._entries
 
-    def _title_on(self, sample: Iterable[ReadPage]) -> str:
+    def _find_title(self, sample: Iterable[AnalyzedPage]) -> str:
         """From the first page; what the outline or tags name there is a heading, and known as such."""
         front = next((page for page in sample if page.content.number == 1 and not page.headings), None)
-        return metadata.shown_title(front.lines, self.measures.body_size) if front else ""
+        return metadata.find_displayed_title(front.lines, self.measures.body_size) if front else ""
 
-    def _candidates(self, page: ReadPage, taken: frozenset[int]) -> list[Line]:
+    def _find_candidates(self, page: AnalyzedPage, taken: frozenset[int]) -> list[Line]:
         free = [line for line in page.lines if id(line) not in taken]
-        return candidates(free, page.headings, self.measures)
+        return find_candidates(free, page.headings, self.measures)
 
-    def _learn_headings(self, page: ReadPage) -> None:
+    def _learn_headings(self, page: AnalyzedPage) -> None:
         if not page.content.tags:
-            self._styles.learn_told(page.lines, page.headings)
-            self._styles.learn_seen(self._candidates(page, frozenset()))
+            self._styles.learn_known(page.lines, page.headings)
+            self._styles.learn_candidates(self._find_candidates(page, frozenset()))
 
-    def _understood(self, page: PageContent, lines: list[Line]) -> ReadPage:
-        furniture = self._furniture.lines(edge_of(page.number, page.height, lines))
-        kept = [line for line in lines if id(line) not in furniture]
-        kept = without_contents(kept) if self.has_outline else kept
+    def _analyze(self, page: PageContent, lines: list[Line]) -> AnalyzedPage:
+        boilerplate = self._boilerplate.find_lines(find_page_edge(page.number, page.height, lines))
+        kept = [line for line in lines if id(line) not in boilerplate]
+        kept = drop_contents_entries(kept) if self.has_outline else kept
         entries = self._entries.get(page.number - 1, ())
-        return ReadPage(page, kept, tagged_headings(kept) or outlined(kept, entries, page.height))
+        return AnalyzedPage(page, kept, find_tagged_headings(kept) or find_outline_headings(kept, entries, page.height))
 
     def _read(self, index: int) -> PageContent:
         page = read_page(self._document, index, tagged=self._tagged)
@@ -124,7 +136,7 @@ class Survey:
         return page
 
 
-def sample_of(first: int, last: int, total: int) -> list[int]:
+def choose_sample(first: int, last: int, total: int) -> list[int]:
     """The pages to learn from, in order: the first of all, those that are wanted, neighbours, some from all over."""
     if total <= SAMPLE_WHOLE:
         return list(range(total))
@@ -136,17 +148,17 @@ def sample_of(first: int, last: int, total: int) -> list[int]:
     return sorted({0, *wanted[:SAMPLE_WHOLE], *spread})
 
 
-def _outline(document: Any, first: int, last: int) -> tuple[bool, dict[int, Sequence[Entry]]]:
+def _load_outline(document: Any, first: int, last: int) -> tuple[bool, dict[int, Sequence[Bookmark]]]:
     """Whether the outline names the headings, and its entries by page, from the wanted pages and their neighbours."""
-    found = outline.read(document, max(0, first - SAMPLE_NEIGHBOURS), last + SAMPLE_NEIGHBOURS)
+    found = outline.read_outline(document, max(0, first - SAMPLE_NEIGHBOURS), last + SAMPLE_NEIGHBOURS)
     rich = found.total >= max(2, len(document) / PAGES_PER_ENTRY)
-    by_page: dict[int, Sequence[Entry]] = {
-        page: list(group) for page, group in groupby(sorted(found.entries, key=_page), key=_page)
+    by_page: dict[int, Sequence[Bookmark]] = {
+        page: list(group) for page, group in groupby(sorted(found.entries, key=_get_page), key=_get_page)
     }
     return rich, by_page
 
 
-def _page(entry: Entry) -> int:
+def _get_page(entry: Bookmark) -> int:
     return entry.page
 
 

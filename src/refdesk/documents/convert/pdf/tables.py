@@ -6,10 +6,10 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from refdesk.documents.convert.pdf.layout import Line, box_around, rows_of
+from refdesk.documents.convert.pdf.layout import Line, enclose_boxes, group_rows
 from refdesk.documents.convert.pdf.reading import Word
 from refdesk.documents.convert.pdf.tags import CellTag, Tags
-from refdesk.documents.convert.pdf.text import Vocabulary, plain_text
+from refdesk.documents.convert.pdf.text import Vocabulary, join_text
 from refdesk.documents.model import Box, Cell, Place, Table
 
 CAPTION = re.compile(r"(?:Table|Figure|Fig\.|Listing|Example|Tabelle|Tableau|Tabla)\s+[\dA-Z][\d.–-]*[.:)]?(?:\s|$)")
@@ -49,19 +49,19 @@ class TableDraft:
     caption: list[Line] = field(default_factory=list)
 
 
-def extended(table: TableDraft, more: TableDraft) -> bool:
+def extend_table(table: TableDraft, more: TableDraft) -> bool:
     """Join the part of a table that stands on the next page; the answer says whether it is one."""
     if table.key and table.key == more.key:
         _join_tagged(table, more)
         return True
-    repeats = _texts(more.rows[0]) == _texts(table.rows[0])
-    if table.key or more.key or not (_same_columns(table, more) or repeats):
+    repeats = _read_texts(more.rows[0]) == _read_texts(table.rows[0])
+    if table.key or more.key or not (_has_same_columns(table, more) or repeats):
         return False
     table.rows += more.rows[repeats:]
     return True
 
 
-def _same_columns(table: TableDraft, more: TableDraft) -> bool:
+def _has_same_columns(table: TableDraft, more: TableDraft) -> bool:
     return len(table.columns) == len(more.columns) > 0 and all(
         abs(one - other) < 6 for one, other in zip(table.columns, more.columns, strict=True)
     )
@@ -78,11 +78,11 @@ def _join_tagged(table: TableDraft, more: TableDraft) -> None:
                 cell.lines += rest.lines
 
 
-def _texts(row: RowDraft) -> list[str]:
+def _read_texts(row: RowDraft) -> list[str]:
     return [" ".join(line.text for line in cell.lines) for cell in row.cells]
 
 
-def finished(table: TableDraft, vocabulary: Vocabulary, place: Place) -> Table:
+def build_table(table: TableDraft, vocabulary: Vocabulary, place: Place) -> Table:
     """The table with every cell at its place in the grid."""
     cells: list[Cell] = []
     taken: set[tuple[int, int]] = set()
@@ -95,15 +95,15 @@ def finished(table: TableDraft, vocabulary: Vocabulary, place: Place) -> Table:
                 column += 1
             rows = min(cell.row_span, len(table.rows) - at)
             taken.update((at + down, column + along) for down in range(rows) for along in range(cell.column_span))
-            text = plain_text(cell.lines, vocabulary)
+            text = join_text(cell.lines, vocabulary)
             cells.append(Cell(text, at, column, rows, cell.column_span, cell.header))
             column += cell.column_span
     columns = max((cell.column + cell.column_span for cell in cells), default=0)
-    caption = plain_text(table.caption, vocabulary)
+    caption = join_text(table.caption, vocabulary)
     return Table(tuple(cells), len(table.rows), columns, caption, place)
 
 
-def tagged_tables(words: Sequence[Word], tags: Tags, page: int) -> list[TableDraft]:
+def find_tagged_tables(words: Sequence[Word], tags: Tags, page: int) -> list[TableDraft]:
     """The tables of a tagged page, from the words of their cells."""
     cells: dict[int, dict[int, dict[int, tuple[CellTag, list[Word]]]]] = {}
     for word in words:
@@ -111,26 +111,26 @@ def tagged_tables(words: Sequence[Word], tags: Tags, page: int) -> list[TableDra
         if tag and tag.cell and tag.cell.row:
             rows = cells.setdefault(tag.cell.table, {})
             rows.setdefault(tag.cell.row, {}).setdefault(tag.cell.place, (tag.cell, []))[1].append(word)
-    return [_tagged_table(key, rows, page) for key, rows in cells.items()]
+    return [_build_tagged_table(key, rows, page) for key, rows in cells.items()]
 
 
-def _tagged_table(key: int, rows: dict[int, dict[int, tuple[CellTag, list[Word]]]], page: int) -> TableDraft:
+def _build_tagged_table(key: int, rows: dict[int, dict[int, tuple[CellTag, list[Word]]]], page: int) -> TableDraft:
     drafts = [
-        RowDraft([_tagged_cell(row.get(place), page) for place in range(max(row) + 1)], number)
+        RowDraft([_build_tagged_cell(row.get(place), page) for place in range(max(row) + 1)], number)
         for number, row in rows.items()
     ]
     boxes = [line.box for row in drafts for cell in row.cells for line in cell.lines]
-    drafts.sort(key=_row_top)
-    return TableDraft(drafts, page, box_around(boxes), key)
+    drafts.sort(key=_get_row_top)
+    return TableDraft(drafts, page, enclose_boxes(boxes), key)
 
 
-def _row_top(row: RowDraft) -> float:
+def _get_row_top(row: RowDraft) -> float:
     return min(line.base for cell in row.cells for line in cell.lines)
 
 
-def _tagged_cell(found: tuple[CellTag, list[Word]] | None, page: int) -> CellDraft:
+def _build_tagged_cell(found: tuple[CellTag, list[Word]] | None, page: int) -> CellDraft:
     if found is None:
         return CellDraft([])
     tag, words = found
-    lines = [Line(row, page) for row in rows_of(words)]
+    lines = [Line(row, page) for row in group_rows(words)]
     return CellDraft(lines, tag.header, None, tag.rows, tag.columns)

@@ -90,13 +90,13 @@ def is_tagged(document: Any) -> bool:
     return bool(raw.FPDFCatalog_IsTagged(document.raw))
 
 
-def tags_of(page: pdfium.Handle) -> Tags:
+def read_tags(page: pdfium.Handle) -> Tags:
     """The elements of an open page."""
     tree = _get_tree(page)
     if not tree:
         return {}
     try:
-        return _Walk(tree).tags
+        return _TreeWalk(tree).tags
     finally:
         _close_tree(tree)
 
@@ -112,7 +112,7 @@ class _Element:
     children: int
 
 
-class _Walk:
+class _TreeWalk:
     """One pass over the tree, without recursion: files nest elements as deep as they like."""
 
     def __init__(self, tree: int) -> None:
@@ -120,7 +120,7 @@ class _Walk:
         self._budget = MAX_ELEMENTS
         roots = [_get_root(tree, place) for place in range(min(_count_roots(tree), MAX_ELEMENTS))]
         nothing = Tag(0, "container")
-        stack = [self._element(root, hash((0, place)), nothing, 0) for place, root in enumerate(roots) if root]
+        stack = [self._make_element(root, hash((0, place)), nothing, 0) for place, root in enumerate(roots) if root]
         stack.reverse()
         while stack:
             stack += reversed(list(self._visit(stack.pop())))
@@ -130,7 +130,7 @@ class _Walk:
         cells = 0
         item_labelled = element.kind == "LI" and self._has_label(element)
         if item_labelled:
-            element.tag = _changed(element.tag, labelled=True)
+            element.tag = _derive_tag(element.tag, labelled=True)
         for place in range(element.children):
             mark = _get_child_mark(element.handle, place)
             if mark >= 0:
@@ -140,46 +140,46 @@ class _Walk:
             if not child or not self._budget:
                 continue
             self._budget -= 1
-            made = self._element(child, hash((element.path, place)), element.tag, cells, element)
+            made = self._make_element(child, hash((element.path, place)), element.tag, cells, element)
             cells += made.kind in ("TD", "TH")
             yield made
 
     def _has_label(self, element: _Element) -> bool:
         children = (_get_child(element.handle, place) for place in range(min(element.children, 4)))
-        return any(child and _type_of(child) == "Lbl" for child in children)
+        return any(child and _read_type(child) == "Lbl" for child in children)
 
-    def _element(self, handle: int, path: int, above: Tag, cells: int, parent: _Element | None = None) -> _Element:
-        kind = _type_of(handle)
+    def _make_element(self, handle: int, path: int, above: Tag, cells: int, parent: _Element | None = None) -> _Element:
+        kind = _read_type(handle)
         children = _count_children(handle)
         path = hash((path, kind))
-        return _Element(handle, kind, path, _tag_of(handle, kind, path, above, children, cells, parent), children)
+        return _Element(handle, kind, path, _make_tag(handle, kind, path, above, children, cells, parent), children)
 
 
-def _tag_of(handle: int, kind: str, path: int, above: Tag, children: int, cells: int, parent: _Element | None) -> Tag:
+def _make_tag(handle: int, kind: str, path: int, above: Tag, children: int, cells: int, parent: _Element | None) -> Tag:
     """What an element makes of the tag that it inherits."""
     if kind in INLINE or (kind == "NonStruct" and _is_leaf(handle, children)):
         return above
     if kind in _LEVELS:
-        return _changed(above, block=path, kind="heading", level=_LEVELS[kind])
+        return _derive_tag(above, block=path, kind="heading", level=_LEVELS[kind])
     if kind in TEXT:
-        return _changed(above, block=path, kind="text")
+        return _derive_tag(above, block=path, kind="text")
     match kind:
         case "L":
-            return _changed(above, block=path, kind="container", depth=above.depth + 1)
+            return _derive_tag(above, block=path, kind="container", depth=above.depth + 1)
         case "LI":
-            return _changed(above, block=path, kind="text", item=path, labelled=False)
+            return _derive_tag(above, block=path, kind="text", item=path, labelled=False)
         case "Lbl":
-            return _changed(above, block=path, kind="label")
+            return _derive_tag(above, block=path, kind="label")
         case "LBody":
-            return _changed(above, block=path, kind="text")
+            return _derive_tag(above, block=path, kind="text")
         case "Caption":
-            return _changed(above, block=path, kind="caption")
+            return _derive_tag(above, block=path, kind="caption")
         case "TD" | "TH" if parent:
-            return _changed(above, block=path, kind="text", cell=_cell(handle, kind, parent, above, cells))
+            return _derive_tag(above, block=path, kind="text", cell=_make_cell(handle, kind, parent, above, cells))
         case "Table":
-            return _changed(above, block=path, kind="container", cell=CellTag(path, 0, 0, False, 1, 1))
+            return _derive_tag(above, block=path, kind="container", cell=CellTag(path, 0, 0, False, 1, 1))
         case _:
-            return _changed(above, block=path, kind="container")
+            return _derive_tag(above, block=path, kind="container")
 
 
 def _is_leaf(handle: int, children: int) -> bool:
@@ -187,13 +187,13 @@ def _is_leaf(handle: int, children: int) -> bool:
     return any(_get_child_mark(handle, place) >= 0 for place in range(min(children, 8)))
 
 
-def _cell(handle: int, kind: str, row: _Element, above: Tag, place: int) -> CellTag:
+def _make_cell(handle: int, kind: str, row: _Element, above: Tag, place: int) -> CellTag:
     table = above.cell.table if above.cell else 0
-    rows, columns = _span(handle, b"RowSpan"), _span(handle, b"ColSpan")
+    rows, columns = _read_span(handle, b"RowSpan"), _read_span(handle, b"ColSpan")
     return CellTag(table, row.path, place, kind == "TH", rows, columns)
 
 
-def _span(handle: int, name: bytes) -> int:
+def _read_span(handle: int, name: bytes) -> int:
     for place in range(min(_count_attributes(handle), 4)):
         attributes = _get_attributes(handle, place)
         value = _get_value(attributes, name) if attributes else None
@@ -202,7 +202,7 @@ def _span(handle: int, name: bytes) -> int:
     return 1
 
 
-def _changed(
+def _derive_tag(
     tag: Tag,
     *,
     block: int | None = None,
@@ -224,11 +224,11 @@ def _changed(
     )
 
 
-def _type_of(handle: int) -> str:
+def _read_type(handle: int) -> str:
     size = _get_type(handle, _TYPE_BUFFER, _TYPE_SIZE)
-    return _decoded(_TYPE_BUFFER.raw[: min(max(size - 2, 0), 126)])
+    return _decode_name(_TYPE_BUFFER.raw[: min(max(size - 2, 0), 126)])
 
 
 @lru_cache(maxsize=256)
-def _decoded(name: bytes) -> str:
+def _decode_name(name: bytes) -> str:
     return name.decode("utf-16-le", "replace")

@@ -20,24 +20,24 @@ _VOCABULARY = re.compile(r"[^\W\d_]+(?:-[^\W\d_]+)*")
 Vocabulary = set[str]
 
 
-def learn(vocabulary: Vocabulary, lines: Iterable[Line]) -> None:
+def learn_words(vocabulary: Vocabulary, lines: Iterable[Line]) -> None:
     """Note the words that stand inside of lines, where no hyphenation can have touched them."""
     for line in lines:
         text = line.text
         vocabulary.update(_VOCABULARY.findall(text[: text.rfind(" ")].lower() if text.endswith("-") else text.lower()))
 
 
-def without_breaks(lines: Sequence[Line], vocabulary: Vocabulary) -> tuple[str, tuple[Span, ...]]:
+def join_lines(lines: Sequence[Line], vocabulary: Vocabulary) -> tuple[str, tuple[Span, ...]]:
     """One text of many lines, with the stretches that are set apart."""
     writer = _Writer(vocabulary)
     for line in lines:
-        writer.take(line.words)
-    return writer.result()
+        writer.add_line(line.words)
+    return writer.finish()
 
 
-def plain_text(lines: Sequence[Line], vocabulary: Vocabulary) -> str:
+def join_text(lines: Sequence[Line], vocabulary: Vocabulary) -> str:
     """One text of many lines."""
-    return without_breaks(lines, vocabulary)[0]
+    return join_lines(lines, vocabulary)[0]
 
 
 class _Writer:
@@ -50,21 +50,21 @@ class _Writer:
         self._last = ""
         self._kinds: list[tuple[int, int, SpanKind | None]] = []
 
-    def take(self, words: Sequence[Word]) -> None:
+    def add_line(self, words: Sequence[Word]) -> None:
         """Add the words of the next line."""
         for place, word in enumerate(words):
             if self._pieces and not (place and word.glued):
                 self._separate(word, first=not place)
             start = self._length
             self._add(word.text)
-            self._note(start, self._length, _kind(word))
+            self._note(start, self._length, _classify_word(word))
             self._last = word.text
 
     def _separate(self, word: Word, first: bool) -> None:
         if not first or not self._last.endswith("-") or len(self._last) < 2:
             self._add(" ")
             return
-        joint = _joint(self._last[:-1], word.text, self._vocabulary)
+        joint = _choose_joint(self._last[:-1], word.text, self._vocabulary)
         if not joint:
             self._drop_hyphen()
         elif joint == " ":
@@ -86,7 +86,7 @@ class _Writer:
         else:
             self._kinds.append((start, end, kind))
 
-    def result(self) -> tuple[str, tuple[Span, ...]]:
+    def finish(self) -> tuple[str, tuple[Span, ...]]:
         """The text and its spans; type that is the same throughout sets nothing apart, unless it is code."""
         kinds = self._kinds
         if len(kinds) == 1 and kinds[0][2] != "code":
@@ -94,7 +94,7 @@ class _Writer:
         return "".join(self._pieces), tuple(Span(start, end, kind) for start, end, kind in kinds if kind)
 
 
-def _kind(word: Word) -> SpanKind | None:
+def _classify_word(word: Word) -> SpanKind | None:
     font = word.font
     if font.fixed:
         return "code"
@@ -103,7 +103,7 @@ def _kind(word: Word) -> SpanKind | None:
     return "emphasis" if font.italic and any(map(str.isalpha, word.text)) else None
 
 
-def _joint(before: str, after: str, vocabulary: Vocabulary) -> str:
+def _choose_joint(before: str, after: str, vocabulary: Vocabulary) -> str:
     """What belongs between two parts of a word that a line end divides: nothing, its hyphen, or a space."""
     if before.endswith("-"):
         return " "
@@ -119,7 +119,7 @@ def _joint(before: str, after: str, vocabulary: Vocabulary) -> str:
     return "-" if both_words else ""
 
 
-def letters(text: str) -> str:
+def normalize_letters(text: str) -> str:
     """A text for comparison: its letters and digits alone, whatever their case."""
     return "".join(filter(str.isalnum, text.casefold()))
 
