@@ -815,4 +815,4 @@ def test_only_so_many_sites_are_remembered() -> None:
     for number in range(MAX_SITES + 1):
         sites.put(str(number), Robots())
     assert sites.get("0") is None
-    assert sites.get("1") == sites.rules(str(MAX_SITES)) == Robots()
+    assert sites.get("1") == sites.get(str(MAX_SITES)) == Robots()

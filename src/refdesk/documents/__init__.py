@@ -1,1 +1,1 @@
-"""The document itself: its structure, and how text becomes it. Knows nothing of where documents are kept."""
+"""Document model, conversion, chunking and export."""

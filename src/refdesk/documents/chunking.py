@@ -1,9 +1,9 @@
-"""A document in pieces that can be found and read by themselves.
+"""Split a document into chunks that can be searched and read by themselves.
 
-A chunk never reaches past a heading of its section's level or a higher one; only a section with next to no text of its
-own goes on into its first subsection, and the chunk then belongs to the one that gave it most. Tables and code stay
-whole when they fit; when they do not, they are cut between rows or lines, and each piece of a table begins with its
-header. Sizes are in the embedding model's own tokens.
+A chunk ends at a heading of its section's level or a higher one. A section with hardly any text continues into its
+first subsection, and the chunk belongs to the section with the most tokens. Tables and code stay whole if they fit;
+otherwise they are split between rows or lines, and each part of a table repeats its header. Sizes are in tokens of the
+embedding model.
 """
 
 from __future__ import annotations
@@ -31,35 +31,35 @@ from refdesk.documents.model import (
 from refdesk.documents.tokens import count_tokens, count_word_tokens
 
 MAX_TOKENS = 254
-"""What the embedding model reads at once, less the two tokens that mark the ends; the heading path counts too."""
+"""Input limit of the embedding model, minus its two special tokens. The heading path counts, too."""
 
 MAX_PATH_TOKENS = 64
-"""As much of that as the heading path may take."""
+"""Share of that for the heading path."""
 
 MIN_TOKENS = 40
-"""A section with less text than this goes on into its first subsection: it says little by itself."""
+"""A section with less text continues into its first subsection, since it says little by itself."""
 
 
 EVEN_ATTEMPTS = 8
-"""Lengths that are tried between an even share and a full chunk, until no sentence is left over."""
+"""Lengths tried between an even share and a full chunk until no sentence is left over."""
 
 FENCE_TOKENS = 12
-"""Room for the two fences around code and the name of its language."""
+"""Tokens reserved for the fences around code and its language."""
 
 
 @dataclass(frozen=True, slots=True)
 class ChunkPiece:
-    """A block, or as much of one as fits a chunk."""
+    """A block, or as much of it as fits a chunk."""
 
     text: str
     tokens: int
     page: int | None
     joiner: str
-    """What stands between this piece and the one before it."""
+    """Separator from the previous piece."""
 
 
 def chunks(blocks: Sequence[Block], *, max_tokens: int = MAX_TOKENS) -> list[Chunk]:
-    """The chunks in reading order; their ids count from c1."""
+    """Split blocks into chunks in reading order, with ids from c1."""
     built: list[Chunk] = []
     open_chunk: _OpenChunk | None = None
     for section in _trim_to_own_text(list_sections(blocks)):
@@ -78,13 +78,13 @@ def chunks(blocks: Sequence[Block], *, max_tokens: int = MAX_TOKENS) -> list[Chu
 
 
 def _trim_to_own_text(whole: Sequence[Section]) -> Iterator[Section]:
-    """Each section up to its first subsection."""
+    """Yield each section up to its first subsection."""
     for section, following in zip_longest(whole, whole[1:]):
         yield replace(section, end=min(section.end, following.start)) if following else section
 
 
 class _OpenChunk:
-    """The chunk that is being filled."""
+    """Builder of the current chunk."""
 
     def __init__(self, section: Section, max_tokens: int) -> None:
         self.section = section
@@ -97,7 +97,7 @@ class _OpenChunk:
         self.extend_into(section)
 
     def extend_into(self, section: Section) -> None:
-        """Hold text of this section too, and leave room for its path."""
+        """Include text of a section and reserve room for its heading path."""
         self._sections[section.id] = section
         self.room = min(self.room, self._max_tokens - min(_measure(" ".join(section.path)), MAX_PATH_TOKENS))
 
@@ -124,7 +124,7 @@ class _OpenChunk:
 
 
 def _split_section(blocks: Sequence[Block], section: Section, chunk: _OpenChunk) -> Iterator[ChunkPiece]:
-    """The section's text; its heading is in the path, except where a chunk of the section above goes on into it."""
+    """Yield the pieces of a section. Its heading is in the path, unless the chunk began in a section above."""
     own = blocks[section.start : section.end]
     heading = own[0] if own and is_section_heading(own[0]) else None
     if heading is not None:
@@ -151,7 +151,7 @@ def _split_block(block: Block, room: int) -> Iterator[ChunkPiece]:
 
 
 def _cut_block(block: Block, room: int) -> Iterator[str]:
-    """A block that is too long, cut where it hurts least."""
+    """Split a block that is too long at its best boundaries."""
     match block:
         case Code():
             inside = room - FENCE_TOKENS
@@ -171,7 +171,7 @@ def _cut_block(block: Block, room: int) -> Iterator[str]:
 
 
 def _cut_table(table: Table, room: int) -> Iterator[str]:
-    """Some rows at a time, each part with the header above it; a row that is too long by itself is cut as text."""
+    """Yield groups of rows, each with the header; a row that is too long is split as text."""
     head = table.header_rows()
     header = [_shift_row(cell, 0) for cell in table.cells if cell.row < head]
     rows: dict[int, list[Cell]] = {}
@@ -215,7 +215,7 @@ def _shift_row(cell: Cell, by: int) -> Cell:
 
 
 def _cut_text(text: str, room: int, between: str) -> Iterator[str]:
-    """The text cut at a pattern; a part that is still too long is cut between words, then anywhere."""
+    """Split text at a pattern, then between words, then anywhere."""
     if _measure(text) <= room:
         yield text
         return
@@ -226,12 +226,12 @@ def _cut_text(text: str, room: int, between: str) -> Iterator[str]:
         elif between != r"\s+":
             yield from (" ".join(group) for group in _group_parts(_cut_text(part, room, r"\s+"), room))
         else:
-            # A word of one token per character is the worst there is.
+            # The worst case is one token per character.
             yield from (part[start : start + room] for start in range(0, len(part), room))
 
 
 def _group_evenly(parts: Sequence[str], room: int) -> list[list[str]]:
-    """As few groups as fit, of about the same length: a last one of a few words would say nothing by itself."""
+    """Group parts into the fewest groups of similar length, to avoid a short last one."""
     groups = list(_group_parts(parts, room))
     share = sum(map(_measure, parts)) // len(groups) if groups else room
     for less in range(share, room, max((room - share) // EVEN_ATTEMPTS, 1)):
@@ -242,7 +242,7 @@ def _group_evenly(parts: Sequence[str], room: int) -> list[list[str]]:
 
 
 def _group_parts(parts: Iterable[str], room: int) -> Iterator[list[str]]:
-    """As many parts in a row as fit together; the blanks between them count for nothing."""
+    """Group as many consecutive parts as fit; the spaces between them count nothing."""
     group: list[str] = []
     tokens = 0
     for part in parts:
@@ -257,7 +257,7 @@ def _group_parts(parts: Iterable[str], room: int) -> Iterator[list[str]]:
 
 
 def _measure(text: str) -> int:
-    """Its tokens; the tokenizer takes a word without end for one unknown token, which it is to nobody who reads it."""
+    """Count tokens. The tokenizer reads an endless word as one token, so length sets a minimum."""
     return max(count_tokens(text), len(text) // 10)
 
 

@@ -1,13 +1,12 @@
-"""Where converted documents wait to be read: one file each, per tenant, bounded in number, size and age.
+"""Store of converted documents: one file each, per tenant, limited in number, size and age.
 
-The folder is the whole truth, so that several processes can share it: a document is there when its file is, its age is
-the file's, and reading it makes it young again. A handle is made of the tenant, the bytes and how they were converted:
-the same bytes have the same handle, and so are converted once.
+All state is in the folder, so several processes can share it. Reading a document refreshes its age. A handle is derived
+from the tenant, the bytes and the options, so the same conversion runs once.
 
-    converted/<tenant>/<handle>.sqlite      a document
-    converted/<tenant>/<handle>.markdown    the same in another form, once somebody wanted it
-    converted/<tenant>/<address>.url        what a URL last gave
-    converted/<name>.part                   being written
+    converted/<tenant>/<handle>.sqlite      a packed document
+    converted/<tenant>/<handle>.markdown    an export of it, made on demand
+    converted/<tenant>/<address>.url        the last result of a URL
+    converted/<name>.part                   a file being written
 """
 
 from __future__ import annotations
@@ -31,24 +30,24 @@ from refdesk.documents.packed_document import SHELF_VERSION, NotAShelf, Shelf
 from refdesk.errors import StorageError
 
 HANDLE = re.compile(r"doc-[a-z2-7]{26}")
-"""What a handle looks like: 130 bits, which cannot be guessed."""
+"""Format of a handle: 130 bits, which can't be guessed."""
 
 DOCUMENT = "sqlite"
-"""The form that all others are made from."""
+"""The form that exports are made from."""
 
 SWEEP_DIVISOR = 50
-"""To look through a full folder takes milliseconds, so it is done when a fiftieth of its documents have come anew."""
+"""Sweeping a full folder takes milliseconds, so it happens after a fiftieth of the document limit is written."""
 
 UPLOAD = "upload"
-"""A file as it was sent."""
+"""An uploaded file."""
 
 STALE_PART_SECONDS = 3600
-"""A file that is being written is finished or given up long before; what a crash left behind is removed then."""
+"""Age at which a partial file is a leftover of a crash and removed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """How much is kept for each tenant, and for how long."""
+    """Limits per tenant."""
 
     documents: int = 500
     bytes: int = 1024**3
@@ -57,7 +56,7 @@ class Bounds:
 
 @dataclass(frozen=True, slots=True)
 class UrlRecord:
-    """What a URL last gave: enough to ask whether it is still the same."""
+    """The last result of a URL, with the validators of a conditional request."""
 
     handle: str
     etag: str | None
@@ -65,21 +64,21 @@ class UrlRecord:
 
 
 class Store:
-    """The shelf files of all tenants; its methods touch the disk, so they belong into a thread."""
+    """Packed documents of all tenants on disk. Methods block, so call them in a thread."""
 
     def __init__(self, folder: Path, bounds: Bounds) -> None:
         self._folder = folder
         self._bounds = bounds
         self._writes_since_sweep: dict[TenantId, int] = {}
-        """How many files were put in their place since the tenant's folder was last swept."""
+        """Files written since the last sweep, by tenant."""
 
     def handle(self, tenant: TenantId, digest: str, how: str = "") -> str:
-        """The handle of some bytes, converted in some way, for a tenant."""
+        """Return the handle of a tenant's conversion."""
         identity = orjson.dumps([SHELF_VERSION, tenant, digest, how])
         return "doc-" + base64.b32encode(hashlib.sha256(identity).digest())[:26].decode().lower()
 
     def open(self, tenant: TenantId, handle: str) -> Shelf | None:
-        """A document, if it is there and not too old; another tenant's is not there."""
+        """Open a document of a tenant, or return None if it is missing or expired."""
         path = self._path(tenant, handle)
         if path is None or not self._is_fresh(path):
             return None
@@ -95,11 +94,11 @@ class Store:
         return shelf
 
     def open_file(self, tenant: TenantId, handle: str, form: str = DOCUMENT) -> IO[bytes] | None:
-        """The file of a document itself, or of one of its other forms."""
+        """Open the file of a document or of one of its exports, or return None."""
         path = self._path(tenant, handle, form)
         if path is None:
             return None
-        # A form lives as long as the document that it was made from; an upload is no form of one.
+        # An export expires with its document; an upload has an age of its own.
         original = path if form == UPLOAD else path.with_suffix(f".{DOCUMENT}")
         if not self._is_fresh(original):
             return None
@@ -113,7 +112,7 @@ class Store:
 
     @contextmanager
     def writing(self) -> Iterator[IO[bytes]]:
-        """A file to write a document to, gone at the end unless it was kept."""
+        """Open a temporary file; it is deleted at the end unless `keep` has stored it."""
         with _translate_disk_errors():
             self._folder.mkdir(parents=True, exist_ok=True)
             file = tempfile.NamedTemporaryFile(dir=self._folder, suffix=".part", delete=False)  # noqa: SIM115 - below
@@ -124,7 +123,7 @@ class Store:
             Path(file.name).unlink(missing_ok=True)
 
     def keep(self, tenant: TenantId, handle: str, file: IO[bytes], form: str = DOCUMENT) -> None:
-        """Put a written file in its place, and let go of what there is no room for."""
+        """Move a written file into place, and evict what exceeds the limits."""
         path = self._path(tenant, handle, form)
         if path is None:
             raise ValueError(f"{handle!r} is no handle")
@@ -137,7 +136,7 @@ class Store:
                 self.sweep(tenant, keep=path)
 
     def get_url_record(self, tenant: TenantId, url: str) -> UrlRecord | None:
-        """What a URL gave when it was last converted."""
+        """Return the last result of a URL."""
         path = self._url_path(tenant, url)
         try:
             return UrlRecord(**orjson.loads(path.read_bytes()))
@@ -145,7 +144,7 @@ class Store:
             return None
 
     def save_url_record(self, tenant: TenantId, url: str, record: UrlRecord) -> None:
-        """Remember what a URL gave."""
+        """Save the result of a URL."""
         path = self._url_path(tenant, url)
         path.parent.mkdir(parents=True, exist_ok=True)
         with self.writing() as file:
@@ -154,7 +153,7 @@ class Store:
             os.replace(file.name, path)
 
     def sweep(self, tenant: TenantId, keep: Path | None = None) -> None:
-        """Remove what is too old, then the oldest beyond the bounds; never the one that was just kept."""
+        """Remove expired files, then the oldest beyond the limits, but never the one just stored."""
         self._remove_stale_parts()
         room, count = self._bounds.bytes, self._bounds.documents
         for path, age, size in sorted(_list_files(self._tenant_folder(tenant)), key=lambda found: found[1]):
@@ -189,7 +188,7 @@ class Store:
 
 @contextmanager
 def _translate_disk_errors() -> Iterator[None]:
-    """Trouble with the disk in words for whoever runs the desk; it is no fault of the file's."""
+    """Raise disk errors as `StorageError`."""
     try:
         yield
     except OSError as error:
@@ -198,7 +197,7 @@ def _translate_disk_errors() -> Iterator[None]:
 
 
 def _list_files(folder: Path) -> Iterator[tuple[Path, float, int]]:
-    """The files of a folder with age and size; another process may remove some meanwhile."""
+    """Yield the files of a folder with age and size; other processes may remove some meanwhile."""
     now = time.time()
     with suppress(FileNotFoundError), os.scandir(folder) as entries:
         for entry in entries:

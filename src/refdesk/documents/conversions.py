@@ -1,6 +1,6 @@
-"""Files, bytes and URLs to shelved documents: bounded, sandboxed, and each only once.
+"""Conversion service: files, uploads and URLs to packed documents, sandboxed and deduplicated.
 
-Nothing here converts: that happens in the sandbox's workers. The event loop only waits.
+The conversion itself runs in the sandbox's workers.
 """
 
 from __future__ import annotations
@@ -41,15 +41,15 @@ EXPORT_SECONDS = 60.0
 Export = Literal["markdown", "html", "json"]
 
 Progress = Callable[[float, float | None, str], Awaitable[None]]
-"""Done, total where it is known, and what is being done."""
+"""Called with the amount done, the total where known, and a description."""
 
 
 async def unheard(_done: float, _total: float | None, _doing: str) -> None:
-    """Progress that nobody waits for."""
+    """Ignore progress."""
 
 
 def seconds_for(size: int) -> float:
-    """How long the conversion of a file of this size may take."""
+    """Return the time limit of a conversion by the size of its file."""
     if size < 10 * MEGABYTE:
         return 60.0
     return 180.0 if size < 50 * MEGABYTE else 300.0
@@ -57,7 +57,7 @@ def seconds_for(size: int) -> float:
 
 @dataclass(frozen=True, slots=True)
 class File:
-    """An open file, and what is known of it besides its bytes."""
+    """An open file with its metadata."""
 
     fd: int
     name: str
@@ -66,31 +66,31 @@ class File:
     charset: str | None = None
     url: str = ""
     is_own: bool = False
-    """Whether it is a text of the desk's own, which does not wait behind what strangers have converted."""
+    """Whether it is Refdesk's own text, which doesn't queue behind other conversions."""
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """How a file is to be converted."""
+    """Conversion options."""
 
     pages: PageRange | None = None
     expected: Sequence[str] = ()
-    """Keys of the formats that it may have; none means any."""
+    """Keys of the accepted formats; empty accepts any."""
     tools: Mapping[str, str] = field(default_factory=dict)
-    """Which tool is for which format, to be named where the format is another one."""
+    """Tool by format, named in the error for a file of another format."""
 
 
 @dataclass(frozen=True, slots=True)
 class Converted:
-    """A document that is on its shelf."""
+    """A stored packed document."""
 
     handle: str
     cached: bool
-    """Whether it was there already."""
+    """Whether it was stored already."""
 
 
 class Conversions:
-    """Converts for tenants, over one sandbox and one store."""
+    """Converts files for tenants with shared sandboxes and a shared store."""
 
     def __init__(
         self,
@@ -109,14 +109,14 @@ class Conversions:
         self._metrics = metrics
         self._locks_by_name = _KeyedLocks()
         self.seconds_for = seconds_for
-        """The time limit of a conversion in seconds, by the size of its file in bytes."""
+        """Time limit of a conversion in seconds, by the size of its file in bytes."""
 
     async def open(self, tenant: TenantId, handle: str) -> Shelf | None:
-        """A converted document of the tenant's."""
+        """Open a converted document of a tenant, or return None."""
         return await to_thread.run_sync(self._store.open, tenant, handle)
 
     async def convert(self, tenant: TenantId, file: File, wanted: Wanted, progress: Progress) -> Converted:
-        """Shelve a file; the same bytes, wanted in the same way, are there already."""
+        """Convert a file and store the result; the same bytes with the same options are converted once."""
         with self._metrics.conversion() as metric:
             try:
                 converted = await self._convert(tenant, file, wanted, progress)
@@ -141,7 +141,7 @@ class Conversions:
         return Converted(handle, cached=False)
 
     async def convert_url(self, tenant: TenantId, url: str, wanted: Wanted, progress: Progress) -> Converted:
-        """Fetch a URL and shelve what it gives; a page that has not changed since is not even sent again."""
+        """Fetch and convert a URL; an unchanged page is neither sent nor converted again."""
         known = await to_thread.run_sync(self._store.get_url_record, tenant, url)
         if known is not None and await self._find_format(tenant, known.handle) is None:
             known = None
@@ -156,23 +156,23 @@ class Conversions:
         return converted
 
     def uploading(self) -> AbstractAsyncContextManager[IO[bytes]]:
-        """A file to receive an upload in, gone at the end unless it was kept."""
+        """Open a temporary file for an upload; it is deleted unless `keep_upload` stores it."""
         return in_thread(self._store.writing)
 
     async def keep_upload(self, tenant: TenantId, file: IO[bytes], name: str) -> str:
-        """Keep an upload as long as a converted document, and give it a URI that only its tenant can use."""
+        """Store an upload for as long as a converted document, and return a URI private to its tenant."""
         id = self._store.handle(tenant, secrets.token_hex(), UPLOAD)
         await to_thread.run_sync(self._store.keep, tenant, id, file, UPLOAD)
         return f"{UPLOAD_SCHEME}{id}/{quote(clean_name(name) or 'document')}"
 
     async def open_upload(self, tenant: TenantId, uri: str) -> tuple[IO[bytes], str] | None:
-        """An upload by its URI, open, and its name; None when it is not there."""
+        """Open an upload by its URI and return it with its name, or None."""
         id, _, name = uri.removeprefix(UPLOAD_SCHEME).partition("/")
         file = await to_thread.run_sync(self._store.open_file, tenant, id, UPLOAD)
         return (file, clean_name(unquote(name)) or "document") if file else None
 
     async def export(self, tenant: TenantId, handle: str, to: Export) -> IO[bytes] | None:
-        """A shelved document in another form, as a file to be closed; None when it is not there."""
+        """Return a stored document in another format as an open file, or None if there is no such document."""
         async with self._locks_by_name.hold(f"{handle}.{to}"):
             written = await to_thread.run_sync(self._store.open_file, tenant, handle, to)
             if written is not None:
@@ -188,7 +188,7 @@ class Conversions:
             return await to_thread.run_sync(self._store.open_file, tenant, handle, to)
 
     async def convert_and_export(self, file: File, to: Export, wanted: Wanted, progress: Progress) -> tuple[bytes, Any]:
-        """A file in another form without shelving it, and a few facts about it."""
+        """Convert a file to an export format without storing it; return the bytes and metadata."""
         _check_size(file)
         async with scratch_file() as output:
             job = {**_build_job("convert_and_export", file, wanted), "to": to}
@@ -196,7 +196,7 @@ class Conversions:
             return await to_thread.run_sync(_read_all, output.fileno()), facts
 
     async def pack(self, file: File, progress: Progress) -> bytes:
-        """A file as a packed document, for whoever keeps it somewhere else."""
+        """Convert a file to a packed document that the caller stores."""
         with self._metrics.conversion() as metric:
             try:
                 _check_size(file)
@@ -211,7 +211,7 @@ class Conversions:
             return packed
 
     async def packed(self, tenant: TenantId, handle: str) -> bytes | None:
-        """A converted document of the tenant's, as it is kept."""
+        """Return the bytes of a tenant's packed document, or None."""
         file = await to_thread.run_sync(self._store.open_file, tenant, handle)
         if file is None:
             return None
@@ -220,20 +220,20 @@ class Conversions:
 
     @asynccontextmanager
     async def fetched(self, url: str, etag: str, last_modified: str, progress: Progress) -> AsyncIterator[Fetched]:
-        """What a URL gives, as an open file; or that it has not changed."""
+        """Fetch a URL as an open file, or learn that it hasn't changed."""
         validators = {"etag": etag or None, "last_modified": last_modified or None}
         fetched = await self._fetcher.fetch(url, progress=progress, **validators)
         async with in_thread(lambda: fetched.file):
             yield fetched
 
     async def fetch_and_export(self, url: str, to: Export, wanted: Wanted, progress: Progress) -> tuple[bytes, Any]:
-        """What a URL gives in another form, without shelving it."""
+        """Fetch a URL and convert it to an export format without storing it."""
         fetched = await self._fetcher.fetch(url, progress=progress)
         async with in_thread(lambda: fetched.file):
             return await self.convert_and_export(fetched_file(fetched), to, wanted, progress)
 
     def check(self) -> dict[str, Any]:
-        """How the workers are, and what stands around them; they start when there is something to convert."""
+        """Return the state of the workers and their restrictions, for the health check."""
         return {"state": "ok", **self._sandbox.state(), "walls": sorted(self._sandbox.restrictions)}
 
     async def _run(self, job: Mapping[str, Any], file: File, output: int, seconds: float, progress: Progress) -> Any:
@@ -241,7 +241,7 @@ class Conversions:
         return await sandbox.run(job, source=file.fd, output=output, seconds=seconds, progress=progress)
 
     async def _find_format(self, tenant: TenantId, handle: str) -> str | None:
-        """The format of a document that is on its shelf."""
+        """Return the format of a stored document, or None."""
         shelf = await self.open(tenant, handle)
         if shelf is None:
             return None
@@ -253,7 +253,7 @@ class Conversions:
 async def open_conversions(
     settings: ConvertConfig, data: Path, metrics: Metrics, *, resolver: Resolver = resolve
 ) -> AsyncIterator[Conversions]:
-    """What converts, with its workers, its store beneath the data folder and its way to the web."""
+    """Open the conversion service with its workers, its store below the data folder and its fetcher."""
     limits = Limits(workers=settings.workers, memory_bytes=settings.memory_bytes)
     rules = FetchRules(
         allow=parse_networks(settings.allow_networks),
@@ -271,7 +271,7 @@ async def open_conversions(
 
 
 class _KeyedLocks:
-    """One at a time for each name, so that two who want the same do not both work for it."""
+    """One lock per name, dropped with its last user."""
 
     def __init__(self) -> None:
         self._locks: dict[str, tuple[asyncio.Lock, int]] = {}
@@ -305,7 +305,7 @@ def _check_format(name: str, found: str, wanted: Wanted) -> None:
 
 
 def _make_variant_key(file: File, wanted: Wanted, head: bytes) -> str:
-    """What besides the bytes decides on the outcome: the pages, and for texts the name and the encoding."""
+    """Return what decides on the result besides the bytes: pages and, for text formats, name and encoding."""
     pages = f"{wanted.pages.first}-{wanted.pages.last}" if wanted.pages else ""
     if is_detectable_by_content(head):
         return pages
@@ -326,14 +326,14 @@ def _build_job(do: str, file: File, wanted: Wanted) -> dict[str, Any]:
 
 
 def fetched_file(fetched: Fetched) -> File:
-    """What was fetched, as a file to convert."""
+    """Return a download as conversion input."""
     return File(
         fetched.file.fileno(), fetched.file_name, fetched.size, fetched.content_type, fetched.charset, fetched.url
     )
 
 
 def _hash_file(fd: int) -> tuple[str, bytes]:
-    """The SHA-256 of an open file, and its first bytes."""
+    """Return the SHA-256 of an open file, and its first bytes."""
     os.lseek(fd, 0, os.SEEK_SET)
     hashed = hashlib.sha256()
     head = b""

@@ -1,4 +1,4 @@
-"""The words that the DoclingDocument schema has for ours; `export.docling` writes it, `convert.docling` reads it."""
+"""DoclingDocument schema names, shared by `export.docling` and `convert.docling`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ SCHEMA_NAME = "DoclingDocument"
 VERSION = "1.10.0"
 
 SPANS = "refdesk__spans"
-"""Our own fields live in an item's `meta`, which is open to prefixed names: docling keeps and ignores them."""
+"""Custom fields go to an item's `meta`, which allows prefixed names: docling preserves and ignores them."""
 ROLE = "refdesk__role"
 NOTICE = "notice"
 ANCHOR = "refdesk__anchor"
@@ -19,7 +19,7 @@ LANGUAGES = tuple(
     "ObjectiveC Octave PHP Pascal Perl Prolog Python Racket Ruby Rust SML SQL Scala Scheme Swift TypeScript "
     "VisualBasic XML YAML".split()
 )
-"""The programming languages that the schema names."""
+"""Programming languages of the schema."""
 
 _ALIASES = {
     "sh": "Bash",
@@ -40,5 +40,5 @@ _BY_NAME = {language.lower(): language for language in LANGUAGES} | _ALIASES
 
 
 def map_language(language: str) -> str:
-    """The schema's name of a programming language, or `unknown`."""
+    """Return the schema's name of a programming language, or `unknown`."""
     return _BY_NAME.get(language.lower(), "unknown")

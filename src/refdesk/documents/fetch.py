@@ -1,7 +1,7 @@
-"""Downloads that are safe to do on a stranger's word: bounded in time, size and reach.
+"""Downloads of untrusted URLs, limited in time, size and reachable addresses.
 
-A `Fetcher` sends no cookie, credential or referrer, takes no proxy from the environment, and follows redirects one by
-one, each checked like the first. What the bytes mean is decided elsewhere.
+A `Fetcher` sends no cookies, credentials or referrer and ignores proxy settings of the environment. Each redirect is
+checked like the first URL.
 """
 
 from __future__ import annotations
@@ -43,51 +43,51 @@ from refdesk.version import __version__
 
 USER_AGENT = f"Refdesk/{__version__}"
 HEADERS = {"User-Agent": USER_AGENT, "Accept": "*/*", "Accept-Encoding": ", ".join(CONTENT_CODINGS)}
-"""All that a server is told about us."""
+"""All headers sent, besides conditional ones."""
 
 Progress = Callable[[float, float | None, str], Awaitable[None]]
-"""Told bytes so far, bytes in all where known, and a sentence."""
+"""Called with the bytes so far, the total where known, and a description."""
 
 MAX_CONNECTIONS = 32
-"""Downloads at once; more wait their turn within their own deadline."""
+"""Concurrent downloads; others queue within their own deadline."""
 
 KEEP_ALIVE_SECONDS = 15.0
-"""A page often follows its robots.txt and its redirects; nothing that comes later is worth an open connection."""
+"""Long enough for a page after its robots.txt and redirects."""
 
 ROBOTS_SECONDS = 3600.0
-"""How long the rules of a site are kept; RFC 9309 allows a day."""
+"""Cache lifetime of a robots.txt; RFC 9309 allows a day."""
 
 MAX_SITES = 128
-"""Sites whose rules are kept; the one asked for longest ago goes first."""
+"""Cached robots.txt files; the oldest is evicted first."""
 
 MAX_VALIDATOR_CHARACTERS = 500
-"""Of an ETag or a date; a longer one is not sent back, and the document is fetched in full."""
+"""Longest ETag or date sent back; with a longer one the document is fetched in full."""
 
 
 @dataclass(frozen=True, slots=True)
 class FetchRules:
-    """What a download may take, and where it may go."""
+    """Limits of a download."""
 
     allow: tuple[Network, ...] = ()
-    """Networks that may be fetched from, on any port, although they are not public."""
+    """Private networks that may be fetched from, on any port."""
     max_bytes: int = 100 * 1024 * 1024
-    """Of the document once unpacked."""
+    """Size of the decoded document."""
     seconds: float = 60
-    """From the first look-up to the last byte, redirects included."""
+    """Total time, from the DNS lookup to the last byte, redirects included."""
     ports: tuple[int, ...] = (80, 443, 8000, 8080, 8443)
-    """Ports of public hosts that serve documents; a mail server or a database is not to be talked to."""
+    """Allowed ports of public hosts, to exclude mail servers and databases."""
     max_redirects: int = 5
     respect_robots: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
-    """A document as it came; `file` is an unnamed temporary file at its start, which the receiver closes."""
+    """A downloaded document; `file` is an unnamed temporary file that the receiver closes."""
 
     url: str
-    """Where it was in the end, after redirects."""
+    """URL after redirects."""
     content_type: str
-    """Lower case, without parameters; empty when none was sent."""
+    """Lower case, without parameters; empty if none was sent."""
     charset: str | None
     file: IO[bytes]
     size: int
@@ -95,11 +95,11 @@ class Fetched:
     etag: str | None
     last_modified: str | None
     not_modified: bool
-    """The copy that the validators belong to is still good; `file` is empty."""
+    """Whether the copy with the given validators is current; `file` is empty then."""
 
 
 class Fetcher:
-    """Downloads under one set of rules, over connections that no other rules have opened."""
+    """HTTP client for one set of rules, with its own connection pool."""
 
     def __init__(
         self,
@@ -124,7 +124,7 @@ class Fetcher:
         last_modified: str | None = None,
         progress: Progress | None = None,
     ) -> Fetched:
-        """Download a document, or learn that the copy with these validators is still good; raises `CannotFetch`."""
+        """Download a document unless the copy with these validators is current. Raises `CannotFetch`."""
         start = parse_url(url)
         conditions = _build_conditional_headers(etag, last_modified)
         with anyio.move_on_after(self._rules.seconds):
@@ -136,7 +136,7 @@ class Fetcher:
         )
 
     async def aclose(self) -> None:
-        """Close the connections that were kept open."""
+        """Close the connection pool."""
         if self._pool is not None:
             await self._pool.aclose()
 
@@ -147,7 +147,7 @@ class Fetcher:
         headers: Mapping[str, str],
         permit: Callable[[httpx2.URL], Awaitable[None]],
     ) -> AsyncIterator[httpx2.Response]:
-        """The answer at the end of the redirects, each hop of which has to be permitted."""
+        """Follow redirects, each permitted by `permit`, and yield the final response."""
         for _ in range(self._rules.max_redirects + 1):
             await permit(url)
             async with self._get(url, headers) as response:
@@ -175,7 +175,7 @@ class Fetcher:
                     await body.aclose()
 
     async def _get_pool(self) -> httpcore2.AsyncConnectionPool:
-        """Opened at the first use: reading the system's certificates takes a while."""
+        """Return the connection pool, opened on first use since loading certificates takes a while."""
         async with self._opening:
             if self._pool is None:
                 self._pool = httpcore2.AsyncConnectionPool(
@@ -232,7 +232,7 @@ class Fetcher:
 
 @asynccontextmanager
 async def open_fetcher(rules: FetchRules, *, resolver: Resolver = resolve) -> AsyncIterator[Fetcher]:
-    """A fetcher whose connections close with the block."""
+    """Open a fetcher and close its connections at the end."""
     fetcher = Fetcher(rules, resolver=resolver)
     try:
         yield fetcher
@@ -241,19 +241,19 @@ async def open_fetcher(rules: FetchRules, *, resolver: Resolver = resolve) -> As
 
 
 class RobotsCache:
-    """The robots rules of the sites that were asked lately."""
+    """Cache of parsed robots.txt files."""
 
     def __init__(self, now: Callable[[], float]) -> None:
         self._now = now
         self._entries: OrderedDict[str, tuple[float, Robots]] = OrderedDict()
 
     def get(self, site: str) -> Robots | None:
-        """The rules of a site, unless they are unknown or old."""
+        """Return the rules of a site, unless they are missing or expired."""
         until, robots = self._entries.get(site, (0.0, None))
         return robots if self._now() < until else None
 
     def put(self, site: str, robots: Robots) -> None:
-        """Remember the rules of a site for a while."""
+        """Cache the rules of a site."""
         self._entries[site] = (self._now() + ROBOTS_SECONDS, robots)
         self._entries.move_to_end(site)
         if len(self._entries) > MAX_SITES:
@@ -261,7 +261,7 @@ class RobotsCache:
 
 
 class _Body(httpx2.AsyncByteStream):
-    """The body of an answer of the pool, in the shape that the response reads."""
+    """Adapter from an httpcore response body to an httpx stream."""
 
     def __init__(self, answer: httpcore2.Response) -> None:
         self._answer = answer
@@ -275,7 +275,7 @@ class _Body(httpx2.AsyncByteStream):
 
 
 def _build_conditional_headers(etag: str | None, last_modified: str | None) -> dict[str, str]:
-    """The headers that ask for a document only if it has changed."""
+    """Build the headers of a conditional request."""
     given = {"If-None-Match": etag, "If-Modified-Since": last_modified}
     return {
         name: value
@@ -285,11 +285,11 @@ def _build_conditional_headers(etag: str | None, last_modified: str | None) -> d
 
 
 async def _permit_all(url: httpx2.URL) -> None:
-    """A robots.txt may be read without asking a robots.txt."""
+    """Permit fetching robots.txt without asking robots.txt."""
 
 
 async def _read_robots(response: httpx2.Response) -> Robots:
-    """RFC 9309: a site without a robots.txt permits everything, one whose robots.txt fails permits nothing for now."""
+    """Parse a robots.txt response as RFC 9309 says: if missing, allow all; on a server error, allow nothing for now."""
     status = response.status_code
     if status == HTTPStatus.TOO_MANY_REQUESTS or status >= 500:
         patience = parse_retry_after(response)

@@ -1,4 +1,4 @@
-"""The name under which a download is kept in mind: what its server or its URL calls it, made harmless."""
+"""Safe file names for downloads, from the response header or the URL."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from pathlib import PurePosixPath
 from urllib.parse import unquote
 
 MAX_NAME_CHARACTERS = 120
-"""Long enough for any title. The name is shown and looked at for its suffix; nothing is stored under it."""
+"""Long enough for any title. The name is displayed and its suffix inspected; nothing is stored under it."""
 
 MAX_SUFFIX_CHARACTERS = 12
-"""What follows the last dot is a kind of file up to this length, and part of the name beyond."""
+"""A longer part after the last dot belongs to the name."""
 
 MAX_HEADER_CHARACTERS = 2000
-"""Of a `Content-Disposition`; what a server puts behind is not a name."""
+"""Limit of a `Content-Disposition` header."""
 
 NO_NAME = "index"
-"""For a download that nobody named: the page at the root of a site."""
+"""Name of the page at the root of a site."""
 
 
 def choose_download_name(disposition: str, path: str) -> str:
-    """The name in a `Content-Disposition` header, or else the last part of the URL's path."""
+    """Return the name from a `Content-Disposition` header, or the last part of the URL's path."""
     return clean_name(_parse_disposition(disposition)) or clean_name(unquote(path)) or NO_NAME
 
 
@@ -36,7 +36,7 @@ def _parse_disposition(disposition: str) -> str:
 
 
 def clean_name(name: str) -> str:
-    """One path component of bounded length, without control or format characters; empty when nothing is left."""
+    """Reduce a name to one path component of limited length without control characters, or to an empty string."""
     last = re.split(r"[/\\]", name)[-1]
     visible = "".join(character for character in last if unicodedata.category(character)[0] != "C")
     return _shorten(unicodedata.normalize("NFC", " ".join(visible.split())).strip(". "))

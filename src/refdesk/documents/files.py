@@ -1,10 +1,10 @@
-"""Files that a caller may name: regular files beneath the folders that the operator opened, and nothing else.
+"""Read access to regular files below the configured root folders.
 
-A path is walked from the folder's own descriptor, one component at a time, without ever letting the system follow a
-link: links are read and walked too, `..` goes back to a folder that is held open, and nothing leads above the first.
-What is checked is what is opened, so swapping a folder for a link in between changes nothing. A link that leads to
-another file in the same folder works, relative or absolute; one that leads out is as good as missing. A hard link is a
-regular file like any other: whoever may make one in an open folder decides what is in it.
+Paths are walked component by component from the root's file descriptor, without letting the kernel follow links. Links
+are read and walked as well, and `..` returns to a folder that is still open, so nothing leads above the root. What is
+checked is what is opened: swapping a folder for a link in between has no effect. A link to another file below the same
+root works; one that leads outside is reported as missing. Hard links are regular files: anyone who can create them in a
+root decides on its content.
 """
 
 from __future__ import annotations
@@ -24,44 +24,44 @@ from urllib.parse import unquote, urlsplit
 from refdesk.errors import CannotOpen
 
 MAX_PATH_CHARACTERS = 4096
-"""The longest path that Linux takes."""
+"""PATH_MAX of Linux."""
 
 MAX_LINKS = 40
-"""Links followed on one path, as many as Linux does; more are a circle."""
+"""Links followed per path, as on Linux; more are a loop."""
 
 MAX_STEPS = 200
-"""Components walked on one path, those of its links included; every folder among them is held open meanwhile."""
+"""Components walked per path, those of links included; each folder stays open meanwhile."""
 
 MAX_NAMES_COMPARED = 500
-"""Entries of a folder that are looked at for a name like the one that is missing."""
+"""Folder entries compared with a missing name."""
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
-"""Without waiting: what was a file a moment ago may be a pipe now."""
+"""Non-blocking, since a file may have been replaced by a pipe."""
 
 _MISSING_ERRNOS = frozenset(
     {
         errno.ENOENT,
         errno.ENOTDIR,
-        errno.ELOOP,  # a link where a moment ago was none
-        errno.EINVAL,  # no link any more
-        errno.ENXIO,  # a pipe or a socket now
+        errno.ELOOP,  # replaced by a link
+        errno.EINVAL,  # no longer a link
+        errno.ENXIO,  # replaced by a pipe or a socket
         errno.ENAMETOOLONG,
         errno.ESTALE,
     }
 )
-"""What the system says of a path that leads to no file, or does so no longer."""
+"""Errors that mean the path leads to no file, or no longer does."""
 
 
 @dataclass(frozen=True, slots=True)
 class OpenedFile:
-    """An open file; leaving its `with` block closes it."""
+    """An open file; its `with` block closes it."""
 
     fd: int
     name: str
     size: int
     path: Path
-    """Where it is in truth, beneath its root and after links."""
+    """Real path below its root, links resolved."""
 
     def __enter__(self) -> OpenedFile:
         return self
@@ -71,15 +71,15 @@ class OpenedFile:
 
 
 class Roots:
-    """The folders in which a caller may name files. Opening reads the disk, so it belongs in a thread."""
+    """Folders whose files callers may open. Opening blocks, so call it in a thread."""
 
     def __init__(self, folders: Sequence[Path], closed: Sequence[Path] = ()) -> None:
-        """`closed` are files and folders that stay shut although a root holds them."""
+        """Open `folders`, except for the files and folders in `closed`."""
         self._roots = tuple(Root(folder.absolute()) for folder in folders)
         self._closed = tuple(Path(os.path.realpath(path)) for path in closed)
 
     def open(self, path: str) -> OpenedFile:
-        """Open a file by its path, absolute or relative to one of the folders, or by its `file:` URI."""
+        """Open a file by its path, absolute or relative to a root, or by its `file:` URI."""
         if not self._roots:
             raise CannotOpen("No folder is open to this desk, so no file can be named. The operator can open one.")
         wanted = _parse_path(path)
@@ -92,7 +92,7 @@ class Roots:
         raise CannotOpen(self._format_failure(wanted, failures))
 
     def _check_permitted(self, file: OpenedFile, root: Root) -> OpenedFile:
-        """The file, unless it is one of this desk's own or hidden, as those with keys and passwords are."""
+        """Return the file unless it is hidden, as files with keys and passwords are, or closed."""
         real = Path(os.path.realpath(root.folder)) / file.path.relative_to(root.folder)
         beneath = file.path.relative_to(root.folder).parts
         if any(part.startswith(".") for part in beneath) or any(real.is_relative_to(path) for path in self._closed):
@@ -101,7 +101,7 @@ class Roots:
         return file
 
     def _format_failure(self, path: str, failures: Sequence[_LookupFailure]) -> str:
-        """The one failure that says most; that a file exists elsewhere is never one of them."""
+        """Return the most informative failure; it never reveals that a file exists elsewhere."""
         for failure in failures:
             if failure.reason:
                 return f"{_format_path(path)} {failure.reason}. Name a file that can be read."
@@ -112,7 +112,7 @@ class Roots:
 
 
 class _LookupFailure(Exception):
-    """Why a path led to no file: a reason that may be told, or none, and perhaps the nearest name."""
+    """A path led to no file; has a reason that may be shown and the nearest name, if any."""
 
     def __init__(self, reason: str = "", nearest: str = "") -> None:
         super().__init__(reason)
@@ -122,18 +122,18 @@ class _LookupFailure(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Root:
-    """One open folder. It may be a link itself: that is the operator's choice."""
+    """A root folder, which may itself be a link."""
 
     folder: Path
 
     def open(self, path: str) -> OpenedFile:
-        """Open a file beneath this folder; `_Failure` if there is none."""
+        """Open a file below this folder. Raises `_LookupFailure`."""
         parts = self.split_beneath(path)
         with ExitStack() as held:
             return _PathWalk(self, held).open(parts)
 
     def split_beneath(self, path: str) -> list[str]:
-        """The components of a path from this folder on; an absolute path has to begin with the folder's own."""
+        """Return the components of a path below this folder; an absolute path has to start with the folder's own."""
         parts = [part for part in path.split("/") if part not in ("", ".")]
         if not path.startswith("/"):
             return parts
@@ -145,7 +145,7 @@ class Root:
 
 
 class _PathWalk:
-    """One walk from a root to a file; the folders on the way are held open until it ends."""
+    """Walk from a root to a file; the folders on the way stay open until it ends."""
 
     def __init__(self, root: Root, held: ExitStack) -> None:
         self._root = root
@@ -155,7 +155,7 @@ class _PathWalk:
         self._links = 0
 
     def open(self, parts: Sequence[str]) -> OpenedFile:
-        """Walk the components, and those of the links among them, to a regular file."""
+        """Walk the components, links included, to a regular file and open it."""
         ahead = list(reversed(parts))
         for _ in range(MAX_STEPS):
             if not ahead:
@@ -193,14 +193,14 @@ class _PathWalk:
         self._names.append(name)
 
     def _open_folder(self, name: str, folder: int | None) -> int:
-        """Open a folder for the rest of the walk; only the root may be reached over a link."""
+        """Open a folder for the rest of the walk; only the root may be a link."""
         with _translate_os_errors():
             fd = os.open(name, _FOLDER & ~os.O_NOFOLLOW if folder is None else _FOLDER, dir_fd=folder)
         self._held.callback(os.close, fd)
         return fd
 
     def _resolve_link(self, name: str) -> list[str]:
-        """Where a link leads, as components from here on; an absolute one starts again from the root."""
+        """Return the components of a link's target; an absolute target restarts from the root."""
         self._links += 1
         if self._links > MAX_LINKS:
             raise _LookupFailure
@@ -212,7 +212,7 @@ class _PathWalk:
         return parts
 
     def _open_file(self, name: str, mode: int) -> OpenedFile:
-        """Open what is a regular file both before and after: opening a device can already do something."""
+        """Open a regular file, checked before and after: opening a device can have side effects."""
         if not stat.S_ISREG(mode):
             raise _LookupFailure("is not a regular file")
         with _translate_os_errors():
@@ -228,7 +228,7 @@ class _PathWalk:
         return OpenedFile(fd, name, found.st_size, self._root.folder.joinpath(*self._names, name))
 
     def _find_nearest(self, name: str) -> str:
-        """The path, from the root, of the entry whose name is most like the missing one."""
+        """Return the path of the entry whose name is most similar to the missing one."""
         with _translate_os_errors(), os.scandir(self._folders[-1]) as entries:
             names = [entry.name for entry in islice(entries, MAX_NAMES_COMPARED)]
         folded = {known.casefold(): known for known in names if known.isprintable() and not known.startswith(".")}
@@ -238,12 +238,12 @@ class _PathWalk:
 
 @contextmanager
 def _translate_os_errors() -> Iterator[None]:
-    """Read what the system says of a path; trouble of its own, such as a full table of files, stays an error."""
+    """Raise path errors as `_LookupFailure`; others, such as too many open files, pass through."""
     try:
         yield
     except PermissionError:
         raise _LookupFailure("may not be read by this desk") from None
-    except UnicodeError:  # a name that no file can have
+    except UnicodeError:  # not a valid file name
         raise _LookupFailure from None
     except OSError as error:
         if error.errno not in _MISSING_ERRNOS:
@@ -252,7 +252,7 @@ def _translate_os_errors() -> Iterator[None]:
 
 
 def _parse_path(path: str) -> str:
-    """The path itself, out of a `file:` URI if it came as one."""
+    """Return the path, decoded if it is a `file:` URI."""
     if len(path) > MAX_PATH_CHARACTERS:
         raise CannotOpen(f"The path is longer than {MAX_PATH_CHARACTERS} characters. Name a file by its path.")
     plain = _parse_file_uri(path) if path[:5].lower() == "file:" else path
@@ -274,5 +274,5 @@ def _parse_file_uri(uri: str) -> str:
 
 
 def _format_path(path: str) -> str:
-    """A path fit for a message, whatever characters are in it."""
+    """Quote and shorten a path for a message."""
     return repr(path if len(path) <= 200 else f"{path[:100]}…{path[-99:]}")

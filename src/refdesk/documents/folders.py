@@ -1,8 +1,7 @@
-"""The documents in a folder and those below it, as they are found on disk.
+"""Walk of a folder's documents.
 
-A folder is walked as its owner would: what is hidden, what `.gitignore` and `.refdeskignore` name, and what programs
-build or install there is left alone, and no link leads out of it or round in a circle. Whatever could not be looked at
-is told, so that nobody takes a file for deleted that is only out of reach.
+Skips hidden files, files matched by `.gitignore` and `.refdeskignore`, build output and dependencies. Links don't lead
+out of the folder or in circles. Unreadable paths are reported, so that an unreachable file isn't taken for deleted.
 """
 
 from __future__ import annotations
@@ -18,19 +17,19 @@ from refdesk.documents.ignoring import IgnoreRules, parse_rules
 from refdesk.errors import CannotOpen
 
 SUFFIXES = tuple(sorted({suffix for format in FORMATS.values() for suffix in format.suffixes}))
-"""How the names of documents end."""
+"""File name endings of documents."""
 
 IGNORE_FILES = (".gitignore", ".refdeskignore")
-"""The later has the last word."""
+"""The later one takes precedence."""
 
 MAX_IGNORE_FILE = 1_000_000
-"""Bytes; the longest that are written have a few thousand lines. One that is larger is no list of rules."""
+"""Bytes; the longest real ones have a few thousand lines."""
 
 DEPENDENCY_FOLDERS = frozenset(("node_modules", "bower_components", "__pycache__", "site-packages"))
-"""Folders that only ever hold what a program put there."""
+"""Folders that hold installed or cached files only."""
 
 BUILD_FOLDERS = frozenset(("target", "build", "dist", "out"))
-"""Folders that hold what was built, if they stand beside the file of a project; elsewhere they may hold anything."""
+"""Build output if next to a project file; elsewhere they may hold anything."""
 
 PROJECT_FILES = frozenset(
     """Cargo.toml pom.xml build.sbt build.gradle build.gradle.kts package.json pyproject.toml setup.py setup.cfg
@@ -38,16 +37,16 @@ PROJECT_FILES = frozenset(
 )
 
 GENERATED_MARKERS = frozenset(("CACHEDIR.TAG", "pyvenv.cfg"))
-"""Files by which a folder says of itself that it is a cache or a virtual environment."""
+"""Files that mark a folder as a cache or a virtual environment."""
 
 
 @dataclass(frozen=True, slots=True)
 class FoundFile:
-    """A document on disk, and what tells without opening it whether it has changed."""
+    """A document on disk, with the metadata that shows whether it has changed."""
 
     path: Path
     relative: str
-    """The path below the walked folder, with slashes on every system."""
+    """Path below the walked folder, with slashes on every system."""
     size: int
     mtime_ns: int
     inode: int
@@ -55,7 +54,7 @@ class FoundFile:
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """What could not be looked at: a file, or a folder with all below it; `.` for the walked folder."""
+    """A file or folder that couldn't be read; `.` is the walked folder."""
 
     relative: str
     reason: str
@@ -63,9 +62,9 @@ class LeftOut:
 
 
 def walk(folder: Path, *, ignore: Sequence[str] = (), max_files: int) -> Iterator[FoundFile | LeftOut]:
-    """The documents below a folder in a fixed order, at most so many; `ignore` has rules that go before all others.
+    """Yield the documents below a folder in a fixed order, at most `max_files`.
 
-    Raises CannotOpen when there is no such folder.
+    `ignore` has rules that take precedence over all others. Raises `CannotOpen` if there is no such folder.
     """
     found = 0
     for item in _FolderWalk(folder, parse_rules(ignore)).run():
@@ -78,7 +77,7 @@ def walk(folder: Path, *, ignore: Sequence[str] = (), max_files: int) -> Iterato
 
 
 class _FolderWalk:
-    """One walk over a folder; deep ones too, since the folders still to visit are on a stack."""
+    """One walk over a folder, with pending folders on a stack so that depth is unlimited."""
 
     def __init__(self, folder: Path, ignore: IgnoreRules) -> None:
         self._folder = folder
@@ -96,7 +95,7 @@ class _FolderWalk:
                 yield from self._visit(names, rules, entries)
 
     def _report_unreadable(self, names: Sequence[str], error: OSError) -> Iterator[LeftOut]:
-        """A folder that cannot be listed; one that is gone since its name was read needs no mention."""
+        """Report a folder that can't be listed, unless it was deleted meanwhile."""
         if not names:
             raise CannotOpen(f"{self._folder} is no folder that can be read: {error.strerror or error}.") from error
         if not isinstance(error, FileNotFoundError | NotADirectoryError):
@@ -109,7 +108,7 @@ class _FolderWalk:
     def _visit(
         self, names: tuple[str, ...], rules: tuple[IgnoreRules, ...], entries: Sequence[os.DirEntry[str]]
     ) -> Iterator[FoundFile | LeftOut]:
-        """The files of one folder; its folders are put on the stack."""
+        """Yield the files of one folder and push its subfolders on the stack."""
         present = frozenset(entry.name for entry in entries)
         if names and present & GENERATED_MARKERS:
             return
@@ -136,7 +135,7 @@ class _FolderWalk:
         try:
             status = entry.stat() if not entry.is_symlink() or self._is_inside(entry) else None
         except FileNotFoundError:
-            return  # Gone since its name was read, or a link that leads nowhere.
+            return  # Deleted meanwhile, or a broken link.
         except OSError as error:
             yield LeftOut(relative, f"The file cannot be looked at: {error.strerror or error}.")
             return
@@ -148,7 +147,7 @@ class _FolderWalk:
 
 
 def _is_ignored(names: Sequence[str], rules: Iterable[IgnoreRules], beside: frozenset[str] | None = None) -> bool:
-    """Whether the nearest rule says so, or nothing says otherwise of a folder that programs fill."""
+    """Whether the nearest matching rule ignores a path; without one, whether it is a generated folder."""
     is_folder = beside is not None
     for level in rules:
         verdict = level.decide(names, is_folder=is_folder)
@@ -161,7 +160,7 @@ def _is_ignored(names: Sequence[str], rules: Iterable[IgnoreRules], beside: froz
 
 
 def _load_rules(names: Sequence[str], entries: Iterable[os.DirEntry[str]]) -> tuple[IgnoreRules, list[LeftOut]]:
-    """The rules that stand in a folder, and those of its ignore files that cannot be heeded."""
+    """Load the rules in a folder; also return its ignore files that couldn't be read."""
     lines: list[str] = []
     problems: list[LeftOut] = []
     for entry in entries:
@@ -177,11 +176,11 @@ def _load_rules(names: Sequence[str], entries: Iterable[os.DirEntry[str]]) -> tu
 def _read_lines(entry: os.DirEntry[str]) -> list[str]:
     if entry.stat().st_size > MAX_IGNORE_FILE:
         raise OSError("it is too long for a list of rules")
-    # A name that is no UTF-8 is spelled as the system spells it in a listing.
+    # Names that aren't UTF-8 match the spelling of a directory listing.
     with open(entry.path, encoding="utf-8-sig", errors="surrogateescape") as file:
         return file.read(MAX_IGNORE_FILE).split("\n")
 
 
 def _format_path(names: Sequence[str]) -> str:
-    """A path that can be printed and stored, whatever bytes are in its names."""
+    """Join names to a path that can be printed and stored, whatever bytes they have."""
     return "/".join(names).encode("utf-8", "backslashreplace").decode()

@@ -1,6 +1,6 @@
-"""Judging what a server answers: a redirect, a refusal or a document, and no more of it than was agreed on.
+"""Checks and decoding of HTTP responses to downloads.
 
-Every way in which an answer cannot be used becomes a `CannotFetch` with a sentence of its own.
+Every unusable response becomes a `CannotFetch` with its own message.
 """
 
 from __future__ import annotations
@@ -18,26 +18,26 @@ from refdesk.documents.ssrf import parse_url
 from refdesk.errors import CannotFetch, CannotReach
 
 CONTENT_CODINGS = ("gzip", "deflate")
-"""The content codings that are asked for and undone."""
+"""Content codings that are requested and decoded."""
 
 BLOCK_BYTES = 1024 * 1024
-"""What is worth a trip to the disk, in a thread."""
+"""Size worth a write in a thread."""
 
 PIECES_PER_TURN = 16
-"""A body can come in one-byte pieces, or one piece unpack to thousands: so many are taken before others get a turn."""
+"""Pieces between two checkpoints. A body can come in one-byte pieces, or one piece decode to thousands."""
 
 MAX_RETRY_SECONDS = 86400.0
-"""A server that asks for more patience than a day is not believed."""
+"""Upper limit for `Retry-After`: a day."""
 
 TRANSIENT_STATUSES = frozenset({408, 425, 429})
-"""Statuses besides those from 500 on that may be others later."""
+"""Retryable statuses below 500."""
 
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 
 
 @contextmanager
 def translate_http_errors(url: httpx2.URL) -> Iterator[None]:
-    """Turn what goes wrong on the wire into a sentence; what the library says could name inner addresses."""
+    """Raise transport errors as `CannotFetch`; the library's messages could name internal addresses."""
     try:
         yield
     except httpcore2.ConnectError as error:
@@ -68,7 +68,7 @@ def _make_connect_error(url: httpx2.URL, error: BaseException) -> CannotFetch:
 
 
 def get_redirect_target(response: httpx2.Response) -> httpx2.URL | None:
-    """Where an answer sends us, checked as a URL; from https never to http, which anybody on the way could answer."""
+    """Return the checked target of a redirect, or None. Redirects from https to http are rejected."""
     location = response.headers.get("location")
     if response.status_code not in _REDIRECTS or not location:
         return None
@@ -86,7 +86,7 @@ def get_redirect_target(response: httpx2.Response) -> httpx2.URL | None:
 
 
 def check_response(response: httpx2.Response, max_bytes: int) -> None:
-    """Raise unless a document follows that may be taken."""
+    """Raise unless the response carries a document within the limits."""
     if response.status_code not in (HTTPStatus.OK, HTTPStatus.NON_AUTHORITATIVE_INFORMATION):
         raise _make_status_error(response)
     codings = parse_content_codings(response)
@@ -99,13 +99,13 @@ def check_response(response: httpx2.Response, max_bytes: int) -> None:
 
 
 def parse_content_codings(response: httpx2.Response) -> list[str]:
-    """The content codings that were put on a body, one over the other."""
+    """Return the content codings of a body, in the order applied."""
     named = response.headers.get("content-encoding", "").lower().split(",")
     return [coding.strip() for coding in named if coding.strip() not in ("", "identity")]
 
 
 def can_decode(codings: list[str]) -> bool:
-    """One coding that we know, never several: layers could keep us unpacking without a byte of document."""
+    """Whether a body can be decoded: one known coding at most, since layers could unpack without end."""
     return not codings or (len(codings) == 1 and codings[0] in CONTENT_CODINGS)
 
 
@@ -118,7 +118,7 @@ def _make_status_error(response: httpx2.Response) -> CannotFetch:
 
 
 def suggest_action(status: int, retry_after: float | None) -> str:
-    """What a caller can do about a status."""
+    """Return advice for a status."""
     if retry_after is not None:
         return f"Try again in {retry_after:g} seconds."
     if status in (401, 402, 403, 407, 451):
@@ -131,7 +131,7 @@ def suggest_action(status: int, retry_after: float | None) -> str:
 
 
 def parse_retry_after(response: httpx2.Response) -> float | None:
-    """The seconds that a busy server asks us to wait, when it says so in seconds."""
+    """Return the seconds of a `Retry-After` header, if it is given in seconds."""
     text = response.headers.get("retry-after", "").strip()
     is_number = text.isascii() and text.isdigit() and len(text) < 10
     return min(float(text), MAX_RETRY_SECONDS) if is_number and response.status_code in (429, 503) else None
@@ -150,12 +150,12 @@ def _parse_content_length(response: httpx2.Response) -> int | None:
 
 
 def get_declared_size(response: httpx2.Response) -> int | None:
-    """How large the document will be, where the server says it; of a packed one it says only the packed size."""
+    """Return the declared size of a document; None if unknown or if the body is compressed."""
     return None if parse_content_codings(response) else _parse_content_length(response)
 
 
 async def iter_decoded(response: httpx2.Response) -> AsyncGenerator[bytes]:
-    """The unpacked body as it comes, with a turn for everybody else in between."""
+    """Yield the decoded body, with regular checkpoints."""
     count = 0
     async for piece in response.aiter_bytes():
         yield piece
@@ -165,7 +165,7 @@ async def iter_decoded(response: httpx2.Response) -> AsyncGenerator[bytes]:
 
 
 async def iter_blocks(response: httpx2.Response, max_bytes: int) -> AsyncGenerator[bytes]:
-    """The unpacked body in blocks; ends with an error as soon as it outgrows its bound."""
+    """Yield the decoded body in blocks; raises as soon as it exceeds the limit."""
     size = 0
     buffer = bytearray()
     async with aclosing(iter_decoded(response)) as pieces:

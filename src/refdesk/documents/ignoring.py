@@ -1,7 +1,7 @@
-"""Which files of a folder are left alone: the rules of `.gitignore`, in our own few lines.
+"""Rules of `.gitignore` files.
 
-A rule is matched name by name, never as one expression over a whole path: a folder that somebody else wrote the rules
-for can then not make matching take longer than its paths and rules are long.
+Paths are matched name by name, never by one expression over the whole path, so that hostile rules can't make matching
+slower than linear in paths and rules.
 """
 
 from __future__ import annotations
@@ -12,38 +12,38 @@ from dataclasses import dataclass
 from fnmatch import translate
 
 MAX_RULE = 1000
-"""Characters of a rule; paths are hardly longer, and a longer line is no rule."""
+"""Longest rule in characters; longer lines are skipped."""
 
 _ESCAPED = re.compile(r"\\(.)|\[\^")
 _TRAILING_BLANKS = re.compile(r"(?<!\\) +$")
 
 Names = Sequence[str]
-"""The names on the way from a folder down to a file."""
+"""Path components from a folder down to a file."""
 
 
 @dataclass(frozen=True, slots=True)
 class IgnoreRule:
-    """A line of an ignore file: what it matches is ignored, or no longer ignored if the line begins with `!`."""
+    """One line of an ignore file; a leading `!` negates it."""
 
     names: tuple[re.Pattern[str] | None, ...]
-    """One for each name of a path; None is `**`, any number of names."""
+    """One pattern per path component; None is `**`, any number of components."""
     is_negated: bool
     only_folders: bool
 
     def matches(self, path: Names, *, is_folder: bool) -> bool:
-        """Whether the rule is about this path, which is relative to the folder that the rule stands in."""
+        """Whether the rule matches a path relative to the rule's folder."""
         return (is_folder or not self.only_folders) and _match_names(self.names, path)
 
 
 @dataclass(frozen=True, slots=True)
 class IgnoreRules:
-    """The rules that stand in one folder, `depth` names below the one that is walked."""
+    """Rules of one folder, `depth` names below the walked one."""
 
     rules: tuple[IgnoreRule, ...]
     depth: int = 0
 
     def decide(self, path: Names, *, is_folder: bool) -> bool | None:
-        """Whether a path from the walked folder is ignored; None when no rule is about it. The last rule decides."""
+        """Whether a path is ignored, by the last matching rule; None if none matches."""
         below = path[self.depth :]
         for rule in reversed(self.rules):
             if rule.matches(below, is_folder=is_folder):
@@ -52,7 +52,7 @@ class IgnoreRules:
 
 
 def parse_rules(lines: Iterable[str], depth: int = 0) -> IgnoreRules:
-    """The rules in the lines of an ignore file."""
+    """Parse the lines of an ignore file."""
     return IgnoreRules(tuple(rule for line in lines if (rule := _parse_rule(line)) is not None), depth)
 
 
@@ -70,7 +70,7 @@ def _parse_rule(line: str) -> IgnoreRule | None:
     if "/" not in pattern:
         names.insert(0, "**")
     if names[-1] == "**":
-        # Everything below, but not the folder itself.
+        # Matches everything below, not the folder itself.
         names.insert(-1, "*")
     return IgnoreRule(tuple(map(_compile_name, names)), is_negated, only_folders)
 
@@ -80,14 +80,14 @@ def _compile_name(glob: str) -> re.Pattern[str] | None:
 
 
 def _translate_escape(found: re.Match[str]) -> str:
-    """What Git writes with a backslash or `[^`, in the spelling of `fnmatch`."""
+    """Translate a backslash escape or `[^` of Git to the syntax of `fnmatch`."""
     if found[1] is None:
         return "[!"
     return f"[{found[1]}]" if found[1] in "*?[" else found[1]
 
 
 def _match_names(pattern: Sequence[re.Pattern[str] | None], path: Names) -> bool:
-    """Match name by name; on a mismatch the last `**` takes one name more, and no earlier one ever has to."""
+    """Match name by name; on a mismatch, only the last `**` has to take one name more."""
     at, star, resume = 0, -1, 0
     index = 0
     while index < len(path):

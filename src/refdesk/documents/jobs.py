@@ -1,6 +1,6 @@
-"""What a sandboxed worker can be asked to do: convert a file and pack it, or write a packed document in another form.
+"""Jobs of the conversion workers: convert a file to a packed document, or export one.
 
-Runs in the worker process. It sees two open files and a few plain values, and hands back plain values.
+Runs in the worker process, with two open files and plain values.
 """
 
 from __future__ import annotations
@@ -20,28 +20,28 @@ READ_SIZE = 1 << 20
 
 
 def run(job: dict[str, Any], source: int | None, output: int | None, progress: Progress) -> dict[str, Any]:
-    """Do one job; the answer is small, what is large goes to the output."""
+    """Run one job. The result is small; large data goes to the output."""
     if source is None or output is None:
         raise ValueError("every job has a source and an output")
     return _JOBS[job["do"]](job, source, output, progress)
 
 
 def _convert(job: dict[str, Any], source: int, output: int, progress: Progress) -> dict[str, Any]:
-    """A file to a packed document."""
+    """Convert a file to a packed document."""
     document, format = _convert_source(job, source, progress)
     _write(output, pack(document, format, size=os.fstat(source).st_size))
     return {}
 
 
 def _convert_and_export(job: dict[str, Any], source: int, output: int, progress: Progress) -> dict[str, Any]:
-    """A file straight to another form: what the command line does."""
+    """Convert a file directly to an export format, for the command line."""
     document, _ = _convert_source(job, source, progress)
     _write(output, _render_document(document, job["to"]))
     return {"title": document.title, "pages": len(document.pages), "warnings": list(document.warnings)}
 
 
 def _export(job: dict[str, Any], source: int, output: int, _progress: Progress) -> dict[str, Any]:
-    """A packed document to another form."""
+    """Export a packed document."""
     with Shelf.of(_read(source)) as shelf:
         _write(output, _render_document(shelf.document(), job["to"]))
     return {}
@@ -55,7 +55,7 @@ _JOBS: dict[str, Callable[[dict[str, Any], int, int, Progress], dict[str, Any]]]
 
 
 def _convert_source(job: dict[str, Any], source: int, progress: Progress) -> tuple[Document, str]:
-    """The document, and the key of the format that it had."""
+    """Return the converted document and the key of its format."""
     data, name = _read(source), job["name"]
     format = detect_format(data, name, job.get("media_type", ""))
     _check_format(job, name, format.key)
@@ -72,7 +72,7 @@ def _check_format(job: dict[str, Any], name: str, found: str) -> None:
 
 
 def _render_document(document: Document, to: str) -> bytes:
-    """The document as Markdown, HTML or DoclingDocument JSON; each writer is imported when it is needed."""
+    """Render Markdown, HTML or DoclingDocument JSON; writers are imported on demand."""
     match to:
         case "markdown":
             from refdesk.documents.export.markdown import to_markdown

@@ -1,7 +1,7 @@
-"""A converted document as one file: an SQLite database that holds its blocks, sections, pages and chunks.
+"""Packed document: a SQLite database with the blocks, sections, pages and chunks of one document.
 
-The worker that converts also packs the file, so the server only moves it into place; and a reader takes out of it no
-more than it asks for, however long the document is. The file is opened read-only, and nothing in its schema is trusted.
+Workers write it, so the server only moves it into place. Readers load just what they need. The file is opened
+read-only, and its schema isn't trusted.
 """
 
 from __future__ import annotations
@@ -42,17 +42,17 @@ from refdesk.documents.model import (
 from refdesk.documents.query import build_match_expression
 
 SHELF_VERSION = 4
-"""Files of another version are converted anew."""
+"""Documents of another version are converted again."""
 
 ESTIMATED_PAGE = 3000
-"""Characters on a page of a document without pages: about 500 words, as on paper."""
+"""Characters per page in formats without pages: about 500 words, as on paper."""
 
 OUTLINE_SECTIONS = 40
 PREVIEW_CHARACTERS = 2000
-"""What a first look at a document shows: enough to know what it is, little in a model's window."""
+"""Preview of a document: enough to identify it, short in a model's context window."""
 
 QUERY_STEPS = 50_000_000
-"""Of SQLite's machine for one question; the longest manuals need a hundredth. A file made to hang is stopped."""
+"""SQLite virtual machine steps per query, to stop a file made to hang; the longest manuals need a hundredth."""
 
 SNIPPET_WORDS = 60
 """About three sentences around a match."""
@@ -72,16 +72,16 @@ CREATE VIRTUAL TABLE words USING fts5 (path, text, tokenize = 'porter unicode61 
 
 @dataclass(frozen=True, slots=True)
 class About:
-    """What is known of a shelved document without reading it."""
+    """Metadata of a packed document."""
 
     title: str
     name: str
     format: str
-    """The key of the format that it was converted from."""
+    """Key of the source format."""
     media_type: str
     digest: str
     page_kind: PageKind | Literal["estimated"]
-    """`estimated` where the format has no pages and they were counted out by length."""
+    """`estimated` if the format has no pages and they were assigned by length."""
     pages: int
     total_pages: int
     page_sizes: tuple[tuple[int, float, float, bool], ...]
@@ -92,21 +92,23 @@ class About:
     properties: Mapping[str, str]
     warnings: tuple[str, ...]
     outline: tuple[Section, ...]
-    """The beginning of the table of contents."""
+    """The first entries of the table of contents."""
     preview: str
-    """The beginning of the text, as Markdown."""
+    """The start of the text, as Markdown."""
     size: int = 0
-    """Bytes of the file that it was converted from; 0 where nobody said."""
+    """Size of the source file in bytes, 0 if unknown."""
 
     @property
     def shown_page_kind(self) -> PageKind:
-        """What its pages are called."""
+        """The kind of its pages, with `page` for estimated ones."""
         return "page" if self.page_kind == "estimated" else self.page_kind
 
 
 def pack(document: Document, format: str = "", pieces: Sequence[Chunk] | None = None, *, size: int = 0) -> bytes:
-    """The document as the bytes of a database; with these pieces as its chunks, where it was cut up before. `size` is
-    that of the file that it was made from."""
+    """Serialize a document as a SQLite database.
+
+    `pieces` are its chunks if it is chunked already, `size` is that of the source file.
+    """
     with closing(sqlite3.connect(":memory:")) as database:
         database.deserialize(_create_empty_database())
         _fill(database, document, format, pieces, size)
@@ -116,7 +118,7 @@ def pack(document: Document, format: str = "", pieces: Sequence[Chunk] | None = 
 
 @cache
 def _create_empty_database() -> bytes:
-    """A database without a document: copied for each, since making the tables takes longer than filling them."""
+    """Return an empty database; copying it is faster than creating the tables for each document."""
     with closing(sqlite3.connect(":memory:")) as database:
         database.executescript(_SCHEMA)
         database.execute(f"PRAGMA user_version = {SHELF_VERSION}")
@@ -151,7 +153,7 @@ def _fill(
 
 
 def _assign_pages(blocks: Iterable[Block]) -> Iterator[Block]:
-    """Blocks of a format without pages, dealt out by length so that they too can be read some at a time."""
+    """Assign estimated pages by length, so that documents of formats without pages can be read in parts."""
     page, filled = 1, 0
     for block in blocks:
         if filled >= ESTIMATED_PAGE:
@@ -161,7 +163,7 @@ def _assign_pages(blocks: Iterable[Block]) -> Iterator[Block]:
 
 
 def _estimate_length(block: Block) -> int:
-    """Roughly as many characters as it takes to write the block out, which is not worth doing for this."""
+    """Estimate the characters of a block without rendering it."""
     match block:
         case Table():
             return len(block.caption) + sum(len(cell.text) + 3 for cell in block.cells)
@@ -172,7 +174,7 @@ def _estimate_length(block: Block) -> int:
 
 
 def _iter_page_numbers(blocks: Iterable[Block]) -> Iterator[int]:
-    """Each block's page; one that does not know its own is on that of the block before it."""
+    """Yield the page of each block; one without a page is on that of the block before it."""
     page = 1
     for block in blocks:
         page = get_page(block) or page
@@ -217,11 +219,11 @@ def _to_json(texts: Sequence[str]) -> str:
 
 
 class NotAShelf(Exception):
-    """The file is not one that this version wrote."""
+    """The file isn't a packed document of this version."""
 
 
 class Shelf:
-    """A shelved document, open for reading; for one thread at a time."""
+    """A packed document open for reading, by one thread at a time."""
 
     def __init__(self, database: sqlite3.Connection) -> None:
         self._database = database
@@ -238,9 +240,9 @@ class Shelf:
 
     @classmethod
     def open(cls, path: Path) -> Shelf:
-        """The document in a file; NotAShelf when it is none, FileNotFoundError when it is gone."""
+        """Open a file. Raises `NotAShelf` or `FileNotFoundError`."""
         try:
-            # Never changed once it is in place, so it needs no locks and leaves no files beside it.
+            # The file never changes once in place, so SQLite needs no locks and no journal.
             database = sqlite3.connect(f"{path.as_uri()}?mode=ro&immutable=1", uri=True, check_same_thread=False)
             database.execute("PRAGMA trusted_schema = OFF")
         except sqlite3.OperationalError as error:
@@ -251,7 +253,7 @@ class Shelf:
 
     @classmethod
     def of(cls, packed: bytes) -> Shelf:
-        """The document in bytes that `pack` made."""
+        """Open the bytes that `pack` returned."""
         database = sqlite3.connect(":memory:", check_same_thread=False)
         database.deserialize(packed)
         return cls(database)
@@ -265,11 +267,11 @@ class Shelf:
         self.close()
 
     def close(self) -> None:
-        """Close the file."""
+        """Close the database."""
         self._database.close()
 
     def document(self) -> Document:
-        """The whole document."""
+        """Return the whole document."""
         about = self.about
         return Document(
             title=about.title,
@@ -286,7 +288,7 @@ class Shelf:
         )
 
     def blocks(self, start: int = 0, end: int | None = None) -> Iterator[Block]:
-        """The blocks from one position to another."""
+        """Yield the blocks of a range of positions."""
         rows = self._database.execute(
             "SELECT body FROM blocks WHERE position >= ? AND (? IS NULL OR position < ?) ORDER BY position",
             (start, end, end),
@@ -294,36 +296,36 @@ class Shelf:
         return (decode_block(row[0]) for row in rows)
 
     def page_blocks(self, page: int) -> Iterator[Block]:
-        """The blocks of one page."""
+        """Yield the blocks of one page."""
         rows = self._database.execute("SELECT body FROM blocks WHERE page = ? ORDER BY position", (page,))
         return (decode_block(row[0]) for row in rows)
 
     def page_start(self, page: int) -> int | None:
-        """The position of the first block on a page, or on a later one where it is empty; None past the end."""
+        """Return the position of the first block on this page or a later one, or None past the end."""
         row = self._database.execute("SELECT min(position) FROM blocks WHERE page >= ?", (page,)).fetchone()
         return None if row[0] is None else int(row[0])
 
     def sections(self) -> list[Section]:
-        """The table of contents."""
+        """Return the table of contents."""
         return [_decode_section(row) for row in self._database.execute("SELECT * FROM sections ORDER BY position")]
 
     def section_ids(self, limit: int) -> list[str]:
-        """The ids of the first sections."""
+        """Return the ids of the first sections."""
         return [row[0] for row in self._database.execute("SELECT id FROM sections ORDER BY position LIMIT ?", (limit,))]
 
     def page_numbers(self) -> set[int]:
-        """The pages that are here, which need not follow one another."""
+        """Return the page numbers, which may have gaps."""
         if self.about.page_sizes:
             return {number for number, *_ in self.about.page_sizes}
         return set(range(1, self.about.pages + 1))
 
     def section(self, id: str) -> Section | None:
-        """One section by its id."""
+        """Return a section by its id, or None."""
         row = self._database.execute("SELECT * FROM sections WHERE id = ?", (id,)).fetchone()
         return _decode_section(row) if row else None
 
     def search(self, query: str, limit: int) -> list[tuple[Chunk, str, float]]:
-        """The chunks that match best, each with the words around the match and its score; the higher, the better."""
+        """Return the best matching chunks, each with a snippet and its score, highest first."""
         expression = build_match_expression(query)
         if expression is None:
             return []
@@ -335,7 +337,7 @@ class Shelf:
         return [(_decode_chunk(row[:-2]), row[-2], round(row[-1], 4)) for row in rows]
 
     def window(self, anchor: str, before: int, after: int) -> list[Chunk] | None:
-        """The chunks around one; None when the document has no such chunk."""
+        """Return the chunks around one, or None if there is no such chunk."""
         match = re.fullmatch(r"c(\d{1,9})", anchor)
         position = int(match[1]) if match else 0
         if not 1 <= position <= self.about.chunks:
@@ -348,7 +350,7 @@ class Shelf:
 
 
 def _check_schema(database: sqlite3.Connection) -> None:
-    """Nothing but tables and their indices: a view or a trigger in the file would be somebody else's program."""
+    """Reject views and triggers, which would run code from the file."""
     kinds = {kind for (kind,) in database.execute("SELECT type FROM sqlite_schema")}
     if not kinds <= {"table", "index"}:
         raise NotAShelf(f"it holds {', '.join(sorted(kinds))}")
@@ -383,12 +385,12 @@ def _decode_chunk(row: Sequence[Any]) -> Chunk:
 
 
 def encode_block(block: Block) -> bytes:
-    """A block as JSON."""
+    """Encode a block as JSON."""
     return orjson.dumps((type(block).__name__, block))
 
 
 def decode_block(body: bytes) -> Block:
-    """The block in JSON that `encoded` made."""
+    """Decode a block encoded by `encode_block`."""
     kind, fields = orjson.loads(body)
     place = fields.pop("place")
     if place is not None:

@@ -1,4 +1,4 @@
-"""A question in plain words becomes a full-text expression. Pure text in, text out."""
+"""Full-text query expressions from plain questions."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ _STOP_WORDS = frozenset(
 
 
 def build_match_expression(query: str) -> str | None:
-    """Any of the query's words, quoted so that none is taken for an operator; None when it has no word at all.
+    """Build an FTS5 expression that matches any of the query's words, or None if there are none.
 
-    A compound such as `max_connections` stays one phrase, which the index matches word after word.
+    Words are quoted, so none is read as an operator. A compound such as `max_connections` becomes a phrase.
     """
     words = list(dict.fromkeys(word.lower() for word in _WORD.findall(query)))
     significant = [word for word in words if word not in _STOP_WORDS] or words

@@ -1,4 +1,4 @@
-"""What a site's robots.txt lets us read, by RFC 9309: the longest rule that matches decides, and Allow wins a tie."""
+"""Parser of robots.txt (RFC 9309): the longest matching rule decides, and Allow wins a tie."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from urllib.parse import quote
 
 AGENT = "refdesk"
-"""The name by which a robots.txt can speak to us."""
+"""Product token for Refdesk."""
 
 MAX_ROBOTS_BYTES = 500 * 1024
-"""RFC 9309 asks to read at least this much; what follows is not read."""
+"""RFC 9309 requires at least this much to be read; the rest is ignored."""
 
 MAX_RULES = 2000
-"""Rules kept of one site; a real site has dozens."""
+"""Rules kept per site; real sites have dozens."""
 
 _ESCAPE = re.compile("%([0-9a-fA-F]{2})")
 _UNRESERVED = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~")
@@ -23,13 +23,13 @@ _ASCII = "".join(map(chr, range(0x21, 0x7F)))
 
 @dataclass(frozen=True, slots=True)
 class RobotsRule:
-    """Paths that begin so (`*` is any run of characters, a last `$` the end) may be read, or may not."""
+    """Rule for a path prefix: `*` matches any characters, a final `$` the end."""
 
     pattern: str
     allowed: bool
 
     def matches(self, path: str) -> bool:
-        """Whether the rule speaks of this path; takes time in proportion to its length, whatever the pattern."""
+        """Whether the rule matches a path, in time linear to its length whatever the pattern."""
         ends = self.pattern.endswith("$")
         first, *parts = self.pattern.removesuffix("$").split("*")
         if not parts:
@@ -48,19 +48,19 @@ class RobotsRule:
 
 @dataclass(frozen=True, slots=True)
 class Robots:
-    """The rules of one site that are meant for us."""
+    """Rules of one site for this crawler."""
 
     rules: tuple[RobotsRule, ...] = ()
 
     def allow(self, target: str) -> bool:
-        """Whether a path, with its query, may be read."""
+        """Whether a path with its query may be fetched."""
         path = normalize_path(target)
         matching = [rule for rule in self.rules if rule.matches(path)]
         return max(matching, key=lambda rule: (len(rule.pattern), rule.allowed)).allowed if matching else True
 
 
 def parse_robots(text: str, agent: str = AGENT) -> Robots:
-    """The rules for `agent`: those of all groups that name it, or else those for everybody."""
+    """Parse the rules for `agent`: those of all groups that name it, or else of `*`."""
     named: list[RobotsRule] = []
     general: list[RobotsRule] = []
     is_named = False
@@ -74,7 +74,7 @@ def parse_robots(text: str, agent: str = AGENT) -> Robots:
 
 
 def _parse_groups(text: str) -> Iterator[tuple[set[str], list[RobotsRule]]]:
-    """Each run of `User-agent` lines with the rules that follow it; lines of other kinds do not end a group."""
+    """Yield each run of `User-agent` lines with its rules; other lines don't end a group."""
     agents: set[str] = set()
     rules: list[RobotsRule] = []
     has_rules = False
@@ -99,12 +99,12 @@ def _parse_lines(text: str) -> Iterator[tuple[str, str]]:
 
 
 def _parse_product(value: str) -> str:
-    """`Refdesk/1.0 (docs)` speaks to `refdesk`."""
+    """Return the product token, such as `refdesk` of `Refdesk/1.0 (docs)`."""
     return "*" if value.startswith("*") else re.split(r"[^A-Za-z_-]", value, maxsplit=1)[0].lower()
 
 
 def normalize_path(path: str) -> str:
-    """One spelling for every path: only what has to be percent-encoded is, in capitals."""
+    """Normalize percent-encoding: only what needs it is encoded, in upper case."""
 
     def normalize_escape(escape: re.Match[str]) -> str:
         character = chr(int(escape[1], 16))

@@ -1,7 +1,7 @@
-"""Runs conversions in processes apart from the server, each with bounds on its time, memory and reach.
+"""Worker processes for conversions, with limits on time, memory, files and network.
 
-A file under a megabyte can hang, crash or blow up any library that reads it. Here that costs the one process that read
-it: it is killed and another takes its place, while the caller is told in a sentence what happened.
+A small hostile file can hang, crash or exhaust any parser. That costs one worker process: it is killed and replaced,
+and the caller gets an error that says what happened.
 """
 
 from __future__ import annotations
@@ -34,25 +34,25 @@ logger = logging.getLogger(__name__)
 Progress = Callable[[float, float, str], Awaitable[None]]
 
 MAX_WAITING = 64
-"""Jobs in the queue. Whoever came after them would wait longer than most callers do."""
+"""Queued jobs. A job behind that many would wait longer than most callers do."""
 
 START_SECONDS = 30.0
-"""For a worker to report for duty. It takes a tenth of a second; on a machine that is overrun, much longer."""
+"""Timeout for a worker to report ready. It takes 0.1 s, and much longer on an overloaded machine."""
 
 MAX_MESSAGE_CHARACTERS = 1_000
-"""Of a sentence or a name that a worker sends; no honest one comes near."""
+"""Limit for a message or a name sent by a worker; genuine ones are far shorter."""
 
 REAP_SECONDS = 0.005
-"""Between two looks at a process that was killed; most are gone at the first."""
+"""Poll interval for the exit of a killed process; most have exited at the first check."""
 
 OUT_OF_MEMORY_PATTERNS = ("memory allocation of", "bad_alloc", "MemoryError", "out of memory", "cannot allocate memory")
-"""What libraries print before they give up because there is no more memory."""
+"""Messages that libraries print when an allocation fails."""
 
 OUTPUT_TAIL_BYTES = 4_096
-"""Of what a worker prints: the end of it is kept for the log."""
+"""Bytes kept from the end of a worker's output, for the log."""
 
 ENVIRONMENT = ("LANG", "LC_ALL", "LC_CTYPE", "TZ")
-"""What a worker sees of the server's environment, in which secrets are kept."""
+"""Variables that a worker inherits. The rest of the server's environment may hold secrets."""
 
 BOOT = """
 import json, sys
@@ -61,7 +61,7 @@ sys.path[:] = given["path"]
 from refdesk.documents.worker import main
 main(given)
 """
-"""How a worker starts: isolated from its surroundings, but with modules from where the server has its own."""
+"""Start-up code of a worker: an isolated interpreter with the server's module path."""
 
 TRY_ANOTHER_FORMAT = "Try it in another format, or save it anew and try again."
 SPLIT_FILE = "Split it into smaller files and convert those."
@@ -72,43 +72,43 @@ TOO_LARGE = f"What this file converts to is larger than is allowed. {SPLIT_FILE}
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How many workers there are, and what each of them may use."""
+    """Number of workers and their resource limits."""
 
     workers: int = 2
     memory_bytes: int = 1_073_741_824
-    """Of addresses that a worker may hold, its libraries included."""
+    """Address space of a worker, libraries included."""
     output_bytes: int = 268_435_456
-    """Of any file that a worker writes, and that is only the output."""
+    """Maximum size of a file that a worker writes; the only one is its output."""
     jobs_per_worker: int = 200
-    """Then it is replaced, so that leaks cannot grow. With 1, no job ever meets what another left behind."""
+    """Jobs after which a worker is replaced, which bounds leaks. With 1, jobs share no process."""
     idle_seconds: float = 300
-    """A worker without a job for so long is let go."""
+    """Idle time after which a worker is stopped."""
 
 
-class _ProtocolViolation(Exception):
-    """A worker sent what no worker of ours sends."""
+class _Misbehaved(Exception):
+    """A worker violated the protocol."""
 
 
-class _WorkerExited(Exception):
-    """A worker ended in the middle of a conversation."""
+class _Gone(Exception):
+    """A worker exited while the server was talking to it."""
 
 
 @asynccontextmanager
 async def open_sandbox(limits: Limits, *, jobs: str = "refdesk.documents.jobs:run") -> AsyncIterator[Sandbox]:
-    """A sandbox whose workers call the function `jobs`, given as `module:function`.
+    """Open a sandbox whose workers call the function `jobs`, given as `module:function`.
 
-    It is called as `run(job, source, output, progress)` and answers with a dictionary for JSON. Workers are started
-    when there is work for them, and none is left when the sandbox closes.
+    The function is called as `run(job, source, output, progress)` and returns a JSON-serializable dictionary. Workers
+    start on demand, and all are gone when the sandbox closes.
     """
     raised: Exception | None = None
-    # One thread for the sandbox's whole life: the kernel kills a worker when the thread that started it ends.
+    # A single long-lived thread: the kernel kills a worker when the thread that started it ends.
     with ThreadPoolExecutor(1, "sandbox") as starter:
         async with anyio.create_task_group() as tasks:
             sandbox = Sandbox(limits, jobs, tasks, starter)
             tasks.start_soon(sandbox.stop_idle_workers)
             try:
                 yield sandbox
-            except Exception as error:  # noqa: BLE001 - raised again below; the group would wrap it into another
+            except Exception as error:  # noqa: BLE001 - raised again below; the task group would wrap it
                 raised = error
             finally:
                 with anyio.CancelScope(shield=True):
@@ -119,7 +119,7 @@ async def open_sandbox(limits: Limits, *, jobs: str = "refdesk.documents.jobs:ru
 
 
 class Sandbox:
-    """Hands each job to a worker that is free, in the order they came."""
+    """Pool of worker processes that runs jobs in order of arrival."""
 
     def __init__(self, limits: Limits, jobs: str, tasks: TaskGroup, starter: Executor) -> None:
         self._limits = limits
@@ -132,7 +132,7 @@ class Sandbox:
         self._replaced = 0
         self._closed = False
         self.restrictions: frozenset[str] = frozenset()
-        """What the last worker to start found itself behind: see `confinement.confine`."""
+        """Restrictions active in the worker started last; see `sandbox_limits.confine`."""
 
     async def run(
         self,
@@ -143,11 +143,11 @@ class Sandbox:
         seconds: float,
         progress: Progress | None = None,
     ) -> dict[str, Any]:
-        """Run one job in a worker and answer what it answers; raises `CannotConvert`, or `Overloaded` when full.
+        """Run one job in a worker and return its result.
 
-        `source` and `output` are open files, still the caller's to close; what the worker reads and writes moves their
-        offsets. It can open no others, so open the source for reading only, and give a regular file as output.
-        `seconds` run from when a worker has the job; to wait for a worker takes as long as the caller likes.
+        `source` and `output` are open files that the caller closes; the worker moves their offsets and can open no
+        other files. Open the source read-only, and pass a regular file as output. `seconds` starts once a worker has
+        the job; time in the queue isn't limited. Raises `CannotConvert`, or `Overloaded` if the queue is full.
         """
         if self._slots.statistics().tasks_waiting >= MAX_WAITING:
             raise Overloaded("Too many conversions are waiting. Try again in a few seconds.", retry_after=5)
@@ -159,7 +159,7 @@ class Sandbox:
                 self._release_worker(worker)
 
     def state(self) -> dict[str, int]:
-        """How many workers there are, how many of them have a job, how many jobs wait, how many were replaced."""
+        """Return the numbers of workers, busy workers, queued jobs and replaced workers."""
         return {
             "workers": len(self._workers),
             "busy": len(self._workers) - len(self._idle),
@@ -168,7 +168,7 @@ class Sandbox:
         }
 
     async def stop_idle_workers(self) -> None:
-        """End the workers that have had nothing to do for long; runs for as long as the sandbox is open."""
+        """Stop workers that have been idle too long; runs until cancelled."""
         while True:
             await anyio.sleep(self._limits.idle_seconds / 4)
             since = anyio.current_time() - self._limits.idle_seconds
@@ -177,7 +177,7 @@ class Sandbox:
                 self._discard_worker(worker)
 
     async def close(self) -> None:
-        """Kill every worker and wait until all are gone; jobs that still wait are refused."""
+        """Kill all workers and wait for their exit; queued jobs are rejected."""
         self._closed = True
         self._idle.clear()
         for worker in self._workers:
@@ -186,7 +186,7 @@ class Sandbox:
             await self._workers.pop().reap()
 
     async def _acquire_worker(self) -> _Worker:
-        """The worker that was busy last, so that those beyond need go idle; or a new one."""
+        """Return the most recently used idle worker, so that surplus workers stay idle, or start one."""
         if self._closed:
             raise Overloaded("The server is about to stop. Try again when it is back.")
         while self._idle:
@@ -221,7 +221,7 @@ class Sandbox:
         self._discard_worker(worker)
 
     def _discard_worker(self, worker: _Worker) -> None:
-        """Kill it at once; that the kernel takes its memory back need not hold anybody up."""
+        """Kill a worker and reap it in the background."""
         worker.kill()
         if not self._closed:
             self._workers.discard(worker)
@@ -229,7 +229,7 @@ class Sandbox:
 
 
 class _Worker:
-    """The server's end of one worker process."""
+    """Server side of one worker process."""
 
     def __init__(self, process: subprocess.Popen[bytes], stream: UNIXSocketStream, chatter: _OutputTail) -> None:
         self._process = process
@@ -239,17 +239,17 @@ class _Worker:
         self.jobs = 0
         self.idle_since = 0.0
         self.is_reusable = True
-        """Whether it ended its last job itself, and as it should: only then may it have another."""
+        """Whether the last job ended properly; only then may the worker get another one."""
 
     @classmethod
     async def start(cls, limits: Limits, jobs: str, starter: Executor) -> _Worker:
-        """A process in a session of its own, with one end of a socket pair and nothing else of the server's."""
+        """Start a process in its own session; a socket is all it shares with the server."""
         ours, theirs = socket.socketpair()
         stream = await UNIXSocketStream.from_socket(ours)
         with theirs:
             printed, chatter = os.pipe()
             try:
-                # To start a process takes milliseconds that the loop has not; given up halfway, it would be nobody's.
+                # Starting a process takes milliseconds, too long for the loop. Cancelled halfway, it would be orphaned.
                 with anyio.CancelScope(shield=True):
                     process = await asyncio.get_running_loop().run_in_executor(
                         starter, _spawn, limits, jobs, theirs.fileno(), chatter
@@ -264,11 +264,11 @@ class _Worker:
         return cls(process, stream, _OutputTail(printed))
 
     async def wait_ready(self) -> frozenset[str]:
-        """Wait until it reports for duty; answers what it is kept from."""
+        """Wait until the worker reports ready, and return its active restrictions."""
         try:
             with anyio.fail_after(START_SECONDS):
                 message = await self._receive()
-        except (_WorkerExited, _ProtocolViolation, TimeoutError) as error:
+        except (_Gone, _Misbehaved, TimeoutError) as error:
             await self.reap()
             self._log("conversion.unavailable", reason=type(error).__name__)
             raise CannotConvert(NOT_STARTED) from error
@@ -280,18 +280,18 @@ class _Worker:
     async def run(
         self, job: Mapping[str, Any], source: int | None, output: int | None, seconds: float, progress: Progress | None
     ) -> dict[str, Any]:
-        """Have it do one job; whatever goes wrong is told as `CannotConvert`."""
+        """Run one job; every failure is raised as `CannotConvert`."""
         self.jobs += 1
         self.is_reusable = False
         try:
             with anyio.move_on_after(seconds):
                 await self._send(job, source, output, seconds)
                 return await self._receive_outcome(progress)
-        except _WorkerExited:
+        except _Gone:
             status = await self.reap()
             self._log("conversion.died", status=status)
             raise CannotConvert(_describe_exit(status, seconds, self._output.text)) from None
-        except _ProtocolViolation as error:
+        except _Misbehaved as error:
             self._log("conversion.misbehaved", reason=str(error))
             raise CannotConvert(
                 f"This file made the converter misbehave, and it was stopped. {TRY_ANOTHER_FORMAT}"
@@ -299,22 +299,22 @@ class _Worker:
         raise CannotConvert(f"The conversion took longer than {seconds:g} s and was stopped. {SPLIT_FILE}")
 
     def is_healthy(self) -> bool:
-        """Whether it still waits for a job; one that speaks unasked, or has hung up, is not to be trusted with any."""
+        """Whether the worker is waiting for a job. Unexpected data or a closed socket means it isn't."""
         poll = select.poll()
         poll.register(self._stream.extra(SocketAttribute.raw_socket), select.POLLIN)
         return not self._received.buffer and not poll.poll(0)
 
     def kill(self) -> None:
-        """Kill it and whatever it has started. It has nothing that would be worth saving."""
+        """Kill the worker's process group."""
         if self._process.returncode is None:
-            with suppress(ProcessLookupError, PermissionError):  # what a group of the dead answers, by system
+            with suppress(ProcessLookupError, PermissionError):  # already exited
                 os.killpg(self._process.pid, signal.SIGKILL)
 
     async def reap(self) -> int:
-        """Kill it, unless it is dead, and wait until nothing of it is left; answers its exit status."""
+        """Kill the worker if it still runs, wait for its exit, and return the exit status."""
         with anyio.CancelScope(shield=True):
             self.kill()
-            while self._process.poll() is None:  # noqa: ASYNC110 - not every system has an event for it
+            while self._process.poll() is None:  # noqa: ASYNC110 - not every system has an event for this
                 await anyio.sleep(REAP_SECONDS)
             await self._stream.aclose()
             self._output.close()
@@ -330,19 +330,19 @@ class _Worker:
                 request = request[HEADER.size :]
             await self._stream.send(request)
         except anyio.BrokenResourceError as error:
-            raise _WorkerExited from error
+            raise _Gone from error
 
     async def _receive(self) -> Any:
-        """The next frame, which may hold anything."""
+        """Return the next frame, whose content isn't trusted."""
         try:
             (length,) = HEADER.unpack(await self._received.receive_exactly(HEADER.size))
             if length > MAX_FRAME_BYTES:
-                raise _ProtocolViolation(f"a frame of {length} bytes")
+                raise _Misbehaved(f"a frame of {length} bytes")
             return orjson.loads(await self._received.receive_exactly(length))
         except (anyio.EndOfStream, anyio.IncompleteRead, anyio.BrokenResourceError) as error:
-            raise _WorkerExited from error
+            raise _Gone from error
         except orjson.JSONDecodeError as error:
-            raise _ProtocolViolation("a frame that is not JSON") from error
+            raise _Misbehaved("a frame that is not JSON") from error
 
     async def _receive_outcome(self, progress: Progress | None) -> dict[str, Any]:
         reported, is_worn = -math.inf, False
@@ -358,7 +358,7 @@ class _Worker:
                     raise CannotConvert(detail[:MAX_MESSAGE_CHARACTERS])
                 case {"kind": "progress", "done": int() | float() as done, "total": int() | float() as total,
                       "message": str() as message}:  # fmt: skip
-                    # Workers keep this pace by themselves, unless one is no longer ours.
+                    # Workers limit the rate themselves, unless one is compromised.
                     if progress and anyio.current_time() - reported > PROGRESS_SECONDS / 2:
                         reported = anyio.current_time()
                         await progress(done, total, message[:MAX_MESSAGE_CHARACTERS])
@@ -378,14 +378,14 @@ class _Worker:
                 raise CannotConvert(
                     f"This file could not be converted: the converter failed ({error}). {TRY_ANOTHER_FORMAT}"
                 )
-        raise _ProtocolViolation("a frame of no known kind")
+        raise _Misbehaved("a frame of no known kind")
 
     def _log(self, event: str, **fields: Any) -> None:
         logger.warning(event, extra={"fields": {**fields, "pid": self._process.pid, "printed": self._output.text}})
 
 
 class _OutputTail:
-    """Reads what a worker and its libraries print, so that they never wait for a reader; keeps the end of it."""
+    """Reader of a worker's output that keeps the end of it, so that the worker never blocks on a full pipe."""
 
     def __init__(self, file: int) -> None:
         self._file: int | None = file
@@ -398,7 +398,7 @@ class _OutputTail:
         return self._tail.decode("utf-8", "replace")
 
     def close(self) -> None:
-        """Take in what is left, which a pipe holds no more of than one reading takes."""
+        """Read the rest, which fits into one read, and close the pipe."""
         if self._file is not None:
             self._read()
         self._close_pipe()
@@ -433,7 +433,7 @@ def _spawn(limits: Limits, jobs: str, channel: int, chatter: int) -> subprocess.
         stdout=chatter,
         stderr=chatter,
         cwd="/",
-        # Each arena of the C library's reserves 64 MB of the addresses that a worker is bounded by.
+        # Each malloc arena reserves 64 MB of the worker's address space.
         env={**allowed, "MALLOC_ARENA_MAX": "2"},
         pass_fds=(channel,),
         start_new_session=True,
@@ -441,7 +441,7 @@ def _spawn(limits: Limits, jobs: str, channel: int, chatter: int) -> subprocess.
 
 
 def _describe_exit(status: int, seconds: float, printed: str) -> str:
-    """What to tell of a worker that ended without an answer."""
+    """Describe why a worker exited without a result."""
     if status == -signal.SIGXCPU:
         return f"The conversion computed for longer than {seconds:g} s and was stopped. {SPLIT_FILE}"
     if status == -signal.SIGXFSZ:

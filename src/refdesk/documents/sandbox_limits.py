@@ -1,7 +1,7 @@
-"""What a process gives up before it opens a file that may be hostile: memory, files, processes, the network.
+"""Irreversible restrictions of a worker process: memory, files, processes and network.
 
-Each wall is asked of the kernel; `confine` tells which of them really stand. All of it is one way: a process that is
-taken over afterwards cannot take any of it back.
+Each restriction is requested from the kernel; `confine` returns those that took effect. A process that is compromised
+later can't lift them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from errno import ENOSYS, EPERM
 from pathlib import Path
 
 OPEN_FILES = 128
-"""Enough for Python, its libraries and one job; a leak ends in an error long before the system runs out."""
+"""Enough for Python, its libraries and one job; a leak fails long before the system runs out."""
 
 PR_SET_PDEATHSIG, PR_SET_SECCOMP, PR_SET_NO_NEW_PRIVS = 1, 22, 38
 CLONE_THREAD, CLONE_NEWUSER, CLONE_NEWNET = 0x10000, 0x10000000, 0x40000000
@@ -28,23 +28,24 @@ LANDLOCK_CREATE_RULESET, LANDLOCK_ADD_RULE, LANDLOCK_RESTRICT_SELF = 444, 445, 4
 
 READ_FILE, READ_DIRECTORY = 1 << 2, 1 << 3
 FILE_RIGHTS = {1: (1 << 13) - 1, 2: (1 << 14) - 1, 3: (1 << 15) - 1, 5: (1 << 16) - 1}
-"""What each version of Landlock can forbid about files, from the version that brought it on."""
+"""File access rights that Landlock can restrict, by the ABI version that introduced them."""
 
 SCOPES = 3
-"""Signals and abstract sockets end at the worker: it cannot kill the server, though both have one owner."""
+"""Restrict signals and abstract sockets to the worker itself: it can't kill the server, although both have one owner.
+"""
 
 READABLE_PATHS = (
     "/lib /lib64 /usr/lib /usr/lib64 /usr/local/lib /nix/store /usr/share/fonts /usr/share/zoneinfo "
     "/etc/ld.so.cache /etc/localtime /dev/null /dev/urandom"
 ).split()
-"""What libraries load when they are first used; nothing here is anybody's own."""
+"""System files that libraries load on first use; none of them holds user data."""
 
 FORBIDDEN_SYSCALLS = {
-    # A socket, a program, another process, a new namespace, and the doors through which kernels are attacked:
+    # Sockets, programs, processes, namespaces, and system calls with a large attack surface:
     # socket socketpair fork vfork execve execveat ptrace process_vm_readv/writev unshare setns mount keyctl add_key
-    # request_key bpf perf_event_open userfaultfd open_by_handle_at io_uring_setup pidfd_getfd; then what changes a
-    # file of the owner's without opening it (chmod chown utime setxattr removexattr, in all their forms), what reaches
-    # into another process (kill sigqueue setpriority sched_set* ioprio_set) and memory shared with one (shm sem msg).
+    # request_key bpf perf_event_open userfaultfd open_by_handle_at io_uring_setup pidfd_getfd; then calls that
+    # change a file without opening it (chmod chown utime setxattr removexattr, in all their forms), that affect other
+    # processes (kill sigqueue setpriority sched_set* ioprio_set) or share memory with them (shm sem msg).
     "x86_64": (41, 53, 57, 58, 59, 322, 101, 310, 311, 272, 308, 165, 250, 248, 249, 321, 298, 323, 304, 425, 438,
                90, 91, 268, 452, 92, 93, 94, 260, 132, 235, 261, 280, 188, 189, 190, 197, 198, 199,
                62, 129, 297, 424, 141, 142, 144, 203, 251, 314, 29, 64, 68),
@@ -57,15 +58,15 @@ CLONE = {"x86_64": 56, "aarch64": 220}
 CLONE3 = 435
 AUDIT_ARCH = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 X32_CALLS = 0x40000000
-"""From this number on x86-64 has the same calls a second time, under numbers that the list above does not name."""
+"""First number of the x32 ABI, which repeats the system calls of x86-64 under other numbers."""
 
 
 def confine(memory_bytes: int, output_bytes: int) -> list[str]:
-    """Raise every wall that this system has around this process; answers those that stand.
+    """Apply every restriction that this system supports, and return those that are active.
 
-    `memory`: it cannot have more than it was given. `network`: it can reach nobody. `privileges`: it can gain none, and
-    it dies with the server. `files`: it opens nothing but Python's own files, to read. `processes`: it can start none,
-    neither a program nor a copy of itself.
+    `memory`: address space is limited. `network`: no connections. `privileges`: none can be gained, and the process
+    dies with the server. `files`: only files of Python and its libraries can be opened, to read. `processes`: no
+    program and no other process can be started.
     """
     restrictions = {
         "memory": _limit_resources(memory_bytes, output_bytes),
@@ -74,12 +75,12 @@ def confine(memory_bytes: int, output_bytes: int) -> list[str]:
         "files": _restrict_files(),
         "processes": _install_seccomp_filter(),
     }
-    restrictions["network"] |= restrictions["processes"]  # the filter has no sockets either
+    restrictions["network"] |= restrictions["processes"]  # the filter denies sockets, too
     return [name for name, is_active in restrictions.items() if is_active]
 
 
 def limit_cpu_time(seconds: float) -> None:
-    """From now on this process may compute for so long; the server's own clock speaks first where it still runs."""
+    """Limit the CPU time of this process from now on. The server's own timeout normally fires first."""
     usage = resource.getrusage(resource.RUSAGE_SELF)
     _, hard = resource.getrlimit(resource.RLIMIT_CPU)
     resource.setrlimit(resource.RLIMIT_CPU, (int(usage.ru_utime + usage.ru_stime + seconds) + 2, hard))
@@ -90,12 +91,12 @@ def _limit_resources(memory_bytes: int, output_bytes: int) -> bool:
     _lower_limit(resource.RLIMIT_NOFILE, OPEN_FILES)
     _lower_limit(resource.RLIMIT_FSIZE, output_bytes)
     if sys.platform == "darwin":
-        _lower_limit(resource.RLIMIT_NPROC, 0)  # elsewhere it would count threads too, and those of other processes
+        _lower_limit(resource.RLIMIT_NPROC, 0)  # elsewhere it counts threads, including those of other processes
     return _lower_limit(resource.RLIMIT_AS, memory_bytes)
 
 
 def _lower_limit(which: int, value: int) -> bool:
-    """Set a limit for good; not every system knows every limit."""
+    """Lower a resource limit for good; return whether the system supports it."""
     _, hard = resource.getrlimit(which)
     if hard != resource.RLIM_INFINITY:
         value = min(value, hard)
@@ -107,21 +108,21 @@ def _lower_limit(which: int, value: int) -> bool:
 
 
 def _isolate_network() -> bool:
-    """Into a network of its own, without a single interface up; root loses its powers over files on the way."""
+    """Move to a network namespace without interfaces. Root loses its file capabilities with it."""
     return sys.platform == "linux" and bool(_load_libc().unshare(CLONE_NEWUSER | CLONE_NEWNET) == 0)
 
 
 def _drop_privileges() -> bool:
-    """No setuid program helps it, and when the thread that started it is gone, it is killed."""
+    """Ignore setuid programs, and die with the thread that started this process."""
     if sys.platform != "linux":
         return False
-    # After the namespace: to change one's rights clears the signal.
+    # After the namespace: changing credentials clears the signal.
     died = _load_libc().prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     return bool(died == 0 and _load_libc().prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0)
 
 
 def _restrict_files() -> bool:
-    """With Landlock: no writing at all, and reading only where Python and its libraries live."""
+    """Deny writing, and reading outside of Python's own files, with Landlock."""
     if sys.platform != "linux":
         return False
     libc = _load_libc()
@@ -151,7 +152,7 @@ def _allow_read(ruleset: int, path: Path) -> None:
 
 
 def _list_python_paths() -> Iterator[Path]:
-    """Where modules and libraries are installed; what merely lies on the path, as the server's folder may, is not."""
+    """Yield the folders of installed modules and libraries, but not everything on `sys.path`."""
     own = [sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")]
     own += [f"{prefix}/lib" for prefix in (sys.prefix, sys.base_prefix)]
     installed = [path for path in sys.path if any(Path(path).glob("*.dist-info"))]
@@ -162,7 +163,7 @@ def _list_python_paths() -> Iterator[Path]:
 
 
 def _install_seccomp_filter() -> bool:
-    """With seccomp: the calls of `FORBIDDEN` fail from here on; threads may still be started."""
+    """Make the calls of `FORBIDDEN_SYSCALLS` fail, with seccomp; threads can still be started."""
     machine = platform.machine()
     if sys.platform != "linux" or machine not in FORBIDDEN_SYSCALLS or sys.byteorder != "little":
         return False
@@ -173,7 +174,7 @@ def _install_seccomp_filter() -> bool:
 
 
 def _build_seccomp_filter(machine: str) -> Iterator[bytes]:
-    """The filter as instructions of the kernel's packet filter: each test is followed by what it decides."""
+    """Yield the BPF instructions of the filter; each test is followed by its action."""
     load, equal, at_least, any_bit, answer = 0x20, 0x15, 0x35, 0x45, 0x06
     allow, kill, refuse, unknown = 0x7FFF0000, 0x80000000, 0x00050000 | EPERM, 0x00050000 | ENOSYS
     number, architecture, first_argument = 0, 4, 16
@@ -186,10 +187,10 @@ def _build_seccomp_filter(machine: str) -> Iterator[bytes]:
     for forbidden in FORBIDDEN_SYSCALLS[machine]:
         yield _encode_instruction(equal, forbidden, no=1)
         yield _encode_instruction(answer, refuse)
-    # Its flags lie in memory, where a filter cannot look; the C library then falls back to `clone`, whose it can.
+    # A filter can't inspect its flags, which are in memory. The C library falls back to `clone`, where it can.
     yield _encode_instruction(equal, CLONE3, no=1)
     yield _encode_instruction(answer, unknown)
-    # One's own limits (process 0) may still be lowered; the server's may not.
+    # A worker may lower its own limits (process 0), not the server's.
     yield _encode_instruction(equal, PRLIMIT[machine], no=3)
     yield _encode_instruction(load, first_argument)
     yield _encode_instruction(equal, 0, yes=5)

@@ -1,4 +1,4 @@
-"""Files that live only as long as they are needed, made and removed without holding the event loop up."""
+"""Temporary files that are created and removed in a thread."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ T = TypeVar("T")
 
 @asynccontextmanager
 async def in_thread(make: Callable[[], AbstractContextManager[T]]) -> AsyncIterator[T]:
-    """Enter and leave a context in a thread: to open, close or remove a file can take milliseconds."""
+    """Enter and exit a context manager in a thread: opening, closing or removing a file takes milliseconds."""
     context = make()
-    # Not to be called off halfway, or nobody would leave what was entered.
+    # Shielded, so that whatever was entered is exited.
     with CancelScope(shield=True):
         value = await to_thread.run_sync(context.__enter__)
     try:
@@ -28,13 +28,13 @@ async def in_thread(make: Callable[[], AbstractContextManager[T]]) -> AsyncItera
 
 @asynccontextmanager
 async def scratch_file() -> AsyncIterator[IO[bytes]]:
-    """A file without a name, gone at the end."""
+    """Open an unnamed temporary file, deleted at the end."""
     async with in_thread(_TemporaryFile) as file:
         yield file
 
 
 class _TemporaryFile:
-    """`tempfile.TemporaryFile`, but made only when it is entered."""
+    """`tempfile.TemporaryFile` that is created on enter."""
 
     _file: IO[bytes] | None = None
 
@@ -47,6 +47,6 @@ class _TemporaryFile:
         self._file.close()
 
     def __del__(self) -> None:
-        """Whoever is cancelled as a whole while the file is being made never comes to leave it."""
+        """Close the file if the task was cancelled while it was being created."""
         if self._file is not None:
             self._file.close()

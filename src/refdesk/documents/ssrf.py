@@ -1,7 +1,7 @@
-"""Which addresses a download may go to, and connections that go nowhere else.
+"""SSRF protection: which addresses downloads may connect to.
 
-The name is looked up once, every address of the answer is checked, and the connection is made to one of exactly those:
-between the check and the use there is no second answer that could differ. How an address is spelt never matters.
+A name is resolved once, every address in the answer is checked, and the connection goes to one of exactly those. No
+second lookup can return something else.
 """
 
 from __future__ import annotations
@@ -24,31 +24,31 @@ Address = IPv4Address | IPv6Address
 Network = IPv4Network | IPv6Network
 
 Resolver = Callable[[str, int], Awaitable[Sequence[str]]]
-"""Gives all addresses of a host name, as text; OSError when it has none."""
+"""Returns all addresses of a host name as text. Raises `OSError` if it has none."""
 
 MAX_URL_CHARACTERS = 8000
-"""What RFC 9110 asks every server to take; nothing real is longer."""
+"""Length that RFC 9110 recommends every server to support."""
 
 MAX_HOST_CHARACTERS = 253
-"""The longest name that DNS can hold."""
+"""Longest DNS name."""
 
 CONNECT_SECONDS = 5.0
-"""For one address: a dead one leaves time for the others of the same host."""
+"""Connect timeout per address, which leaves time for the host's other addresses."""
 
 MAX_ADDRESSES_TRIED = 4
-"""All addresses of an answer are checked; this many are tried."""
+"""All addresses are checked; this many are tried."""
 
 _NOT_PUBLIC_V4 = tuple(
     IPv4Network(text)
     for text in (
         "0.0.0.0/8",  # this host
         "10.0.0.0/8",
-        "100.64.0.0/10",  # carrier-grade NAT; one cloud's metadata service lives here
+        "100.64.0.0/10",  # carrier-grade NAT; metadata service of a cloud provider
         "127.0.0.0/8",
-        "168.63.129.16/32",  # a cloud's host agent, on a public number
+        "168.63.129.16/32",  # host agent of a cloud provider, on a public address
         "169.254.0.0/16",  # link-local: metadata services
         "172.16.0.0/12",
-        "192.0.0.0/24",  # protocol assignments; another cloud's metadata
+        "192.0.0.0/24",  # protocol assignments; metadata service of a cloud provider
         "192.0.2.0/24",
         "192.88.99.0/24",  # 6to4 relays
         "192.168.0.0/16",
@@ -60,8 +60,8 @@ _NOT_PUBLIC_V4 = tuple(
 )
 
 _GLOBAL_V6 = IPv6Network("2000::/3")
-"""All that is handed out to the world. Loopback, link-local, private, multicast, v4-mapped and -compatible addresses
-and the well-known NAT64 prefix lie outside."""
+"""All global unicast addresses. Loopback, link-local, private, multicast, v4-mapped and -compatible addresses and the
+well-known NAT64 prefix are outside."""
 
 _NOT_PUBLIC_V6 = tuple(
     IPv6Network(text)
@@ -74,11 +74,11 @@ _NOT_PUBLIC_V6 = tuple(
 )
 
 _ISATAP_MARKS = (0x00005EFE, 0x02005EFE)
-"""The upper half of an interface identifier whose lower half is an IPv4 address."""
+"""Upper half of an interface identifier whose lower half is an IPv4 address."""
 
 
 def is_public(address: Address) -> bool:
-    """Whether the whole Internet reaches this address; a tunnel to an address that it does not is not public."""
+    """Whether an address is globally reachable; tunnels to IPv4 addresses aren't."""
     if isinstance(address, IPv4Address):
         return not any(address in network for network in _NOT_PUBLIC_V4)
     if address.scope_id or address not in _GLOBAL_V6 or any(address in network for network in _NOT_PUBLIC_V6):
@@ -87,24 +87,24 @@ def is_public(address: Address) -> bool:
 
 
 def parse_networks(texts: Iterable[str]) -> tuple[Network, ...]:
-    """Networks such as `10.1.0.0/16`, or single addresses; ValueError for anything else."""
+    """Parse networks such as `10.1.0.0/16`, or single addresses. Raises `ValueError`."""
     return tuple(ip_network(text) for text in texts)
 
 
 @dataclass(frozen=True, slots=True)
 class AddressPolicy:
-    """How far downloads may go: public addresses on the usual ports, and the networks that the operator allows."""
+    """Allowed addresses: public ones on common ports, and networks that the operator allows."""
 
     allow: tuple[Network, ...]
     ports: tuple[int, ...]
 
     def allows(self, address: Address) -> bool:
-        """Whether the operator opened this address, on any port; one with a scope is nobody's to open."""
+        """Whether the operator allows this address, on any port; scoped addresses never are."""
         scoped = isinstance(address, IPv6Address) and address.scope_id is not None
         return not scoped and any(address in network for network in self.allow if network.version == address.version)
 
     def check(self, host: str, port: int, addresses: Sequence[Address]) -> None:
-        """Raise unless every address may be connected to; one that may not spoils the whole answer."""
+        """Raise unless every address is allowed; one that isn't rejects the host."""
         others = [address for address in addresses if not self.allows(address)]
         if not addresses or not all(is_public(address) for address in others):
             raise make_no_address_error(host)
@@ -117,7 +117,7 @@ class AddressPolicy:
 
 
 def make_no_address_error(host: str) -> CannotFetch:
-    """One sentence for names that do not exist and names of internal hosts, which must not be told apart."""
+    """Build one error for both unknown and internal hosts, so that they can't be told apart."""
     return CannotFetch(
         f"{host} has no public address, so nothing was fetched. Check the spelling; a host inside a private network "
         "can be fetched from only when the operator allows that network."
@@ -125,7 +125,7 @@ def make_no_address_error(host: str) -> CannotFetch:
 
 
 async def resolve(host: str, port: int) -> Sequence[str]:
-    """Ask the system, in a thread of our own: the loop has few, and a slow name server would hold them all."""
+    """Resolve a host in a thread that is abandoned on cancellation, since a slow name server would block it."""
 
     def look_up() -> Sequence[str]:
         answers = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
@@ -141,7 +141,7 @@ def _format_sockaddr(sockaddr: tuple[str, int] | tuple[str, int, int, int] | tup
 
 
 class CheckedBackend(httpcore2.AsyncNetworkBackend):
-    """Opens connections within a `Reach` and no others, by looking a name up once and holding on to the answer."""
+    """Network backend that resolves a name once and connects only to addresses its policy allows."""
 
     def __init__(self, policy: AddressPolicy, resolver: Resolver) -> None:
         self._policy = policy
@@ -176,13 +176,13 @@ class CheckedBackend(httpcore2.AsyncNetworkBackend):
             if error.errno == socket.EAI_AGAIN:
                 raise CannotReach(f"The name server did not answer for {host}. Try again later.") from error
             raise make_no_address_error(host) from error
-        except (OSError, UnicodeError) as error:  # UnicodeError: what is no name at all
+        except (OSError, UnicodeError) as error:  # UnicodeError: not a valid name
             raise make_no_address_error(host) from error
         return list(dict.fromkeys(ip_address(text) for text in texts))
 
 
 class _TlsSafeStream(httpcore2.AsyncNetworkStream):
-    """A stream that is closed when a deadline falls while TLS is agreed on; the library's own would stay open."""
+    """Stream that is closed if a deadline cancels the TLS handshake; the library's own would leak."""
 
     def __init__(self, stream: httpcore2.AsyncNetworkStream) -> None:
         self._stream = stream
@@ -214,7 +214,7 @@ class _TlsSafeStream(httpcore2.AsyncNetworkStream):
 
 
 def parse_url(text: str) -> httpx2.URL:
-    """A plain http(s) URL without its fragment; everything that two parsers could read differently is refused."""
+    """Parse a plain http(s) URL without its fragment; anything ambiguous between parsers is rejected."""
     if len(text) > MAX_URL_CHARACTERS:
         raise CannotFetch(f"The URL is longer than {MAX_URL_CHARACTERS} characters. Give a shorter one.")
     if not text.isprintable() or " " in text or "\\" in text:
@@ -243,5 +243,5 @@ def _check_url_parts(url: httpx2.URL, text: str) -> None:
 
 
 def _format_url(text: str) -> str:
-    """A piece of a URL fit for a message; a password never is."""
+    """Quote and shorten a URL for a message, without credentials."""
     return repr(text.rpartition("@")[2][:200])

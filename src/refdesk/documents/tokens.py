@@ -1,7 +1,7 @@
-"""A text in the embedding model's tokens, BERT's uncased word pieces: how many there are, and which.
+"""WordPiece tokenizer of the embedding model (BERT, uncased).
 
-This needs no more than the vocabulary, and most words come again: each is looked up once. The library made for it would
-bring some thirty megabytes. One thing differs on purpose: `[SEP]` in a document is five letters, never a control token.
+It needs only the vocabulary, and caches words since most repeat. The tokenizers library would add some thirty
+megabytes. One difference is intended: `[SEP]` in a document is plain text, never a control token.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ MAX_WORD = 100
 """Longer words are one unknown token to the model."""
 
 WORD_CACHE_SIZE = 65_536
-"""Words whose pieces are remembered, which bounds the memory that strange texts can take."""
+"""Cached words, which bounds the memory that unusual texts can take."""
 
 UNKNOWN = "[UNK]"
 
@@ -31,36 +31,36 @@ _ASCII = {code: None if code in _CONTROLS else chr(code).lower() for code in ran
 
 
 def count_tokens(text: str) -> int:
-    """The word pieces of a text, without the two that mark its ends."""
+    """Count the tokens of a text, without the two special ones."""
     return sum(map(_count_pieces, _WORDS.findall(_normalize(text))))
 
 
 @lru_cache(maxsize=WORD_CACHE_SIZE)
 def count_word_tokens(word: str) -> int:
-    """The same for a single word, most of which come again."""
+    """Count the tokens of a single word, cached."""
     return count_tokens(word)
 
 
 def token_ids(text: str, limit: int) -> list[int]:
-    """The first `limit` word pieces of a text as numbers of the vocabulary, without the two that mark its ends."""
+    """Return the ids of the first `limit` tokens of a text, without the two special ones."""
     return _load_vocabulary().ids(text, limit)
 
 
 class WordPieces:
-    """A vocabulary of word pieces, and texts cut by it; a piece's number is its line in the file."""
+    """WordPiece vocabulary; the id of a piece is its line number."""
 
     def __init__(self, pieces: Iterable[str]) -> None:
         self._numbers = {piece: number for number, piece in enumerate(pieces)}
         self._unknown = (self.number(UNKNOWN),)
         self.word = lru_cache(maxsize=WORD_CACHE_SIZE)(self._split_word)
-        """The pieces of one word."""
+        """The cached pieces of one word."""
 
     def number(self, piece: str) -> int:
-        """The number of a piece that has to be there; raises `KeyError`."""
+        """Return the id of a piece. Raises `KeyError`."""
         return self._numbers[piece]
 
     def ids(self, text: str, limit: int) -> list[int]:
-        """The first `limit` pieces of a text."""
+        """Return the ids of the first `limit` pieces of a text."""
         found: list[int] = []
         for word in _WORDS.findall(_normalize(text)):
             found += self.word(word)
@@ -69,7 +69,7 @@ class WordPieces:
         return found
 
     def _split_word(self, word: str) -> tuple[int, ...]:
-        """The longest known piece first; a word with an unknown rest is unknown as a whole."""
+        """Split a word greedily into the longest known pieces; an unknown rest makes the whole word unknown."""
         numbers = self._numbers
         if len(word) > MAX_WORD:
             return self._unknown
@@ -88,21 +88,21 @@ class WordPieces:
 
 
 def _normalize(text: str) -> str:
-    """Lower case, accents and control characters dropped: the model does not see them."""
+    """Lower the case and drop accents and control characters, as the model does."""
     if text.isascii():
         return text.translate(_ASCII)
     return _NON_ASCII.sub(_normalize_run, text).lower()
 
 
 def _normalize_run(run: re.Match[str]) -> str:
-    """Characters beyond ASCII and its controls, which no neighbour changes."""
+    """Normalize characters beyond ASCII, which don't depend on their neighbours."""
     text = unicodedata.normalize("NFD", "".join(map(_clean_character, run[0])))
     return "".join(map(_normalize_character, text))
 
 
 @lru_cache(maxsize=4096)
 def _clean_character(character: str) -> str:
-    """A space for every kind of space, nothing for what is not seen, and ideographs as words of their own."""
+    """Map any whitespace to a space, drop invisible characters, and separate ideographs."""
     if character in "\t\n\r":
         return " "
     category = unicodedata.category(character)

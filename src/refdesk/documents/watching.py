@@ -1,7 +1,7 @@
-"""Noticing that the documents of a folder have changed, by looking again and again.
+"""Folder watcher that polls for changed documents.
 
-Systems have services for this that differ, miss network folders and run out of handles on large trees; a look is the
-same everywhere. The time between looks grows with what a look costs, so that watching takes a small share of one core.
+Native notification services differ between systems, miss network folders and run out of handles on large trees. The
+interval grows with the time that a scan takes, so watching uses a small share of one core.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ from refdesk.documents.folders import FoundFile, LeftOut, walk
 from refdesk.errors import CannotOpen
 
 MIN_PAUSE_SECONDS = 1.0
-"""Seconds between two looks at a small folder: soon enough for whoever has just saved a file."""
+"""Interval for a small folder, short enough after saving a file."""
 
 MAX_PAUSE_SECONDS = 60.0
-"""Seconds, which a folder of some two hundred thousand documents comes to; a larger one takes more of the core."""
+"""Reached at some 200,000 documents; larger folders take more of the core."""
 
 PAUSE_FACTOR = 20.0
-"""How much longer than a look the pause after it is: watching takes at most a twentieth of one core."""
+"""Ratio of pause to scan time: watching takes at most a twentieth of one core."""
 
 MAX_SETTLE_ATTEMPTS = 10
-"""Times that a folder is waited for to come to rest; one that is written to all the time is then taken as it is."""
+"""Scans that wait for a folder to settle; one that changes constantly is then taken as is."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Snapshot:
-    """What a look at the folder found and the seconds that it took; no digest while the folder is out of reach."""
+    """Digest of a folder and the seconds its scan took; no digest if the folder is unreachable."""
 
     digest: bytes | None
     seconds: float
@@ -52,10 +52,10 @@ async def changes(
     sleep: Callable[[float], Awaitable[None]] = anyio.sleep,
     clock: Callable[[], float] = time.perf_counter,
 ) -> AsyncGenerator[None, None]:
-    """Yield once at the beginning, and then whenever the documents have changed and come to rest.
+    """Yield once at the start, then whenever the documents have changed and settled.
 
-    The folder is looked at before each yield, so what changes while the caller reads it is noticed by the next look. A
-    folder that is out of reach, such as a disk that was unplugged, has not changed: its documents may come back.
+    Each yield follows a scan, so changes made while the caller reads are found by the next one. An unreachable folder,
+    such as an unplugged disk, counts as unchanged.
     """
 
     async def take_snapshot() -> _Snapshot:
@@ -83,7 +83,7 @@ async def _wait_until_stable(
     settle_seconds: float,
     sleep: Callable[[float], Awaitable[None]],
 ) -> _Snapshot:
-    """The first look that is the same as the one before it."""
+    """Return the first snapshot that equals the one before it."""
     for _ in range(MAX_SETTLE_ATTEMPTS):
         await sleep(settle_seconds)
         before, current = current, await take_snapshot()

@@ -1,7 +1,7 @@
-"""The process in which files are converted: it answers one job after another on a socket until the server lets go.
+"""Worker process that converts files: runs jobs from a socket until the server closes it.
 
-Started by `sandbox`, in an interpreter of its own. What passes between the two are frames: four bytes of length, then
-JSON. Nothing is ever pickled, so a worker that a hostile file has taken over can lie, but not run code in the server.
+`sandbox` starts it in an interpreter of its own. Both sides exchange frames: four bytes of length, then JSON. Nothing
+is pickled, so a compromised worker can send false results but can't run code in the server.
 """
 
 from __future__ import annotations
@@ -30,37 +30,37 @@ from refdesk.errors import CannotConvert
 HEADER = struct.Struct("!I")
 
 MAX_FRAME_BYTES = 4_194_304
-"""Of an answer. What a document is made of goes into the output file; parsing this much holds a loop up for 20 ms."""
+"""Maximum size of a frame. Documents go into the output file; parsing this much blocks the loop for 20 ms."""
 
 MAX_TRACE_CHARACTERS = 8_000
-"""Of a traceback for the log: the end of it, which names the place."""
+"""Characters kept from the end of a traceback, for the log."""
 
 WORN_MEMORY_SHARE = 0.4
-"""Of its memory: a worker that has held more keeps it in pieces, and the next file would find too little."""
+"""Share of the memory limit: a worker that has held more is fragmented, and the next file would run out."""
 
 MAX_STATUS_BYTES = 16_384
 
 NICENESS = 10
-"""Whoever waits for an answer of the server comes before whoever waits for a conversion."""
+"""Requests to the server take precedence over conversions."""
 
 PROGRESS_SECONDS = 0.1
-"""Between two reports of progress: often enough for a bar that moves."""
+"""Interval of progress reports, short enough for a moving progress bar."""
 
 ORPHAN_SECONDS = 1.0
-"""Between two looks whether the server still lives."""
+"""Interval of checks whether the server still runs."""
 
 Progress = Callable[[float, float, str], None]
 Run = Callable[[dict[str, Any], int | None, int | None, Progress], dict[str, Any]]
 
 
 def main(config: Mapping[str, Any]) -> None:
-    """Confine this process and serve; returns when the server has closed the socket."""
+    """Confine this process and run jobs until the server closes the socket."""
     server = socket.socket(fileno=config["socket"])
     run = _import_function(config["jobs"])
     memory = _Memory(config["memory_bytes"])
     os.nice(NICENESS)
     restrictions = confine(config["memory_bytes"], config["output_bytes"])
-    # The system's own lists of media types are behind the wall, and docutils would read them.
+    # The system's media type lists can't be opened any more, and docutils would read them.
     mimetypes.knownfiles.clear()
     if "privileges" not in restrictions:
         threading.Thread(target=_exit_with_parent, args=(os.getppid(),), daemon=True).start()
@@ -70,13 +70,13 @@ def main(config: Mapping[str, Any]) -> None:
 
 
 def frame(message: Mapping[str, Any]) -> bytes:
-    """A message as it is sent."""
+    """Encode a message as a frame."""
     body = orjson.dumps(message)
     return HEADER.pack(len(body)) + body
 
 
 def _exit_with_parent(server: int) -> None:
-    """Where the kernel does not see to it: end this process, and what it started, soon after the server has ended."""
+    """Kill this process group soon after the server exits, where the kernel doesn't do it."""
     while os.getppid() == server:
         time.sleep(ORPHAN_SECONDS)
     os.killpg(0, signal.SIGKILL)
@@ -89,7 +89,7 @@ def _import_function(name: str) -> Run:
 
 
 def _receive(server: socket.socket) -> tuple[dict[str, Any], list[int]] | None:
-    """The next job and the files that came with it; None when there will be no more."""
+    """Return the next job and its files, or None at the end."""
     header, files, _, _ = socket.recv_fds(server, HEADER.size, 2)
     if len(header) < HEADER.size:
         return None
@@ -103,10 +103,10 @@ def _receive(server: socket.socket) -> tuple[dict[str, Any], list[int]] | None:
 
 
 class _Memory:
-    """How much memory this process has held.
+    """Peak memory of this process.
 
-    Linux counts in `ru_maxrss` what the process that started this one held: a large server would wear out all its
-    workers at birth. Its own peak stands in a file that is behind the wall later, so it is opened before.
+    On Linux, `ru_maxrss` includes the peak of the parent process: every worker of a large server would seem worn. The
+    own peak is in a file that can't be opened later, so it is opened first.
     """
 
     def __init__(self, allowed_bytes: int) -> None:
@@ -114,7 +114,7 @@ class _Memory:
         self._status = os.open("/proc/self/status", os.O_RDONLY) if sys.platform == "linux" else None
 
     def is_worn(self) -> bool:
-        """Whether so much was held that the next file would find too little."""
+        """Whether the peak was so high that the next file would run out of memory."""
         return self._peak_bytes() > self._allowed_bytes * WORN_MEMORY_SHARE
 
     def _peak_bytes(self) -> int:
@@ -135,12 +135,12 @@ def _serve(server: socket.socket, run: Run, request: dict[str, Any], files: list
         server.sendall(outcome)
     finally:
         for file in files:
-            with suppress(OSError):  # a job may have closed it with the object that it made of it
+            with suppress(OSError):  # the job may have closed it
                 os.close(file)
 
 
 def _run_job(run: Run, job: dict[str, Any], source: int | None, output: int | None, progress: Progress) -> bytes:
-    """Run the job; the frame that tells how it went."""
+    """Run the job and return the frame with its outcome."""
     try:
         answer = frame({"kind": "answer", "answer": run(job, source, output, progress)})
         if len(answer) > MAX_FRAME_BYTES:
@@ -148,7 +148,7 @@ def _run_job(run: Run, job: dict[str, Any], source: int | None, output: int | No
         return answer
     except CannotConvert as error:
         return frame({"kind": "refused", "detail": _replace_surrogates(error.detail)})
-    except BaseException as error:  # noqa: BLE001 - a library's panic is no Exception, and is to be told like one
+    except BaseException as error:  # noqa: BLE001 - panics of native libraries aren't Exceptions
         if _is_out_of_memory(error):
             return frame({"kind": "out_of_memory"})
         if isinstance(error, OSError) and error.errno == EFBIG:
@@ -160,17 +160,17 @@ def _run_job(run: Run, job: dict[str, Any], source: int | None, output: int | No
 
 
 def _is_out_of_memory(error: BaseException) -> bool:
-    """JSON that there is no room for is told as if it were wrong."""
+    """Whether an error means that memory ran out; orjson reports that as invalid JSON."""
     return isinstance(error, MemoryError) or (isinstance(error, orjson.JSONDecodeError) and "memory" in error.msg)
 
 
 def _replace_surrogates(text: str) -> str:
-    """Without the halves of characters that file names can hold and JSON cannot."""
+    """Replace lone surrogates, which file names can hold and JSON can't."""
     return text.encode("utf-8", "replace").decode()
 
 
 class _ProgressReporter:
-    """Sends progress to the server, but not more often than anybody looks."""
+    """Rate-limited progress reports to the server."""
 
     def __init__(self, server: socket.socket) -> None:
         self._server = server
