@@ -1,4 +1,4 @@
-"""A file's bytes to a Document: one module per format, chosen by what the bytes are."""
+"""Conversion of a file's bytes to a Document: one module per format, chosen by content."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from refdesk.errors import CannotConvert
 __all__ = ["FORMATS", "Format", "PageRange", "SourceFile", "convert", "convert_source", "detect_format"]
 
 NOTICES = frozenset(("note", "tip", "hint", "caution", "warning", "important", "danger"))
-"""What stands above a box and is not the title of a section."""
+"""Titles of boxes, which aren't headings of sections."""
 
 
 def convert(data: bytes, name: str, *, pages: PageRange | None = None) -> Document:
-    """The document in a file's bytes. Not for files from strangers: those are converted in the sandbox."""
+    """Convert a file in this process. Untrusted files are converted in the sandbox instead."""
     return convert_source(SourceFile(data, name, pages=pages), detect_format(data, name))
 
 
 def convert_source(source: SourceFile, format: Format) -> Document:
-    """The document in a source of a known format."""
+    """Convert a source of a known format."""
     converter: Callable[[SourceFile], Document] = import_module(f"{__name__}.{format.module}").convert
     document = converter(source)
     if not document.blocks and not document.warnings:
@@ -39,7 +39,7 @@ def convert_source(source: SourceFile, format: Format) -> Document:
 
 
 def _mark_notice(block: Block) -> Block:
-    """A heading that only says "Note" belongs to a box, whatever the file makes of it."""
+    """Mark a heading that only says "Note" or the like as the title of a box."""
     if isinstance(block, Heading) and block.text.strip(" :!").lower() in NOTICES:
         return replace(block, is_notice=True)
     return block

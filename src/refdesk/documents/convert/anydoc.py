@@ -1,6 +1,6 @@
-"""The less common office formats, through libraries that know them: ODT, RTF, EPUB, DOC, PPT and XLS.
+"""ODT, RTF, EPUB, DOC, PPT and XLS, parsed by the anydoc and office_oxide libraries.
 
-Old presentations come without the numbers of their slides.
+Old presentations come without slide numbers.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ from refdesk.errors import CannotConvert
 _ZIPPED: Final = frozenset(("odt", "epub"))
 _RTF_TITLE = re.compile(rb"\{\\title\s+([^{}\\]+)\}")
 _TYPED_MARKER = re.compile(r"(?:(?P<bullet>[•▪‣·])|(?P<deeper>[–◦])|(?P<number>\d{1,3})[.)])[ \t]+(?=\S)")
-"""RTF has no lists that all programs agree on, so that markers are often part of the text."""
+"""List markers in the text: programs don't agree on lists in RTF, so markers are often typed."""
 _NUMBER = re.compile(r"[-+]?[\d.,]+(?:E[-+]?\d+)?%?", re.IGNORECASE)
 
 
 def convert_text(source: SourceFile) -> Document:
-    """Convert a text or a presentation."""
+    """Convert a text document or a presentation."""
     kind: Any = "rtf" if source.data.startswith(b"{\\rtf") else detect_kind(source.data)
     properties, tags = _read_properties(source.data, kind)
     with _translate_library_errors():
@@ -65,7 +65,7 @@ def convert_text(source: SourceFile) -> Document:
 
 
 def convert_sheets(source: SourceFile) -> Document:
-    """Convert an old workbook."""
+    """Convert an XLS workbook."""
     warnings: list[str] = []
     with _translate_library_errors():
         sheets = list(_read_xls_sheets(source.data, warnings))
@@ -83,7 +83,7 @@ def convert_sheets(source: SourceFile) -> Document:
 
 @contextmanager
 def _translate_library_errors() -> Iterator[None]:
-    """What the libraries find wrong, in words that help."""
+    """Raise errors of the libraries as `CannotConvert`."""
     try:
         yield
     except anydoc.EncryptedError as error:
@@ -95,7 +95,7 @@ def _translate_library_errors() -> Iterator[None]:
 
 
 def _read_properties(data: bytes, kind: str | None) -> tuple[dict[str, str], tuple[str, ...]]:
-    """What the file says of itself, and its keywords."""
+    """Return the metadata of a file and its keywords."""
     if kind == "rtf":
         match = _RTF_TITLE.search(data[:100_000])
         return ({"title": match[1].decode("latin-1").strip()} if match else {}), ()
@@ -103,7 +103,7 @@ def _read_properties(data: bytes, kind: str | None) -> tuple[dict[str, str], tup
 
 
 class _Reader:
-    """Flattens the library's tree of blocks; what is still to be read waits on a stack."""
+    """Flattens the library's tree of blocks, with a stack instead of recursion."""
 
     def __init__(self, parsed: Any, title: str, *, typed_markers: bool, book: bool) -> None:
         self._parsed = parsed
@@ -166,7 +166,7 @@ class _Reader:
             self.blocks.add(Paragraph(text, spans, role))
 
     def _add_item(self, item: ListItem) -> None:
-        """The first paragraph of an item carries its number; those after it have 0, and after code stand alone."""
+        """Add a paragraph of a list item. The first has the item's number, later ones have 0."""
         if item.number:
             self.blocks.add(item)
         elif self.blocks.is_in_list:
@@ -180,7 +180,7 @@ class _Reader:
         self.blocks.add(ListItem(text, depth=depth, ordered=bool(number), number=int(number or 1)))
 
     def _add_table(self, table: Any) -> list[tuple[Any, ListItem | None, ParagraphRole]]:
-        """Add a table; the content of one that only arranges text is given back."""
+        """Add a table; the blocks of a layout table are returned instead."""
         slots = [slot for row in table.grid for slot in row]
         if len(slots) == 1 or table.kind == "layout":
             return _stack_blocks([block for slot in slots if slot.cell for block in slot.cell.blocks])
@@ -196,7 +196,7 @@ class _Reader:
         return []
 
     def _join_text(self, blocks: Sequence[Any]) -> str:
-        """All text below some blocks, a line for each."""
+        """Join all text below some blocks, one line each."""
         lines: list[str] = []
         pending = list(reversed(blocks))
         while pending:
@@ -235,7 +235,7 @@ class _Reader:
         return ""
 
     def _add_notes(self) -> None:
-        """Notes stand at the end of the section, where they can be read together with it."""
+        """Add notes at the end of their section."""
         for note in self._citations.take(lambda note_id: self._join_text(self._notes[note_id].blocks)):
             self.blocks.add(note)
 
@@ -247,7 +247,7 @@ def _stack_blocks(
 
 
 def _stack_list_items(items_node: Any, depth: int) -> list[tuple[Any, ListItem | None, ParagraphRole]]:
-    """The blocks of all items, the last first, each with the item that it belongs to."""
+    """Return the blocks of all items in reverse, each with its item."""
     found: list[tuple[Any, ListItem | None, ParagraphRole]] = []
     for number, entry in enumerate(items_node.items, max(items_node.start, 1)):
         item = ListItem("", depth=depth, ordered=items_node.marker != "bullet", number=number)
@@ -304,5 +304,5 @@ def _iter_xls_cells(section: Mapping[str, Any]) -> Iterator[tuple[int, int, str,
 
 
 def is_number(text: str) -> bool:
-    """Whether a text reads as a number, where the library does not say what a cell holds."""
+    """Whether a text reads as a number, since the library doesn't report cell types."""
     return _NUMBER.fullmatch(text) is not None

@@ -1,4 +1,4 @@
-"""A document's blocks while they are found one after the other, and what each does to the one before it."""
+"""Builder of a document's block list."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from refdesk.documents.model import Block, Code, Heading, ListItem, Paragraph, P
 
 
 class BlockBuilder:
-    """Joins what formats keep apart: lines of code, the paragraphs of an item, a table and its caption."""
+    """Collects blocks and joins what formats separate: lines of code, paragraphs of an item, table captions."""
 
     def __init__(self) -> None:
         self._blocks: list[Block] = []
         self._continuations: list[tuple[str, tuple[Span, ...]]] = []
-        """What the last block goes on with; joined once it is complete, so that lines are not copied for each other."""
+        """Continuations of the last block, joined once it is complete to avoid quadratic copying."""
         self._blank_lines = 0
         self._titles: list[int] = []
         self._line_of_code: str | None = None
-        """The last block as it would stand in a listing, if it is a paragraph that its font makes code."""
+        """The last block as code, if it is a paragraph in a monospaced font."""
 
     def add(self, block: Block) -> None:
         """Append a block."""
@@ -42,12 +42,12 @@ class BlockBuilder:
         self._blocks.append(block)
 
     def add_title(self, title: Heading) -> None:
-        """Append the document's own title, which is dropped if a heading turns out to repeat it."""
+        """Append the document title, which is dropped if a later heading repeats it."""
         self._titles.append(len(self._blocks))
         self.add(title)
 
     def add_monospaced(self, lines: str, paragraph: Paragraph, *, sure: bool = False) -> None:
-        """Append a paragraph that only its look makes code: one such line may be a name, several are a listing."""
+        """Append a monospaced paragraph: a single line may be a name, several are code."""
         if sure or "\n" in lines or self._line_of_code is not None:
             if self._line_of_code is not None:
                 self._blocks[-1] = Code(self._line_of_code, place=paragraph.place)
@@ -59,20 +59,20 @@ class BlockBuilder:
             self._line_of_code = lines
 
     def add_blank_line(self) -> None:
-        """An empty paragraph, which only means something between lines of code."""
+        """Record an empty paragraph, which matters only between lines of code."""
         self._blank_lines += 1
 
     @property
     def is_in_list(self) -> bool:
-        """Whether the last block is an item."""
+        """Whether the last block is a list item."""
         return bool(self._blocks) and isinstance(self._blocks[-1], ListItem)
 
     def continue_item(self, text: str, spans: tuple[Span, ...] = ()) -> None:
-        """Another paragraph of the item that was added last."""
+        """Append a paragraph to the last list item."""
         self._continuations.append((f"\n\n{text}", _shift_spans(spans, 2)))
 
     def _flush(self) -> None:
-        """Give the last block all that it goes on with."""
+        """Join the continuations to the last block."""
         if not self._continuations:
             return
         last = self._blocks[-1]
@@ -91,19 +91,19 @@ class BlockBuilder:
         )
 
     def build(self) -> tuple[Block, ...]:
-        """All blocks."""
+        """Return all blocks."""
         self._flush()
         repeated = {at for at in (0, *self._titles) if self._is_repeated(at)}
         return tuple(block for at, block in enumerate(self._blocks) if at not in repeated)
 
     def _is_picture_caption(self) -> bool:
-        """Whether the caption at the end stands right below a picture."""
+        """Whether the last caption is directly below a picture."""
         return len(self._blocks) > 1 and isinstance(self._blocks[-2], Picture)
 
     def _is_repeated(self, at: int) -> bool:
-        """Whether the next heading says the same as a title; exporters add the name of a site or book to titles.
+        """Whether the next heading repeats a title, to which exporters may add the name of a site or book.
 
-        A paragraph at the very beginning may be a title as well, but only one that the heading repeats to the letter.
+        A paragraph at the start may be a title as well, but only if the heading repeats it exactly.
         """
         title = self._blocks[at] if at < len(self._blocks) else None
         following = (block for block in self._blocks[at + 1 :] if isinstance(block, Heading))
@@ -117,21 +117,21 @@ class BlockBuilder:
 
 
 class NoteCollector:
-    """Foot- and endnotes, numbered as the text comes to refer to them, and told at the end of the section."""
+    """Footnotes and endnotes, numbered by first reference."""
 
     def __init__(self) -> None:
         self._numbers: dict[str, int] = {}
         self._pending: deque[str] = deque()
 
     def cite(self, note_id: str) -> str:
-        """What stands in the text for a note."""
+        """Return the reference mark of a note."""
         if note_id not in self._numbers:
             self._numbers[note_id] = len(self._numbers) + 1
             self._pending.append(note_id)
         return f"[{self._numbers[note_id]}]"
 
     def take(self, read_text: Callable[[str], str]) -> Iterator[Paragraph]:
-        """The notes referred to since the last time, and those that they refer to in turn."""
+        """Yield the notes referenced since the last call, and those that they reference."""
         while self._pending:
             note_id = self._pending.popleft()
             yield Paragraph(f"{self.cite(note_id)} {read_text(note_id)}", role="footnote")

@@ -1,4 +1,4 @@
-"""Charts of Office files as the tables that they are drawn from: a row for each category, a column for each series."""
+"""Charts of Office files as tables: a row per category, a column per series."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ C: Final = "{c}"
 CHART: Final = f"{C}chart"
 _TEXT = "{a}t"
 MAX_POINTS: Final = 2_000
-"""Categories of a chart that are kept; more cannot be told apart in a drawing either."""
+"""Categories kept per chart; more can't be told apart in a drawing either."""
 MAX_SERIES: Final = 100
 
 
 def read_chart(package: Package, part: str, chart: Element, place: Place | None = None) -> Table | None:
-    """The data of the chart that a part refers to."""
+    """Return the data of the chart that a part refers to, or None."""
     relationship = package.read_relationships(part).get(chart.get(RELATIONSHIP_ID, ""))
     return _build_table(package.read_xml(relationship.target), place) if relationship else None
 
 
 def read_sheet_charts(package: Package, part: str, place: Place) -> Iterator[Table]:
-    """The data of all charts that stand on a sheet, or are one."""
+    """Yield the data of all charts on a sheet."""
     drawing = package.find_related(part, "drawing")
     for relationship in package.read_relationships(drawing).values() if drawing else ():
         if relationship.kind == "chart" and (table := _build_table(package.read_xml(relationship.target), place)):
@@ -34,7 +34,7 @@ def read_sheet_charts(package: Package, part: str, place: Place) -> Iterator[Tab
 
 
 def _build_table(root: Element | None, place: Place | None) -> Table | None:
-    """What the program last drew; None when it left no data in the file."""
+    """Build a table from the cached data of a chart, or return None if there is none."""
     series = list(root.iter(f"{C}ser"))[:MAX_SERIES] if root is not None else []
     columns = [_read_points(each, "val", "yVal") for each in series]
     places = sorted({at for column in columns for at in column})
@@ -52,7 +52,7 @@ def _read_name(series: Element) -> str:
 
 
 def _read_points(series: Element, *names: str) -> dict[int, str]:
-    """The values of one of a series' axes by their places, in the format that the chart shows them in."""
+    """Return the values of a series' axis by index, formatted as in the chart."""
     axis = next((found for name in names if (found := series.find(f"{C}{name}")) is not None), None)
     if axis is None:
         return {}

@@ -1,4 +1,4 @@
-"""Tables in text: comma, semicolon, tab or bar between the cells."""
+"""CSV, with comma, semicolon, tab or bar as delimiter."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from .source import SourceFile
 MEDIA_TYPE = "text/csv"
 
 MAX_CELLS = 200_000
-"""As much as anyone has read out of a table; a data file of millions of rows is for a database."""
+"""More than anyone reads in a table; larger data files belong into a database."""
 
 MAX_COLUMNS = 2_000
-"""More than spreadsheets of people have; a longer row is most likely not a row."""
+"""More than real spreadsheets have; a longer row is most likely not a row."""
 
 _SAMPLE_LINES = 50
 _DELIMITERS = ",;\t|"
@@ -31,7 +31,7 @@ _NUMBER = re.compile(r"[-+(]?[$€£]?\s?\d[\d\s.,']*%?\)?|\d{1,4}[-/.]\d{1,2}[-
 
 
 def convert(source: SourceFile) -> Document:
-    """Read a file of separated values as one table."""
+    """Convert a file of separated values to one table."""
     decoded = decode(source.data, source.charset)
     rows, warnings = _read_rows(decoded.text)
     if not rows:
@@ -48,7 +48,7 @@ def convert(source: SourceFile) -> Document:
 
 
 def _read_rows(text: str) -> tuple[list[list[str]], list[str]]:
-    """The rows, read without heed of quotes where these do not pair up, and sentences on what was left out."""
+    """Return the rows and warnings; unbalanced quotes are read as text."""
     try:
         return _limit_rows(_parse_rows(text, csv.QUOTE_MINIMAL))
     except csv.Error:
@@ -79,7 +79,7 @@ def _limit_rows(found: Iterable[list[str]]) -> tuple[list[list[str]], list[str]]
 
 
 def _parse_rows(text: str, quoting: Literal[0, 3]) -> Iterator[list[str]]:
-    """Rows with something in them; the first line of some files names the delimiter and is none."""
+    """Yield the rows with content; a first line `sep=` that names the delimiter is skipped."""
     delimiter = detect_delimiter(text)
     if text[:4].lower() == "sep=":
         text = text.partition("\n")[2]
@@ -88,7 +88,7 @@ def _parse_rows(text: str, quoting: Literal[0, 3]) -> Iterator[list[str]]:
 
 
 def detect_delimiter(text: str) -> str:
-    """The delimiter that most lines have, and have equally often; a comma where there is none."""
+    """Return the delimiter that most lines have equally often, by default a comma."""
     stated = re.match(r"sep=([,;\t|])\r?\n", text, re.IGNORECASE)
     if stated is not None:
         return stated[1]
@@ -98,7 +98,7 @@ def detect_delimiter(text: str) -> str:
 
 
 def _rate_delimiter(counts: Sequence[int]) -> tuple[float, float]:
-    """How many lines have the usual number of delimiters, then how many delimiters that is."""
+    """Return the share of lines with the usual number of delimiters, then that number."""
     usual = median(counts) if counts else 0
     if usual < 1:
         return (0.0, 0.0)
@@ -106,7 +106,7 @@ def _rate_delimiter(counts: Sequence[int]) -> tuple[float, float]:
 
 
 def _has_header(rows: Sequence[Sequence[str]]) -> bool:
-    """Whether the first row names the columns: words only, none twice, unlike numbers further down."""
+    """Whether the first row names the columns: text only, without duplicates."""
     first = [cell for cell in rows[0] if cell]
     if len(rows) < 2 or not first or len(set(first)) < len(first):
         return False

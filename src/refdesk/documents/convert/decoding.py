@@ -1,4 +1,4 @@
-"""Bytes to text: what the byte order mark says, else what the server or the file states, else what fits."""
+"""Text decoding by byte order mark, declared encoding, or best guess."""
 
 from __future__ import annotations
 
@@ -13,28 +13,28 @@ _BOMS = (
     (codecs.BOM_UTF16_LE, "utf-16"),
     (codecs.BOM_UTF16_BE, "utf-16"),
 )
-"""The marks of UTF-32 come first, since that of UTF-16 is a part of them."""
+"""UTF-32 comes first, since the mark of UTF-16 is a prefix of its own."""
 
 _TEXT_ENCODINGS = re.compile(
     r"utf_?(8|16|32)(_?[lb]e)?(_sig)?|(iso_?)?8859_\d+|cp(125\d|437|85\d|86\d|874|932|949|950)|koi8_[rut]|gb\w+|big5\w*"
     r"|shift_?jis\w*|euc_?\w+|iso2022_\w+|mac_\w+|tis_620"
 )
-"""Python also knows codecs that are no encodings of text, and some that take quadratic time."""
+"""Excludes Python codecs that aren't text encodings, and some that take quadratic time."""
 
 _SUPERSETS = {"ascii": "cp1252", "iso8859-1": "cp1252", "gb2312": "gb18030", "gbk": "gb18030"}
-"""What browsers take a stated encoding for: its superset."""
+"""Supersets that browsers use in place of a declared encoding."""
 
 
 @dataclass(frozen=True, slots=True)
 class Decoded:
-    """A text, and sentences on what was guessed or lost."""
+    """Decoded text with warnings on guesses and losses."""
 
     text: str
     warnings: tuple[str, ...] = ()
 
 
 def decode(data: bytes, stated: str | None = None) -> Decoded:
-    """The text of a file; NUL characters, which no text means, are dropped."""
+    """Decode a file and drop NUL characters."""
     encoding = _detect_bom(data) or _look_up_codec(stated) or _detect_utf16(data)
     decoded = _decode_as(data, encoding) if encoding else _decode_guessing(data)
     return Decoded(decoded.text.replace("\0", ""), decoded.warnings)
@@ -45,7 +45,7 @@ def _detect_bom(data: bytes) -> str | None:
 
 
 def _look_up_codec(stated: str | None) -> str | None:
-    """The codec of a stated encoding, if it is one that texts are written in."""
+    """Return the codec of a declared encoding, if it is a text encoding."""
     try:
         name = codecs.lookup(stated.strip()).name if stated and stated.isascii() else ""
     except (LookupError, ValueError):
@@ -55,7 +55,7 @@ def _look_up_codec(stated: str | None) -> str | None:
 
 
 def _detect_utf16(data: bytes) -> str | None:
-    """UTF-16 without a mark, which shows in every other byte of Western text being zero."""
+    """Detect UTF-16 without a mark: every other byte of Western text is zero."""
     sample = data[:4096]
     if len(sample) < 4 or sample.count(0) * 4 < len(sample):
         return None
@@ -69,7 +69,7 @@ def _decode_as(data: bytes, encoding: str) -> Decoded:
 
 
 def _decode_guessing(data: bytes) -> Decoded:
-    """UTF-8, unless more of what is not ASCII fails in it than fits; then the encoding that old Windows files have."""
+    """Decode as UTF-8, or as Windows-1252 if most non-ASCII bytes are invalid in UTF-8."""
     try:
         return Decoded(data.decode("utf-8"))
     except UnicodeDecodeError:

@@ -1,4 +1,4 @@
-"""DoclingDocument JSON, from docling or from anywhere else, to a Document."""
+"""DoclingDocument JSON to a Document."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from refdesk.errors import CannotConvert
 from refdesk.validation import shortened
 
 MAX_SPAN = 10_000
-"""As far as a table cell may reach: a cell that claims a billion columns is no table."""
+"""Longest span of a table cell, against cells that claim a billion columns."""
 
 _SKIPPED = frozenset({"page_header", "page_footer"})
 _ROLES: dict[str, ParagraphRole] = {"note": "note", "quote": "quote", "caption": "caption", "footnote": "footnote"}
@@ -41,7 +41,7 @@ Item = Mapping[str, Any]
 
 
 def convert(source: SourceFile) -> Document:
-    """The document that the JSON describes."""
+    """Convert a DoclingDocument file."""
     try:
         content = orjson.loads(source.data)
     except orjson.JSONDecodeError as error:
@@ -52,12 +52,12 @@ def convert(source: SourceFile) -> Document:
 
 
 def is_docling(content: object) -> bool:
-    """Whether JSON values say of themselves that they are a DoclingDocument."""
+    """Whether a JSON value declares itself a DoclingDocument."""
     return isinstance(content, dict) and content.get("schema_name") == SCHEMA_NAME
 
 
 def from_dict(content: Any, name: str = "") -> Document:
-    """The document in JSON values."""
+    """Build the document from JSON values."""
     if not is_docling(content):
         raise CannotConvert(f'This JSON is no DoclingDocument: it lacks "schema_name": "{SCHEMA_NAME}".')
     try:
@@ -68,7 +68,7 @@ def from_dict(content: Any, name: str = "") -> Document:
 
 
 class _Reader:
-    """Walks the tree of references in reading order; an item is read once, so a loop of references ends."""
+    """Walks the tree of references in reading order; each item is read once, so loops end."""
 
     def __init__(self, content: Item) -> None:
         self._content = content
@@ -95,7 +95,7 @@ class _Reader:
         )
 
     def _iter_blocks(self) -> Iterator[Block]:
-        """Depth first, without recursion: the stack holds references with the depth of the list around them."""
+        """Yield the blocks depth first; the stack holds references with their list depth."""
         stack = [(reference, -1) for reference in reversed(self._content["body"]["children"])]
         while stack:
             reference, depth = stack.pop()
@@ -112,7 +112,7 @@ class _Reader:
             stack += [(child, within) for child in reversed(item.get("children") or [])]
 
     def _resolve(self, reference: Item) -> Item | None:
-        """What a reference such as `#/texts/3` leads to; None the second time."""
+        """Return the item of a reference such as `#/texts/3`, or None the second time."""
         pointer = str(reference.get("$ref") or reference.get("cref"))
         if pointer in self._seen:
             return None
@@ -136,7 +136,7 @@ class _Reader:
         return _read_text_block(item, str(label), depth, place)
 
     def _read_inline(self, group: Item) -> Iterator[Block]:
-        """A paragraph in pieces, each with a format of its own."""
+        """Join a paragraph of separately formatted parts."""
         text, spans = "", list[Span]()
         pieces = [piece for child in group.get("children") or [] if (piece := self._resolve(child))]
         for piece in pieces:
@@ -156,7 +156,7 @@ class _Reader:
         return Table(cells, rows, columns, self._read_caption(item), place)
 
     def _read_caption(self, item: Item) -> str:
-        """The caption's text, which is then not read a second time as a paragraph."""
+        """Return the caption's text and mark it as read."""
         captions = [self._resolve(reference) for reference in item.get("captions") or []]
         return " ".join(str(caption.get("text", "")) for caption in captions if caption)
 
@@ -218,7 +218,7 @@ def _read_own_spans(meta: Item, length: int) -> Iterator[Span]:
 
 
 def _read_format_spans(item: Item, start: int, end: int) -> Iterator[Span]:
-    """Bold, italic, code or a link over a whole item, as docling has it."""
+    """Yield the formatting of a whole item as spans."""
     formatting = item.get("formatting") or {}
     if item.get("label") == "code" and start < end:
         yield Span(start, end, "code")

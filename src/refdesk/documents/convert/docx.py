@@ -1,7 +1,7 @@
-"""Word documents (DOCX), read from their XML: styles say what a paragraph is, numbering says which item of which list.
+"""Word documents (DOCX), read from their XML: styles give the role of a paragraph, numbering its list item.
 
-Headers, footers, comments, tables of contents and tracked deletions are left out; notes stand at the end of the section
-that refers to them.
+Headers, footers, comments, tables of contents and tracked deletions are left out. Notes follow the section that refers
+to them.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ _INVISIBLE = frozenset(
     for name in "del moveFrom pPr rPr sdtPr sectPr tblPr tcPr bookmarkStart bookmarkEnd proofErr commentRangeStart "
     "commentRangeEnd".split()
 )
-"""What shows nothing: properties, marks, and what was deleted."""
+"""Elements that display nothing: properties, markers and deletions."""
 _P = f"{W}p"
 _TR, _TR_PR, _TC, _TC_PR = f"{W}tr", f"{W}trPr", f"{W}tc", f"{W}tcPr"
 _TBL = f"{W}tbl"
@@ -82,7 +82,7 @@ _BOLD, _ITALIC, _FONTS, _ASCII = f"{W}b", f"{W}i", f"{W}rFonts", f"{W}ascii"
 
 
 def convert(source: SourceFile) -> Document:
-    """Convert a text: a DOCX file, or one of the formats that are left to a library."""
+    """Convert a DOCX file, or a text format that `anydoc` handles."""
     package = open_package(source.data) if is_zip(source.data) else None
     if package is None or package.kind != "docx":
         return convert_text(source)
@@ -110,9 +110,9 @@ def convert(source: SourceFile) -> Document:
 
 
 def join_plain_runs(data: bytes) -> bytes:
-    """The text with plain runs as one that follow one another: many programs write a run for every word.
+    """Join adjacent plain runs, since many programs write one for every word.
 
-    Unless there are sections of raw text, every `<` begins a tag, so that what is looked for cannot be part of a text.
+    Without CDATA sections every `<` starts a tag, so the searched patterns can't be part of a text.
     """
     if b"<![CDATA[" in data:
         return data
@@ -122,7 +122,7 @@ def join_plain_runs(data: bytes) -> bytes:
 
 
 def _is_plain(xml: bytes) -> bool:
-    """Whether this ends within a run that has nothing but text."""
+    """Whether the XML ends within a run that has nothing but text."""
     tag = xml.rfind(b"<")
     return tag < 0 or xml[tag - 5 : tag + 5] == b"<w:r><w:t>"
 
@@ -136,13 +136,13 @@ def _find_first_heading(blocks: BlockBuilder) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Parts:
-    """What a document's text refers to."""
+    """Parts of the package that the text refers to."""
 
     styles: Styles
     numbering: Numbering
     package: Package
     name: str
-    """The part that the text itself is."""
+    """Name of the main part."""
     relationships: Mapping[str, Relationship]
     run_styles: _RunStyles
     notes: Mapping[str, Element]
@@ -173,11 +173,11 @@ def _list_children(node: Element | None) -> Sequence[Element]:
 
 
 _DirectProperties = Mapping[str, Element]
-"""What a paragraph says of itself, by the names of its properties."""
+"""Direct formatting of a paragraph, by property name."""
 
 
 class _Reader:
-    """Reads a body from top to bottom; what is still to be read waits on a stack, so nesting needs no recursion."""
+    """Reads a body from top to bottom, with a stack instead of recursion."""
 
     def __init__(self, parts: _Parts) -> None:
         self._parts = parts
@@ -185,7 +185,7 @@ class _Reader:
         self.title = ""
         self._notes = NoteCollector()
         self._item_indent = 0
-        """How far the text of the last list item is indented."""
+        """Text indent of the last list item."""
 
     def read(self, body: Element) -> None:
         """Read all blocks."""
@@ -255,7 +255,7 @@ class _Reader:
         self.blocks.add(Heading(text, min(level, MAX_HEADING_LEVEL)))
 
     def _find_list_position(self, style: DocxStyle, direct: _DirectProperties) -> ListPosition | None:
-        """Where in which list a paragraph stands: what it says itself counts more than its style."""
+        """Return the list position of a paragraph; direct formatting takes precedence over the style."""
         own = direct.get(_NUM_PR)
         list_node, depth_node = find_path(own, _NUM_ID), find_path(own, _ILVL)
         list_id = list_node.get(VALUE, "") if list_node is not None else style.list_id
@@ -274,7 +274,7 @@ class _Reader:
         elif place:
             self._add_list_item(place, style, text, spans)
         elif runs.is_all_code() and style.role != "term":
-            # A style for code within text says so; a font that was chosen by hand is more likely a command line.
+            # A character style marks inline code; a font set by hand is more likely a command line.
             sure = " " in text and not runs.has_code_style()
             self.blocks.add_monospaced(runs.raw().rstrip(), Paragraph(text, spans), sure=sure)
         elif self.blocks.is_in_list and self._continues_item(direct):
@@ -297,11 +297,11 @@ class _Reader:
         self.blocks.add(ListItem(text, spans, depth, bool(level and level.ordered), number))
 
     def _continues_item(self, direct: _DirectProperties) -> bool:
-        """A paragraph without a marker, indented as far as the item's text above it."""
+        """Whether a paragraph without a marker is indented like the item above it."""
         return 0 < self._item_indent <= read_left_indent(direct.get(_IND))
 
     def _add_table(self, node: Element) -> Sequence[Element]:
-        """Add a table; the content of one that has a single cell is given back, since it is only a frame."""
+        """Add a table; the content of a single-cell table is returned, since that is only a frame."""
         rows = [_read_row(row) for row in _iter_rows(node)]
         if len(rows) == 1 and len(rows[0].cells) == 1:
             return list(reversed(rows[0].cells[0].node))
@@ -317,7 +317,7 @@ class _Reader:
         return ()
 
     def _read_cell_text(self, cell: Element) -> str:
-        """All paragraphs of a cell, those of tables inside of it included, one to a line."""
+        """Join all paragraphs of a cell, nested tables included, one per line."""
         lines: list[str] = []
         pending = list(reversed(cell))
         while pending:
@@ -334,13 +334,13 @@ class _Reader:
         return "\n".join(filter(None, lines))
 
     def _add_notes(self) -> None:
-        """Notes stand at the end of the section, where they can be read together with it."""
+        """Add notes at the end of their section."""
         for note in self._notes.take(lambda note_id: self._read_cell_text(self._parts.notes[note_id])):
             self.blocks.add(note)
 
 
 def _list_control_content(node: Element) -> Sequence[Element]:
-    """What a content control holds; nothing for a table of contents."""
+    """Return the content of a content control; nothing for a table of contents."""
     gallery = find_path(node, f"{W}sdtPr", f"{W}docPartObj", f"{W}docPartGallery")
     if gallery is not None and gallery.get(VALUE) == "Table of Contents":
         return ()
@@ -348,14 +348,14 @@ def _list_control_content(node: Element) -> Sequence[Element]:
 
 
 def _list_alternative(node: Element) -> Sequence[Element]:
-    """The children of a node; of several versions of the same content, the first."""
+    """Return the children of a node; the first of alternative versions."""
     if node.tag != f"{_COMPATIBILITY}AlternateContent":
         return list(node)
     return list(node)[:1]
 
 
 class _Content:
-    """What stands inside of a paragraph: runs of text, pictures, text boxes."""
+    """Content of a paragraph: runs, pictures and text boxes."""
 
     def __init__(self, parts: _Parts, notes: NoteCollector) -> None:
         self._parts = parts
@@ -364,11 +364,11 @@ class _Content:
         self.drawn: list[Picture | Table] = []
         self.boxes: list[Element] = []
         self._fields: list[str] = []
-        """The instructions of the fields that are open, and what they link to once their result begins."""
+        """Instructions of the open fields."""
         self._links: list[str] = []
 
     def read(self, paragraph: Element) -> None:
-        """Read all that the paragraph shows."""
+        """Read everything the paragraph displays."""
         pending: list[tuple[Iterator[Element], str]] = [(iter(paragraph), "")]
         while pending:
             nodes, link = pending[-1]
@@ -427,7 +427,7 @@ class _Content:
                 self._read_drawing(node)
 
     def _read_field(self, kind: str) -> None:
-        """A field is an instruction, then its result; that of a link is the text to click on."""
+        """Handle a field mark. A field is an instruction, then its result; that of a link is its text."""
         if kind == "begin":
             self._fields.append("")
             self._links.append("")
@@ -442,7 +442,7 @@ class _Content:
             self.runs.add(self._notes.cite(note_id))
 
     def _read_drawing(self, drawing: Element) -> None:
-        """A drawing holds a picture, or text boxes whose text belongs to the document."""
+        """Read a drawing: a picture, a chart, or text boxes that belong to the document."""
         alt, is_picture = "", False
         chart: Element | None = None
         pending = [drawing]
@@ -471,14 +471,14 @@ _TEXTS: Mapping[str, str] = {
 
 
 class _RunStyles:
-    """How runs look. A document has few looks, so that each is worked out once."""
+    """Cache of resolved run styles, of which a document has few."""
 
     def __init__(self, styles: Styles) -> None:
         self._styles = styles
         self._cache: dict[tuple[str | None, bool | None, bool | None, str, str], RunStyle] = {}
 
     def resolve(self, properties: Element, link: str) -> RunStyle | None:
-        """How a run with these properties looks; None when it is hidden."""
+        """Return the style of a run with these properties, or None if it is hidden."""
         style_id = strong = emphasis = None
         font = ""
         for node in properties:
@@ -500,7 +500,7 @@ class _RunStyles:
     def _combine(
         self, style_id: str | None, strong: bool | None, emphasis: bool | None, font: str, link: str
     ) -> RunStyle:
-        """What a run says itself counts more than its style."""
+        """Combine direct formatting with the style it overrides."""
         style = self._styles.get(style_id) if style_id is not None else PLAIN_STYLE
         by_style = style.fixed_pitch or style.role == "code"
         code = is_fixed_pitch(font) if font else by_style
@@ -515,7 +515,7 @@ class _RunStyles:
 
 
 def _decode_symbol(node: Element) -> str:
-    """A character of a symbol font, which Word moves into a private area; only plain ones can be read."""
+    """Decode a symbol font character, which Word maps to a private area."""
     code = int("0" + "".join(digit for digit in node.get(f"{W}char", "")[:4] if digit in hexdigits), 16)
     return {0xF0B7: "•", 0xF0E0: "→", 0xF0FC: "✓", 0xF0A8: "☐", 0xF0FE: "☒"}.get(
         code, chr(code) if code < 0xE000 else ""
@@ -532,7 +532,7 @@ class _TableCell:
     node: Element
     span: int
     continued: bool
-    """Goes on with the cell above it."""
+    """Whether it continues the cell above."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -540,11 +540,11 @@ class _TableRow:
     cells: Sequence[_TableCell]
     header: bool
     skipped: int
-    """Columns that are empty before its first cell."""
+    """Empty columns before the first cell."""
 
 
 def _iter_rows(table: Element) -> Iterator[Element]:
-    """Rows, also those inside of content controls; a deleted row is left out."""
+    """Yield the rows, including those in content controls but not deleted ones."""
     pending = list(reversed(table))
     while pending:
         node = pending.pop()
@@ -585,7 +585,7 @@ def _read_number(node: Element | None) -> int:
 
 
 _PlacedCell = tuple[int, int, _TableCell]
-"""A cell with its row and its column."""
+"""A cell with its row and column."""
 
 
 def _place_cells(rows: Sequence[_TableRow]) -> Iterator[_PlacedCell]:
@@ -597,7 +597,7 @@ def _place_cells(rows: Sequence[_TableRow]) -> Iterator[_PlacedCell]:
 
 
 def _count_row_spans(placed: Sequence[_PlacedCell]) -> list[int]:
-    """How many rows each cell spans: itself and the cells right below that continue it."""
+    """Return the row span of each cell: itself and the cells below that continue it."""
     heights = [1] * len(placed)
     openings: dict[int, int] = {}
     for index, (_, column, cell) in enumerate(placed):

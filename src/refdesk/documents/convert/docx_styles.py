@@ -1,4 +1,4 @@
-"""What the styles and numbering of a Word document mean: which paragraphs are headings, code, captions, list items."""
+"""Styles and numbering of Word documents: headings, code, captions and list items."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ _CODE = re.compile(
 _QUOTE = re.compile(r"\b(?:quote|quotations?|block text)\b")
 _CONTENTS = re.compile(r"(?:toc \d|toc heading|contents \d|contents heading|table of (?:figures|contents|authorities))")
 _MAX_ANCESTORS = 20
-"""Styles build on one another; Word stops at about a dozen, and a circle never ends."""
+"""Depth of style inheritance; Word stops at about a dozen, and this ends a loop."""
 
 
 @dataclass(frozen=True, slots=True)
 class ListPosition:
-    """A paragraph's list and its depth in it."""
+    """List and depth of a paragraph."""
 
     list_id: str
     depth: int
@@ -39,7 +39,7 @@ class ListPosition:
 
 @dataclass(frozen=True, slots=True)
 class DocxStyle:
-    """What a style says, with all that it builds on."""
+    """A style with everything it inherits."""
 
     name: str = ""
     role: Role = "text"
@@ -55,9 +55,9 @@ PLAIN_STYLE = DocxStyle()
 
 
 def filter_used_styles(data: bytes, text: bytes) -> bytes:
-    """Of the XML of all styles, that of the ones which a text names and what they build on: about a quarter.
+    """Keep the XML of the styles that a text uses, and those they are based on: about a quarter.
 
-    Where either is written in another way than by the programs that everybody has, all styles are kept.
+    All styles are kept if the XML isn't written like that of common programs.
     """
     *styles, rest = data.split(_STYLE_END)
     starts = [style.rfind(b"<w:style ") for style in styles]
@@ -89,7 +89,7 @@ _LATENT_STYLES = re.compile(rb"<w:latentStyles\s.*</w:latentStyles>", re.DOTALL)
 
 
 class Styles:
-    """A document's styles by id."""
+    """Styles of a document by id."""
 
     def __init__(self, root: Element | None) -> None:
         nodes = root.findall(f"{W}style") if root is not None else []
@@ -100,7 +100,7 @@ class Styles:
         self.is_monospaced = _has_fixed_pitch_default(root) or self.get(self.default_id).fixed_pitch
 
     def get(self, style_id: str) -> DocxStyle:
-        """The style of that id; a plain one when there is none."""
+        """Return the style with this id, or a plain one."""
         known = self._resolved.get(style_id)
         if known is None:
             known = self._resolved[style_id] = self._resolve(style_id)
@@ -125,7 +125,7 @@ class Styles:
         )
 
     def _iter_ancestry(self, style_id: str) -> Iterator[Element]:
-        """The style itself and those it builds on, nearest first."""
+        """Yield the style and those it is based on, nearest first."""
         for _ in range(_MAX_ANCESTORS):
             node = self._nodes.get(style_id)
             if node is None:
@@ -144,7 +144,7 @@ def _has_fixed_pitch_default(root: Element | None) -> bool:
 
 
 def _read_name(node: Element) -> str:
-    """Styles that ship with Word have English names in files of every language."""
+    """Return the name of a style; built-in ones have English names in files of every language."""
     return _read_value(node, "name").lower()
 
 
@@ -154,7 +154,7 @@ def _read_value(node: Element, path: str) -> str:
 
 
 def _classify_role(names: list[str], outline_level: int | None) -> tuple[Role, int]:
-    """What the nearest style that says anything says; a heading's level is counted from 1."""
+    """Return the role given by the nearest style that implies one; heading levels count from 1."""
     for name in names:
         if _CONTENTS.fullmatch(name):
             return "contents", 0
@@ -179,7 +179,7 @@ def _find_outline_level(ancestry: list[Element]) -> int | None:
 
 
 def parse_outline_level(outline_level: str) -> int | None:
-    """Word counts outline levels from 0 and writes 9 for running text."""
+    """Parse an outline level. Word counts from 0 and writes 9 for body text."""
     level = parse_int(outline_level, 9)
     return level + 1 if level < 9 else None
 
@@ -204,7 +204,7 @@ def _find_switch(ancestry: list[Element], name: str) -> bool:
 
 
 def is_on(switch: Element) -> bool:
-    """Bold, italic and their like are on unless they say otherwise."""
+    """Whether a toggle property such as bold is on, which is the default."""
     return switch.get(VALUE, "true") not in ("0", "false", "off", "none")
 
 
@@ -216,19 +216,19 @@ def _has_fixed_pitch(ancestry: list[Element]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class ListLevel:
-    """How the items of a list are marked at one depth."""
+    """Marker of list items at one depth."""
 
     ordered: bool = False
     marked: bool = True
-    """Word writes a paragraph that continues an item as an item without a marker."""
+    """Whether items have a marker. Word writes a paragraph that continues an item as one without."""
     pattern: str = ""
-    """The text of a number, such as `%1.%2`."""
+    """Pattern of a number, such as `%1.%2`."""
     start: int = 1
     indent: int = 0
 
 
 class Numbering:
-    """A document's lists, and how far each has counted."""
+    """Lists of a document and their counters."""
 
     def __init__(self, root: Element | None) -> None:
         abstract = root.findall(f"{W}abstractNum") if root is not None else []
@@ -236,29 +236,29 @@ class Numbering:
         self._abstract = {node.get(f"{W}abstractNumId", ""): node for node in abstract}
         self._lists = {node.get(_NUM_ID, ""): node for node in lists}
         self._levels: dict[str, Mapping[int, ListLevel]] = {}
-        """By the list's id and depth, as lists come to be used."""
+        """Levels by list id and depth, loaded on use."""
         self._families = {list_id: _read_value(node, "abstractNumId") for list_id, node in self._lists.items()}
-        """Lists that count on where another one of their family stopped."""
+        """Abstract list by list id; its lists share counters."""
         self._restarts = dict(_iter_restarts(lists))
         self._counts: dict[str, dict[int, int]] = defaultdict(dict)
         self._started: set[tuple[str, int]] = set()
 
     def level(self, place: ListPosition) -> ListLevel | None:
-        """How items are marked there; None when the document does not say."""
+        """Return the marker at a position, or None if the document doesn't define it."""
         known = self._levels.get(place.list_id)
         if known is None:
             known = self._levels[place.list_id] = self._read_levels(place.list_id)
         return known.get(place.depth)
 
     def _read_levels(self, list_id: str) -> Mapping[int, ListLevel]:
-        """All levels of a list, some of which it may mark otherwise than its family."""
+        """Return all levels of a list, with its overrides of the abstract list."""
         family, own = self._abstract.get(self._families.get(list_id, "")), self._lists.get(list_id)
         levels = family.findall(_LVL) if family is not None else []
         overriding = own.findall(f"{W}lvlOverride/{_LVL}") if own is not None else []
         return {parse_int(node.get(_ILVL)): _read_list_level(node) for node in (*levels, *overriding)}
 
     def next(self, place: ListPosition) -> int:
-        """The number of the item that comes next there."""
+        """Advance the counter and return the number of the next item."""
         counts = self._counts[self._families.get(place.list_id, place.list_id)]
         for deeper in [depth for depth in counts if depth > place.depth]:
             del counts[deeper]
@@ -272,7 +272,7 @@ class Numbering:
         return counts[place.depth]
 
     def format_label(self, place: ListPosition) -> str:
-        """The number as it is printed, such as `2.1`, of the item that was counted last."""
+        """Return the number of the last item as printed, such as `2.1`."""
         level = self.level(place)
         if level is None or not level.ordered:
             return ""
@@ -293,7 +293,7 @@ def _read_list_level(node: Element) -> ListLevel:
 
 
 def read_left_indent(node: Element | None) -> int:
-    """In twentieths of a point."""
+    """Return the left indent in twentieths of a point."""
     return parse_int(node.get(f"{W}left") or node.get(f"{W}start")) if node is not None else 0
 
 

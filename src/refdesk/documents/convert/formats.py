@@ -1,4 +1,4 @@
-"""The formats that can be converted, and which of them a file's bytes are."""
+"""Supported formats and their detection."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from refdesk.documents.convert.ooxml import detect_kind
 from refdesk.errors import CannotConvert
 
 SNIFFED_BYTES = 4096
-"""What tells a text format stands at its beginning."""
+"""Bytes inspected to detect a text format."""
 
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """A kind of file."""
+    """A file format."""
 
     key: str
     title: str
-    """What people call it, with its article."""
+    """Display name with its article."""
     media_type: str
     module: str
-    """Where its converter is, within this package."""
+    """Module of its converter in this package."""
     suffixes: tuple[str, ...]
 
 
@@ -72,7 +72,7 @@ _RST = re.compile(r"^(?:\.\. [\w-]+::|(?P<title>\S.*)\n(?:={4,}|-{4,}|~{4,})$)",
 
 
 def detect_format(data: bytes, name: str, media_type: str = "") -> Format:
-    """What the bytes are; the name and the stated media type only decide between kinds of text."""
+    """Detect the format by content; name and media type only decide between text formats."""
     head = data[:SNIFFED_BYTES]
     if not data.strip(b"\0 \t\r\n\f"):
         raise CannotConvert(f"{name} is empty; there is nothing to convert.")
@@ -88,19 +88,19 @@ def detect_format(data: bytes, name: str, media_type: str = "") -> Format:
 
 
 def is_detectable_by_content(head: bytes) -> bool:
-    """Whether the first bytes alone tell that the name has no say in what the file is."""
+    """Whether the first bytes determine the format regardless of the name."""
     return head.startswith((b"%PDF-", *_CONTAINERS, b"{\\rtf"))
 
 
 def describe_wrong_format(name: str, found: str, expected: Sequence[str], tools: Mapping[str, str]) -> str:
-    """A sentence for a file that is of another format than was said."""
+    """Return the message for a file of an unexpected format."""
     title = FORMATS[found].title if found in FORMATS else "of another kind"
     advice = f"call {tools[found]} for it" if found in tools else "it cannot be converted as such"
     return f"{name} is {title}, not {FORMATS[expected[0]].title}; {advice}."
 
 
 def _is_pdf(head: bytes, name: str) -> bool:
-    """Whether it begins like one, as good as; a text may speak of it in its first lines."""
+    """Whether a file starts like a PDF, except for text files that quote the header."""
     at = head[:1024].find(b"%PDF-")
     return at == 0 or (at > 0 and _BY_SUFFIX.get(PurePath(name).suffix.lower(), FORMATS["pdf"]).key not in _TEXTS)
 
@@ -113,7 +113,7 @@ def _detect_container(data: bytes, name: str) -> Format:
 
 
 def _is_binary(head: bytes) -> bool:
-    """Whether bytes are no text in any encoding that text comes in; UTF-16 announces itself."""
+    """Whether bytes aren't text; UTF-16 has a byte order mark."""
     return b"\0" in head and not head.startswith((b"\xff\xfe", b"\xfe\xff"))
 
 
@@ -129,7 +129,7 @@ def _detect_text_format(data: bytes, head: bytes, name: str, media_type: str) ->
 
 
 def _guess_text_format(head: bytes) -> Format:
-    """A text without a telling name."""
+    """Guess the format of a text whose name doesn't tell."""
     text = head.decode("utf-8", "replace")
     if _RST.search(text) and ".. " in text:
         return FORMATS["rst"]

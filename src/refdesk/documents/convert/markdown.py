@@ -1,4 +1,4 @@
-"""Markdown: rendered to HTML as its authors expect and read from there, so that HTML inside of it counts too."""
+"""Markdown, rendered to HTML and read from there, so that embedded HTML is handled, too."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ from .source import SourceFile
 MEDIA_TYPE = "text/markdown"
 
 MAX_FRONT_MATTER_DEPTH = 100
-"""Brackets within brackets in front matter: PyYAML's time grows with the square of their number."""
+"""Nested brackets in front matter; PyYAML is quadratic in their number."""
 
 MAX_CHARACTERS = 5_000_000
-"""Some 1000 printed pages; rendering takes some four seconds for each million."""
+"""Some 1000 printed pages; rendering takes some four seconds per million."""
 
 MAX_FRONT_MATTER = 20_000
-"""Characters: more than any list of tags and authors, and few enough to be parsed at once."""
+"""Characters, more than any list of tags and authors and fast to parse."""
 
 MAX_NESTING = 60
-"""Blocks inside of blocks, a list and its items counting as two; what is deeper is lost in rendering."""
+"""Nested blocks, a list and its items counting as two; deeper ones are lost in rendering."""
 
 _FRONT_MATTER = re.compile(r"---[ \t]*\n(.*?)\n(?:---|\.\.\.)[ \t]*(?:\n|$)", re.DOTALL)
 _STATED_ANCHOR = re.compile(r"\s*\{:?\s*#([^\s{}]{1,300})[^{}]*\}$")
-"""`## Title {#anchor}`, as pandoc, kramdown, MkDocs and Docusaurus have it."""
+"""`## Title {#anchor}`, as in pandoc, kramdown, MkDocs and Docusaurus."""
 
 _PROPERTIES = {
     "description": "description",
@@ -51,7 +51,7 @@ _PROPERTIES = {
 
 
 def convert(source: SourceFile) -> Document:
-    """Read a Markdown file."""
+    """Convert a Markdown file."""
     decoded = decode(source.data, source.charset)
     text = decoded.text.replace("\r\n", "\n").replace("\r", "\n")
     if len(text) > MAX_CHARACTERS:
@@ -83,7 +83,7 @@ def _get_renderer() -> MarkdownIt:
 
 
 def _apply_anchor(block: Block) -> Block:
-    """A heading without the braces after its text that name its anchor."""
+    """Move the anchor in braces after a heading's text to the heading."""
     stated = _STATED_ANCHOR.search(block.text) if isinstance(block, Heading) and block.text.endswith("}") else None
     if stated is None or not isinstance(block, Heading):
         return block
@@ -91,13 +91,13 @@ def _apply_anchor(block: Block) -> Block:
 
 
 def _choose_title(blocks: Sequence[Block]) -> str:
-    """The first heading of the highest rank."""
+    """Return the first heading of the highest level."""
     headings = [block for block in blocks if isinstance(block, Heading)]
     return min(headings, key=lambda heading: heading.level).text if headings else ""
 
 
 def _split_front_matter(text: str) -> tuple[Mapping[str, object], str, tuple[str, ...]]:
-    """The front matter, the text below it, and what was wrong with the front matter."""
+    """Return the front matter, the text below it, and warnings."""
     found = _FRONT_MATTER.match(text, 0, MAX_FRONT_MATTER)
     if found is None:
         return {}, text, ()
@@ -109,7 +109,7 @@ def _split_front_matter(text: str) -> tuple[Mapping[str, object], str, tuple[str
 
 
 def _parse_yaml(text: str) -> object:
-    """YAML without aliases, which can make a few lines as large as they like, and without deep nesting."""
+    """Parse YAML without aliases, which can expand without limit, and without deep nesting."""
     depth = 0
     for token in yaml.scan(text, Loader=yaml.SafeLoader):
         if isinstance(token, yaml.AliasToken):
@@ -140,7 +140,7 @@ def _read_tags(matter: Mapping[str, object]) -> Iterator[str]:
 
 
 def _to_text(value: object) -> str:
-    """A scalar, or a list of scalars, as text."""
+    """Return a scalar or a list of scalars as text."""
     if isinstance(value, list):
         return ", ".join(filter(None, map(_to_text, value)))
     if value is None or isinstance(value, dict):

@@ -1,7 +1,7 @@
-"""Numbers as a spreadsheet shows them: 0.256 in a cell of the format `0.0%` is 25.6%.
+"""Number formats of spreadsheets: 0.256 in the format `0.0%` is 25.6%.
 
-Formats are compiled once and used for many cells. What depends on the reader's own settings (the short date) is written
-as ISO 8601.
+Formats are compiled once and used for many cells. What depends on the reader's locale, such as the short date, becomes
+ISO 8601.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ BUILT_IN: Final[Mapping[int, str]] = {
     48: "##0.0E+0",
     49: "@",
 }
-"""The formats that a file refers to by number without saying what they are."""
+"""Formats that files refer to by number without defining them."""
 
 MAX_DATE_NUMBER: Final = 2_958_466
-"""The day after 9999-12-31; numbers beyond it are no dates."""
+"""The day after 9999-12-31; larger numbers aren't dates."""
 
 Render = Callable[[float], str]
 
@@ -79,24 +79,24 @@ class _Token:
 
 @dataclass(frozen=True, slots=True)
 class _Section:
-    """One of the up to four parts of a format: for positive numbers, negative ones, zero, text."""
+    """One of up to four sections of a format: positive, negative, zero, text."""
 
     tokens: tuple[_Token, ...]
 
     @property
     def is_date(self) -> bool:
-        """Whether it shows a number as a day or a time."""
+        """Whether it formats a number as a date or time."""
         return any(token.kind in ("date", "elapsed", "half") for token in self.tokens)
 
     def parse_condition(self) -> tuple[str, float] | None:
-        """The numbers that it is for, when it says so itself."""
+        """Return the explicit condition of the section, or None."""
         found = next((token.text for token in self.tokens if token.kind == "condition"), "")
         match = _CONDITION.match(found)
         return (match[1], float(match[2])) if match else None
 
 
 def format_general(value: float) -> str:
-    """A number without a format: as many digits as are certain."""
+    """Format a number without a format, with all certain digits."""
     if value == int(value) and abs(value) < 1e15:
         return str(int(value))
     return f"{value:.15g}".replace("e", "E")
@@ -104,7 +104,7 @@ def format_general(value: float) -> str:
 
 @lru_cache(maxsize=1024)
 def compile_format(code: str, *, from_1904: bool = False) -> Render:
-    """What turns numbers into texts of this format; some workbooks count days from 1904."""
+    """Compile a format to a function; some workbooks count days from 1904."""
     sections = [_Section(tuple(_tokenize(part))) for part in _split_sections(code)][:4]
 
     def render(value: float) -> str:
@@ -117,7 +117,7 @@ def compile_format(code: str, *, from_1904: bool = False) -> Render:
 
 
 def _split_sections(code: str) -> list[str]:
-    """Cut at semicolons that are not quoted."""
+    """Split at unquoted semicolons."""
     parts = [""]
     for piece in re.findall(r'"[^"]*"?|\\.|.', code, re.DOTALL):
         if piece == ";":
@@ -139,7 +139,7 @@ def _tokenize(section: str) -> list[_Token]:
 
 
 def _choose_section(sections: list[_Section], value: float) -> tuple[_Section, float]:
-    """The section for a value, and the value as it shows it: a section for negative numbers brings its own sign."""
+    """Return the section for a value, and the value to display: the section for negative numbers has its own sign."""
     for section in sections:
         condition = section.parse_condition()
         if condition and _COMPARISONS[condition[0]](value, condition[1]):
@@ -167,7 +167,7 @@ def _is_text(section: _Section) -> bool:
 
 
 def _insert_number(section: _Section, number: str) -> str:
-    """The number with the text that stands about it; the format's further groups of digits are part of it already."""
+    """Insert the formatted number between the literal text of the section."""
     parts: list[str] = []
     for token in section.tokens:
         if token.kind in ("digits", "general") or token.text == "@":
@@ -199,7 +199,7 @@ def _format_scientific(text: str, exponent: str) -> str:
 
 
 def _trim_digits(text: str, whole: str, decimals: str) -> str:
-    """Drop zeros where the pattern has `#`, and fill up to as many as it has `0`."""
+    """Drop zeros where the pattern has `#`, and pad to its number of `0`."""
     integer, _, fraction = text.partition(".")
     needed = len(decimals.rstrip("#,"))
     while len(fraction) > needed and fraction.endswith("0"):
@@ -245,10 +245,10 @@ def _format_date(section: _Section, value: float, from_1904: bool) -> str:
 
 
 def to_datetime(value: float, *, from_1904: bool = False) -> datetime | None:
-    """The day and time that a number stands for; None when it stands for none."""
+    """Convert a date number to a datetime, or None if out of range."""
     if not 0 <= value < MAX_DATE_NUMBER:
         return None
-    # Excel believes that 1900 was a leap year: before its February 29th the count starts a day later.
+    # Excel treats 1900 as a leap year: before February 29th, the count starts a day later.
     epoch = datetime(1904, 1, 1) if from_1904 else datetime(1899, 12, 30 if value >= 60 else 31)
     return epoch + timedelta(milliseconds=round(value * 86_400_000))
 

@@ -1,7 +1,7 @@
-"""The XML of office files: without DTDs, bounded, and with short names for the namespaces that readers look at.
+"""XML parser for office files: bounded, without DTDs, and with short namespace names.
 
-The parser spells out the namespace of every element and every attribute. Where that is `w` instead of sixty characters,
-parsing takes two thirds of the time, and files of the strict kind need no names of their own.
+The parser repeats the namespace in every element and attribute name. With `w` in place of sixty characters, parsing
+takes two thirds of the time, and strict files use the same names.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from xml.etree.ElementTree import Element, ParseError, XMLParser
 from refdesk.errors import CannotConvert
 
 MAX_XML_ELEMENTS: Final = 1_500_000
-"""What a parsed part may hold: with attributes an element takes about 400 bytes, and a worker has one gibibyte."""
+"""Elements of a part: each takes about 400 bytes with attributes, and a worker has one gibibyte."""
 
 RELATIONSHIP_ID: Final = "{r}id"
 SPREADSHEET: Final = "http://schemas.openxmlformats.org/spreadsheetml/2006/main"
-"""Keeps its full name: sheets are read while they are unpacked, before all their declarations can be known."""
+"""Keeps its full name, since sheets are streamed before all declarations are known."""
 STRICT_SPREADSHEET: Final = "http://purl.oclc.org/ooxml/spreadsheetml/main"
 
 _USUAL, _STRICT, _OASIS = b"http://schemas.openxmlformats.org/", b"http://purl.oclc.org/ooxml/", b"urn:oasis:names:tc:"
@@ -62,17 +62,17 @@ _STARTS: Mapping[bytes, str] = {
 
 
 def strip_namespace(tag: str) -> str:
-    """A tag or attribute without its namespace."""
+    """Return a tag or attribute without its namespace."""
     return tag.rpartition("}")[2]
 
 
 def parse_int(text: str | None, otherwise: int = 0) -> int:
-    """The number that an attribute holds, unless it holds none, or one with more digits than anything real has."""
+    """Parse a non-negative integer attribute, with a default for anything else or implausibly long."""
     return int(text) if text and text.isdecimal() and len(text) < 10 else otherwise
 
 
 def find_path(node: Element | None, *names: str) -> Element | None:
-    """The element that is reached by these steps down; quicker than a path, which would be parsed anew each time."""
+    """Return the element at a path of child names; faster than ElementTree's paths."""
     for name in names:
         if node is None:
             return None
@@ -81,7 +81,7 @@ def find_path(node: Element | None, *names: str) -> Element | None:
 
 
 def parse_xml(data: bytes, name: str) -> Element:
-    """Parse a part; what comes out has the short names for namespaces."""
+    """Parse a part, with short namespace names."""
     try:
         data = _to_utf8(data)
         _check_xml(data, name)
@@ -94,7 +94,7 @@ def parse_xml(data: bytes, name: str) -> Element:
 
 
 def _to_utf8(data: bytes) -> bytes:
-    """In the one encoding in which all else is looked for, so that nothing can hide in another."""
+    """Convert to UTF-8, so that checks on the bytes can't be bypassed."""
     encoding = _STARTS.get(data[:2])
     if encoding is None:
         stated = _ENCODING.match(data)
@@ -107,7 +107,7 @@ def _check_xml(data: bytes, name: str) -> None:
         raise CannotConvert(
             f"The part {name!r} of the file declares a DTD, which no office program writes; save it again"
         )
-    # No element is shorter than `<a/>`.
+    # The shortest element is `<a/>`.
     if len(data) > 4 * MAX_XML_ELEMENTS and data.count(b"<") - data.count(b"</") > MAX_XML_ELEMENTS:
         raise CannotConvert(
             f"The part {name!r} of the file holds more than {MAX_XML_ELEMENTS} elements; split the file"
@@ -115,7 +115,7 @@ def _check_xml(data: bytes, name: str) -> None:
 
 
 def _shorten_namespaces(data: bytes) -> bytes:
-    """With declarations of short names instead of those of the namespaces that are known."""
+    """Replace the declarations of known namespaces by short names."""
     if b"<![CDATA[" in data:
         data = _CDATA.sub(_escape_cdata, data)
     pieces: list[bytes] = []
@@ -132,14 +132,14 @@ def _shorten_tag(tag: bytes) -> bytes:
 
 
 _shorten_tag_cached = lru_cache(maxsize=100)(_shorten_tag)
-"""All slides of a deck begin with the same tag, and so do all documents of a program."""
+"""Cached, since all slides of a deck and all documents of a program start with the same tag."""
 
 
 def _find_declaring_tags(data: bytes) -> Iterator[re.Match[bytes]]:
-    """The tags that declare namespaces; the same words within a text are passed over."""
+    """Yield the tags that declare namespaces, skipping `xmlns` in text."""
     position = 0
     while (at := data.find(b"xmlns", position)) >= 0:
-        # From where it was last looked: without a tag in between this is still the same text.
+        # Search from the last position: without a tag in between, this is still the same text.
         start = data.rfind(b"<", position, at)
         tag = _TAG.match(data, start) if start >= 0 else None
         position = at + 5
@@ -156,6 +156,6 @@ def _shorten_declaration(declaration: re.Match[bytes]) -> bytes:
 
 
 def _escape_cdata(section: re.Match[bytes]) -> bytes:
-    """A section of raw text as text like any other, so that every `<` begins a tag; comments are dropped."""
+    """Escape a CDATA section, so that every `<` starts a tag; comments are dropped."""
     raw = section[1] or b""
     return raw.replace(b"&", b"&amp;").replace(b"<", b"&lt;").replace(b">", b"&gt;")

@@ -1,4 +1,4 @@
-"""Formulas of Word and PowerPoint (OMML) as LaTeX."""
+"""Office formulas (OMML) to LaTeX."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from xml.etree.ElementTree import Element
 
 MATH: Final = "{m}"
 MAX_DEPTH: Final = 30
-"""How deep fractions and roots may stand in one another; what is deeper is read as plain text."""
+"""Nesting depth of structures; deeper ones become plain text."""
 
 _OPERATORS: Mapping[str, str] = {
     "∑": r"\sum",
@@ -22,7 +22,7 @@ _ACCENTS: Mapping[str, str] = {"̂": r"\hat", "̃": r"\tilde", "̅": r"\bar", "�
 
 
 def to_latex(formula: Element) -> str:
-    """The formula, without the dollar signs."""
+    """Convert a formula to LaTeX, without dollar signs."""
     return _convert_children(formula, 0).strip()
 
 

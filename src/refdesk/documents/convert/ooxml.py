@@ -1,7 +1,7 @@
-"""Office files as containers: what kind they are, and whether they may be opened at all.
+"""Office containers: detection, checks and access to parts.
 
-A zip package (OOXML, ODF, EPUB) is checked before anything is unpacked: how many entries, how much they claim to hold,
-whether they lie over one another. Nothing is written to disk, so that an entry's name can lead nowhere.
+A zip package (OOXML, ODF, EPUB) is checked before anything is unpacked: number of entries, claimed size, overlaps.
+Nothing is written to disk, so entry names can't escape.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ MAX_ENTRIES: Final = 10_000
 """A deck of 2,000 slides has about 8,000 parts."""
 
 MAX_UNPACKED_BYTES: Final = 300_000_000
-"""As much as all parts together may claim to hold."""
+"""Claimed size of all parts together."""
 
 MAX_RATIO: Final = 200
-"""Deflate shrinks the XML of real documents ten- to fiftyfold, and zeroes a thousandfold."""
+"""Deflate shrinks the XML of real documents 10 to 50 times, and zeroes 1000 times."""
 
 ALWAYS_ALLOWED_BYTES: Final = 20_000_000
-"""Below this the ratio does not matter: a short table of equal rows may well shrink five hundredfold."""
+"""Size below which the ratio doesn't matter: a short table of equal rows may shrink 500 times."""
 
 MAX_SNIFFED_BYTES: Final = 1_000_000
-"""As much as is read of the part that names a package's kind."""
+"""Bytes read of the part that determines the kind."""
 
 _LOCKED = "The file is protected by a password; save a copy without one and convert that"
 _BROKEN = "The file is broken or incomplete and cannot be opened; save or download it again"
@@ -75,9 +75,9 @@ _FAMILIES: Mapping[bytes, OfficeKind] = {
 
 
 def detect_kind(data: bytes) -> OfficeKind | None:
-    """What kind of office file this is, by its content; None when it is none.
+    """Detect the kind of an office file by its content, or return None.
 
-    Raises CannotConvert for a container that is locked, broken or a bomb: its kind cannot be told without opening it.
+    Raises `CannotConvert` for a container that is locked, broken or a bomb, since that hides its kind.
     """
     if data.startswith(_CFB_MAGIC):
         return _detect_compound_kind(data)
@@ -85,7 +85,7 @@ def detect_kind(data: bytes) -> OfficeKind | None:
 
 
 def is_zip(data: bytes) -> bool:
-    """Whether this is a zip package with anything in it."""
+    """Whether this is a non-empty zip package."""
     return data.startswith(b"PK\x03\x04")
 
 
@@ -97,7 +97,7 @@ def _detect_compound_kind(data: bytes) -> OfficeKind | None:
 
 
 def _list_streams(data: bytes) -> list[str]:
-    """The names that stand directly below the root of a compound file; those of embedded objects are deeper."""
+    """Return the names directly below the root of a compound file; embedded objects are deeper."""
     try:
         return list(_iter_root_entries(_read_directory(data)))
     except (struct.error, IndexError, UnicodeDecodeError) as error:
@@ -105,7 +105,7 @@ def _list_streams(data: bytes) -> list[str]:
 
 
 def _read_directory(data: bytes) -> bytes:
-    """The directory's sectors, in the order in which the allocation table chains them."""
+    """Return the directory sectors, in the order of the allocation table."""
     (shift,) = struct.unpack_from("<H", data, 30)
     sector_bytes = 1 << shift if shift in (9, 12) else 512
     (sector,) = struct.unpack_from("<I", data, 48)
@@ -120,7 +120,7 @@ def _read_directory(data: bytes) -> bytes:
 
 
 def _iter_root_entries(directory: bytes) -> Iterator[str]:
-    """Walk the tree of siblings that hangs on the root entry."""
+    """Walk the sibling tree of the root entry."""
     waiting = [struct.unpack_from("<I", directory, 76)[0]]
     seen: set[int] = set()
     while waiting:
@@ -138,10 +138,10 @@ def _iter_root_entries(directory: bytes) -> Iterator[str]:
 
 @dataclass(frozen=True, slots=True)
 class Relationship:
-    """What one part of a package says of another; an external one has an address as its target."""
+    """Reference from one part to another; external ones have a URL as target."""
 
     kind: str
-    """The last word of its type: `slide`, `styles`, `hyperlink`."""
+    """Last component of its type: `slide`, `styles`, `hyperlink`."""
     target: str
     external: bool
 
@@ -157,7 +157,7 @@ class Package:
 
     @property
     def kind(self) -> OfficeKind | None:
-        """What it is a package of; None when it is no document."""
+        """The document kind, or None."""
         mimetype = self.read_head("mimetype").strip()
         if mimetype in _MIMETYPES:
             return _MIMETYPES[mimetype]
@@ -166,29 +166,29 @@ class Package:
 
     @property
     def has_macros(self) -> bool:
-        """Programs travel in it; they are never run."""
+        """Whether it has macros, which are never run."""
         return any(name.endswith("vbaProject.bin") or name.startswith("Basic/") for name in self.names)
 
     def read_head(self, name: str) -> bytes:
-        """How a part begins; empty when there is none."""
+        """Return the start of a part, or nothing if it is missing."""
         if name not in self.names:
             return b""
         with self.open(name) as part, _translate_zip_errors():
             return part.read(MAX_SNIFFED_BYTES)
 
     def open(self, name: str) -> IO[bytes]:
-        """A part as a stream, so that the rest of a huge one need not be unpacked."""
+        """Open a part as a stream, so that a huge one isn't unpacked in full."""
         with _translate_zip_errors():
             return self._archive.open(name)
 
     def read_xml(self, name: str) -> Element | None:
-        """A part parsed; None when there is no such part."""
+        """Parse a part, or return None if it is missing."""
         return parse_xml(self.read(name), name) if name in self.names else None
 
     def read(self, name: str) -> bytes:
-        """A whole part, empty when there is none.
+        """Return a whole part, or nothing if it is missing.
 
-        The common way to pack is undone here: for most parts the library takes longer to begin than to unpack.
+        Deflate is decoded here, since opening a part with zipfile takes longer than decoding most of them.
         """
         if name not in self.names:
             return b""
@@ -205,12 +205,12 @@ class Package:
         return data
 
     def find_main_part(self, fallback: str) -> str:
-        """The name of the part that the whole document hangs on."""
+        """Return the name of the main document part."""
         found = (each.target for each in self.read_relationships("").values() if each.kind == "officeDocument")
         return next((target for target in found if target in self.names), fallback)
 
     def read_relationships(self, part: str) -> dict[str, Relationship]:
-        """The relationships of a part, or of the package for the empty name, by their ids."""
+        """Return the relationships of a part by id; those of the package for an empty name."""
         known = self._relationships.get(part)
         if known is None:
             folder, name = posixpath.split(part)
@@ -221,16 +221,16 @@ class Package:
         return known
 
     def find_related(self, part: str, kind: str) -> str | None:
-        """The name of the first part of that kind that a part refers to."""
+        """Return the name of the first related part of a kind, or None."""
         found = (
             each.target for each in self.read_relationships(part).values() if each.kind == kind and not each.external
         )
         return next((target for target in found if target in self.names), None)
 
     def read_properties(self) -> tuple[dict[str, str], tuple[str, ...]]:
-        """What the file says of itself, by our names for it, and its keywords.
+        """Return the metadata of the file and its keywords.
 
-        OOXML, ODF and EPUB each keep it in a part of their own, but in nearly the same words.
+        OOXML, ODF and EPUB use different parts but nearly the same element names.
         """
         parts = (name for name in self.names if name in _PROPERTY_PARTS or name.endswith(".opf"))
         root = self.read_xml(next(parts, ""))
@@ -265,7 +265,7 @@ def _parse_relationship(node: Element, folder: str) -> Relationship:
 
 @contextmanager
 def _translate_zip_errors() -> Iterator[None]:
-    """Turns what the zip library finds wrong with a part into our own error."""
+    """Raise errors of the zip library as `CannotConvert`."""
     try:
         yield
     except (
@@ -281,8 +281,8 @@ def _translate_zip_errors() -> Iterator[None]:
 
 
 def open_package(data: bytes) -> Package:
-    """Check a zip package and open it."""
-    # Counted first, since the library builds an object for every entry before it can be asked anything.
+    """Check and open a zip package."""
+    # Counted first, since zipfile builds an object for every entry.
     if data.count(b"PK\x01\x02") > MAX_ENTRIES:
         raise CannotConvert(f"The file holds more than {MAX_ENTRIES} parts, which no real document does")
     try:

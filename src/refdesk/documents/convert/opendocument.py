@@ -1,6 +1,6 @@
 """OpenDocument presentations and spreadsheets (ODP, ODS), read from their XML.
 
-Slides and sheets are pages here as in the formats of Microsoft, and hidden sheets are left out in the same way.
+As in the Microsoft formats, slides and sheets are pages, and hidden sheets are left out.
 """
 
 from __future__ import annotations
@@ -44,17 +44,17 @@ FO: Final = "{fo}"
 LINK: Final = "{xlink}href"
 
 MAX_REPEATS: Final = 1_000
-"""Cells and blanks that one element may stand for."""
+"""Repeated cells or spaces that one element may stand for."""
 
 _MAX_DEPTH = 8
-"""How deep lists stand in one another; what is deeper is taken for as deep."""
+"""Depth of nested lists; deeper ones get this depth."""
 _INVISIBLE = frozenset((f"{OFFICE}annotation", f"{TEXT}note", f"{TEXT}tracked-changes"))
 _REPEATED = frozenset(("date-time", "footer", "header", "page-number", "page"))
-"""Placeholders that show the same on every slide."""
+"""Placeholders that repeat on every slide."""
 
 
 class _File:
-    """An OpenDocument file: its content, and what its styles mean."""
+    """An OpenDocument file with its content and styles."""
 
     def __init__(self, source: SourceFile) -> None:
         self.package: Package = open_package(source.data)
@@ -67,17 +67,17 @@ class _File:
         self._styles = {node.get(f"{STYLE}name", ""): node for node in content.iter(f"{STYLE}style")}
 
     def is_hidden(self, node: Element) -> bool:
-        """Whether a sheet's style says that it is not shown."""
+        """Whether a sheet's style hides it."""
         style = self._styles.get(node.get(f"{TABLE}style-name", ""))
         shown = style.find(f"{STYLE}table-properties") if style is not None else None
         return shown is not None and shown.get(f"{TABLE}display") == "false"
 
     def is_numbered(self, style: str, depth: int) -> bool:
-        """Whether a list of this style has numbers at this depth."""
+        """Whether a list style has numbers at a depth."""
         return (style, str(depth + 1)) in self._numbered
 
     def read_style(self, name: str, link: str) -> RunStyle:
-        """How text of a style is set apart."""
+        """Return the run style of a text style."""
         style = self._styles.get(name)
         properties_node = style.find(f"{STYLE}text-properties") if style is not None else None
         if properties_node is None:
@@ -91,7 +91,7 @@ class _File:
         )
 
     def read_runs(self, paragraph: Element) -> Runs:
-        """The text of a paragraph; elements wait on a stack, each with its look, or a text that follows one."""
+        """Read the text of a paragraph, with elements and tails on a stack."""
         runs = Runs()
         pending: list[tuple[Element | str, RunStyle]] = [(paragraph, RunStyle())]
         while pending:
@@ -114,13 +114,13 @@ class _File:
         return run_style
 
     def join_text(self, node: Element) -> str:
-        """All paragraphs below a node, one to a line."""
+        """Join all paragraphs below a node, one per line."""
         paragraphs = (child for child in node.iter() if child.tag in (f"{TEXT}p", f"{TEXT}h"))
         return "\n".join(filter(None, (self.read_runs(paragraph).text() for paragraph in paragraphs)))
 
 
 def _iter_numbered_levels(content: Element) -> Iterator[tuple[str, str]]:
-    """The levels of list styles that have numbers instead of bullets."""
+    """Yield the levels of list styles with numbers instead of bullets."""
     for style in content.iter(f"{TEXT}list-style"):
         for level in style.findall(f"{TEXT}list-level-style-number"):
             if level.get(f"{STYLE}num-format"):
@@ -128,7 +128,7 @@ def _iter_numbered_levels(content: Element) -> Iterator[tuple[str, str]]:
 
 
 def _expand_whitespace(node: Element) -> str:
-    """The text that an element without one stands for."""
+    """Return the whitespace that an element stands for."""
     match node.tag.removeprefix(TEXT):
         case "s":
             return " " * min(_read_count(node, f"{TEXT}c"), MAX_REPEATS)
@@ -140,12 +140,12 @@ def _expand_whitespace(node: Element) -> str:
 
 
 def _read_count(node: Element, name: str) -> int:
-    """How often something is repeated, or how far it spans."""
+    """Return a repeat or span count."""
     return max(parse_int(node.get(name)), 1)
 
 
 def convert_slides(source: SourceFile) -> Document:
-    """Convert an ODP file, or the slides of it that were asked for."""
+    """Convert the selected slides of an ODP file."""
     file = _File(source)
     slides = file.body.findall(f"{DRAW}page")
     wanted = select_pages(source, len(slides))
@@ -165,7 +165,7 @@ def convert_slides(source: SourceFile) -> Document:
 
 
 def _read_slide(file: _File, slide: Element, number: int) -> Sequence[Block]:
-    """Its title, what else is on it, and the notes to it."""
+    """Return the title, content and notes of a slide."""
     found = BlockBuilder()
     place = Place(number)
     shapes = list(_iter_shapes(slide))
@@ -214,7 +214,7 @@ def _add_shape(file: _File, shape: Element, place: Place, found: BlockBuilder) -
 
 
 def _add_texts(file: _File, shape: Element, place: Place, found: BlockBuilder) -> None:
-    """Paragraphs and lists in their order; a list's depth is how many lists it stands in."""
+    """Add paragraphs and lists in order; depth is the number of enclosing lists."""
     numbers: list[int] = []
     pending: list[tuple[Element, int, str]] = [(child, -1, "") for child in reversed(shape)]
     while pending:
@@ -259,13 +259,13 @@ def _read_table(file: _File, node: Element, place: Place) -> Table:
 
 
 def _read_spans(cell: Element) -> tuple[int, int]:
-    """How many rows and columns a cell spans."""
+    """Return the row and column span of a cell."""
     tall, wide = _read_count(cell, f"{TABLE}number-rows-spanned"), _read_count(cell, f"{TABLE}number-columns-spanned")
     return min(tall, MAX_COLUMNS), min(wide, MAX_COLUMNS)
 
 
 def _iter_cells(row: Element) -> Iterator[tuple[int, Element]]:
-    """A row's cells by column; one that is repeated and holds something stands at each of its places."""
+    """Yield the cells of a row by column; a repeated cell with content is yielded at each position."""
     column = 0
     for node in row:
         name = strip_namespace(node.tag)
@@ -280,7 +280,7 @@ def _iter_cells(row: Element) -> Iterator[tuple[int, Element]]:
 
 
 def convert_sheets(source: SourceFile, *, max_cells: int = MAX_CELLS) -> Document:
-    """Convert an ODS file, or the sheets of it that were asked for."""
+    """Convert the selected sheets of an ODS file."""
     file = _File(source)
     nodes = file.body.findall(f"{TABLE}table")
     hidden = [node.get(f"{TABLE}name", "") for node in nodes if file.is_hidden(node)]
@@ -308,7 +308,7 @@ def _warn_hidden(names: Sequence[str]) -> Iterator[str]:
 
 
 class _SheetReader:
-    """Sheets as they are filled, as long as there is room."""
+    """Reads sheets within a shared budget of cells and characters."""
 
     def __init__(self, file: _File, max_cells: int) -> None:
         self._file = file
@@ -317,7 +317,7 @@ class _SheetReader:
         self.warnings: list[str] = []
 
     def read(self, node: Element) -> Sheet:
-        """Read a sheet until the room is used up."""
+        """Read a sheet until the budget is spent."""
         sheet = Sheet(node.get(f"{TABLE}name", ""))
         row = 0
         for line in node.iter(f"{TABLE}table-row"):

@@ -1,4 +1,4 @@
-"""Which pages of a file were asked for."""
+"""Selection of pages to convert."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from refdesk.documents.convert.source import SourceFile
 
 
 def select_pages(source: SourceFile, total: int) -> range:
-    """The numbers of the pages to convert, counted from 1; all of them unless the source names some."""
+    """Return the numbers of the pages to convert, counted from 1; all unless the source names some."""
     if source.pages is None:
         return range(1, total + 1)
     return range(max(source.pages.first, 1), min(source.pages.last, total) + 1)

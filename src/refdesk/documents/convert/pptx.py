@@ -1,9 +1,8 @@
-"""PowerPoint decks (PPTX): each slide is a page; its title a heading, its bullets list items, its notes a note.
+"""PowerPoint decks (PPTX): each slide is a page with a heading, list items and a note.
 
-Shapes are read as they stand on the slide, from top to bottom and in each row from left to right, the title first.
-
-The deck's own title is a heading of level 1 and those of slides are of level 2. A hidden slide is converted like any
-other, and a warning names it. What repeats on every slide (dates, footers, numbers) is left out.
+Shapes are read from top to bottom and left to right, the title first. The deck's title is a heading of level 1, those
+of slides have level 2. Hidden slides are converted, with a warning. Repeated placeholders (dates, footers, numbers) are
+left out.
 """
 
 from __future__ import annotations
@@ -49,19 +48,19 @@ _DIAGRAM = "{dgm}"
 _DIAGRAM_DATA = "{r}dm"
 _EMU_PER_POINT = 12_700
 ROW_TOLERANCE_POINTS: Final = 12
-"""Shapes whose tops are no farther apart than a line of text stand beside one another."""
+"""Shapes whose tops differ by at most a line of text are in one row."""
 _PLACEHOLDER = (f"{P}nvPr", f"{P}ph")
 _TEXT_BODY, _LIST_STYLE = f"{P}txBody", f"{A}lstStyle"
 _LINE, _LINE_PROPERTIES, _RUN, _RUN_PROPERTIES, _TEXT = f"{A}p", f"{A}pPr", f"{A}r", f"{A}rPr", f"{A}t"
 _FRAME = (f"{P}spPr", f"{A}xfrm")
 _OTHER_FRAMES = {f"{P}graphicFrame": (f"{P}xfrm",), f"{P}grpSp": (f"{P}grpSpPr", f"{A}xfrm")}
-"""Where a shape says where it stands."""
+"""Path to the position of a shape, by tag."""
 _REPEATED = frozenset(("dt", "ftr", "hdr", "sldNum", "sldImg"))
 _TITLES = frozenset(("title", "ctrTitle"))
 
 
 def convert(source: SourceFile) -> Document:
-    """Convert a presentation, or the slides of it that were asked for."""
+    """Convert the selected slides of a presentation."""
     package = open_package(source.data) if is_zip(source.data) else None
     kind = package.kind if package else None
     if kind == "odp":
@@ -110,7 +109,7 @@ def _find_first_heading(blocks: Iterable[Block]) -> str:
 
 
 def _list_slides(package: Package, main: str, root: Element) -> Iterator[str]:
-    """The parts that the slides are, in their order; empty for one that is not there, or is listed a second time."""
+    """Yield the part names of the slides in order; empty for one that is missing or listed twice."""
     relationships = package.read_relationships(main)
     listed: set[str] = set()
     for entry in root.iter(f"{P}sldId"):
@@ -143,7 +142,7 @@ class _Deck:
     _layouts: dict[str, _LayoutDefaults] = field(default_factory=dict)
 
     def read(self, number: int, name: str) -> None:
-        """Read a slide and the notes to it."""
+        """Read a slide and its notes."""
         root = self.package.read_xml(name)
         if root is None:
             self.missing.append(number)
@@ -157,7 +156,7 @@ class _Deck:
         self.blocks += slide.blocks.build()
 
     def _load_layout(self, layout: str) -> _LayoutDefaults:
-        """Many slides share a layout, so that it is read once."""
+        """Load a layout, cached since many slides share it."""
         known = self._layouts.get(layout)
         if known is None:
             master = self.package.find_related(layout, "slideMaster") if layout in self.package.names else None
@@ -171,15 +170,15 @@ def _find_target(relationships: Mapping[str, Relationship], kind: str) -> str:
 
 
 class _LayoutDefaults:
-    """What the layout and the master of a slide say of its placeholders, to be looked up by their index and kind."""
+    """Placeholder defaults from a slide's layout and master, by index and kind."""
 
     def __init__(self, layout: Element | None, master: Element | None) -> None:
         self._boxes: dict[tuple[str, str], tuple[int, Box]] = {}
-        """By attribute and value; with a rank, since what is said first counts, and by the layout before the master."""
+        """By attribute and value, with a rank: the first definition counts, and the layout before the master."""
         self._of_layout: dict[str, tuple[str | None, Element | None]] = {}
-        """The kind of a placeholder and its list style, by its index."""
+        """Kind and list style of a placeholder, by index."""
         self._of_master: dict[str, Element | None] = {}
-        """List styles by the kind of a placeholder."""
+        """List styles by placeholder kind."""
         self._body_style = find_path(master, f"{P}txStyles", f"{P}bodyStyle")
         for shape, own in _iter_placeholders(layout):
             style = find_path(shape, _TEXT_BODY, _LIST_STYLE)
@@ -197,7 +196,7 @@ class _LayoutDefaults:
             self._boxes.setdefault(("idx", own.get("idx", "")), ranked)
 
     def find_box(self, placeholder: Element | None) -> Box | None:
-        """Where the layout, or else the master, puts a placeholder."""
+        """Return the position of a placeholder in the layout or master."""
         if placeholder is None:
             return None
         same = ("type", placeholder.get("type", "obj")), ("idx", placeholder.get("idx", "none"))
@@ -205,7 +204,7 @@ class _LayoutDefaults:
         return min(found)[1] if found else None
 
     def iter_list_styles(self, placeholder: Element | None) -> Iterator[Element]:
-        """The list styles that a placeholder falls back to, nearest first."""
+        """Yield the inherited list styles of a placeholder, nearest first."""
         if placeholder is None:
             return
         known, style = self._of_layout.get(placeholder.get("idx", "0"), (None, None))
@@ -222,7 +221,7 @@ class _LayoutDefaults:
 
 
 def _iter_placeholders(root: Element | None) -> Iterator[tuple[Element, Element]]:
-    """Shapes that hold a place for something on the slides, and how each says so."""
+    """Yield placeholder shapes, each with its placeholder element."""
     for shape in root.iter(f"{P}sp") if root is not None else ():
         placeholder = _find_placeholder(shape)
         if placeholder is not None:
@@ -234,7 +233,7 @@ def _find_placeholder(shape: Element) -> Element | None:
 
 
 class _Slide:
-    """One slide."""
+    """Reader of one slide."""
 
     def __init__(self, number: int, name: str, package: Package, defaults: _LayoutDefaults) -> None:
         self._number = number
@@ -254,11 +253,11 @@ class _Slide:
             self._add_shape(shape, kind)
 
     def _find_box(self, node: Element) -> Box | None:
-        """Where a shape or a group stands, be it by its layout."""
+        """Return the position of a shape or group, by its layout if necessary."""
         return _read_box(node) or self._defaults.find_box(_find_placeholder(node))
 
     def read_notes(self, notes: Element | None) -> None:
-        """What the speaker says to the slide."""
+        """Read the speaker notes."""
         shapes = notes.iter(f"{P}sp") if notes is not None else ()
         bodies = [shape.find(_TEXT_BODY) for shape in shapes if _get_kind(shape) == "body"]
         lines = [self._read_runs(line).text() for body in bodies if body is not None for line in body.iter(_LINE)]
@@ -287,7 +286,7 @@ class _Slide:
             self.blocks.add(Heading(text, level, place))
 
     def _add_frame(self, frame: Element, place: Place) -> None:
-        """A table, a diagram or a chart."""
+        """Add a table, a diagram or a chart."""
         data = find_path(frame, f"{A}graphic", f"{A}graphicData")
         table, diagram, chart = (find_path(data, name) for name in (f"{A}tbl", f"{_DIAGRAM}relIds", CHART))
         if table is not None:
@@ -299,7 +298,7 @@ class _Slide:
             self.blocks.add(drawn or Picture(_read_alt_text(frame), place))
 
     def _add_diagram(self, data_id: str, place: Place) -> None:
-        """The words of a diagram stand in a part of their own."""
+        """Add the texts of a diagram, which are in a part of their own."""
         relationship = self._relationships.get(data_id)
         root = self._package.read_xml(relationship.target) if relationship else None
         for point in root.iter(f"{_DIAGRAM}pt") if root is not None else ():
@@ -379,7 +378,7 @@ class _Slide:
 
 
 def sort_in_reading_order(placed: Sequence[tuple[Box | None, Element]]) -> list[Element]:
-    """From top to bottom, and from left to right what begins at about the same height."""
+    """Sort shapes from top to bottom, and from left to right at about the same height."""
     entries: list[tuple[float, float, int, Element]] = []
     for at, (box, node) in enumerate(placed):
         left, top = (box[0], box[1]) if box else (entries[-1][1], entries[-1][0]) if entries else (0, 0)
@@ -395,7 +394,7 @@ def sort_in_reading_order(placed: Sequence[tuple[Box | None, Element]]) -> list[
 
 
 def _iter_children(node: Element) -> Iterator[Element]:
-    """The children of a node; of several versions of one, the first."""
+    """Yield the children of a node; the first of alternative versions."""
     for child in node:
         if strip_namespace(child.tag) == "AlternateContent":
             yield from (shape for version in list(child)[:1] for shape in version)
@@ -404,7 +403,7 @@ def _iter_children(node: Element) -> Iterator[Element]:
 
 
 def _iter_shapes(node: Element) -> Iterator[Element]:
-    """A shape, or all shapes of a group in their order."""
+    """Yield a shape, or all shapes of a group in order."""
     pending = [node]
     while pending:
         shape = pending.pop()
@@ -416,7 +415,7 @@ def _iter_shapes(node: Element) -> Iterator[Element]:
 
 
 def _get_kind(shape: Element) -> str:
-    """A placeholder's kind; empty for a shape that is none."""
+    """Return the placeholder kind; empty for other shapes."""
     placeholder = _find_placeholder(shape)
     return placeholder.get("type", "obj") if placeholder is not None else ""
 
@@ -427,7 +426,7 @@ def _read_alt_text(shape: Element) -> str:
 
 
 def _read_box(shape: Element) -> Box | None:
-    """Where a shape stands, when it says so itself."""
+    """Return the explicit position of a shape, or None."""
     frame = find_path(shape, *_OTHER_FRAMES.get(shape.tag, _FRAME))
     offset, extent = find_path(frame, f"{A}off"), find_path(frame, f"{A}ext")
     if offset is None or extent is None:
@@ -441,14 +440,14 @@ def _read_span(cell: Element, name: str) -> int:
 
 
 def _find_bullet(paragraph: Element, styles: Sequence[Element]) -> tuple[int, Element | None]:
-    """A paragraph's depth and its bullet; what is said nearest to the paragraph counts."""
+    """Return the depth and bullet of a paragraph; the nearest definition counts."""
     own = paragraph.find(_LINE_PROPERTIES)
     depth = min(parse_int(own.get("lvl")), 8) if own is not None else 0
     for properties in (own, *(style.find(f"{A}lvl{depth + 1}pPr") for style in styles)):
         for node in properties if properties is not None else ():
             if node.tag in _BULLETS:
                 return depth, node
-            # Layouts take the bullets away from whole placeholders, but what is set deeper is still below an item.
+            # Layouts remove bullets from whole placeholders, but deeper levels are still below an item.
             if node.tag == f"{A}buNone" and (properties is own or depth == 0):
                 return depth, None
     return depth, None
@@ -458,13 +457,13 @@ _BULLETS = frozenset(f"{A}{name}" for name in ("buChar", "buAutoNum", "buBlip"))
 
 
 class _ListCounter:
-    """How far the numbered items of a shape have counted at each depth."""
+    """Counters of the numbered items of a shape, by depth."""
 
     def __init__(self) -> None:
         self._counts: dict[int, int] = {}
 
     def next(self, depth: int, bullet: Element) -> int:
-        """The number of the next item."""
+        """Return the number of the next item."""
         self._counts = {known: count for known, count in self._counts.items() if known <= depth}
         first = parse_int(bullet.get("startAt"), 1)
         self._counts[depth] = max(self._counts.get(depth, first - 1) + 1, first)

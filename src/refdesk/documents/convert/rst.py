@@ -1,8 +1,8 @@
-"""reStructuredText: rendered to HTML by docutils and read from there.
+"""reStructuredText, rendered to HTML by docutils and read from there.
 
-Manuals are written for Sphinx, whose directives and roles docutils does not know. Each one that a file uses is given a
-meaning that keeps its content; nothing is included, run or looked up. docutils is imported on first use, since it takes
-longer than most conversions.
+Docutils doesn't know the directives and roles of Sphinx, so each one in use is registered in a form that keeps its
+content. Nothing is included, executed or resolved. Docutils is imported on first use, since that takes longer than most
+conversions.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 MEDIA_TYPE = "text/x-rst"
 
 MAX_CHARACTERS = 2_000_000
-"""Some 500 printed pages; docutils takes about two seconds for each million."""
+"""Some 500 printed pages; docutils takes about two seconds per million."""
 
 MAX_UNKNOWN_NAMES = 500
-"""Directives and roles of a file that are given a meaning; Sphinx and its extensions have fewer."""
+"""Directives and roles registered per file; Sphinx and its extensions have fewer."""
 
 MAX_LINE = 20_000
-"""Characters of a line: docutils takes time that grows with the square of it."""
+"""Characters per line, in which docutils is quadratic."""
 
 _DIRECTIVE = re.compile(r"^[ \t]*\.\.[ \t]+(?:\|[^|\n]+\|[ \t]+)?([A-Za-z][\w:.+-]*?)[ \t]?::(?:[ \t]|$)", re.MULTILINE)
 _ROLE = re.compile(r":([A-Za-z][\w:.+-]*):`|`:([A-Za-z][\w:.+-]*):")
@@ -55,7 +55,7 @@ _INCLUDING = frozenset(("include", "literalinclude", "raw", "csv-table"))
 
 
 def convert(source: SourceFile) -> Document:
-    """Read a reStructuredText file."""
+    """Convert a reStructuredText file."""
     decoded = decode(source.data, source.charset)
     if len(decoded.text) > MAX_CHARACTERS:
         raise CannotConvert(

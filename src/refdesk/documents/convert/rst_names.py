@@ -1,4 +1,4 @@
-"""A meaning for the directives and roles that docutils does not know: their content is kept, their markup is not."""
+"""Generic directives and roles for names that docutils doesn't know: content is kept, markup isn't."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ _ONLY_CONTENT = frozenset("only ifconfig tabs grid centered hlist rst-class cont
 _READ_AS_TEXT = frozenset(
     "ref doc term numref abbr any eq guilabel menuselection dfn sub sup strong emphasis pep rfc download".split()
 )
-"""Roles whose text is prose; that of all others (`:func:`, `:file:`, `:envvar:`) is code."""
+"""Roles with prose; the text of others (`:func:`, `:file:`, `:envvar:`) is code."""
 
 _TITLED = re.compile(r"(.+?)\s*<([^<>]+)>", re.DOTALL)
 
 
 class _AnyOption(dict[str, Any]):
-    """Whatever options a directive is given, none is wrong."""
+    """Option spec that accepts any option."""
 
     def __missing__(self, _name: str) -> Callable[[str], str]:
         return directives.unchanged
@@ -67,11 +67,11 @@ _WITH_MORE_OPTIONS: dict[str, type[Directive]] = {
     "table": _Table,
     "list-table": _ListTable,
 }
-"""Directives that Sphinx gives options that docutils would refuse."""
+"""Directives with Sphinx options that docutils would reject."""
 
 
 class _GenericDirective(Directive):
-    """A directive that shows its arguments and its content."""
+    """Directive that displays its arguments and content."""
 
     optional_arguments = 1
     final_argument_whitespace = True
@@ -105,7 +105,7 @@ class _GenericDirective(Directive):
         return nodes.literal_block(text, text, classes=["code", *self._get_argument().split()[:1]])
 
     def _make_toctree(self) -> nodes.Node:
-        """The pages that a table of contents names, by their titles where it gives them."""
+        """Build a list of the pages in a toctree, by title where given."""
         items = nodes.bullet_list()
         for line in filter(None, map(str.strip, self.content)):
             title = get_display_text(line)
@@ -113,7 +113,7 @@ class _GenericDirective(Directive):
         return items
 
     def _make_notice(self, label: str) -> nodes.Node:
-        """An admonition; the version that a change came with is the first word of its argument."""
+        """Build an admonition; the first word of its argument may be a version."""
         first, *rest = self._get_argument().split(None, 1) or [""]
         is_version = first[:1].isdigit()
         title = f"{label} {first}" if is_version else label
@@ -129,13 +129,13 @@ class _GenericDirective(Directive):
         return nodes.paragraph(text, "", *inline)
 
     def _make_signatures(self) -> list[nodes.Node]:
-        """The lines of an argument: signatures of what the content describes, or the title of a panel."""
+        """Build paragraphs from the argument's lines: signatures, or the title of a panel."""
         lines = filter(None, map(str.strip, self._get_argument().splitlines()))
         return [nodes.paragraph("", "", nodes.strong(line, line)) for line in lines]
 
 
 def get_display_text(text: str) -> str:
-    """What a reader sees of a reference: its title if it has one, else the last part of what it names."""
+    """Return the displayed text of a reference: its title, or the last part of its target."""
     titled = _TITLED.fullmatch(text)
     if titled is not None:
         return titled[1]
@@ -151,7 +151,7 @@ def _render_role(
 
 
 def register(directive_names: Iterable[str], role_names: Iterable[str]) -> None:
-    """Give a meaning to those of the names that docutils does not know."""
+    """Register the names that docutils doesn't know."""
     for name in directive_names:
         if name in _WITH_MORE_OPTIONS:
             directives.register_directive(name, _WITH_MORE_OPTIONS[name])

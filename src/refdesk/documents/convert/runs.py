@@ -1,4 +1,4 @@
-"""Text put together from runs, each with its own look: what office formats call a paragraph."""
+"""Text composed of runs with their own styles, as in office formats."""
 
 from __future__ import annotations
 
@@ -32,31 +32,31 @@ FIXED_PITCH_FONTS = (
     "source code pro",
     "ubuntu mono",
 )
-"""How the names of fonts begin whose characters are all equally wide: what is set in them is code."""
+"""Name prefixes of monospaced fonts; text in them is code."""
 
 
 def is_fixed_pitch(font: str) -> bool:
-    """Whether a font of this name sets code."""
+    """Whether a font is monospaced."""
     return font.lower().startswith(FIXED_PITCH_FONTS)
 
 
 @dataclass(frozen=True, slots=True)
 class RunStyle:
-    """How a run is set apart."""
+    """Inline formatting of a run."""
 
     strong: bool = False
     emphasis: bool = False
     code: bool = False
     link: str = ""
     code_by_style: bool = False
-    """Whether a style for code was named, be it that the font was then changed."""
+    """Whether a code style is set, even if the font was changed."""
 
 
 PLAIN = RunStyle()
 
 
 class Runs:
-    """Runs in order, and what they come to: a text and its spans."""
+    """Runs in order, combined to a text with spans."""
 
     def __init__(self) -> None:
         self._texts: list[str] = []
@@ -72,30 +72,30 @@ class Runs:
                 self._are_plain = False
 
     def is_all_code(self) -> bool:
-        """Whether every visible character is set as code."""
+        """Whether every visible character is code."""
         if self._are_plain:
             return False
         visible = [style.code for text, style in zip(self._texts, self._styles, strict=True) if not text.isspace()]
         return bool(visible) and all(visible)
 
     def has_code_style(self) -> bool:
-        """Whether a style says of any run that it is code."""
+        """Whether any run has a code style."""
         return any(style.code_by_style for style in self._styles)
 
     def raw(self) -> str:
-        """The text as it is."""
+        """Return the text unchanged."""
         return "".join(self._texts)
 
     def text(self) -> str:
-        """The text without blanks around it."""
+        """Return the stripped text."""
         return self.raw().strip()
 
     def one_line(self) -> str:
-        """The text on one line, for headings and captions."""
+        """Return the text on one line, for headings and captions."""
         return " ".join(self.raw().split())
 
     def text_and_spans(self) -> tuple[str, tuple[Span, ...]]:
-        """The text without blanks around it, and what is set apart in it."""
+        """Return the stripped text and its spans."""
         raw = self.raw()
         text = raw.strip()
         if self._are_plain:
@@ -107,11 +107,11 @@ class Runs:
             if any(values := list(map(value_of, styles)))
             and (spans := list(_merge_spans(positions, values, kind, len(text))))
         ]
-        # Those of one kind are in order already.
+        # Spans of one kind are sorted already.
         return text, tuple(found[0] if len(found) == 1 else sorted(chain.from_iterable(found), key=_span_sort_key))
 
     def _list_style_changes(self, position: int) -> tuple[list[int], list[RunStyle]]:
-        """Where the text begins to look otherwise, counted from its first visible character; its end is the last."""
+        """Return the positions where the style changes, relative to the first visible character; the last is the end."""
         positions: list[int] = []
         styles: list[RunStyle] = []
         last: RunStyle | None = None
@@ -133,7 +133,7 @@ _KINDS: Sequence[tuple[SpanKind, Callable[[RunStyle], bool | str]]] = (
 
 
 def _merge_spans(positions: Sequence[int], values: Sequence[bool | str], kind: SpanKind, length: int) -> Iterator[Span]:
-    """Neighbouring stretches that are set apart in the same way make one span, without the blanks around the text."""
+    """Merge adjacent ranges with the same formatting, without surrounding whitespace."""
     begin, value = 0, values[0]
     for position, following in zip(positions, values, strict=True):
         if following != value:
@@ -144,5 +144,5 @@ def _merge_spans(positions: Sequence[int], values: Sequence[bool | str], kind: S
 
 
 def _span_sort_key(span: Span) -> tuple[int, int]:
-    """Of spans that begin together the longest comes first."""
+    """Sort by start, longest first."""
     return span.start, -span.end

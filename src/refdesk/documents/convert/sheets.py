@@ -1,4 +1,4 @@
-"""Sheets of cells to tables: cut at wholly blank rows and columns, as a reader would see them."""
+"""Spreadsheet cells to tables, split at blank rows and columns."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from refdesk.documents.convert.grids import MAX_GRID_CELLS
 from refdesk.documents.model import Block, Cell, Heading, Paragraph, Place, Table
 
 MAX_CELLS: Final = 200_000
-"""Cells of a workbook that are kept: some 20,000 rows of ten, far more than can be read."""
+"""Cells kept per workbook: some 20,000 rows of ten, far more than can be read."""
 
 MAX_CHARACTERS: Final = 20_000_000
-"""Characters of a workbook that are kept; a text that many cells share counts for each of them."""
+"""Characters kept per workbook; a shared string counts for each cell."""
 
 MAX_SHEET_COLUMNS: Final = 16_384
-"""Where the sheets of Excel and LibreOffice end."""
+"""Column limit of Excel and LibreOffice."""
 
 MAX_MERGED_PLACES: Final = 10_000
-"""A larger merged area, such as a whole sheet, is a mistake or an attack; its cell is taken for a plain one."""
+"""A larger merged area, such as a whole sheet, is a mistake or an attack and ignored."""
 
 MAX_CUTS: Final = 16
-"""How often a region is cut across and down in turn; real sheets need two or three."""
+"""Alternating splits of a region; real sheets need two or three."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,30 +36,30 @@ class Area:
 
     @property
     def cell_count(self) -> int:
-        """How many cells fit in."""
+        """Number of cells in the area."""
         return (self.bottom - self.top + 1) * (self.right - self.left + 1)
 
 
 @dataclass(slots=True)
 class Sheet:
-    """The cells of a sheet that hold anything."""
+    """The non-empty cells of a sheet."""
 
     name: str
     merges: list[Area] = field(default_factory=list)
     _cells: dict[tuple[int, int], _FilledCell] = field(default_factory=dict)
 
     def put(self, row: int, column: int, text: str, *, is_text: bool) -> None:
-        """Fill a cell."""
+        """Set a cell."""
         self._cells[row, column] = _FilledCell(text, row, column, row, column, is_text)
 
     def put_spanning(self, row: int, column: int, text: str, tall: int, wide: int, *, is_text: bool) -> None:
-        """Fill a cell that may be merged with others."""
+        """Set a cell that may be merged with others."""
         self.put(row, column, text, is_text=is_text)
         if tall > 1 or wide > 1:
             self.merges.append(Area(row, column, row + tall - 1, column + wide - 1))
 
     def list_cells(self) -> list[_FilledCell]:
-        """The filled cells in reading order, each as large as the area it is merged with."""
+        """Return the cells in reading order, each extended to its merged area."""
         for area in self.merges:
             cell = self._cells.get((area.top, area.left))
             if cell and area.cell_count <= MAX_MERGED_PLACES:
@@ -79,7 +79,7 @@ class _FilledCell:
 
 
 def build_sheet_blocks(sheet: Sheet, number: int) -> Iterator[Block]:
-    """A heading with the sheet's name, then its tables from top to bottom."""
+    """Yield a heading with the sheet's name, then its tables from top to bottom."""
     place = Place(number)
     yield Heading(sheet.name or f"Sheet {number}", 2, place)
     for region in sorted(
@@ -92,7 +92,7 @@ def build_sheet_blocks(sheet: Sheet, number: int) -> Iterator[Block]:
 
 
 def _split_regions(cells: list[_FilledCell]) -> Iterator[list[_FilledCell]]:
-    """Cut at blank rows and columns in turn until there are none; a region too wide and tall to write out is halved."""
+    """Split at blank rows and columns in turn; a region too large to render is halved."""
     pending = [(cells, 0)] if cells else []
     while pending:
         region, cuts = pending.pop()
@@ -115,7 +115,7 @@ def _split_region(region: list[_FilledCell]) -> list[list[_FilledCell]]:
 
 
 def _split_at_gaps(ordered: list[_FilledCell], stretches: list[tuple[int, int]]) -> list[list[_FilledCell]]:
-    """Cells in the order of where they begin, cut wherever nothing reaches the next row or column."""
+    """Split sorted cells wherever none reaches the next row or column."""
     runs: list[list[_FilledCell]] = []
     reach = -2
     for cell, (start, end) in zip(ordered, sorted(stretches), strict=True):
@@ -136,7 +136,7 @@ def _bounding_area(region: list[_FilledCell]) -> Area:
 
 
 def _build_table(region: list[_FilledCell], place: Place) -> Table:
-    """A table; a title that is merged across all of its columns becomes its caption."""
+    """Build a table; a title merged across all columns becomes its caption."""
     area = _bounding_area(region)
     caption = ""
     if region[0].left == area.left < area.right == region[0].right and region[0].bottom < region[1].top:
@@ -158,7 +158,7 @@ def _build_table(region: list[_FilledCell], place: Place) -> Table:
 
 
 def _count_header_rows(region: list[_FilledCell], area: Area) -> int:
-    """The first row, if it is all text and not the only one; also the second, if the first is only a title above it."""
+    """Count header rows: the first if it is all text and not the only one; also the second if the first is a title."""
     rows: dict[int, list[_FilledCell]] = {}
     for cell in region:
         rows.setdefault(cell.top - area.top, []).append(cell)

@@ -1,4 +1,4 @@
-"""What a converter is given."""
+"""Input of a converter."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 Progress = Callable[[float, float, str], None]
-"""Done, total, and what is being done."""
+"""Called with the amount done, the total, and a description."""
 
 
 def ignore_progress(_done: float, _total: float, _doing: str) -> None:
-    """Progress that nobody waits for."""
+    """Ignore progress."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,14 +23,14 @@ class PageRange:
 
 @dataclass(frozen=True, slots=True)
 class SourceFile:
-    """A file's bytes and what is known of them from outside."""
+    """Bytes of a file with its metadata."""
 
     data: bytes
     name: str
-    """The file's name; only a fallback for the title and a hint where the content does not tell its format."""
+    """File name, a fallback for the title and a hint for the format."""
     charset: str | None = None
-    """The encoding that a server stated for text."""
+    """Encoding declared by the server."""
     url: str = ""
-    """Where the file came from; relative links are resolved against it."""
+    """URL of the file, the base of relative links."""
     pages: PageRange | None = None
     progress: Progress = ignore_progress

@@ -1,4 +1,4 @@
-"""Plain text: paragraphs, and the structure that its authors made visible; source code as what it is."""
+"""Plain text with visible structure, and source code."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ MAX_HEADING = 80
 """Characters of a line that can be a heading."""
 
 CODE_INDENT = 4
-"""Columns from which on lines stand apart from the text around them, as in Markdown."""
+"""Columns from which indented lines may be code, as in Markdown."""
 
 _ENDINGS = """
 python: py pyi
@@ -98,7 +98,7 @@ _ENDS_SENTENCE = (".", ",", ";", ":", "!", "?")
 
 
 def convert(source: SourceFile) -> Document:
-    """Read a text or a source file."""
+    """Convert a text or a source file."""
     decoded = decode(source.data, source.charset)
     text = decoded.text.replace("\r\n", "\n").replace("\r", "\n")
     if len(text) > MAX_CHARACTERS:
@@ -128,13 +128,13 @@ def convert(source: SourceFile) -> Document:
 
 
 def detect_language(name: str) -> str:
-    """The language of a source file, by its name; nothing for a text."""
+    """Return the programming language of a source file by its name, or an empty string."""
     path = PurePosixPath(name.lower())
     return _NAMES.get(path.name) or _LANGUAGES.get(path.suffix[1:], "")
 
 
 def _read_pages(text: str) -> tuple[list[Block], int]:
-    """The blocks, and the number of pages where form feeds part them."""
+    """Return the blocks and the number of pages separated by form feeds."""
     pages = text.rstrip("\f\n ").split("\f")
     reader = _TextReader(_find_margin(text))
     if len(pages) == 1:
@@ -146,7 +146,7 @@ def _read_pages(text: str) -> tuple[list[Block], int]:
 
 
 def _find_margin(text: str) -> int:
-    """How far most lines are indented: some texts have a margin."""
+    """Return the most common indent; some texts have a margin."""
     indents = Counter(_measure_indent(line) for line in text.splitlines() if line.strip())
     return indents.most_common(1)[0][0] if indents else 0
 
@@ -157,15 +157,15 @@ def _measure_indent(line: str) -> int:
 
 @dataclass(slots=True)
 class _TextReader:
-    """What is known of a text while its blocks are read."""
+    """Classifier of a text's blocks."""
 
     margin: int
     marks: list[str] = field(default_factory=list)
-    """The characters that headings are underlined with, in the order in which they come up."""
+    """Underline characters of headings, in order of appearance."""
     has_title: bool = False
 
     def read_blocks(self, text: str) -> list[Block]:
-        """The blocks of a page."""
+        """Return the blocks of a page."""
         stanzas = _split_stanzas(text)
         pairs = zip_longest(stanzas, stanzas[1:], fillvalue=())
         return _join_code(block for stanza, below in pairs for block in self._classify_stanza(stanza, below))
@@ -186,7 +186,7 @@ class _TextReader:
             yield Paragraph(_join_lines(rest))
 
     def _match_underlined(self, stanza: Sequence[str]) -> tuple[Heading | None, Sequence[str]]:
-        """A heading with a line of marks below it, or above and below, and the lines after it."""
+        """Return a heading with a line of marks below, or above and below, and the remaining lines."""
         over = len(stanza) > 2 and _UNDERLINE.fullmatch(stanza[0].strip()) is not None
         lines = stanza[1:] if over else stanza
         mark = _UNDERLINE.fullmatch(lines[1].strip()) if len(lines) > 1 else None
@@ -199,7 +199,7 @@ class _TextReader:
         return Heading(title, min(6, self.marks.index(mark[1]) + 1)), lines[2:]
 
     def _match_plain_heading(self, line: str, below: Sequence[str]) -> Heading | None:
-        """A line by itself that is a heading by its number or its capitals."""
+        """Return a single line as heading if it is numbered or in capitals."""
         text = line.strip()
         if _measure_indent(line) > self.margin or len(text) > MAX_HEADING or text.endswith(_ENDS_SENTENCE):
             return None
@@ -212,7 +212,7 @@ class _TextReader:
         return None
 
     def _is_code(self, stanza: Sequence[str]) -> bool:
-        """Lines that stand further in than the text and do not read like sentences."""
+        """Whether lines are indented and don't read like sentences."""
         if min(map(_measure_indent, stanza)) < self.margin + CODE_INDENT or _BULLET.match(stanza[0]):
             return False
         words = " ".join(stanza).split()
@@ -220,7 +220,7 @@ class _TextReader:
         return not (prose > 0.8 and len(words) > 5 * len(stanza))
 
     def _iter_items(self, stanza: Sequence[str]) -> Iterator[ListItem]:
-        """Lines that begin with a bullet or a number, each with the lines that go on below it."""
+        """Yield list items with their continuation lines."""
         indents: list[int] = []
         for lines in _split_items(stanza):
             found = _BULLET.match(lines[0])
@@ -231,7 +231,7 @@ class _TextReader:
 
 
 def _split_stanzas(text: str) -> list[list[str]]:
-    """The runs of lines between blank ones."""
+    """Split at blank lines."""
     lines = (line.expandtabs(8).rstrip() for line in text.split("\n"))
     return [list(run) for filled, run in groupby(lines, bool) if filled]
 
@@ -251,7 +251,7 @@ def _join_lines(lines: Sequence[str]) -> str:
 
 
 def _join_code(blocks: Iterable[Block]) -> list[Block]:
-    """The blocks, with code that goes on after a blank line as one."""
+    """Join code blocks separated by blank lines."""
     joined: list[Block] = []
     for is_code, run in groupby(blocks, lambda block: isinstance(block, Code)):
         if is_code:

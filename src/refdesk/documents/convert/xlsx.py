@@ -1,8 +1,7 @@
-"""Excel workbooks (XLSX): each visible sheet is a page under a heading of its name.
+"""Excel workbooks (XLSX): each visible sheet is a page with a heading.
 
-A sheet's cells fall apart into tables at wholly blank rows and columns, as a reader would see them; a lone cell is a
-paragraph. Cells are shown as Excel shows them, formulas by the value they had when the file was saved. Sheets are read
-row by row, so that of a huge one only the beginning is ever unpacked.
+Sheets are split into tables at blank rows and columns; a single cell becomes a paragraph. Cells are formatted as in
+Excel, formulas by their saved value. Sheets are streamed, so only the start of a huge one is unpacked.
 """
 
 from __future__ import annotations
@@ -46,11 +45,11 @@ S: Final = f"{{{SPREADSHEET}}}"
 _REFERENCE = re.compile(r"\$?([A-Z]{1,3})\$?(\d{1,7})")
 _CHUNK_BYTES = 65_536
 _MAX_MERGES = 100_000
-"""Merged areas of a sheet that are looked at."""
+"""Merged areas read per sheet."""
 
 
 def convert(source: SourceFile, *, max_cells: int = MAX_CELLS) -> Document:
-    """Convert a workbook, or the sheets of it that were asked for."""
+    """Convert the selected sheets of a workbook."""
     package = open_package(source.data) if is_zip(source.data) else None
     kind = package.kind if package else None
     if kind == "ods":
@@ -93,7 +92,7 @@ class _SheetEntry:
 
 
 class _Workbook:
-    """The sheets' names, and what their cells refer to: shared texts and formats."""
+    """Sheet list, shared strings and formats of a workbook."""
 
     def __init__(self, package: Package, main: str, root: Element, max_cells: int) -> None:
         self._package = package
@@ -107,7 +106,7 @@ class _Workbook:
         self._truncations: list[str] = []
 
     def warnings(self) -> Iterator[str]:
-        """What was left out."""
+        """Yield warnings on left-out content."""
         hidden = [sheet.name for sheet in self.sheets if sheet.hidden]
         if hidden:
             yield f"Hidden sheets were left out: {', '.join(hidden)}."
@@ -116,7 +115,7 @@ class _Workbook:
             yield "Macros in the file were left out."
 
     def read(self, entry: _SheetEntry) -> Sheet:
-        """Read a sheet; one that is no grid of cells, such as a chart, is empty."""
+        """Read a sheet; one without cells, such as a chart, is empty."""
         sheet = Sheet(entry.name)
         if entry.part not in self._package.names:
             return sheet
@@ -131,7 +130,7 @@ class _Workbook:
         return sheet
 
     def format_cell(self, cell: Element) -> tuple[str, bool]:
-        """A cell as it is shown, and whether it holds a text."""
+        """Return a cell's displayed text, and whether it is a string."""
         kind, value = cell.get("t", "n"), cell.find(f"{S}v")
         text = value.text or "" if value is not None else ""
         if kind == "s":
@@ -166,7 +165,7 @@ def _list_sheets(package: Package, main: str, root: Element) -> Iterator[_SheetE
 
 
 def _read_formats(root: Element | None) -> list[str]:
-    """The format of each cell style, by its index."""
+    """Return the number format of each cell style, by index."""
     if root is None:
         return []
     custom = {node.get("numFmtId", ""): node.get("formatCode", "") for node in root.iterfind(f"{S}numFmts/{S}numFmt")}
@@ -175,7 +174,7 @@ def _read_formats(root: Element | None) -> list[str]:
 
 
 def _read_shared_strings(package: Package, part: str | None) -> list[str]:
-    """The texts that cells refer to by number."""
+    """Return the strings that cells refer to by index."""
     texts: list[str] = []
     if part is None:
         return texts
@@ -190,7 +189,7 @@ def _read_shared_strings(package: Package, part: str | None) -> list[str]:
 
 
 def _read_rich_text(node: Element | None) -> str:
-    """The text of a cell's runs, without the reading aids that East Asian texts carry."""
+    """Return the text of a cell's runs, without phonetic guides."""
     if node is None:
         return ""
     direct = node.find(f"{S}t")
@@ -199,7 +198,7 @@ def _read_rich_text(node: Element | None) -> str:
 
 
 def _iter_elements(stream: IO[bytes], part: str, *names: str) -> Iterator[Element]:
-    """The elements of these names as they end; the last name is their parent, which is kept empty meanwhile."""
+    """Yield the elements of these names as they end; the last name is their parent, which is kept empty."""
     parser: XMLPullParser[Any] = XMLPullParser(("start", "end"))
     parent: Element | None = None
     wanted = {f"{S}{name}" for name in names[:-1]}
@@ -222,13 +221,13 @@ def _iter_elements(stream: IO[bytes], part: str, *names: str) -> Iterator[Elemen
 
 
 def _read_events(parser: XMLPullParser[Any]) -> Iterator[tuple[str, Element]]:
-    """What has been parsed; the library's type also speaks of comments and namespaces, which were not asked for."""
+    """Return the parsed events; the library's type includes kinds that weren't requested."""
     return parser.read_events()  # type: ignore[return-value]
 
 
 @dataclass(slots=True)
 class _Budget:
-    """How much more of the workbook may be kept."""
+    """Cells and characters that may still be read."""
 
     cells: int
     characters: int = MAX_CHARACTERS
@@ -240,17 +239,17 @@ class _Budget:
 
 @dataclass(slots=True)
 class _SheetReader:
-    """A sheet while its rows come in."""
+    """Streaming reader of one sheet."""
 
     workbook: _Workbook
     sheet: Sheet
     budget: _Budget
     row: int = 0
     last_row: int = 0
-    """The last row of the sheet as it states itself."""
+    """Last row as declared by the sheet."""
 
     def read(self, stream: IO[bytes], part: str) -> bool:
-        """Read until the end or until the budget is spent; whether the end was reached."""
+        """Read until the end or until the budget is spent; return whether the end was reached."""
         for node in _iter_elements(stream, part, "row", "dimension", "mergeCell", "sheetData"):
             name = strip_namespace(node.tag)
             if name == "row":
@@ -289,7 +288,7 @@ def _parse_column(reference: str) -> int:
 
 @lru_cache(maxsize=20_000)
 def _letters_to_column(letters: str) -> int:
-    """`A` is 0, `AA` is 26."""
+    """Convert column letters: `A` is 0, `AA` is 26."""
     number = 0
     for letter in letters[:3].upper():
         number = number * 26 + max(ord(letter) - 64, 0)
