@@ -83,7 +83,7 @@ class Store:
         if path is None or not self._is_fresh(path):
             return None
         try:
-            shelf = Shelf.open(path)
+            packed = Shelf.open(path)
         except FileNotFoundError:
             return None
         except NotAShelf:
@@ -91,7 +91,7 @@ class Store:
             return None
         with suppress(FileNotFoundError):
             os.utime(path)
-        return shelf
+        return packed
 
     def open_file(self, tenant: TenantId, handle: str, form: str = DOCUMENT) -> IO[bytes] | None:
         """Open the file of a document or of one of its exports, or return None."""

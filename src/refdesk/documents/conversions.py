@@ -242,11 +242,11 @@ class Conversions:
 
     async def _find_format(self, tenant: TenantId, handle: str) -> str | None:
         """Return the format of a stored document, or None."""
-        shelf = await self.open(tenant, handle)
-        if shelf is None:
+        packed = await self.open(tenant, handle)
+        if packed is None:
             return None
-        with shelf:
-            return shelf.about.format
+        with packed:
+            return packed.about.format
 
 
 @asynccontextmanager

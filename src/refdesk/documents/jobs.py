@@ -42,8 +42,8 @@ def _convert_and_export(job: dict[str, Any], source: int, output: int, progress:
 
 def _export(job: dict[str, Any], source: int, output: int, _progress: Progress) -> dict[str, Any]:
     """Export a packed document."""
-    with Shelf.of(_read(source)) as shelf:
-        _write(output, _render_document(shelf.document(), job["to"]))
+    with Shelf.of(_read(source)) as packed:
+        _write(output, _render_document(packed.document(), job["to"]))
     return {}
 
 

@@ -111,7 +111,7 @@ class Runs:
         return text, tuple(found[0] if len(found) == 1 else sorted(chain.from_iterable(found), key=_span_sort_key))
 
     def _list_style_changes(self, position: int) -> tuple[list[int], list[RunStyle]]:
-        """Return the positions where the style changes, relative to the first visible character; the last is the end."""
+        """Return the positions of style changes, relative to the first visible character, and the end."""
         positions: list[int] = []
         styles: list[RunStyle] = []
         last: RunStyle | None = None

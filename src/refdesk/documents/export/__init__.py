@@ -1,1 +1,1 @@
-"""A Document to the forms that leave the desk: Markdown, HTML and DoclingDocument JSON."""
+"""Export of documents to Markdown, HTML and DoclingDocument JSON."""

@@ -1,7 +1,7 @@
-"""A Document to DoclingDocument JSON: what docling's own tools read, with page provenance.
+"""DoclingDocument JSON export, with page provenance.
 
-Inline markup and the role of a paragraph have no place of their own in the schema, so they go into `meta`; reading the
-JSON back gives the same document.
+The schema has no fields for inline markup and paragraph roles, so they go into `meta`; importing the JSON restores the
+same document.
 """
 
 from __future__ import annotations
@@ -54,21 +54,21 @@ _KNOWN_MEDIA_TYPES = frozenset(mimetypes.types_map.values()) | {
     "text/csv",
     "text/markdown",
 }
-"""Media types that the schema's validator takes."""
+"""Media types that the schema's validator accepts."""
 
 
 def to_json(document: Document) -> bytes:
-    """The whole document as JSON."""
+    """Export a document as JSON."""
     return orjson.dumps(to_dict(document))
 
 
 def to_dict(document: Document) -> Item:
-    """The whole document as JSON values."""
+    """Export a document as JSON values."""
     return _Tree(document).build()
 
 
 class _Tree:
-    """The document's items as they are added: bodies in one list per kind, tied together by references."""
+    """Builder of the item lists and their references."""
 
     def __init__(self, document: Document) -> None:
         self._document = document
@@ -76,7 +76,7 @@ class _Tree:
         self._kinds: dict[str, list[Item]] = {"groups": [], "texts": [], "pictures": [], "tables": []}
         self._body: Item = _make_root("body")
         self._lists: list[tuple[Item, Item | None]] = []
-        """The list groups that are open, outermost first, each with its last item."""
+        """Open list groups, outermost first, each with its last item."""
 
     def build(self) -> Item:
         for block in self._document.blocks:
@@ -224,7 +224,7 @@ class _Tree:
         return item
 
     def _build_provenance(self, place: Place | None, length: int) -> list[Item]:
-        """The block's place as the schema has it: a box inside its page, the whole page where no box is known."""
+        """Build the provenance of a block: its box within the page, or the whole page."""
         page = self._pages.get(place.page) if place else None
         if place is None or page is None:
             return []

@@ -1,4 +1,4 @@
-"""A Document to one HTML page without scripts or styles; everything that came from the file is escaped."""
+"""HTML export without scripts or styles; all content is escaped."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from refdesk.documents.model import (
 )
 
 SAFE_SCHEMES = frozenset({"", "http", "https", "mailto", "ftp"})
-"""Links that a page may hold: a `javascript:` link from a document would run in the reader's browser."""
+"""Allowed link schemes: a `javascript:` link would run in the reader's browser."""
 
 
 def to_html(document: Document) -> str:
-    """The whole document as a page."""
+    """Export a document as an HTML page."""
     language = document.properties.get("language", "")
     lang = f' lang="{escape(language)}"' if language else ""
     body = "\n".join(_render_body(document.blocks))
@@ -78,7 +78,7 @@ def _render_paragraph(paragraph: Paragraph) -> str:
 
 
 def _render_list(items: Sequence[ListItem]) -> Iterator[str]:
-    """Nested lists: `closing` holds the end tags of the lists that are open, outermost first."""
+    """Render nested lists; `closing` holds the end tags of open lists, outermost first."""
     closing: list[str] = []
     for item in items:
         kind = "ol" if item.ordered else "ul"
@@ -119,7 +119,7 @@ _TAGS = {"code": "code", "strong": "strong", "emphasis": "em"}
 
 
 def _render_inline(text: str, spans: Sequence[Span]) -> str:
-    """Text with its spans as elements; a span that crosses another's end is cut there."""
+    """Render text with its spans; overlapping spans are cut."""
     parts: list[str] = []
     open_spans: list[tuple[int, str]] = []
     position = 0

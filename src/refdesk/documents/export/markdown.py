@@ -1,4 +1,4 @@
-"""Blocks to Markdown that people and models read alike: GitHub's dialect, with no more escapes than the text needs."""
+"""Markdown export (GitHub flavored) with minimal escaping."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ _SPECIAL = re.compile(r"[\\`*_<&\]~]")
 _MISREAD = re.compile(
     r"\\(?=[!-/:-@\[-`{-~])"  # a backslash that would escape what follows
     r"|`"
-    r"|\*(?=\S)|(?<=\S)\*"  # emphasis opens or closes beside a word, not between spaces
-    r"|(?<![^\W_])_(?=\S)|(?<=\S)_(?![^\W_])"  # and an underscore not within one
+    r"|\*(?=\S)|(?<=\S)\*"  # emphasis needs an adjacent word
+    r"|(?<![^\W_])_(?=\S)|(?<=\S)_(?![^\W_])"  # an underscore within a word is literal
     r"|<(?=[A-Za-z/!?])"
     r"|&(?=#?\w+;)"
     r"|(?<=\])\("
@@ -32,18 +32,18 @@ _BLOCK_START = re.compile(r"^(?:(#{1,6}|[-+>]|={3,})(?=\s|$)|(\d{1,9})([.)])(?=\
 
 
 def to_markdown(document: Document) -> str:
-    """The whole document."""
+    """Export a document as Markdown."""
     return blocks_to_markdown(document.blocks)
 
 
 def blocks_to_markdown(blocks: Iterable[Block]) -> str:
-    """Some of a document's blocks."""
+    """Export some blocks as Markdown."""
     text = "".join(markdown_parts(blocks))
     return f"{text}\n" if text else ""
 
 
 def markdown_parts(blocks: Iterable[Block]) -> Iterator[str]:
-    """Block by block with what stands before it: a blank line, or a line break between the items of a list."""
+    """Yield each block as Markdown, with the separator before it."""
     indents = _ListIndents()
     before: Block | None = None
     for block in blocks:
@@ -58,7 +58,7 @@ def markdown_parts(blocks: Iterable[Block]) -> Iterator[str]:
 
 
 def block_to_markdown(block: Block) -> str:
-    """One block by itself."""
+    """Export a single block as Markdown."""
     match block:
         case Heading():
             return f"{'#' * block.level} {escape_markdown(_to_one_line(block.text))}"
@@ -75,7 +75,7 @@ def block_to_markdown(block: Block) -> str:
 
 
 class _ListIndents:
-    """How far each depth of a list is indented: to where the text of the item above it begins."""
+    """Indent of each list depth: where the text of the item above starts."""
 
     def __init__(self) -> None:
         self._widths: list[int] = []
@@ -130,14 +130,14 @@ def _to_one_line(text: str) -> str:
 
 
 def escape_markdown(text: str) -> str:
-    """Text with a backslash before each character that Markdown would take for markup."""
+    """Escape the characters that Markdown would read as markup."""
     if not _SPECIAL.search(text):
         return text
     return _MISREAD.sub(lambda match: "\\" + match[0], text)
 
 
 def render_inline(text: str, spans: Sequence[Span]) -> str:
-    """Text with its spans marked up."""
+    """Render text with its spans."""
     if not spans:
         return escape_markdown(text)
     ordered = sorted(spans, key=lambda span: (span.start, -span.end))
@@ -145,7 +145,7 @@ def render_inline(text: str, spans: Sequence[Span]) -> str:
 
 
 def _render_spans(text: str, spans: Sequence[Span], start: int, end: int) -> Iterator[str]:
-    """The stretch from start to end, each outermost span wrapped around what it holds."""
+    """Render a range, each outermost span wrapped around its content."""
     position = start
     for index, span in enumerate(spans):
         first, last = _trim_span(text, max(span.start, start), min(span.end, end))
@@ -158,7 +158,7 @@ def _render_spans(text: str, spans: Sequence[Span], start: int, end: int) -> Ite
 
 
 def _select_spans(spans: Sequence[Span], index: int, end: int) -> Sequence[Span]:
-    """The spans from index on that start before the end; spans are ordered by their start."""
+    """Return the spans from an index on that start before `end`, given spans sorted by start."""
     stop = index
     while stop < len(spans) and spans[stop].start < end:
         stop += 1
@@ -179,7 +179,7 @@ def _wrap_span(text: str, span: Span, inner: Sequence[Span], start: int, end: in
 
 
 def render_code_span(text: str) -> str:
-    """Text between backticks: more of them than it holds in a row."""
+    """Render inline code, with more backticks than the text has in a row."""
     if "`" not in text:
         return f"`{text}`"
     longest = max(map(len, re.findall(r"`+", text)))
@@ -193,7 +193,7 @@ def _format_link_target(target: str) -> str:
 
 
 def _trim_span(text: str, start: int, end: int) -> tuple[int, int]:
-    """The stretch without the blanks at its ends: `** bold **` is no emphasis."""
+    """Trim whitespace at the ends: `** bold **` isn't emphasis."""
     while start < end and text[start].isspace():
         start += 1
     while end > start and text[end - 1].isspace():

@@ -1,4 +1,4 @@
-"""Web pages: the main part with its structure, without what stands around it."""
+"""Web pages: the main content with its structure, without boilerplate."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MEDIA_TYPE = "text/html"
 
 
 def convert(source: SourceFile) -> Document:
-    """Read a web page."""
+    """Convert a web page."""
     decoded = decode(source.data, source.charset or page.find_charset(source.data))
     tree = _parse(decoded.text)
     page.drop_boilerplate(tree)
@@ -40,7 +40,7 @@ def convert(source: SourceFile) -> Document:
 
 
 def parse_fragment(fragment: str, base: str = "") -> tuple[list[Block], list[str]]:
-    """The blocks of HTML that is all content, as other formats are rendered to, and warnings."""
+    """Return the blocks and warnings of an HTML fragment without boilerplate, as other formats render to."""
     body = _parse(fragment).body
     walk = HtmlWalker(base)
     if body is not None:

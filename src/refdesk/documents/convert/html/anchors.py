@@ -1,7 +1,7 @@
-"""What leads to a heading within its page: the id of the heading itself, of the section that it opens, or of a mark.
+"""Anchor of a heading: the id of the heading, of its section, or of an anchor next to it.
 
-Generators of documentation put it in all three places. Sphinx and DocBook give it to the element around the section,
-static site generators to the heading, and pages written by hand have an empty `<a name>` before it or inside of it.
+Sphinx and DocBook set it on the element around the section, static site generators on the heading, and hand-written
+pages have an empty `<a name>` before or inside the heading.
 """
 
 from __future__ import annotations
@@ -13,23 +13,23 @@ from selectolax.lexbor import LexborNode
 from .boilerplate import is_boilerplate
 
 MAX_ANCHOR = 300
-"""Characters; what is longer is no anchor that anybody wrote, and half of it would lead nowhere."""
+"""Characters; a longer id is ignored, since part of it would lead nowhere."""
 
 MAX_PRECEDING = 20
-"""Elements that are looked at before a heading; index entries can put a handful there."""
+"""Elements inspected before a heading; index entries can put a handful there."""
 
 _OUTERMOST = frozenset(("body", "html", "main"))
 _LAYOUT = frozenset(
     """app body bodycontent bodywrapper container content contents doccontent document main main-content maincontent
     mw-content-text page page-content primary root wrapper __next""".split()
 )
-"""Ids of elements that lay out a page: they lead to its top, which no id is needed for."""
+"""Ids of layout elements, which lead to the top of the page."""
 
 _ANCHORS = "[id], a[name]"
 
 
 def find_anchor(heading: LexborNode) -> str:
-    """The anchor of a heading; empty where the page gives it none."""
+    """Return the anchor of a heading, or an empty string."""
     return (
         _get_anchor(heading)
         or _find_section_anchor(heading)
@@ -39,7 +39,7 @@ def find_anchor(heading: LexborNode) -> str:
 
 
 def _find_section_anchor(heading: LexborNode) -> str:
-    """The id of the innermost element around the heading that has one and says nothing before it."""
+    """Return the id of the innermost element that starts with the heading and has one."""
     node, above = heading, heading.parent
     while above is not None and above.tag not in _OUTERMOST and _is_first_content(node):
         anchor = _get_anchor(above)
@@ -50,13 +50,13 @@ def _find_section_anchor(heading: LexborNode) -> str:
 
 
 def _is_first_content(node: LexborNode) -> bool:
-    """Whether nothing is said before an element within the one around it."""
+    """Whether an element is the first content of its parent."""
     *_, first = [None, *_iter_empty_before(node)]
     return (first or node).prev is None
 
 
 def _find_preceding_anchor(heading: LexborNode) -> str:
-    """The nearest anchor among the silent elements right before the heading."""
+    """Return the nearest anchor among the empty elements right before the heading."""
     for node in _iter_empty_before(heading):
         if node.tag != "-text" and (anchor := _get_anchor(node) or _find_inner_anchor(node)):
             return anchor
@@ -64,7 +64,7 @@ def _find_preceding_anchor(heading: LexborNode) -> str:
 
 
 def _iter_empty_before(node: LexborNode) -> Iterator[LexborNode]:
-    """The elements and blanks right before an element, nearest first, up to one that says something."""
+    """Yield the elements without content right before an element, nearest first."""
     before = node.prev
     for _ in range(MAX_PRECEDING):
         if before is None or not _is_empty(before):

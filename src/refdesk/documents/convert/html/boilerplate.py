@@ -1,4 +1,4 @@
-"""What stands around a page's content: navigation, sidebars, edit links, permalinks, banners, hidden elements."""
+"""Boilerplate of web pages: navigation, sidebars, edit links, permalinks, banners, hidden elements."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _EXCLUDED_CLASSES = frozenset(
     linenos gutter rouge-gutter linenodiv viewcode-link viewcode-back srclink hideme
     footnote-back footnote-backref""".split()
 )
-"""As the generators of documentation and their themes name them."""
+"""Class names used by documentation generators and their themes."""
 
 _EXCLUDED_IDS = frozenset("footer footer-text navbar sidebar breadcrumbs cookie-banner searchbox".split())
 
@@ -45,13 +45,13 @@ _NAVIGATION_WORDS = frozenset(
     sidebar sidenav topbar toolbar subnav header footer masthead prevnext nextprev toctitle share social cookie cookies
     consent banner""".split()
 )
-"""Parts of class names that often, but not always, mean navigation: what the element holds has to agree."""
+"""Words in class names that often mean navigation; the content of the element has to agree."""
 
 _CONTAINERS = frozenset(("div", "section", "ul", "ol", "table", "p", "form", "span", "td"))
 """Elements that can hold navigation."""
 
 MAX_NAME = 300
-"""Characters of a class or an id that are looked at."""
+"""Characters inspected of a class or an id."""
 
 _WORD = re.compile(r"[A-Za-z][a-z]*")
 _HIDDEN_STYLE = re.compile(r"(?:^|;)\s*(?:display\s*:\s*none|visibility\s*:\s*hidden)", re.IGNORECASE)
@@ -64,18 +64,18 @@ _PAGE_LINK = re.compile(
 )
 
 MOSTLY_LINKS = 0.5
-"""The share of an element's text that stands in links from which on a doubtful element is navigation."""
+"""Share of link text from which a doubtful element is navigation."""
 
 
 def is_boilerplate(tag: str, attributes: Attributes, node: LexborNode) -> bool:
-    """Whether an element is no part of the content."""
+    """Whether an element isn't part of the content."""
     if tag in _EXCLUDED_TAGS:
         return tag != "script" or not (attributes.get("type") or "").startswith("math/tex")
     if not attributes:
         return False
     verdict = _classify(tag, (attributes.get("class") or "")[:MAX_NAME], (attributes.get("id") or "")[:MAX_NAME])
     if verdict != "content":
-        return verdict == "furniture" or _is_navigation(node)
+        return verdict == "boilerplate" or _is_navigation(node)
     return (
         _is_hidden(attributes)
         or attributes.get("role") in _EXCLUDED_ROLES
@@ -84,16 +84,16 @@ def is_boilerplate(tag: str, attributes: Attributes, node: LexborNode) -> bool:
 
 
 @lru_cache(maxsize=4096)
-def _classify(tag: str, classes: str, identity: str) -> Literal["content", "furniture", "doubtful"]:
-    """What an element's names say; pages have few different ones."""
+def _classify(tag: str, classes: str, identity: str) -> Literal["content", "boilerplate", "doubtful"]:
+    """Classify an element by its class and id, cached since pages have few."""
     if identity in _EXCLUDED_IDS or not _EXCLUDED_CLASSES.isdisjoint(classes.split()):
-        return "furniture"
+        return "boilerplate"
     words = _WORD.findall(f"{classes} {identity}".lower()) if tag in _CONTAINERS else ()
     return "content" if _NAVIGATION_WORDS.isdisjoint(words) else "doubtful"
 
 
 def is_page_boilerplate(tag: str, node: LexborNode) -> bool:
-    """Whether a header, footer or aside is the page's rather than the text's."""
+    """Whether a header, footer or aside belongs to the page instead of the text."""
     if tag == "header":
         return node.css_first("h1, h2, h3") is None
     if tag == "footer":
@@ -102,7 +102,7 @@ def is_page_boilerplate(tag: str, node: LexborNode) -> bool:
 
 
 def measure_link_share(node: LexborNode) -> float:
-    """How much of an element's text stands in links."""
+    """Return the share of an element's text that is in links."""
     length = len("".join(node.text().split()))
     return sum(len("".join(link.text().split())) for link in node.css("a")) / length if length else 1.0
 
@@ -119,7 +119,7 @@ def _is_navigation(node: LexborNode) -> bool:
 
 
 def _is_page_link(attributes: Attributes, node: LexborNode) -> bool:
-    """Links to a heading's own address, to the page's source, to its top."""
+    """Whether a link is a permalink or leads to the page's source or top."""
     text = node.text().strip()
     if len(text) > 40:
         return False

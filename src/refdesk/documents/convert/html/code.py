@@ -1,4 +1,4 @@
-"""The language of a preformatted block, as highlighters note it in class names."""
+"""Programming language of preformatted blocks, from the class names of highlighters."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ _LANGUAGES = frozenset(
     """rust python bash shell console json yaml toml xml html css javascript typescript java kotlin scala go ruby php
     perl lua sql c cpp csharp swift haskell elixir erlang clojure dart diff ini make cmake dockerfile""".split()
 )
-"""Names that a class of their own can only mean the language by."""
+"""Names that are unambiguous as a class of their own."""
 
 _ANCESTORS = 7
-"""How far up the language is noted: on the outermost `div` around a table that has line numbers beside the `pre`."""
+"""Ancestors inspected: with line numbers, the class is on the `div` around a table that holds the `pre`."""
 _STOPS = frozenset(("body", "main", "article", "section", "li", "blockquote"))
 
 
 def detect_language(node: LexborNode) -> str:
-    """The language of a `pre`, or nothing."""
+    """Return the language of a `pre`, or an empty string."""
     for name in _iter_names(node):
         language = _ALIASES.get(name.lower(), name.lower())
         if language not in _NO_LANGUAGE and len(language) <= 30:

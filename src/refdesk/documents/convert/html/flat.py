@@ -1,4 +1,4 @@
-"""The text of a heading or a cell as one line, the lines of a preformatted block, and formulas."""
+"""Text of headings and cells on one line, lines of preformatted blocks, and formulas."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _INLINE = frozenset(
     """a abbr acronym b bdi bdo big cite code data del dfn em font i img ins kbd label mark math output q ruby rt s samp
     small span strike strong sub sup time tt u var wbr script""".split()
 )
-"""Elements that do not part the words before them from those after."""
+"""Elements that don't separate words."""
 
 _LINE_TAGS = frozenset(("div", "li", "p", "tr"))
-"""Elements that highlighters make of each line."""
+"""Elements that highlighters use for each line."""
 
 _NOT_CODE = (
     "button, script, style, .lineno, .linenos, .linenodiv, .gutter, .rouge-gutter, .line-numbers-rows, .headerlink, "
@@ -28,12 +28,15 @@ _TEX = 'annotation[encoding="application/x-tex"], annotation[encoding="applicati
 
 
 def extract_text(node: LexborNode) -> str:
-    """All that is said inside of an element, on one line."""
+    """Return the text of an element on one line."""
     return collapse_whitespace("".join(_iter_pieces(node, _get_word_separator))).strip()
 
 
 def extract_code(node: LexborNode) -> str:
-    """The lines inside of a `pre`, without empty ones at either end; not walked, since highlighters wrap each word."""
+    """Return the lines of a `pre` without empty ones at either end.
+
+    The element isn't walked if it can be avoided, since highlighters wrap each word.
+    """
     for unwanted in node.css(_NOT_CODE):
         unwanted.decompose()
     if node.css_first("br, div, li, p, tr") is None:
@@ -45,7 +48,7 @@ def extract_code(node: LexborNode) -> str:
 
 
 def extract_formula(node: LexborNode) -> str:
-    """A formula as TeX where the page has it, else its characters."""
+    """Return a formula as TeX if the page has it, else its characters."""
     source = node.css_first(_TEX)
     if source is not None:
         return source.text().strip()
@@ -57,12 +60,12 @@ def _get_word_separator(tag: str) -> str:
 
 
 def _get_line_separator(tag: str) -> str:
-    """A mark at both ends of a line that is an element; several in a row make one end of line."""
+    """Return a mark for both ends of a line element; consecutive marks make one line break."""
     return "\0" if tag in _LINE_TAGS else ""
 
 
 def _iter_pieces(root: LexborNode, get_separator: Callable[[str], str]) -> Iterator[str]:
-    """The texts under an element and what parts them."""
+    """Yield the texts below an element with their separators."""
     stack: list[LexborNode | str] = [root.first_child] if root.first_child is not None else []
     while stack:
         step = stack.pop()

@@ -1,5 +1,7 @@
-"""Pages that would take the parser minutes are refused before it sees them: its time grows with the square of the
-depth of the page and of the attributes of one tag."""
+"""Limits on HTML before parsing.
+
+The parser is quadratic in the depth of a page and in the attributes of one tag.
+"""
 
 from __future__ import annotations
 
@@ -8,13 +10,13 @@ import re
 from refdesk.errors import CannotConvert
 
 MAX_CHARACTERS = 10_000_000
-"""Some 2000 printed pages; the largest single-page manuals have about half of it."""
+"""Some 2000 printed pages; the largest single-page manuals have about half."""
 
 MAX_DEPTH = 3_000
-"""Pages that people write stay below 100; what is left open by mistake adds some hundreds."""
+"""Real pages stay below 100; unclosed tags add some hundreds."""
 
 MAX_ATTRIBUTES = 5_000
-"""On one tag; takes the parser 0.04 s."""
+"""Attributes of one tag; takes the parser 0.04 s."""
 
 _TAG = re.compile(r"<(/?)([a-zA-Z][^\s/<>]*)([^<>]*)")
 _LONG_TAG = re.compile(rf"<[a-zA-Z][^<>]{{{2 * MAX_ATTRIBUTES},}}")
@@ -22,7 +24,7 @@ _QUOTED = re.compile(r"\"[^\"]*\"|'[^']*'")
 _NON_NESTING = frozenset(
     "area base br col embed hr img input link meta param source track wbr p li dt dd tr td th option".split()
 )
-"""Tags without content, and those that the next one of their kind closes."""
+"""Void tags, and tags closed by the next one of their kind."""
 
 _SVG_TAGS = frozenset(
     """svg g a path rect circle ellipse line polyline polygon text tspan textpath use defs symbol marker stop image mask
@@ -32,7 +34,7 @@ _HTML_IN_SVG = frozenset(("title", "desc", "foreignobject"))
 
 
 def check(text: str) -> None:
-    """Raise CannotConvert for a page that is too large, too deep or too broad to be parsed in reasonable time."""
+    """Raise `CannotConvert` for a page that is too large or too deeply nested to parse in reasonable time."""
     if len(text) > MAX_CHARACTERS:
         raise CannotConvert(
             f"The page has {len(text):,} characters, more than the {MAX_CHARACTERS:,} that are converted; split it."
@@ -61,7 +63,7 @@ def _is_too_deep(text: str) -> bool:
 
 
 def _is_in_svg(name: str, closing: bool, before: bool) -> bool:
-    """Whether a parser is inside of SVG after a tag: only there does a slash close an element."""
+    """Whether the parser is inside of SVG after a tag; only there does a slash close an element."""
     if name == "svg":
         return not closing
     if name in _HTML_IN_SVG:

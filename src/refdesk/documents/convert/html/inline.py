@@ -1,4 +1,4 @@
-"""Running text with its spans, whitespace collapsed as browsers do."""
+"""Inline text with spans, whitespace collapsed as in browsers."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from refdesk.documents.model import Span, SpanKind
 
 _BLANKS = re.compile(r"[ \t\n\r\f\xa0]+")
 _INVISIBLE = dict.fromkeys(map(ord, "\u00ad\u200b\u2060\ufeff"))
-"""Soft hyphens and characters without width, which break words apart for whoever searches them."""
+"""Soft hyphens and zero-width characters, which would split words in search."""
 
 
 def collapse_whitespace(text: str) -> str:
-    """Each run of blanks as one space; a space at either end stays."""
+    """Collapse each run of whitespace to one space, also at the ends."""
     text = _BLANKS.sub(" ", text)
     return text if text.isascii() else text.translate(_INVISIBLE)
 
 
 class InlineText:
-    """The text of the block that is being read; spans that are open when it ends go on in the next block."""
+    """Text of the current block; spans open at its end continue in the next block."""
 
     def __init__(self) -> None:
         self._parts: list[str] = []
@@ -29,20 +29,20 @@ class InlineText:
 
     @property
     def is_at_line_break(self) -> bool:
-        """Whether nothing has come since a line break."""
+        """Whether the text ends with a line break."""
         return bool(self._parts) and self._parts[-1][-1] == "\n"
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing has come at all."""
+        """Whether there is no text yet."""
         return not self._parts
 
     def is_shorter_than(self, length: int) -> bool:
-        """Whether fewer characters have come since the block began."""
+        """Whether the block has fewer characters."""
         return self._length < length
 
     def add(self, text: str) -> None:
-        """Text as it stands in the page."""
+        """Append text from the page."""
         text = collapse_whitespace(text)
         if self._at_blank and text[:1] == " ":
             text = text[1:]
@@ -51,7 +51,7 @@ class InlineText:
             self._at_blank = text[-1] == " "
 
     def add_line_break(self) -> None:
-        """A break that the author asked for; it takes the place of a blank before it."""
+        """Append a line break in place of a preceding space."""
         if not self._parts:
             return
         if self._at_blank:
@@ -61,19 +61,19 @@ class InlineText:
         self._at_blank = True
 
     def open(self, kind: SpanKind, target: str = "") -> bool:
-        """What follows is set apart, unless it is already so: then there is nothing to close."""
+        """Start a span; return False if one of this kind is open already."""
         if kind in self._open:
             return False
         self._open[kind] = target, self._length
         return True
 
     def close(self, kind: SpanKind) -> None:
-        """The span of this kind ends here."""
+        """End the span of this kind."""
         target, start = self._open.pop(kind)
         self._end_span(kind, target, start)
 
     def take(self) -> tuple[str, tuple[Span, ...]]:
-        """The text so far and its spans; the next text starts afresh."""
+        """Return the text and its spans, and start anew."""
         for kind, (target, start) in self._open.items():
             self._end_span(kind, target, start)
             self._open[kind] = target, 0
@@ -92,7 +92,7 @@ class InlineText:
 
 
 def _merge_spans(text: str, spans: list[Span]) -> tuple[Span, ...]:
-    """The spans without blanks at their ends, outer before inner, those that touch and say the same as one."""
+    """Trim and sort the spans, outer before inner, and merge adjacent equal ones."""
     joined: list[Span] = []
     last: dict[tuple[SpanKind, str], int] = {}
     for span in sorted(spans, key=lambda span: (span.start, -span.end, span.kind == "code")):

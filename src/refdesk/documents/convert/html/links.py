@@ -1,4 +1,4 @@
-"""Where a link leads, seen from outside of its page."""
+"""Link targets as absolute URLs."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from functools import lru_cache
 from urllib.parse import urljoin
 
 MAX_TARGET = 2000
-"""Characters; longer targets hold data, not an address."""
+"""Characters; longer targets hold data."""
 
 _CONTROLS = re.compile(r"[\x00-\x20]+")
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
 _LINK_SCHEMES = frozenset(("http", "https", "mailto", "ftp", "ftps", "tel"))
-"""Schemes that address something; `javascript:`, `data:` and the like do things instead."""
+"""Schemes that address a resource, unlike `javascript:` and `data:`."""
 
 
 @lru_cache(maxsize=4096)
 def resolve_link(target: str, base: str) -> str:
-    """The address that a link leads to, or nothing for places on the same page and for what is no address."""
+    """Resolve a link target; empty for fragments of the same page and unsupported schemes."""
     target = _CONTROLS.sub("", target)
     if not target or target[0] == "#" or len(target) > MAX_TARGET:
         return ""

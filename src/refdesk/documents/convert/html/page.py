@@ -1,4 +1,4 @@
-"""A page as a whole: its main part, its title, and what it says of itself."""
+"""Page-level HTML: main content, title and metadata."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ _CONTAINERS = (
 _H1 = "h1, [role=heading][aria-level='1']"
 
 MAIN_SHARE = 0.5
-"""The share of a page's text that a part has to hold to be taken for the main part: pages also have articles that are
-teasers of other pages, and elements that are named content but hold something small."""
+"""Share of a page's text that its main content has to hold. Articles may be teasers of other pages, and elements named
+`content` may hold little."""
 
 MAX_PAGER_CHARACTERS = 300
-"""Characters of a line of links to the next and previous page; a longer element holds more than that."""
+"""Characters of a row of links to the next and previous page; longer elements hold more."""
 
 MAX_PROPERTY = 1000
-"""Characters of what a page says of itself."""
+"""Characters of a metadata value."""
 
 MAX_CONTENTS = 200
-"""Elements that are looked at as tables of contents; a page has one, and perhaps one for each chapter."""
+"""Elements inspected as tables of contents; pages have one, perhaps one per chapter."""
 
 OWN_LINK_SHARE = 0.9
-"""The share of the links of a table of contents that lead to its own page."""
+"""Share of links to the same page that makes a table of contents."""
 
 _CONTENTS = "[class*=toc], [id*=toc], [id=TOC], [class*=contents], [id*=contents], [class*=Contents]"
 _CONTENTS_TAGS = frozenset(("div", "nav", "ul", "ol", "dl", "aside", "details", "section", "table"))
@@ -62,7 +62,7 @@ _PROPERTIES = {
 
 
 def find_charset(data: bytes) -> str | None:
-    """The encoding that a page states for itself near its beginning."""
+    """Return the encoding declared near the start of a page, or None."""
     found = _CHARSET.search(data[:4096])
     if found is None:
         return None
@@ -71,14 +71,14 @@ def find_charset(data: bytes) -> str | None:
 
 
 def drop_boilerplate(tree: LexborHTMLParser) -> None:
-    """Take out what a browser does not show, what leads to the pages around this one, and lists of its own headings."""
+    """Remove scripts, styles, pager links and tables of contents of the page itself."""
     for node in tree.css("script:not([type^='math/tex']), style"):
         node.decompose()
     _drop_outermost([*map(_find_link_row, tree.css(_PAGER_LINKS)), *_find_contents_lists(tree)])
 
 
 def _drop_outermost(nodes: Sequence[LexborNode]) -> None:
-    """Take elements out with all inside of them, so that of two of which one holds the other only one is touched."""
+    """Remove elements; of nested ones only the outermost is touched."""
     ids = {node.mem_id for node in nodes}
     outermost = {node.mem_id: node for node in nodes if ids.isdisjoint(above.mem_id for above in _iter_ancestors(node))}
     for node in outermost.values():
@@ -93,7 +93,7 @@ def _iter_ancestors(node: LexborNode) -> Iterator[LexborNode]:
 
 
 def _find_contents_lists(tree: LexborHTMLParser) -> list[LexborNode]:
-    """Tables of contents that only lead to places on this page: its headings say the same."""
+    """Return the tables of contents of this page, which repeat its headings."""
     candidates = [node for node in tree.css(_CONTENTS)[:MAX_CONTENTS] if node.tag in _CONTENTS_TAGS]
     if not candidates:
         return []
@@ -108,7 +108,7 @@ def _links_only_to(places: set[str | None], node: LexborNode) -> bool:
 
 
 def _find_link_row(link: LexborNode) -> LexborNode:
-    """The largest element around a link that holds little else than links like it."""
+    """Return the largest element around a link that holds little but such links."""
     line, above = link, link.parent
     while above is not None and above.tag not in ("body", "main", "article", "html"):
         if len(above.text()) > MAX_PAGER_CHARACTERS or above.css_first("h1, h2, h3, h4, h5, h6, pre") is not None:
@@ -118,7 +118,7 @@ def _find_link_row(link: LexborNode) -> LexborNode:
 
 
 def find_main_part(body: LexborNode) -> LexborNode:
-    """The element that holds the content, as narrow as can be told."""
+    """Return the narrowest element that holds the main content."""
     part = _find_largest(body.css(_MAIN), body, MAIN_SHARE / 2)
     if part is not None:
         return _find_largest(part.css(_ARTICLES), part, MAIN_SHARE) or part
@@ -126,14 +126,14 @@ def find_main_part(body: LexborNode) -> LexborNode:
 
 
 def _find_container(body: LexborNode) -> LexborNode | None:
-    """An element that is named as the content, holds most of the text and every title."""
+    """Return an element named as content that holds most of the text and every title."""
     titles = len(body.css(_H1))
     candidates = [node for node in body.css(_CONTAINERS) if len(node.css(_H1)) == titles]
     return _find_largest(candidates, body, MAIN_SHARE)
 
 
 def _find_largest(candidates: Sequence[LexborNode], around: LexborNode, share: float) -> LexborNode | None:
-    """The candidate with the most text, if it holds enough of the text around it."""
+    """Return the candidate with the most text, if it holds a sufficient share."""
     largest, length = None, share * len(around.text()) if candidates else 0
     for node in candidates:
         if (own := len(node.text())) > length:
@@ -142,7 +142,7 @@ def _find_largest(candidates: Sequence[LexborNode], around: LexborNode, share: f
 
 
 def add_title(blocks: list[Block], tree: LexborHTMLParser) -> list[Block]:
-    """The blocks led by the page's heading: it may stand outside of the main part, or below that of the whole site."""
+    """Start the blocks with the page's title, which may be outside of the main content or below the site's title."""
     stated = read_title(tree)
     titles = [block.text for block in blocks if isinstance(block, Heading) and block.level == 1]
     if titles:
@@ -154,9 +154,9 @@ def add_title(blocks: list[Block], tree: LexborHTMLParser) -> list[Block]:
 
 
 def _raise_title(blocks: list[Block], stated: str) -> list[Block]:
-    """The blocks under a title of level 1, where the page gives its title the same level as the sections below it.
+    """Give the title level 1 if it has the same level as the sections below it.
 
-    DocBook does so on the pages of a reference; each section would seem to stand by itself.
+    DocBook writes reference pages so, and each section would seem independent.
     """
     headings = [block for block in blocks if isinstance(block, Heading)]
     if not headings or not f"{stated} ".startswith(f"{headings[0].text} "):
@@ -172,7 +172,10 @@ def _is_title(block: Block) -> bool:
 
 
 def choose_title(blocks: Sequence[Block], tree: LexborHTMLParser, fallback: str) -> str:
-    """The only heading of level 1, or the first that the stated title has; that title, any heading, or the fallback."""
+    """Return the best title: a heading, the declared title, or the fallback.
+
+    The only heading of level 1 comes first, or the first one that the declared title contains.
+    """
     stated = read_title(tree)
     headings = [block for block in blocks if isinstance(block, Heading)]
     titles = [heading.text for heading in headings if heading.level == 1]
@@ -182,19 +185,19 @@ def choose_title(blocks: Sequence[Block], tree: LexborHTMLParser, fallback: str)
 
 
 def read_title(tree: LexborHTMLParser) -> str:
-    """The title in the page's head, or the one it gives to whoever shares it."""
+    """Return the declared title, or the Open Graph title."""
     node = tree.css_first("head > title") or tree.css_first("title")
     return " ".join(node.text().split()) if node is not None else dict(_iter_metas(tree)).get("og:title", "")
 
 
 def read_base(tree: LexborHTMLParser) -> str:
-    """The address that the page's links are relative to, if it states one."""
+    """Return the declared base URL, or an empty string."""
     node = tree.css_first("base[href]")
     return (node.attributes.get("href") or "").strip() if node is not None else ""
 
 
 def read_properties(tree: LexborHTMLParser) -> dict[str, str]:
-    """Description, author, language and dates; the first of each."""
+    """Return description, author, language and dates; the first of each."""
     found: dict[str, str] = {}
     language = tree.root.attributes.get("lang") if tree.root is not None else None
     if language:
@@ -206,7 +209,7 @@ def read_properties(tree: LexborHTMLParser) -> dict[str, str]:
 
 
 def read_tags(tree: LexborHTMLParser) -> tuple[str, ...]:
-    """The page's keywords, each once."""
+    """Return the keywords without duplicates."""
     keywords = ",".join(content for name, content in _iter_metas(tree) if name in ("keywords", "article:tag"))
     return tuple(dict.fromkeys(tag for tag in map(str.strip, keywords.split(",")) if tag))
 

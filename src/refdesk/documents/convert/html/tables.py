@@ -1,4 +1,4 @@
-"""Tables: those that hold data as a grid; those that only lay out a page are not tables at all."""
+"""HTML tables: data tables as grids; layout tables are told apart."""
 
 from __future__ import annotations
 
@@ -12,31 +12,31 @@ from refdesk.documents.model import Cell, Table
 from .flat import extract_text
 
 MAX_COLUMNS = 500
-"""A cell may claim to span any number of columns; wider tables are not read by anyone."""
+"""Wider tables are cut; a cell may claim any column span."""
 
 MAX_GRID_CELLS = 200_000
-"""Rows times columns: a span can make a grid of any size out of a few bytes."""
+"""Rows times columns: spans can make a huge grid of a few bytes."""
 
 _LAYOUT_CLASSES = frozenset("highlighttable rouge-table linenotable admonition simplelist footnote citation".split())
 
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """The rows of a `table` with their cells, nested tables left to their cells."""
+    """Rows of a `table` with their cells; nested tables stay in their cells."""
 
     rows: list[list[LexborNode]]
     caption: LexborNode | None
 
 
 def read_grid(table: LexborNode) -> Grid:
-    """The rows of a table, those of its head first and those of its foot last, as they stand."""
+    """Return the rows of a table in document order."""
     rows = [[cell for cell in _iter_children(row) if cell.tag in ("td", "th")] for row in _iter_rows(table)]
     caption = next((child for child in _iter_children(table) if child.tag == "caption"), None)
     return Grid([row for row in rows if row], caption)
 
 
 def is_layout(table: LexborNode, grid: Grid) -> bool:
-    """Whether a table only puts things beside each other."""
+    """Whether a table is used for layout."""
     attributes = table.attributes
     if attributes.get("role") in ("presentation", "none"):
         return True
@@ -51,7 +51,7 @@ def is_layout(table: LexborNode, grid: Grid) -> bool:
 
 
 def read_table(grid: Grid) -> tuple[Table, int]:
-    """The table, and how many of its rows were left out."""
+    """Return the table and the number of rows left out."""
     cells = [
         Cell(
             extract_text(place.node), place.row, place.column, place.row_span, place.column_span, place.node.tag == "th"
@@ -75,7 +75,7 @@ class _CellPlacement:
 
 
 def _place_cells(rows: list[list[LexborNode]]) -> Iterator[_CellPlacement]:
-    """Each cell at the first free place of its row; `free[column]` is the first row in which a column is free again."""
+    """Place each cell in the first free column; `free[column]` is the row from which a column is free."""
     free: list[int] = []
     for row, nodes in enumerate(rows):
         column = 0
@@ -98,7 +98,7 @@ def _read_span(node: LexborNode, name: str) -> int:
 
 
 def _clip_cell(cell: Cell, rows: int, columns: int) -> Cell:
-    """A span ends where the table does."""
+    """Clip the spans of a cell to the table."""
     tall, wide = min(cell.row_span, rows - cell.row), min(cell.column_span, columns - cell.column)
     if (tall, wide) == (cell.row_span, cell.column_span):
         return cell

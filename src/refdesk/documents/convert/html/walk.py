@@ -1,8 +1,7 @@
-"""The walk over a page's elements that makes blocks of them.
+"""HTML walker that turns elements into blocks.
 
-Iterative, with the elements still to visit and the endings still to come on one stack, since pages nest as deep as they
-like. Headings, tables, formulas and preformatted blocks are read as a whole; everything else is running text that ends
-where a block begins or ends.
+Iterative, with pending elements and end actions on one stack, since pages can nest without limit. Headings, tables,
+formulas and preformatted blocks are read as a whole; everything else is inline text that ends at block boundaries.
 """
 
 from __future__ import annotations
@@ -57,7 +56,7 @@ _BLOCKS = frozenset(
     """div section article main body address center fieldset form legend hgroup search dd caption thead tbody tfoot
     tr td th details option optgroup""".split()
 )
-"""Elements that part the text before them from the text after, and mean no more than that here."""
+"""Elements that only separate blocks."""
 
 _ADMONITIONS = frozenset(
     """admonition admonitionblock note tip hint important warning caution danger attention error seealso todo callout
@@ -68,7 +67,7 @@ _TITLES = frozenset(
     """title admonition-title admonition-heading topic-title sidebar-title rubric markdown-alert-title sd-tab-label
     starlight-aside__title""".split()
 )
-"""Classes of paragraphs that name what follows them."""
+"""Classes of paragraphs that title what follows."""
 
 _TEXINFO_LOWEST = frozenset(("subsubsection", "unnumberedsubsubsec", "appendixsubsubsec", "subsubheading"))
 _FOOTNOTES = frozenset(("footnote", "footnotes", "footnote-list", "citation", "endnotes"))
@@ -80,12 +79,12 @@ SMALL_PICTURE = 32
 """Pixels up to which a picture is an icon."""
 
 MARK_LENGTH = 8
-"""Characters of the mark of a footnote, its brackets included."""
+"""Characters of a footnote mark with brackets."""
 
 
 @lru_cache(maxsize=4096)
 def _find_traits(tag: str, classes: str, role: str) -> tuple[Trait, ...]:
-    """What an element is besides its tag; pages have few different classes."""
+    """Return the traits given by class and role, cached since pages have few."""
     names = classes.split()
     present = {
         "heading": role == "heading",
@@ -107,7 +106,7 @@ class _List:
 
 
 class HtmlWalker:
-    """What has been read so far."""
+    """Walker with the blocks and warnings found so far."""
 
     def __init__(self, base: str = "") -> None:
         self.base = base
@@ -123,7 +122,7 @@ class HtmlWalker:
         self._tabs: list[str] = []
 
     def walk(self, root: LexborNode) -> None:
-        """Read everything under an element."""
+        """Read everything below an element."""
         stack = self._stack
         if (first := root.first_child) is not None:
             stack.append(first)
@@ -142,7 +141,7 @@ class HtmlWalker:
         self.end_block()
 
     def end_block(self) -> None:
-        """Make a block of the text since the last one."""
+        """Turn the pending text into a block."""
         if not self._text.is_empty:
             text, spans = self._text.take()
             if text:
@@ -169,7 +168,7 @@ class HtmlWalker:
         return "quote" if self._contexts["quote"] else "text"
 
     def _open_element(self, tag: str, node: LexborNode) -> bool:
-        """Begin an element; whether to go inside."""
+        """Begin an element; return whether to descend."""
         attributes = node.attributes
         if is_boilerplate(tag, attributes, node):
             return False
@@ -189,17 +188,17 @@ class HtmlWalker:
         return True
 
     def _defer(self, ending: Callable[[], None]) -> None:
-        """Do this when all inside of the element that is being opened has been read."""
+        """Run an action at the end of the current element."""
         self._stack.append(ending)
 
     def _separate(self) -> bool:
-        """The text before, inside and after an element are different blocks."""
+        """Separate the element's text from that before and after it."""
         self.end_block()
         self._defer(self.end_block)
         return True
 
     def _enter(self, context: Context) -> None:
-        """All that is inside of the element that is being opened stands in this surrounding."""
+        """Enter a context until the end of the current element."""
         self.end_block()
         self._contexts[context] += 1
         self._defer(partial(self._leave, context))
@@ -213,7 +212,7 @@ class HtmlWalker:
             self._defer(partial(self._text.close, kind))
 
     def _apply_trait(self, trait: Trait, node: LexborNode, attributes: Attributes) -> bool:
-        """What an element's role or class says of it beyond its tag; whether to go on with it."""
+        """Apply a trait; return whether to continue with the element."""
         match trait:
             case "heading":
                 return self._add_heading(node, _parse_int(attributes.get("aria-level"), 2))
@@ -232,7 +231,7 @@ class HtmlWalker:
         return True
 
     def _collect_tabs(self, node: LexborNode) -> bool:
-        """The names of tabs stand before the first of them; each is said where its tab begins."""
+        """Collect tab labels, which precede the panels; each is added where its panel begins."""
         labels = node.css("[role=tab], label") or node.css("li, a")
         self._tabs = [label for label in map(extract_text, labels) if label]
         return False
@@ -246,7 +245,7 @@ class HtmlWalker:
         self.blocks.append(Paragraph(text, (Span(0, len(text), "strong"),), self._get_role()))
 
     def _add_heading(self, node: LexborNode, level: int) -> bool:
-        """A heading; the one that an admonition begins with opens no section."""
+        """Add a heading; the first one in an admonition opens no section."""
         self.end_block()
         text = extract_text(node) or " ".join(node.text().split())
         if not text:
@@ -257,7 +256,7 @@ class HtmlWalker:
         return False
 
     def _open_heading(self, node: LexborNode, attributes: Attributes) -> bool:
-        """Texinfo gives its two lowest levels the same tag."""
+        """Open a heading. Texinfo uses one tag for its two lowest levels."""
         is_lowest = not _TEXINFO_LOWEST.isdisjoint((attributes.get("class") or "").split())
         return self._add_heading(node, int((node.tag or "h1")[1]) + is_lowest)
 
@@ -289,7 +288,7 @@ class HtmlWalker:
         self._item = None
 
     def _open_terms(self, node: LexborNode, attributes: Attributes) -> bool:
-        """A list of terms; DocBook writes tables of contents so, which are lists of items."""
+        """Open a definition list, which DocBook also uses for tables of contents."""
         return self._open_list(node, attributes) if self._contexts["contents"] else self._separate()
 
     def _open_term(self, node: LexborNode, attributes: Attributes) -> bool:
@@ -300,7 +299,7 @@ class HtmlWalker:
         return True
 
     def _open_paragraph(self, _node: LexborNode, _attributes: Attributes) -> bool:
-        """A paragraph; that of a footnote goes on in the line of its mark."""
+        """Open a paragraph; in a footnote it continues the line of the mark."""
         if self._contexts["footnote"] and self._text.is_shorter_than(MARK_LENGTH):
             self._defer(self.end_block)
             return True
@@ -319,7 +318,7 @@ class HtmlWalker:
         return True
 
     def _open_head_cell(self, _node: LexborNode, _attributes: Attributes) -> bool:
-        """Only met in tables that lay out: there it names an admonition."""
+        """Open a header cell, which in a layout table titles an admonition."""
         self._enter("title")
         return True
 
@@ -354,7 +353,7 @@ class HtmlWalker:
         return True
 
     def _open_superscript(self, node: LexborNode, _attributes: Attributes) -> bool:
-        """The mark of a footnote is set apart from the word before it."""
+        """Separate a footnote mark from the word before it."""
         mark, above = extract_text(node), node.parent
         is_linked = node.css_first("a") is not None or (above is not None and above.tag == "a")
         if not mark.isdecimal() or not is_linked:
@@ -363,7 +362,7 @@ class HtmlWalker:
         return False
 
     def _break_line(self, _node: LexborNode, _attributes: Attributes) -> bool:
-        """Two breaks in a row are what pages without paragraphs have between them."""
+        """Break the line; two breaks in a row end a paragraph."""
         if self._text.is_at_line_break:
             self.end_block()
         else:
@@ -393,7 +392,7 @@ class HtmlWalker:
         return False
 
     def _open_figure(self, node: LexborNode, _attributes: Attributes) -> bool:
-        """A figure is a picture with its caption, unless it frames something that can be read."""
+        """Open a figure: a picture with caption, unless it frames a table or code."""
         caption = node.css_first("figcaption")
         if caption is None or node.css_first("table, pre") is not None or node.css_first("img, svg, picture") is None:
             return self._separate()

@@ -1,4 +1,4 @@
-"""PDF to Document: PDFium reads the page, this package understands its structure."""
+"""PDF conversion: PDFium reads the pages, this package reconstructs their structure."""
 
 from __future__ import annotations
 

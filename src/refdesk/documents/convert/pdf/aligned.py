@@ -1,4 +1,4 @@
-"""Tables without rules: rows whose words leave the same strips of white between them."""
+"""Tables without rules: rows whose words leave common vertical strips of white."""
 
 from __future__ import annotations
 
@@ -16,37 +16,37 @@ from refdesk.documents.convert.pdf.tables import CAPTION, CellDraft, RowDraft, T
 from refdesk.documents.model import Box
 
 SEED_GAP = 1.4
-"""Of the letter size: a gap that running text never has, with which a table makes itself known."""
+"""In letter sizes: a gap wider than in running text, which seeds a table."""
 
 MIN_STRIP = 0.45
-"""Of the letter size: the white that must remain between two columns."""
+"""In letter sizes: minimum white between two columns."""
 
 MIN_STRIP_UNDER_HEADER = 0.2
-"""The same under a row of bold heads: browsers leave hardly more than a space."""
+"""The same below a bold header row; browsers leave hardly more than a space."""
 
 MAX_LINE_GAP = 2.4
-"""Of the usual baseline distance: lines further apart are not in one table."""
+"""In usual baseline distances: lines farther apart aren't in one table."""
 
 ROW_GAP = 1.1
-"""Of the distance of lines within a cell: a wider step opens a row."""
+"""In line distances within a cell: a wider step starts a row."""
 
 FIXED_SHARE = 0.9
-"""Of a line's letters in fixed pitch: such a line may be code."""
+"""Share of fixed-pitch letters from which a line may be code."""
 
 CODE_LINES = 0.6
-"""Of a region's lines: with more in fixed pitch, what lines up is code."""
+"""Share of fixed-pitch lines from which an aligned region is code."""
 
 ALIGN_TOLERANCE = 2.5
-"""Points by which cells of one column may be out of line."""
+"""Points by which cells of a column may be misaligned."""
 
 MIN_ROWS = 3
-"""Fewer rows are hardly a table: a heading with its number, a line of signatures."""
+"""Fewer rows may be a numbered heading or a line of signatures."""
 
 MAX_HEADER_LINES = 4
-"""Lines in bold that a row of heads may take; more are bold text."""
+"""Bold lines of a header row; more are bold text."""
 
 COLUMN_FILL = 0.5
-"""Of the rows: a column that is emptier is an accident of spacing."""
+"""Share of filled rows; an emptier column is accidental spacing."""
 
 _LEADERS = re.compile(r"(?:\.\s?){4,}|(?:…\s?){2,}")
 
@@ -56,7 +56,7 @@ Strip = tuple[float, float]
 def find_aligned_tables(
     lines: Sequence[Line], across: Sequence[Box], leading: float
 ) -> list[tuple[TableDraft, list[Line]]]:
-    """The tables among lines that are neither headings nor code, each with its lines."""
+    """Return the tables among lines that are neither headings nor code, each with its lines."""
     found: list[tuple[TableDraft, list[Line]]] = []
     start = 0
     while start < len(lines):
@@ -75,7 +75,7 @@ def find_aligned_tables(
 
 
 def _find_region_end(lines: Sequence[Line], start: int, leading: float) -> int:
-    """How far from a line on the white strips of that line, or of its successors, stay open."""
+    """Return how far the white strips of a line or its successors stay open."""
     strips = _find_gaps(lines[start], SEED_GAP)
     if not strips or _is_list_or_contents(lines[start]) or lines[start].fixed > FIXED_SHARE:
         return start
@@ -96,13 +96,13 @@ def _find_region_end(lines: Sequence[Line], start: int, leading: float) -> int:
 
 
 def _is_header_row(above: Line, line: Line, leading: float) -> bool:
-    """Whether the line above is a row of heads in bold."""
+    """Whether the line above is a bold header row."""
     near = 0 < line.base - above.base < MAX_LINE_GAP * leading * line.size
     return near and above.bold and len(above.words) > 1 and not CAPTION.match(above.text)
 
 
 def _is_list_or_contents(line: Line) -> bool:
-    """Lists and contents pages line up too."""
+    """Whether a line belongs to a list or a contents page, which are aligned, too."""
     return bool(_LEADERS.search(line.text)) or (parse_marker(line) is not None and len(_find_gaps(line, SEED_GAP)) < 2)
 
 
@@ -125,7 +125,7 @@ def _find_gaps(line: Line, least: float) -> list[Strip]:
 
 
 def _narrow_strips(strips: Sequence[Strip], line: Line) -> list[Strip]:
-    """What a line leaves of the strips; those that it closes are gone."""
+    """Return what a line leaves of the strips, without those that it closes."""
     kept: list[Strip] = []
     for left, right in strips:
         pieces = [(left, right)]
@@ -163,7 +163,7 @@ def _build_table(region: list[Line], across: Sequence[Box], leading: float) -> T
 
 
 def _find_cuts(region: Sequence[Line]) -> list[float]:
-    """Where the region's columns are divided: strips that no word crosses, beside which words line up."""
+    """Return the column boundaries: strips that no word crosses and with aligned words beside them."""
     heads = region[: _count_header_lines(region)]
     size = region[0].size
     strips: list[Strip] = []
@@ -181,18 +181,18 @@ def _find_cuts(region: Sequence[Line]) -> list[float]:
 
 
 def _count_header_lines(region: Sequence[Line]) -> int:
-    """How many bold lines stand above others; 0 when there is no head."""
+    """Count the leading bold lines; 0 without a header."""
     bold = next((place for place, line in enumerate(region) if not line.bold), 0)
     return bold if bold <= MAX_HEADER_LINES else 0
 
 
 def _has_header(heads: Sequence[Line], start: float, end: float) -> bool:
-    """Whether the head names what stands between two strips, however little that is."""
+    """Whether a header names the column between two strips, however empty it is."""
     return any(start < word.left < end for line in heads for word in line.words)
 
 
 def _is_aligned(region: Sequence[Line], start: float, end: float) -> bool:
-    """Whether what stands between two cuts is flush on one side or centred, and not all the same."""
+    """Whether the words between two cuts are flush on one side or centred, and not all equal."""
     parts = [part for line in region if (part := [word for word in line.words if start < word.left < end])]
     if len(parts) < MIN_ROWS or len({" ".join(word.text for word in part) for part in parts}) < 2:
         return False
@@ -208,7 +208,7 @@ def _are_close(places: Sequence[float]) -> bool:
 
 
 def _split_line(line: Line, cuts: Sequence[float]) -> list[list[Word]]:
-    """The line's words by column."""
+    """Split a line's words by column."""
     columns: list[list[Word]] = [[] for _ in range(len(cuts) + 1)]
     for word in line.words:
         columns[bisect(cuts, (word.left + word.right) / 2)].append(word)
@@ -216,7 +216,7 @@ def _split_line(line: Line, cuts: Sequence[float]) -> list[list[Word]]:
 
 
 def _group_rows(region: Sequence[Line], cut_lines: Sequence[list[list[Word]]], leading: float) -> list[RowDraft]:
-    """Lines to rows: by wider steps where there are any, else at each line whose first column is filled."""
+    """Group lines to rows: by wider steps if any, else at each line with a filled first column."""
     groups = _group_by_step(region, cut_lines, leading)
     if not _are_single_rows(groups):
         groups = _group_by_first_column(cut_lines)
@@ -240,7 +240,7 @@ def _group_by_step(region: Sequence[Line], cut_lines: Sequence[list[list[Word]]]
 
 
 def _measure_cell_step(region: Sequence[Line], cut_lines: Sequence[list[list[Word]]]) -> float:
-    """The least distance of two lines in one column, which are lines of one cell if any are."""
+    """Return the smallest distance of two lines in one column, which are lines of one cell if any are."""
     last: dict[int, float] = {}
     steps: list[float] = []
     for line, columns in zip(region, cut_lines, strict=True):
@@ -252,7 +252,7 @@ def _measure_cell_step(region: Sequence[Line], cut_lines: Sequence[list[list[Wor
 
 
 def _are_single_rows(groups: Sequence[Group]) -> bool:
-    """Whether most groups are one row: their first column does not start again and again."""
+    """Whether most groups are one row: their first column starts only once."""
     if len(groups) < MIN_ROWS:
         return False
     single = sum(1 for group in groups if sum(1 for columns in group if columns[0] and any(columns[1:])) <= 1)
@@ -274,7 +274,7 @@ def _make_cell(parts: Sequence[list[Word]], page: int) -> CellDraft:
 
 
 def _are_columns_filled(rows: Sequence[RowDraft], count: int, headed: bool) -> bool:
-    """Whether every column has a head or is filled in many rows."""
+    """Whether every column has a header or is filled in many rows."""
     for column in range(count):
         if headed and rows[0].cells[column].lines:
             continue
@@ -285,9 +285,9 @@ def _are_columns_filled(rows: Sequence[RowDraft], count: int, headed: bool) -> b
 
 
 def _has_header_rule(rows: Sequence[RowDraft], across: Sequence[Box]) -> bool:
-    """Whether a rule is drawn under the first row.
+    """Whether a rule is drawn below the first row.
 
-    Two columns without any head are terms and what they mean.
+    Two columns without a header are terms with definitions.
     """
     first = [line for cell in rows[0].cells for line in cell.lines]
     second = [line for cell in rows[1].cells for line in cell.lines]

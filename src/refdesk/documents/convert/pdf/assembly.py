@@ -1,4 +1,4 @@
-"""Drafts to the blocks of a document: captions find their tables, lines become text."""
+"""Drafts to document blocks: captions are attached and lines joined to text."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from refdesk.documents.convert.pdf.text import Vocabulary, join_lines, learn_wor
 from refdesk.documents.model import MAX_HEADING_LEVEL, Block, Code, Heading, ListItem, Paragraph, Picture, Place
 
 CAPTION_LINES = 6
-"""A longer paragraph that starts with `Table 3` talks about the table."""
+"""A longer paragraph that starts with `Table 3` is text about the table."""
 
 HELD_DRAFTS = 3
-"""Drafts that wait for the next batch: a paragraph that goes on there, and notes below it."""
+"""Drafts held back for the next batch: a paragraph that continues there, and notes below it."""
 
 
 class Assembly:
-    """Finishes drafts as they come."""
+    """Turns drafts into blocks incrementally."""
 
     def __init__(self, drafting: DraftBuilder, measures: Measures, *, wraps_code: bool) -> None:
         self._drafting = drafting
@@ -32,16 +32,16 @@ class Assembly:
         self._blocks: list[Block] = []
 
     def learn(self, page: PageContent, lines: Iterable[Line]) -> None:
-        """Note a page's size, and the words that hyphenation will be mended with."""
+        """Record a page's size, and its words for dehyphenation."""
         self._sizes[page.number] = (page.width, page.height)
         learn_words(self._vocabulary, lines)
 
     def finish_all_but_last(self) -> None:
-        """Finish what the next page cannot change."""
+        """Finish the drafts that the next page can't change."""
         self._finish(max(0, len(self._drafting.drafts) - HELD_DRAFTS))
 
     def finish(self) -> tuple[Block, ...]:
-        """Finish the rest; all blocks are the answer."""
+        """Finish the remaining drafts and return all blocks."""
         self._finish(len(self._drafting.drafts))
         return tuple(self._blocks)
 
@@ -71,7 +71,7 @@ class Assembly:
         return Paragraph(text, spans, draft.role, place)
 
     def _clip_to_page(self, place: Place) -> Place:
-        """The place with its box cut to the page."""
+        """Clip a box to its page."""
         width, height = self._sizes[place.page]
         left, top, right, bottom = place.box or (0.0, 0.0, width, height)
         left, top = min(max(left, 0.0), width), min(max(top, 0.0), height)
@@ -79,7 +79,7 @@ class Assembly:
 
 
 def _attach_captions(drafts: list[Draft]) -> list[Draft]:
-    """Give tables and pictures the captions that stand above or below them."""
+    """Attach captions to the tables and pictures above or below them."""
     kept: list[Draft] = []
     for place, draft in enumerate(drafts):
         if not _is_caption(draft):
@@ -98,7 +98,7 @@ def _is_caption(draft: Draft) -> bool:
 
 
 def _attach_caption(draft: Draft, caption: Draft) -> bool:
-    """Attach the caption, if the draft is a table or picture on the same page that has none."""
+    """Attach a caption to a table or picture on its page without one; return whether it was attached."""
     named = draft.table.caption if draft.table else draft.lines if draft.kind == "picture" else None
     if named is None or named or draft.place.page != caption.place.page:
         return False

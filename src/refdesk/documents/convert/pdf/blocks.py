@@ -1,4 +1,4 @@
-"""Lines in reading order to drafts of blocks: headings, paragraphs, items, code and tables."""
+"""Lines in reading order to drafts of headings, paragraphs, items, code and tables."""
 
 from __future__ import annotations
 
@@ -18,58 +18,58 @@ from refdesk.documents.convert.pdf.tags import Tag
 from refdesk.documents.model import Box, ParagraphRole, Place
 
 INDENT = 0.8
-"""Of the letter size: a first line set in by so much opens a paragraph."""
+"""In letter sizes: indent of a first line that opens a paragraph."""
 
 SIZE_CHANGE = 0.12
-"""Of the letter size: lines that differ more belong to different blocks."""
+"""In letter sizes: lines that differ more belong to different blocks."""
 
 FLUSH_SHARE = 0.2
-"""Of the lines of a column: so many that end at one place show that the text is justified."""
+"""Share of a column's lines that end at one place in justified text."""
 
 FLUSH_LINES = 4
 """Fewer lines that end at one place do so by chance."""
 
 FIT_SLACK = 0.6
-"""Of the letter size: a word that would have fitted by so little may still have been pushed to the next line."""
+"""In letter sizes: a word that would have fitted by less may still have been wrapped."""
 
 SPACE = 0.3
-"""Of the letter size: the width of a space."""
+"""In letter sizes: width of a space."""
 
 NOTE_SIZE = 0.93
-"""Of the body's letter size: footnotes are set smaller than this."""
+"""Share of the body's letter size below which footnotes are set."""
 
 DraftKind = Literal["heading", "paragraph", "item", "code", "table", "picture"]
 
 
 @dataclass(slots=True)
 class Draft:
-    """A block whose lines are still being gathered."""
+    """A block whose lines are still being collected."""
 
     kind: DraftKind
     lines: list[Line]
     level: int = 0
-    """Of a heading; of an item, how deep its list is."""
+    """Level of a heading, or depth of an item."""
     ordered: bool = False
     number: int = 1
     skip: int = 0
     """Words at the start of the first line that are a marker."""
     block: int = 0
-    """The element of the structure tree that it stands for, or which heading of the page it is."""
+    """Its structure element, or the index of the heading on its page."""
     role: ParagraphRole = "text"
     table: TableDraft | None = None
     at: Place | None = None
-    """Where a picture or a table stands."""
+    """Position of a picture or a table."""
 
     @property
     def place(self) -> Place:
-        """On the page where it starts."""
+        """Position on the page where it starts."""
         if self.at:
             return self.at
         first = self.lines[0].page
         return Place(first, enclose_boxes([line.box for line in self.lines if line.page == first]))
 
     def text_lines(self) -> list[Line]:
-        """The lines without the marker that the first one starts with."""
+        """Return the lines without the leading marker."""
         first = self.lines[0]
         rest = first.words[self.skip :]
         if not self.skip or not rest:
@@ -79,30 +79,30 @@ class Draft:
 
 @dataclass(slots=True)
 class PageLines:
-    """A page's lines in reading order, without furniture, and what is known of some of them."""
+    """Lines of a page in reading order without boilerplate, with what is known about them."""
 
     number: int
     height: float
     lines: list[Line]
     headings: Mapping[int, tuple[int, int]] = field(default_factory=dict)
-    """By the id of a line: the level, and which heading of the page it belongs to."""
+    """Level and heading index by line id."""
     tables: Mapping[int, TableDraft] = field(default_factory=dict)
-    """By the id of the line that it starts with."""
+    """Table by the id of its first line."""
     taken: frozenset[int] = frozenset()
-    """The ids of lines inside of tables."""
+    """Ids of lines inside of tables."""
     pictures: Sequence[Box] = ()
     """From top to bottom."""
 
 
 class DraftBuilder:
-    """Takes page after page and gathers drafts; lists and paragraphs go on across pages."""
+    """Collects drafts page by page; lists and paragraphs continue across pages."""
 
     def __init__(self, measures: Measures) -> None:
         self.drafts: list[Draft] = []
         self.prose_reach = 0.0
-        """How far to the right running text reaches on any page."""
+        """Rightmost extent of running text on any page."""
         self.code_reach = 0.0
-        """How far to the right code reaches on any page."""
+        """Rightmost extent of code on any page."""
         self._measures = measures
         self._lists = OpenLists()
         self._items: set[int] = set()
@@ -167,13 +167,13 @@ class DraftBuilder:
             self.drafts.append(Draft("code", [line]))
 
     def _is_separate(self, above: Line, line: Line) -> bool:
-        """Two blocks of code one after the other are set apart by more than two empty lines, or by their tags."""
+        """Whether two code lines belong to different blocks, by distance or tags."""
         if line.tag and above.tag and line.tag.block != above.tag.block:
             return True
         return above.page == line.page and line.base - above.base > 3.2 * self._measures.leading * line.size
 
     def _add_tagged(self, line: Line, tag: Tag) -> None:
-        """A line whose element is known: the same element goes on, another one opens a block."""
+        """Add a line of a known structure element, to its open draft or as a new one."""
         last = self._last
         if last and last.block == tag.block and last.kind in ("paragraph", "item"):
             last.lines.append(line)
@@ -196,7 +196,7 @@ class DraftBuilder:
         self.drafts.append(Draft("paragraph", [line], role=self._classify_role(line)))
 
     def _find_open_draft(self, line: Line) -> Draft | None:
-        """The text that a line may go on with; at the top of a page, footnotes of the last one are passed over."""
+        """Return the draft that a line may continue; footnotes of the previous page are skipped."""
         for draft in reversed(self.drafts):
             if draft.role == "footnote" and draft.lines[-1].page < line.page:
                 continue
@@ -204,7 +204,7 @@ class DraftBuilder:
         return None
 
     def _classify_role(self, line: Line) -> ParagraphRole:
-        """A small line in the lower half of the page that starts with a raised number is a footnote."""
+        """Classify a small line in the lower half that starts with a raised number as footnote."""
         first = line.words[0]
         small = line.size < NOTE_SIZE * self._measures.body_size and line.base > self._height / 2
         raised = first.size < 0.9 * line.size or first.base < line.base - 1
@@ -228,7 +228,7 @@ class DraftBuilder:
         self.drafts.append(Draft("item", [line], depth, marker.is_ordered, number, marker.words))
 
     def _continues(self, draft: Draft, line: Line) -> bool:
-        """Whether a line goes on with the paragraph above it."""
+        """Whether a line continues the paragraph above it."""
         above = draft.lines[-1]
         if abs(line.size - above.size) > SIZE_CHANGE * above.size:
             return False
@@ -249,13 +249,13 @@ class DraftBuilder:
         return not self._has_early_break(above, line) or line.text[:1].islower()
 
     def _has_early_break(self, above: Line, line: Line) -> bool:
-        """Whether the line above ends early, so that its break was meant."""
+        """Whether the line above ends early, so that its break is intended."""
         first = line.words[0]
         limit = self._limits.get(above.column, self._limits[line.column])
         return above.right + (first.right - first.left) + (SPACE + FIT_SLACK) * line.size < limit
 
     def _predict_left(self, draft: Draft, line: Line) -> float:
-        """Where the next line of a draft starts: under its second line; under the text of an item."""
+        """Return where the next line of a draft starts: below its second line, or below an item's text."""
         last = draft.lines[-1]
         if len(draft.lines) > 1 and last.page == line.page == draft.lines[-2].page:
             return last.left
@@ -272,7 +272,7 @@ def _make_picture(box: Box, page: int) -> Draft:
 
 
 def _make_tagged_item(line: Line, tag: Tag) -> Draft:
-    """An item whose label, if it is text, says whether the list is numbered."""
+    """Build an item; its label, if it is text, tells whether the list is numbered."""
     labels = [word.text for word in line.words if word.mark in line.labels]
     label = "".join(labels)
     digits = "".join(filter(str.isdecimal, label))[:6]
@@ -295,12 +295,12 @@ def _is_next_marker(marker: Marker, other: Marker | None) -> bool:
 
 
 def _is_sentence_continued(above: Line, line: Line) -> bool:
-    """Whether a sentence goes on although its line ends early, as in a box that is narrower than the page."""
+    """Whether a sentence continues although its line ends early, as in a narrow box."""
     return line.text[:1].islower() and above.text[-1] not in ".:;!?" and abs(line.left - above.left) < 2
 
 
 def find_right_limits(lines: Sequence[Line]) -> dict[int, float]:
-    """How far running text reaches in each column; code and stray lines may reach further."""
+    """Return the right edge of running text in each column; code and stray lines may exceed it."""
     prose: dict[int, list[float]] = {}
     others: dict[int, list[float]] = {}
     for line in lines:
@@ -309,7 +309,7 @@ def find_right_limits(lines: Sequence[Line]) -> dict[int, float]:
 
 
 def _find_edge(rights: Sequence[float]) -> float:
-    """The outermost place at which a good part of the lines end; in ragged text, where the longest ends."""
+    """Return the outermost position where many lines end, or the longest line in ragged text."""
     counted = Counter(round(right / 2) for right in rights)
     least = max(FLUSH_LINES, FLUSH_SHARE * len(rights))
     flush = [place for place, count in counted.items() if count >= least]

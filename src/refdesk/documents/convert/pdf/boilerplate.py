@@ -1,4 +1,4 @@
-"""Running headers, footers and page numbers: what a page carries besides its text."""
+"""Running headers, footers and page numbers."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from dataclasses import dataclass
 from refdesk.documents.convert.pdf.layout import Line
 
 EDGE_LEVELS = 3
-"""Baselines at the top and at the bottom of a page that may belong to headers and footers."""
+"""Baselines at the top and bottom of a page that may be headers and footers."""
 
 BAND = 3.0
-"""Points by which the place of a running line may differ from page to page."""
+"""Points by which a running line may move between pages."""
 
 REPEATS = 3
-"""Pages on which a line must stand at the same place; in a document of two or three pages, two are enough."""
+"""Pages on which a line has to repeat; in documents of two or three pages, two suffice."""
 
 CLOSE = 1.6
-"""Of the letter size: running heads keep further from the text than this."""
+"""In letter sizes: running headers are farther from the text than this."""
 
 MARGIN = 0.14
-"""Of the page's height: headers and footers stand within it."""
+"""Share of the page height that holds headers and footers."""
 
 _DIGITS = re.compile(r"\d+")
 _PAGE_NUMBER = re.compile(
@@ -34,17 +34,17 @@ _LAST_NUMBER = re.compile(r"\b(\d{1,5})(?:\s*(?:/|of)\s*\d{1,5})?$", re.I)
 
 @dataclass(frozen=True, slots=True)
 class PageEdge:
-    """The lines at the top and bottom of a page."""
+    """Lines at the top and bottom of a page."""
 
     page: int
     height: float
     lines: tuple[Line, ...]
     body: Sequence[Line]
-    """All lines of the page, those at its edges included."""
+    """All lines of the page, including those at its edges."""
 
 
 def find_page_edge(page: int, height: float, lines: Sequence[Line]) -> PageEdge:
-    """The outermost lines that stand in a margin."""
+    """Return the outermost lines that are in a margin."""
     levels = sorted({round(line.base) for line in lines})
     outermost = {*levels[:EDGE_LEVELS], *levels[-EDGE_LEVELS:]}
     margin = MARGIN * height
@@ -61,7 +61,7 @@ def find_page_edge(page: int, height: float, lines: Sequence[Line]) -> PageEdge:
 
 
 class BoilerplateDetector:
-    """Learns from the edges of many pages which of their lines are no text."""
+    """Learns from page edges which lines are boilerplate."""
 
     def __init__(self) -> None:
         self._texts: Counter[tuple[str, int]] = Counter()
@@ -69,7 +69,7 @@ class BoilerplateDetector:
         self._pages = 0
 
     def learn(self, edge: PageEdge) -> None:
-        """Note what stands at the edges of a page."""
+        """Record the edges of a page."""
         self._pages += 1
         self._texts.update({key for line in edge.lines for key in _make_text_keys(line)})
         self._offsets.update({place for line in edge.lines for place in _make_offset_keys(line)})
@@ -79,7 +79,7 @@ class BoilerplateDetector:
         return REPEATS if self._pages > REPEATS else 2
 
     def find_lines(self, edge: PageEdge) -> set[int]:
-        """The ids of those of a page's lines that are furniture."""
+        """Return the ids of a page's lines that are boilerplate."""
         counted = {id(line) for line in edge.lines if self._is_page_counter(line)}
         found = counted | {id(line) for line in edge.lines if self._is_repeated(line)}
         for line in sorted(edge.lines, key=_get_base, reverse=True):
@@ -99,7 +99,7 @@ def _get_base(line: Line) -> float:
 
 
 def _is_close_to_text(line: Line, edge: PageEdge, found: set[int]) -> bool:
-    """Whether a line on top of the page belongs to what follows it, as the head of a table on every page does."""
+    """Whether a line at the top belongs to the text below it, as a table header repeated on every page."""
     if line.base > edge.height / 2:
         return False
     below = [other.base for other in edge.body if other.base > line.base + 1 and id(other) not in found]
@@ -107,7 +107,7 @@ def _is_close_to_text(line: Line, edge: PageEdge, found: set[int]) -> bool:
 
 
 def _find_outermost(edge: PageEdge) -> list[Line]:
-    """The first and the last line, which alone may be a page number that nothing else confirms."""
+    """Return the first and last line, which alone may be an unconfirmed page number."""
     if not edge.lines:
         return []
     first = min(edge.lines, key=lambda line: line.base)
@@ -117,7 +117,7 @@ def _find_outermost(edge: PageEdge) -> list[Line]:
 
 
 def _compute_bands(line: Line) -> tuple[int, int]:
-    """A line falls into two overlapping bands, so that a small shift leaves it one in common."""
+    """Return two overlapping bands of a line, so that a small shift keeps one in common."""
     return int(line.base / BAND), -int((line.base + BAND / 2) / BAND)
 
 
@@ -127,6 +127,6 @@ def _make_text_keys(line: Line) -> list[tuple[str, int]]:
 
 
 def _make_offset_keys(line: Line) -> list[tuple[int, int]]:
-    """How far the number at an end of the line is from the page's own."""
+    """Return the offsets of a line's first and last number from the page number."""
     numbers = {int(found[1]) for found in (_FIRST_NUMBER.search(line.text), _LAST_NUMBER.search(line.text)) if found}
     return [(number - line.page, band) for number in numbers for band in _compute_bands(line)]

@@ -1,4 +1,4 @@
-"""Code: which lines are, and how they read with indentation and empty lines, both taken from where letters stand."""
+"""Code blocks: detection, and reconstruction of indentation and empty lines from letter positions."""
 
 from __future__ import annotations
 
@@ -12,49 +12,49 @@ from refdesk.documents.convert.pdf.lists import SURE_BULLETS
 from refdesk.documents.convert.pdf.measures import PARAGRAPH_GAP, Measures
 
 CODE_SHARE = 0.9
-"""Of a line's letters in fixed pitch: the rest are prompts, arrows and line-end signs."""
+"""Share of fixed-pitch letters; the rest are prompts, arrows and line-end marks."""
 
 MIXED_CODE_SHARE = 0.25
-"""Of a line's letters in fixed pitch, when it starts with one and code stands right above it."""
+"""Share of fixed-pitch letters in a line that starts with one directly below code."""
 
 PROSE_SHARE = 0.45
-"""Of a line's letters in fixed pitch: with fewer, a line is running text."""
+"""Share of fixed-pitch letters below which a line is running text."""
 
 CODE_STEP = 1.1
-"""Of the usual baseline distance: lines of one block of code stand no further apart, but for empty lines."""
+"""In usual baseline distances: maximum distance of code lines, apart from empty lines."""
 
 FEW_LINES = 2
-"""A stretch no longer than this may be a term or a piece of a paragraph; a longer one is code."""
+"""A run up to this length may be a term or part of a paragraph; a longer one is code."""
 
 TERM_INDENT = 1.0
-"""Of the letter size: a definition is set in by so much under its term."""
+"""In letter sizes: indent of a definition below its term."""
 
 TERM_GAP = 3.0
-"""Of the usual baseline distance: a definition starts no further below its term."""
+"""In usual baseline distances: maximum distance of a definition from its term."""
 
 INLINE_SLACK = 0.6
-"""Of the letter size: a line that lacks no more than this and a word is full."""
+"""In letter sizes: a line that lacks at most this and a word is full."""
 
 MAX_EMPTY_LINES = 3
-"""In a row; more white than that is space around a block."""
+"""Consecutive empty lines; more white is space around a block."""
 
 MAX_COLUMN = 250
-"""Spaces before a word; a page is never wider."""
+"""Spaces before a word; pages aren't wider."""
 
 NEAR_EDGE = 4.0
-"""Of the letter size: when no line of code comes so near to the text's right edge, none was broken there."""
+"""In letter sizes: if no code line comes this near to the right edge, none was wrapped there."""
 
 CONTINUATION_MARKS = ("←-", "←↩", "↩", "⤶", "↵")
-"""Signs that typesetters put at the end of a line of code that they had to break."""
+"""Marks that typesetters put at the end of a wrapped code line."""
 
 _ADDRESS = re.compile(r"[<(]?(?:(?:https?|ftp|mailto):\S+|[\w.+-]+@[\w-]+(?:\.[\w-]+)+)[>).,;]*", re.I)
-"""A link or a mail address alone on its line: set in fixed pitch by habit."""
+"""A link or mail address alone on its line, often set in fixed pitch."""
 
 
 def find_code_lines(
     lines: Sequence[Line], headings: Container[int], limits: Mapping[int, float], measures: Measures
 ) -> set[int]:
-    """The ids of the lines that are code."""
+    """Return the ids of the lines that are code."""
     fixed = [line.fixed >= CODE_SHARE and id(line) not in headings and _can_be_code(line) for line in lines]
     for place in range(1, len(lines)):
         if fixed[place - 1] and not fixed[place] and _continues_code(lines[place - 1], lines[place], measures):
@@ -68,20 +68,20 @@ def find_code_lines(
         if first > start:
             term_lefts.add(round(lines[start].left))
         elif end == len(lines) and end - start <= FEW_LINES and round(lines[start].left) in term_lefts:
-            continue  # terms whose definition stands on the next page
+            continue  # terms whose definition is on the next page
         found.update(map(id, lines[first:end]))
     return found
 
 
 def _can_be_code(line: Line) -> bool:
-    """An item is none, nor is an element that is tagged as a paragraph, even when it is all in fixed pitch."""
+    """Whether a line can be code: list items, addresses and tagged paragraphs can't."""
     if line.words[0].text in SURE_BULLETS or _ADDRESS.fullmatch(line.text):
         return False
     return line.tag is None or line.tag.kind == "container"
 
 
 def _continues_code(above: Line, line: Line, measures: Measures) -> bool:
-    """Whether a line of mixed type belongs to the code above it, such as one with a comment in roman."""
+    """Whether a line of mixed fonts continues the code above it, such as one with a comment in roman."""
     near = 0 < line.base - above.base < PARAGRAPH_GAP * measures.leading * above.size
     return near and line.fixed >= MIXED_CODE_SHARE and line.words[0].font.fixed and _can_be_code(line)
 
@@ -92,7 +92,7 @@ def _find_stretches(flags: Sequence[bool]) -> list[tuple[int, int]]:
 
 
 def _is_inline(lines: Sequence[Line], start: int, end: int, limits: Mapping[int, float], measures: Measures) -> bool:
-    """Whether the stretch is a piece of code inside of a paragraph that happens to fill whole lines."""
+    """Whether a run is inline code in a paragraph that happens to fill whole lines."""
     if end - start > FEW_LINES or not start:
         return False
     above, first = lines[start - 1], lines[start]
@@ -104,7 +104,7 @@ def _is_inline(lines: Sequence[Line], start: int, end: int, limits: Mapping[int,
 
 
 def _is_among_prose(lines: Sequence[Line], start: int, end: int, measures: Measures) -> bool:
-    """Whether neither white nor an indent sets the stretch apart from the text around it."""
+    """Whether neither white space nor an indent separates a run from the text around it."""
     if end - start > FEW_LINES:
         return False
     above = start > 0 and _is_adjacent(lines[start - 1], lines[start], measures)
@@ -118,14 +118,14 @@ def _is_adjacent(upper: Line, lower: Line, measures: Measures) -> bool:
 
 
 def _is_aligned_under(above: Line, line: Line) -> bool:
-    """Whether a line starts where the one above does, or where its text does behind a marker."""
+    """Whether a line starts where the one above does, or where its text does after a marker."""
     return any(abs(word.left - line.left) < 2 for word in above.words[:2])
 
 
 def _skip_terms(lines: Sequence[Line], start: int, end: int, measures: Measures) -> int:
-    """Where the code of a stretch starts behind the terms that it may open with.
+    """Return where the code of a run starts after the terms that may precede it.
 
-    A term stands further left than what defines it, be that text or more code, and is set apart from it.
+    A term is farther left than its definition, be that text or code, and separated from it.
     """
     first = lines[start]
     level = next((at for at in range(start, end) if abs(lines[at].left - first.left) >= 2), end)
@@ -141,12 +141,12 @@ def _skip_terms(lines: Sequence[Line], start: int, end: int, measures: Measures)
 
 
 def find_wrap_place(prose_reach: float, code_reach: float, size: float) -> float | None:
-    """Where long lines of code were broken: at the right edge of the text, which some come near and none crosses."""
+    """Return where long code lines were wrapped: the right edge of the text, if some come near and none crosses it."""
     return code_reach if prose_reach - NEAR_EDGE * size <= code_reach <= prose_reach + 2 else None
 
 
 def render_code(lines: Sequence[Line], wrap_at: float | None = None) -> str:
-    """The code as it stands on the page, column by column; lines that were broken at `wrap_at` are made whole."""
+    """Render code by columns as on the page; lines wrapped at `wrap_at` are joined."""
     pitch = _measure_pitch(lines)
     margin = min(line.left for line in lines)
     step = _measure_line_step(lines)
@@ -163,7 +163,7 @@ def render_code(lines: Sequence[Line], wrap_at: float | None = None) -> str:
 
 
 def _is_wrapped(above: Line, line: Line, margin: float, pitch: float, wrap_at: float) -> bool:
-    """Whether a line starts at the margin because its first word did not fit into the line above."""
+    """Whether a line starts at the margin because its first word didn't fit above."""
     if line.left > margin + pitch / 2:
         return False
     first = line.words[0].text
@@ -178,7 +178,7 @@ def _count_empty_lines(above: Line, line: Line, step: float) -> int:
 
 
 def _measure_pitch(lines: Sequence[Line]) -> float:
-    """The width of one letter."""
+    """Return the width of one letter."""
     widths = [
         (word.right - word.left) / len(word.text)
         for line in lines
@@ -189,7 +189,7 @@ def _measure_pitch(lines: Sequence[Line]) -> float:
 
 
 def _measure_line_step(lines: Sequence[Line]) -> float:
-    """The distance from one line to the next without an empty one between."""
+    """Return the distance of adjacent lines."""
     steps = sorted(
         line.base - above.base for above, line in pairwise(lines) if above.page == line.page and line.base > above.base
     )
@@ -198,7 +198,7 @@ def _measure_line_step(lines: Sequence[Line]) -> float:
 
 
 def _render_line(line: Line, margin: float, pitch: float) -> str:
-    """The line's words, each at its column."""
+    """Render a line's words at their columns."""
     text = ""
     for word in line.words:
         if text and word.glued:

@@ -1,8 +1,9 @@
-"""From a PDF's bytes to a Document, page by page.
+"""PDF pipeline: from bytes to a Document, page by page.
 
-    read_page (Recognition) → lines_of → Survey (furniture, outline, measures) → tables, headings → Drafting → blocks
+    read_page (PageRecognizer) → build_lines → Survey (boilerplate, outline, measures) → tables, headings
+    → DraftBuilder → Assembly → blocks
 
-Long files are taken in batches, so that a manual of thousands of pages needs little more memory than a chapter.
+Long files are read in batches, so that a manual of thousands of pages needs little more memory than a chapter.
 """
 
 from __future__ import annotations
@@ -29,23 +30,23 @@ from refdesk.errors import CannotConvert
 MEDIA_TYPE = "application/pdf"
 
 MAX_PAGES = 20_000
-"""Converted at once: some minutes of work; the longest manuals have 5,000."""
+"""Pages per conversion, some minutes of work; the longest manuals have 5,000."""
 
 BATCH = 32
-"""Pages read before they are put together; also how often progress is told."""
+"""Pages per batch and per progress report."""
 
 
 def convert(source: SourceFile, *, max_pages: int = MAX_PAGES, recognition_seconds: float | None = None) -> Document:
-    """The document with its structure.
+    """Convert a PDF.
 
-    `recognition_seconds` bounds the recognition of scanned pages; None means a share of what this process may compute.
+    `recognition_seconds` limits OCR; None means a share of this process's CPU time limit.
     """
     with open_pdf(source.data, source.name) as document:
         return _Conversion(document, source, max_pages, recognition_seconds).run()
 
 
 class _Conversion:
-    """The conversion of one open document."""
+    """Conversion of one open document."""
 
     def __init__(self, document: Any, source: SourceFile, max_pages: int, recognition_seconds: float | None) -> None:
         self._document = document
@@ -61,7 +62,7 @@ class _Conversion:
         )
 
     def run(self) -> Document:
-        """Read, put together, describe."""
+        """Read the pages, build the blocks and return the document."""
         survey = Survey(self._document, self._first, self._last, is_tagged(self._document), self._recognition)
         drafting = DraftBuilder(survey.measures)
         assembly = Assembly(drafting, survey.measures, wraps_code=metadata.is_code_wrapped(self._document))
@@ -78,7 +79,7 @@ class _Conversion:
         return f"page {self._pages[-1].number} of {self._total}"
 
     def _report_ocr_progress(self, number: int) -> None:
-        """Recognition takes seconds a page, most of them before the first batch is done."""
+        """Report OCR progress; it takes seconds per page, mostly before the first batch ends."""
         done = number - 1 - self._first
         self._source.progress(done, self._last - self._first + 1, f"recognising page {number} of {self._total}")
 
@@ -114,7 +115,7 @@ class _Conversion:
 
 
 def _select_pages(source: SourceFile, total: int, most: int) -> tuple[int, int]:
-    """The first and last page to convert, counted from 0."""
+    """Return the first and last page to convert, counted from 0."""
     if total < 1:
         raise CannotConvert(f"{source.name} has no pages; give another copy.")
     if source.pages is None:
@@ -132,7 +133,7 @@ def _split_batches(first: int, last: int) -> Iterator[range]:
 
 
 def _prepare_page(page: AnalyzedPage, survey: Survey) -> PageLines:
-    """All that is known of a page's lines before they become blocks."""
+    """Collect the tables, headings and pictures of a page."""
     found = _find_tables(page, survey)
     starts = {id(inside[0]): table for table, inside in found if inside}
     taken = frozenset(id(line) for _, inside in found for line in inside)
@@ -142,7 +143,7 @@ def _prepare_page(page: AnalyzedPage, survey: Survey) -> PageLines:
 
 
 def _find_tables(page: AnalyzedPage, survey: Survey) -> list[tuple[TableDraft, Sequence[Line]]]:
-    """The tables of a page with the lines that they take."""
+    """Return the tables of a page with their lines."""
     content, lines = page.content, page.lines
     if content.tags:
         tagged = find_tagged_tables(content.words, content.tags, content.number)
@@ -167,7 +168,7 @@ def _find_lines_inside(box: Box, lines: Sequence[Line]) -> list[Line]:
 
 
 def _select_pictures(content: PageContent) -> list[Box]:
-    """Pictures worth a mention, from top to bottom: neither icons nor the background of the whole page."""
+    """Return the pictures from top to bottom, without icons and page backgrounds."""
     whole = content.width * content.height
     return sorted(
         (box for box in content.pictures if MIN_PICTURE_AREA <= _compute_area(box) <= SCANNED_COVER * 1.6 * whole),
@@ -176,7 +177,7 @@ def _select_pictures(content: PageContent) -> list[Box]:
 
 
 MIN_PICTURE_AREA = 2_500.0
-"""Square points: smaller pictures are icons and logos in the text."""
+"""Square points; smaller pictures are icons and logos."""
 
 
 def _compute_area(box: Box) -> float:

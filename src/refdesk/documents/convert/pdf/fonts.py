@@ -1,4 +1,4 @@
-"""What a font says about the text set in it."""
+"""Font properties: bold, italic, fixed pitch."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Font:
 
 
 def read_font(handle: int) -> Font:
-    """The font behind a PDFium handle."""
+    """Return the font of a PDFium handle."""
     buffer = ctypes.create_string_buffer(128)
     pdfium.get_font_name(handle, buffer, ctypes.c_size_t(len(buffer)))
     return _classify_font(buffer.value.decode("utf-8", "replace"), pdfium.get_font_flags(handle))

@@ -1,4 +1,4 @@
-"""Which lines are headings, and how high: told by tags, by the outline, or by size, weight and numbering."""
+"""Heading detection by tags, by the outline, or by size, weight and numbering."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ from refdesk.documents.convert.pdf.outline import Bookmark
 from refdesk.documents.convert.pdf.text import normalize_letters
 
 MAX_LINES = 4
-"""Lines that one heading may take."""
+"""Lines of one heading."""
 
 DISPLAY_RATIO = 1.08
-"""Of the body's letter size: type so much larger is display type."""
+"""Ratio to the body's letter size from which type is display type."""
 
 MAX_CHARACTERS = 160
-"""Characters; a longer bold line is a paragraph that shouts."""
+"""A longer bold line is a paragraph."""
 
 SPACE_ABOVE = 1.2
-"""Of the usual baseline distance: headings keep further from what stands above them."""
+"""In usual baseline distances: minimum distance from the line above."""
 
 SPACE_BELOW = 1.08
-"""Of the usual baseline distance: and a little further from what stands below."""
+"""In usual baseline distances: minimum distance from the line below."""
 
 MAX_LINE_STEP = 1.5
-"""Of the letter size: two lines of one heading stand no further apart."""
+"""In letter sizes: maximum distance of two lines of one heading."""
 
 STYLED_FROM = 1_000_000
-"""Headings found by style are numbered from here on, out of the way of the outline's."""
+"""First number of headings found by style, above those of the outline."""
 
 _NUMBERED = re.compile(r"(?:[A-Z]|\d{1,3})((?:\.\d{1,3})*)\.?\s+\S")
 _NO_HEADING = re.compile(
@@ -41,21 +41,21 @@ _NO_HEADING = re.compile(
     r"twenty|thirty)(?:-\w+)?|(?:table|figure|example|listing)\s+[\dA-Z][\d.-]*[.:]?(?:\s.*)?",
     re.I,
 )
-"""Names of boxes, the number above a chapter's title, captions: set like headings, but none."""
+"""Titles of boxes, chapter numbers and captions, which are set like headings."""
 
 _NUMBERING = re.compile(r"(?:chapter|appendix|section|part|annex)?(?:[0-9]{1,12}|[a-z][0-9]{0,12}|[ivxlc]{1,8})?")
 
 HeadingMap = dict[int, tuple[int, int]]
-"""By the id of a line: its level, and which heading of the page it belongs to."""
+"""Level and heading index on the page, by line id."""
 
 
 def find_tagged_headings(lines: Sequence[Line]) -> HeadingMap:
-    """The lines whose structure element is a heading."""
+    """Return the lines whose structure element is a heading."""
     return {id(line): (line.tag.level, line.tag.block) for line in lines if line.tag and line.tag.kind == "heading"}
 
 
 def find_outline_headings(lines: Sequence[Line], entries: Sequence[Bookmark], height: float) -> HeadingMap:
-    """The lines that the outline's entries for this page name."""
+    """Return the lines named by the outline's bookmarks for this page."""
     found: HeadingMap = {}
     if not entries:
         return found
@@ -70,7 +70,7 @@ def find_outline_headings(lines: Sequence[Line], entries: Sequence[Bookmark], he
 def _find_stretch(
     entry: Bookmark, lines: Sequence[Line], texts: Sequence[str], found: HeadingMap, height: float
 ) -> Sequence[Line]:
-    """The lines that make up an entry's heading; the nearest ones when its text stands at several places."""
+    """Return the lines of a bookmark's heading; the nearest if its text occurs several times."""
     title = normalize_letters(entry.title)
     if not title:
         return ()
@@ -86,14 +86,14 @@ def _find_stretch(
 
 
 def _rate_distance(stretch: Sequence[Line], wanted: float | None) -> float:
-    """How far a stretch is from where the outline points; among equals, large type wins."""
+    """Return the distance from the bookmark's target, adjusted in favour of large and bold type."""
     first = stretch[0]
     away = 0.0 if wanted is None else abs(first.top - wanted)
     return away - 8 * first.size - (20 if first.bold else 0)
 
 
 def _count_matching_lines(title: str, texts: Sequence[str], start: int) -> int:
-    """How many lines from `start` on say the title; 0 when they do not."""
+    """Return how many lines from `start` on make up the title, or 0."""
     text = ""
     for count in range(1, MAX_LINES + 1):
         if start + count > len(texts):
@@ -117,22 +117,22 @@ def _is_same_title(text: str, title: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class HeadingStyle:
-    """How a heading is set: headings of one level are set alike."""
+    """Typography of a heading, equal for headings of one level."""
 
     size: float
     bold: bool
     hanging: int
-    """How far it stands out to the left of the body, as headings of manual pages do."""
+    """Outdent to the left of the body, as in manual pages."""
 
 
 def get_style(line: Line, measures: Measures) -> HeadingStyle:
-    """The style of a line, with differences that nobody sees rounded away."""
+    """Return the style of a line, with invisible differences rounded away."""
     out = measures.body_left - line.left
     return HeadingStyle(round(line.size * 2) / 2, line.bold, round(out / 6) if out > 6 else 0)
 
 
 def find_candidates(lines: Sequence[Line], found: HeadingMap, measures: Measures) -> list[Line]:
-    """Lines that stand and look like headings, besides those that are known to be."""
+    """Return lines that look like headings and aren't known to be."""
     chosen: list[Line] = []
     for place, line in enumerate(lines):
         if id(line) in found or not _is_heading_like(line, measures):
@@ -179,7 +179,7 @@ def _is_set_off(line: Line, above: Line | None, below: Line | None, measures: Me
 
 
 class HeadingStyles:
-    """What the styles of a document's headings say about their levels."""
+    """Heading levels learned from styles."""
 
     def __init__(self, measures: Measures, *, known_only: bool) -> None:
         self._measures = measures
@@ -189,23 +189,23 @@ class HeadingStyles:
         self._ranks: dict[HeadingStyle, int] | None = None
 
     def learn_known(self, lines: Iterable[Line], found: HeadingMap) -> None:
-        """Note how headings are set whose levels the outline tells."""
+        """Record the styles of headings with known levels."""
         for line in lines:
             if id(line) in found:
                 self._known_levels.setdefault(get_style(line, self._measures), Counter())[found[id(line)][0]] += 1
 
     def learn_candidates(self, lines: Iterable[Line]) -> None:
-        """Note how other candidates are set, and how deep their numbers say they are."""
+        """Record the styles of candidates and the depth of their numbers."""
         for line in lines:
             depth = parse_depth(line.text)
             self._candidate_depths.setdefault(get_style(line, self._measures), []).append(depth)
         self._ranks = None
 
     def find_level(self, line: Line) -> int | None:
-        """The level of a candidate; None when its style is none of a heading's."""
+        """Return the level of a candidate, or None if its style isn't that of a heading."""
         style = get_style(line, self._measures)
         if self._known_levels and line.size < DISPLAY_RATIO * self._measures.body_size:
-            return None  # where there is an outline, it leaves out no more than what is set as large as its headings
+            return None  # an outline omits at most headings in display type
         if self._known_only:
             return self._known_levels[style].most_common(1)[0][0] if style in self._known_levels else None
         if self._ranks is None:
@@ -218,7 +218,7 @@ class HeadingStyles:
 
 
 def parse_depth(text: str) -> int:
-    """How deep a heading's number says it is: 1 for `3`, 2 for `3.1`; 0 without a number."""
+    """Return the depth of a heading's number: 1 for `3`, 2 for `3.1`, 0 without a number."""
     number = _NUMBERED.match(text)
     return 1 + number[1].count(".") if number else 0
 
@@ -228,7 +228,7 @@ def _find_min_depth(depths: Sequence[int]) -> int:
 
 
 def _rank_styles(depths_by_style: dict[HeadingStyle, list[int]]) -> dict[HeadingStyle, int]:
-    """Levels by size, then weight, then how far out a style stands; numbers within one style go deeper."""
+    """Rank styles by size, then outdent, then weight; numbering within a style adds levels."""
     ranks: dict[HeadingStyle, int] = {}
     level = 1
     for style in sorted(depths_by_style, key=lambda style: (-style.size, -style.hanging, not style.bold)):
@@ -239,7 +239,7 @@ def _rank_styles(depths_by_style: dict[HeadingStyle, list[int]]) -> dict[Heading
 
 
 def find_styled_headings(lines: Sequence[Line], styles: HeadingStyles) -> HeadingMap:
-    """The levels of candidates; lines that run on are one heading."""
+    """Return the levels of candidates; continuation lines belong to one heading."""
     found: HeadingMap = {}
     number = STYLED_FROM
     above: Line | None = None

@@ -1,4 +1,4 @@
-"""Words to lines, and lines to the order in which they are read: columns one after the other."""
+"""Words to lines, and lines to reading order, column by column."""
 
 from __future__ import annotations
 
@@ -14,46 +14,46 @@ from refdesk.documents.convert.pdf.tags import Tag, Tags
 from refdesk.documents.model import Box
 
 RAISED = 0.45
-"""Of the letter size: words whose baselines differ by less share a line (superscripts, indices)."""
+"""In letter sizes: words whose baselines differ by less share a line (superscripts, indices)."""
 
 ASCENT = 0.8
-"""Of the letter size: how far letters rise above the baseline."""
+"""In letter sizes: height above the baseline."""
 
 DESCENT = 0.25
-"""Of the letter size: how far letters fall below the baseline."""
+"""In letter sizes: depth below the baseline."""
 
 BULLET_REACH = 3.0
-"""Of the letter size: how far before its line a bullet may be drawn."""
+"""In letter sizes: maximum distance of a drawn bullet from its line."""
 
 WIDE_GAP = 1.5
-"""Of the letter size: justified text never opens its spaces so far, so that what follows is another cell or column."""
+"""In letter sizes: wider than spaces of justified text, so another cell or column follows."""
 
 GUTTER = 7.0
-"""Points of white between two columns; typesetters leave 10 to 30."""
+"""Points of white between columns; typesetters leave 10 to 30."""
 
 COLUMN_GAP = 0.65
-"""Of the letter size: the gap at which a row is cut when columns are looked for."""
+"""In letter sizes: gap at which rows are split to find columns."""
 
 COMMON_PAGES = 0.3
-"""Of the pages: a gutter that so many have is looked for on the others too, however they are filled."""
+"""Share of pages from which a gutter is also assumed on the others."""
 
 STRAY_ROWS = 2
-"""Rows that may reach into a gutter: a page number between the columns, a line that overflows."""
+"""Rows that may reach into a gutter: a page number, an overflowing line."""
 
 WHOLE_WIDTH = -1
-"""The column of lines that cross all columns."""
+"""Column of lines that cross all columns."""
 
 COLUMN_ROWS = 8
-"""Rows that must respect a gutter before it is believed; fewer may be a table or a heading with a page number."""
+"""Rows that have to respect a gutter; fewer may be a table or a heading with a page number."""
 
 COLUMN_FILL = 0.55
-"""Of a column's width: running text fills it on average, cells of a table do not."""
+"""Share of a column's width that running text fills on average, unlike table cells."""
 
 COLUMN_EMS = 11.0
-"""Letter sizes: lines of a column of text are so long on average, whatever the script; cells are shorter."""
+"""Average line length of a text column in letter sizes, whatever the script; cells are shorter."""
 
 CROSSING_ROWS = 0.25
-"""Of all rows: titles, abstracts and wide figures may cross a gutter."""
+"""Share of rows, such as titles and wide figures, that may cross a gutter."""
 
 
 @dataclass(slots=True)
@@ -63,22 +63,22 @@ class Line:
     words: list[Word]
     page: int
     column: int = 0
-    """Which column of the page it stands in; WHOLE_WIDTH for what crosses them."""
+    """Column on the page, or WHOLE_WIDTH."""
     left: float = field(init=False)
     right: float = field(init=False)
     base: float = field(init=False)
     size: float = field(init=False)
     font: Font = field(init=False)
     fixed: float = field(init=False)
-    """The share of letters in fixed-pitch type."""
+    """Share of letters in fixed pitch."""
     bold: bool = field(init=False)
     text: str = field(init=False)
     bullet: bool = False
-    """A dot is drawn before it."""
+    """Whether a bullet is drawn before it."""
     labels: frozenset[int] = frozenset()
-    """The marks of those of its words that are an item's label."""
+    """Marks of its words that are an item's label."""
     tag: Tag | None = None
-    """The structure element that most of it belongs to."""
+    """Structure element of most of its words."""
 
     def __post_init__(self) -> None:
         words = self.words
@@ -115,7 +115,7 @@ def _weigh(word: Word) -> float:
 
 
 def join_words(words: Iterable[Word]) -> str:
-    """The words' text with the spaces that were between them."""
+    """Join words with the spaces between them."""
     pieces: list[str] = []
     for word in words:
         if not word.glued:
@@ -125,13 +125,13 @@ def join_words(words: Iterable[Word]) -> str:
 
 
 def enclose_boxes(boxes: Sequence[Box]) -> Box:
-    """The smallest box that holds all of them."""
+    """Return the bounding box."""
     lefts, tops, rights, bottoms = zip(*boxes, strict=True)
     return min(lefts), min(tops), max(rights), max(bottoms)
 
 
 def group_rows(words: Sequence[Word]) -> list[list[Word]]:
-    """Words by baseline from top to bottom, each row in the order of reading."""
+    """Group words by baseline from top to bottom, each row in reading order."""
     levels = [list(group) for _, group in groupby(sorted(words, key=_get_base), key=_get_base)]
     rows: list[list[Word]] = []
     for level in levels:
@@ -149,7 +149,7 @@ def _get_base(word: Word) -> float:
 
 
 def _shares_line(row: list[Word], level: list[Word]) -> bool:
-    """Whether a level of words is so near to the row above that both are one line."""
+    """Whether words are close enough to the row above to be on one line."""
     tallest = max(row, key=_get_size)
     size = max(tallest.size, max(map(_get_size, level)))
     distance = level[0].base - tallest.base
@@ -163,7 +163,7 @@ def _get_size(word: Word) -> float:
 
 
 def _fits_beside(row: list[Word], level: list[Word]) -> bool:
-    """Whether no word of one would be printed over a word of the other, as in two lines that overlap."""
+    """Whether no words of the two overlap, as they would in overlapping lines."""
     taken = sorted((word.left, word.right) for word in row)
     for word in level:
         for left, right in taken:
@@ -175,7 +175,7 @@ def _fits_beside(row: list[Word], level: list[Word]) -> bool:
 
 
 def _arrange(row: list[Word]) -> None:
-    """From left to right, or from right to left where most letters are of a script that runs so."""
+    """Sort from left to right, or from right to left if most words are in such a script."""
     if len(row) == 1:
         return
     backwards = sum(1 for word in row if not word.text.isascii() and _is_right_to_left(word.text))
@@ -190,7 +190,7 @@ def _arrange(row: list[Word]) -> None:
 
 
 def _reset_glue(row: list[Word], backwards: bool = False) -> None:
-    """In a new order, only words that touch belong together without a space."""
+    """Glue only touching words in the new order."""
     row[0].glued = False
     for one, other in pairwise(row):
         gap = one.left - other.right if backwards else other.left - one.right
@@ -202,7 +202,7 @@ def _is_right_to_left(text: str) -> bool:
 
 
 def split_row(row: Sequence[Word], gap: float = WIDE_GAP) -> list[list[Word]]:
-    """A row cut at its wide gaps."""
+    """Split a row at wide gaps."""
     pieces = [[row[0]]]
     for one, other in pairwise(row):
         if other.left - one.right > gap * max(one.size, other.size) or other.right < one.left - gap * one.size:
@@ -213,7 +213,7 @@ def split_row(row: Sequence[Word], gap: float = WIDE_GAP) -> list[list[Word]]:
 
 
 def build_lines(content: PageContent, known_gutters: Sequence[float] = ()) -> list[Line]:
-    """The page's lines in reading order; `known_gutters` are where other pages are divided into columns."""
+    """Return the page's lines in reading order; `known_gutters` are those of other pages."""
     rows = group_rows(content.words)
     gutters = find_gutters(rows) or [gutter for gutter in known_gutters if _has_gutter(rows, gutter)]
     if gutters:
@@ -229,7 +229,7 @@ def build_lines(content: PageContent, known_gutters: Sequence[float] = ()) -> li
 
 
 def _mark_bullets(lines: Sequence[Line], dots: Sequence[Box]) -> None:
-    """Mark the lines before which a dot is drawn; a page with more dots than lines is a plot."""
+    """Mark lines with a drawn bullet; a page with more dots than lines is a plot."""
     if len(dots) > 2 * len(lines):
         return
     for left, top, right, bottom in dots:
@@ -240,7 +240,7 @@ def _mark_bullets(lines: Sequence[Line], dots: Sequence[Box]) -> None:
 
 
 def _assign_tag(line: Line, tags: Tags) -> None:
-    """Note which element a line belongs to: that of most of its words which are no label."""
+    """Assign the element of most words that aren't a label."""
     found = [(word, tags[word.mark]) for word in line.words if word.mark in tags]
     line.labels = frozenset(word.mark for word, tag in found if tag.kind == "label")
     counted = Counter[Tag]()
@@ -252,7 +252,7 @@ def _assign_tag(line: Line, tags: Tags) -> None:
 
 
 def find_gutters(rows: Sequence[list[Word]]) -> list[float]:
-    """Where columns of running text are divided; empty on an ordinary page."""
+    """Return the gutters between text columns; empty on an ordinary page."""
     if len(rows) < 2 * COLUMN_ROWS:
         return []
     spans = [[_measure_extent(piece) for piece in split_row(row, COLUMN_GAP)] for row in rows]
@@ -262,7 +262,7 @@ def find_gutters(rows: Sequence[list[Word]]) -> list[float]:
 
 
 def find_common_gutters(pages: Sequence[Sequence[float]]) -> list[float]:
-    """The gutters that a good part of the pages have."""
+    """Return the gutters that many pages have."""
     counted = Counter(round(gutter / GUTTER) for gutters in pages for gutter in gutters)
     common = {place for place, count in counted.items() if count >= COMMON_PAGES * len(pages)}
     found = {round(gutter / GUTTER): gutter for gutters in pages for gutter in gutters}
@@ -270,7 +270,7 @@ def find_common_gutters(pages: Sequence[Sequence[float]]) -> list[float]:
 
 
 def _has_gutter(rows: Sequence[list[Word]], gutter: float) -> bool:
-    """Whether a page keeps a gutter free that other pages have."""
+    """Whether a page keeps the gutter of other pages free."""
     crossing = sum(1 for row in rows if _split_at_gutters(row, [gutter]) is None)
     right = sum(1 for row in rows if row[-1].left > gutter)
     return right >= COLUMN_ROWS / 2 and crossing <= CROSSING_ROWS * len(rows)
@@ -281,7 +281,7 @@ def _measure_extent(words: Sequence[Word]) -> tuple[float, float]:
 
 
 def _find_white_strips(spans: Sequence[Sequence[tuple[float, float]]]) -> list[float]:
-    """The middles of vertical strips that hardly any row crosses, inside of the printed area."""
+    """Return the middles of vertical strips that hardly any row crosses, within the printed area."""
     changes: Counter[int] = Counter()
     for row in spans:
         for left, right in row:
@@ -304,9 +304,9 @@ def _find_white_strips(spans: Sequence[Sequence[tuple[float, float]]]) -> list[f
 
 
 def _find_whitest(stretch: Sequence[tuple[int, int]]) -> list[float]:
-    """The middle of the widest part of a strip that is as white as it gets, if that is wide enough.
+    """Return the middle of the widest, whitest part of a strip, if it is wide enough.
 
-    The stretch holds places and how many rows cover the part that ends there; the first place is where it starts.
+    The stretch holds positions with the number of rows that cover the part ending there; the first is its start.
     """
     if not stretch:
         return []
@@ -321,7 +321,7 @@ def _find_whitest(stretch: Sequence[tuple[int, int]]) -> list[float]:
 
 
 def _is_running_text(spans: Sequence[Sequence[tuple[float, float]]], gutters: Sequence[float], size: float) -> bool:
-    """Whether the columns between gutters are filled as prose fills them, all of them, and about alike."""
+    """Whether all columns are filled like prose, and similarly."""
     columns: list[list[tuple[float, float]]] = [[] for _ in range(len(gutters) + 1)]
     for row in spans:
         if any(left < gutter < right for left, right in row for gutter in gutters):
@@ -344,12 +344,12 @@ def _is_running_text(spans: Sequence[Sequence[tuple[float, float]]], gutters: Se
 
 
 def _measure_usual_reach(column: Sequence[tuple[float, float]]) -> float:
-    """Where all but the longest tenth of the lines have ended: some run over the edge."""
+    """Return the right end of all but the longest tenth of the lines, some of which overflow."""
     return sorted(right for _, right in column)[(9 * len(column)) // 10]
 
 
 def _order_by_column(rows: Sequence[list[Word]], gutters: Sequence[float]) -> list[tuple[int, list[Word]]]:
-    """Rows that cross a gutter divide the page; between them, column after column."""
+    """Order rows column by column between rows that cross a gutter."""
     ordered: list[tuple[int, list[Word]]] = []
     columns: list[list[list[Word]]] = [[] for _ in range(len(gutters) + 1)]
 
@@ -375,7 +375,7 @@ def _order_by_column(rows: Sequence[list[Word]], gutters: Sequence[float]) -> li
 
 
 def _split_at_gutters(row: Sequence[Word], gutters: Sequence[float]) -> list[list[Word]] | None:
-    """The row's words by column, or None when some word or a run without a gap crosses a gutter."""
+    """Split a row's words by column; None if a word or a run without gap crosses a gutter."""
     parts: list[list[Word]] = [[] for _ in range(len(gutters) + 1)]
     for piece in split_row(row, COLUMN_GAP):
         left, right = min(word.left for word in piece), max(word.right for word in piece)

@@ -1,4 +1,4 @@
-"""List items: what stands before them, and how deep they are."""
+"""List items: markers and depth."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from dataclasses import dataclass
 from refdesk.documents.convert.pdf.layout import Line
 
 BULLETS = frozenset("•◦▪▫●○■□◆◇‣⁃∙·➢➤►✓✔−–—-*\uf0b7\uf0a7\uf0d8\uf076\uf0fc\uf02d\uf06f")
-"""Signs that open an item, with the private places where symbol fonts keep them."""
+"""Bullet characters, including private code points of symbol fonts."""
 
 PLAIN_SIGNS = frozenset("−–—-*·")
-"""Bullets that are also punctuation: they count only where a hanging indent or a neighbour confirms them."""
+"""Bullets that are also punctuation; a hanging indent or a neighbour has to confirm them."""
 
 SURE_BULLETS = BULLETS - PLAIN_SIGNS
 
 STEP = 4.0
-"""Points by which a deeper list is indented at least."""
+"""Minimum indent of a nested list in points."""
 
 LONGEST_MARKER = 8
 """Characters, `(viii)` and `xviii.` included."""
@@ -27,13 +27,13 @@ _ROMAN = {"i": 1, "v": 5, "x": 10}
 
 @dataclass(frozen=True, slots=True)
 class Marker:
-    """What opens an item: a bullet, or a number in one of its possible readings."""
+    """List marker: a bullet, or a number with its possible readings."""
 
     left: float
     body: float
-    """Where the item's text starts."""
+    """Left edge of the item's text."""
     words: int
-    """How many of the line's words it takes."""
+    """Number of words it takes."""
     numbers: frozenset[int] = frozenset()
     sure: bool = True
     style: str = ""
@@ -44,7 +44,7 @@ class Marker:
 
 
 def parse_marker(line: Line) -> Marker | None:
-    """The marker that a line starts with."""
+    """Return the marker at the start of a line, or None."""
     words = line.words
     first = words[0]
     if line.bullet:
@@ -77,7 +77,7 @@ def _parse_roman(text: str) -> int:
 
 
 def _normalize_style(text: str, number: re.Match[str]) -> str:
-    """Punctuation and kind of a number, by which the items of one list know each other."""
+    """Return punctuation and kind of a number, which items of one list share."""
     kind = "1" if number["arabic"] else "A" if text.strip("()[].").isupper() else "a"
     return re.sub(r"\w+", kind, text)
 
@@ -91,20 +91,20 @@ class _Level:
 
 
 class OpenLists:
-    """The lists that are open at a place, the outermost first."""
+    """Lists open at a position, outermost first."""
 
     def __init__(self) -> None:
         self._levels: list[_Level] = []
 
     def accepts(self, marker: Marker) -> bool:
-        """Whether an unsure marker opens an item: it goes on counting, or repeats the sign of an open list."""
+        """Whether an unsure marker continues an open list."""
         for level in reversed(self._levels):
             if level.style == marker.style and abs(level.left - marker.left) < 3 * STEP:
                 return not marker.is_ordered or any(number - 1 in level.numbers for number in marker.numbers)
         return False
 
     def open(self, marker: Marker) -> int:
-        """Note an item; its depth is the answer."""
+        """Record an item and return its depth."""
         while self._levels and (
             marker.left < self._levels[-1].left - STEP / 2
             or (abs(marker.left - self._levels[-1].left) >= STEP and self._continues_outer(marker))
@@ -118,15 +118,15 @@ class OpenLists:
         return len(self._levels) - 1
 
     def _continues_outer(self, marker: Marker) -> bool:
-        """Numbers are often set flush right, so that 10 starts left of 9."""
+        """Whether a marker continues an outer list; flush right, 10 starts left of 9."""
         outer = self._levels[:-1]
         return any(level.style == marker.style and abs(level.left - marker.left) < STEP for level in outer)
 
     def close_beyond(self, left: float) -> None:
-        """Running text at this place ends the lists whose text is indented further."""
+        """Close the lists that are indented further than running text at this position."""
         while self._levels and left < self._levels[-1].body - STEP:
             self._levels.pop()
 
     def clear(self) -> None:
-        """A heading ends all lists."""
+        """Close all lists, as a heading does."""
         self._levels.clear()

@@ -1,4 +1,4 @@
-"""What is usual in a document: its letter size, the distance of its lines, its left margin."""
+"""Typical measures of a document: letter size, line distance, left margin."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from dataclasses import dataclass
 from refdesk.documents.convert.pdf.layout import Line
 
 DEFAULT_LEADING = 1.2
-"""Baseline distance over letter size where a document is too short to measure it."""
+"""Baseline distance over letter size in documents too short to measure."""
 
 COMMON_STEP = 0.5
-"""Of the count of the commonest distance: what occurs so often is common too."""
+"""Share of the most common distance's count from which a distance is common."""
 
 LEAST_STEP = 0.9
-"""Of the letter size: lines nearer than that overlap and are no paragraph."""
+"""In letter sizes: closer lines overlap."""
 
 PARAGRAPH_GAP = 1.28
-"""Of the usual distance between baselines: a wider step opens a paragraph."""
+"""In usual baseline distances: a wider step opens a paragraph."""
 
 
 @dataclass(frozen=True, slots=True)
 class Measures:
-    """The usual letter size in points, baseline distance over letter size, and left edge of running text."""
+    """Usual letter size in points, baseline distance over letter size, and left edge of running text."""
 
     body_size: float = 10.0
     leading: float = DEFAULT_LEADING
@@ -31,7 +31,7 @@ class Measures:
 
 
 def measure(pages: Iterable[Sequence[Line]]) -> Measures:
-    """Take the measures of some pages."""
+    """Measure some pages."""
     sizes: Counter[float] = Counter()
     steps: Counter[float] = Counter()
     lefts: Counter[int] = Counter()
@@ -56,7 +56,7 @@ def measure(pages: Iterable[Sequence[Line]]) -> Measures:
 
 
 def _find_usual_step(steps: Counter[float]) -> float:
-    """The least of the common distances: lines of a paragraph are nearer to each other than paragraphs."""
+    """Return the smallest common distance, since lines are closer than paragraphs."""
     if not steps:
         return DEFAULT_LEADING
     often = COMMON_STEP * max(steps.values())

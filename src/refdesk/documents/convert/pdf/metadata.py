@@ -1,4 +1,4 @@
-"""What a PDF says of itself: title, author, dates, language, keywords."""
+"""PDF metadata: title, author, dates, language, keywords."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from refdesk.documents.convert.pdf.layout import Line
 from refdesk.documents.model import Block, Heading
 
 MAX_VALUE = 1_000
-"""Characters kept of one entry."""
+"""Characters kept per value."""
 
 DISPLAY = 1.2
-"""Of the body's letter size: a title on the first page is set at least so large."""
+"""Ratio to the body's letter size from which a line may be the title."""
 
 TITLE_LINES = 4
-"""Of the largest type; more are no title, but a poster or a page of large print."""
+"""More lines in the largest type are a poster or large print."""
 
 LEAST_LETTERS = 3
-"""In a title: large type with fewer is a logo or a number."""
+"""Large type with fewer letters is a logo or a number."""
 
 _USELESS_TITLE = re.compile(
     r"(?:microsoft (?:word|powerpoint|excel) - .*|untitled.*|(?:document|slide|presentation|title|no title)\s*\d*|"
@@ -45,7 +45,7 @@ _WRAPPING_PRODUCERS = re.compile(
 
 
 def choose_title(document: Any, displayed: str, blocks: tuple[Block, ...], name: str) -> str:
-    """The title that the file states, else the one its first page shows, else its first heading, else its name."""
+    """Return the declared title, the one on the first page, the first heading, or the file name."""
     stated = _read_value(document, "Title")
     if stated and not _USELESS_TITLE.fullmatch(stated):
         return stated
@@ -53,7 +53,7 @@ def choose_title(document: Any, displayed: str, blocks: tuple[Block, ...], name:
 
 
 def find_displayed_title(lines: Sequence[Line], body_size: float) -> str:
-    """The largest text of a page, if that is larger than running text and not the word above a list of contents."""
+    """Return the largest text of a page, if it is display type and not the title of a contents list."""
     largest = max((line.size for line in lines), default=0.0)
     if largest < DISPLAY * body_size:
         return ""
@@ -65,14 +65,14 @@ def find_displayed_title(lines: Sequence[Line], body_size: float) -> str:
 
 
 def _find_first_heading(blocks: tuple[Block, ...]) -> str:
-    """The first of the highest level; what stands above a list of contents names the list, not the document."""
+    """Return the first heading of the highest level, except that of a contents list."""
     headings = [block for block in blocks if isinstance(block, Heading) and not _CONTENTS.fullmatch(block.text)]
     top = min((heading.level for heading in headings), default=0)
     return next((heading.text for heading in headings if heading.level == top), "")
 
 
 def read_properties(document: Any) -> dict[str, str]:
-    """Author, subject, language, dates and programs, those that are stated."""
+    """Return author, subject, language, dates and programs, where declared."""
     found = {
         "author": _read_value(document, "Author"),
         "subject": _read_value(document, "Subject"),
@@ -86,13 +86,13 @@ def read_properties(document: Any) -> dict[str, str]:
 
 
 def read_keywords(document: Any) -> tuple[str, ...]:
-    """The keywords, each once."""
+    """Return the keywords without duplicates."""
     words = (word.strip() for word in re.split(r"[,;\n]", _read_value(document, "Keywords")))
     return tuple(dict.fromkeys(filter(None, words)))
 
 
 def is_code_wrapped(document: Any) -> bool:
-    """Whether the program that made the file breaks long lines of code: browsers do, typesetters never."""
+    """Whether the producer wraps long code lines: browsers do, typesetters don't."""
     return (
         _WRAPPING_PRODUCERS.search(f"{_read_value(document, 'Producer')} {_read_value(document, 'Creator')}")
         is not None
@@ -100,7 +100,7 @@ def is_code_wrapped(document: Any) -> bool:
 
 
 def parse_date(text: str) -> str:
-    """`D:20230120164927Z` as `2023-01-20T16:49:27Z`; nothing for what is no date."""
+    """Convert `D:20230120164927Z` to `2023-01-20T16:49:27Z`; empty if invalid."""
     found = _DATE.match(text)
     if not found:
         return ""

@@ -1,8 +1,7 @@
-"""Scanned pages: pictures of text, whose words are recognised where the OCR extra is installed.
+"""OCR of scanned pages, if the OCR extra is installed.
 
-Its models come with the package, so that nothing is ever downloaded. It is imported when the first such page is met,
-since that alone takes a second and 300 MB of addresses. What it finds are words like any other: the same layout pass
-makes columns, paragraphs and headings of them.
+The models come with the package; nothing is downloaded. It is imported at the first scanned page, since that takes a
+second and 300 MB of address space. Recognized words go through the same layout analysis as others.
 """
 
 from __future__ import annotations
@@ -32,26 +31,26 @@ PACKAGES = ("rapidocr", "onnxruntime", "cv2")
 INSTALL = "pip install 'refdesk[ocr]'"
 
 SCANNED_COVER = 0.5
-"""Of a page: a picture that covers so much, on a page with hardly a word, is a picture of text."""
+"""Share of a page: an image that covers more, on a page with hardly any words, is a scan."""
 
 SCANNED_WORDS = 3
-"""A scanner's stamp or a page number may be all the text on a scanned page."""
+"""Words of a scanner's stamp or a page number."""
 
 DEFAULT_SECONDS = 40.0
-"""For all pages of a document where nothing else bounds the time; a page of print takes 3 to 10."""
+"""Time limit per document without a CPU limit; a printed page takes 3 to 10."""
 
 TIME_SHARE = 0.65
-"""Of the time that the conversion is given: the last page may take longer than any before, and the rest takes some."""
+"""Share of the conversion's time; the rest is for a slow last page and the other steps."""
 
 DOTS_PER_INCH = 180
-"""How pages are drawn: fewer blur small print, and more change nothing."""
+"""Rendering resolution: less blurs small print, more changes nothing."""
 
 MAX_SIDE = 2_000
-"""Dots along the longer side of what is drawn: posters are drawn coarser."""
+"""Pixels of the longer side; posters are rendered coarser."""
 
 SETTINGS = {
     "Global.log_level": "critical",
-    "Global.use_cls": False,  # it would tell which single lines stand on their heads
+    "Global.use_cls": False,  # detects single lines that are upside down
     "Global.max_side_len": MAX_SIDE,
     "Det.limit_type": "max",
     "Det.limit_side_len": 960,
@@ -60,35 +59,35 @@ SETTINGS = {
     "EngineConfig.onnxruntime.inter_op_num_threads": 1,
     "EngineConfig.onnxruntime.enable_cpu_mem_arena": False,
 }
-"""For the gigabyte of addresses that a worker has: lines are looked for in a smaller picture, of at most 960 dots, and
-read one at a time from the larger one. That halves the time and the memory, and finds the same words."""
+"""Tuned for a worker's gigabyte of address space: lines are located in an image of at most 960 pixels and read one at a
+time from the larger one. That halves time and memory, and finds the same words."""
 
 M_MMAP_THRESHOLD = -3
-"""The parameter of glibc's allocator for the size from which memory goes back to the system as soon as it is free."""
+"""glibc malloc parameter: size from which freed memory is returned to the system at once."""
 
 LARGE_BYTES = 131_072
-"""For that parameter: its value at the start, before glibc raises it. Left alone, pages come to 900 MB, not to 700."""
+"""Initial value of that parameter, before glibc raises it. Otherwise pages take 900 MB instead of 700."""
 
 LETTER_HEIGHT = 0.82
-"""Of the height of a recognised line: the size of its letters."""
+"""Share of a recognized line's height that is its letter size."""
 
 SAME_SIZE_RANGE = (0.8, 1.25)
-"""Times the usual height on the page: such lines are of one size, since boxes are drawn no more exactly."""
+"""Ratios to the page's usual line height that count as one size, as boxes are inexact."""
 
 BASELINE_OFFSET = 0.35
-"""Of the letter size: how far the baseline lies below the middle of a line."""
+"""In letter sizes: distance of the baseline below the middle of a line."""
 
 VERTICAL_RATIO = 1.5
-"""Times its width: a line that is so high runs up or down the page, and the page is not read so."""
+"""Ratio of height to width from which a line is vertical and skipped."""
 
 _FONT = Font("", bold=False, italic=False, fixed=False)
 
 ReportPage = Callable[[int], None]
-"""Called with the number of the page that is about to be recognised."""
+"""Called with the number of the page about to be recognized."""
 
 
 class _PageOutcome(Enum):
-    """What became of a scanned page."""
+    """Outcome of a scanned page."""
 
     READ = auto()
     EMPTY = auto()
@@ -98,14 +97,14 @@ class _PageOutcome(Enum):
 
 
 def is_scanned(page: PageContent) -> bool:
-    """Whether the page is a picture of text."""
+    """Whether a page is an image of text."""
     if len(page.words) > SCANNED_WORDS:
         return False
     return any(_compute_area(box) >= SCANNED_COVER * page.width * page.height > 0 for box in page.pictures)
 
 
 class PageRecognizer:
-    """Reads the scanned pages among the wanted ones of a document, for as long as there is time."""
+    """Recognizes the scanned pages among the wanted ones within a time budget."""
 
     def __init__(self, document: Any, wanted: range, report: ReportPage, *, seconds: float | None = None) -> None:
         self._document = document
@@ -116,13 +115,13 @@ class PageRecognizer:
         self._outcomes: dict[int, _PageOutcome] = {}
 
     def read(self, page: PageContent) -> None:
-        """Mark a page that is scanned as such, and put the words that it shows into it."""
+        """Mark a scanned page and add its recognized words."""
         page.scanned = is_scanned(page)
         if page.scanned and page.number - 1 in self._wanted:
             self._outcomes[page.number] = self._recognize_page(page)
 
     def list_warnings(self) -> Iterator[str]:
-        """What became of the scanned pages, in sentences."""
+        """Yield warnings on the scanned pages."""
         for outcome in _PageOutcome:
             numbers = sorted(number for number, page_outcome in self._outcomes.items() if page_outcome is outcome)
             if numbers:
@@ -139,7 +138,7 @@ class PageRecognizer:
         try:
             with self._budget:
                 return _PageOutcome.READ if self._run_ocr(page) else _PageOutcome.EMPTY
-        except Exception as error:  # whatever the extra raises, the other pages are worth having
+        except Exception as error:  # the other pages are still worth converting
             self._failure = type(error).__name__
             logger.warning("conversion.not_recognised", extra={"fields": {"page": page.number}}, exc_info=True)
             return _PageOutcome.FAILED
@@ -160,7 +159,7 @@ class PageRecognizer:
 
 
 class _TimeBudget:
-    """How much of the time is spent, and how long the slowest page took."""
+    """Time spent, and duration of the slowest page."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
@@ -181,7 +180,7 @@ class _TimeBudget:
 
 
 def _compute_time_limit() -> float:
-    """A share of what this process may still compute, which in a worker is what the conversion is given."""
+    """Return a share of the remaining CPU time, which in a worker is that of the conversion."""
     limit, _ = resource.getrlimit(resource.RLIMIT_CPU)
     if limit == resource.RLIM_INFINITY:
         return DEFAULT_SECONDS
@@ -191,8 +190,9 @@ def _compute_time_limit() -> float:
 
 @cache
 def _load_engine() -> Any:
-    """The recogniser with the models of its package; named here, they are not looked for anywhere else."""
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # read when numpy is loaded: a thread takes 40 MB of addresses
+    """Load the recognizer with explicit paths of the packaged models, so that it looks nowhere else."""
+    # Read when numpy is loaded: a thread takes 40 MB of address space.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     _release_freed_memory()
     import_module("cv2").setNumThreads(1)
     rapidocr = import_module("rapidocr")
@@ -202,7 +202,7 @@ def _load_engine() -> Any:
 
 
 def _release_freed_memory() -> None:
-    """Where the C library is glibc; others do by themselves."""
+    """Make glibc return freed memory; other C libraries do so by default."""
     set_parameter = getattr(ctypes.CDLL(None), "mallopt", None)
     if set_parameter:
         set_parameter(M_MMAP_THRESHOLD, LARGE_BYTES)
@@ -217,7 +217,7 @@ def _find_model(models: Path, part: str) -> Path:
 
 @dataclass(frozen=True, slots=True)
 class _Line:
-    """A line as it was recognised, in points from the top left."""
+    """A recognized line, in points from the top left."""
 
     text: str
     left: float
@@ -225,11 +225,11 @@ class _Line:
     middle: float
     height: float
     spans: Sequence[tuple[float, float]]
-    """Left and right of each letter, spaces left out."""
+    """Left and right of each letter, without spaces."""
 
 
 def _read_lines(found: Any, scale: float) -> Iterator[_Line]:
-    """The lines that run across; a box is four corners, from the top left around."""
+    """Yield the horizontal lines; a box is four corners, clockwise from the top left."""
     if not found.txts:
         return
     for text, corners, pieces in zip(found.txts, found.boxes, found.word_results, strict=True):
@@ -245,7 +245,7 @@ def _read_lines(found: Any, scale: float) -> Iterator[_Line]:
 def _locate_letters(
     text: str, left: float, right: float, pieces: Sequence[Any], scale: float
 ) -> Sequence[tuple[float, float]]:
-    """Where the letters stand: told for words, or for single letters of scripts without spaces."""
+    """Return the positions of letters, interpolated from those of words."""
     located = [
         span
         for piece, _, corners in pieces
@@ -260,7 +260,7 @@ def _space_evenly(text: str, left: float, right: float) -> list[tuple[float, flo
 
 
 def _make_words(lines: Iterator[_Line]) -> Iterator[Word]:
-    """The words of all lines; what differs by no more than chance is set to one size."""
+    """Yield the words of all lines, with similar sizes unified."""
     kept = [line for line in lines if line.height > 0]
     usual = median(line.height for line in kept) if kept else 0.0
     for line in kept:
@@ -301,7 +301,7 @@ def _format_warning(outcome: _PageOutcome, numbers: Sequence[int], failure: str)
 
 
 def format_pages(numbers: Sequence[int]) -> str:
-    """`Page 3 is` or `Pages 3–7, 9 are`."""
+    """Return `Page 3 is` or `Pages 3–7, 9 are`."""
     if len(numbers) == 1:
         return f"Page {numbers[0]} is"
     runs: list[list[int]] = []

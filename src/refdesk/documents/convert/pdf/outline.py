@@ -1,4 +1,4 @@
-"""The bookmarks of a PDF: its headings with their true levels, where the author's tool wrote them."""
+"""PDF bookmarks: headings with their levels, as written by the authoring tool."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from typing import Any
 import pypdfium2.raw as raw
 
 MAX_BOOKMARKS = 50_000
-"""Entries read; the longest manuals have some 10,000."""
+"""Bookmarks read; the longest manuals have some 10,000."""
 
 MAX_DEPTH = 24
-"""Levels followed; books have at most seven, and a loop has no end."""
+"""Levels followed; books have at most seven, and loops are endless."""
 
 MAX_TITLE_BYTES = 2_000
-"""Of UTF-16; longer titles are cut, since no heading is so long."""
+"""UTF-16 bytes; longer titles are cut."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bookmark:
-    """A bookmark: level 1 is the outermost; the height on its page, from the page's bottom, where it is told."""
+    """A bookmark; level 1 is the outermost, the height is from the page's bottom where known."""
 
     title: str
     level: int
@@ -32,17 +32,17 @@ class Bookmark:
 
 @dataclass(frozen=True, slots=True)
 class Outline:
-    """How many bookmarks there are, and those that lead to the pages that were asked for."""
+    """Total number of bookmarks, and those of the requested pages."""
 
     total: int
     entries: Sequence[Bookmark]
 
 
 def read_outline(document: Any, first: int, last: int) -> Outline:
-    """The entries that lead to the pages `first` to `last`, counted from 0, in the outline's order.
+    """Return the bookmarks of the pages `first` to `last`, counted from 0, in order.
 
-    Asking PDFium for a destination's page takes longer the longer the document. Outlines follow the pages, so a
-    bisection finds the stretch that matters when only some pages are wanted.
+    Resolving a destination's page takes longer in longer documents. Outlines follow the pages, so bisection finds the
+    relevant range.
     """
     marks = list(_iter_bookmarks(document))
     pages = _Pages(document, marks)
@@ -60,7 +60,7 @@ def read_outline(document: Any, first: int, last: int) -> Outline:
 
 
 class _Pages(Sequence[int]):
-    """The page of each mark, looked up on demand; a mark without one counts as standing with the one before."""
+    """Lazily resolved page of each bookmark; one without a page counts as on that of the one before."""
 
     def __init__(self, document: Any, marks: Sequence[tuple[Any, int]]) -> None:
         self._document = document
@@ -78,7 +78,7 @@ class _Pages(Sequence[int]):
 
 
 def _iter_bookmarks(document: Any) -> Iterator[tuple[Any, int]]:
-    """All bookmarks in order with their levels; each is visited once, whatever loops there are."""
+    """Yield all bookmarks in order with their levels, each once despite loops."""
     seen: set[int] = set()
     stack = [raw.FPDFBookmark_GetFirstChild(document.raw, None)]
     while stack and len(seen) < MAX_BOOKMARKS:

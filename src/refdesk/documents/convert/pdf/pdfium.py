@@ -1,7 +1,7 @@
-"""PDFium's C functions, called as often as a page has words and therefore as cheaply as Python can.
+"""Fast bindings of PDFium's C functions, which are called for every word.
 
-Two things make a call four times cheaper than through the library's own wrappers: functions without declared argument
-types, and whole columns of calls driven by `map` into one buffer that is unpacked at once.
+Two things make calls four times cheaper than through the library's wrappers: functions without declared argument types,
+and columns of calls driven by `map` into one buffer.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ import pypdfium2.raw as raw
 from refdesk.errors import CannotConvert
 
 Handle = int
-"""An address that PDFium gave out; valid until the page it belongs to is closed."""
+"""An address from PDFium, valid until its page is closed."""
 
 
 def bind(function: Any, result: Any = ctypes.c_int) -> Callable[..., Any]:
-    """The same function, which takes a handle as an integer and passes all other arguments as they are."""
+    """Bind a function that takes a handle as integer and passes other arguments unchanged."""
     prototype: Any = ctypes.CFUNCTYPE(result, ctypes.c_void_p)
     bound: Callable[..., Any] = prototype(ctypes.cast(function, ctypes.c_void_p).value)
     return bound
@@ -68,7 +68,7 @@ FORM_OBJECT: int = raw.FPDF_PAGEOBJ_FORM
 
 
 class Column:
-    """A buffer that takes `width` floats (or doubles) from each of many calls."""
+    """Buffer for `width` floats or doubles from each of many calls."""
 
     def __init__(self, kind: Any, width: int) -> None:
         self._kind = kind
@@ -82,7 +82,7 @@ class Column:
         self._view: Any = memoryview(self._buffer).cast("B").cast(self._kind._type_)
 
     def fill(self, function: Callable[..., Any], handle: Handle, indices: Sequence[int]) -> list[float]:
-        """The results of `function(handle, index, place)` for every index, one after the other."""
+        """Return the results of `function(handle, index, place)` for every index, flattened."""
         if len(indices) > len(self._rows):
             self._grow(2 * len(indices))
         for _ in map(function, repeat(handle), indices, self._rows):
@@ -97,8 +97,8 @@ matrices = Column(ctypes.c_float, 6)
 
 @contextmanager
 def open_pdf(data: bytes, name: str) -> Iterator[Any]:
-    """The document, or the sentence that says why there is none."""
-    # What went wrong last stays PDFium's answer until something else does: nothing at all is only "no PDF".
+    """Open a PDF, or raise `CannotConvert` with the reason."""
+    # PDFium keeps the last error until the next one; loading nothing resets it to "no PDF".
     raw.FPDF_LoadMemDocument(b"", 0, None)
     try:
         document = pdfium.PdfDocument(data)

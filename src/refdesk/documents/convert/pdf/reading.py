@@ -1,7 +1,7 @@
-"""A page as PDFium reads it: words with their places and fonts, ruling lines, dots and pictures.
+"""Page content from PDFium: words with positions and fonts, rules, dots and pictures.
 
-Everything is measured in points from the top left corner of the page as it is read, so that nobody downstream has to
-know of rotation, crop boxes or a vertical axis that points up.
+All coordinates are in points from the top left corner of the displayed page, so that rotation, crop boxes and the
+upward axis don't matter downstream.
 """
 
 from __future__ import annotations
@@ -21,37 +21,37 @@ from refdesk.documents.convert.pdf.tags import Tags, read_tags
 from refdesk.documents.model import Box
 
 MAX_CHARACTERS = 200_000
-"""Per page; a dense page of print has some 6,000, so more is an attack or a plot."""
+"""Per page; dense print has some 6,000, so more is an attack or a plot."""
 
 MAX_OBJECTS = 30_000
-"""Drawn objects looked at per page: maps and plots have hundreds of thousands, and none of them is a table."""
+"""Drawn objects read per page: maps and plots have hundreds of thousands, and none is a table."""
 
 MAX_SEGMENTS = 400
-"""Segments looked at per path: a grid drawn as one path has fewer, a curve has more."""
+"""Segments read per path: a grid drawn as one path has fewer, a curve more."""
 
 MAX_FORM_DEPTH = 6
-"""Drawings within drawings; real files nest two or three deep."""
+"""Nested form objects; real files have two or three levels."""
 
 FARTHEST = 1e5
-"""Points; what claims to stand further away, or nowhere, is not on the page."""
+"""Points; content farther away isn't on the page."""
 
 OVERFLOW = 2.0
-"""Page widths: a line that starts on the page is read so far, since long lines of code run off its edge."""
+"""Page widths up to which a line that starts on the page is read, since long code lines overflow."""
 
 RULE_THICKNESS = 3.0
-"""Points; what is thinner and long is a ruling line, not an area."""
+"""Points; thinner and long shapes are rules, not areas."""
 
 DEFAULT_SIZE = 10.0
-"""Points; for letters whose stated size makes no sense."""
+"""Points, for letters with an implausible size."""
 
 RULE_LENGTH = 8.0
 """Points; shorter strokes are parts of glyphs, fractions and logos."""
 
 DOT_SIZE = 8.0
-"""Points; a filled shape no larger than this may be a bullet."""
+"""Points; a filled shape up to this size may be a bullet."""
 
 HYPHENS = "\x02\ufffe\u00ad"
-"""How PDFium spells a hyphen at the end of a line, and the soft hyphen."""
+"""PDFium's codes for a hyphen at a line end, and the soft hyphen."""
 
 _TOKEN = re.compile(r"[^\s\x00\x02\ufffe\u00ad]+[\x02\ufffe\u00ad]?|[\x02\ufffe\u00ad]")
 _LIGATURES = str.maketrans(
@@ -61,7 +61,7 @@ _LIGATURES = str.maketrans(
 
 @dataclass(slots=True)
 class Word:
-    """Letters without a space between them, in one font on one baseline. Not frozen, since a book has a million."""
+    """Letters without a space, in one font on one baseline. Mutable for speed, since a book has a million."""
 
     text: str
     left: float
@@ -70,37 +70,37 @@ class Word:
     size: float
     font: Font
     mark: int
-    """The id of the marked content that it belongs to, or -1."""
+    """Id of its marked content, or -1."""
     glued: bool = False
-    """Follows the word before it without a space."""
+    """Whether it follows the previous word without a space."""
 
 
 @dataclass(slots=True)
 class PageContent:
-    """What stands on a page, in no order of reading yet."""
+    """Content of a page, not yet in reading order."""
 
     number: int
     width: float
     height: float
     words: list[Word] = field(default_factory=list)
     across: list[Box] = field(default_factory=list)
-    """Horizontal ruling lines."""
+    """Horizontal rules."""
     down: list[Box] = field(default_factory=list)
-    """Vertical ruling lines."""
+    """Vertical rules."""
     areas: list[Box] = field(default_factory=list)
     """Filled or framed boxes: cell backgrounds, frames around code."""
     dots: list[Box] = field(default_factory=list)
     pictures: list[Box] = field(default_factory=list)
     tags: Tags = field(default_factory=dict)
     scanned: bool = False
-    """A picture of text; its words, if any, were recognised."""
+    """Whether it is an image of text; its words, if any, come from OCR."""
     cut: bool = False
-    """More stood on the page than was looked at."""
+    """Whether limits cut off some content."""
 
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """How points of the page's own space are seen by a reader: cropped, and turned by quarters."""
+    """Mapping from page space to the displayed page: cropped, and rotated by quarters."""
 
     left: float
     bottom: float
@@ -117,7 +117,7 @@ class Frame:
         return self.right - self.left if self.quarters % 2 else self.top - self.bottom
 
     def point(self, x: float, y: float) -> tuple[float, float]:
-        """Where a point is seen, from the top left."""
+        """Map a point, to coordinates from the top left."""
         match self.quarters:
             case 0:
                 return x - self.left, self.top - y
@@ -129,17 +129,17 @@ class Frame:
                 return self.top - y, self.right - x
 
     def box(self, left: float, bottom: float, right: float, top: float) -> Box:
-        """Where a box is seen."""
+        """Map a box."""
         (x, y), (other_x, other_y) = self.point(left, bottom), self.point(right, top)
         return min(x, other_x), min(y, other_y), max(x, other_x), max(y, other_y)
 
     def rotate_to(self, direction: int) -> Frame:
-        """The frame in which text that runs in this direction (in quarters, seen from this frame) is level."""
+        """Return the frame in which text of this direction (in quarters, relative to this frame) is level."""
         return Frame(self.left, self.bottom, self.right, self.top, (self.quarters - direction) % 4)
 
 
 def read_page(document: Any, index: int, *, tagged: bool) -> PageContent:
-    """Read one page; a page that cannot be loaded is an empty one."""
+    """Read one page; one that can't be loaded is empty."""
     page = pdfium.load_page(ctypes.cast(document.raw, ctypes.c_void_p).value, index)
     if not page:
         return PageContent(index + 1, 0, 0, cut=True)
@@ -150,7 +150,7 @@ def read_page(document: Any, index: int, *, tagged: bool) -> PageContent:
 
 
 class _Reader:
-    """Reads one open page."""
+    """Reader of one open page."""
 
     def __init__(self, page: pdfium.Handle, number: int, tagged: bool) -> None:
         self._page = page
@@ -186,7 +186,7 @@ class _Reader:
         self._make_words(text, starts, ends, [runs[first] for first in firsts], start_boxes, end_boxes)
 
     def _read_runs(self, text_page: pdfium.Handle, objects: Sequence[int], starts: Sequence[int]) -> dict[int, _Run]:
-        """What all words of one text object have in common."""
+        """Return the common properties of the words of each text object."""
         first_places: dict[int, int] = {}
         for handle, start in zip(objects, starts, strict=True):
             first_places.setdefault(handle, start)
@@ -200,7 +200,7 @@ class _Reader:
         }
 
     def _level_text(self, matrices: Sequence[float]) -> None:
-        """Turn the page so that most of its text runs from left to right."""
+        """Rotate the page so that most text runs from left to right."""
         directions = Counter(
             _find_direction(self._frame, a, b) for a, b in zip(matrices[0::6], matrices[1::6], strict=True)
         )
@@ -232,7 +232,7 @@ class _Reader:
         start_boxes: Sequence[float],
         end_boxes: Sequence[float],
     ) -> None:
-        """Words from tokens; a box is (left, top, right, bottom) in the page's own space."""
+        """Build words from tokens; boxes are (left, top, right, bottom) in page space."""
         words = self._content.words
         frame, width, height = self._frame, self._frame.width, self._frame.height
         upright, shift = frame.quarters == 0, frame.left
@@ -240,7 +240,7 @@ class _Reader:
         for start, end, run in zip(starts, ends, runs, strict=True):
             if upright:
                 left, right = start_boxes[at] - shift, end_boxes[at + 2] - shift
-                if right < left:  # written from right to left
+                if right < left:  # right to left
                     left, right = end_boxes[at] - shift, start_boxes[at + 2] - shift
             else:
                 left, right = _measure_span(frame, start_boxes[at : at + 4], end_boxes[at : at + 4])
@@ -253,7 +253,7 @@ class _Reader:
             previous_end = end
 
     def _read_objects(self) -> None:
-        """Lines, areas, dots and pictures, those inside of forms too."""
+        """Read rules, areas, dots and pictures, also inside of forms."""
         budget = MAX_OBJECTS
         stack: list[tuple[Iterator[int], _Matrix | None]] = [(self._iter_page_objects(), None)]
         while stack:
@@ -300,7 +300,7 @@ class _Reader:
             content.areas.append(box)
 
     def _read_segments(self, handle: int, count: int, matrix: _Matrix | None) -> None:
-        """A path of many segments may be a whole grid; a round dot is one too."""
+        """Read a path of many segments, which may be a whole grid or a round dot."""
         bounds = self._frame.box(*_read_bounds(handle, matrix))
         if bounds[2] - bounds[0] <= DOT_SIZE and bounds[3] - bounds[1] <= DOT_SIZE:
             self._content.dots.append(bounds)
@@ -317,7 +317,7 @@ class _Reader:
 
 @dataclass(slots=True)
 class _Run:
-    """What the words of one text object have in common."""
+    """Common properties of the words of one text object."""
 
     font: Font
     size: float
@@ -328,7 +328,7 @@ class _Run:
 
 @dataclass(frozen=True, slots=True)
 class _Matrix:
-    """An affine map."""
+    """An affine transformation."""
 
     a: float
     b: float
@@ -342,7 +342,7 @@ class _Matrix:
 
 
 def read_frame(page: pdfium.Handle) -> Frame:
-    """The part of the page that is shown, and how it is turned."""
+    """Return the displayed part of the page and its rotation."""
     box = _read_page_box(pdfium.get_crop_box, page) or _read_page_box(pdfium.get_media_box, page)
     quarters = pdfium.get_rotation(page) % 4
     if box is None:
@@ -367,7 +367,7 @@ _SIX_REFERENCE = ctypes.byref(_SIX)
 
 
 def _read_bounds(handle: int, matrix: _Matrix | None) -> Box:
-    """Left, bottom, right, top of an object in the page's own space."""
+    """Return left, bottom, right, top of an object in page space."""
     if not pdfium.get_object_bounds(handle, *_FOUR_REFERENCES):
         return 0.0, 0.0, 0.0, 0.0
     left, bottom, right, top = (value.value for value in _FOUR)
@@ -385,7 +385,7 @@ def _read_matrix(handle: int) -> _Matrix | None:
 
 
 def _multiply(inner: _Matrix | None, outer: _Matrix | None) -> _Matrix | None:
-    """First the inner map, then the outer one."""
+    """Compose two transformations, inner first."""
     if inner is None or outer is None:
         return inner or outer
     e, f = outer.apply(inner.e, inner.f)
@@ -410,7 +410,7 @@ def _read_point(segment: int) -> tuple[float, float]:
 
 
 def _read_text(text_page: pdfium.Handle) -> str:
-    """The page's text, one character for each of PDFium's."""
+    """Return the page's text, one character for each of PDFium's."""
     count = pdfium.count_characters(text_page)
     if count <= 0:
         return ""
@@ -423,7 +423,7 @@ def _read_text(text_page: pdfium.Handle) -> str:
 
 
 def _clean_token(token: str) -> str:
-    """A word without what typesetting put into it."""
+    """Normalize hyphens and ligatures of a word."""
     if token[-1] in HYPHENS:
         token = token[:-1] + "-"
     return token if token.isascii() else token.translate(_LIGATURES)
@@ -434,7 +434,7 @@ def _to_character(code: int) -> str:
 
 
 def _find_tokens(text: str, text_page: pdfium.Handle) -> tuple[list[int], list[int]]:
-    """Where words start and end; a token that changes its text object is cut there."""
+    """Return starts and ends of words; tokens are split where the text object changes."""
     spans = [match.span() for match in _TOKEN.finditer(text)]
     objects_at = pdfium.get_character_object
     first = list(map(objects_at, repeat(text_page), [start for start, _ in spans]))
@@ -457,7 +457,7 @@ def _find_cuts(start: int, end: int, text_page: pdfium.Handle) -> list[int]:
 
 
 def _find_direction(frame: Frame, a: float, b: float) -> int:
-    """In which direction text runs for a reader: 0 right, 1 down, 2 left, 3 up."""
+    """Return the text direction on the displayed page: 0 right, 1 down, 2 left, 3 up."""
     x, y = ((a, -b), (b, a), (-a, b), (-b, -a))[frame.quarters]
     if abs(x) >= abs(y):
         return 0 if x >= 0 else 2
@@ -465,7 +465,7 @@ def _find_direction(frame: Frame, a: float, b: float) -> int:
 
 
 def _measure_span(frame: Frame, start: Sequence[float], end: Sequence[float]) -> tuple[float, float]:
-    """Left and right of a word on a turned page, from the boxes of its first and last letter."""
+    """Return left and right of a word on a rotated page, from its first and last letter."""
     one = frame.box(start[0], start[3], start[2], start[1])
     other = frame.box(end[0], end[3], end[2], end[1])
     return min(one[0], other[0]), max(one[2], other[2])

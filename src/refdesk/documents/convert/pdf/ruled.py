@@ -1,4 +1,4 @@
-"""Tables drawn with lines: the rules make a grid, and each word falls into one of its cells."""
+"""Tables drawn with rules, which form a grid of cells."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from refdesk.documents.convert.pdf.reading import PageContent, Word
 from refdesk.documents.convert.pdf.tables import CellDraft, RowDraft, TableDraft
 
 TOUCH = 3.0
-"""Points: rules that come so near to each other meet."""
+"""Points up to which rules meet."""
 
 MAX_RULES = 1_500
-"""Rules in each direction that are looked at; a page with more is a plot."""
+"""Rules read per direction; a page with more is a plot."""
 
 MIN_FILLED = 0.4
-"""Of a table's cells: with fewer filled, the lines are a drawing."""
+"""Share of filled cells below which the rules are a drawing."""
 
 SPLIT_LINES = 3
-"""Lines in one cell of the first column, from which on rows may stand in it without rules between them."""
+"""Lines in a cell of the first column from which it may hold rows without rules between them."""
 
 
 @dataclass(slots=True)
 class RulingLine:
-    """A straight line: where it stands across its direction, and from where to where it runs."""
+    """A straight line: its position across its direction, and its extent."""
 
     at: float
     start: float
@@ -36,7 +36,7 @@ class RulingLine:
 
 
 def find_ruled_tables(content: PageContent) -> list[TableDraft]:
-    """The tables that the page's rules draw."""
+    """Return the tables that the page's rules draw."""
     if not content.down or len(content.across) < 2:
         return []
     across = merge_rules(_iter_horizontal(content))
@@ -60,7 +60,7 @@ def _iter_vertical(content: PageContent) -> Iterable[RulingLine]:
 
 
 def merge_rules(rules: Iterable[RulingLine]) -> list[RulingLine]:
-    """Pieces of one line made whole."""
+    """Merge collinear pieces."""
     whole: list[RulingLine] = []
     for rule in sorted(rules, key=lambda rule: (round(rule.at / TOUCH), rule.start)):
         last = whole[-1] if whole else None
@@ -74,7 +74,7 @@ def merge_rules(rules: Iterable[RulingLine]) -> list[RulingLine]:
 def _group_rules(
     across: Sequence[RulingLine], down: Sequence[RulingLine]
 ) -> list[tuple[list[RulingLine], list[RulingLine]]]:
-    """Rules that meet, directly or through others."""
+    """Group rules that meet, directly or through others."""
     group_of = list(range(len(across)))
     crossing: list[list[int]] = []
     for upright in down:
@@ -94,7 +94,7 @@ def _group_rules(
 
 
 def _find_divisions(rules: Iterable[RulingLine], outer: tuple[float, float]) -> list[float]:
-    """Where a grid is divided, with its outer edges even when no rule is drawn there."""
+    """Return the positions where a grid is divided, including its outer edges."""
     places: list[float] = []
     for at in sorted([*(rule.at for rule in rules), *outer]):
         if not places or at - places[-1] > 2 * TOUCH:
@@ -122,7 +122,7 @@ def _is_table(rows: Sequence[RowDraft]) -> bool:
 
 
 class _Grid:
-    """Columns and rows between rules; cells that no rule divides are one."""
+    """Grid between rules; cells that no rule separates are merged."""
 
     def __init__(
         self, xs: Sequence[float], ys: Sequence[float], across: Sequence[RulingLine], down: Sequence[RulingLine]
@@ -135,7 +135,7 @@ class _Grid:
                 self._owner[row, column] = self._find_owner(row, column)
 
     def _find_owner(self, row: int, column: int) -> tuple[int, int]:
-        """The top left place of the cell that this place belongs to."""
+        """Return the top left position of the cell that this position belongs to."""
         middle_x = (self._xs[column] + self._xs[column + 1]) / 2
         middle_y = (self._ys[row] + self._ys[row + 1]) / 2
         if column and not _is_drawn(self._down, self._xs[column], middle_y):
@@ -147,7 +147,7 @@ class _Grid:
         return row, column
 
     def build_rows(self, content: PageContent) -> list[RowDraft]:
-        """The rows with the words of the page in their cells."""
+        """Build the rows with the page's words in their cells."""
         words: dict[tuple[int, int], list[Word]] = {}
         for word in content.words:
             column = bisect(self._xs, (word.left + word.right) / 2) - 1
@@ -176,7 +176,7 @@ def _is_drawn(rules: Sequence[RulingLine], at: float, through: float) -> bool:
 
 
 def _split_row(cells: list[CellDraft]) -> list[RowDraft]:
-    """Rows that stand between two rules without one between them, told by their common baselines."""
+    """Split a row at common baselines, if it holds several rows without rules between them."""
     first = cells[0].lines if cells else []
     if len(first) < SPLIT_LINES or any(cell.row_span > 1 for cell in cells):
         return [RowDraft(cells)]

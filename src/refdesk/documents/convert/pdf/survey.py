@@ -1,7 +1,7 @@
-"""What can be learned from some pages about all of them: measures, columns, furniture, headings.
+"""Survey of sample pages: measures, columns, boilerplate, headings.
 
-A long manual is read in batches and a reader may want one page of it, so that what repeats and what is usual has to be
-known from a sample before the first page is understood.
+A long manual is read in batches, and a caller may want a single page. What repeats and what is usual has to be known
+from a sample before the first page is analyzed.
 """
 
 from __future__ import annotations
@@ -29,24 +29,24 @@ from refdesk.documents.convert.pdf.outline import Bookmark
 from refdesk.documents.convert.pdf.reading import PageContent, read_page
 
 SAMPLE_SPREAD = 6
-"""Pages taken from all over a document for its usual letter size; more change nothing."""
+"""Pages sampled across a document for its usual letter size; more change nothing."""
 
 SAMPLE_NEIGHBOURS = 3
-"""Pages taken before and after those that are wanted, for what repeats on left and on right pages."""
+"""Pages sampled around the wanted ones, for what repeats on left and right pages."""
 
 SAMPLE_WHOLE = 40
-"""Documents of so many pages are their own sample."""
+"""Documents up to this size are sampled in full."""
 
 TAGGED_SHARE = 0.6
-"""Of a page's words: with fewer in the structure tree, the tree is not to be trusted with what it leaves out."""
+"""Share of a page's words in the structure tree below which the tree is ignored."""
 
 PAGES_PER_ENTRY = 25
-"""An outline with fewer entries than one for so many pages names parts of the book, not its headings."""
+"""An outline with fewer bookmarks per page names parts of the book, not its headings."""
 
 
 @dataclass(slots=True)
 class AnalyzedPage:
-    """A page's content, its lines in reading order without furniture, and the headings that are certain."""
+    """Content of a page, its lines in reading order without boilerplate, and its certain headings."""
 
     content: PageContent
     lines: list[Line]
@@ -54,7 +54,7 @@ class AnalyzedPage:
 
 
 class Survey:
-    """Reads pages in the light of what the sample told."""
+    """Reads pages with what the sample has shown."""
 
     def __init__(self, document: Any, first: int, last: int, tagged: bool, recognition: PageRecognizer) -> None:
         self._document = document
@@ -74,7 +74,7 @@ class Survey:
         self._lines = lines
         analyzed = [self._analyze(page, lines[index]) for index, page in self._sample_pages.items()]
         self.displayed_title = self._find_title(analyzed)
-        """The title that the first page shows."""
+        """Title on the first page."""
         matched = any(page.headings for page in analyzed) or not self._entries
         self._styles = HeadingStyles(self.measures, known_only=self.has_outline and matched)
         for sampled in analyzed:
@@ -84,7 +84,7 @@ class Survey:
                 del self._sample_pages[index], self._lines[index]
 
     def read(self, indices: Iterable[int]) -> list[AnalyzedPage]:
-        """Read a batch of pages; what repeats among them is furniture too."""
+        """Read a batch of pages; what repeats in it is boilerplate, too."""
         pages = [
             (index, self._sample_pages.pop(index) if index in self._sample_pages else self._read(index))
             for index in indices
@@ -99,17 +99,17 @@ class Survey:
         return [self._analyze(page, lines) for page, lines in batch]
 
     def find_styled(self, page: AnalyzedPage, taken: frozenset[int]) -> HeadingMap:
-        """Headings that nothing but their type makes known."""
+        """Return headings recognized by their typography alone."""
         if page.content.tags or self._is_title_page(page.content):
             return {}
         return find_styled_headings(self._find_candidates(page, taken), self._styles)
 
     def _is_title_page(self, page: PageContent) -> bool:
-        """Whether it shows a title and the outline starts after it: what else is set large there is author and date."""
+        """Whether the page has a title and precedes the outline; other large text on it is author and date."""
         return page.number == 1 and bool(self.displayed_title and self._entries) and 0 not in self._entries
 
     def _find_title(self, sample: Iterable[AnalyzedPage]) -> str:
-        """From the first page; what the outline or tags name there is a heading, and known as such."""
+        """Return the title on the first page, unless it is a heading known from the outline or tags."""
         front = next((page for page in sample if page.content.number == 1 and not page.headings), None)
         return metadata.find_displayed_title(front.lines, self.measures.body_size) if front else ""
 
@@ -137,7 +137,7 @@ class Survey:
 
 
 def choose_sample(first: int, last: int, total: int) -> list[int]:
-    """The pages to learn from, in order: the first of all, those that are wanted, neighbours, some from all over."""
+    """Return the sample pages in order: the first, the wanted ones, neighbours, and some across the document."""
     if total <= SAMPLE_WHOLE:
         return list(range(total))
     wanted = range(
@@ -149,7 +149,7 @@ def choose_sample(first: int, last: int, total: int) -> list[int]:
 
 
 def _load_outline(document: Any, first: int, last: int) -> tuple[bool, dict[int, Sequence[Bookmark]]]:
-    """Whether the outline names the headings, and its entries by page, from the wanted pages and their neighbours."""
+    """Return whether the outline names the headings, and its bookmarks by page, neighbours included."""
     found = outline.read_outline(document, max(0, first - SAMPLE_NEIGHBOURS), last + SAMPLE_NEIGHBOURS)
     rich = found.total >= max(2, len(document) / PAGES_PER_ENTRY)
     by_page: dict[int, Sequence[Bookmark]] = {
@@ -163,7 +163,7 @@ def _get_page(entry: Bookmark) -> int:
 
 
 def _drop_artifacts(page: PageContent) -> None:
-    """On a page with a structure tree, words outside of it are headers, footers and decoration."""
+    """Drop words outside of the structure tree, which are headers, footers and decoration."""
     if not page.tags:
         return
     inside = [word for word in page.words if word.mark in page.tags]

@@ -1,4 +1,4 @@
-"""Tables: rows of cells whose lines are still being gathered, and how they become a grid."""
+"""Table drafts, and their conversion to a grid."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from refdesk.documents.convert.pdf.text import Vocabulary, join_text
 from refdesk.documents.model import Box, Cell, Place, Table
 
 CAPTION = re.compile(r"(?:Table|Figure|Fig\.|Listing|Example|Tabelle|Tableau|Tabla)\s+[\dA-Z][\d.–-]*[.:)]?(?:\s|$)")
-"""How the name of a table or figure starts."""
+"""Start of a table or figure caption."""
 
 
 @dataclass(slots=True)
 class CellDraft:
-    """A cell; its column is counted from 0, or not known before the cells that span others are placed."""
+    """A cell; its column counts from 0, or is None until spanning cells are placed."""
 
     lines: list[Line]
     header: bool = False
@@ -29,7 +29,7 @@ class CellDraft:
 
 @dataclass(slots=True)
 class RowDraft:
-    """A row; rows of one number are parts of the same row on two pages."""
+    """A row; rows with one key are parts of the same row on two pages."""
 
     cells: list[CellDraft]
     key: int = 0
@@ -37,20 +37,20 @@ class RowDraft:
 
 @dataclass(slots=True)
 class TableDraft:
-    """A table, or the part of it on one page."""
+    """A table, or its part on one page."""
 
     rows: list[RowDraft]
     page: int
     box: Box
     key: int = 0
-    """The structure element that it stands for, or 0."""
+    """Its structure element, or 0."""
     columns: tuple[float, ...] = ()
-    """Where columns are divided, when that was read from the page."""
+    """Column boundaries, if read from the page."""
     caption: list[Line] = field(default_factory=list)
 
 
 def extend_table(table: TableDraft, more: TableDraft) -> bool:
-    """Join the part of a table that stands on the next page; the answer says whether it is one."""
+    """Append the part of a table on the next page; return whether it is one."""
     if table.key and table.key == more.key:
         _join_tagged(table, more)
         return True
@@ -83,7 +83,7 @@ def _read_texts(row: RowDraft) -> list[str]:
 
 
 def build_table(table: TableDraft, vocabulary: Vocabulary, place: Place) -> Table:
-    """The table with every cell at its place in the grid."""
+    """Build the table with every cell at its grid position."""
     cells: list[Cell] = []
     taken: set[tuple[int, int]] = set()
     for at, row in enumerate(table.rows):
@@ -104,7 +104,7 @@ def build_table(table: TableDraft, vocabulary: Vocabulary, place: Place) -> Tabl
 
 
 def find_tagged_tables(words: Sequence[Word], tags: Tags, page: int) -> list[TableDraft]:
-    """The tables of a tagged page, from the words of their cells."""
+    """Return the tables of a tagged page, from the words of their cells."""
     cells: dict[int, dict[int, dict[int, tuple[CellTag, list[Word]]]]] = {}
     for word in words:
         tag = tags.get(word.mark)

@@ -1,7 +1,7 @@
-"""The structure tree of a tagged PDF: which element each piece of a page's content belongs to.
+"""Structure tree of a tagged PDF: the element of each piece of page content.
 
-Word processors and browsers write such trees. They tell headings, items and cells apart for certain, but say nothing
-of order across a page, of code or of what a container means; that is read from the page as for any other PDF.
+Word processors and browsers write such trees. They identify headings, items and cells reliably, but not the order on a
+page, code, or the meaning of containers; those are derived as for any other PDF.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ MAX_ELEMENTS = 20_000
 """Per page; a page of dense tables has some 2,000."""
 
 MAX_SPAN = 1_000
-"""Rows or columns that one cell may cover."""
+"""Rows or columns of one cell."""
 
 TagKind = Literal["heading", "text", "label", "caption", "container"]
 
@@ -35,12 +35,12 @@ _LEVELS = {"H": 1, **{f"H{level}": level for level in range(1, 10)}}
 
 @dataclass(frozen=True, slots=True)
 class CellTag:
-    """A cell's place in its table. Tables and rows keep their number from page to page."""
+    """Position of a cell in its table. Tables and rows keep their keys across pages."""
 
     table: int
     row: int
     place: int
-    """Which cell of its row it is, counted from 0."""
+    """Index of the cell in its row."""
     header: bool
     rows: int
     columns: int
@@ -48,19 +48,19 @@ class CellTag:
 
 @dataclass(frozen=True, slots=True)
 class Tag:
-    """The element that a piece of content belongs to."""
+    """Element that a piece of content belongs to."""
 
     block: int
-    """The nearest element that is no mere part of a line; the same on every page that it reaches."""
+    """Nearest block element, the same on every page it spans."""
     kind: TagKind
     level: int = 0
-    """Of a heading."""
+    """Level of a heading."""
     depth: int = 0
-    """How many lists are open."""
+    """Number of open lists."""
     item: int = 0
-    """The list item around it, or 0."""
+    """Enclosing list item, or 0."""
     labelled: bool = False
-    """The item's label stands on this page, so that the item starts here."""
+    """Whether the item's label is on this page, so that it starts here."""
     cell: CellTag | None = None
 
 
@@ -86,12 +86,12 @@ _NUMBER = ctypes.c_float()
 
 
 def is_tagged(document: Any) -> bool:
-    """Whether the document says that it has a structure tree."""
+    """Whether the document declares a structure tree."""
     return bool(raw.FPDFCatalog_IsTagged(document.raw))
 
 
 def read_tags(page: pdfium.Handle) -> Tags:
-    """The elements of an open page."""
+    """Return the elements of an open page."""
     tree = _get_tree(page)
     if not tree:
         return {}
@@ -103,7 +103,7 @@ def read_tags(page: pdfium.Handle) -> Tags:
 
 @dataclass(slots=True)
 class _Element:
-    """An element on the way down, and what its descendants inherit from it."""
+    """An element on the stack, with what its descendants inherit."""
 
     handle: int
     kind: str
@@ -113,7 +113,7 @@ class _Element:
 
 
 class _TreeWalk:
-    """One pass over the tree, without recursion: files nest elements as deep as they like."""
+    """One iterative pass over the tree, since files can nest without limit."""
 
     def __init__(self, tree: int) -> None:
         self.tags: Tags = {}
@@ -126,7 +126,7 @@ class _TreeWalk:
             stack += reversed(list(self._visit(stack.pop())))
 
     def _visit(self, element: _Element) -> Iterator[_Element]:
-        """Note the content of an element; its children are the answer."""
+        """Record the content of an element and yield its children."""
         cells = 0
         item_labelled = element.kind == "LI" and self._has_label(element)
         if item_labelled:
@@ -156,7 +156,7 @@ class _TreeWalk:
 
 
 def _make_tag(handle: int, kind: str, path: int, above: Tag, children: int, cells: int, parent: _Element | None) -> Tag:
-    """What an element makes of the tag that it inherits."""
+    """Derive the tag of an element from the one it inherits."""
     if kind in INLINE or (kind == "NonStruct" and _is_leaf(handle, children)):
         return above
     if kind in _LEVELS:
@@ -183,7 +183,7 @@ def _make_tag(handle: int, kind: str, path: int, above: Tag, children: int, cell
 
 
 def _is_leaf(handle: int, children: int) -> bool:
-    """Whether a nameless element holds content itself, as browsers write the text of an element."""
+    """Whether an unnamed element holds content itself, as browsers write the text of an element."""
     return any(_get_child_mark(handle, place) >= 0 for place in range(min(children, 8)))
 
 

@@ -1,4 +1,4 @@
-"""Lines to running text: line breaks undone, hyphenation mended, code and emphasis marked."""
+"""Lines to running text: line breaks removed, words dehyphenated, code and emphasis marked."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from refdesk.documents.convert.pdf.reading import Word
 from refdesk.documents.model import Span, SpanKind
 
 WHOLE_WORD = 3
-"""Letters; shorter pieces before or after a hyphen are syllables more often than words."""
+"""Letters; shorter parts next to a hyphen are more often syllables."""
 
 _HEAD = re.compile(r"[^\W\d_]+$")
 _TAIL = re.compile(r"[^\W\d_]+")
@@ -21,14 +21,14 @@ Vocabulary = set[str]
 
 
 def learn_words(vocabulary: Vocabulary, lines: Iterable[Line]) -> None:
-    """Note the words that stand inside of lines, where no hyphenation can have touched them."""
+    """Record the words inside of lines, where they can't be hyphenated."""
     for line in lines:
         text = line.text
         vocabulary.update(_VOCABULARY.findall(text[: text.rfind(" ")].lower() if text.endswith("-") else text.lower()))
 
 
 def join_lines(lines: Sequence[Line], vocabulary: Vocabulary) -> tuple[str, tuple[Span, ...]]:
-    """One text of many lines, with the stretches that are set apart."""
+    """Join lines to one text with spans."""
     writer = _Writer(vocabulary)
     for line in lines:
         writer.add_line(line.words)
@@ -36,12 +36,12 @@ def join_lines(lines: Sequence[Line], vocabulary: Vocabulary) -> tuple[str, tupl
 
 
 def join_text(lines: Sequence[Line], vocabulary: Vocabulary) -> str:
-    """One text of many lines."""
+    """Join lines to one text."""
     return join_lines(lines, vocabulary)[0]
 
 
 class _Writer:
-    """Text that grows word by word; remembers where each kind of type begins and ends."""
+    """Builder of text and spans, word by word."""
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         self._vocabulary = vocabulary
@@ -87,7 +87,7 @@ class _Writer:
             self._kinds.append((start, end, kind))
 
     def finish(self) -> tuple[str, tuple[Span, ...]]:
-        """The text and its spans; type that is the same throughout sets nothing apart, unless it is code."""
+        """Return the text and its spans; uniform formatting is dropped, unless it is code."""
         kinds = self._kinds
         if len(kinds) == 1 and kinds[0][2] != "code":
             return "".join(self._pieces), ()
@@ -104,7 +104,7 @@ def _classify_word(word: Word) -> SpanKind | None:
 
 
 def _choose_joint(before: str, after: str, vocabulary: Vocabulary) -> str:
-    """What belongs between two parts of a word that a line end divides: nothing, its hyphen, or a space."""
+    """Return what joins a word divided at a line end: nothing, its hyphen, or a space."""
     if before.endswith("-"):
         return " "
     head, tail = _HEAD.search(before), _TAIL.match(after)
@@ -120,10 +120,10 @@ def _choose_joint(before: str, after: str, vocabulary: Vocabulary) -> str:
 
 
 def normalize_letters(text: str) -> str:
-    """A text for comparison: its letters and digits alone, whatever their case."""
+    """Return the letters and digits in lower case, for comparison."""
     return "".join(filter(str.isalnum, text.casefold()))
 
 
 def words_of(lines: Iterable[Line]) -> Iterable[Word]:
-    """All words in order."""
+    """Yield all words in order."""
     return chain.from_iterable(line.words for line in lines)
