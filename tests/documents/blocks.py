@@ -67,11 +67,11 @@ ROLES: list[ParagraphRole] = ["text", "quote", "note", "caption", "footnote"]
 PLACES = st.none() | st.builds(
     Place,
     st.integers(1, 3),
-    st.none() | st.tuples(*[st.integers(0, 500).map(float)] * 4).map(lambda box: _ordered(*box)),
+    st.none() | st.tuples(*[st.integers(0, 500).map(float)] * 4).map(lambda box: _normalize_box(*box)),
 )
 
 
-def _ordered(a: float, b: float, c: float, d: float) -> tuple[float, float, float, float]:
+def _normalize_box(a: float, b: float, c: float, d: float) -> tuple[float, float, float, float]:
     return min(a, c), min(b, d), max(a, c), max(b, d)
 
 

@@ -26,18 +26,18 @@ def rules(folder: Path, name: str, *lines: str) -> None:
     (folder / name).write_text("\n".join(lines))
 
 
-def found(folder: Path, *ignore: str, max_files: int = 1000) -> list[str]:
+def find_files(folder: Path, *ignore: str, max_files: int = 1000) -> list[str]:
     items = walk(folder, ignore=ignore, max_files=max_files)
     return [item.relative for item in items if isinstance(item, FoundFile)]
 
 
-def left_out(folder: Path, max_files: int = 1000) -> list[LeftOut]:
+def find_skipped(folder: Path, max_files: int = 1000) -> list[LeftOut]:
     return [item for item in walk(folder, max_files=max_files) if isinstance(item, LeftOut)]
 
 
 def test_documents_are_found_in_order_by_how_their_names_end(tmp_path: Path) -> None:
     write(tmp_path, "z.md", "A.PDF", "b/x.html", "b/a.rst", "a/deep/er/n.txt", "code.py", "no-suffix", "b/.md")
-    assert found(tmp_path) == ["A.PDF", "z.md", "a/deep/er/n.txt", "b/a.rst", "b/x.html"]
+    assert find_files(tmp_path) == ["A.PDF", "z.md", "a/deep/er/n.txt", "b/a.rst", "b/x.html"]
 
 
 def test_a_file_is_told_with_what_shows_a_change(tmp_path: Path) -> None:
@@ -50,23 +50,23 @@ def test_a_file_is_told_with_what_shows_a_change(tmp_path: Path) -> None:
 def test_hidden_and_installed_and_generated_files_are_left_alone(tmp_path: Path) -> None:
     write(tmp_path, ".hidden.md", ".git/x.md", "node_modules/p/README.md", "lib/__pycache__/x.txt", "kept.md")
     write(tmp_path, "env/pyvenv.cfg", "env/lib/README.md", "cache/CACHEDIR.TAG", "cache/x.md")
-    assert found(tmp_path) == ["kept.md"]
+    assert find_files(tmp_path) == ["kept.md"]
 
 
 def test_build_output_is_left_alone_only_beside_a_project(tmp_path: Path) -> None:
     write(tmp_path, "app/Cargo.toml", "app/target/doc/x.html", "app/guide.md", "marketing/target/groups.md")
-    assert found(tmp_path) == ["app/guide.md", "marketing/target/groups.md"]
+    assert find_files(tmp_path) == ["app/guide.md", "marketing/target/groups.md"]
 
 
 def test_the_folder_that_is_named_is_walked_whatever_its_name(tmp_path: Path) -> None:
     write(tmp_path, ".node_modules/node_modules/a.md", ".node_modules/node_modules/pyvenv.cfg")
-    assert found(tmp_path / ".node_modules" / "node_modules") == ["a.md"]
+    assert find_files(tmp_path / ".node_modules" / "node_modules") == ["a.md"]
 
 
 def test_a_rule_can_bring_back_what_is_left_alone_by_default(tmp_path: Path) -> None:
     write(tmp_path, "package.json", "dist/a.md", "node_modules/b.md")
     rules(tmp_path, ".refdeskignore", "!dist/")
-    assert found(tmp_path) == ["dist/a.md"]
+    assert find_files(tmp_path) == ["dist/a.md"]
 
 
 def test_rules_hold_where_they_stand_and_the_nearer_wins(tmp_path: Path) -> None:
@@ -74,20 +74,20 @@ def test_rules_hold_where_they_stand_and_the_nearer_wins(tmp_path: Path) -> None
     rules(tmp_path, ".gitignore", "draft.md")
     rules(tmp_path / "a", ".gitignore", "!draft.md", "b/other.md")
     rules(tmp_path / "a" / "b", ".refdeskignore", "draft.md")
-    assert found(tmp_path) == ["a/draft.md", "c/other.md"]
+    assert find_files(tmp_path) == ["a/draft.md", "c/other.md"]
 
 
 def test_our_own_rules_go_before_those_of_git_and_the_callers_before_all(tmp_path: Path) -> None:
     write(tmp_path, "a.md", "b.md", "c.md")
     rules(tmp_path, ".gitignore", "a.md", "b.md")
     rules(tmp_path, ".refdeskignore", "!a.md", "!b.md")
-    assert found(tmp_path, "b.md") == ["a.md", "c.md"]
+    assert find_files(tmp_path, "b.md") == ["a.md", "c.md"]
 
 
 def test_a_folder_that_is_ignored_keeps_what_is_in_it_out(tmp_path: Path) -> None:
     write(tmp_path, "old/a.md", "old/keep.md")
     rules(tmp_path, ".gitignore", "old/", "!old/keep.md")
-    assert found(tmp_path) == []
+    assert find_files(tmp_path) == []
 
 
 PATTERNS = [
@@ -111,14 +111,14 @@ def test_git_ignores_the_same_files(tmp_path: Path) -> None:
         rules(tmp_path, ".gitignore", *lines)
         listed = subprocess.run(command, check=True, capture_output=True, text=True, timeout=60).stdout
         expected = {path for path in listed.split("\0") if path.endswith(".md")}
-        assert set(found(tmp_path)) == expected, lines
+        assert set(find_files(tmp_path)) == expected, lines
 
 
 def test_a_rule_made_to_hang_does_not(tmp_path: Path) -> None:
     name = "a" * 200 + ".md"
     write(tmp_path, "/".join(["d"] * 40 + [name]))
     rules(tmp_path, ".gitignore", "*a" * 30 + "*b", "**/d/" * 30 + "x", "**/*a*a*a*a*c/" * 20 + "y")
-    assert len(found(tmp_path)) == 1
+    assert len(find_files(tmp_path)) == 1
     assert parse_rules(["z" * (MAX_RULE + 1)]).rules == ()
 
 
@@ -133,7 +133,7 @@ def test_links_lead_neither_out_of_the_folder_nor_round_in_a_circle(tmp_path: Pa
     (inside / "alias.md").symlink_to("sub/b.md")
     (inside / "broken.md").symlink_to("nowhere.md")
     (inside / "self.md").symlink_to("self.md")
-    assert found(inside) == ["a.md", "alias.md", "sub/b.md"]
+    assert find_files(inside) == ["a.md", "alias.md", "sub/b.md"]
 
 
 def test_a_pipe_is_no_document(tmp_path: Path) -> None:
@@ -147,8 +147,8 @@ def test_a_folder_that_may_not_be_read_is_told_and_the_walk_goes_on(tmp_path: Pa
     write(tmp_path, "closed/a.md", "open/b.md")
     (tmp_path / "closed").chmod(0)
     try:
-        assert found(tmp_path) == ["open/b.md"]
-        assert left_out(tmp_path) == [LeftOut("closed", "The folder cannot be read: Permission denied.")]
+        assert find_files(tmp_path) == ["open/b.md"]
+        assert find_skipped(tmp_path) == [LeftOut("closed", "The folder cannot be read: Permission denied.")]
     finally:
         (tmp_path / "closed").chmod(0o700)
 
@@ -156,7 +156,7 @@ def test_a_folder_that_may_not_be_read_is_told_and_the_walk_goes_on(tmp_path: Pa
 def test_rules_that_cannot_be_heeded_are_told(tmp_path: Path) -> None:
     write(tmp_path, "docs/a.md")
     (tmp_path / "docs" / ".gitignore").write_bytes(b"*.md\n" + b"#" * 1_000_000)
-    (problem,) = left_out(tmp_path)
+    (problem,) = find_skipped(tmp_path)
     assert problem.relative == "docs/.gitignore"
     assert "too long" in problem.reason
 
@@ -169,10 +169,10 @@ def test_a_name_that_cannot_be_stored_is_told(tmp_path: Path) -> None:
 
 def test_no_more_files_than_agreed_are_found_and_it_is_told(tmp_path: Path) -> None:
     write(tmp_path, "a.md", "b.md", "c.md")
-    assert found(tmp_path, max_files=2) == ["a.md", "b.md"]
-    (problem,) = left_out(tmp_path, max_files=2)
+    assert find_files(tmp_path, max_files=2) == ["a.md", "b.md"]
+    (problem,) = find_skipped(tmp_path, max_files=2)
     assert (problem.relative, "more than 2 documents" in problem.reason) == (".", True)
-    assert left_out(tmp_path, max_files=3) == []
+    assert find_skipped(tmp_path, max_files=3) == []
 
 
 @pytest.mark.parametrize("name", ["missing", "file.md"])

@@ -129,11 +129,13 @@ async def test_progress_arrives_and_no_more_often_than_anybody_looks(sandbox: Sa
 
 
 async def test_an_error_in_the_progress_callback_reaches_the_caller(sandbox: Sandbox) -> None:
-    async def gone(done: float, total: float, message: str) -> None:
+    async def raise_disconnect(done: float, total: float, message: str) -> None:
         raise ConnectionError("the client is gone")
 
     with pytest.raises(ConnectionError):
-        await sandbox.run({"do": "report", "steps": 1}, source=None, output=None, seconds=PATIENCE, progress=gone)
+        await sandbox.run(
+            {"do": "report", "steps": 1}, source=None, output=None, seconds=PATIENCE, progress=raise_disconnect
+        )
     assert await do(sandbox, "echo", text="next") == {"echo": "next"}
 
 

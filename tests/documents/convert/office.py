@@ -28,17 +28,17 @@ def source(name: str) -> SourceFile:
     return SourceFile((FILES / name).read_bytes(), name)
 
 
-def packed(parts: Mapping[str, str | bytes]) -> bytes:
-    """A zip archive of these parts."""
-    packed = BytesIO()
-    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
+def pack_zip(parts: Mapping[str, str | bytes]) -> bytes:
+    """Build a zip archive of these parts."""
+    buffer = BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, content in parts.items():
             archive.writestr(name, content)
-    return packed.getvalue()
+    return buffer.getvalue()
 
 
-def unpacked(data: bytes) -> dict[str, bytes]:
-    """The parts of a zip archive."""
+def unpack_zip(data: bytes) -> dict[str, bytes]:
+    """Return the parts of a zip archive."""
     with zipfile.ZipFile(BytesIO(data)) as archive:
         return {name: archive.read(name) for name in archive.namelist()}
 
@@ -50,7 +50,7 @@ def ooxml(kind: str, parts: Mapping[str, str]) -> bytes:
         '<Types xmlns="http://schemas.openxmlformats.org/package/2006/content-types"><Override '
         f'PartName="/{main}" ContentType="application/vnd.openxmlformats-officedocument.{family}.main+xml"/></Types>'
     )
-    return packed({"[Content_Types].xml": types, "_rels/.rels": relationships(officeDocument=main), **parts})
+    return pack_zip({"[Content_Types].xml": types, "_rels/.rels": relationships(officeDocument=main), **parts})
 
 
 def relationships(**targets: str) -> str:

@@ -8,18 +8,18 @@ from refdesk.documents.model import Document, Heading, Table
 from refdesk.errors import CannotConvert
 
 
-def converted(content: str | bytes, name: str = "data/prices.csv") -> Document:
+def convert_csv(content: str | bytes, name: str = "data/prices.csv") -> Document:
     return csv.convert(SourceFile(content.encode() if isinstance(content, str) else content, name))
 
 
 def table(content: str | bytes) -> Table:
-    _, found = converted(content).blocks
+    _, found = convert_csv(content).blocks
     assert isinstance(found, Table)
     return found
 
 
 def test_a_file_is_one_table_under_its_name() -> None:
-    document = converted("name,price\ntea,2.50\ncoffee,3\n")
+    document = convert_csv("name,price\ntea,2.50\ncoffee,3\n")
     assert document.title == "prices"
     assert document.blocks[0] == Heading("prices", 1)
     found = table("name,price\ntea,2.50\ncoffee,3\n")
@@ -53,7 +53,7 @@ def test_ragged_rows_empty_rows_and_breaks_inside_of_cells_are_mended() -> None:
 
 
 def test_a_quotation_mark_that_is_not_closed_is_taken_as_text() -> None:
-    document = converted('a,b\n"5 inch,1\n' + "x,2\n" * 50_000)
+    document = convert_csv('a,b\n"5 inch,1\n' + "x,2\n" * 50_000)
     assert "quotation mark" in document.warnings[0]
     found = document.blocks[1]
     assert isinstance(found, Table)
@@ -61,10 +61,10 @@ def test_a_quotation_mark_that_is_not_closed_is_taken_as_text() -> None:
 
 
 def test_what_is_beyond_the_bounds_is_told() -> None:
-    document = converted("a,b\n" * csv.MAX_CELLS)
+    document = convert_csv("a,b\n" * csv.MAX_CELLS)
     left = csv.MAX_CELLS - csv.MAX_CELLS // 2
     assert document.warnings == (f"Only the first {csv.MAX_CELLS // 2:,} rows were read; {left:,} more are left out.",)
-    wide = converted("a," * (csv.MAX_COLUMNS + 5))
+    wide = convert_csv("a," * (csv.MAX_COLUMNS + 5))
     assert wide.warnings == (f"1 rows were cut after {csv.MAX_COLUMNS:,} columns.",)
 
 
@@ -76,4 +76,4 @@ def test_a_mark_of_the_encoding_is_no_part_of_the_first_cell() -> None:
 @pytest.mark.parametrize("content", ["", "\n\n", ",,,\n"])
 def test_a_file_without_rows_is_refused(content: str) -> None:
     with pytest.raises(CannotConvert, match="no rows"):
-        converted(content)
+        convert_csv(content)

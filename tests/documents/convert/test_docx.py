@@ -7,7 +7,7 @@ from refdesk.documents.convert.source import SourceFile
 from refdesk.documents.export.markdown import to_markdown
 from refdesk.documents.model import Code, Document, Heading, ListItem, Paragraph, Picture, Span, Table
 from refdesk.errors import CannotConvert
-from tests.documents.convert.office import FILES, packed, paragraph, source, unpacked, word
+from tests.documents.convert.office import FILES, pack_zip, paragraph, source, unpack_zip, word
 
 HEADING = (
     '<w:style w:type="paragraph" w:styleId="H1"><w:name w:val="heading 1"/></w:style>'
@@ -313,9 +313,9 @@ def test_files_with_other_prefixes_are_read_alike() -> None:
     styles = '<w:style w:type="paragraph" w:styleId="H"><w:name w:val="heading 1"/></w:style>'
     body = paragraph("Part", style="H") + paragraph("some") + paragraph("words")
     usual = word(body, styles=styles)
-    parts = unpacked(usual.data)
+    parts = unpack_zip(usual.data)
     parts["word/document.xml"] = parts["word/document.xml"].replace(b"w:", b"x:").replace(b"xmlns:w=", b"xmlns:x=")
-    assert convert(SourceFile(packed(parts), "other.docx")).blocks == convert(usual).blocks
+    assert convert(SourceFile(pack_zip(parts), "other.docx")).blocks == convert(usual).blocks
 
 
 def test_an_item_of_many_paragraphs_keeps_what_is_set_apart_in_each() -> None:

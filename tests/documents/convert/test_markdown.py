@@ -12,12 +12,12 @@ from refdesk.errors import CannotConvert
 GUIDE = Path(__file__).parents[2] / "files" / "text" / "guide.md"
 
 
-def converted(text: str) -> Document:
+def convert_markdown(text: str) -> Document:
     return markdown.convert(SourceFile(text.encode(), "page.md"))
 
 
 def blocks(text: str) -> tuple[Block, ...]:
-    return converted(text).blocks
+    return convert_markdown(text).blocks
 
 
 def test_a_guide_keeps_its_structure() -> None:
@@ -87,7 +87,9 @@ def test_an_ordered_list_begins_where_it_says() -> None:
 
 
 def test_front_matter_gives_title_tags_and_properties() -> None:
-    document = converted("---\ntitle: The title\ntags: [a, b, a]\ndescription: What\ndate: 2024-05-01\n---\n# Other\n")
+    document = convert_markdown(
+        "---\ntitle: The title\ntags: [a, b, a]\ndescription: What\ndate: 2024-05-01\n---\n# Other\n"
+    )
     assert document.title == "The title"
     assert document.tags == ("a", "b")
     assert document.properties == {"description": "What", "published": "2024-05-01"}
@@ -96,7 +98,7 @@ def test_front_matter_gives_title_tags_and_properties() -> None:
 
 @pytest.mark.parametrize("matter", ["a: [", "a: &a [x]\nb: *a", "a: !!python/object:os.system x", "[" * 5000])
 def test_front_matter_that_is_broken_or_hostile_is_left_out_with_a_warning(matter: str) -> None:
-    document = converted(f"---\n{matter}\n---\ntext\n")
+    document = convert_markdown(f"---\n{matter}\n---\ntext\n")
     assert document.blocks == (Paragraph("text"),)
     assert document.warnings == ("The front matter is no valid YAML and was left out.",)
 
@@ -113,9 +115,9 @@ def test_deep_lists_are_kept() -> None:
 @pytest.mark.parametrize("text", ["", "---\ntitle: x\n---\n", "<!-- nothing -->"])
 def test_a_file_without_text_is_refused(text: str) -> None:
     with pytest.raises(CannotConvert, match="holds no text"):
-        converted(text)
+        convert_markdown(text)
 
 
 def test_a_file_that_is_too_large_is_refused() -> None:
     with pytest.raises(CannotConvert, match="split it"):
-        converted("x" * (markdown.MAX_CHARACTERS + 1))
+        convert_markdown("x" * (markdown.MAX_CHARACTERS + 1))

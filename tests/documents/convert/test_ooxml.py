@@ -8,7 +8,7 @@ import pytest
 
 from refdesk.documents.convert.ooxml import MAX_ENTRIES, detect_kind, open_package
 from refdesk.errors import CannotConvert
-from tests.documents.convert.office import FILES, ooxml, packed, word
+from tests.documents.convert.office import FILES, ooxml, pack_zip, word
 
 
 @pytest.mark.parametrize(
@@ -33,7 +33,7 @@ def test_a_file_is_known_by_its_content(name: str, kind: str | None) -> None:
 
 
 def test_a_zip_that_is_no_office_file_is_of_no_kind() -> None:
-    assert detect_kind(packed({"notes.txt": "hello"})) is None
+    assert detect_kind(pack_zip({"notes.txt": "hello"})) is None
 
 
 @pytest.mark.parametrize(
@@ -46,7 +46,7 @@ def test_a_zip_that_is_no_office_file_is_of_no_kind() -> None:
     ],
 )
 def test_templates_and_files_with_macros_are_of_their_kind(content_type: str, kind: str | None) -> None:
-    assert detect_kind(packed({"[Content_Types].xml": f'<Override ContentType="{content_type}"/>'})) == kind
+    assert detect_kind(pack_zip({"[Content_Types].xml": f'<Override ContentType="{content_type}"/>'})) == kind
 
 
 @pytest.mark.parametrize("name", ["guide.docx", "guide.doc", "book.xls"])
@@ -62,7 +62,7 @@ def test_a_locked_document_asks_for_one_without_a_password() -> None:
 
 
 def test_encrypted_entries_ask_for_a_file_without_a_password() -> None:
-    data = bytearray(packed({"a": "b"}))
+    data = bytearray(pack_zip({"a": "b"}))
     data[6] |= 1
     data[data.index(b"PK\x01\x02") + 8] |= 1
     with pytest.raises(CannotConvert, match="password"):
@@ -71,16 +71,16 @@ def test_encrypted_entries_ask_for_a_file_without_a_password() -> None:
 
 def test_a_package_of_too_many_parts_is_refused() -> None:
     with pytest.raises(CannotConvert, match="more than 10000 parts"):
-        open_package(packed({str(number): "" for number in range(MAX_ENTRIES + 1)}))
+        open_package(pack_zip({str(number): "" for number in range(MAX_ENTRIES + 1)}))
 
 
 def test_a_bomb_is_refused_by_what_it_claims_to_hold() -> None:
     with pytest.raises(CannotConvert, match="would unpack to 30 MB"):
-        open_package(packed({"word/document.xml": " " * 30_000_000}))
+        open_package(pack_zip({"word/document.xml": " " * 30_000_000}))
 
 
 def test_a_small_file_may_shrink_as_much_as_it_likes() -> None:
-    assert open_package(packed({"a": " " * 1_000_000})).read_head("a") == b" " * 1_000_000
+    assert open_package(pack_zip({"a": " " * 1_000_000})).read_head("a") == b" " * 1_000_000
 
 
 def test_entries_that_lie_over_one_another_are_refused() -> None:
@@ -89,14 +89,14 @@ def test_entries_that_lie_over_one_another_are_refused() -> None:
 
 
 def test_a_part_that_declares_a_dtd_is_refused() -> None:
-    package = open_package(packed({"a.xml": '<!DOCTYPE a [<!ENTITY b "c">]><a>&b;</a>'}))
+    package = open_package(pack_zip({"a.xml": '<!DOCTYPE a [<!ENTITY b "c">]><a>&b;</a>'}))
     with pytest.raises(CannotConvert, match="declares a DTD"):
         package.read_xml("a.xml")
 
 
 def test_a_dtd_is_seen_in_other_encodings_too() -> None:
     package = open_package(
-        packed({"a.xml": '<?xml version="1.0" encoding="utf-16"?><!DOCTYPE a><a/>'.encode("utf-16")})
+        pack_zip({"a.xml": '<?xml version="1.0" encoding="utf-16"?><!DOCTYPE a><a/>'.encode("utf-16")})
     )
     with pytest.raises(CannotConvert, match="declares a DTD"):
         package.read_xml("a.xml")
@@ -104,18 +104,18 @@ def test_a_dtd_is_seen_in_other_encodings_too() -> None:
 
 def test_xml_that_is_not_well_formed_is_named() -> None:
     with pytest.raises(CannotConvert, match=r"'a\.xml' is not well-formed"):
-        open_package(packed({"a.xml": "<a>"})).read_xml("a.xml")
+        open_package(pack_zip({"a.xml": "<a>"})).read_xml("a.xml")
 
 
 def test_a_damaged_part_is_said_to_be_broken() -> None:
-    data = bytearray(packed({"a.xml": "<a>" + "some words " * 50 + "</a>"}))
+    data = bytearray(pack_zip({"a.xml": "<a>" + "some words " * 50 + "</a>"}))
     data[40:50] = b"\xff" * 10
     with pytest.raises(CannotConvert, match="broken"):
         open_package(bytes(data)).read_xml("a.xml")
 
 
 def test_a_part_that_is_not_what_the_archive_says_of_it_is_said_to_be_broken() -> None:
-    whole = packed({"a.xml": "<a>some words</a>"})
+    whole = pack_zip({"a.xml": "<a>some words</a>"})
     entry = whole.index(b"PK\x01\x02")
     for at in (16, 24):  # its checksum, and its size
         data = bytearray(whole)
@@ -136,7 +136,7 @@ def test_parts_are_read_however_they_are_packed(method: int) -> None:
 
 def test_strict_files_are_read_like_the_usual_ones() -> None:
     strict = '<w:document xmlns:w="http://purl.oclc.org/ooxml/wordprocessingml/main"/>'
-    root = open_package(packed({"a.xml": strict})).read_xml("a.xml")
+    root = open_package(pack_zip({"a.xml": strict})).read_xml("a.xml")
     assert root is not None
     assert root.tag == "{w}document"
 
@@ -148,7 +148,7 @@ def test_names_that_climb_out_of_the_package_lead_nowhere() -> None:
 
 
 def test_macros_are_noticed() -> None:
-    assert open_package(packed({"word/vbaProject.bin": "x"})).has_macros
+    assert open_package(pack_zip({"word/vbaProject.bin": "x"})).has_macros
     assert not open_package(word("").data).has_macros
 
 
@@ -172,11 +172,11 @@ def _entry(name: str, sibling: int, child: int) -> bytes:
 
 def _overlapping() -> bytes:
     """An archive whose second entry is listed as if it began inside of the first."""
-    packed = BytesIO()
-    with zipfile.ZipFile(packed, "w") as archive:
+    pack_zip = BytesIO()
+    with zipfile.ZipFile(pack_zip, "w") as archive:
         archive.writestr("a", "x" * 100)
         archive.writestr("b", "y" * 100)
-    data = bytearray(packed.getvalue())
+    data = bytearray(pack_zip.getvalue())
     second = data.index(b"PK\x01\x02", data.index(b"PK\x01\x02") + 1)
     struct.pack_into("<I", data, second + 42, 10)
     return bytes(data)

@@ -3,7 +3,7 @@ from __future__ import annotations
 from refdesk.documents.convert.pptx import convert
 from refdesk.documents.convert.source import PageRange, SourceFile
 from refdesk.documents.model import Code, Heading, ListItem, Page, Paragraph, Picture, Place, Table, get_page
-from tests.documents.convert.office import deck, packed, shape, source, unpacked
+from tests.documents.convert.office import deck, pack_zip, shape, source, unpack_zip
 
 RUN = "<a:r><a:t>{}</a:t></a:r>"
 BULLET = '<a:pPr lvl="{}"><a:buChar char="•"/></a:pPr><a:r><a:t>{}</a:t></a:r>'
@@ -165,8 +165,8 @@ def test_bullets_come_from_the_layout_unless_the_slide_takes_them_away() -> None
 
 def test_a_slide_that_is_listed_twice_is_read_once() -> None:
     usual = deck(shape(RUN.format("first")), shape(RUN.format("second")))
-    parts = unpacked(usual.data)
+    parts = unpack_zip(usual.data)
     parts["ppt/presentation.xml"] = parts["ppt/presentation.xml"].replace(b'"slide_2"', b'"slide_1"')
-    document = convert(SourceFile(packed(parts), "twice.pptx"))
+    document = convert(SourceFile(pack_zip(parts), "twice.pptx"))
     assert [block.text for block in document.blocks if isinstance(block, Paragraph)] == ["first"]
     assert document.warnings == ("Not in the file although the presentation lists them: slide 2.",)

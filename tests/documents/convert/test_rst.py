@@ -14,12 +14,12 @@ from refdesk.errors import CannotConvert
 MANUAL = Path(__file__).parents[2] / "files" / "text" / "manual.rst"
 
 
-def converted(text: str) -> Document:
+def convert_rst(text: str) -> Document:
     return rst.convert(SourceFile(text.encode(), "page.rst"))
 
 
 def blocks(text: str) -> tuple[Block, ...]:
-    return converted(text).blocks
+    return convert_rst(text).blocks
 
 
 @pytest.fixture(scope="module")
@@ -27,7 +27,7 @@ def manual() -> Document:
     return rst.convert(SourceFile(MANUAL.read_bytes(), "manual.rst"))
 
 
-def said(document: Document) -> str:
+def join_texts(document: Document) -> str:
     return "\n".join(getattr(block, "text", "") for block in document.blocks)
 
 
@@ -66,7 +66,7 @@ def test_notices_are_quotes_with_their_version(manual: Document) -> None:
 
 
 def test_directives_that_nobody_knows_keep_their_content(manual: Document) -> None:
-    text = said(manual)
+    text = join_texts(manual)
     for kept in ("foo(a, b)", "foo(c)", "Does it.", "bar", "content bold", "One", "first", "Title B"):
         assert kept in text
     for markup in ("::", ":maxdepth:", "Unknown", ":noindex:", "system-message", ":opt:"):
@@ -74,7 +74,7 @@ def test_directives_that_nobody_knows_keep_their_content(manual: Document) -> No
 
 
 def test_nothing_is_brought_in_from_elsewhere(manual: Document) -> None:
-    assert "root:" not in said(manual)
+    assert "root:" not in join_texts(manual)
     assert "What `include` directives bring in from elsewhere is left out." in manual.warnings
 
 
@@ -103,18 +103,18 @@ def test_sphinx_options_do_not_lose_a_formula() -> None:
 @pytest.mark.parametrize("text", ["", "\n\n", ".. a comment\n"])
 def test_a_file_without_text_is_refused(text: str) -> None:
     with pytest.raises(CannotConvert, match="holds no text"):
-        converted(text)
+        convert_rst(text)
 
 
 def test_a_file_that_nests_too_deep_is_refused() -> None:
     with pytest.raises(CannotConvert, match="too deep"):
-        converted("".join(" " * depth + "x\n\n" for depth in range(800)))
+        convert_rst("".join(" " * depth + "x\n\n" for depth in range(800)))
 
 
 @pytest.mark.parametrize("text", ["x\n" * rst.MAX_CHARACTERS, "x" * (rst.MAX_LINE + 1)])
 def test_a_file_that_would_take_too_long_is_refused(text: str) -> None:
     with pytest.raises(CannotConvert, match="characters"):
-        converted(text)
+        convert_rst(text)
 
 
 def test_docutils_is_imported_only_when_it_is_used() -> None:

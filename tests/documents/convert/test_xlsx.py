@@ -11,7 +11,7 @@ from refdesk.documents.convert.source import PageRange, SourceFile
 from refdesk.documents.convert.xlsx import convert
 from refdesk.documents.model import Block, Document, Heading, Paragraph, Place, Table
 from refdesk.errors import CannotConvert
-from tests.documents.convert.office import FILES, A, packed, relationships, source, workbook
+from tests.documents.convert.office import FILES, A, pack_zip, relationships, source, workbook
 
 C = "http://schemas.openxmlformats.org/drawingml/2006/chart"
 
@@ -181,7 +181,7 @@ def test_repeated_cells_of_an_opendocument_sheet_are_bounded() -> None:
         "content.xml": f"<office:document-content {names}>{body}</office:document-content>",
     }
     most = 20 * MAX_REPEATS
-    document = convert(SourceFile(packed(parts), "x.ods"), max_cells=most)
+    document = convert(SourceFile(pack_zip(parts), "x.ods"), max_cells=most)
 
     assert sum(len(block.cells) for block in document.blocks if isinstance(block, Table)) == most
     assert document.warnings == ("Sheet 'A' is too large: its rows from 21 on were left out.",)
@@ -262,4 +262,4 @@ def test_an_old_workbook_that_is_cut_off_is_refused() -> None:
 def _with_part(data: bytes, name: str, content: str) -> bytes:
     with zipfile.ZipFile(BytesIO(data)) as archive:
         parts = {entry: archive.read(entry) for entry in archive.namelist()}
-    return packed({**parts, name: content.encode()})
+    return pack_zip({**parts, name: content.encode()})

@@ -16,14 +16,14 @@ from tests.documents.convert.office import (
     W,
     deck,
     ooxml,
-    packed,
+    pack_zip,
     paragraph,
     relationships,
     shape,
     word,
     workbook,
 )
-from tests.documents.hostile.pdf_files import deflated
+from tests.documents.hostile.pdf_files import deflate
 
 OFFICE = Path(__file__).parents[2] / "files" / "office"
 
@@ -35,8 +35,8 @@ LAUGHS = (
 # Zip packages
 
 
-def zipped_raw(parts: Mapping[str, tuple[bytes, int]]) -> bytes:
-    """A zip of parts that are already packed, each with the size that it claims to unpack to."""
+def zip_raw(parts: Mapping[str, tuple[bytes, int]]) -> bytes:
+    """Build a zip of compressed parts, each with the unpacked size that it claims."""
     body, directory = bytearray(), bytearray()
     for name, (data, claimed) in parts.items():
         common = struct.pack("<HHHHHIIIHH", 20, 0, 8, 0, 33, 0, len(data), claimed, len(name), 0)
@@ -46,27 +46,27 @@ def zipped_raw(parts: Mapping[str, tuple[bytes, int]]) -> bytes:
     return bytes(body + directory + b"PK\x05\x06" + end)
 
 
-def _squeezed(data: bytes) -> tuple[bytes, int]:
+def _deflate(data: bytes) -> tuple[bytes, int]:
     packer = zlib.compressobj(wbits=-15)
     return packer.compress(data) + packer.flush(), len(data)
 
 
 def _as_parts(package: bytes) -> dict[str, tuple[bytes, int]]:
     with ZipFile(BytesIO(package)) as archive:
-        return {name: _squeezed(archive.read(name)) for name in archive.namelist()}
+        return {name: _deflate(archive.read(name)) for name in archive.namelist()}
 
 
 def zip_bomb(*, honest: bool) -> bytes:
     """A part of a gigabyte, which says so or claims to have a hundred bytes."""
-    bomb = deflated(b" " * 1_000_000, 1000)[2:]
+    bomb = deflate(b" " * 1_000_000, 1000)[2:]
     claimed = 1_000_000_000 if honest else 100
-    return zipped_raw({**_as_parts(word(paragraph("Words")).data), "word/document.xml": (bomb, claimed)})
+    return zip_raw({**_as_parts(word(paragraph("Words")).data), "word/document.xml": (bomb, claimed)})
 
 
 def odt_bomb() -> bytes:
     """The same in another format, which a library reads."""
-    bomb = deflated(b" " * 1_000_000, 1000)[2:]
-    return zipped_raw({**_as_parts((OFFICE / "guide.odt").read_bytes()), "content.xml": (bomb, 100)})
+    bomb = deflate(b" " * 1_000_000, 1000)[2:]
+    return zip_raw({**_as_parts((OFFICE / "guide.odt").read_bytes()), "content.xml": (bomb, 100)})
 
 
 def overlapping_parts() -> bytes:
@@ -92,14 +92,16 @@ def two_hundred_thousand_parts() -> bytes:
 def zip_in_zip(layers: int) -> bytes:
     data = b"at the bottom"
     for layer in range(layers):
-        data = packed({f"{layer}.zip": data})
+        data = pack_zip({f"{layer}.zip": data})
     return data
 
 
 def climbing_names() -> bytes:
     """Parts whose names lead out of any folder they are unpacked to."""
     source = _contents(word(paragraph("Words")).data)
-    return packed({**source, "../../../../tmp/hostile.txt": "x", "/etc/hostile": "x", "C:\\hostile": "x", "a\0b": "x"})
+    return pack_zip(
+        {**source, "../../../../tmp/hostile.txt": "x", "/etc/hostile": "x", "C:\\hostile": "x", "a\0b": "x"}
+    )
 
 
 def truncated() -> bytes:
@@ -120,7 +122,7 @@ def without_main_part() -> bytes:
 
 
 def without_any_part() -> bytes:
-    return packed({"[Content_Types].xml": _contents(word("").data)["[Content_Types].xml"]})
+    return pack_zip({"[Content_Types].xml": _contents(word("").data)["[Content_Types].xml"]})
 
 
 def _contents(package: bytes) -> dict[str, str | bytes]:
@@ -130,7 +132,7 @@ def _contents(package: bytes) -> dict[str, str | bytes]:
 
 def with_part(package: bytes, name: str, content: str | bytes) -> bytes:
     """A package with one part put in or changed."""
-    return packed({**_contents(package), name: content})
+    return pack_zip({**_contents(package), name: content})
 
 
 # Compound files
@@ -284,7 +286,7 @@ def opendocument(kind: str, body: str) -> bytes:
     declared = " ".join(f'xmlns:{name}="{uri}"' for name, uri in names.items())
     content = f"<office:body><office:{kind}>{body}</office:{kind}></office:body>"
     document = f"<office:document-content {declared}>{content}</office:document-content>"
-    return packed({"mimetype": f"application/vnd.oasis.opendocument.{kind}", "content.xml": document})
+    return pack_zip({"mimetype": f"application/vnd.oasis.opendocument.{kind}", "content.xml": document})
 
 
 # Slides
@@ -319,10 +321,10 @@ def wide_slide_table() -> bytes:
     text = "<a:txBody><a:p><a:r><a:t>Wide</a:t></a:r></a:p></a:txBody>"
     cell = f'<a:tc gridSpan="2147483647" rowSpan="2147483647">{text}</a:tc>'
     table = f"<a:tbl>{f'<a:tr>{cell * 3}</a:tr>' * 2}</a:tbl>"
-    return deck(framed(table)).data
+    return deck(frame_graphic(table)).data
 
 
-def framed(graphic: str) -> str:
+def frame_graphic(graphic: str) -> str:
     data = f"<a:graphic><a:graphicData>{graphic}</a:graphicData></a:graphic>"
     return f"<p:graphicFrame>{data}</p:graphicFrame>"
 
@@ -336,7 +338,7 @@ def claiming_chart() -> bytes:
         f"<c:val><c:numCache>{points}</c:numCache></c:val>",
     )
     plot = f"<c:plotArea><c:barChart><c:ser>{named}{valued}</c:ser></c:barChart></c:plotArea>"
-    made = deck(shape("<a:r><a:t>Words</a:t></a:r>") + framed(f'<c:chart {names} r:id="chart"/>')).data
+    made = deck(shape("<a:r><a:t>Words</a:t></a:r>") + frame_graphic(f'<c:chart {names} r:id="chart"/>')).data
     made = with_part(made, "ppt/slides/_rels/slide1.xml.rels", relationships(chart="../charts/chart1.xml"))
     return with_part(made, "ppt/charts/chart1.xml", f"<c:chartSpace {names}><c:chart>{plot}</c:chart></c:chartSpace>")
 
@@ -373,7 +375,9 @@ def repeated_text_table() -> bytes:
 
 
 def broken_epub() -> bytes:
-    return packed({"mimetype": "application/epub+zip", "META-INF/container.xml": "<container><rootfiles/></container>"})
+    return pack_zip(
+        {"mimetype": "application/epub+zip", "META-INF/container.xml": "<container><rootfiles/></container>"}
+    )
 
 
 def epub_outside(address: str) -> bytes:
@@ -387,7 +391,7 @@ def epub_outside(address: str) -> bytes:
     spine = "".join(f'<itemref idref="i{at}"/>' for at in range(4))
     book = f'<package xmlns="http://www.idpf.org/2007/opf"><manifest>{items}</manifest><spine>{spine}</spine></package>'
     body = f'<body><p>Words</p><img src="{address}"/><iframe src="{address}"/></body>'
-    return packed(
+    return pack_zip(
         {
             "mimetype": "application/epub+zip",
             "META-INF/container.xml": container,

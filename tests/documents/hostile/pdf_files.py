@@ -36,8 +36,8 @@ def pdf(changed: Mapping[int, str | bytes] | None = None, *, trailer: str = "", 
     return bytes(out + f"trailer\n<< /Size {size} /Root 1 0 R {trailer} >>\nstartxref\n{where}\n%%EOF\n".encode())
 
 
-def deflated(block: bytes, times: int) -> bytes:
-    """A block so many times over, packed; it is packed once, so that even a gigabyte is made in no time."""
+def deflate(block: bytes, times: int) -> bytes:
+    """Return a block repeated and compressed; it is compressed once, so that even a gigabyte is fast."""
     packer = zlib.compressobj(9)
     first = packer.compress(block) + packer.flush(zlib.Z_FULL_FLUSH)
     again = packer.compress(block) + packer.flush(zlib.Z_FULL_FLUSH)
@@ -48,8 +48,8 @@ def on_the_page(content: bytes) -> bytes:
     return pdf({4: stream(content)})
 
 
-def packed_on_the_page(block: bytes, times: int, filters: str = "/FlateDecode") -> bytes:
-    return pdf({4: stream(deflated(block, times), f"/Filter {filters}")})
+def make_packed_page(block: bytes, times: int, filters: str = "/FlateDecode") -> bytes:
+    return pdf({4: stream(deflate(block, times), f"/Filter {filters}")})
 
 
 def garbage() -> bytes:
@@ -79,22 +79,22 @@ def locked() -> bytes:
 
 def flate_bomb() -> bytes:
     """A gigabyte of spaces in a megabyte."""
-    return packed_on_the_page(b" " * 1_000_000, 1000)
+    return make_packed_page(b" " * 1_000_000, 1000)
 
 
 def nested_flate_bomb() -> bytes:
     """The same, packed once more."""
-    packed = zlib.compress(deflated(b" " * 1_000_000, 1000), 9)
+    packed = zlib.compress(deflate(b" " * 1_000_000, 1000), 9)
     return pdf({4: stream(packed, "/Filter [/FlateDecode /FlateDecode]")})
 
 
 def millions_of_operators() -> bytes:
-    return packed_on_the_page(b"0 0 m 9 9 l S\n" * 10_000, 100)
+    return make_packed_page(b"0 0 m 9 9 l S\n" * 10_000, 100)
 
 
 def millions_of_characters() -> bytes:
     """Three million letters, all in one place."""
-    return packed_on_the_page(b"BT /F 9 Tf 72 700 Td (abc) Tj ET\n" * 10_000, 100)
+    return make_packed_page(b"BT /F 9 Tf 72 700 Td (abc) Tj ET\n" * 10_000, 100)
 
 
 def hundred_thousand_words() -> bytes:

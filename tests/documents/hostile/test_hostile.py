@@ -33,7 +33,7 @@ from tests.documents.hostile.catalogue import (
     Ends,
     Trap,
 )
-from tests.documents.hostile.watching import Used, watched
+from tests.documents.hostile.watching import Used, watch_usage
 from tests.documents.web import redirect, running_web
 from tests.processes import children
 from tests.waiting import eventually
@@ -98,10 +98,10 @@ class Scene:
 
     def parts(self) -> list[Path]:
         """Files that somebody is still writing, or has left."""
-        return [*unfinished(self.config.data_path), *self.scratch.iterdir()]
+        return [*list_partial_files(self.config.data_path), *self.scratch.iterdir()]
 
 
-def unfinished(folder: Path) -> list[Path]:
+def list_partial_files(folder: Path) -> list[Path]:
     return list(folder.rglob("*.part"))
 
 
@@ -144,7 +144,7 @@ async def scene(folder: Path, listener: socket.socket) -> AsyncIterator[Scene]:
 
 
 @contextmanager
-def bounded_time(desk: Desk, ends: Ends) -> Iterator[None]:
+def limit_time(desk: Desk, ends: Ends) -> Iterator[None]:
     """Set the time limit of conversions by how they have to end."""
     usual, seconds = desk.conversions.seconds_for, TIME_LIMITS.get(ends, PATIENCE_SECONDS)
     desk.conversions.seconds_for = lambda size: seconds
@@ -211,8 +211,8 @@ async def test_a_hostile_file_ends_as_foreseen_and_harms_nobody(scene: Scene, ca
     path = scene.root / case.name
     path.write_bytes(case.make())
     try:
-        async with watched(scene.apart) as used:
-            with bounded_time(scene.desk, case.ends):
+        async with watch_usage(scene.apart) as used:
+            with limit_time(scene.desk, case.ends):
                 answer = await scene.convert(case.tool, case.name)
             require_outcome(answer, case.ends, case.shows)
             if case.ends == CONVERTED:
@@ -227,8 +227,8 @@ async def test_a_hostile_file_ends_as_foreseen_and_harms_nobody(scene: Scene, ca
 async def test_a_file_that_leads_outside_is_not_followed(scene: Scene, case: Calling, way: str) -> None:
     path = scene.root / case.name
     path.write_bytes(case.make(scene.address(way)))
-    async with watched(scene.apart) as used:
-        with bounded_time(scene.desk, case.ends):
+    async with watch_usage(scene.apart) as used:
+        with limit_time(scene.desk, case.ends):
             answer = await scene.convert(case.tool, case.name)
         require_outcome(answer, case.ends, case.shows)
         if not answer.is_error:
@@ -239,7 +239,7 @@ async def test_a_file_that_leads_outside_is_not_followed(scene: Scene, case: Cal
 @pytest.mark.parametrize("trap", TRAPS, ids=lambda trap: trap.name)
 async def test_what_is_no_file_of_the_root_is_refused(scene: Scene, trap: Trap) -> None:
     trap.lay(scene.root / trap.name)
-    async with watched(scene.apart) as used:
+    async with watch_usage(scene.apart) as used:
         require_outcome(await scene.convert("convert_pdf", trap.name), "refused", trap.says)
     await require_all_well(scene, used, trap.name)
 
@@ -248,8 +248,8 @@ async def test_many_hostile_files_at_once_leave_room_for_an_ordinary_one(scene: 
     hostile = [case for case in CASES if case.ends == OUT_OF_MEMORY]
     for case in hostile:
         (scene.root / f"many-{case.name}").write_bytes(case.make() + b"\n")
-    async with watched(scene.apart) as used:
-        with bounded_time(scene.desk, OUT_OF_MEMORY):
+    async with watch_usage(scene.apart) as used:
+        with limit_time(scene.desk, OUT_OF_MEMORY):
             async with asyncio.TaskGroup() as tasks:
                 ends = [tasks.create_task(scene.convert(case.tool, f"many-{case.name}")) for case in hostile]
                 await require_service(scene, "many")
@@ -268,7 +268,7 @@ async def test_a_desk_that_closes_ends_what_a_hostile_file_still_keeps_busy(tmp_
         assert children() > before
     assert children() <= before
     assert (await call).is_error
-    assert unfinished(tmp_path) == []
+    assert list_partial_files(tmp_path) == []
 
 
 async def test_a_name_that_turns_internal_is_not_followed(tmp_path: Path) -> None:
@@ -292,7 +292,7 @@ async def test_the_watch_sees_a_child_and_the_listener_a_knock(listener: socket.
     socket.create_connection(listener.getsockname()).close()
     assert knocks(listener) == 1
     filled = "filled = b'x' * 50_000_000; input()"
-    async with watched(children()) as used:
+    async with watch_usage(children()) as used:
         process = await asyncio.create_subprocess_exec(sys.executable, "-c", filled, stdin=asyncio.subprocess.PIPE)
         await eventually(lambda: used.memory >= 50_000_000)
         await process.communicate(b"\n")

@@ -61,7 +61,7 @@ def page_that_calls(address: str) -> bytes:
 # Markdown and reStructuredText
 
 
-def repeated(piece: str, times: int, end: str = "") -> bytes:
+def repeat(piece: str, times: int, end: str = "") -> bytes:
     return (piece * times + end).encode()
 
 

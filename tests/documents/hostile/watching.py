@@ -1,4 +1,4 @@
-"""Watches what this process's workers use while they work, and what they leave."""
+"""Resource usage of worker processes during a test."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from pathlib import Path
 from tests.processes import children
 
 LOOK_SECONDS = 0.01
-"""Between two looks; the system keeps the peak of each process, so that only its last moment can be missed."""
+"""Sampling interval; the kernel keeps peaks, so only a process's last moment can be missed."""
 
 
 @dataclass(slots=True)
 class Used:
-    """The most that any one process held at a time, in bytes."""
+    """Peak usage of any one process, in bytes."""
 
     addresses: int = 0
     memory: int = 0
     grown: int = 0
-    """What this process itself took more than at the beginning."""
+    """Growth of the test process itself."""
 
 
 @asynccontextmanager
-async def watched(apart: set[str]) -> AsyncIterator[Used]:
-    """What the processes use meanwhile that were started besides those `apart`."""
-    used, before = Used(), _held("self", "VmRSS")
+async def watch_usage(apart: set[str]) -> AsyncIterator[Used]:
+    """Sample the processes started meanwhile, except for those in `apart`."""
+    used, before = Used(), _read_status("self", "VmRSS")
     looking = asyncio.create_task(_look(used, apart, before))
     try:
         yield used
@@ -39,9 +39,9 @@ async def watched(apart: set[str]) -> AsyncIterator[Used]:
 async def _look(used: Used, apart: set[str], before: int) -> None:
     while True:
         for pid in filter(_is_another_program, children() - apart):
-            used.addresses = max(used.addresses, _held(pid, "VmPeak"))
-            used.memory = max(used.memory, _held(pid, "VmHWM"))
-        used.grown = max(used.grown, _held("self", "VmRSS") - before)
+            used.addresses = max(used.addresses, _read_status(pid, "VmPeak"))
+            used.memory = max(used.memory, _read_status(pid, "VmHWM"))
+        used.grown = max(used.grown, _read_status("self", "VmRSS") - before)
         await asyncio.sleep(LOOK_SECONDS)
 
 
@@ -57,8 +57,8 @@ def _command(pid: str) -> bytes:
         return b""
 
 
-def _held(pid: str, name: str) -> int:
-    """A figure that the system keeps of a process; nothing for one that has just ended."""
+def _read_status(pid: str, name: str) -> int:
+    """Return a figure of a process's status, or 0 if it has exited."""
     try:
         lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     except (FileNotFoundError, ProcessLookupError):

@@ -20,8 +20,8 @@ def sample(name: str, pages: PageRange | None = None) -> Document:
     return convert(SourceFile((FILES / name).read_bytes(), name, pages=pages))
 
 
-def converted(data: bytes, name: str = "made.pdf") -> Document:
-    """Bytes, converted."""
+def convert_pdf(data: bytes, name: str = "made.pdf") -> Document:
+    """Convert the bytes of a PDF."""
     return convert(SourceFile(data, name))
 
 

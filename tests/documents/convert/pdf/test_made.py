@@ -8,7 +8,7 @@ from refdesk.documents.convert.pdf import convert
 from refdesk.documents.convert.source import PageRange, SourceFile
 from refdesk.documents.model import Code, Heading, ListItem, Paragraph, Picture, Table
 from refdesk.errors import CannotConvert
-from tests.documents.convert.pdf.made import FONTS, converted, lines, pdf, sample, text
+from tests.documents.convert.pdf.made import FONTS, convert_pdf, lines, pdf, sample, text
 
 IMAGE = (
     "<< /Type /XObject /Subtype /Image /Width 1 /Height 1 /ColorSpace /DeviceGray /BitsPerComponent 8 /Length 1 >>"
@@ -18,7 +18,7 @@ IMAGE = (
 
 
 def texts(data: bytes) -> list[str]:
-    return [block.text for block in converted(data).blocks if isinstance(block, Paragraph)]
+    return [block.text for block in convert_pdf(data).blocks if isinstance(block, Paragraph)]
 
 
 def test_only_the_pages_asked_for_are_converted() -> None:
@@ -45,19 +45,19 @@ def test_progress_is_told_to_the_last_page() -> None:
 
 def test_what_is_no_pdf_is_refused() -> None:
     with pytest.raises(CannotConvert, match="not a PDF or is damaged"):
-        converted(b"once upon a time")
+        convert_pdf(b"once upon a time")
 
 
 def test_a_file_that_needs_a_password_is_refused() -> None:
     lock = "<< /Filter /Standard /V 1 /R 2 /O <" + "41" * 32 + "> /U <" + "42" * 32 + "> /P -4 >>"
     data = pdf([lines("secret")], objects=[lock], trailer="/Encrypt 10 0 R /ID [<00> <00>]")
     with pytest.raises(CannotConvert, match="protected by a password"):
-        converted(data)
+        convert_pdf(data)
 
 
 def test_a_file_without_pages_is_refused() -> None:
     with pytest.raises(CannotConvert, match="is not a PDF or is damaged"):
-        converted(pdf([]))
+        convert_pdf(pdf([]))
 
 
 def test_a_file_whose_table_of_objects_is_wrong_is_still_read() -> None:
@@ -86,7 +86,7 @@ def test_a_picture_takes_the_caption_below_it() -> None:
         )
     )
     data = pdf([operators], objects=[IMAGE], page=f"/Resources << {FONTS} /XObject << /Im 10 0 R >> >>")
-    (picture,) = [block for block in converted(data).blocks if isinstance(block, Picture)]
+    (picture,) = [block for block in convert_pdf(data).blocks if isinstance(block, Picture)]
     assert picture.caption == "Figure 1: A grey box."
     assert texts(data) == ["A line of text above the picture.", "A line of text below the picture."]
 
@@ -96,7 +96,7 @@ def test_a_turned_page_is_read_as_it_is_seen() -> None:
         f"BT /F1 10 Tf 0 1 -1 0 {60 + 12 * at} 50 Tm ({words}) Tj ET"
         for at, words in enumerate(("upper line", "lower line"))
     )
-    document = converted(pdf([operators], page="/Rotate 90"))
+    document = convert_pdf(pdf([operators], page="/Rotate 90"))
     assert (document.pages[0].width, document.pages[0].height) == (600, 400)
     assert [block.text for block in document.blocks if isinstance(block, Paragraph)] == ["upper line lower line"]
 
@@ -124,7 +124,7 @@ def test_an_outline_that_leads_back_to_itself_ends() -> None:
         "<< /Title (Chapter) /Parent 10 0 R /Next 11 0 R /First 11 0 R /Dest [12 0 R /Fit] >>",
     ]
     data = pdf([lines("Chapter", font="F2", size=16)], objects=loop, catalog="/Outlines 10 0 R")
-    document = converted(data)
+    document = convert_pdf(data)
     assert [block.text for block in document.blocks] == ["Chapter"]  # type: ignore[union-attr]
 
 
@@ -145,7 +145,7 @@ def test_a_form_that_draws_itself_ends() -> None:
     "box", ["/MediaBox [0 0 0 0]", "/MediaBox [9 9 9 9]", "/MediaBox [0 0 1e30 1e30]", "/MediaBox [x]"]
 )
 def test_a_page_of_impossible_size_does_no_harm(box: str) -> None:
-    document = converted(pdf([lines("Anything.")], page=box))
+    document = convert_pdf(pdf([lines("Anything.")], page=box))
     assert len(document.pages) == 1
 
 
@@ -157,7 +157,7 @@ def test_letters_and_lines_at_impossible_places_do_no_harm() -> None:
 
 def test_a_page_of_too_many_shapes_is_cut_with_a_warning() -> None:
     data = pdf(["0 0 5 5 re f " * 31_000 + text(50, 500, "Words are read all the same.")])
-    document = converted(data)
+    document = convert_pdf(data)
     assert "Page 1 is too full or damaged; part of the content was left out." in document.warnings
     assert texts(data) == ["Words are read all the same."]
 
@@ -174,20 +174,22 @@ def test_a_file_of_too_many_pages_is_cut_with_a_warning() -> None:
 def test_a_line_of_code_that_runs_off_the_page_is_kept_whole() -> None:
     long = "x = " + " + ".join(f"term{number}" for number in range(12))
     data = pdf([lines("Some words of text above.", "And some more of them.") + lines(long, top=500, font="F3", x=60)])
-    (code,) = [block for block in converted(data).blocks if isinstance(block, Code)]
+    (code,) = [block for block in convert_pdf(data).blocks if isinstance(block, Code)]
     assert code.text == long
 
 
 def test_dots_drawn_as_shapes_are_bullets() -> None:
     dots = "".join(f"40 {552 - 12 * at} 3 3 re f\n" for at in range(2))
     found = [
-        block.text for block in converted(pdf([dots + lines("first", "second")])).blocks if isinstance(block, ListItem)
+        block.text
+        for block in convert_pdf(pdf([dots + lines("first", "second")])).blocks
+        if isinstance(block, ListItem)
     ]
     assert found == ["first", "second"]
 
 
-def ruled(rows: list[list[str]], top: float, left: float = 50, width: float = 90, height: float = 20) -> str:
-    """Operators that draw a grid of rules with a word in each cell."""
+def draw_ruled(rows: list[list[str]], top: float, left: float = 50, width: float = 90, height: float = 20) -> str:
+    """Return the operators that draw a grid of rules with a word in each cell."""
     columns = len(rows[0])
     across = [
         f"{left} {top - height * at} m {left + width * columns} {top - height * at} l S" for at in range(len(rows) + 1)
@@ -205,9 +207,9 @@ def ruled(rows: list[list[str]], top: float, left: float = 50, width: float = 90
 
 def test_a_table_goes_on_over_the_page_under_its_repeated_head() -> None:
     head = ["Key", "Value"]
-    first = lines("Before the table.") + ruled([head, ["a", "1"], ["b", "2"]], 500)
-    second = ruled([head, ["c", "3"]], 560) + lines("After the table.", top=480)
-    (table,) = [block for block in converted(pdf([first, second])).blocks if isinstance(block, Table)]
+    first = lines("Before the table.") + draw_ruled([head, ["a", "1"], ["b", "2"]], 500)
+    second = draw_ruled([head, ["c", "3"]], 560) + lines("After the table.", top=480)
+    (table,) = [block for block in convert_pdf(pdf([first, second])).blocks if isinstance(block, Table)]
     assert table.grid() == [head, ["a", "1"], ["b", "2"], ["c", "3"]]
 
 
@@ -218,7 +220,7 @@ def test_columns_that_line_up_without_rules_are_a_table() -> None:
         for row, cells in enumerate(rows)
         for column, cell in enumerate(cells)
     )
-    (table,) = [block for block in converted(pdf([operators])).blocks if isinstance(block, Table)]
+    (table,) = [block for block in convert_pdf(pdf([operators])).blocks if isinstance(block, Table)]
     assert table.grid() == [list(row) for row in rows]
 
 
@@ -229,7 +231,7 @@ def test_terms_with_their_meanings_beside_them_are_no_table() -> None:
         for row, cells in enumerate(rows)
         for column, cell in enumerate(cells)
     )
-    assert not [block for block in converted(pdf([operators])).blocks if isinstance(block, Table)]
+    assert not [block for block in convert_pdf(pdf([operators])).blocks if isinstance(block, Table)]
 
 
 def test_a_table_head_that_repeats_on_every_page_is_no_running_head() -> None:
@@ -242,7 +244,7 @@ def test_a_table_head_that_repeats_on_every_page_is_no_running_head() -> None:
             for column, cell in enumerate(cells)
         ]
         pages.append("\n".join([text(150, 585, "The running head"), *cells]))
-    (table,) = converted(pdf(pages)).blocks
+    (table,) = convert_pdf(pdf(pages)).blocks
     assert isinstance(table, Table)
     assert table.grid()[0] == ["Name", "Kind", "Size"]
     assert [row[0] for row in table.grid()[1:]] == [f"row{page}{at}" for page in range(4) for at in range(5)]

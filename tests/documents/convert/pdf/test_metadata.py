@@ -7,7 +7,7 @@ import pytest
 from refdesk.documents.convert.pdf import convert
 from refdesk.documents.convert.source import PageRange, SourceFile
 from refdesk.documents.model import Heading
-from tests.documents.convert.pdf.made import converted, lines, pdf, text
+from tests.documents.convert.pdf.made import convert_pdf, lines, pdf, text
 
 TITLE_PAGE = "\n".join(
     (
@@ -40,16 +40,16 @@ CHAPTERS = (chapter("Lighting"), chapter("Watching"))
 
 
 def headings(data: bytes) -> list[str]:
-    return [block.text for block in converted(data).blocks if isinstance(block, Heading)]
+    return [block.text for block in convert_pdf(data).blocks if isinstance(block, Heading)]
 
 
 def test_the_title_that_a_file_states_is_believed() -> None:
-    assert converted(book(TITLE_PAGE, *CHAPTERS, stated="Stated", outlined=1)).title == "Stated"
+    assert convert_pdf(book(TITLE_PAGE, *CHAPTERS, stated="Stated", outlined=1)).title == "Stated"
 
 
 @pytest.mark.parametrize("stated", ["", "Microsoft Word - final.doc", "untitled", "main.tex"])
 def test_without_a_sensible_one_the_title_is_the_largest_text_of_the_first_page(stated: str) -> None:
-    assert converted(book(TITLE_PAGE, *CHAPTERS, stated=stated, outlined=1)).title == "The Lantern Handbook"
+    assert convert_pdf(book(TITLE_PAGE, *CHAPTERS, stated=stated, outlined=1)).title == "The Lantern Handbook"
 
 
 def test_some_pages_of_a_book_have_the_title_of_the_book() -> None:
@@ -59,11 +59,11 @@ def test_some_pages_of_a_book_have_the_title_of_the_book() -> None:
 
 def test_a_long_title_is_taken_whole() -> None:
     page = lines("The Lantern", "Handbook", top=450, font="F2", size=24, step=28)
-    assert converted(book(page, *CHAPTERS, outlined=1)).title == "The Lantern Handbook"
+    assert convert_pdf(book(page, *CHAPTERS, outlined=1)).title == "The Lantern Handbook"
 
 
 def test_a_heading_above_a_list_of_contents_is_no_title() -> None:
-    assert converted(book(CONTENTS, *CHAPTERS, outlined=1)).title == "Lighting"
+    assert convert_pdf(book(CONTENTS, *CHAPTERS, outlined=1)).title == "Lighting"
 
 
 def test_author_and_date_on_a_title_page_are_no_headings_where_an_outline_names_those() -> None:
@@ -73,8 +73,8 @@ def test_author_and_date_on_a_title_page_are_no_headings_where_an_outline_names_
 def test_a_first_page_that_the_outline_names_is_no_title_page() -> None:
     data = book(*CHAPTERS, outlined=0)
     assert headings(data) == ["Lighting", "Watching"]
-    assert converted(data).title == "Lighting"
+    assert convert_pdf(data).title == "Lighting"
 
 
 def test_a_file_without_large_type_and_headings_is_called_by_its_name() -> None:
-    assert converted(pdf([lines("Only a line of text, and another one.")]), "notes.pdf").title == "notes"
+    assert convert_pdf(pdf([lines("Only a line of text, and another one.")]), "notes.pdf").title == "notes"

@@ -36,8 +36,8 @@ def no_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "rapidocr", None)
 
 
-def scanned(data: bytes, places: Sequence[int], *, quarters: int = 0) -> bytes:
-    """Pages of a file as a scanner would leave them: pictures, and not a letter. With `quarters`, turned on end."""
+def make_scan(data: bytes, places: Sequence[int], *, quarters: int = 0) -> bytes:
+    """Render pages of a file as images without text; `quarters` rotates them."""
     with pdfium.PdfDocument(data) as sample, pdfium.PdfDocument.new() as made:
         for place in places:
             page = sample[place]
@@ -54,7 +54,7 @@ def scanned(data: bytes, places: Sequence[int], *, quarters: int = 0) -> bytes:
     return buffer.getvalue()
 
 
-def converted(data: bytes, pages: PageRange | None = None) -> Document:
+def convert_scan(data: bytes, pages: PageRange | None = None) -> Document:
     return convert(SourceFile(data, "scan.pdf", pages=pages))
 
 
@@ -64,7 +64,7 @@ def text_of(document: Document) -> str:
 
 @pytest.mark.usefixtures("no_extra")
 def test_without_the_extra_one_page_is_named_with_the_command_that_installs_it() -> None:
-    document = converted(scanned(MANUAL, [CHAPTER]))
+    document = convert_scan(make_scan(MANUAL, [CHAPTER]))
     assert document.warnings == (
         "Page 1 is a picture of text and was not read; give a searchable file, "
         "or install recognition: pip install 'refdesk[ocr]'.",
@@ -75,18 +75,18 @@ def test_without_the_extra_one_page_is_named_with_the_command_that_installs_it()
 
 @pytest.mark.usefixtures("no_extra")
 def test_without_the_extra_several_pages_are_named_together() -> None:
-    (warning,) = converted(scanned(MANUAL, [0, CHAPTER, 4])).warnings
+    (warning,) = convert_scan(make_scan(MANUAL, [0, CHAPTER, 4])).warnings
     assert warning.startswith("Pages 1–3 are pictures of text and were not read;")
 
 
 @pytest.mark.usefixtures("no_extra")
 def test_only_the_pages_that_are_asked_for_are_named() -> None:
-    (warning,) = converted(scanned(MANUAL, [0, CHAPTER, 4]), PageRange(2, 2)).warnings
+    (warning,) = convert_scan(make_scan(MANUAL, [0, CHAPTER, 4]), PageRange(2, 2)).warnings
     assert warning.startswith("Page 2 is a picture of text and was not read;")
 
 
 def test_pages_with_text_are_left_alone() -> None:
-    document = converted(MANUAL)
+    document = convert_scan(MANUAL)
     assert not document.warnings
     assert not any(page.scanned for page in document.pages)
 
@@ -111,7 +111,7 @@ def test_pages_are_named_in_runs(numbers: list[int], named: str) -> None:
 
 @needs_extra
 def test_the_words_of_a_scanned_page_are_recognised_and_become_paragraphs() -> None:
-    document = converted(scanned(MANUAL, [CHAPTER]))
+    document = convert_scan(make_scan(MANUAL, [CHAPTER]))
     assert "The keeper lights the lantern at dusk." in text_of(document)
     assert "A second paragraph starts with an indented line" in text_of(document)
     assert [page.scanned for page in document.pages] == [True]
@@ -121,7 +121,7 @@ def test_the_words_of_a_scanned_page_are_recognised_and_become_paragraphs() -> N
 @needs_extra
 def test_recognised_words_stand_where_the_printed_ones_do() -> None:
     printed = _words(_page(MANUAL, CHAPTER))
-    with pdfium.PdfDocument(scanned(MANUAL, [CHAPTER])) as document:
+    with pdfium.PdfDocument(make_scan(MANUAL, [CHAPTER])) as document:
         page = read_page(document, 0, tagged=False)
         PageRecognizer(document, range(1), lambda _: None).read(page)
     for text in ("keeper", "paragraph", "indented"):
@@ -134,14 +134,14 @@ def test_recognised_words_stand_where_the_printed_ones_do() -> None:
 
 @needs_extra
 def test_scanned_columns_are_read_one_after_the_other() -> None:
-    text = text_of(converted(scanned((FILES / "columns.pdf").read_bytes(), [0])))
+    text = text_of(convert_scan(make_scan((FILES / "columns.pdf").read_bytes(), [0])))
     places = [text.index(f"{remark} says this") for remark in ("Remark 2", "Remark 5", "Notice 1", "Notice 4")]
     assert places == sorted(places)
 
 
 @needs_extra
 def test_a_scan_that_the_page_turns_upright_is_read_as_it_is_seen() -> None:
-    document = converted(scanned(MANUAL, [CHAPTER], quarters=1))
+    document = convert_scan(make_scan(MANUAL, [CHAPTER], quarters=1))
     assert "The keeper lights the lantern at dusk." in text_of(document)
     page = document.pages[0]
     assert page.width < page.height
@@ -149,13 +149,13 @@ def test_a_scan_that_the_page_turns_upright_is_read_as_it_is_seen() -> None:
 
 @needs_extra
 def test_a_picture_without_text_is_told_as_such() -> None:
-    (warning,) = converted(scanned(pdf([""]), [0])).warnings
+    (warning,) = convert_scan(make_scan(pdf([""]), [0])).warnings
     assert warning == "Page 1 is a picture in which no text was found."
 
 
 @needs_extra
 def test_pages_for_which_there_is_no_time_are_named() -> None:
-    with pdfium.PdfDocument(scanned(MANUAL, [CHAPTER])) as document:
+    with pdfium.PdfDocument(make_scan(MANUAL, [CHAPTER])) as document:
         page = read_page(document, 0, tagged=False)
         reader = PageRecognizer(document, range(1), lambda _: None, seconds=0)
         reader.read(page)
@@ -171,7 +171,7 @@ def test_pages_for_which_there_is_no_time_are_named() -> None:
 def test_when_recognition_fails_the_other_pages_are_converted(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     ocr._load_engine.cache_clear()
     monkeypatch.setattr(import_module("rapidocr"), "__file__", str(tmp_path / "__init__.py"))
-    document = converted(scanned(MANUAL, [CHAPTER, 4]))
+    document = convert_scan(make_scan(MANUAL, [CHAPTER, 4]))
     assert document.warnings == (
         "Pages 1–2 are pictures of text and were not read, since recognition failed (FileNotFoundError); "
         "give a searchable file.",
@@ -185,7 +185,7 @@ def test_when_recognition_fails_the_other_pages_are_converted(monkeypatch: pytes
 @pytest.mark.anyio
 async def test_a_scan_is_recognised_behind_all_walls_and_within_the_memory_of_a_worker(tmp_path: Path) -> None:
     scan, output = tmp_path / "scan.pdf", tmp_path / "scan.md"
-    scan.write_bytes(scanned(MANUAL, [CHAPTER]))
+    scan.write_bytes(make_scan(MANUAL, [CHAPTER]))
     job = {"do": "convert_and_export", "to": "markdown", "name": "scan.pdf"}
     with scan.open("rb") as source, output.open("wb") as sink:
         async with open_sandbox(Limits(workers=1)) as sandbox:
