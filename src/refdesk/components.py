@@ -28,9 +28,9 @@ from refdesk.console.servers import Servers
 from refdesk.documents.conversions import MAX_FILE_BYTES, Conversions, open_conversions
 from refdesk.downstream.connection.connection import Connection
 from refdesk.downstream.files.server_log import ServerLog
-from refdesk.downstream.files.servers_file import combined, watched_files
+from refdesk.downstream.files.servers_file import list_server_files, load_servers
 from refdesk.downstream.files.switching import OwnServers
-from refdesk.downstream.files.watching import FollowedServers
+from refdesk.downstream.files.watching import ServerFilesWatcher
 from refdesk.downstream.fleet.fleet import Fleet, open_fleet
 from refdesk.engines.background import in_background
 from refdesk.engines.base import LACKS_SHARED, Engine
@@ -148,7 +148,7 @@ def _open_fleet(config: Config, registry: Registry, metrics: Metrics, log: Log) 
     breaker_log = BreakerLog(log)
 
     def connect(name: str, settings: McpServerConfig, **more: Any) -> Connection:
-        return Connection(name, settings, heard_stderr=ServerLog(folder, name, secrets_of(settings)), **more)
+        return Connection(name, settings, on_stderr_line=ServerLog(folder, name, secrets_of(settings)), **more)
 
     def watch_connection(connection: Connection) -> None:
         connection.dependency.watch(metrics)
@@ -219,7 +219,7 @@ async def register_tools(components: Components, stack: AsyncExitStack) -> None:
 async def register_servers(components: Components, stack: AsyncExitStack) -> Gateway:
     """Register the tools of downstream servers. Our own tools come first and keep their names."""
     settings, enter = components.config.downstream, stack.enter_async_context
-    components.fleet.names_taken()
+    components.fleet.refresh_reserved_names()
     search = await enter(_open_search(components)) if settings.tool_search else None
     schemes = RESOURCE_TOOLSETS
     return await enter(
@@ -272,7 +272,7 @@ async def _watch_server_files(config: Config, fleet: Fleet, log: Log, *, servers
     if not servers:
         yield OwnServers(config, os.environ, _ignore_reload)
         return
-    found = combined(config, os.environ)
+    found = load_servers(config, os.environ)
     for warning in found.warnings:
         log.events.warning("downstream.settings", detail=warning)
 
@@ -282,12 +282,12 @@ async def _watch_server_files(config: Config, fleet: Fleet, log: Log, *, servers
         await fleet.apply(servers)
 
     await apply(found.servers)
-    watcher = FollowedServers(
-        watched_files(config), lambda: combined(config, os.environ).servers, apply, known=found.servers
+    watcher = ServerFilesWatcher(
+        list_server_files(config), lambda: load_servers(config, os.environ).servers, apply, known=found.servers
     )
     task = asyncio.create_task(watcher.follow())
     try:
-        yield OwnServers(config, os.environ, watcher.take_in)
+        yield OwnServers(config, os.environ, watcher.reload_servers)
     finally:
         task.cancel()
         await asyncio.wait([task])

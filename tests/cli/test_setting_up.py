@@ -16,7 +16,7 @@ from refdesk.cli import main
 from refdesk.cli.setup.desks import find_program
 from refdesk.config import SETTINGS, load
 from refdesk.config.template import render_template
-from refdesk.downstream.files.servers_file import combined
+from refdesk.downstream.files.servers_file import load_servers
 
 Run = Callable[..., str]
 URL = "http://127.0.0.1:1/mcp"
@@ -260,7 +260,7 @@ def test_the_template_sets_nothing_and_uncommented_sets_the_defaults(tmp_path: P
     as_it_is, uncommented = tmp_path / "refdesk.yaml", tmp_path / "all.yaml"
     as_it_is.write_text(render_template())
     assert set(load(as_it_is, {}).sources.values()) == {"default", "refdesk.yaml"}
-    assert combined(load(as_it_is, {}), {}).servers == {}
+    assert load_servers(load(as_it_is, {}), {}).servers == {}
     uncommented.write_text(re.sub(r"^( *)# (\w+:(?: |$))", r"\1\2", render_template(), flags=re.MULTILINE))
     filled, defaults = load(uncommented, {}), load(None, {})
     assert filled.model_dump() == defaults.model_dump()

@@ -217,7 +217,7 @@ class VanishingServers:
     def switch(self, name: str, *, on: bool) -> None:
         pass
 
-    async def take_in(self) -> None:
+    async def reload_servers(self) -> None:
         await self._fleet.apply({})
 
 

@@ -33,7 +33,7 @@ class Watcher:
         self.notifications: list[tuple[str, Mapping[str, Any]]] = []
         self._moved = asyncio.Event()
 
-    def noticed(self, connection: Connection, method: str, params: Mapping[str, Any]) -> None:
+    def on_notification(self, connection: Connection, method: str, params: Mapping[str, Any]) -> None:
         self.notifications.append((method, params))
         self._moved.set()
 

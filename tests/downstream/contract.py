@@ -113,7 +113,7 @@ class Conversation:
         if caller is not None:
             params["_meta"] = {"progressToken": "mine"}
         async with asyncio.timeout(PATIENCE_SECONDS):
-            return await self.peer.request("tools/call", params, voice=caller)
+            return await self.peer.request("tools/call", params, callbacks=caller)
 
     async def begin(self, count: int) -> list[asyncio.Task[Message]]:
         """So many calls that never end, and that the server is known to be working on."""

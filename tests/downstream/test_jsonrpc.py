@@ -78,7 +78,7 @@ async def test_what_cannot_be_told_or_asked_costs_the_call_nothing_and_the_serve
     pipe, peer = Pipe(), Peer("it", Nobody())
     pipe.is_read.set()
     peer.attach(pipe)
-    asking = asyncio.create_task(peer.request("tools/call", {"name": "x"}, voice=Unwell()))
+    asking = asyncio.create_task(peer.request("tools/call", {"name": "x"}, callbacks=Unwell()))
     await pipe.has_sent(1)
     peer.on_message({"jsonrpc": "2.0", "method": "notifications/message", "params": {"data": "deep"}})
     peer.on_message({"jsonrpc": "2.0", "id": "q", "method": "elicitation/create", "params": {}})
@@ -100,7 +100,7 @@ async def test_what_is_asked_while_nobody_calls_is_about_no_call() -> None:
     await pipe.has_sent(2)
     assert pipe.sent[1] == {"jsonrpc": "2.0", "id": "q", "result": {"roots": []}}
     assert not _asks_anyone(peer)
-    calling = asyncio.create_task(peer.request("tools/call", {"name": "x"}, voice=Unwell()))
+    calling = asyncio.create_task(peer.request("tools/call", {"name": "x"}, callbacks=Unwell()))
     await pipe.has_sent(3)
     peer.on_message({"jsonrpc": "2.0", "id": "r", "method": "roots/list"})
     assert _asks_anyone(peer)

@@ -14,7 +14,7 @@ from refdesk.config.servers import McpServerConfig
 from refdesk.downstream import session as sessions
 from refdesk.downstream.envelopes import RESERVED_PREFIX
 from refdesk.downstream.jsonrpc import Peer
-from refdesk.downstream.session import Greeting, McpSession, open_session
+from refdesk.downstream.session import McpSession, ServerProfile, open_session
 from refdesk.downstream.transports.base import Message
 from refdesk.errors import RefdeskError, ServerRefused, ServerTalksNonsense
 from tests.downstream.loopback import Loopback
@@ -56,8 +56,8 @@ async def test_the_handshake_is_initialize_then_initialized_and_the_transport_is
             "elicitation": {"form": {}, "url": {}},
             "roots": {"listChanged": False},
         }
-        assert session.greeting.info == {"name": "loopback", "version": "1"}
-        assert not session.greeting.is_modern
+        assert session.server_profile.info == {"name": "loopback", "version": "1"}
+        assert not session.server_profile.is_modern
 
 
 @pytest.mark.parametrize("code", [-32022, -32601, -32600])
@@ -70,9 +70,9 @@ async def test_a_server_without_a_handshake_is_discovered(code: int) -> None:
     server.answers["initialize"] = refuse
     async with open_test_session(server) as session:
         assert server.methods == ["initialize", "server/discover"]
-        assert session.greeting.version == NEW
-        assert session.greeting.is_modern
-        assert session.greeting.info["name"] == "loopback"
+        assert session.server_profile.version == NEW
+        assert session.server_profile.is_modern
+        assert session.server_profile.info["name"] == "loopback"
         assert server.headers[1] == {"mcp-protocol-version": NEW, "mcp-method": "server/discover"}
 
 
@@ -80,7 +80,7 @@ async def test_the_newest_revision_is_found_at_once_when_it_is_wanted() -> None:
     server = Loopback(NEW)
     async with open_test_session(server, NEW) as session:
         assert server.methods == ["server/discover"]
-        assert session.greeting.is_modern
+        assert session.server_profile.is_modern
 
 
 async def test_when_the_newest_revision_is_wanted_and_not_spoken_the_handshake_is_made(
@@ -89,7 +89,7 @@ async def test_when_the_newest_revision_is_wanted_and_not_spoken_the_handshake_i
     server = Loopback()
     async with open_test_session(server, NEW) as session:
         assert server.methods == ["server/discover", "initialize", "notifications/initialized"]
-        assert session.greeting.version == OLD
+        assert session.server_profile.version == OLD
     assert [record.message for record in caplog.records if record.levelno == logging.WARNING] == [
         "downstream.version_mismatch"
     ]
@@ -99,7 +99,7 @@ async def test_a_server_that_says_nothing_to_a_probe_is_greeted_by_handshake() -
     server = Loopback()
     server.hangs.add("server/discover")
     async with open_test_session(server, NEW, probe_seconds=0.01) as session:
-        assert session.greeting.version == OLD
+        assert session.server_profile.version == OLD
 
 
 async def test_a_discovery_that_offers_only_old_revisions_leads_to_the_handshake() -> None:
@@ -110,12 +110,12 @@ async def test_a_discovery_that_offers_only_old_revisions_leads_to_the_handshake
 
     server.answers["server/discover"] = discover
     async with open_test_session(server, NEW) as session:
-        assert session.greeting.version == OLD
+        assert session.server_profile.version == OLD
 
 
 async def test_an_older_revision_is_taken_with_a_warning(caplog: pytest.LogCaptureFixture) -> None:
     async with open_test_session(Loopback("2024-11-05"), "2025-06-18") as session:
-        assert session.greeting.version == "2024-11-05"
+        assert session.server_profile.version == "2024-11-05"
     assert "downstream.version_mismatch" in caplog.text
 
 
@@ -160,7 +160,7 @@ async def test_a_hostile_server_cannot_keep_us_greeting() -> None:
 
 
 def test_capabilities_are_asked_for_by_dotted_names() -> None:
-    profile = Greeting(OLD, {"tools": {"listChanged": True}, "prompts": {"listChanged": False}, "logging": {}})
+    profile = ServerProfile(OLD, {"tools": {"listChanged": True}, "prompts": {"listChanged": False}, "logging": {}})
     has = {name: profile.has(name) for name in ("tools", "tools.listChanged", "prompts", "logging", "resources")}
     assert has == {"tools": True, "tools.listChanged": True, "prompts": True, "logging": True, "resources": False}
     assert not profile.has("prompts.listChanged")

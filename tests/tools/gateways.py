@@ -198,7 +198,7 @@ async def open_test_desk(
 
 
 def _is_known(fleet: Fleet, server: str) -> bool:
-    greeting = fleet.servers[server].greeting
+    greeting = fleet.servers[server].server_profile
     if greeting is not None and not greeting.has("prompts"):
         return True
     # Of two resources with one URI, one counts.

@@ -11,7 +11,7 @@ from anyio import wait_all_tasks_blocked
 
 from refdesk.calls import SILENT, Call, Client, InputRequired
 from refdesk.downstream.connection.connection import Connection
-from refdesk.downstream.session import Greeting
+from refdesk.downstream.session import ServerProfile
 from refdesk.errors import InvalidArguments, ServerTalksNonsense
 from refdesk.tools.forwarding import MAX_ROUNDS, Forwarder
 from tests.tools.gateways import Talker
@@ -33,15 +33,15 @@ class Server:
     call_seconds = 60.0
 
     def __init__(self, answer: Callable[..., Awaitable[dict[str, Any]]], version: str | None = "2025-11-25") -> None:
-        self.greeting = Greeting(version, {}) if version is not None else None
+        self.server_profile = ServerProfile(version, {}) if version is not None else None
         self.requests: list[tuple[Mapping[str, Any], Any]] = []
         self._answer = answer
 
     async def request(
-        self, method: str, params: Mapping[str, Any], *, voice: Any, token: Any, capabilities: Any
+        self, method: str, params: Mapping[str, Any], *, callbacks: Any, token: Any, capabilities: Any
     ) -> dict[str, Any]:
         self.requests.append((params, capabilities))
-        return await self._answer(voice)
+        return await self._answer(callbacks)
 
 
 async def forward_call(forwarder: Forwarder, server: Server, client: Client = SILENT, **params: Any) -> dict[str, Any]:
@@ -50,7 +50,7 @@ async def forward_call(forwarder: Forwarder, server: Server, client: Client = SI
 
 
 def always(answer: dict[str, Any]) -> Callable[[Any], Awaitable[dict[str, Any]]]:
-    async def give(voice: Any) -> dict[str, Any]:
+    async def give(callbacks: Any) -> dict[str, Any]:
         return dict(answer)
 
     return give
@@ -84,8 +84,8 @@ async def test_the_words_of_the_newest_revision_are_for_its_clients_only() -> No
 
 @pytest.mark.parametrize("does_ask", [True, False])
 async def test_a_server_that_was_never_greeted_may_turn_out_to_speak_either(does_ask: bool) -> None:
-    async def ask(voice: Any) -> dict[str, Any]:
-        return {"content": [], "answer": await voice.ask("1", "elicitation/create", {})}
+    async def ask(callbacks: Any) -> dict[str, Any]:
+        return {"content": [], "answer": await callbacks.ask("1", "elicitation/create", {})}
 
     client, forwarder = Talker(ELICIT, asks_by_ending=True), Forwarder()
     server = Server(ask if does_ask else always(ASKING), None)
@@ -99,7 +99,7 @@ async def test_a_server_that_was_never_greeted_may_turn_out_to_speak_either(does
 async def test_no_task_is_made_for_a_client_that_cannot_be_asked_by_ending_its_call() -> None:
     tasks: list[Any] = []
 
-    async def note(voice: Any) -> dict[str, Any]:
+    async def note(callbacks: Any) -> dict[str, Any]:
         tasks.append(asyncio.current_task())
         return {}
 
@@ -114,15 +114,15 @@ async def test_no_task_is_made_for_a_client_that_cannot_be_asked_by_ending_its_c
 
 
 async def test_nobody_hears_progress_who_has_been_asked_and_is_away() -> None:
-    async def tell_and_ask(voice: Any) -> dict[str, Any]:
-        await voice.tell("notifications/progress", {"progress": 1})
-        asking = asyncio.ensure_future(voice.ask("1", "elicitation/create", {}))
+    async def tell_and_ask(callbacks: Any) -> dict[str, Any]:
+        await callbacks.tell("notifications/progress", {"progress": 1})
+        asking = asyncio.ensure_future(callbacks.ask("1", "elicitation/create", {}))
         await was_away.wait()
-        await voice.tell("notifications/progress", {"progress": 2})
+        await callbacks.tell("notifications/progress", {"progress": 2})
         await asking
-        await voice.tell("notifications/progress", {"progress": 3})
-        await voice.tell("notifications/progress", {"progress": "much"})
-        await voice.tell("notifications/message", {"level": "loud", "data": 1})
+        await callbacks.tell("notifications/progress", {"progress": 3})
+        await callbacks.tell("notifications/progress", {"progress": "much"})
+        await callbacks.tell("notifications/message", {"level": "loud", "data": 1})
         return {}
 
     was_away = asyncio.Event()
@@ -157,9 +157,9 @@ async def test_a_result_that_would_harm_those_who_look_at_it_goes_no_further(res
 async def test_the_end_of_the_desk_ends_calls_whose_clients_are_away() -> None:
     ended = asyncio.Event()
 
-    async def ask(voice: Any) -> dict[str, Any]:
+    async def ask(callbacks: Any) -> dict[str, Any]:
         try:
-            answer: dict[str, Any] = await voice.ask("1", "elicitation/create", {})
+            answer: dict[str, Any] = await callbacks.ask("1", "elicitation/create", {})
         finally:
             ended.set()
         return answer

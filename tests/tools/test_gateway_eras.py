@@ -37,7 +37,7 @@ async def desk(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Desk]:
 
 
 async def test_the_two_servers_speak_what_they_are_meant_to(desk: Desk) -> None:
-    greetings = {name: server.greeting for name, server in desk.fleet.servers.items()}
+    greetings = {name: server.server_profile for name, server in desk.fleet.servers.items()}
     assert [greeting is not None and greeting.is_modern for greeting in greetings.values()] == [False, True]
 
 
@@ -137,10 +137,12 @@ async def test_calling_off_the_second_round_calls_off_the_whole(desk: Desk) -> N
     assert task.cancelled()
 
 
-async def ask_twice_then_thrice(voice: SuspendedCall) -> dict[str, Any]:
+async def ask_twice_then_thrice(callbacks: SuspendedCall) -> dict[str, Any]:
     """A server that asks two things at a time, and another afterwards."""
-    first = await asyncio.gather(voice.ask("1", "elicitation/create", {"n": 1}), voice.ask("1", "roots/list", {}))
-    last = await voice.ask("2", "elicitation/create", {"n": 2})
+    first = await asyncio.gather(
+        callbacks.ask("1", "elicitation/create", {"n": 1}), callbacks.ask("1", "roots/list", {})
+    )
+    last = await callbacks.ask("2", "elicitation/create", {"n": 2})
     return {"answers": [*first, last]}
 
 
@@ -162,7 +164,7 @@ async def test_several_questions_at_a_time_and_in_turn_are_asked_as_they_come() 
 async def test_an_answer_that_is_no_object_is_an_error_for_the_server() -> None:
     call = SuspendedCall(newest())
     with pytest.raises(InputRequired) as asked:
-        await call.start(lambda voice: voice.ask("1", "elicitation/create", {}))
+        await call.start(lambda callbacks: callbacks.ask("1", "elicitation/create", {}))
     with pytest.raises(InvalidCall, match="must be an object"):
         await call.resume(newest(), dict.fromkeys(asked.value.requests, "yes"))
 
@@ -184,7 +186,7 @@ async def test_what_waits_too_long_is_given_up() -> None:
     suspended = SuspendedCalls()
     call = SuspendedCall(newest())
     with pytest.raises(InputRequired):
-        await call.start(lambda voice: voice.ask("1", "elicitation/create", {}))
+        await call.start(lambda callbacks: callbacks.ask("1", "elicitation/create", {}))
     suspended.add(call, "one", "it", 0.01)
     await eventually(lambda: len(suspended) == 0)
     task = call.cancel_request()

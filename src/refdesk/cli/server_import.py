@@ -17,7 +17,14 @@ from refdesk.cli.terminal import print_message, print_table
 from refdesk.config import Config
 from refdesk.config.server_entries import ServerEntries, key_within, read_entries
 from refdesk.config.variables import map_strings
-from refdesk.downstream.files.client_files import CLIENTS, NO_SERVERS, ClientFile, find_servers, known_files, project_of
+from refdesk.downstream.files.client_files import (
+    CLIENTS,
+    NO_SERVERS,
+    ClientFile,
+    find_project_folder,
+    find_servers,
+    list_client_files,
+)
 from refdesk.downstream.files.servers_file import ServersFile, is_this_desk
 from refdesk.errors import CannotOpen, ConfigError
 from refdesk.validation import nearest_name
@@ -54,7 +61,7 @@ class _Importer:
     def add(self, name: str, entry: Any, file: ClientFile) -> ImportResult:
         """Accept or skip one server."""
         own_name = INVALID_CHARACTERS.sub("-", name)[:MAX_NAME_LENGTH].strip(" -") or name
-        project = project_of(file.path, _get_home())
+        project = find_project_folder(file.path, _get_home())
         folder = project or Path.cwd()
         read = read_entries({own_name: entry}, os.environ, source="", folder=folder)
         if reason := self._find_problem(own_name, read):
@@ -112,7 +119,7 @@ def _iter_files(arguments: Namespace) -> Iterator[ClientFile]:
     if arguments.file:
         yield ClientFile(client or "file", Path(arguments.file))
         return
-    for file in known_files(_get_home(), Path.cwd(), sys.platform):
+    for file in list_client_files(_get_home(), Path.cwd(), sys.platform):
         if client in (None, file.client) and os.path.exists(file.path):
             yield file
 
@@ -140,7 +147,7 @@ def _import_file(
     for name, entry in found.entries.items():
         if not selected or name in selected:
             yield importer.add(name, entry, file)
-    for folder, names in found.of_projects.items():
+    for folder, names in found.project_servers.items():
         reason = f"{file.client} uses it only in {folder}; import it there"
         yield from (
             ImportResult(name, file.client, str(file.path), "skipped", reason) for name in names if not selected

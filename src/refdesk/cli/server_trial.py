@@ -24,7 +24,7 @@ LISTS = {"tools": "tools/list", "prompts": "prompts/list", "resources": "resourc
 class _NotificationSink:
     """Listener that ignores notifications."""
 
-    def noticed(self, connection: Connection, method: str, params: Mapping[str, Any]) -> None:
+    def on_notification(self, connection: Connection, method: str, params: Mapping[str, Any]) -> None:
         """Ignore the notification."""
 
 
@@ -80,7 +80,7 @@ def _signal_settled(connection: Connection, connected: asyncio.Event) -> None:
 
 
 async def _describe_server(connection: Connection) -> dict[str, Any]:
-    greeting = connection.greeting
+    greeting = connection.server_profile
     if greeting is None:
         raise ServerAway(f"The server {connection.name!r} did not introduce itself")
     lists = {

@@ -15,7 +15,7 @@ from refdesk.cli.settings import load_settings
 from refdesk.cli.terminal import print_message, print_table, sanitize
 from refdesk.config import Config, McpServerConfig
 from refdesk.config.variables import SERVER_VARIABLE, is_secret_name
-from refdesk.downstream.files.servers_file import ServersFile, is_this_desk, last_lines
+from refdesk.downstream.files.servers_file import ServersFile, is_this_desk, read_last_lines
 from refdesk.downstream.files.switching import require_own, switch, switched_on, usable
 from refdesk.errors import InvalidArguments, Problem
 from refdesk.validation import nearest_name
@@ -201,7 +201,7 @@ def _get_live_states(config: Config) -> dict[str, Any] | None:
 
 def _logs(file: ServersFile, config: Config, arguments: Namespace) -> int:
     name, server = require_server(file, config, arguments.name)
-    lines = last_lines(config.data_path / "downstream", name, arguments.lines)
+    lines = read_last_lines(config.data_path / "downstream", name, arguments.lines)
     if arguments.json:
         _print_json({"name": name, "lines": lines})
         return 0

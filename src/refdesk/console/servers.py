@@ -16,7 +16,7 @@ from refdesk.console.params import ApproveParams, NoParams, ServerLogParams, Set
 from refdesk.console.rights import CanReach, CanReachServer, Rights
 from refdesk.console.wording import translate_argument_names
 from refdesk.downstream.connection.connection import Connection
-from refdesk.downstream.files.server_log import last_lines
+from refdesk.downstream.files.server_log import read_last_lines
 from refdesk.downstream.fleet.approval import decide, difference, waiting
 from refdesk.downstream.fleet.exposure import Offer
 from refdesk.downstream.fleet.fleet import Fleet
@@ -40,7 +40,7 @@ class ServerSettings(Protocol):
         """Enable or disable a server. Blocks on disk I/O."""
         ...
 
-    async def take_in(self) -> None:
+    async def reload_servers(self) -> None:
         """Apply the stored settings now."""
         ...
 
@@ -78,7 +78,7 @@ class Servers:
         params = ServerLogParams.of(call)
         self._require_visible(params.name, call.caller)
         folder = self._fleet.pins.path.parent
-        return {"lines": await to_thread.run_sync(last_lines, folder, params.name, params.lines)}
+        return {"lines": await to_thread.run_sync(read_last_lines, folder, params.name, params.lines)}
 
     async def set_server(self, call: Call) -> dict[str, Any]:
         """Enable or disable a server, like `refdesk servers enable` and `disable`. Takes effect at once."""
@@ -86,7 +86,7 @@ class Servers:
         self._require_visible(params.name, call.caller)
         with translate_argument_names():
             await to_thread.run_sync(lambda: self._settings.switch(params.name, on=params.enabled))
-        await self._settings.take_in()
+        await self._settings.reload_servers()
         return await self._serialize_changed(params.name, call.caller)
 
     async def approve(self, call: Call) -> dict[str, Any]:

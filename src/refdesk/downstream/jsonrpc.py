@@ -33,7 +33,7 @@ METHOD_NOT_FOUND = -32601
 INTERNAL_ERROR = -32603
 
 
-class Voice(Protocol):
+class Callbacks(Protocol):
     """Callbacks of a request: what its caller does with the server's notifications and requests."""
 
     @property
@@ -65,12 +65,12 @@ class PeerListener(Protocol):
 class PendingRequest:
     """A request that was sent and has no response yet."""
 
-    __slots__ = ("answer", "id", "notifications", "notifier", "server_requests", "voice")
+    __slots__ = ("answer", "callbacks", "id", "notifications", "notifier", "server_requests")
 
-    def __init__(self, id: str, answer: asyncio.Future[Message], voice: Voice | None) -> None:
+    def __init__(self, id: str, answer: asyncio.Future[Message], callbacks: Callbacks | None) -> None:
         self.id = id
         self.answer = answer
-        self.voice = voice
+        self.callbacks = callbacks
         self.notifications: deque[tuple[str, Mapping[str, Any]]] | None = None
         self.notifier: asyncio.Task[None] | None = None
         self.server_requests: dict[str | int, asyncio.Task[None]] | None = None
@@ -82,7 +82,7 @@ class Peer:
     It's the listener of its transport, which `attach` sets before anything is sent.
     """
 
-    def __init__(self, name: str, host: PeerListener, fallback: Voice | None = None) -> None:
+    def __init__(self, name: str, host: PeerListener, fallback: Callbacks | None = None) -> None:
         """`fallback` answers server requests that belong to no call. Without it they are rejected."""
         self.name = name
         self._host = host
@@ -112,7 +112,7 @@ class Peer:
         method: str,
         params: Mapping[str, Any] | None = None,
         *,
-        voice: Voice | None = None,
+        callbacks: Callbacks | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> Message:
         """Send a request and return its result. Cancelling it notifies the server. There is no timeout here.
@@ -121,13 +121,13 @@ class Peer:
         """
         transport = self._require_transport()
         id = str(uuid4())
-        pending = PendingRequest(id, self._loop.create_future(), voice)
+        pending = PendingRequest(id, self._loop.create_future(), callbacks)
         self._pending[id] = pending
         try:
             if params is None:
                 message: Message = {"jsonrpc": "2.0", "id": id, "method": method}
             else:
-                if voice is not None and "_meta" in params and "progressToken" in params["_meta"]:
+                if callbacks is not None and "_meta" in params and "progressToken" in params["_meta"]:
                     params = {**params, "_meta": {**params["_meta"], "progressToken": id}}
                 message = {"jsonrpc": "2.0", "id": id, "method": method, "params": params}
             await transport.send(message, headers)
@@ -209,7 +209,7 @@ class Peer:
             pending = self._find_related(related)
         else:
             pending = None
-        if pending is not None and pending.voice is not None:
+        if pending is not None and pending.callbacks is not None:
             self._queue_notification(pending, method, params)
         elif method != "notifications/progress":
             self._host.on_notification(method, params)
@@ -225,8 +225,8 @@ class Peer:
     async def _deliver_notifications(self, pending: PendingRequest) -> None:
         """Deliver queued notifications. One that can't be delivered must not fail its call."""
         try:
-            while pending.notifications and pending.voice is not None:
-                await pending.voice.tell(*pending.notifications.popleft())
+            while pending.notifications and pending.callbacks is not None:
+                await pending.callbacks.tell(*pending.notifications.popleft())
         except Exception as error:  # noqa: BLE001 logged
             self.on_garbage(f"a notification that cannot be passed on: {type(error).__name__}")
 
@@ -241,7 +241,7 @@ class Peer:
         if pending is not None and related is None:
             # Any call of this client may be meant, so the requests are spread over them.
             pending = min(self._list_same_client(pending), key=lambda each: len(each.server_requests or ()))
-        if pending is None or pending.voice is None:
+        if pending is None or pending.callbacks is None:
             pending = self._fallback
         if pending is None:
             self._respond(id, _reply_without_client(method))
@@ -257,18 +257,18 @@ class Peer:
 
     def _list_same_client(self, pending: PendingRequest) -> list[PendingRequest]:
         """Return the pending requests of the same client, newest first."""
-        key = pending.voice.key if pending.voice is not None else None
+        key = pending.callbacks.key if pending.callbacks is not None else None
         calls = reversed(self._pending.values())
-        return [each for each in calls if each.voice is not None and each.voice.key == key]
+        return [each for each in calls if each.callbacks is not None and each.callbacks.key == key]
 
     async def _answer_request(
         self, pending: PendingRequest, id: str | int, method: str, params: Mapping[str, Any]
     ) -> None:
-        voice, server_requests = pending.voice, pending.server_requests
-        if voice is None or server_requests is None:
+        callbacks, server_requests = pending.callbacks, pending.server_requests
+        if callbacks is None or server_requests is None:
             return
         try:
-            answer: Message = {"result": await voice.ask(str(id), method, params)}
+            answer: Message = {"result": await callbacks.ask(str(id), method, params)}
         except RefdeskError as error:
             answer = {"error": {"code": error.code, "message": error.detail, "data": error.data}}
         except Exception as error:  # noqa: BLE001 logged, and returned to the server
@@ -288,11 +288,11 @@ class Peer:
         candidates = list(self._iter_with_callbacks())
         if not candidates:
             return None
-        keys = {pending.voice.key for pending in candidates if pending.voice is not None}
+        keys = {pending.callbacks.key for pending in candidates if pending.callbacks is not None}
         return candidates[-1] if len(keys) == 1 else None
 
     def _iter_with_callbacks(self) -> Iterator[PendingRequest]:
-        return (pending for pending in self._pending.values() if pending.voice is not None)
+        return (pending for pending in self._pending.values() if pending.callbacks is not None)
 
     def _cancel_server_request(self, id: object) -> None:
         fallback = () if self._fallback is None else (self._fallback,)

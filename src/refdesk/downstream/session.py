@@ -27,7 +27,7 @@ from refdesk.downstream.envelopes import (
     find_mirrored_arguments,
     strip_envelope,
 )
-from refdesk.downstream.jsonrpc import Peer, Voice
+from refdesk.downstream.jsonrpc import Callbacks, Peer
 from refdesk.downstream.transports.base import Message, Transport
 from refdesk.errors import ServerRefused, ServerTalksNonsense
 
@@ -48,7 +48,7 @@ _KEY_FIELDS = {"tools": "name", "prompts": "name", "resources": "uri", "resource
 
 
 @dataclass(frozen=True, slots=True)
-class Greeting:
+class ServerProfile:
     """What a server declared: protocol version, capabilities, name and instructions."""
 
     version: str
@@ -74,9 +74,9 @@ class SessionOptions:
     """Client side of a session: declared capabilities, acceptance check and fallback callbacks."""
 
     capabilities: Mapping[str, Any] = field(default_factory=lambda: CLIENT_CAPABILITIES)
-    check: Callable[[Greeting], None] | None = None
+    check: Callable[[ServerProfile], None] | None = None
     """Raises a RefdeskError to reject a server before the handshake completes."""
-    fallback: Voice | None = None
+    fallback: Callbacks | None = None
     """Callbacks for server requests that belong to no call."""
 
 
@@ -87,8 +87,8 @@ DEFAULT_OPTIONS = SessionOptions()
 class McpSession:
     """Session with a server whose protocol version is negotiated."""
 
-    def __init__(self, peer: Peer, profile: Greeting, mirrored: dict[str, Mirrored] | None = None) -> None:
-        self.greeting = profile
+    def __init__(self, peer: Peer, profile: ServerProfile, mirrored: dict[str, Mirrored] | None = None) -> None:
+        self.server_profile = profile
         self.peer = peer
         self._is_modern = profile.is_modern
         self.mirrored: dict[str, Mirrored] = {} if mirrored is None else mirrored
@@ -103,7 +103,7 @@ class McpSession:
         method: str,
         params: Mapping[str, Any] | None = None,
         *,
-        voice: Voice | None = None,
+        callbacks: Callbacks | None = None,
         token: str | None = None,
         capabilities: Mapping[str, Any] | None = None,
     ) -> Message:
@@ -116,14 +116,14 @@ class McpSession:
         headers = None
         if self._is_modern:
             capabilities = self.capabilities if capabilities is None else capabilities
-            params = add_envelope(self.greeting.version, params, capabilities, self.level)
+            params = add_envelope(self.server_profile.version, params, capabilities, self.level)
             mirrored = self.mirrored.get(params.get("name", "")) if method == "tools/call" and self.mirrored else None
-            headers = build_headers(self.greeting.version, method, params, mirrored)
+            headers = build_headers(self.server_profile.version, method, params, mirrored)
         elif params is not None and "_meta" in params:
             params = strip_envelope(params)
         if token is not None:
             headers = {**(headers or {}), "authorization": f"Bearer {token}"}
-        return await self.peer.request(method, params, voice=voice, headers=headers)
+        return await self.peer.request(method, params, callbacks=callbacks, headers=headers)
 
     async def notify(self, method: str, params: Mapping[str, Any] | None = None) -> None:
         """Send a notification. Versions without a handshake have no client notifications."""
@@ -224,7 +224,7 @@ async def open_session(
     return session
 
 
-async def _initialize_or_discover(peer: Peer, version: str, options: SessionOptions) -> Greeting:
+async def _initialize_or_discover(peer: Peer, version: str, options: SessionOptions) -> ServerProfile:
     """Run the handshake, or `server/discover` if the server rejects it."""
     try:
         profile = await _initialize(peer, version, options)
@@ -236,7 +236,7 @@ async def _initialize_or_discover(peer: Peer, version: str, options: SessionOpti
     return await _discover(peer, options) or profile if profile.is_modern else profile
 
 
-async def _probe_discover(peer: Peer, options: SessionOptions, seconds: float) -> Greeting | None:
+async def _probe_discover(peer: Peer, options: SessionOptions, seconds: float) -> ServerProfile | None:
     try:
         async with asyncio.timeout(seconds):
             return await _discover(peer, options)
@@ -244,7 +244,7 @@ async def _probe_discover(peer: Peer, options: SessionOptions, seconds: float) -
         return None
 
 
-async def _initialize(peer: Peer, version: str, options: SessionOptions) -> Greeting:
+async def _initialize(peer: Peer, version: str, options: SessionOptions) -> ServerProfile:
     params = {"protocolVersion": version, "capabilities": options.capabilities, "clientInfo": CLIENT_INFO}
     answer = await peer.request("initialize", params)
     agreed = answer.get("protocolVersion")
@@ -253,7 +253,7 @@ async def _initialize(peer: Peer, version: str, options: SessionOptions) -> Gree
     return _build_profile(peer, agreed, answer, answer.get("serverInfo"))
 
 
-async def _discover(peer: Peer, options: SessionOptions) -> Greeting | None:
+async def _discover(peer: Peer, options: SessionOptions) -> ServerProfile | None:
     """Return what a server without a handshake declares, or None if it has one."""
     params = add_envelope(NEWEST_MODERN, None, options.capabilities)
     headers = build_headers(NEWEST_MODERN, "server/discover", params, None)
@@ -278,11 +278,11 @@ def _measure_size(entry: Message) -> int:
         return MAX_LIST_BYTES + 1
 
 
-def _build_profile(peer: Peer, version: str, answer: Message, info: Any) -> Greeting:
+def _build_profile(peer: Peer, version: str, answer: Message, info: Any) -> ServerProfile:
     capabilities, instructions = answer.get("capabilities"), answer.get("instructions")
     if not isinstance(capabilities, dict):
         raise ServerTalksNonsense(f"The server {peer.name!r} did not say what it can do")
-    return Greeting(
+    return ServerProfile(
         version,
         capabilities,
         info if isinstance(info, dict) else {},

@@ -158,7 +158,7 @@ class History:
         return self._tools
 
     def latency(self, tools: Iterable[str]) -> dict[str, float | None] | None:
-        """Return the combined latency of some tools, or None without calls."""
+        """Return the load_servers latency of some tools, or None without calls."""
         calls = sum_calls(self._tools[name] for name in tools if name in self._tools)
         if not calls.calls:
             return None

@@ -143,7 +143,9 @@ class Federation:
             raise ServerLacks(f"its tool {docs.tool} has changed and waits for `refdesk servers approve {server.name}`")
         params = {"name": docs.tool, "arguments": {**docs.arguments, docs.argument: query}}
         seconds = docs.timeout_seconds
-        result = await server.request("tools/call", params, voice=NO_CALLBACKS, token=call.credential, seconds=seconds)
+        result = await server.request(
+            "tools/call", params, callbacks=NO_CALLBACKS, token=call.credential, seconds=seconds
+        )
         if result.get("isError") is True:
             text = " ".join(str(item.get("text", "")) for item in result.get("content") or () if isinstance(item, dict))
             raise ServerRefused(server.name, 0, shortened(text, 200) or "its search tool failed")

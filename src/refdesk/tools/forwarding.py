@@ -19,7 +19,7 @@ from typing import Any
 from refdesk.calls import SILENT, Call, Client, InputRequired
 from refdesk.downstream.connection.connection import Connection
 from refdesk.downstream.envelopes import CLIENT_CAPABILITIES
-from refdesk.downstream.jsonrpc import Voice
+from refdesk.downstream.jsonrpc import Callbacks
 from refdesk.errors import (
     ClientCannot,
     InvalidArguments,
@@ -74,14 +74,16 @@ class Forwarder:
         client = call.client
         if client.asks_by_ending:
             return await self._forward_for_modern_client(call, server, method, params)
-        voice: Voice = NO_CALLBACKS
+        callbacks: Callbacks = NO_CALLBACKS
         if client is SILENT:
             _drop_progress_token(params)
         else:
-            voice = ClientCallbacks(client)
-        greeting = server.greeting
+            callbacks = ClientCallbacks(client)
+        greeting = server.server_profile
         capabilities = _build_capabilities(client) if greeting is not None and greeting.is_modern else None
-        result = await server.request(method, params, voice=voice, token=call.credential, capabilities=capabilities)
+        result = await server.request(
+            method, params, callbacks=callbacks, token=call.credential, capabilities=capabilities
+        )
         if "resultType" in result:
             return await _answer_input_requests(call, server, method, params, result)
         return result
@@ -109,7 +111,7 @@ class Forwarder:
             suspended = SuspendedCall(client)
             result = await self._run_or_suspend(call, server, suspended, suspended.start(request))
         else:
-            result = await request(voice=ClientCallbacks(client))
+            result = await request(callbacks=ClientCallbacks(client))
         return _check_input_required(client, server, result)
 
     async def _run_or_suspend(
@@ -125,7 +127,7 @@ class Forwarder:
 
 def _get_possible_revisions(server: Connection) -> tuple[bool, bool]:
     """Return whether a server may speak the newest revision, and an older one; both before the handshake."""
-    greeting = server.greeting
+    greeting = server.server_profile
     return (True, True) if greeting is None else (greeting.is_modern, not greeting.is_modern)
 
 
@@ -189,29 +191,29 @@ async def _answer_input_requests(
     call: Call, server: Connection, method: str, params: Mapping[str, Any], result: Result
 ) -> Result:
     """Return the result for a client of an older revision, asking it for the required input."""
-    voice = ClientCallbacks(call.client)
+    callbacks = ClientCallbacks(call.client)
     for _ in range(MAX_ROUNDS):
         if result.get("resultType") != "input_required":
             # `complete` means nothing to a legacy client; other values might.
             return {name: value for name, value in result.items() if (name, value) != ("resultType", "complete")}
         answers = {
-            name: await _ask_client(voice, name, input_request)
+            name: await _ask_client(callbacks, name, input_request)
             for name, input_request in _parse_input_requests(server, result).items()
         }
         state = {"requestState": result["requestState"]} if "requestState" in result else {}
         next_params = {**params, "inputResponses": answers, **state}
         capabilities = _build_capabilities(call.client)
         result = await server.request(
-            method, next_params, voice=voice, token=call.credential, capabilities=capabilities
+            method, next_params, callbacks=callbacks, token=call.credential, capabilities=capabilities
         )
     raise ServerTalksNonsense(
         f"The server {server.name!r} asked again and again, {MAX_ROUNDS} times, without an answer"
     )
 
 
-async def _ask_client(voice: ClientCallbacks, name: str, input_request: Mapping[str, Any]) -> Mapping[str, Any]:
+async def _ask_client(callbacks: ClientCallbacks, name: str, input_request: Mapping[str, Any]) -> Mapping[str, Any]:
     try:
-        return await voice.ask(name, input_request["method"], input_request.get("params") or {})
+        return await callbacks.ask(name, input_request["method"], input_request.get("params") or {})
     except NotOffered as error:
         raise ClientCannot(f"This needs {input_request['method']} from the client, which does not offer it.") from error
 

@@ -149,7 +149,9 @@ class Gateway:
     async def subscribe(self, uri: str, caller: Caller) -> None:
         """Subscribe to a resource at its server, once for all subscribers; ignored if the caller can't reach it."""
         server = self._find_owner(uri, caller)
-        if server is None or (server.greeting is not None and not server.greeting.has("resources.subscribe")):
+        if server is None or (
+            server.server_profile is not None and not server.server_profile.has("resources.subscribe")
+        ):
             return
         subscriptions = self._subscriptions.setdefault(uri, Counter())
         is_first = not any(_filter_by_server(server.name, subscriptions))
@@ -181,9 +183,11 @@ class Gateway:
     def instructions(self, caller: Caller) -> str:
         """Return the instructions of the servers that a caller can reach."""
         instructions = [
-            f"{name}: {shortened(visible(server.greeting.instructions)[0].strip(), INSTRUCTIONS_CHARACTERS)}"
+            f"{name}: {shortened(visible(server.server_profile.instructions)[0].strip(), INSTRUCTIONS_CHARACTERS)}"
             for name, server in self._fleet.servers.items()
-            if server.greeting is not None and server.greeting.instructions and self._has_anything_for(caller, server)
+            if server.server_profile is not None
+            and server.server_profile.instructions
+            and self._has_anything_for(caller, server)
         ]
         if not instructions:
             return ""
@@ -192,7 +196,7 @@ class Gateway:
         )
 
     async def _handle_list(self, call: Call, proceed: Handler) -> Answer:
-        await self._fleet.freshen()
+        await self._fleet.refresh_stale_lists()
         if self._fleet.revision != self._revision:
             self._sync()
         answer = await proceed(call)
@@ -279,8 +283,8 @@ class Gateway:
         for server in self._fleet.servers.values() if self._level is not None else ():
             if (
                 server not in self._servers_with_level
-                and server.greeting is not None
-                and server.greeting.has("logging")
+                and server.server_profile is not None
+                and server.server_profile.has("logging")
             ):
                 self._servers_with_level.add(server)
                 self._spawn(_request_best_effort(server, "logging/setLevel", {"level": self._level}))
@@ -291,7 +295,7 @@ class Gateway:
         """Return the downstream server of a resource, if this caller can reach it."""
         if uri.partition(":")[0].lower() in self._own_schemes:
             return None
-        return self._fleet.owner_of(uri, lambda server: self._can_subscribe(caller, server, uri))
+        return self._fleet.find_resource_owner(uri, lambda server: self._can_subscribe(caller, server, uri))
 
     def _can_subscribe(self, caller: Caller, server: Connection, uri: str) -> bool:
         return _has_toolset(caller) and self._reach(caller, server.name, uri, server.settings.tenants)

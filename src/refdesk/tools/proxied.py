@@ -167,7 +167,7 @@ class ProxiedResources:
         """Return the result of the owning server, or of the first server that has the resource."""
         if self._is_own(uri):
             return None
-        server = self._fleet.owner_of(uri, lambda server: self._is_reachable(call.caller, server, uri))
+        server = self._fleet.find_resource_owner(uri, lambda server: self._is_reachable(call.caller, server, uri))
         if server is None:
             return await self._scan(uri, call)
         return await self._forwarder(call, server, "resources/read", dict(call.params))
@@ -182,7 +182,7 @@ class ProxiedResources:
 
     def seconds(self, uri: str) -> float | None:
         """Return the owning server's call timeout plus a margin."""
-        server = self._fleet.owner_of(uri) if not self._is_own(uri) else None
+        server = self._fleet.find_resource_owner(uri) if not self._is_own(uri) else None
         return server.call_seconds + MARGIN_SECONDS if server is not None else None
 
     async def _scan(self, uri: str, call: Call) -> dict[str, Any] | None:
@@ -200,7 +200,7 @@ class ProxiedResources:
     def _find_open(self, offer: Offer, caller: Caller) -> Offer | None:
         """Return the first offer of a URI that the caller may use."""
         uri = offer.original
-        offers = self._fleet.alike.get(uri, (offer,))
+        offers = self._fleet.duplicate_uris.get(uri, (offer,))
         return next((candidate for candidate in offers if self._is_reachable(caller, candidate.connection, uri)), None)
 
     def _is_reachable(self, caller: Caller, server: Connection, uri: str) -> bool:
@@ -214,7 +214,7 @@ async def _request_completion(
     forwarder: Forwarder, call: Call, server: Connection, params: dict[str, Any]
 ) -> dict[str, Any]:
     """Request a completion, unless the server declares that it has none."""
-    greeting = server.greeting
+    greeting = server.server_profile
     if greeting is not None and greeting.version >= COMPLETIONS_DECLARED and not greeting.has("completions"):
         return dict(NO_COMPLETION)
     return await forwarder(call, server, "completion/complete", params)

@@ -70,8 +70,8 @@ class SuspendedCall:
             del self._pending[name]
 
     async def start(self, request: Callable[..., Coroutine[Any, Any, Result]]) -> Result:
-        """Send the request with this as its `voice`; run until it is answered or input is required."""
-        self._task = asyncio.create_task(request(voice=self))
+        """Send the request with this as its `callbacks`; run until it is answered or input is required."""
+        self._task = asyncio.create_task(request(callbacks=self))
         self._task.add_done_callback(self._on_done)
         return await self._run_until_asked(self._task)
 

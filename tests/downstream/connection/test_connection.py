@@ -39,8 +39,8 @@ async def test_it_connects_by_itself_and_its_statuses_are_seen_in_order() -> Non
     server = Loopback()
     async with run_connection(open_transport=server.open) as (connection, watcher):
         await watcher.until(lambda: connection.status.state == "Running")
-        assert connection.greeting is not None
-        assert connection.greeting.has("tools.listChanged")
+        assert connection.server_profile is not None
+        assert connection.server_profile.has("tools.listChanged")
         assert server.methods == ["initialize", "notifications/initialized"]
     assert watcher.states == ["Starting", "Running", "Stopped"]
     assert server.close_count == 1
@@ -50,10 +50,10 @@ async def test_the_greeting_is_there_when_the_status_is_told() -> None:
     greetings = []
 
     class Nobody:
-        def noticed(self, *of: Any) -> None: ...
+        def on_notification(self, *of: Any) -> None: ...
 
     def on_status(connection: Connection) -> None:
-        greetings.append((connection.status.state, connection.greeting is not None))
+        greetings.append((connection.status.state, connection.server_profile is not None))
 
     connection = Connection("it", LOOPED, heard=Nobody(), changed=on_status, open_transport=Loopback().open)
     running = asyncio.create_task(connection.run())

@@ -96,8 +96,8 @@ async def test_a_server_that_goes_and_comes_back_is_met_again_by_itself() -> Non
 async def test_every_revision_is_spoken_and_what_changes_is_heard(kind: Kind, era: Era) -> None:
     async with talkative(kind, era=era) as given, run_connection(given) as (connection, watcher):
         before = await connection.list_all("tools/list", "tools")
-        assert connection.greeting is not None
-        assert connection.greeting.is_modern == (era == "modern")
+        assert connection.server_profile is not None
+        assert connection.server_profile.is_modern == (era == "modern")
         assert await call(connection, "echo", text="größe") == "größe"
         # What is listened to is asked for beside the calls, and may come a little later than they.
         while not watcher.notifications:
@@ -115,8 +115,8 @@ async def test_servers_of_the_official_sdk_are_spoken_to_in_the_newest_revision(
     async with official(kind) as given, run_connection(given, protocol_version="2026-07-28") as (connection, watcher):
         tools = await connection.list_all("tools/list", "tools")
         assert {tool["name"] for tool in tools} == {"echo", "steps", "greet"}
-        assert connection.greeting is not None
-        assert connection.greeting.version == "2026-07-28"
+        assert connection.server_profile is not None
+        assert connection.server_profile.version == "2026-07-28"
         assert await call(connection, "echo", text="größe") == "größe"
         with pytest.raises(ServerRefused):
             await connection.request("no/such")

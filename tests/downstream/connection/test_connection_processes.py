@@ -170,7 +170,7 @@ async def test_secrets_are_nowhere_to_be_seen(caplog: pytest.LogCaptureFixture) 
     secret = "hunter2-hunter2"
     heard: list[str] = []
     settings = bad_stdio(env={"API_KEY": secret})
-    async with run_connection(settings, heard_stderr=heard.append) as (connection, _):
+    async with run_connection(settings, on_stderr_line=heard.append) as (connection, _):
         await connection.request("tools/call", {"name": "secret", "arguments": {}})
         await eventually(lambda: bool(connection.stderr_lines))
         shown = [*connection.stderr_lines, *heard, str(connection.describe()), repr(connection), caplog.text]

@@ -38,7 +38,7 @@ class Person:
 
 
 async def name_by(connection: Connection, person: Person) -> str:
-    result = await connection.request("tools/call", {"name": "elicit", "arguments": {}}, voice=person)
+    result = await connection.request("tools/call", {"name": "elicit", "arguments": {}}, callbacks=person)
     return str(result["structuredContent"]["answer"]["content"]["name"])
 
 
@@ -74,7 +74,10 @@ async def test_a_server_that_never_asks_has_one_session_for_all() -> None:
     async with talkative("stdio", era="legacy") as settings, run_connection(settings) as (connection, _):
         people = [Person(str(number)) for number in range(10)]
         await asyncio.gather(
-            *(connection.request("tools/call", {"name": "echo", "arguments": {}}, voice=person) for person in people)
+            *(
+                connection.request("tools/call", {"name": "echo", "arguments": {}}, callbacks=person)
+                for person in people
+            )
         )
         assert connection.describe()["sessions"] == 1
 
@@ -149,7 +152,7 @@ async def test_what_one_call_asks_outlives_another_call_of_the_same_client() -> 
         person = Slow("Ann")
         asking = asyncio.create_task(name_by(connection, person))
         hanging = asyncio.create_task(
-            connection.request("tools/call", {"name": "cancel_me", "arguments": {}}, voice=person)
+            connection.request("tools/call", {"name": "cancel_me", "arguments": {}}, callbacks=person)
         )
         await eventually(lambda: person.asked == 1)
         hanging.cancel()

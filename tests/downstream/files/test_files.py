@@ -17,15 +17,15 @@ from hypothesis import strategies as st
 from refdesk.config import Config, McpServerConfig, load
 from refdesk.config.plain_files import read_plain_text
 from refdesk.downstream.files import jsonc
-from refdesk.downstream.files.client_files import find_servers, project_of
+from refdesk.downstream.files.client_files import find_project_folder, find_servers
 from refdesk.downstream.files.servers_file import (
     CLIENTS,
     ServersFile,
-    combined,
     is_this_desk,
-    known_files,
+    list_client_files,
+    list_server_files,
+    load_servers,
     read_servers,
-    watched_files,
 )
 from refdesk.errors import ConfigError, InvalidArguments, StorageError
 
@@ -105,7 +105,7 @@ def test_the_place_of_a_mistake_is_that_in_the_file() -> None:
 
 def test_keys_given_twice_are_found_wherever_they_are() -> None:
     value = jsonc.parse('{"a": {"b": 1, "b": 2}, "c": [{"d": 1, "d": 1, "d": 2}], "e": 1}')
-    assert sorted(jsonc.given_twice(value)) == ["a.b", "c[0].d"]
+    assert sorted(jsonc.find_duplicate_keys(value)) == ["a.b", "c[0].d"]
 
 
 # Files of other clients
@@ -139,7 +139,7 @@ def test_a_project_of_claude_code_brings_its_servers_and_the_others_are_named(tm
     found = find_servers(write_file(tmp_path, content, ".claude.json"), tmp_path)
     assert found is not None
     assert list(found.entries) == ["a", "b"]
-    assert found.of_projects == {"/else": ("c", "d")}
+    assert found.project_servers == {"/else": ("c", "d")}
 
 
 def test_a_problem_names_file_server_and_key_and_the_others_are_read(tmp_path: Path) -> None:
@@ -241,7 +241,7 @@ def test_any_layout_gives_servers_or_a_plain_problem(tmp_path_factory: pytest.Te
 
 @pytest.mark.parametrize("platform", ["linux", "darwin", "win32"])
 def test_every_client_has_a_place_on_every_system(platform: str) -> None:
-    files = known_files(Path("/home/u"), Path("/srv/project"), platform)
+    files = list_client_files(Path("/home/u"), Path("/srv/project"), platform)
     assert {file.client for file in files} == set(CLIENTS)
     assert len({file.path for file in files}) == len(files)
     assert Path("/home/u/.cursor/mcp.json") in {file.path for file in files}
@@ -249,11 +249,11 @@ def test_every_client_has_a_place_on_every_system(platform: str) -> None:
 
 def test_a_file_in_a_project_belongs_to_it() -> None:
     home = Path("/home/u")
-    assert project_of(Path("/srv/project/.vscode/mcp.json"), home) == Path("/srv/project")
-    assert project_of(Path("/srv/project/.mcp.json"), home) == Path("/srv/project")
-    assert project_of(home / ".cursor" / "mcp.json", home) is None
-    assert project_of(home / ".config" / "opencode" / "opencode.json", home) is None
-    assert project_of(home / ".claude.json", home) is None
+    assert find_project_folder(Path("/srv/project/.vscode/mcp.json"), home) == Path("/srv/project")
+    assert find_project_folder(Path("/srv/project/.mcp.json"), home) == Path("/srv/project")
+    assert find_project_folder(home / ".cursor" / "mcp.json", home) is None
+    assert find_project_folder(home / ".config" / "opencode" / "opencode.json", home) is None
+    assert find_project_folder(home / ".claude.json", home) is None
 
 
 # The desk's own file
@@ -354,7 +354,7 @@ def desk(tmp_path: Path, yaml: str = "", **overrides: Any) -> Config:
 def test_the_servers_of_the_configuration_come_first_and_win(tmp_path: Path) -> None:
     config = desk(tmp_path, "mcpServers: {b: {command: ours}, c: {command: x}}")
     ServersFile(config.servers_path).add({"a": X, "b": {"command": "theirs"}})
-    both = combined(config, {})
+    both = load_servers(config, {})
     assert [(name, one.command) for name, one in both.servers.items()] == [("b", "ours"), ("c", "x"), ("a", "x")]
     assert both.warnings == (
         f"{config.servers_path}: mcpServers.b: the configuration has a server of this name, which wins",
@@ -363,31 +363,31 @@ def test_the_servers_of_the_configuration_come_first_and_win(tmp_path: Path) -> 
 
 def test_both_files_are_read_as_they_are_now(tmp_path: Path) -> None:
     config = desk(tmp_path, "mcpServers: {a: {command: x}}")
-    assert watched_files(config) == (tmp_path / "refdesk.yaml", tmp_path / "data" / "servers.json")
+    assert list_server_files(config) == (tmp_path / "refdesk.yaml", tmp_path / "data" / "servers.json")
     (tmp_path / "refdesk.yaml").write_text("mcpServers: {b: {command: '${Y}'}}")
-    assert combined(config, {"Y": "why"}).servers["b"].command == "why"
+    assert load_servers(config, {"Y": "why"}).servers["b"].command == "why"
     (tmp_path / "refdesk.yaml").write_text("mcpServers: {b: {comand: x}}")
     with pytest.raises(ConfigError, match=r"refdesk\.yaml: mcpServers\.b\.comand: unknown key"):
-        combined(config, {})
+        load_servers(config, {})
 
 
 def test_servers_that_a_program_gave_are_not_looked_for_in_a_file(tmp_path: Path) -> None:
     config = desk(tmp_path, mcpServers={"a": X})
-    assert list(combined(config, {}).servers) == ["a"]
-    assert watched_files(config) == (config.servers_path,)
+    assert list(load_servers(config, {}).servers) == ["a"]
+    assert list_server_files(config) == (config.servers_path,)
 
 
 def test_the_file_may_be_elsewhere(tmp_path: Path) -> None:
     config = desk(tmp_path, f"downstream: {{servers_file: {tmp_path / 'mine.json'}}}")
     ServersFile(tmp_path / "mine.json").add({"a": X})
-    assert list(combined(config, {}).servers) == ["a"]
+    assert list(load_servers(config, {}).servers) == ["a"]
 
 
 def test_a_server_of_the_file_that_cannot_be_used_is_told(tmp_path: Path) -> None:
     config = desk(tmp_path)
     ServersFile(config.servers_path).add({"a": {"command": "${NOT_SET}"}})
     with pytest.raises(ConfigError, match=r"servers\.json: mcpServers\.a\.command: environment variable NOT_SET"):
-        combined(config, {})
+        load_servers(config, {})
 
 
 @pytest.mark.parametrize(
@@ -413,9 +413,9 @@ def test_a_server_of_the_file_that_cannot_be_used_is_told(tmp_path: Path) -> Non
 def test_a_desk_knows_itself(entry: dict[str, Any], is_own: bool) -> None:
     config = load(None, {}, {"data_dir": "/own", "mcpServers": {"a": entry}})
     assert is_this_desk(config.mcpServers["a"], config) is is_own
-    assert ("a" not in combined(config, {}).servers) is is_own
+    assert ("a" not in load_servers(config, {}).servers) is is_own
 
 
 def test_a_desk_behind_itself_is_left_out_and_that_is_said(tmp_path: Path) -> None:
     config = desk(tmp_path, "mcpServers: {me: {url: 'http://localhost:8001/mcp'}}")
-    assert combined(config, {}).warnings == ("mcpServers.me: this is the desk itself, so it is left out",)
+    assert load_servers(config, {}).warnings == ("mcpServers.me: this is the desk itself, so it is left out",)

@@ -14,15 +14,15 @@ from refdesk.downstream.files.server_log import (
     MAX_BYTES,
     MAX_LINE_CHARACTERS,
     ServerLog,
-    last_lines,
     log_path,
+    read_last_lines,
 )
 
 SECRET = "hunter2hunter2"
 
 
 def texts(folder: Path, name: str = "a", lines: int = 1000) -> list[str]:
-    return [line.partition(" ")[2] for line in last_lines(folder, name, lines)]
+    return [line.partition(" ")[2] for line in read_last_lines(folder, name, lines)]
 
 
 def test_lines_are_kept_with_their_time_and_the_last_are_given(tmp_path: Path) -> None:
@@ -30,8 +30,8 @@ def test_lines_are_kept_with_their_time_and_the_last_are_given(tmp_path: Path) -
     for number in range(10):
         log(f"line {number}\n")
     assert texts(tmp_path, "My server-1.0", 3) == ["line 7", "line 8", "line 9"]
-    assert last_lines(tmp_path, "My server-1.0", 1)[0].startswith("20")
-    assert last_lines(tmp_path, "other", 3) == []
+    assert read_last_lines(tmp_path, "My server-1.0", 1)[0].startswith("20")
+    assert read_last_lines(tmp_path, "other", 3) == []
     assert stat.S_IMODE(log.path.stat().st_mode) == 0o600
 
 
@@ -63,7 +63,7 @@ def test_of_a_flood_only_the_number_is_told(tmp_path: Path) -> None:
         log(str(number))
     seconds += 1
     log("calm")
-    kept = last_lines(tmp_path, "a", 1000)
+    kept = read_last_lines(tmp_path, "a", 1000)
     assert len(kept) == LINES_PER_SECOND + 2
     assert kept[-2] == f"({1000 - LINES_PER_SECOND} lines were left out)"
     assert kept[-1].endswith(" calm")

@@ -23,11 +23,11 @@ from refdesk.downstream.connection.connection import Connection
 from refdesk.downstream.files.servers_file import (
     ServerLog,
     ServersFile,
-    combined,
-    last_lines,
-    watched_files,
+    list_server_files,
+    load_servers,
+    read_last_lines,
 )
-from refdesk.downstream.files.watching import MAX_SETTLE_CHECKS, FollowedServers
+from refdesk.downstream.files.watching import MAX_SETTLE_CHECKS, ServerFilesWatcher
 from refdesk.downstream.fleet.fleet import open_fleet
 from refdesk.errors import ConfigError, StorageError
 from refdesk.telemetry import secrets_of
@@ -50,7 +50,7 @@ class Pauses:
         self._has_begun = asyncio.Event()
 
     async def sleep(self, seconds: float) -> None:
-        """One of them, as `FollowedServers` makes it."""
+        """One of them, as `ServerFilesWatcher` makes it."""
         self._has_begun.set()
         await self._is_waited_for.wait()
         self._has_begun.clear()
@@ -82,7 +82,7 @@ class Desk:
 
     def load(self) -> Mapping[str, McpServerConfig]:
         try:
-            return combined(self.config, {"SET": "x"}).servers
+            return load_servers(self.config, {"SET": "x"}).servers
         finally:
             self.loads += 1
 
@@ -105,7 +105,7 @@ async def watch_files(tmp_path: Path, yaml: str) -> AsyncIterator[Desk]:
     desk.file.add({"kept": {"command": "x"}})
     known = desk.load()
     watching = asyncio.create_task(
-        FollowedServers(watched_files(desk.config), desk.load, desk.apply, known).follow(desk.pauses.sleep)
+        ServerFilesWatcher(list_server_files(desk.config), desk.load, desk.apply, known).follow(desk.pauses.sleep)
     )
     try:
         yield desk
@@ -195,7 +195,7 @@ async def test_a_file_that_is_being_written_is_waited_for(tmp_path: Path, caplog
             path.write_text(states.pop(0))
         await checkpoint()
 
-    followed = FollowedServers([path], lambda: ServersFile(path).read({}).servers, apply, {})
+    followed = ServerFilesWatcher([path], lambda: ServersFile(path).read({}).servers, apply, {})
     watching = asyncio.create_task(followed.follow(write_more))
     await eventually(lambda: applied)
     watching.cancel()
@@ -212,7 +212,7 @@ async def test_without_anything_known_what_the_files_say_is_applied_at_once(tmp_
         applied.set()
 
     servers = {"a": McpServerConfig(command="x")}
-    watching = asyncio.create_task(FollowedServers([tmp_path / "none"], lambda: servers, apply).follow())
+    watching = asyncio.create_task(ServerFilesWatcher([tmp_path / "none"], lambda: servers, apply).follow())
     async with asyncio.timeout(PATIENCE_SECONDS):
         await applied.wait()
     watching.cancel()
@@ -225,7 +225,7 @@ async def test_a_change_between_reading_and_watching_is_not_missed(tmp_path: Pat
     desk = Desk(load(path, {}, {"data_dir": str(tmp_path / "data")}))
     known = desk.load()
     path.write_text("mcpServers: {b: {command: x}}\n")
-    watching = asyncio.create_task(FollowedServers([path], desk.load, desk.apply, known).follow(desk.pauses.sleep))
+    watching = asyncio.create_task(ServerFilesWatcher([path], desk.load, desk.apply, known).follow(desk.pauses.sleep))
     await desk.until(lambda: desk.applied == [["b"]])
     watching.cancel()
     await asyncio.wait([watching])
@@ -243,10 +243,10 @@ async def test_of_two_who_take_in_at_once_the_one_that_looked_last_is_used_last(
     async def apply(servers: Mapping[str, McpServerConfig]) -> None:
         applied.append(list(servers))
 
-    followed = FollowedServers([tmp_path / "none"], load, apply, {})
-    first = asyncio.create_task(followed.take_in())
+    followed = ServerFilesWatcher([tmp_path / "none"], load, apply, {})
+    first = asyncio.create_task(followed.reload_servers())
     await asyncio.to_thread(looked.wait, PATIENCE_SECONDS)
-    second = asyncio.create_task(followed.take_in())
+    second = asyncio.create_task(followed.reload_servers())
     await wait_all_tasks_blocked()
     assert names == ["new"], "the second looks before the first is done"
     may_go_on.set()
@@ -261,7 +261,7 @@ async def test_the_first_reading_may_fail_as_well(tmp_path: Path, caplog: pytest
     async def apply(servers: Mapping[str, McpServerConfig]) -> None:
         raise AssertionError(servers)
 
-    watching = asyncio.create_task(FollowedServers([tmp_path / "none"], fail, apply).follow())
+    watching = asyncio.create_task(ServerFilesWatcher([tmp_path / "none"], fail, apply).follow())
     await eventually(lambda: bool(caplog.records))
     watching.cancel()
     await asyncio.wait([watching])
@@ -283,7 +283,7 @@ async def test_what_could_not_be_applied_is_told_and_tried_again(
         return ServersFile(path).read({}).servers
 
     pauses = Pauses()
-    watching = asyncio.create_task(FollowedServers([path], now, apply, {}).follow(pauses.sleep))
+    watching = asyncio.create_task(ServerFilesWatcher([path], now, apply, {}).follow(pauses.sleep))
     ServersFile(path).add({"a": {"command": "x"}})
     await pauses.until(lambda: tries == 1)
     ServersFile(path).add({"b": {"command": "x"}})
@@ -299,23 +299,23 @@ async def test_a_server_that_is_added_while_the_desk_runs_is_there_soon_and_gone
     file, folder = ServersFile(config.servers_path), tmp_path / "data" / "downstream"
 
     def connect(name: str, settings: McpServerConfig, **more: Any) -> Connection:
-        return Connection(name, settings, heard_stderr=ServerLog(folder, name, secrets_of(settings)), **more)
+        return Connection(name, settings, on_stderr_line=ServerLog(folder, name, secrets_of(settings)), **more)
 
     def now() -> Mapping[str, McpServerConfig]:
-        return combined(config, {}).servers
+        return load_servers(config, {}).servers
 
     program = f"import sys, runpy; print('up with {SECRET}', file=sys.stderr); sys.argv[1:] = ['stdio']; "
     program += "runpy.run_module('tests.downstream.servers.talkative', run_name='__main__')"
     entry = {"command": sys.executable, "args": ["-c", program], "cwd": str(ROOT), "env": {"A_KEY": SECRET}}
     async with open_fleet(config.downstream, folder, now(), connect=connect) as fleet:
-        followed, pauses = FollowedServers(watched_files(config), now, fleet.apply, now()), Pauses()
+        followed, pauses = ServerFilesWatcher(list_server_files(config), now, fleet.apply, now()), Pauses()
         until = pauses.until
         watching = asyncio.create_task(followed.follow(pauses.sleep))
         file.add({"talkative": entry})
         await until(lambda: "talkative__echo" in fleet.tools)
         pid = fleet.describe()["talkative"]["pid"]
-        await until(lambda: bool(last_lines(folder, "talkative", 1)))
-        assert last_lines(folder, "talkative", 1)[0].endswith("up with ********")
+        await until(lambda: bool(read_last_lines(folder, "talkative", 1)))
+        assert read_last_lines(folder, "talkative", 1)[0].endswith("up with ********")
         file.enable("talkative", on=False)
         await until(lambda: not fleet.tools and not Path(f"/proc/{pid}").exists())
         file.enable("talkative")

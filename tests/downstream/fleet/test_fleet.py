@@ -38,9 +38,9 @@ async def test_what_all_servers_have_is_one_catalogue(tmp_path: Path) -> None:
         assert fleet.tools["docs__search"].original == "search"
         assert list(fleet.prompts) == ["docs__sum_up"]
         assert not any(offer.is_stale for offer in fleet.tools.values())
-        assert fleet.owner_of("x://one") is fleet.servers["docs"]
-        assert fleet.owner_of("web://home") is fleet.servers["web"]
-        assert fleet.owner_of("web://home/sub") is None
+        assert fleet.find_resource_owner("x://one") is fleet.servers["docs"]
+        assert fleet.find_resource_owner("web://home") is fleet.servers["web"]
+        assert fleet.find_resource_owner("web://home/sub") is None
         assert watch.states["Running"] == 2
 
 
@@ -193,7 +193,7 @@ async def test_a_start_with_all_servers_down_offers_what_was_last_known(tmp_path
         assert list(fleet.tools) == ["s__a"]
         assert list(fleet.prompts) == ["s__p"]
         assert fleet.tools["s__a"].is_stale
-        assert fleet.owner_of("x://one") is fleet.servers["s"]
+        assert fleet.find_resource_owner("x://one") is fleet.servers["s"]
         assert fleet.describe()["s"]["stale"] == ["prompts", "resources", "templates", "tools"]
     server.is_away, server.lists["tools"] = False, [tool("new")]
     async with fleet_of(tmp_path, {"s": server}) as (fleet, watch):
@@ -204,12 +204,12 @@ async def test_lists_that_are_not_old_are_not_asked_for_and_old_ones_in_the_back
     server = Scripted(tool("a"))
     async with fleet_of(tmp_path, {"s": server}) as (fleet, watch):
         await watch.until(lambda: fleet.tools)
-        await fleet.freshen()
+        await fleet.refresh_stale_lists()
         kept = fleet._members["s"].lists["tools"]
         assert not kept._refresh_requested.is_set()
         kept._asked_at -= DownstreamConfig().tool_cache_ttl_seconds
         server.lists["tools"] = [tool("b")]
-        await fleet.freshen()
+        await fleet.refresh_stale_lists()
         assert list(fleet.tools) == ["s__a"]
         await watch.until(lambda: list(fleet.tools) == ["s__b"])
 
@@ -220,7 +220,7 @@ async def test_without_a_time_to_live_lists_are_asked_for_each_time(tmp_path: Pa
         await watch.until(lambda: fleet.tools)
         for name in ("b", "c"):
             server.lists["tools"] = [tool(name)]
-            await fleet.freshen()
+            await fleet.refresh_stale_lists()
             assert list(fleet.tools) == [f"s__{name}"]
 
 
@@ -230,7 +230,7 @@ async def test_a_server_that_hangs_delays_no_list_for_long(tmp_path: Path) -> No
         await watch.until(lambda: fleet.tools)
         server.silent.add("tools/list")
         async with asyncio.timeout(PATIENCE_SECONDS):
-            await fleet.freshen(seconds=0.05)
+            await fleet.refresh_stale_lists(seconds=0.05)
         assert list(fleet.tools) == ["s__a"]
 
 
@@ -283,7 +283,7 @@ async def test_of_two_resources_with_one_uri_the_first_servers_counts(tmp_path: 
     async with fleet_of(tmp_path, servers) as (fleet, watch):
         await watch.until(lambda: not any(described["stale"] for described in fleet.describe().values()))
         assert fleet.resources["x://one"].definition["name"] == "z"
-        assert fleet.owner_of("x://one") is fleet.servers["z"]
+        assert fleet.find_resource_owner("x://one") is fleet.servers["z"]
 
 
 async def test_a_resource_that_no_list_names_is_found_by_asking_and_remembered(tmp_path: Path) -> None:
@@ -295,15 +295,15 @@ async def test_a_resource_that_no_list_names_is_found_by_asking_and_remembered(t
 
     async with fleet_of(tmp_path, servers) as (fleet, watch):
         await watch.until(lambda: watch.states.get("Running") == 3)
-        assert fleet.owner_of("y://hidden") is None
+        assert fleet.find_resource_owner("y://hidden") is None
         assert await fleet.scan("y://hidden", read, is_open=lambda connection: connection.name != "two") is None
         found = await fleet.scan("y://hidden", read)
         assert found is not None
         assert found[1]["contents"][0]["text"] == "found"
-        assert fleet.owner_of("y://hidden") is fleet.servers["two"]
+        assert fleet.find_resource_owner("y://hidden") is fleet.servers["two"]
         assert servers["none"].asked["resources/read"] == 0
         await fleet.apply({"one": server_settings()})
-        assert fleet.owner_of("y://hidden") is None
+        assert fleet.find_resource_owner("y://hidden") is None
 
 
 async def test_what_belongs_to_no_call_is_passed_on_but_for_changes_of_lists(tmp_path: Path) -> None:

@@ -42,7 +42,7 @@ class RecordingListener:
 
 @dataclass
 class Caller:
-    """A voice that writes down what it hears and answers what it is asked."""
+    """A callbacks that writes down what it hears and answers what it is asked."""
 
     told: list[str] = field(default_factory=list)
     asked: list[str] = field(default_factory=list)
@@ -65,18 +65,18 @@ class Conversation:
     host: RecordingListener
     session: McpSession | None = None
 
-    async def call(self, tool: str, voice: Caller | None = None, **arguments: Any) -> Message:
+    async def call(self, tool: str, callbacks: Caller | None = None, **arguments: Any) -> Message:
         """Call a tool, in the words of the session when there is one."""
         params: dict[str, Any] = {"name": tool, "arguments": arguments}
-        if voice is not None:
+        if callbacks is not None:
             params["_meta"] = {"progressToken": 1}
         ask = self.peer.request if self.session is None else self.session.request
         async with asyncio.timeout(PATIENCE_SECONDS):
-            return await ask("tools/call", params, voice=voice)
+            return await ask("tools/call", params, callbacks=callbacks)
 
-    async def says(self, tool: str, voice: Caller | None = None, **arguments: Any) -> str:
+    async def says(self, tool: str, callbacks: Caller | None = None, **arguments: Any) -> str:
         """The text that a tool answers."""
-        return str((await self.call(tool, voice, **arguments))["content"][0]["text"])
+        return str((await self.call(tool, callbacks, **arguments))["content"][0]["text"])
 
     def is_reading(self, answers: int = 1) -> bool:
         """Whether the bodies of so many answers over Streamable HTTP are being read."""

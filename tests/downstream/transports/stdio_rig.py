@@ -94,7 +94,7 @@ async def talk(
         "bad",
         settings,
         peer,
-        heard_stderr=stderr_seen.append,
+        on_stderr_line=stderr_seen.append,
         end_timeouts=end_timeouts,
         exit_grace_seconds=exit_grace_seconds,
     ) as transport:

@@ -114,7 +114,7 @@ async def test_tools_are_listed_and_called(json_response: bool, version: str | N
         conversing(open_streamable, f"{url}/mcp", version=version) as conversation,
     ):
         assert conversation.session is not None
-        assert conversation.session.greeting.version == (version or "2025-11-25")
+        assert conversation.session.server_profile.version == (version or "2025-11-25")
         tools = await conversation.session.list_all("tools/list", "tools")
         assert {tool["name"] for tool in tools} >= {"echo", "report"}
         texts = [str(number) for number in range(40)]

@@ -180,7 +180,7 @@ async def test_a_long_request_says_much_before_it_ends(server: BadHttp) -> None:
     async with conversing(open_streamable, server.url("sseforever"), greeted=False) as conversation:
         conversation.transport.set_protocol_version("2026-07-28")
         caller = Caller()
-        listening = asyncio.create_task(conversation.peer.request("subscriptions/listen", {}, voice=caller))
+        listening = asyncio.create_task(conversation.peer.request("subscriptions/listen", {}, callbacks=caller))
         await eventually(lambda: len(caller.told) >= 5)
         listening.cancel()
         await asyncio.wait((listening,))

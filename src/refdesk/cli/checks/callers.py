@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 from refdesk.cli.checks.finding import CheckContext, Finding, fail, ok, warn
 from refdesk.config import McpServerConfig
 from refdesk.config.server_entries import read_entries
-from refdesk.downstream.files.client_files import ClientFile, find_servers, known_files, project_of
+from refdesk.downstream.files.client_files import ClientFile, find_project_folder, find_servers, list_client_files
 from refdesk.downstream.files.servers_file import is_this_desk
 from refdesk.errors import ConfigError
 from refdesk.policy.keys import FILE_NAME, KeyFile
@@ -106,7 +106,7 @@ def check_clients(context: CheckContext) -> Sequence[Finding]:
 
 
 def _list_client_files(context: CheckContext) -> Iterator[ClientFile]:
-    files = known_files(context.home, context.cwd, sys.platform)
+    files = list_client_files(context.home, context.cwd, sys.platform)
     yield from {file.path: file for file in files if os.path.exists(file.path)}.values()
 
 
@@ -130,7 +130,7 @@ def _check_client(file: ClientFile, context: CheckContext) -> Iterator[Finding]:
 
 def _suggest_reinstall(file: ClientFile, context: CheckContext) -> str:
     """Return the command that rewrites a client's entry."""
-    scope = "" if project_of(file.path, context.home) is None else " --scope project"
+    scope = "" if find_project_folder(file.path, context.home) is None else " --scope project"
     return f"`refdesk install {file.client}{scope}` sets it right"
 
 

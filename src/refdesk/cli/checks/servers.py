@@ -15,7 +15,7 @@ from typing import Any
 from refdesk.cli.checks.finding import CheckContext, Finding, fail, ok, warn
 from refdesk.cli.server_trial import probe_server
 from refdesk.config import McpServerConfig
-from refdesk.downstream.files.servers_file import combined
+from refdesk.downstream.files.servers_file import load_servers
 from refdesk.errors import ConfigError, RefdeskError
 
 MAX_CONCURRENT = 4
@@ -28,7 +28,7 @@ CLOSING_SECONDS = 2.0
 async def check_servers(context: CheckContext) -> Sequence[Finding]:
     """Check each server."""
     try:
-        found = combined(context.config, context.environ)
+        found = load_servers(context.config, context.environ)
     except ConfigError as error:
         return [fail(problem, "`refdesk servers` lists them; correct it, or remove it") for problem in error.problems]
     if not found.servers:

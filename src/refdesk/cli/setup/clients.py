@@ -10,7 +10,7 @@ from typing import Any
 from refdesk.cli.setup import json_text, toml_text
 from refdesk.cli.setup.changes import FileChange, edit_keeping_line_endings, read_text
 from refdesk.cli.setup.json_text import EditError
-from refdesk.downstream.files.client_files import known_files
+from refdesk.downstream.files.client_files import list_client_files
 from refdesk.errors import CannotOpen
 
 
@@ -50,7 +50,7 @@ class ClientSetup:
     def find_path(self, scope: str, home: Path, cwd: Path, platform: str) -> Path:
         """Return the settings file for a scope."""
         beneath = home if scope == "user" else cwd
-        found = (file.path for file in known_files(home, cwd, platform) if file.client == self.name)
+        found = (file.path for file in list_client_files(home, cwd, platform) if file.client == self.name)
         ending = self.files[scope]
         return next(path for path in found if path.as_posix().endswith(ending) and path.is_relative_to(beneath))
 

@@ -68,7 +68,7 @@ def _parse(text: str) -> Any:
         raise EditError(str(error)) from None
     if not isinstance(found, dict):
         raise EditError("it holds no object")
-    if duplicate := next(jsonc.given_twice(found), None):
+    if duplicate := next(jsonc.find_duplicate_keys(found), None):
         raise EditError(f"{duplicate[:100]} is given twice")
     return found
 

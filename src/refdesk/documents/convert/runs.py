@@ -56,7 +56,7 @@ PLAIN = RunStyle()
 
 
 class Runs:
-    """Runs in order, combined to a text with spans."""
+    """Runs in order, load_servers to a text with spans."""
 
     def __init__(self) -> None:
         self._texts: list[str] = []

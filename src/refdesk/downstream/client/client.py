@@ -20,7 +20,7 @@ from refdesk.downstream.client.known_tools import Definition, ToolCache
 from refdesk.downstream.client.results import ToolResult
 from refdesk.downstream.client.rounds import resolve_input_requests
 from refdesk.downstream.connection.connection import Connection, Status
-from refdesk.downstream.session import Greeting, SessionOptions
+from refdesk.downstream.session import ServerProfile, SessionOptions
 from refdesk.errors import (
     DependencyError,
     ServerAway,
@@ -246,7 +246,7 @@ class Client:
 
     # Connection listener
 
-    def noticed(self, connection: Connection, method: str, params: Mapping[str, Any]) -> None:
+    def on_notification(self, connection: Connection, method: str, params: Mapping[str, Any]) -> None:
         """Queue a notification that belongs to no call."""
         if method == "notifications/tools/list_changed":
             self._tools.invalidate()
@@ -268,7 +268,7 @@ class Client:
                 self._is_ready.set_exception(self._missing_tools or ServerAway(status.message))
                 self._is_ready.exception()  # retrieved here: the waiter may be cancelled
 
-    def _check(self, profile: Greeting) -> None:
+    def _check(self, profile: ServerProfile) -> None:
         """Reject a server without tools before the handshake completes, if tools are required."""
         if self._requires_tools and not profile.has("tools"):
             self._missing_tools = ServerLacks(f"The server {self.name!r} does not declare that it has tools")
@@ -324,8 +324,8 @@ class Client:
             await self._handlers.notify(*await self._notifications.get())
 
     @property
-    def _profile(self) -> Greeting:
-        profile = self._connection.greeting
+    def _profile(self) -> ServerProfile:
+        profile = self._connection.server_profile
         if profile is None:
             raise ServerAway(f"The server {self.name!r} has not been connected to yet")
         return profile
@@ -345,13 +345,13 @@ class Client:
         seconds: float | None = None,
         progress: OnProgress | None = None,
     ) -> Mapping[str, Any]:
-        voice = self._voice if progress is None else HandlerCallbacks(self._handlers, progress)
-        result = await self._connection.request(method, params, voice=voice, seconds=seconds)
+        callbacks = self._voice if progress is None else HandlerCallbacks(self._handlers, progress)
+        result = await self._connection.request(method, params, callbacks=callbacks, seconds=seconds)
         if result.get("resultType") != "input_required":
             return result
         limit = self._connection.call_seconds if seconds is None else seconds
         return await resolve_input_requests(
-            self._connection, method, params, result, voice or HandlerCallbacks(self._handlers), limit
+            self._connection, method, params, result, callbacks or HandlerCallbacks(self._handlers), limit
         )
 
 

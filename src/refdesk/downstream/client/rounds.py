@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from refdesk.downstream.connection.connection import Connection
-from refdesk.downstream.jsonrpc import Voice
+from refdesk.downstream.jsonrpc import Callbacks
 from refdesk.downstream.transports.base import Message
 from refdesk.errors import ServerTalksNonsense, ServerTooSlow
 
@@ -16,14 +16,14 @@ MAX_ROUNDS = 10
 
 
 async def resolve_input_requests(
-    server: Connection, method: str, params: Mapping[str, Any], result: Message, voice: Voice, seconds: float
+    server: Connection, method: str, params: Mapping[str, Any], result: Message, callbacks: Callbacks, seconds: float
 ) -> Message:
     """Answer input requests and repeat the call until it has a result, within so many seconds in total."""
     try:
         async with asyncio.timeout(seconds):
             for _ in range(MAX_ROUNDS):
-                next_params = {**params, **await _answer_requests(server, result, voice)}
-                result = await server.request(method, next_params, voice=voice, seconds=seconds)
+                next_params = {**params, **await _answer_requests(server, result, callbacks)}
+                result = await server.request(method, next_params, callbacks=callbacks, seconds=seconds)
                 if result.get("resultType") != "input_required":
                     return result
     except TimeoutError:
@@ -31,12 +31,14 @@ async def resolve_input_requests(
     raise ServerTalksNonsense(f"The server {server.name!r} asked {MAX_ROUNDS} times without an answer")
 
 
-async def _answer_requests(server: Connection, result: Message, voice: Voice) -> dict[str, Any]:
+async def _answer_requests(server: Connection, result: Message, callbacks: Callbacks) -> dict[str, Any]:
     """Return the parameters to add to the repeated call."""
     requests = result.get("inputRequests")
     if not isinstance(requests, dict) or not all(_is_request(each) for each in requests.values()):
         raise ServerTalksNonsense(f"The server {server.name!r} asks for input without saying what")
-    answers = {name: await voice.ask(name, each["method"], each.get("params") or {}) for name, each in requests.items()}
+    answers = {
+        name: await callbacks.ask(name, each["method"], each.get("params") or {}) for name, each in requests.items()
+    }
     state = {"requestState": result["requestState"]} if "requestState" in result else {}
     return {"inputResponses": answers, **state}
 

@@ -23,8 +23,8 @@ from refdesk.downstream.connection.session_task import DuplicateFailure, OpenTra
 from refdesk.downstream.connection.status import STOPPED, Status
 from refdesk.downstream.connection.subscriptions import SUBSCRIPTION_METHODS, SubscriptionState
 from refdesk.downstream.envelopes import Mirrored
-from refdesk.downstream.jsonrpc import Voice
-from refdesk.downstream.session import DEFAULT_OPTIONS, Greeting, McpSession, SessionOptions
+from refdesk.downstream.jsonrpc import Callbacks
+from refdesk.downstream.session import DEFAULT_OPTIONS, McpSession, ServerProfile, SessionOptions
 from refdesk.downstream.transports import open_transport
 from refdesk.downstream.transports.base import Message, NotLetIn, NotTaken, Transport, TransportListener
 from refdesk.errors import RefdeskError, ServerAway, ServerGone, ServerTooSlow
@@ -53,7 +53,7 @@ MAX_DEADLINES = 32
 class NotificationListener(Protocol):
     """Listener for notifications that belong to no call."""
 
-    def noticed(self, connection: Connection, method: str, params: Mapping[str, Any]) -> None:
+    def on_notification(self, connection: Connection, method: str, params: Mapping[str, Any]) -> None:
         """Handle a notification: a changed list or resource, or a log message."""
         ...
 
@@ -72,7 +72,7 @@ class Connection:
         now: Callable[[], float] = time.monotonic,
         pause: Pause = asyncio.sleep,
         jitter: Callable[[], float] = random.random,
-        heard_stderr: Callable[[str], None] | None = None,
+        on_stderr_line: Callable[[str], None] | None = None,
         open_transport: OpenTransport | None = None,
         options: SessionOptions = DEFAULT_OPTIONS,
         extra_session_seconds: float = EXTRA_SESSION_SECONDS,
@@ -80,19 +80,19 @@ class Connection:
         self.name = name
         self.settings = settings
         self.status = STOPPED
-        self.greeting: Greeting | None = None
+        self.server_profile: ServerProfile | None = None
         """What the server declared in its last session."""
         self.dependency = Dependency(f"downstream {name}", SERVICE, concurrency=CONCURRENCY, now=now)
         self.call_seconds = settings.call_timeout_seconds
         self.capabilities_seconds = settings.capabilities_timeout_seconds
         self.connect_seconds = settings.connect_timeout_seconds
         self.stderr_lines: deque[str] = deque(maxlen=STDERR_LINES)
-        """Last stderr lines, with secrets masked. `heard_stderr` receives every line."""
+        """Last stderr lines, with secrets masked. `on_stderr_line` receives every line."""
         self._version = protocol_version
         self._options = options
         self._heard = heard
         self._changed = changed
-        self._heard_stderr = heard_stderr
+        self._heard_stderr = on_stderr_line
         self._open_transport = open_transport or self._open_by_settings
         self._since = datetime.now(UTC)
         self._open_count = 0
@@ -131,7 +131,7 @@ class Connection:
         method: str,
         params: Mapping[str, Any] | None = None,
         *,
-        voice: Voice | None = None,
+        callbacks: Callbacks | None = None,
         token: str | None = None,
         seconds: float | None = None,
         capabilities: Mapping[str, Any] | None = None,
@@ -146,9 +146,9 @@ class Connection:
             return await self._update_subscription(method, params or {}, credential)
 
         def ask(session: McpSession) -> Awaitable[Message]:
-            return session.request(method, params, voice=voice, token=credential, capabilities=capabilities)
+            return session.request(method, params, callbacks=callbacks, token=credential, capabilities=capabilities)
 
-        key = None if voice is None else voice.key
+        key = None if callbacks is None else callbacks.key
         return await self._perform(ask, self.call_seconds if seconds is None else seconds, key)
 
     async def _update_subscription(self, method: str, params: Mapping[str, Any], token: str | None) -> Message:
@@ -158,7 +158,7 @@ class Connection:
         """
 
         async def ask(session: McpSession) -> Message:
-            answer = {} if session.greeting.is_modern else await session.request(method, params, token=token)
+            answer = {} if session.server_profile.is_modern else await session.request(method, params, token=token)
             self._subscriptions.record(method, params)
             session.level = self._subscriptions.level
             return answer
@@ -197,9 +197,9 @@ class Connection:
         pids = [task.pid for task in self._open_sessions if task.pid is not None]
         if pids:
             description["pid"] = pids[0]
-        if self.greeting is not None:
-            description["version"] = self.greeting.version
-            info = self.greeting.info
+        if self.server_profile is not None:
+            description["version"] = self.server_profile.version
+            info = self.server_profile.info
             description["server"] = {key: _truncate(info.get(key)) for key in ("name", "version")}
         return description
 
@@ -241,7 +241,7 @@ class Connection:
         if settings.kind == "stdio":
             from refdesk.downstream.transports.stdio import open_stdio
 
-            return open_stdio(name, settings, listener, heard_stderr=self._record_stderr)
+            return open_stdio(name, settings, listener, on_stderr_line=self._record_stderr)
         return open_transport(name, settings, listener)
 
     def _record_stderr(self, line: str) -> None:
@@ -258,7 +258,7 @@ class Connection:
         self._open_count += 1
         self._open_sessions.add(task)
         if task.session is not None:
-            self.greeting = task.session.greeting
+            self.server_profile = task.session.server_profile
             task.session.level = self._subscriptions.level
 
     def on_notification(self, task: SessionTask, method: str, params: Mapping[str, Any]) -> None:
@@ -267,7 +267,7 @@ class Connection:
             return
         if method.endswith("/list_changed"):
             logger.debug("downstream.list_changed", extra={"fields": {"server": self.name, "method": method}})
-        self._heard.noticed(self, method, params)
+        self._heard.on_notification(self, method, params)
 
     def set_status(self, status: Status) -> None:
         """Change the status, and report the change."""

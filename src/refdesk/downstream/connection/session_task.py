@@ -259,7 +259,7 @@ class SessionTask:
     async def _probe(self, session: McpSession, seconds: float) -> None:
         try:
             async with asyncio.timeout(seconds):
-                await session.request("server/discover" if session.greeting.is_modern else "ping")
+                await session.request("server/discover" if session.server_profile.is_modern else "ping")
         except ServerRefused:
             return  # an error is an answer, too
         except (DependencyError, TimeoutError) as error:

@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from refdesk.downstream.session import Greeting, McpSession
+from refdesk.downstream.session import McpSession, ServerProfile
 from refdesk.errors import DependencyError, ServerRefused
 from refdesk.resilience.dependency import Pause
 
@@ -66,7 +66,7 @@ class SubscriptionState:
         for uri in list(self._uris):
             yield SUBSCRIBE, {"uri": uri}
 
-    def build_listen_filter(self, profile: Greeting) -> dict[str, Any]:
+    def build_listen_filter(self, profile: ServerProfile) -> dict[str, Any]:
         """Return the notification filter for a server without a handshake."""
         listen_filter: dict[str, Any] = {
             name: True for capability, name in _LIST_CHANGED_FILTERS.items() if profile.has(capability)
@@ -83,7 +83,7 @@ async def restore_subscriptions(
 
     `on_missed` receives the notifications that may have been missed while not listening.
     """
-    if session.greeting.is_modern:
+    if session.server_profile.is_modern:
         await _listen_until_refused(session, state, on_missed, pause)
         return
     for method, params in state.iter_requests():
@@ -102,7 +102,7 @@ async def _listen_until_refused(
     seconds = FIRST_PAUSE_SECONDS
     while True:
         state.changed.clear()
-        listen_filter = state.build_listen_filter(session.greeting)
+        listen_filter = state.build_listen_filter(session.server_profile)
         try:
             ended = await _listen_once(session, state, listen_filter)
         except ServerRefused as error:

@@ -39,7 +39,7 @@ class ClientServers:
 
     section: str
     entries: Mapping[str, Any]
-    of_projects: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    project_servers: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Names of servers that Claude Code uses only in other project folders, by folder."""
 
 
@@ -62,7 +62,7 @@ def find_servers(path: Path, cwd: Path) -> ClientServers | None:
     document = _parse_file(path)
     if not isinstance(document, dict):
         raise ConfigError([f"{path}: expected an object with mcpServers"])
-    if duplicates := list(jsonc.given_twice(_select_layout_keys(document))):
+    if duplicates := list(jsonc.find_duplicate_keys(_select_layout_keys(document))):
         raise ConfigError([f"{path}: {_truncate(key)}: given twice" for key in duplicates[:10]])
     here, elsewhere = _split_projects(document, cwd)
     for layout in LAYOUTS:
@@ -75,7 +75,7 @@ def find_servers(path: Path, cwd: Path) -> ClientServers | None:
     return ClientServers("projects", here, elsewhere) if here or elsewhere else None
 
 
-def project_of(path: Path, home: Path) -> Path | None:
+def find_project_folder(path: Path, home: Path) -> Path | None:
     """Return the project folder that a file belongs to, in which its servers run, or None for a user-level file."""
     folder = path.absolute().parent
     if folder.name in PROJECT_FOLDERS:
@@ -139,7 +139,7 @@ def _truncate(key: str) -> str:
     return key if len(key) <= 100 else f"{key[:100]}…"
 
 
-def known_files(home: Path, cwd: Path, platform: str) -> list[ClientFile]:
+def list_client_files(home: Path, cwd: Path, platform: str) -> list[ClientFile]:
     """Return the locations of all clients' server files on this system, project files first. They may not exist."""
     mac, windows = home / "Library" / "Application Support", home / "AppData" / "Roaming"
     settings = {"darwin": mac, "win32": windows}.get(platform, home / ".config")
@@ -165,4 +165,4 @@ def known_files(home: Path, cwd: Path, platform: str) -> list[ClientFile]:
     return [ClientFile(client, path) for client, paths in paths_by_client.items() for path in paths]
 
 
-CLIENTS = tuple(dict.fromkeys(file.client for file in known_files(Path(), Path(), "linux")))
+CLIENTS = tuple(dict.fromkeys(file.client for file in list_client_files(Path(), Path(), "linux")))

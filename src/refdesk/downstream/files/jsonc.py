@@ -30,7 +30,7 @@ def parse(text: str) -> Any:
         return _parse_strict(_TRAILING_COMMA.sub(_blank, _COMMENT.sub(_blank, text)))
 
 
-def given_twice(value: Any) -> Iterator[str]:
+def find_duplicate_keys(value: Any) -> Iterator[str]:
     """Yield the paths of all duplicate keys."""
     pending: list[tuple[str, Any]] = [("", value)]
     while pending:

@@ -80,7 +80,7 @@ class ServerLog:
             os.close(file)
 
 
-def last_lines(folder: Path, name: str, lines: int) -> list[str]:
+def read_last_lines(folder: Path, name: str, lines: int) -> list[str]:
     """Return the newest lines of a server's log, or none if there is no file."""
     kept: deque[str] = deque(maxlen=max(lines, 0))
     path = log_path(folder, name)

@@ -18,8 +18,8 @@ from refdesk.config import Config, McpServerConfig, read_servers_again
 from refdesk.config.plain_files import replace_text, while_alone
 from refdesk.config.server_entries import NAME, NAME_RULE, read_entries
 from refdesk.config.wording import Fault
-from refdesk.downstream.files.client_files import CLIENTS, NO_SERVERS, ClientFile, find_servers, known_files
-from refdesk.downstream.files.server_log import ServerLog, last_lines
+from refdesk.downstream.files.client_files import CLIENTS, NO_SERVERS, ClientFile, find_servers, list_client_files
+from refdesk.downstream.files.server_log import ServerLog, read_last_lines
 from refdesk.errors import ConfigError, InvalidArguments, Problem, StorageError
 from refdesk.validation import nearest_name
 
@@ -29,12 +29,12 @@ __all__ = [
     "ServerDefinitions",
     "ServerLog",
     "ServersFile",
-    "combined",
     "is_this_desk",
-    "known_files",
-    "last_lines",
+    "list_client_files",
+    "list_server_files",
+    "load_servers",
+    "read_last_lines",
     "read_servers",
-    "watched_files",
 ]
 
 SECTION = "mcpServers"
@@ -142,7 +142,7 @@ class ServersFile:
             raise StorageError(f"{self.path} cannot be written: {error.strerror}") from error
 
 
-def combined(config: Config, environ: Mapping[str, str]) -> ServerDefinitions:
+def load_servers(config: Config, environ: Mapping[str, str]) -> ServerDefinitions:
     """Load the servers of the configuration and of Refdesk's own file. Raises ConfigError if any is invalid."""
     file = ServersFile(config.servers_path)
     configured = _load_configured(config, environ)
@@ -158,7 +158,7 @@ def combined(config: Config, environ: Mapping[str, str]) -> ServerDefinitions:
     return ServerDefinitions(usable, warnings=(*stored.warnings, *shadowed, *loop_warnings))
 
 
-def watched_files(config: Config) -> tuple[Path, ...]:
+def list_server_files(config: Config) -> tuple[Path, ...]:
     """Return the files that define servers."""
     own = (config.servers_path,)
     return (config.config_file, *own) if config.config_file is not None and _has_file_servers(config) else own

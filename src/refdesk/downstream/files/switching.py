@@ -47,12 +47,12 @@ def switched_on(name: str, entry: Mapping[str, Any], environ: Mapping[str, str])
 class OwnServers:
     """The servers of Refdesk's own file, for a running instance. Changes take effect on reload."""
 
-    def __init__(self, config: Config, environ: Mapping[str, str], take_in: Reload) -> None:
-        """`take_in` reloads the files without waiting for the next poll."""
+    def __init__(self, config: Config, environ: Mapping[str, str], reload_servers: Reload) -> None:
+        """`reload_servers` reloads the files without waiting for the next poll."""
         self._file = ServersFile(config.servers_path)
         self._config = config
         self._environ = environ
-        self._take_in = take_in
+        self._take_in = reload_servers
 
     def own(self) -> frozenset[str]:
         """Return the names of the servers that can be changed here. Blocks on disk access."""
@@ -62,6 +62,6 @@ class OwnServers:
         """Enable or disable a server in the file. Blocks on disk access."""
         switch(self._file, self._config, self._environ, name, on=on)
 
-    async def take_in(self) -> None:
+    async def reload_servers(self) -> None:
         """Apply the file now."""
         await self._take_in()

@@ -31,7 +31,7 @@ FileStamps: TypeAlias = tuple[tuple[int, int, int] | None, ...]
 """Identifies a state of the files."""
 
 
-class FollowedServers:
+class ServerFilesWatcher:
     """Servers defined by files, reloaded on change or on demand."""
 
     def __init__(
@@ -49,7 +49,7 @@ class FollowedServers:
         self._last_problem = ""
         self._lock = anyio.Lock()
 
-    async def take_in(self) -> None:
+    async def reload_servers(self) -> None:
         """Load the files and apply them. Raises an error if they are invalid.
 
         A lock covers loading and applying, or else an older load could be applied last.
@@ -83,7 +83,7 @@ class FollowedServers:
 
     async def _try_reload(self) -> None:
         try:
-            await self.take_in()
+            await self.reload_servers()
         except ConfigError as error:
             self._log_config_error(error)
         except RefdeskError as error:

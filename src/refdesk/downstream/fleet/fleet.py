@@ -152,11 +152,13 @@ class Fleet:
         return self._catalogue.find_tool(name)
 
     @property
-    def alike(self) -> Mapping[str, Sequence[Offer]]:
+    def duplicate_uris(self) -> Mapping[str, Sequence[Offer]]:
         """Resources and templates that several servers have under one URI, in the order of the servers."""
         return self._catalogue.duplicates
 
-    def owner_of(self, uri: str, is_open: Callable[[Connection], bool] = lambda connection: True) -> Connection | None:
+    def find_resource_owner(
+        self, uri: str, is_open: Callable[[Connection], bool] = lambda connection: True
+    ) -> Connection | None:
         """Return the first open server that has the resource: by its list, by a template, or by an earlier `scan`."""
         owners = chain(self._catalogue.iter_owners(uri), filter(None, (self._resource_owners.get(uri),)))
         return next(filter(is_open, owners), None)
@@ -175,7 +177,7 @@ class Fleet:
         connections = [connection for connection in self.servers.values() if is_open(connection)]
         return await self._resource_owners.scan(uri, connections, call)
 
-    async def freshen(self, seconds: float = REFRESH_SECONDS) -> None:
+    async def refresh_stale_lists(self, seconds: float = REFRESH_SECONDS) -> None:
         """Refresh expired lists: in the background, or right away for servers without a list cache.
 
         `seconds` limits the wait for the latter. After that, their last known lists are used.
@@ -195,7 +197,7 @@ class Fleet:
             for refresh in late:
                 refresh.cancel()
 
-    def names_taken(self) -> None:
+    def refresh_reserved_names(self) -> None:
         """Rebuild the catalogue because the reserved names changed."""
         self._invalidate()
 
@@ -214,7 +216,7 @@ class Fleet:
         """Add a listener for notifications outside of calls. It gets the server, the method and the parameters."""
         self._notification_listeners.append(listener)
 
-    def noticed(self, connection: Connection, method: str, params: Mapping[str, Any]) -> None:
+    def on_notification(self, connection: Connection, method: str, params: Mapping[str, Any]) -> None:
         """Handle a notification that belongs to no call."""
         member = self._members.get(connection.name)
         if member is None or member.connection is not connection or member.handle_notification(method):

@@ -130,7 +130,7 @@ class ServerList:
                     return
 
     async def _fetch(self) -> None:
-        profile = self._connection.greeting
+        profile = self._connection.server_profile
         if profile is None and self.name != "tools":
             # With ephemeral sessions the capabilities are unknown before the first one.
             return

@@ -61,7 +61,7 @@ class ResourceOwners:
 
 def _may_have_resources(connection: Connection) -> bool:
     is_available = connection.status.state in ("Running", "Stopped")  # an idle server wakes up
-    return is_available and connection.greeting is not None and connection.greeting.has("resources")
+    return is_available and connection.server_profile is not None and connection.server_profile.has("resources")
 
 
 async def _try_read(connection: Connection, read: Read) -> Message | None:

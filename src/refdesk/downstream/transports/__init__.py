@@ -14,18 +14,18 @@ def open_transport(
     settings: McpServerConfig,
     listener: TransportListener,
     *,
-    heard_stderr: Callable[[str], None] | None = None,
+    on_stderr_line: Callable[[str], None] | None = None,
 ) -> AbstractAsyncContextManager[Transport]:
     """Open the transport that the settings select. Entering it raises ServerAway if the server is unreachable.
 
-    `heard_stderr` receives each line that a server process writes to stderr. Transports are imported on first use
+    `on_stderr_line` receives each line that a server process writes to stderr. Transports are imported on first use
     because their libraries are slow to load.
     """
     match settings.kind:
         case "stdio":
             from refdesk.downstream.transports.stdio import open_stdio
 
-            return open_stdio(name, settings, listener, heard_stderr=heard_stderr)
+            return open_stdio(name, settings, listener, on_stderr_line=on_stderr_line)
         case "http":
             from refdesk.downstream.transports.streamable import open_streamable
 

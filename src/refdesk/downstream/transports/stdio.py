@@ -55,15 +55,15 @@ async def open_stdio(
     settings: McpServerConfig,
     listener: TransportListener,
     *,
-    heard_stderr: Callable[[str], None] | None = None,
+    on_stderr_line: Callable[[str], None] | None = None,
     end_timeouts: EndTimeouts = END_TIMEOUTS,
     exit_grace_seconds: float = EXIT_GRACE_SECONDS,
 ) -> AsyncIterator[StdioTransport]:
     """Start the server process. It and its child processes are gone within three seconds of leaving.
 
-    `heard_stderr` receives each kept line of its stderr, with secrets masked.
+    `on_stderr_line` receives each kept line of its stderr, with secrets masked.
     """
-    transport = StdioTransport(name, settings, listener, heard_stderr, end_timeouts, exit_grace_seconds)
+    transport = StdioTransport(name, settings, listener, on_stderr_line, end_timeouts, exit_grace_seconds)
     try:
         await _run_uncancelled(transport.connect())
         yield transport
@@ -79,7 +79,7 @@ class StdioTransport:
         name: str,
         settings: McpServerConfig,
         listener: TransportListener,
-        heard_stderr: Callable[[str], None] | None,
+        on_stderr_line: Callable[[str], None] | None,
         end_timeouts: EndTimeouts,
         exit_grace_seconds: float,
     ) -> None:
@@ -93,7 +93,7 @@ class StdioTransport:
         command = settings.command or ""
         env = build_environment({name: value.get_secret_value() for name, value in settings.env.items()}, os.environ)
         self._stdin = _Input(self._on_part_closed)
-        self._stderr = StderrReader(name, command, secrets_of(settings), heard_stderr, self._on_part_closed)
+        self._stderr = StderrReader(name, command, secrets_of(settings), on_stderr_line, self._on_part_closed)
         max_bytes, sanitize = settings.max_message_bytes, self._stderr.clean
         self._stdout = _Output(listener, max_bytes, sanitize, self._reject_oversized, self._on_part_closed)
         argv = [command, *settings.args]
