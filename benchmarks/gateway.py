@@ -55,11 +55,11 @@ async def use():
     from refdesk.engines.embedded.embedding import open_embedder
     from refdesk.engines.embedded.engine import open_embedded
     from refdesk.engines.base import Search
-    from refdesk.manual import manual_index_folder
+    from refdesk.manual import find_manual_index_folder
     async with (
         open_conversions(config.convert, config.data_path, metrics) as conversions,
         open_embedder(config.embedding) as embedder,
-        open_embedded(config.data_path / "tenants", manual_index_folder(config.data_path), embedder, conversions,
+        open_embedded(config.data_path / "tenants", find_manual_index_folder(config.data_path), embedder, conversions,
                       log=Log("error", "json"), metrics=metrics, readers=1, closed=[]) as engine,
     ):
         await engine.search("default", Search("how do I require keys"))

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from refdesk.config import EmbeddingConfig
-from refdesk.manual import manual_index_folder
+from refdesk.manual import find_manual_index_folder
 
 
 @pytest.fixture(autouse=True)
@@ -18,7 +18,7 @@ def cache_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_data_folders_share_an_index(tmp_path: Path) -> None:
-    assert manual_index_folder(tmp_path / "a", EmbeddingConfig()) == manual_index_folder(
+    assert find_manual_index_folder(tmp_path / "a", EmbeddingConfig()) == find_manual_index_folder(
         tmp_path / "b", EmbeddingConfig()
     )
 
@@ -28,9 +28,9 @@ def test_data_folders_share_an_index(tmp_path: Path) -> None:
     [EmbeddingConfig(source="none"), EmbeddingConfig(source="onnx", model_path=Path("/models/bge"))],
 )
 def test_models_have_an_index_each(other: EmbeddingConfig, tmp_path: Path) -> None:
-    assert manual_index_folder(tmp_path, EmbeddingConfig()) != manual_index_folder(tmp_path, other)
+    assert find_manual_index_folder(tmp_path, EmbeddingConfig()) != find_manual_index_folder(tmp_path, other)
 
 
 def test_without_a_cache_folder_the_index_is_beside_the_data(cache_folder: Path, tmp_path: Path) -> None:
     cache_folder.write_text("a file in its place")
-    assert manual_index_folder(tmp_path / "data", EmbeddingConfig()) == tmp_path / "data" / "manual"
+    assert find_manual_index_folder(tmp_path / "data", EmbeddingConfig()) == tmp_path / "data" / "manual"

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from corpora.measuring import Stopwatch, Times
 from corpora.records import IndexBuilt
-from refdesk.engines.embedded.analyzer import COMMON_WORDS
-from refdesk.engines.embedded.embedded_text import unpacked_vector
+from refdesk.engines.embedded.analyzer import STOP_WORDS
+from refdesk.engines.embedded.embedded_text import unpack_vector
 
 LIMIT = 10
 
@@ -52,7 +52,7 @@ def search_fts5(index: Path, questions: Sequence[str], *, all_words: bool) -> Ti
 def any_of(question: str, *, all_words: bool) -> str:
     """A question for FTS5: its words joined by OR, with or without those that every text has."""
     words = re.findall(r"\w+", question.lower())
-    telling = words if all_words else [word for word in words if word not in COMMON_WORDS] or words
+    telling = words if all_words else [word for word in words if word not in STOP_WORDS] or words
     return " OR ".join(f'"{word}"' for word in dict.fromkeys(telling))
 
 
@@ -60,7 +60,7 @@ def search_numpy(record: Path, queries: NDArray[np.float32]) -> Times:
     """Every vector against the query, in one multiplication."""
     with closing(sqlite3.connect(record)) as database:
         rows = database.execute("SELECT vector FROM chunks JOIN embeddings USING (hash)")
-        vectors = np.stack([unpacked_vector(row[0]) for row in rows])
+        vectors = np.stack([unpack_vector(row[0]) for row in rows])
     for query in queries[:5]:
         _nearest(vectors, query)
     watch = Stopwatch()

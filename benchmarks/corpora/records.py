@@ -22,14 +22,14 @@ from corpora.documents import CACHE, Packed, packed_documents
 from corpora.vectors import PreparedVectors
 from refdesk.calls import LOCAL
 from refdesk.documents.packed_document import SHELF_VERSION
-from refdesk.engines.base import NewDocument, ShelfSource
+from refdesk.engines.base import ConvertedSource, NewDocument
 from refdesk.engines.embedded import document_blobs, embedding_queue
 from refdesk.engines.embedded.embedding.base import Embedder
 from refdesk.engines.embedded.indexes import Indexes
 from refdesk.engines.embedded.tenant_store import SCHEMA_VERSION, TenantStore
 from refdesk.engines.embedded.threads import SearchThreads
 from refdesk.engines.storage import queue, records
-from refdesk.engines.storage.folders import folder_of
+from refdesk.engines.storage.folders import tenant_folder_name
 
 TENANT = LOCAL.tenant
 AT_ONCE = 1000
@@ -65,7 +65,7 @@ class Built:
 
 def tenant_folder(data: Path) -> Path:
     """Where the only tenant's files are."""
-    return data / "tenants" / folder_of(TENANT)
+    return data / "tenants" / tenant_folder_name(TENANT)
 
 
 async def build(size: int, embedder: Embedder, *, fresh: bool = False) -> Built:
@@ -84,14 +84,14 @@ async def _make_record(data: Path, documents: Iterator[Packed], embedder: Embedd
     print(f"making {data.name}, once", file=sys.stderr)
     prepared = PreparedVectors(CACHE / "vectors.npz", embedder)
     with _open(data) as database:
-        embedding_queue.adopt(database, embedder.name)
+        embedding_queue.adopt_model(database, embedder.name)
         for number, group in groupby(enumerate(documents), lambda pair: pair[0] // AT_ONCE):
             _keep(database, [document for _, document in group])
             print(f"  {(number + 1) * AT_ONCE} documents", file=sys.stderr)
         with Indexes(tenant_folder(data), embedder) as indexes:
             indexes.follow(database)
             while (batch := embedding_queue.next_batch(database, time.time())) is not None:
-                embedding_queue.keep_vectors(database, batch, await prepared.of(batch.hashes, batch.texts))
+                embedding_queue.store_vectors(database, batch, await prepared.of(batch.hashes, batch.texts))
             indexes.follow(database)
         database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
@@ -113,12 +113,12 @@ def _keep(database: sqlite3.Connection, documents: Sequence[Packed]) -> None:
     """Bring documents in, as if their conversion had just ended."""
     for package in {document.package for document in documents}:
         records.create_collection(database, package, "", "")
-    asked = [NewDocument(ShelfSource("", one.name), _collection(database, one.package)) for one in documents]
-    ids = records.ask_for(database, asked)
+    asked = [NewDocument(ConvertedSource("", one.name), _collection(database, one.package)) for one in documents]
+    ids = records.queue_documents(database, asked)
     by_id: Mapping[str, Packed] = dict(zip(ids, documents, strict=True))
     for task in queue.next_tasks(database, time.time(), len(documents), ()):
         packed = by_id[task.id]
-        arrived = queue.Arrived(b"", packed.digest, "", packed.size)
+        arrived = queue.SourceContent(b"", packed.digest, "", packed.size)
         with document_blobs.shelf_of(packed.body) as shelf:
             document_blobs.keep(database, task, arrived, packed.body, shelf)
 

@@ -34,10 +34,10 @@ from refdesk.downstream.files.watching import ServerFilesWatcher
 from refdesk.downstream.fleet.fleet import Fleet, open_fleet
 from refdesk.engines.background import in_background
 from refdesk.engines.base import LACKS_SHARED, Engine
-from refdesk.engines.embedded.embedding import embed_at_once, open_embedder
+from refdesk.engines.embedded.embedding import embed_with_priority, open_embedder
 from refdesk.engines.embedded.embedding.base import Embedder
 from refdesk.engines.embedded.engine import open_embedded
-from refdesk.manual import bring_in_manual, manual_index_folder
+from refdesk.manual import find_manual_index_folder, index_manual
 from refdesk.policy.authenticate import Authenticate
 from refdesk.policy.chain import chain
 from refdesk.policy.key_admin import KeyRing
@@ -127,7 +127,7 @@ async def open_components(
     embedder = await enter(open_embedder(config.embedding))
     engine = await enter(_open_engine(config, embedder, conversions, log, metrics))
     if LACKS_SHARED not in engine.lacks:
-        await bring_in_manual(engine)
+        await index_manual(engine)
     needs_redis = "redis" in (config.cache.type, config.rate_limits.type)
     redis = await enter(open_redis(config.cache.redis, changed=partial(log_redis_state, log))) if needs_redis else None
     cache = await enter(_open_cache(config, redis, metrics))
@@ -172,7 +172,7 @@ def _open_engine(
             config.r2r, config.circuit_breaker, folder, conversions,
             log=log, metrics=metrics, readers=readers, closed=closed,
         )  # fmt: skip
-    tenants, shared = config.data_path / "tenants", manual_index_folder(config.data_path, config.embedding)
+    tenants, shared = config.data_path / "tenants", find_manual_index_folder(config.data_path, config.embedding)
     return open_embedded(
         tenants, shared, embedder, conversions, log=log, metrics=metrics, readers=readers, closed=closed
     )
@@ -196,7 +196,7 @@ async def register_tools(components: Components, stack: AsyncExitStack) -> None:
     shelves = Shelves(conversions, engine)
     local = LocalWindows(shelves, engine)
     windows = await stack.enter_async_context(open_windows(config.reader, local))
-    embed = partial(embed_at_once, components.embedder) if components.embedder else None
+    embed = partial(embed_with_priority, components.embedder) if components.embedder else None
     answers = await stack.enter_async_context(open_answers(config.answers, embed))
     components.monitor_dependencies(windows, answers)
     ttl, is_remote = config.cache.ttl, config.r2r.api_url is not None
@@ -298,7 +298,7 @@ async def _ignore_reload() -> None:
 
 
 def _open_search(components: Components) -> AbstractAsyncContextManager[ToolSearch]:
-    embed = partial(embed_at_once, components.embedder) if components.embedder else None
+    embed = partial(embed_with_priority, components.embedder) if components.embedder else None
     tools = components.permissions.narrowed(components.catalogue.open_tools)
     return open_tool_search(tools, chain([components.permissions], components.catalogue), components.registry, embed)
 

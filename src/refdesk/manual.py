@@ -17,7 +17,7 @@ COLLECTION = "refdesk"
 TITLE = "Refdesk manual"
 
 
-async def bring_in_manual(engine: Engine) -> None:
+async def index_manual(engine: Engine) -> None:
     """Index the manual for all tenants. Cheap if it is already indexed."""
     folder = manual_folder()
     pages = await to_thread.run_sync(lambda: sorted(folder.rglob("*.md")))
@@ -36,7 +36,7 @@ def manual_folder() -> Path:
     return installed if installed.is_dir() else package.parent.parent / "docs"
 
 
-def manual_index_folder(data: Path, embedding: EmbeddingConfig) -> Path:
+def find_manual_index_folder(data: Path, embedding: EmbeddingConfig) -> Path:
     """Return the folder of the manual's index, which all data folders of an installation share.
 
     Each embedding model has its own index: a server without a model would otherwise keep others from embedding. The

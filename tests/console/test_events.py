@@ -162,7 +162,7 @@ class OneDocument:
     async def wait(self, tenant: TenantId, document_ids: Sequence[str], *, seconds: float) -> Sequence[DocumentStatus]:
         return [self.status]
 
-    def sets(self, tenant: TenantId) -> Sequence[CollectionInfo]:
+    def cached_collections(self, tenant: TenantId) -> Sequence[CollectionInfo]:
         return []
 
 

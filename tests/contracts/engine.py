@@ -16,8 +16,8 @@ import pytest
 
 from refdesk.calls import TenantId, UserId
 from refdesk.engines.base import (
+    IN_PROGRESS,
     SHARED,
-    UNDER_WAY,
     DocumentStatus,
     Engine,
     FileSource,
@@ -183,7 +183,7 @@ class EngineContract:
         assert await sync() == (["animals/c.md"], ["animals/a.md"], 0, ["animals/b.md"])
         assert await sync() == ([], [], 2, [])
         assert [hit.document.id for hit in await found(engine, "albatross camel badger", mode="fulltext")] != []
-        assert "animals/b.md" not in await engine.document_ids(ACME)
+        assert "animals/b.md" not in await engine.list_document_ids(ACME)
 
     async def test_what_could_not_be_looked_at_in_a_folder_stays(self, engine: Engine, tmp_path: Path) -> None:
         await engine.create_collection(ACME, "animals")
@@ -197,7 +197,7 @@ class EngineContract:
             "animals/a.md"
         ]
         assert (await engine.sync_folder(ACME, "animals", tmp_path, [], unseen=["."])).removed == []
-        assert len(await engine.document_ids(ACME, prefix="animals/")) == 2
+        assert len(await engine.list_document_ids(ACME, prefix="animals/")) == 2
 
     async def test_a_file_that_cannot_be_read_fails_with_its_cause_and_the_others_come_in(
         self, engine: Engine, tmp_path: Path
@@ -227,7 +227,7 @@ class EngineContract:
         source.path.write_text(FOXES)
         again = await engine.retry(ACME, failed.id)
         assert again is not None
-        assert (again.status in UNDER_WAY, again.attempts, again.error) == (True, 0, None)
+        assert (again.status in IN_PROGRESS, again.attempts, again.error) == (True, 0, None)
         [done] = await finished(engine, [failed.id])
         assert done.status == "success"
         with pytest.raises(NotToBeRetried, match="is in; only a document that has failed"):
@@ -341,7 +341,7 @@ class EngineContract:
         assert await engine.delete_collection(ACME, "my-animals")
         assert not await engine.delete_collection(ACME, "my-animals")
         assert await found(engine, "fox") == []
-        assert [entry for entry in engine.sets(ACME) if not entry.shared] == []
+        assert [entry for entry in engine.cached_collections(ACME) if not entry.shared] == []
 
     async def test_a_search_keeps_to_the_collections_it_names(self, engine: Engine) -> None:
         await bring(engine, "Foxes", FOXES)
@@ -412,9 +412,9 @@ class EngineContract:
     async def test_each_user_has_a_history_newest_first(self, engine: Engine) -> None:
         at = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
         for query in ("first", "second", "third"):
-            await engine.remember(ACME, ANN, PastSearch(query, "animals", 3, at))
-        await engine.remember(ACME, BOB, PastSearch("bobs", "", 0, at))
-        await engine.remember(OTHER, ANN, PastSearch("others", "", 0, at))
+            await engine.record_search(ACME, ANN, PastSearch(query, "animals", 3, at))
+        await engine.record_search(ACME, BOB, PastSearch("bobs", "", 0, at))
+        await engine.record_search(OTHER, ANN, PastSearch("others", "", 0, at))
         assert [past.query for past in await engine.history(ACME, ANN, 2)] == ["third", "second"]
         assert await engine.history(ACME, BOB) == [PastSearch("bobs", "", 0, at)]
 
@@ -442,7 +442,7 @@ class EngineContract:
         assert [hit.chunk_id for hit in await found(engine, "fox berries")] == before
 
     async def test_documents_of_all_tenants_are_counted_by_status_until_they_are_in(self, engine: Engine) -> None:
-        nothing = dict.fromkeys(UNDER_WAY, 0)
+        nothing = dict.fromkeys(IN_PROGRESS, 0)
         assert await engine.waiting() == nothing
         asked: dict[TenantId, list[str]] = {}
         for tenant in (ACME, OTHER):
@@ -453,7 +453,7 @@ class EngineContract:
         left = [await engine.wait(tenant, ids, seconds=0) for tenant, ids in asked.items()]
         # Some may have come in while the others were asked for.
         assert 0 < sum(waiting.values()) <= 6
-        assert sum(waiting.values()) >= sum(status.status in UNDER_WAY for found in left for status in found)
+        assert sum(waiting.values()) >= sum(status.status in IN_PROGRESS for found in left for status in found)
         for tenant, ids in asked.items():
             await finished(engine, ids, tenant=tenant)
         assert await engine.waiting() == nothing

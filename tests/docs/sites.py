@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 
 import refdesk.cli.recipes
-from refdesk.recipes import NamedOnPage, Recipe, bring_in, find
+from refdesk.recipes import Recipe, ReleasePage, bring_in, find
 from tests.documents.web import Web, answer, running_web
 from tests.recipes.sites import PostgresqlSite, manual, tar_of, zip_of
 
@@ -110,7 +110,7 @@ def _turned(web: Web, name: str) -> Recipe | None:
     if name == "postgresql":
         return PostgresqlSite(web).recipe
     real = find(name)
-    if name != "python" or real is None or not isinstance(real.newest, NamedOnPage):
+    if name != "python" or real is None or not isinstance(real.newest, ReleasePage):
         return real
     here, there = web.url(""), "https://docs.python.org"
     archives = tuple(replace(archive, url=archive.url.replace(there, here)) for archive in real.archives)

@@ -23,7 +23,7 @@ from typing import Any
 import orjson
 
 from refdesk.calls import TenantId
-from refdesk.engines.base import UNDER_WAY, FileSource, Listing, NewDocument, TextSource
+from refdesk.engines.base import IN_PROGRESS, FileSource, Listing, NewDocument, TextSource
 from refdesk.engines.embedded.engine import EmbeddedEngine
 from refdesk.engines.embedded.fulltext import FullTextWriter
 from tests.engines.desks import lone_engine_on
@@ -117,7 +117,7 @@ class Ingesting:
             await eventually(self._has_room)
 
     async def _has_room(self) -> bool:
-        return (await self._engine.documents(ACME, Listing(statuses=UNDER_WAY)))[1] <= MOST_UNDER_WAY
+        return (await self._engine.documents(ACME, Listing(statuses=IN_PROGRESS)))[1] <= MOST_UNDER_WAY
 
     async def _text(self, collection: str) -> None:
         name, word = f"text-{self._random.randrange(NAMES)}", self._word()

@@ -9,17 +9,17 @@ from hypothesis import strategies as st
 from refdesk.engines.embedded.analyzer import (
     MAX_WORD,
     build_heading_path,
-    index_words,
-    is_common,
+    extract_index_terms,
+    is_stop_word,
     match_terms,
-    query_words,
     strip_markdown,
+    weigh_query_terms,
 )
 
 
 def test_a_plain_word_is_found_in_any_case_number_and_accent() -> None:
-    assert index_words("Connections CONNECTED connection") == ["connect"] * 3
-    assert index_words("naïve Café") == index_words("naive cafe")
+    assert extract_index_terms("Connections CONNECTED connection") == ["connect"] * 3
+    assert extract_index_terms("naïve Café") == extract_index_terms("naive cafe")
 
 
 @pytest.mark.parametrize(
@@ -38,45 +38,45 @@ def test_a_plain_word_is_found_in_any_case_number_and_accent() -> None:
     ],
 )
 def test_a_name_is_indexed_whole_and_in_parts(text: str, whole: str, parts: set[str]) -> None:
-    found = index_words(text)
+    found = extract_index_terms(text)
     assert found[0] == whole
     assert found.count(whole) == 1
     assert parts <= set(found[1:])
 
 
 def test_an_acronym_at_the_end_of_a_name_is_no_word_of_its_own() -> None:
-    assert index_words("PostgreSQL") == ["postgresql"]
+    assert extract_index_terms("PostgreSQL") == ["postgresql"]
 
 
 def test_the_ending_of_a_possessive_or_a_contraction_is_dropped() -> None:
-    assert index_words("the server's, it’s, don't") == ["the", "server", "it", "don"]
+    assert extract_index_terms("the server's, it’s, don't") == ["the", "server", "it", "don"]
 
 
 def test_scripts_without_spaces_are_cut_into_pairs() -> None:
-    assert index_words("全文検索と SQL") == ["全文", "文検", "検索", "索と", "sql"]
-    assert set(query_words("検索")) <= set(index_words("全文検索"))
+    assert extract_index_terms("全文検索と SQL") == ["全文", "文検", "検索", "索と", "sql"]
+    assert set(weigh_query_terms("検索")) <= set(extract_index_terms("全文検索"))
 
 
 def test_a_run_of_characters_that_nobody_types_is_not_indexed() -> None:
-    assert index_words("a" * (MAX_WORD + 1)) == []
-    assert index_words("f00" * MAX_WORD) == []
+    assert extract_index_terms("a" * (MAX_WORD + 1)) == []
+    assert extract_index_terms("f00" * MAX_WORD) == []
 
 
 @pytest.mark.parametrize("text", ["", "  ", "!!! ??? --", "___", "→ § …", "\x00"])
 def test_a_text_without_words_has_none(text: str) -> None:
-    assert index_words(text) == []
-    assert query_words(text) == {}
+    assert extract_index_terms(text) == []
+    assert weigh_query_terms(text) == {}
 
 
 def test_a_query_counts_its_words_and_the_parts_of_a_name_less_than_the_name() -> None:
-    asked = query_words("vacuum VACUUM wal_level")
+    asked = weigh_query_terms("vacuum VACUUM wal_level")
     assert asked["vacuum"] == 2
     assert asked["wal_level"] == 1
     assert 0 < asked["level"] == asked["wal"] < 1
 
 
 def test_common_words_are_told_from_those_that_say_something() -> None:
-    assert [word for word in query_words("how do I use the index of a table") if not is_common(word)] == [
+    assert [word for word in weigh_query_terms("how do I use the index of a table") if not is_stop_word(word)] == [
         "index",
         "tabl",
     ]
@@ -84,12 +84,12 @@ def test_common_words_are_told_from_those_that_say_something() -> None:
 
 @given(st.text(max_size=200))
 def test_whatever_is_asked_in_the_words_of_a_text_is_among_its_index_words(text: str) -> None:
-    assert set(query_words(text)) == set(index_words(text))
+    assert set(weigh_query_terms(text)) == set(extract_index_terms(text))
 
 
 @given(st.text(max_size=200))
 def test_no_word_holds_a_blank_for_blanks_stand_between_words_in_the_index(text: str) -> None:
-    assert all(word and word.split() == [word] for word in index_words(text))
+    assert all(word and word.split() == [word] for word in extract_index_terms(text))
 
 
 def test_markdown_is_read_as_its_text() -> None:
@@ -132,7 +132,7 @@ MARKED = st.lists(
 
 @given(MARKED | st.text(max_size=200))
 def test_the_words_that_are_asked_of_a_passage_are_those_that_it_is_indexed_by(markdown: str) -> None:
-    indexed = index_words(strip_markdown(markdown))
+    indexed = extract_index_terms(strip_markdown(markdown))
     assert match_terms(markdown, dict.fromkeys(indexed, 1.0)) == set(indexed)
     assert match_terms(markdown, dict.fromkeys(["row", "a_b", "-j", "sql"], 1.0)) == {"row", "a_b", "-j", "sql"} & {
         *indexed

@@ -21,7 +21,7 @@ from anyio import to_thread
 
 from refdesk.config import ConvertConfig
 from refdesk.documents.conversions import Conversions, open_conversions
-from refdesk.engines.base import UNDER_WAY, Listing
+from refdesk.engines.base import IN_PROGRESS, Listing
 from refdesk.engines.embedded.engine import EmbeddedEngine
 from refdesk.telemetry import Metrics
 from tests.contracts.engine import ACME, found
@@ -92,7 +92,7 @@ def _each(expected: dict[str, str | None], known: Known) -> list[tuple[str, str 
 async def at_rest(engine: EmbeddedEngine, data: Path) -> None:
     """Wait until nothing is under way, and the indexes hold it all."""
     with anyio.fail_after(90):
-        while statuses := (await engine.documents(ACME, Listing(statuses=UNDER_WAY, limit=100)))[0]:
+        while statuses := (await engine.documents(ACME, Listing(statuses=IN_PROGRESS, limit=100)))[0]:
             await engine.wait(ACME, [status.id for status in statuses], seconds=5)
     await eventually(lambda: to_thread.run_sync(is_in_step, data))
 

@@ -107,7 +107,7 @@ async def test_what_was_queued_when_it_closed_is_done_when_it_opens(tmp_path: Pa
 async def test_a_history_survives_a_restart(tmp_path: Path, conversions: Conversions) -> None:
     past = PastSearch("fox", "animals", 1, datetime(2026, 1, 2, tzinfo=UTC))
     async with engine_on(tmp_path, conversions) as engine:
-        await engine.remember(ACME, ANN, past)
+        await engine.record_search(ACME, ANN, past)
     async with engine_on(tmp_path, conversions) as engine:
         assert await engine.history(ACME, ANN) == [past]
         assert await engine.history(OTHER, ANN) == []

@@ -152,7 +152,7 @@ async def test_a_file_that_failed_while_another_reader_looked_for_work_is_not_re
     with closing(CountingStore(tmp_path / "data")) as store:
         store.prepare()
         await store.run(lambda database: records.create_collection(database, "files", "", ""))
-        ids = await store.run(lambda database: records.ask_for(database, given))
+        ids = await store.run(lambda database: records.queue_documents(database, given))
         assert await IngestWorker(store, SourceReader(conversions), None, 4, Metrics(), lambda: None).run()
         failures = await store.run(lambda database: records.get_statuses(database, ids, {}))
     assert [(failure.status, failure.attempts) for failure in failures] == [("failed", 1)] * len(names)
@@ -287,7 +287,7 @@ async def test_a_full_disk_is_told_and_nothing_is_lost_when_there_is_room_again(
                     acknowledged += [s.id for s in await engine.ingest(ACME, [NewDocument(source, "animals")])]
             assert await found(engine, "fox", mode="fulltext")
             for number in range(MAX_USER_HISTORY):
-                await engine.remember(ACME, ANN, PastSearch(f"search {number}", "animals", 1, datetime.now(UTC)))
+                await engine.record_search(ACME, ANN, PastSearch(f"search {number}", "animals", 1, datetime.now(UTC)))
             ballast.unlink()
             await eventually(lambda: is_remembered(engine, f"search {MAX_USER_HISTORY - 1}"))
             statuses = await finished(engine, acknowledged)

@@ -56,7 +56,7 @@ async def test_what_another_process_adds_is_found_without_opening_anew(
             return len(await found(reader, "hound", mode="semantic", collections=("animals",))) == 4
 
         async def all_counted() -> bool:
-            return reader.sets(ACME)[0].documents == 4
+            return reader.cached_collections(ACME)[0].documents == 4
 
         async with adding(tmp_path, "hound", 3) as process:
             await eventually(all_found)

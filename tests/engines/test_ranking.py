@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from refdesk.engines.embedded.ranking import ChunkCandidate, best_of, fuse, rank
+from refdesk.engines.embedded.ranking import ChunkCandidate, fuse, rank, select_top
 
 SCORE = st.floats(-1, 40) | st.just(float("nan"))
 
@@ -43,7 +43,7 @@ def fuse_scores(lexical: list[float], semantic: list[float], **given: float) -> 
 
 def test_what_both_indexes_find_comes_before_what_one_finds() -> None:
     found = fuse_scores([20.0, 19.0, NAN, NAN, 2.0], [0.3, 0.75, 0.8, 0.1, 0.1])
-    assert best_of(np.arange(5), np.array(found), 3).tolist() == [1, 0, 2]
+    assert select_top(np.arange(5), np.array(found), 3).tolist() == [1, 0, 2]
 
 
 def test_the_weight_says_how_much_words_count() -> None:
@@ -77,7 +77,7 @@ def test_every_candidate_gets_a_score_between_0_and_1(scores: list[tuple[float, 
 @given(st.lists(st.integers(0, 5), max_size=30), st.integers(1, 40))
 def test_the_best_come_first_and_of_equals_the_lower_key(scores: list[int], count: int) -> None:
     keys = np.arange(len(scores))[::-1].copy()
-    places = best_of(keys, np.array(scores, float), count).tolist()
+    places = select_top(keys, np.array(scores, float), count).tolist()
     order = sorted(range(len(scores)), key=lambda place: (-scores[place], keys[place]))
     assert places == order[:count]
 

@@ -14,7 +14,7 @@ import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from refdesk.recipes import Archive, NamedOnPage, Recipe, VersionsFile, find
+from refdesk.recipes import Archive, Recipe, ReleasePage, VersionsFile, find
 from tests.documents.web import Script, Web, answer
 
 PAGES = {
@@ -107,7 +107,7 @@ def python_site(web: Web) -> Recipe:
     """The recipe for Python with its addresses turned to a site that has 3.13, reached over a redirect."""
     real = find("python")
     assert real is not None
-    assert isinstance(real.newest, NamedOnPage)
+    assert isinstance(real.newest, ReleasePage)
     pages = {
         "index.html": "<title>3.13.1 Documentation</title><body><h1>Python 3.13.1 documentation</h1><p>Welcome!",
         "library/json.html": "<title>json</title><body><h1>json</h1><p>It encodes and decodes JSON.",

@@ -14,9 +14,9 @@ import pytest
 from refdesk.app import Desk, open_desk
 from refdesk.calls import Caller, TenantId
 from refdesk.config import ConvertConfig, load
-from refdesk.engines.base import UNDER_WAY
+from refdesk.engines.base import IN_PROGRESS
 from refdesk.errors import CannotConvert, CannotFetch
-from refdesk.recipes import Brought, Recipe, bring_in, find, names
+from refdesk.recipes import Recipe, RecipeImport, bring_in, find, names
 from tests.documents.web import Web, answer, running_web
 from tests.recipes.sites import PAGES, PostgresqlSite, manual, python_site, ubuntu_site
 from tests.waiting import PATIENCE_SECONDS
@@ -59,7 +59,7 @@ class Library:
     def pages(self) -> Path:
         return self.folder / "data/recipes"
 
-    async def bring(self, recipe: Recipe, **wanted: Any) -> Brought:
+    async def bring(self, recipe: Recipe, **wanted: Any) -> RecipeImport:
         """Bring documentation in, and wait until all of it can be found."""
         settings = ConvertConfig(allow_networks=("127.0.0.0/8",))
         tenant, data = self.caller.tenant, self.folder / "data"
@@ -78,7 +78,7 @@ class Library:
             while ids:
                 statuses = await self.desk.engine.wait(self.caller.tenant, ids, seconds=1)
                 assert not [status.error for status in statuses if status.status == "failed"]
-                ids = [status.id for status in statuses if status.status in UNDER_WAY]
+                ids = [status.id for status in statuses if status.status in IN_PROGRESS]
 
 
 @pytest.fixture
@@ -171,7 +171,7 @@ async def test_another_version_than_the_one_asked_for_is_never_taken(site: Postg
     site.publish(manual())
     with pytest.raises(CannotFetch, match=r"names no version 12 .* Versions there: 16, 17, 99\."):
         await library.bring(site.recipe, version="12")
-    assert await library.desk.engine.document_ids(library.caller.tenant, prefix="postgresql") == []
+    assert await library.desk.engine.list_document_ids(library.caller.tenant, prefix="postgresql") == []
 
 
 async def test_an_archive_that_says_it_is_of_another_version_is_refused(site: PostgresqlSite, library: Library) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from refdesk.app import Desk
 from refdesk.calls import Call, Caller, TenantId
-from refdesk.engines.base import UNDER_WAY, NewDocument, TextSource
+from refdesk.engines.base import IN_PROGRESS, NewDocument, TextSource
 from refdesk.errors import InvalidArguments, UnknownTool
 from tests.tools.knowing import settled_desk, somebody
 from tests.waiting import PATIENCE_SECONDS
@@ -44,7 +44,7 @@ async def fill(desk: Desk, tenant: TenantId, pages: dict[str, str], version: str
     taken = await engine.ingest(tenant, [NewDocument(source, "acme", version=version) for source in sources])
     statuses = list(taken)
     with anyio.fail_after(PATIENCE_SECONDS):
-        while any(status.status in UNDER_WAY for status in statuses):
+        while any(status.status in IN_PROGRESS for status in statuses):
             statuses = list(await engine.wait(tenant, [status.id for status in taken], seconds=5))
     assert {status.status for status in statuses} == {"success"}
 

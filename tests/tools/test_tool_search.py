@@ -12,7 +12,7 @@ import pytest
 from numpy.typing import NDArray
 
 from refdesk.calls import ANONYMOUS, READER, Call, Caller, ListChanged, TenantId
-from refdesk.engines.embedded.analyzer import index_words
+from refdesk.engines.embedded.analyzer import extract_index_terms
 from refdesk.errors import EngineError, Forbidden, InvalidArguments, ServerRefused, UnknownTool
 from refdesk.policy.permissions import may_reach
 from refdesk.tools.proxied import ProxiedTool
@@ -148,12 +148,12 @@ class Meaning:
     """Texts about the same thing have the same vector."""
 
     def __init__(self, *groups: str) -> None:
-        self.groups = [set(index_words(group)) for group in groups]
+        self.groups = [set(extract_index_terms(group)) for group in groups]
         self.asked: list[str] = []
 
     async def __call__(self, texts: Sequence[str]) -> NDArray[np.float32]:
         self.asked += texts
-        vectors = [[float(bool(group & set(index_words(text)))) for group in self.groups] for text in texts]
+        vectors = [[float(bool(group & set(extract_index_terms(text)))) for group in self.groups] for text in texts]
         return np.array(vectors, dtype=np.float32)
 
 

@@ -15,7 +15,7 @@ from refdesk.cli.parser.arguments import Misuse
 from refdesk.cli.settings import load_settings
 from refdesk.cli.terminal import print_message, print_table
 from refdesk.config import Config
-from refdesk.engines.base import UNDER_WAY, CollectionInfo, DocumentStatus, Engine, Listing, Status
+from refdesk.engines.base import IN_PROGRESS, CollectionInfo, DocumentStatus, Engine, Listing, Status
 from refdesk.errors import InvalidArguments, Problem
 from refdesk.validation import nearest_name
 
@@ -24,7 +24,7 @@ PAGE_SIZE = 1000
 
 STATUSES: Mapping[str, tuple[Status, ...]] = {
     "all": (),
-    "pending": UNDER_WAY,
+    "pending": IN_PROGRESS,
     "success": ("success",),
     "failed": ("failed",),
 }
@@ -170,7 +170,7 @@ def _print_documents(found: Sequence[DocumentStatus]) -> None:
 
 
 def _format_status(one: DocumentStatus) -> str:
-    return f"{one.status} {one.progress:.0%}" if one.status in UNDER_WAY else one.status
+    return f"{one.status} {one.progress:.0%}" if one.status in IN_PROGRESS else one.status
 
 
 def _document_to_dict(one: DocumentStatus) -> dict[str, Any]:

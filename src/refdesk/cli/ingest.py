@@ -16,13 +16,13 @@ from refdesk.cli.inputs import SourceFailure
 from refdesk.cli.progress import ProgressBar
 from refdesk.cli.sources import DocumentDefaults, Folder, JsonLinesFile, ResolvedSource, SingleDocument
 from refdesk.engines.base import (
-    UNDER_WAY,
+    IN_PROGRESS,
+    ConvertedSource,
     DocumentStatus,
     Engine,
     FileSource,
     Listing,
     NewDocument,
-    ShelfSource,
     TextSource,
     UrlSource,
 )
@@ -128,7 +128,7 @@ class Ingester:
 
     async def _ingest(self, name: str, sources: Sequence[SingleDocument | JsonLinesFile]) -> IngestOutcome:
         collection = await self.engine.create_collection(self.tenant, name)
-        known = set(await self.engine.document_ids(self.tenant, prefix=f"{collection.id}/", limit=NO_LIMIT))
+        known = set(await self.engine.list_document_ids(self.tenant, prefix=f"{collection.id}/", limit=NO_LIMIT))
         found = (document for source in sources for document in source.iter_documents(collection.id, self.defaults))
         outcome = IngestOutcome()
         while batch := list(islice(found, BATCH_SIZE)):
@@ -173,7 +173,7 @@ class Ingester:
     async def _list_unfinished(self, folder: Folder) -> list[str]:
         """List documents that an earlier command queued and that are still pending."""
         collection = await self.engine.create_collection(self.tenant, folder.collection)
-        listing = Listing(collection.id, UNDER_WAY, limit=NO_LIMIT)
+        listing = Listing(collection.id, IN_PROGRESS, limit=NO_LIMIT)
         return [status.id for status in (await self.engine.documents(self.tenant, listing))[0]]
 
 
@@ -204,7 +204,7 @@ def _describe_origin(document: NewDocument) -> str:
             return url
         case TextSource(title=title):
             return f"the text {title!r}"
-        case ShelfSource(handle=handle):
+        case ConvertedSource(handle=handle):
             return handle
 
 
@@ -216,8 +216,8 @@ async def wait_for_documents(
     try:
         while remaining:
             statuses = await engine.wait(tenant, remaining, seconds=0)
-            finished += (status for status in statuses if status.status not in UNDER_WAY)
-            unfinished = [status for status in statuses if status.status in UNDER_WAY]
+            finished += (status for status in statuses if status.status not in IN_PROGRESS)
+            unfinished = [status for status in statuses if status.status in IN_PROGRESS]
             remaining = [status.id for status in unfinished]
             done = len(document_ids) - len(remaining)
             bar.update(

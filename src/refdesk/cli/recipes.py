@@ -15,7 +15,7 @@ from refdesk.cli.sources import DocumentationSet
 from refdesk.cli.terminal import print_message, print_table
 from refdesk.config import Config
 from refdesk.errors import ToolFailure
-from refdesk.recipes import Brought, Recipe, bring_in, find, names
+from refdesk.recipes import Recipe, RecipeImport, bring_in, find, names
 
 
 def recipes(arguments: Namespace) -> int:
@@ -51,7 +51,7 @@ async def add_documentation_sets(
     return await ingester.wait_until_indexed(outcome)
 
 
-async def _ingest_recipe(recipe: Recipe, config: Config, ingester: Ingester, arguments: Namespace) -> Brought:
+async def _ingest_recipe(recipe: Recipe, config: Config, ingester: Ingester, arguments: Namespace) -> RecipeImport:
     bar = ProgressBar(1)
 
     async def progress(done: float, total: float | None, activity: str) -> None:
@@ -74,7 +74,7 @@ async def _ingest_recipe(recipe: Recipe, config: Config, ingester: Ingester, arg
         bar.clear()
 
 
-def _print_summary(recipe: Recipe, result: Brought) -> None:
+def _print_summary(recipe: Recipe, result: RecipeImport) -> None:
     if result.note:
         print_message(result.note)
     release = f" {result.release}" if result.release else ""

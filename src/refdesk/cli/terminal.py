@@ -15,7 +15,7 @@ RED, GREEN, YELLOW = "\x1b[31m", "\x1b[32m", "\x1b[33m"
 MIN_STEM_LENGTH = 3
 """Letters. Shorter stems match half of all words, so such words are matched whole."""
 
-COMMON_WORDS = frozenset(
+STOP_WORDS = frozenset(
     "a about an and any are as at be by can do does for from has have how i if in into is it its me my no not of on or "
     "our so than that the their them then there these they this to was we what when where which who why will with you "
     "your".split()
@@ -74,7 +74,7 @@ def detect_style(stream: TextIO, environ: Mapping[str, str] | None = None) -> Te
 def compile_highlight_pattern(query: str) -> re.Pattern[str] | None:
     """Return a pattern for the query's words and their inflected forms; None if only stop words remain."""
     words = dict.fromkeys(re.findall(r"\w+", query.casefold()))
-    stems = [_build_word_pattern(word) for word in words if word not in COMMON_WORDS]
+    stems = [_build_word_pattern(word) for word in words if word not in STOP_WORDS]
     return re.compile(rf"\b(?:{'|'.join(stems)})", re.IGNORECASE) if stems else None
 
 

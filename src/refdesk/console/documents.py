@@ -10,7 +10,7 @@ from anyio import to_thread
 from refdesk.calls import Call, TenantId
 from refdesk.console import reading
 from refdesk.console.params import DocumentsParams, IdParams, IdsParams, NewCollectionParams, NoParams, ReadParams
-from refdesk.engines.base import UNDER_WAY, CollectionInfo, DocumentInfo, DocumentStatus, Engine, Listing, Status
+from refdesk.engines.base import IN_PROGRESS, CollectionInfo, DocumentInfo, DocumentStatus, Engine, Listing, Status
 from refdesk.errors import DocumentNotFound, InvalidArguments, Problem
 from refdesk.validation import shortened
 
@@ -19,7 +19,7 @@ RESERVED_NAME = "all"
 
 STATUSES: Mapping[str, tuple[Status, ...]] = {
     "all": (),
-    "pending": UNDER_WAY,
+    "pending": IN_PROGRESS,
     "success": ("success",),
     "failed": ("failed",),
 }
@@ -114,7 +114,7 @@ class Holdings:
 
 def list_shared_ids(engine: Engine, tenant: TenantId) -> Collection[str]:
     """Return the ids of the collections that ship with Refdesk."""
-    return {info.id for info in engine.sets(tenant) if info.shared}
+    return {info.id for info in engine.cached_collections(tenant) if info.shared}
 
 
 def serialize_collection(info: CollectionInfo) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from refdesk.console.activity import Activity
 from refdesk.console.documents import list_shared_ids, serialize_status
 from refdesk.console.rights import Rights
 from refdesk.console.servers import Servers
-from refdesk.engines.base import SHARED, UNDER_WAY, DocumentStatus, Engine, Listing
+from refdesk.engines.base import IN_PROGRESS, SHARED, DocumentStatus, Engine, Listing
 from refdesk.errors import DependencyError, Overloaded, RateLimited
 
 MAX_STREAMS_PER_CALLER = 16
@@ -199,7 +199,7 @@ class DocumentTracker:
     async def poll(self) -> dict[str, Any] | None:
         """Return all changes since the last poll, or None."""
         unfinished, queue = await self._engine.documents(
-            self._tenant, Listing(statuses=UNDER_WAY, limit=UNFINISHED_LIMIT, newest_first=True)
+            self._tenant, Listing(statuses=IN_PROGRESS, limit=UNFINISHED_LIMIT, newest_first=True)
         )
         recent, total = await self._engine.documents(self._tenant, Listing(limit=RECENT_LIMIT, newest_first=True))
         is_first_poll = self._counts == (-1, -1)
@@ -209,7 +209,7 @@ class DocumentTracker:
         self._unfinished = tuple(status.id for status in unfinished)
         changed = self._record_changes([*seen.values(), *finished])
         if is_first_poll:
-            changed = [entry for entry in changed if entry["status"] in UNDER_WAY]
+            changed = [entry for entry in changed if entry["status"] in IN_PROGRESS]
         counts, self._counts = self._counts, (queue, total)
         if not changed and counts == self._counts:
             return None
@@ -220,7 +220,7 @@ class DocumentTracker:
         if not self._unfinished:
             return None
         statuses = await self._engine.wait(self._tenant, self._unfinished, seconds=0)
-        if len(statuses) < len(self._unfinished) or any(status.status not in UNDER_WAY for status in statuses):
+        if len(statuses) < len(self._unfinished) or any(status.status not in IN_PROGRESS for status in statuses):
             return await self.poll()
         changed = self._record_changes(statuses)
         queue, total = self._counts
@@ -232,7 +232,7 @@ class DocumentTracker:
         return before != self._collection_state
 
     def _get_collection_state(self) -> list[tuple[str, ...]]:
-        infos = self._engine.sets(self._tenant)
+        infos = self._engine.cached_collections(self._tenant)
         return [(info.id, info.name, info.description, info.version, str(info.documents)) for info in infos]
 
     def _record_changes(self, statuses: Sequence[DocumentStatus]) -> list[dict[str, Any]]:

@@ -24,7 +24,7 @@ SearchMode = Literal["hybrid", "semantic", "fulltext"]
 Status = Literal["pending", "converting", "embedding", "success", "failed"]
 """Ingestion status of a document. Full-text search finds it from `embedding` on, semantic search from `success` on."""
 
-UNDER_WAY: tuple[Status, ...] = ("pending", "converting", "embedding")
+IN_PROGRESS: tuple[Status, ...] = ("pending", "converting", "embedding")
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,14 +175,14 @@ class TextSource:
 
 
 @dataclass(frozen=True, slots=True)
-class ShelfSource:
+class ConvertedSource:
     """Already converted document, by its handle."""
 
     handle: str
     name: str
 
 
-Source = FileSource | UrlSource | TextSource | ShelfSource
+Source = FileSource | UrlSource | TextSource | ConvertedSource
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,7 +279,7 @@ class Engine(Protocol):
         """Return the chunks around a search hit in reading order, or None if the document has no such chunk."""
         ...
 
-    async def document_ids(self, tenant: TenantId, *, prefix: str = "", limit: int = 100) -> Sequence[str]:
+    async def list_document_ids(self, tenant: TenantId, *, prefix: str = "", limit: int = 100) -> Sequence[str]:
         """Return the sorted ids that start with the prefix."""
         ...
 
@@ -339,7 +339,7 @@ class Engine(Protocol):
         """Delete a collection with all its documents. Returns whether it existed."""
         ...
 
-    def sets(self, tenant: TenantId) -> Sequence[CollectionInfo]:
+    def cached_collections(self, tenant: TenantId) -> Sequence[CollectionInfo]:
         """Return the collections the tenant can search, from memory."""
         ...
 
@@ -347,7 +347,7 @@ class Engine(Protocol):
         """Return a value that changes whenever the tenant's search results may differ. Cheap."""
         ...
 
-    async def remember(self, tenant: TenantId, user: UserId, search: PastSearch) -> None:
+    async def record_search(self, tenant: TenantId, user: UserId, search: PastSearch) -> None:
         """Add a search to the user's history."""
         ...
 

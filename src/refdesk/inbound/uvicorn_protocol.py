@@ -169,7 +169,7 @@ class _LimitedProtocol(HttpToolsProtocol):
 
     def on_message_begin(self) -> None:
         if self._phase == _IDLE:
-            # Arrived together with the end of another request: at least one byte belongs to this head.
+            # SourceContent together with the end of another request: at least one byte belongs to this head.
             self._enter_phase(_HEAD)
             self._unparsed_bytes = 1
         HttpToolsProtocol.on_message_begin(self)

@@ -15,13 +15,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from refdesk.recipes.builtin import RECIPES
-from refdesk.recipes.recipe import Archive, NamedOnPage, Recipe, VersionsFile
+from refdesk.recipes.recipe import Archive, Recipe, ReleasePage, VersionsFile
 
 if TYPE_CHECKING:
-    from refdesk.recipes.importer import Brought as Brought
+    from refdesk.recipes.importer import RecipeImport as RecipeImport
     from refdesk.recipes.importer import bring_in as bring_in
 
-__all__ = ["Archive", "Brought", "NamedOnPage", "Recipe", "VersionsFile", "bring_in", "find", "names"]
+__all__ = ["Archive", "Recipe", "RecipeImport", "ReleasePage", "VersionsFile", "bring_in", "find", "names"]
 
 
 def names() -> list[str]:
@@ -36,7 +36,7 @@ def find(name: str) -> Recipe | None:
 
 def __getattr__(name: str) -> object:
     # Imported lazily, so that commands that only list names don't load the HTTP client.
-    if name in {"Brought", "bring_in"}:
+    if name in {"RecipeImport", "bring_in"}:
         from refdesk.recipes import importer
 
         return getattr(importer, name)

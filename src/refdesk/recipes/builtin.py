@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from refdesk.recipes.recipe import Archive, NamedOnPage, Recipe, VersionsFile
+from refdesk.recipes.recipe import Archive, Recipe, ReleasePage, VersionsFile
 
 _POSTGRESQL_FILES = "https://ftp.postgresql.org/pub/source/v{release}/postgresql-{release}"
 
@@ -33,7 +33,7 @@ PYTHON = Recipe(
             "python-*-docs-html",
         ),
     ),
-    newest=NamedOnPage(
+    newest=ReleasePage(
         "https://docs.python.org/{version}/download.html", r"python-(\d+\.\d+(?:\.\d+)?)-docs-html\.tar\.bz2", "3"
     ),
     release=r"<title>(?:Python )?(\d+\.\d+\.\d+) Documentation",

@@ -29,7 +29,7 @@ SYSTEM_ROOT = Path("/")
 
 
 @dataclass(frozen=True, slots=True)
-class Brought:
+class RecipeImport:
     """Result of importing a recipe. Documents are given by id; they are queued, not indexed yet."""
 
     collection: str
@@ -61,7 +61,7 @@ async def bring_in(
     offline: bool = False,
     progress: Progress | None = None,
     system: Path = SYSTEM_ROOT,
-) -> Brought:
+) -> RecipeImport:
     """Download documentation, or check that the stored copy is current, and pass it to the engine.
 
     Without `version`, the newest one is imported. The project's published archive is preferred. If it can't be
@@ -164,7 +164,7 @@ async def _sync_collection(
     name: str,
     metadata: Mapping[str, Any],
     note: str,
-) -> Brought:
+) -> RecipeImport:
     """Sync the collection with the stored pages."""
     recipe, source = source_pages.recipe, await to_thread.run_sync(store.read_source)
     if source is None:
@@ -184,7 +184,7 @@ async def _sync_collection(
         for path in await to_thread.run_sync(store.list_paths)
     ]
     synced = await engine.sync_folder(tenant, collection.id, store.pages, documents)
-    return Brought(
+    return RecipeImport(
         collection.id,
         version,
         source.release,

@@ -16,7 +16,7 @@ INDEX = "index"
 
 
 @dataclass(frozen=True, slots=True)
-class NamedOnPage:
+class ReleasePage:
     """Release list: a page that links to the archives."""
 
     url: str
@@ -75,7 +75,7 @@ class Recipe:
     """Path patterns of pages that only list others."""
     archives: tuple[Archive, ...] = ()
     """In order of preference."""
-    newest: NamedOnPage | VersionsFile | None = None
+    newest: ReleasePage | VersionsFile | None = None
     """Release list, or None if there are no releases."""
     release: str = ""
     """Pattern with one group that finds the release on the index page. Empty if there are no releases."""

@@ -23,7 +23,7 @@ class Announcements:
 
     def changed(self, tenant: TenantId) -> None:
         """Publish changed lists if the tenant's collections differ, and the project's new state."""
-        ids = tuple(entry.id for entry in self._engine.sets(tenant))
+        ids = tuple(entry.id for entry in self._engine.cached_collections(tenant))
         # Other tenants are not told; changes of shared collections are announced to all.
         audience = None if tenant == SHARED else tenant
         if self._collection_ids.get(tenant) != ids:

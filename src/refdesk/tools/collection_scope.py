@@ -95,7 +95,7 @@ class Scopes:
     async def find(self, tenant: TenantId, name: str) -> CollectionInfo:
         """Find a collection by id or name."""
         # In memory first, as every search comes through here; it misses only what another process has just created.
-        found = _find_by_name(self._engine.sets(tenant), name)
+        found = _find_by_name(self._engine.cached_collections(tenant), name)
         if found is None:
             collections = await self._engine.collections(tenant)
             found = _find_by_name(collections, name)

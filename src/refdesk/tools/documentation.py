@@ -115,7 +115,7 @@ class Documentation:
 
     def list_doc_types(self, call: Call) -> list[str]:
         """Return `all` and every set and federated source that the caller can search."""
-        own = [entry.id for entry in self._engine.sets(call.caller.tenant)]
+        own = [entry.id for entry in self._engine.cached_collections(call.caller.tenant)]
         return [ALL, *own, *(source for source in self._list_sources(call) if source not in own)]
 
     def _list_sources(self, call: Call) -> list[str]:
@@ -153,7 +153,9 @@ class Documentation:
 
     async def _search_engine(self, arguments: SearchDocumentation, call: Call) -> list[Hit]:
         tenant = call.caller.tenant
-        if arguments.doc_type != ALL and arguments.doc_type not in (entry.id for entry in self._engine.sets(tenant)):
+        if arguments.doc_type != ALL and arguments.doc_type not in (
+            entry.id for entry in self._engine.cached_collections(tenant)
+        ):
             return []
         collections = () if arguments.doc_type == ALL else (arguments.doc_type,)
         search = Search(arguments.query, limit=arguments.max_results, collections=collections)
@@ -163,7 +165,7 @@ class Documentation:
         self, federation: Federation, arguments: SearchDocumentation, call: Call
     ) -> FederatedResults:
         """Search the federated sources, unless the call names one of our own sets."""
-        own = (entry.id for entry in self._engine.sets(call.caller.tenant))
+        own = (entry.id for entry in self._engine.cached_collections(call.caller.tenant))
         if arguments.doc_type in own:
             return FederatedResults()
         only = None if arguments.doc_type == ALL else arguments.doc_type
@@ -199,7 +201,7 @@ class TechdocResources:
         self._engine = engine
 
     def listing(self, call: Call) -> Iterable[Mapping[str, Any]]:
-        for entry in self._engine.sets(call.caller.tenant):
+        for entry in self._engine.cached_collections(call.caller.tenant):
             version = f", version {entry.version}" if entry.version else ""
             yield {
                 "uri": self._build_uri(entry),
@@ -231,17 +233,23 @@ class TechdocResources:
     async def complete(self, template: str, name: str, value: str, context: Mapping[str, str], call: Call) -> list[str]:
         tenant = call.caller.tenant
         if name == "doc_type":
-            return [entry.id for entry in self._engine.sets(tenant) if entry.id.startswith(value)]
+            return [entry.id for entry in self._engine.cached_collections(tenant) if entry.id.startswith(value)]
         if name != "path":
             raise InvalidArguments([Problem("argument.name", f"{template} has no variable {name!r}")])
-        prefixes = [context["doc_type"]] if "doc_type" in context else [entry.id for entry in self._engine.sets(tenant)]
-        ids = [id for prefix in prefixes for id in await self._engine.document_ids(tenant, prefix=f"{prefix}/{value}")]
+        prefixes = (
+            [context["doc_type"]]
+            if "doc_type" in context
+            else [entry.id for entry in self._engine.cached_collections(tenant)]
+        )
+        ids = [
+            id for prefix in prefixes for id in await self._engine.list_document_ids(tenant, prefix=f"{prefix}/{value}")
+        ]
         return [id.partition("/")[2] for id in ids]
 
     async def _format_contents(self, path: str, tenant: TenantId) -> str | None:
-        for entry in self._engine.sets(tenant):
+        for entry in self._engine.cached_collections(tenant):
             if f"{self.SCHEME}{path}" == self._build_uri(entry):
-                ids = await self._engine.document_ids(tenant, prefix=f"{entry.id}/", limit=MAX_LISTED_DOCUMENTS)
+                ids = await self._engine.list_document_ids(tenant, prefix=f"{entry.id}/", limit=MAX_LISTED_DOCUMENTS)
                 lines = fit_lines(f"- [{id}]({self.SCHEME}{id})" for id in ids)
                 more = entry.documents - len(lines)
                 footer = f"- … {more} more; r2r_list_documents with collection_id {entry.id!r} lists all"

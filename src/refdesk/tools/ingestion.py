@@ -20,13 +20,13 @@ from refdesk.documents.conversions import UPLOAD_SCHEME, Conversions, Wanted
 from refdesk.documents.folders import LeftOut, walk
 from refdesk.documents.ssrf import parse_url
 from refdesk.engines.base import (
-    UNDER_WAY,
+    IN_PROGRESS,
     CollectionInfo,
+    ConvertedSource,
     DocumentStatus,
     Engine,
     FileSource,
     NewDocument,
-    ShelfSource,
     Source,
     Status,
     TextSource,
@@ -231,7 +231,7 @@ class Ingesting:
         status = await self._engine.status(tenant, id)
         if status is None:
             raise await build_document_not_found(self._engine, tenant, id, "r2r_list_documents says what there is.")
-        if status.status in UNDER_WAY and arguments.wait_seconds:
+        if status.status in IN_PROGRESS and arguments.wait_seconds:
             batch = _Batch([status.id], [status])
             with move_on_after(arguments.wait_seconds):
                 await self._wait_until_done(call, batch)
@@ -264,18 +264,18 @@ class Ingesting:
         if name.startswith(UPLOAD_SCHEME):
             async with self._sources.open(ConvertFile(resource=name), call) as file:
                 done = await self._conversions.convert(call.caller.tenant, file, Wanted(), call.client.progress)
-                return ShelfSource(done.handle, file.name)
+                return ConvertedSource(done.handle, file.name)
         located = await self._sources.locate(name, call)
         if located.is_folder:
             return located
         return FileSource(located.path, located.path.relative_to(located.root).as_posix(), located.root)
 
-    async def _open_converted(self, handle: str, tenant: TenantId) -> ShelfSource:
+    async def _open_converted(self, handle: str, tenant: TenantId) -> ConvertedSource:
         packed = await self._conversions.open(tenant, handle)
         if packed is None:
             raise DocumentNotFound(f"There is no converted document {handle!r}; it may have expired. Convert it again.")
         with packed:
-            return ShelfSource(handle, packed.about.name or handle)
+            return ConvertedSource(handle, packed.about.name or handle)
 
     async def _submit(
         self, targets: _Targets, arguments: R2RIngestDocument, collection: CollectionInfo, tenant: TenantId
@@ -319,7 +319,7 @@ class Ingesting:
     async def _wait_until_done(self, call: Call, batch: _Batch) -> None:
         """Wait until all documents are done, reporting progress to the client and updating `batch`."""
         latest = {status.id: status for status in batch.statuses}
-        while under_way := [id for id in batch.ids if id not in latest or latest[id].status in UNDER_WAY]:
+        while under_way := [id for id in batch.ids if id not in latest or latest[id].status in IN_PROGRESS]:
             found = {
                 s.id: s
                 for s in await self._engine.wait(call.caller.tenant, under_way, seconds=PROGRESS_INTERVAL_SECONDS)
@@ -328,7 +328,7 @@ class Ingesting:
             # Documents removed meanwhile are not waited for.
             batch.ids = [id for id in batch.ids if id not in under_way or id in found]
             batch.statuses = [latest[id] for id in batch.ids]
-            done = sum(status.progress if status.status in UNDER_WAY else 1.0 for status in batch.statuses)
+            done = sum(status.progress if status.status in IN_PROGRESS else 1.0 for status in batch.statuses)
             total = len(batch.ids)
             await call.client.progress(round(done, 3), total, f"{int(done)} of {total} documents")
 
@@ -402,7 +402,7 @@ def _build_result(arguments: R2RIngestDocument, collection: CollectionInfo, batc
 def _suggest_next(batch: _Batch) -> str:
     if any(status.status == "failed" for status in batch.statuses):
         return "Some failed: mend the cause and ingest them again."
-    if any(status.status in UNDER_WAY for status in batch.statuses):
+    if any(status.status in IN_PROGRESS for status in batch.statuses):
         return "Under way: r2r_monitor_task tells how far it is."
     return "Searchable with r2r_search."
 

@@ -15,6 +15,6 @@ async def build_document_not_found(
     engine: Engine, tenant: TenantId, document_id: str, fallback: str
 ) -> DocumentNotFound:
     """Return the error to raise, with the nearest id that the tenant can read or else `fallback`."""
-    nearest = nearest_name(document_id, await engine.document_ids(tenant, limit=MAX_COMPARED_IDS))
+    nearest = nearest_name(document_id, await engine.list_document_ids(tenant, limit=MAX_COMPARED_IDS))
     hint = f"Did you mean {nearest!r}?" if nearest else fallback
     return DocumentNotFound(f"There is no document {shortened(document_id)!r}. {hint}")

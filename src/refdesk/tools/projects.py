@@ -165,7 +165,7 @@ class Projects:
     async def find_collection(self, tenant: TenantId, project: Project) -> CollectionInfo | None:
         """Return a project's collection: the mapped one, or the one with its name."""
         entry = self._mapping.get(tenant, project.name)
-        own = [info for info in self._engine.sets(tenant) if not info.shared]
+        own = [info for info in self._engine.cached_collections(tenant) if not info.shared]
         if not own:  # also the case before the first request of the tenant
             own = [info for info in await self._engine.collections(tenant) if not info.shared]
         if entry is not None:

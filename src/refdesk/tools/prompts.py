@@ -72,7 +72,7 @@ class KnowledgePrompts:
         )
 
     def _list_collections(self, call: Call) -> list[str]:
-        return [ALL, *(entry.id for entry in self._engine.sets(call.caller.tenant))]
+        return [ALL, *(entry.id for entry in self._engine.cached_collections(call.caller.tenant))]
 
     async def _list_newest(self, arguments: Mapping[str, str], call: Call) -> tuple[str, Sequence[DocumentStatus]]:
         """Return the scope label and the most recently updated documents."""

@@ -20,7 +20,7 @@ from refdesk.cache import Cache, Key, WireAnswer, add_cache_flags
 from refdesk.calls import Call, Client, TenantId, text_content, tool_answer
 from refdesk.config import CacheTtlConfig
 from refdesk.engines.base import (
-    UNDER_WAY,
+    IN_PROGRESS,
     Answering,
     CollectionInfo,
     DocumentStatus,
@@ -418,12 +418,12 @@ class Knowledge:
 
     async def _record_search(self, call: Call, query: str, scope: CollectionScope, results: int) -> None:
         past = PastSearch(query, scope.label, results, datetime.now(UTC))
-        await self._engine.remember(call.caller.tenant, call.caller.user, past)
+        await self._engine.record_search(call.caller.tenant, call.caller.user, past)
 
 
 _STATUSES: dict[str, tuple[Status, ...]] = {
     "all": (),
-    "pending": UNDER_WAY,
+    "pending": IN_PROGRESS,
     "success": ("success",),
     "failed": ("failed",),
 }

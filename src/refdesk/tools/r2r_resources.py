@@ -13,7 +13,7 @@ from anyio import to_thread
 from refdesk.calls import Call, TenantId
 from refdesk.documents.export.markdown import markdown_parts
 from refdesk.documents.packed_document import Shelf
-from refdesk.engines.base import UNDER_WAY, CollectionInfo, Engine, Listing, Status
+from refdesk.engines.base import IN_PROGRESS, CollectionInfo, Engine, Listing, Status
 from refdesk.errors import InvalidArguments, Problem
 from refdesk.tools.projects import Projects
 from refdesk.tools.resource_texts import format_document, format_section
@@ -50,7 +50,7 @@ class DocumentCounts:
         async def count(*statuses: Status) -> int:
             return (await engine.documents(tenant, Listing(collection, statuses, limit=1)))[1]
 
-        return cls(await count(*UNDER_WAY), await count("success"), await count("failed"))
+        return cls(await count(*IN_PROGRESS), await count("success"), await count("failed"))
 
     @property
     def total(self) -> int:
@@ -114,9 +114,9 @@ class KnowledgeResources:
     async def complete(self, template: str, name: str, value: str, context: Mapping[str, str], call: Call) -> list[str]:
         tenant = call.caller.tenant
         if template == COLLECTION_TEMPLATE and name == "collection_id":
-            return [entry.id for entry in self._engine.sets(tenant) if entry.id.startswith(value)]
+            return [entry.id for entry in self._engine.cached_collections(tenant) if entry.id.startswith(value)]
         if template == DOCUMENT_TEMPLATE and name == "document_id":
-            return list(await self._engine.document_ids(tenant, prefix=value, limit=MAX_COMPLETIONS + 1))
+            return list(await self._engine.list_document_ids(tenant, prefix=value, limit=MAX_COMPLETIONS + 1))
         if template == DOCUMENT_TEMPLATE and name == "section_id":
             return await self._complete_section_id(tenant, context.get("document_id", ""), value)
         raise InvalidArguments([Problem("argument.name", f"{template} has no variable {name!r}")])

@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from refdesk.engines.embedded.analyzer import index_words, is_common, query_words
-from refdesk.engines.embedded.ranking import Scores, best_of, fuse
+from refdesk.engines.embedded.analyzer import extract_index_terms, is_stop_word, weigh_query_terms
+from refdesk.engines.embedded.ranking import Scores, fuse, select_top
 from refdesk.errors import DependencyError
 
 logger = logging.getLogger(__name__)
@@ -58,8 +58,8 @@ class ToolDescription:
         """Return the weighted term frequencies."""
         counts: Counter[str] = Counter()
         for text, weight in self._iter_fields():
-            for word in index_words(text):
-                if not is_common(word):
+            for word in extract_index_terms(text):
+                if not is_stop_word(word):
                     counts[word] += weight
         return counts
 
@@ -113,13 +113,13 @@ class ToolIndex:
         if vector is not None and self.vectors is not None:
             semantic = (self.vectors[candidates] @ vector).astype(np.float64)
         scores = fuse(np.where(lexical > 0, lexical, np.nan), semantic, weight=LEXICAL_WEIGHT)
-        best = best_of(candidates, scores, limit)
+        best = select_top(candidates, scores, limit)
         return [int(candidates[index]) for index in best if scores[index] > 0]
 
     def _score_lexical(self, query: str) -> Scores:
         scores = np.zeros(len(self.tools))
-        for word, weight in query_words(query).items():
-            postings = self._postings.get(word, ()) if not is_common(word) else ()
+        for word, weight in weigh_query_terms(query).items():
+            postings = self._postings.get(word, ()) if not is_stop_word(word) else ()
             rarity = math.log1p((len(self.tools) - len(postings) + 0.5) / (len(postings) + 0.5))
             for number, count in postings:
                 scores[number] += weight * rarity * count / (count + self._norms[number])

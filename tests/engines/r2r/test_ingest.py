@@ -304,7 +304,7 @@ async def test_processes_that_share_a_folder_share_the_queue_and_see_each_others
         [done] = await finished(second, [id])
         assert done.status == "success"
         assert await found(first, "berries", collections=("animals",))
-        assert [entry.id for entry in first.sets(ACME)] == ["animals"]
+        assert [entry.id for entry in first.cached_collections(ACME)] == ["animals"]
         assert await first.delete(ACME, id)
         assert first.revision(ACME) != before
         assert second.revision(ACME) == first.revision(ACME)
@@ -331,7 +331,7 @@ async def test_while_r2r_is_down_the_catalogue_still_answers(r2r: ScriptedR2R, o
         await bring(engine, "Foxes", FOXES)
     with r2r.fault(drops=True):
         async with open_engine() as engine:
-            assert [entry.id for entry in engine.sets(ACME)] == ["animals"]
+            assert [entry.id for entry in engine.cached_collections(ACME)] == ["animals"]
             await ingest_text(engine)
             with pytest.raises(RefdeskError):
                 await engine.search(ACME, Search("fox"))

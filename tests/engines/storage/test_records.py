@@ -33,7 +33,9 @@ def database(request: pytest.FixtureRequest) -> Iterator[records.Database]:
 
 def queue_texts(database: records.Database, names: str) -> None:
     records.create_collection(database, "animals", "", "")
-    records.ask_for(database, [NewDocument(TextSource(name, f"An animal: {name}."), "animals") for name in names])
+    records.queue_documents(
+        database, [NewDocument(TextSource(name, f"An animal: {name}."), "animals") for name in names]
+    )
 
 
 @pytest.mark.parametrize("question", QUESTIONS)

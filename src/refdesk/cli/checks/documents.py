@@ -13,7 +13,7 @@ from refdesk.engines.embedded.fulltext import FullText
 from refdesk.engines.embedded.tenant_store import SCHEMA_VERSION
 from refdesk.engines.embedded.vectors import Vectors
 from refdesk.engines.storage.folders import DATABASE
-from refdesk.engines.storage.records import last_change
+from refdesk.engines.storage.records import read_last_change
 
 MAX_CHECKED_BYTES = 268_435_456
 """Largest database to run `quick_check` on. Larger ones take too long."""
@@ -67,7 +67,7 @@ def _check_database(folder: Path, database: sqlite3.Connection) -> Iterator[Find
             return
     tenant = str(database.execute("SELECT tenant FROM owner").fetchone()[0])
     yield from _count_documents(tenant, database)
-    yield from _check_indexes(folder, tenant, last_change(database))
+    yield from _check_indexes(folder, tenant, read_last_change(database))
 
 
 def _count_documents(tenant: str, database: sqlite3.Connection) -> Iterator[Finding]:

@@ -29,7 +29,7 @@ QUERY_CACHE_SIZE = 64
 PART_WEIGHT = 0.7
 """Weight of an identifier's part in a query, relative to the whole identifier."""
 
-COMMON_WORDS = frozenset(
+STOP_WORDS = frozenset(
     """
     a about after all also am an and any are as at be because been before being both but by can cannot could did do
     does doing done don during e.g each either else ever every few for from get gets got had has have having he her
@@ -114,7 +114,7 @@ def build_heading_path(title: str, path: Sequence[str]) -> tuple[str, ...]:
     return tuple(path) if not title or title in path else (title, *path)
 
 
-def index_words(text: str) -> list[str]:
+def extract_index_terms(text: str) -> list[str]:
     """Return all terms of a text in order, including the parts of identifiers."""
     return [term for word in _WORD.findall(text) for term in _expand_word(word)]
 
@@ -122,14 +122,14 @@ def index_words(text: str) -> list[str]:
 def match_terms(markdown: str, query_terms: Mapping[str, float]) -> set[str]:
     """Return the query terms that a text contains.
 
-    Equivalent to `index_words` on the stripped text, but faster.
+    Equivalent to `extract_index_terms` on the stripped text, but faster.
     """
     words = set(_WORD.findall(_strip_marks(_strip_links(markdown))))
     return {term for word in words for term in _expand_word(word) if term in query_terms}
 
 
 @lru_cache(maxsize=QUERY_CACHE_SIZE)
-def query_words(text: str) -> Mapping[str, float]:
+def weigh_query_terms(text: str) -> Mapping[str, float]:
     """Return the terms of a query with their weights. Repeated terms count more, parts of identifiers less."""
     weights: dict[str, float] = {}
     for word in _WORD.findall(text):
@@ -138,7 +138,7 @@ def query_words(text: str) -> Mapping[str, float]:
     return weights
 
 
-def is_common(term: str) -> bool:
+def is_stop_word(term: str) -> bool:
     """Whether a term is a stop word."""
     return term in _STOP_TERMS
 
@@ -182,4 +182,4 @@ def _stem(word: str) -> str:
     return _stem_analyzer.analyze(word)[0]
 
 
-_STOP_TERMS = frozenset(term for word in COMMON_WORDS for term in _expand_word(word))
+_STOP_TERMS = frozenset(term for word in STOP_WORDS for term in _expand_word(word))

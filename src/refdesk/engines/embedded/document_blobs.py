@@ -10,14 +10,14 @@ from refdesk.documents.model import Chunk
 from refdesk.documents.packed_document import Shelf
 from refdesk.engines.embedded.embedded_text import hash_text
 from refdesk.engines.embedded.embedding_queue import read_model
-from refdesk.engines.storage.queue import Arrived, IngestTask
+from refdesk.engines.storage.queue import IngestTask, SourceContent
 from refdesk.engines.storage.rows import dump_json, now, transaction
 
 COMPRESSION = 1
 """Zlib level of packed documents: the fastest one. They shrink to a quarter; higher levels gain little."""
 
 
-def keep(database: sqlite3.Connection, task: IngestTask, content: Arrived, body: bytes, opened: Shelf) -> None:
+def keep(database: sqlite3.Connection, task: IngestTask, content: SourceContent, body: bytes, opened: Shelf) -> None:
     """Replace a document's content and chunks in one transaction. Does nothing if it was requested again meanwhile."""
     about = opened.about
     title = about.title or task.title

@@ -37,7 +37,7 @@ def pack_vector(vector: NDArray[np.float32]) -> bytes:
     return struct.pack("<f", scale) + steps.tobytes()
 
 
-def unpacked_vector(body: bytes) -> NDArray[np.float32]:
+def unpack_vector(body: bytes) -> NDArray[np.float32]:
     """Decode a stored vector and normalize it."""
     vector = np.frombuffer(body, np.int8, offset=4).astype(np.float32) * np.frombuffer(body, np.float32, 1)
     length = float(np.linalg.norm(vector))

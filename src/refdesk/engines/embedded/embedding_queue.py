@@ -36,7 +36,7 @@ def has_unembedded(database: sqlite3.Connection, model: str) -> bool:
     return read_model(database) != model or bool(database.execute(unembedded).fetchone()[0])
 
 
-def adopt(database: sqlite3.Connection, model: str) -> None:
+def adopt_model(database: sqlite3.Connection, model: str) -> None:
     """Queue all documents this model hasn't embedded. If the model has changed, rehash all chunks first."""
     with transaction(database):
         if read_model(database) != model:
@@ -93,7 +93,7 @@ def next_batch(database: sqlite3.Connection, at: float) -> Batch | None:
     return Batch(documents, list(texts), list(texts.values())) if documents else None
 
 
-def keep_vectors(database: sqlite3.Connection, batch: Batch, vectors: NDArray[np.float32]) -> None:
+def store_vectors(database: sqlite3.Connection, batch: Batch, vectors: NDArray[np.float32]) -> None:
     """Store the vectors of a batch, and advance documents that are complete, in one transaction."""
     with transaction(database):
         database.executemany(

@@ -18,8 +18,8 @@ from refdesk.documents.conversions import Conversions
 from refdesk.documents.packed_document import Shelf
 from refdesk.engines.background import in_background
 from refdesk.engines.base import (
+    IN_PROGRESS,
     SHARED,
-    UNDER_WAY,
     CollectionInfo,
     Document,
     DocumentInfo,
@@ -107,15 +107,15 @@ class EmbeddedEngine:
                 return found
         return None
 
-    async def document_ids(self, tenant: TenantId, *, prefix: str = "", limit: int = 100) -> Sequence[str]:
+    async def list_document_ids(self, tenant: TenantId, *, prefix: str = "", limit: int = 100) -> Sequence[str]:
         found: set[str] = set()
         for store in await self._open_readable(tenant):
-            found |= set(await store.run(lambda database: records.document_ids(database, prefix, limit)))
+            found |= set(await store.run(lambda database: records.list_document_ids(database, prefix, limit)))
         return sorted(found)[:limit]
 
     async def ingest(self, tenant: TenantId, documents: Sequence[NewDocument]) -> Sequence[DocumentStatus]:
         store = await self._stores.get_or_create(tenant)
-        ids = await store.change(lambda database: records.ask_for(database, documents))
+        ids = await store.change(lambda database: records.queue_documents(database, documents))
         self._schedule(store)
         return await self._get_statuses(store, ids)
 
@@ -149,7 +149,7 @@ class EmbeddedEngine:
             return []
         first = statuses = await self._get_statuses(store, document_ids)
         with anyio.move_on_after(seconds):
-            while statuses == first and any(found.status in UNDER_WAY for found in statuses):
+            while statuses == first and any(found.status in IN_PROGRESS for found in statuses):
                 await anyio.sleep(POLL_SECONDS)
                 statuses = await self._get_statuses(store, document_ids)
         return statuses
@@ -210,14 +210,14 @@ class EmbeddedEngine:
                 raise EngineError(store.error)
             await anyio.sleep(POLL_SECONDS)
 
-    def sets(self, tenant: TenantId) -> Sequence[CollectionInfo]:
+    def cached_collections(self, tenant: TenantId) -> Sequence[CollectionInfo]:
         stores = (self._stores.get_open(owner) for owner in dict.fromkeys((tenant, SHARED)))
         return [entry for store in stores if store for entry in store.collections]
 
     def revision(self, tenant: TenantId) -> Hashable:
         return tuple(self._stores.revision(owner) for owner in dict.fromkeys((tenant, SHARED)))
 
-    async def remember(self, tenant: TenantId, user: UserId, search: PastSearch) -> None:
+    async def record_search(self, tenant: TenantId, user: UserId, search: PastSearch) -> None:
         self._history.add(tenant, user, search)
 
     async def history(self, tenant: TenantId, user: UserId, limit: int = 10) -> Sequence[PastSearch]:

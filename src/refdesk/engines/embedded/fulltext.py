@@ -184,7 +184,7 @@ class FullText:
     ) -> tuple[Keys, Scores]:
         """Return the keys of the chunks that match the query best, and their scores."""
         # One snapshot for the whole search: another thread may open a newer one with other addresses.
-        terms, snapshot = analyzer.query_words(query), self._snapshot
+        terms, snapshot = analyzer.weigh_query_terms(query), self._snapshot
         if snapshot is None or not terms or limit < 1:
             return np.empty(0, np.int64), np.empty(0)
         with _translate_errors(self._folder):
@@ -276,8 +276,8 @@ def _read_mark(searcher: Searcher) -> int:
 
 
 def _build_document(entry: IndexEntry) -> Document:
-    heading = analyzer.index_words("\n".join(analyzer.build_heading_path(entry.title, entry.path)))
-    body = analyzer.index_words(analyzer.strip_markdown(entry.text))
+    heading = analyzer.extract_index_terms("\n".join(analyzer.build_heading_path(entry.title, entry.path)))
+    body = analyzer.extract_index_terms(analyzer.strip_markdown(entry.text))
     document = Document()
     document.add_integer("key", entry.key)
     document.add_integer("document", entry.document)
@@ -296,7 +296,7 @@ class _QueryTerms:
 
 
 def _select_terms(snapshot: _Snapshot, terms: Mapping[str, float], frequent: int) -> _QueryTerms:
-    content_terms = {word: weight for word, weight in terms.items() if not analyzer.is_common(word)} or terms
+    content_terms = {word: weight for word, weight in terms.items() if not analyzer.is_stop_word(word)} or terms
     body = dict(islice(content_terms.items(), MAX_QUERY_TERMS))
     heading = terms if len(terms) <= MAX_HEADING_QUERY else {}
     return _QueryTerms(

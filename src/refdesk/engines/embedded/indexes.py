@@ -16,7 +16,7 @@ from typing import Self
 import orjson
 
 from refdesk.engines.embedded.damage import IndexDamaged
-from refdesk.engines.embedded.embedded_text import unpacked_vector
+from refdesk.engines.embedded.embedded_text import unpack_vector
 from refdesk.engines.embedded.embedding.base import Embedder
 from refdesk.engines.embedded.fulltext import FullTextWriter, IndexEntry
 from refdesk.engines.embedded.vectors import Row, VectorWriter
@@ -65,7 +65,7 @@ class Indexes:
 
     def _update_fulltext(self, database: sqlite3.Connection) -> bool:
         writer = self._fulltext
-        last = records.last_change(database)
+        last = records.read_last_change(database)
         is_behind = writer.mark < last
         if is_behind:
             with _translate_write_errors():
@@ -79,7 +79,7 @@ class Indexes:
         writer = self._get_vector_writer()
         if writer is None:
             return False
-        last = records.last_change(database)
+        last = records.read_last_change(database)
         is_behind = writer.mark < last
         if is_behind:
             self._write_vectors(database, writer, last)
@@ -159,7 +159,7 @@ def _read_vector_rows(database: sqlite3.Connection, document: int) -> list[Row]:
     ).fetchall()
     if any(vector is None for _, _, vector in rows):
         return []  # indexed once all chunks are embedded
-    return [Row(key, document, collection, unpacked_vector(vector)) for key, collection, vector in rows]
+    return [Row(key, document, collection, unpack_vector(vector)) for key, collection, vector in rows]
 
 
 def _advance(database: sqlite3.Connection, stage: str, next_stage: str, last: int) -> None:

@@ -108,7 +108,7 @@ class IngestScheduler:
                 or (model and embedding_queue.has_unembedded(database, model.name))
             ):
                 return True
-            return store.is_behind(records.last_change(database), has_vectors=has_vectors)
+            return store.is_behind(records.read_last_change(database), has_vectors=has_vectors)
 
         return await store.run(check)
 

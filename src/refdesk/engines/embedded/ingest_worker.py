@@ -24,7 +24,7 @@ from refdesk.engines.embedded.tenant_store import TenantStore
 from refdesk.engines.storage import queue, records
 from refdesk.engines.storage.folders import translate_errors
 from refdesk.engines.storage.intake import SourceReader
-from refdesk.engines.storage.queue import Arrived, IngestTask
+from refdesk.engines.storage.queue import IngestTask, SourceContent
 from refdesk.errors import DependencyError, Overloaded, ToolFailure
 from refdesk.telemetry import Metrics
 
@@ -100,7 +100,7 @@ class IngestWorker:
 
     async def _work(self, indexes: Indexes) -> None:
         if (model := self._embedder) is not None:
-            await self._run_sql(lambda database: embedding_queue.adopt(database, model.name))
+            await self._run_sql(lambda database: embedding_queue.adopt_model(database, model.name))
         await self._update_indexes(indexes)
         async with anyio.create_task_group() as tasks:
             for _ in range(self._readers):
@@ -187,7 +187,7 @@ class IngestWorker:
         await self._run_sql(lambda database: queue.record_failure(database, task, error, retry_at))
         self._metrics.documents.labels("failed" if retry_at is None else "postponed").inc()
 
-    async def _save(self, task: IngestTask, content: Arrived) -> None:
+    async def _save(self, task: IngestTask, content: SourceContent) -> None:
         if content.packed is None:
             has_model = self._embedder is not None
             await self._run_sql(lambda database: queue.mark_unchanged(database, task, content, has_model=has_model))
@@ -218,7 +218,7 @@ class IngestWorker:
             first_retry = self._pauses.first_retry
             await self._run_sql(lambda database: embedding_queue.postpone(database, batch, message, at, first_retry))
             return True
-        await self._run_sql(lambda database: embedding_queue.keep_vectors(database, batch, vectors))
+        await self._run_sql(lambda database: embedding_queue.store_vectors(database, batch, vectors))
         self._embedded_at = self._clock()
         self._metrics.embedded_chunks.inc(len(batch.texts))
         self.wake()

@@ -107,7 +107,7 @@ def fuse(lexical: Scores, semantic: Scores, *, weight: float = LEXICAL_WEIGHT) -
     return weight * lexical_part + (1 - weight) * np.where(np.isnan(semantic_score), lexical_part, semantic_score)
 
 
-def best_of(keys: NDArray[np.int64], scores: Scores, count: int) -> NDArray[np.intp]:
+def select_top(keys: NDArray[np.int64], scores: Scores, count: int) -> NDArray[np.intp]:
     """Return the indices of the best scores in descending order. Ties are broken by the lower key."""
     if len(scores) > count:
         lowest = np.partition(scores, -count)[-count]
@@ -134,8 +134,8 @@ class _QueryTerms:
     """Query terms with their weights, without stop words unless there are no others."""
 
     def __init__(self, query: str) -> None:
-        terms = analyzer.query_words(query)
-        self.weights = {word: weight for word, weight in terms.items() if not analyzer.is_common(word)} or terms
+        terms = analyzer.weigh_query_terms(query)
+        self.weights = {word: weight for word, weight in terms.items() if not analyzer.is_stop_word(word)} or terms
         self._total = sum(self.weights.values())
 
     def compute_coverage(self, found: Set[str]) -> float:
@@ -194,7 +194,7 @@ def _compute_support(section: str, best: Sequence[tuple[float, str]]) -> float:
 
 @lru_cache(maxsize=HEADING_CACHE_SIZE)
 def _extract_heading_terms(heading: str) -> frozenset[str]:
-    return frozenset(analyzer.index_words(heading))
+    return frozenset(analyzer.extract_index_terms(heading))
 
 
 def _is_link_list(text: str) -> bool:

@@ -145,7 +145,7 @@ class _Candidates:
     def select_best(self, prepared: PreparedSearch, count: int) -> tuple[_Candidates, Scores]:
         """Return the best candidates and their fused scores in descending order."""
         fused = ranking.fuse(self.lexical, self.semantic, weight=prepared.lexical_weight)
-        places = ranking.best_of(self.keys, fused, count)
+        places = ranking.select_top(self.keys, fused, count)
         return self.take(places), fused[places]
 
 

@@ -17,7 +17,13 @@ from refdesk.calls import TenantId
 from refdesk.engines.base import SHARED, TenantInfo
 from refdesk.engines.embedded.tenant_store import TenantStore
 from refdesk.engines.embedded.threads import SearchThreads
-from refdesk.engines.storage.folders import DATABASE, collect_tenant_info, folder_of, list_new_tenants, translate_errors
+from refdesk.engines.storage.folders import (
+    DATABASE,
+    collect_tenant_info,
+    list_new_tenants,
+    tenant_folder_name,
+    translate_errors,
+)
 from refdesk.errors import EngineError
 
 DATABASE_THREADS = 4
@@ -116,7 +122,7 @@ class StorePool:
             await to_thread.run_sync(self._open.pop(tenant).close)
 
     def _path(self, tenant: TenantId) -> Path:
-        return self._shared if tenant == SHARED else self._folder / folder_of(tenant)
+        return self._shared if tenant == SHARED else self._folder / tenant_folder_name(tenant)
 
 
 def _count_cores() -> int:

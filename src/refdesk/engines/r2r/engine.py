@@ -20,10 +20,10 @@ from refdesk.documents.conversions import Conversions
 from refdesk.documents.packed_document import Shelf
 from refdesk.engines.background import in_background
 from refdesk.engines.base import (
+    IN_PROGRESS,
     LACKS_REINDEX,
     LACKS_SHARED,
     SHARED,
-    UNDER_WAY,
     CollectionInfo,
     Document,
     DocumentInfo,
@@ -134,13 +134,13 @@ class R2REngine:
         found = await self._document_cache.find_document(tenant, document_id)
         return await self._document_cache.window(*found, chunk_id, before, after) if found else None
 
-    async def document_ids(self, tenant: TenantId, *, prefix: str = "", limit: int = 100) -> Sequence[str]:
+    async def list_document_ids(self, tenant: TenantId, *, prefix: str = "", limit: int = 100) -> Sequence[str]:
         local_db = await self._mirror.get_local_db(tenant)
         if local_db is None:
             return []
         slugs = [slug for slug in local_db.uuids if f"{slug}/".startswith(prefix) or prefix.startswith(f"{slug}/")]
         await self._mirror.list_documents(local_db, slugs)
-        return await local_db.run(lambda database: records.document_ids(database, prefix, limit))
+        return await local_db.run(lambda database: records.list_document_ids(database, prefix, limit))
 
     async def ingest(self, tenant: TenantId, documents: Sequence[NewDocument]) -> Sequence[DocumentStatus]:
         local_db = await self._require_collections(tenant, {document.collection for document in documents})
@@ -150,7 +150,7 @@ class R2REngine:
         # Foreign documents must be known to be replaced, but ingestion doesn't wait for R2R to be up.
         with suppress(DependencyError):
             await self._mirror.list_documents(local_db, list({document.collection for document in translated}))
-        ids = await local_db.run(lambda database: records.ask_for(database, translated))
+        ids = await local_db.run(lambda database: records.queue_documents(database, translated))
         await self._refresh_and_wake(local_db)
         return await self._get_statuses(local_db, ids)
 
@@ -190,7 +190,7 @@ class R2REngine:
             return []
         first = statuses = await self._get_statuses(local_db, document_ids)
         with anyio.move_on_after(seconds):
-            while statuses == first and any(found.status in UNDER_WAY for found in statuses):
+            while statuses == first and any(found.status in IN_PROGRESS for found in statuses):
                 await anyio.sleep(POLL_SECONDS)
                 statuses = await self._get_statuses(local_db, document_ids)
         return statuses
@@ -253,7 +253,7 @@ class R2REngine:
         await self._worker.delete_leftovers(local_db)
         return True
 
-    def sets(self, tenant: TenantId) -> Sequence[CollectionInfo]:
+    def cached_collections(self, tenant: TenantId) -> Sequence[CollectionInfo]:
         local_db = self._local_dbs.get_open(tenant)
         return local_db.collections if local_db else ()
 
@@ -261,7 +261,7 @@ class R2REngine:
         local_db = self._local_dbs.get_open(tenant)
         return local_db.revision if local_db else None
 
-    async def remember(self, tenant: TenantId, user: UserId, search: PastSearch) -> None:
+    async def record_search(self, tenant: TenantId, user: UserId, search: PastSearch) -> None:
         self._history.add(tenant, user, search)
 
     async def history(self, tenant: TenantId, user: UserId, limit: int = 10) -> Sequence[PastSearch]:

@@ -27,7 +27,7 @@ from refdesk.engines.r2r.local_db import LocalDb, LocalDbPool
 from refdesk.engines.r2r.schemas import RemoteDocument
 from refdesk.engines.storage import queue
 from refdesk.engines.storage.intake import SourceReader
-from refdesk.engines.storage.queue import Arrived, IngestTask
+from refdesk.engines.storage.queue import IngestTask, SourceContent
 from refdesk.errors import (
     BreakerOpen,
     DependencyError,
@@ -211,7 +211,7 @@ class R2RIngestWorker:
             return
         await self._send(local_db, job, content, content.packed)
 
-    async def _send(self, local_db: LocalDb, job: Job, content: Arrived, packed: bytes) -> None:
+    async def _send(self, local_db: LocalDb, job: Job, content: SourceContent, packed: bytes) -> None:
         outgoing, chunks = await to_thread.run_sync(ingest_queue.prepare_upload, local_db.tenant, job, content, packed)
         async with self._removal_lock:
             is_wanted = await local_db.run(lambda database: ingest_queue.mark_sent(database, job, outgoing, chunks))

@@ -15,7 +15,7 @@ from refdesk.documents.packed_document import Shelf
 from refdesk.engines.r2r import catalogue
 from refdesk.engines.r2r.client import OutgoingDocument
 from refdesk.engines.r2r.naming import MAX_TITLE, encode_chunks, make_document_uuid, strip_unsafe, strip_unsafe_values
-from refdesk.engines.storage.queue import Arrived, IngestTask
+from refdesk.engines.storage.queue import IngestTask, SourceContent
 from refdesk.engines.storage.rows import fetch_dicts, now, sha256_hex, transaction
 
 
@@ -76,7 +76,7 @@ def requeue_interrupted(database: sqlite3.Connection) -> None:
         )
 
 
-def prepare_upload(tenant: TenantId, job: Job, content: Arrived, packed: bytes) -> tuple[OutgoingDocument, int]:
+def prepare_upload(tenant: TenantId, job: Job, content: SourceContent, packed: bytes) -> tuple[OutgoingDocument, int]:
     """Return the document to send to R2R, and its number of chunks."""
     with Shelf.of(packed) as opened:
         about = opened.about
@@ -132,7 +132,7 @@ def switch_to(database: sqlite3.Connection, job: Job, sent: OutgoingDocument) ->
     return True
 
 
-def finish(database: sqlite3.Connection, job: Job, content: Arrived, sent: OutgoingDocument, chunks: int) -> None:
+def finish(database: sqlite3.Connection, job: Job, content: SourceContent, sent: OutgoingDocument, chunks: int) -> None:
     """Mark a document as ingested."""
     task = job.task
     with transaction(database):

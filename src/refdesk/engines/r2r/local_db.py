@@ -20,7 +20,13 @@ from refdesk.calls import TenantId
 from refdesk.engines.base import CollectionInfo, TenantInfo
 from refdesk.engines.r2r import catalogue
 from refdesk.engines.storage.connections import ConnectionPool
-from refdesk.engines.storage.folders import DATABASE, collect_tenant_info, folder_of, list_new_tenants, translate_errors
+from refdesk.engines.storage.folders import (
+    DATABASE,
+    collect_tenant_info,
+    list_new_tenants,
+    tenant_folder_name,
+    translate_errors,
+)
 from refdesk.engines.storage.schema import read_schema
 from refdesk.errors import EngineError
 
@@ -133,7 +139,11 @@ class LocalDbPool:
         """Return a tenant's database if it exists. Another process may have created it."""
         if found := self._open.get(tenant):
             return found
-        return await self.get_or_create(tenant) if (self._folder / folder_of(tenant) / DATABASE).exists() else None
+        return (
+            await self.get_or_create(tenant)
+            if (self._folder / tenant_folder_name(tenant) / DATABASE).exists()
+            else None
+        )
 
     async def prepare(self) -> None:
         """Create the folder, and open all databases in it."""
@@ -147,7 +157,7 @@ class LocalDbPool:
         """Return a tenant's database, creating it if missing."""
         if found := self._open.get(tenant):
             return found
-        local_db = LocalDb(self._folder / folder_of(tenant), tenant, self._limiter)
+        local_db = LocalDb(self._folder / tenant_folder_name(tenant), tenant, self._limiter)
         await to_thread.run_sync(local_db.prepare)
         # Another caller may have opened it meanwhile.
         opened = self._open.setdefault(tenant, local_db)

@@ -29,7 +29,7 @@ FROM owner
 logger = logging.getLogger(__name__)
 
 
-def folder_of(tenant: TenantId) -> str:
+def tenant_folder_name(tenant: TenantId) -> str:
     """Return the folder name of a tenant: readable where the tenant's name allows it, and unique."""
     if re.fullmatch(r"[a-z0-9][a-z0-9_-]{0,60}", tenant):
         return f"n-{tenant}"

@@ -18,7 +18,7 @@ from refdesk.documents.file_names import clean_name
 from refdesk.documents.files import OpenedFile, Roots
 from refdesk.documents.packed_document import Shelf
 from refdesk.documents.scratch import scratch_file
-from refdesk.engines.storage.queue import Arrived, IngestTask
+from refdesk.engines.storage.queue import IngestTask, SourceContent
 from refdesk.engines.storage.rows import sha256_hex
 from refdesk.engines.storage.sources import decode_path, format_stamp
 from refdesk.errors import CannotOpen, EngineError
@@ -37,7 +37,7 @@ class SourceReader:
 
     async def load(
         self, tenant: TenantId, task: IngestTask, on_progress: Callable[[float], None], *, is_own: bool
-    ) -> Arrived:
+    ) -> SourceContent:
         """Return the current content of a document's source.
 
         `on_progress` gets the share of the conversion that is done.
@@ -57,17 +57,17 @@ class SourceReader:
                 case _:
                     return await self._load_text(task, progress, is_own)
 
-    async def _load_file(self, task: IngestTask, progress: Progress, is_own: bool) -> Arrived:
+    async def _load_file(self, task: IngestTask, progress: Progress, is_own: bool) -> SourceContent:
         with await to_thread.run_sync(self._open, task) as opened:
             digest, stamp = await to_thread.run_sync(_digest_and_stamp, opened.fd)
             if digest == task.digest:
-                return Arrived(None, digest, stamp, opened.size)
+                return SourceContent(None, digest, stamp, opened.size)
             name = clean_name(opened.name) or "document"
             packed = await self._conversions.pack(File(opened.fd, name, opened.size, is_own=is_own), progress)
             if format_stamp(os.fstat(opened.fd)) != stamp:
                 # Modified while it was converted: the digest may not match the content, so never treat it as unchanged.
                 digest, stamp = sha256_hex(packed), ""
-        return Arrived(packed, digest, stamp, opened.size)
+        return SourceContent(packed, digest, stamp, opened.size)
 
     def _open(self, task: IngestTask) -> OpenedFile:
         if task.root:
@@ -83,36 +83,36 @@ class SourceReader:
             raise CannotOpen(f"{path} is no file.")
         return OpenedFile(fd, path.name, os.fstat(fd).st_size, path)
 
-    async def _load_url(self, task: IngestTask, progress: Progress) -> Arrived:
+    async def _load_url(self, task: IngestTask, progress: Progress) -> SourceContent:
         etag, _, modified = task.stamp.partition("\n")
         async with self._conversions.fetched(task.source, etag, modified, progress) as fetched:
             if fetched.not_modified:
-                return Arrived(None, task.digest, task.stamp, fetched.size)
+                return SourceContent(None, task.digest, task.stamp, fetched.size)
             stamp = f"{fetched.etag or ''}\n{fetched.last_modified or ''}"
             digest, _ = await to_thread.run_sync(_digest_and_stamp, fetched.file.fileno())
             if digest == task.digest:
-                return Arrived(None, digest, stamp, fetched.size)
+                return SourceContent(None, digest, stamp, fetched.size)
             packed = await self._conversions.pack(fetched_file(fetched), progress)
-        return Arrived(packed, digest, stamp, fetched.size)
+        return SourceContent(packed, digest, stamp, fetched.size)
 
-    async def _load_converted(self, tenant: TenantId, task: IngestTask) -> Arrived:
+    async def _load_converted(self, tenant: TenantId, task: IngestTask) -> SourceContent:
         packed = await self._conversions.packed(tenant, task.source)
         if packed is None:
             raise CannotOpen(f"The converted document {task.source} has expired. Convert it again.")
         digest = sha256_hex(packed)
         size = await to_thread.run_sync(_read_original_size, packed)
-        return Arrived(None if digest == task.digest else packed, digest, "", size)
+        return SourceContent(None if digest == task.digest else packed, digest, "", size)
 
-    async def _load_text(self, task: IngestTask, progress: Progress, is_own: bool) -> Arrived:
+    async def _load_text(self, task: IngestTask, progress: Progress, is_own: bool) -> SourceContent:
         body = task.given or b""
         digest = sha256_hex(body)
         if digest == task.digest:
-            return Arrived(None, digest, "", len(body))
+            return SourceContent(None, digest, "", len(body))
         async with scratch_file() as file:
             await to_thread.run_sync(_write, file, body)
             name = f"{task.title or 'text'}.md"
             packed = await self._conversions.pack(File(file.fileno(), name, len(body), is_own=is_own), progress)
-        return Arrived(packed, digest, "", len(body))
+        return SourceContent(packed, digest, "", len(body))
 
 
 @contextmanager

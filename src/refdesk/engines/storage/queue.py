@@ -29,7 +29,7 @@ class IngestTask:
 
 
 @dataclass(frozen=True, slots=True)
-class Arrived:
+class SourceContent:
     """Content of a source: a packed document, or None if it is unchanged."""
 
     packed: bytes | None
@@ -52,7 +52,7 @@ def next_tasks(database: sqlite3.Connection, at: float, limit: int, taken: Seque
     return [IngestTask(**row) for row in fetch_dicts(rows)]
 
 
-def mark_unchanged(database: sqlite3.Connection, task: IngestTask, content: Arrived, *, has_model: bool) -> None:
+def mark_unchanged(database: sqlite3.Connection, task: IngestTask, content: SourceContent, *, has_model: bool) -> None:
     """Mark a document as unchanged. Its version or metadata may differ, which needs no indexing.
 
     It moves on to embedding only if there is a model.

@@ -12,7 +12,7 @@ from typing import Any
 
 from refdesk.documents.model import slug_of
 from refdesk.engines.base import (
-    UNDER_WAY,
+    IN_PROGRESS,
     CollectionInfo,
     DocumentStatus,
     FileSource,
@@ -126,7 +126,7 @@ def delete_collection(database: Database, collection: str) -> bool:
 # Documents
 
 
-def ask_for(database: Database, documents: Sequence[NewDocument]) -> list[str]:
+def queue_documents(database: Database, documents: Sequence[NewDocument]) -> list[str]:
     """Queue documents in one transaction. Returns their ids."""
     with transaction(database):
         _require_capacity(database, len(documents))
@@ -320,7 +320,7 @@ def get_statuses(
     return [found[id] for id in ids if id in found]
 
 
-def document_ids(database: Database, prefix: str, limit: int) -> list[str]:
+def list_document_ids(database: Database, prefix: str, limit: int) -> list[str]:
     """Return the sorted ids of readable documents that start with the prefix."""
     rows = database.execute(
         "SELECT id FROM documents WHERE substr(id, 1, ?) = ? AND indexed_at IS NOT NULL ORDER BY id LIMIT ?",
@@ -331,7 +331,7 @@ def document_ids(database: Database, prefix: str, limit: int) -> list[str]:
 
 def count_pending(database: Database, condition: str = "true") -> dict[Status, int]:
     """Count the unfinished documents that meet a condition, by status."""
-    found = dict.fromkeys(UNDER_WAY, 0)
+    found = dict.fromkeys(IN_PROGRESS, 0)
     rows = database.execute(
         f"SELECT stage, count(*) FROM documents WHERE {IS_IN_PROGRESS} AND {condition} GROUP BY stage"
     )
@@ -359,7 +359,7 @@ def has_unindexed(database: Database) -> bool:
     return bool(row[0])
 
 
-def last_change(database: Database) -> int:
+def read_last_change(database: Database) -> int:
     """Return the number of the last change the indexes have to apply."""
     return int(database.execute("SELECT coalesce(max(number), 0) FROM changes").fetchone()[0])
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import orjson
 
-from refdesk.engines.base import UNDER_WAY, CollectionInfo, DocumentInfo, DocumentStatus, Status
+from refdesk.engines.base import IN_PROGRESS, CollectionInfo, DocumentInfo, DocumentStatus, Status
 
 STATUS_OF_STAGE: Mapping[str, Status] = {
     "pending": "pending",
@@ -144,7 +144,7 @@ def _compute_progress(row: Mapping[str, Any], conversion_progress: float) -> flo
 
 def sum_counts(counts: Iterable[Mapping[Status, int]]) -> dict[Status, int]:
     """Sum the unfinished documents of several tenants by status."""
-    total = dict.fromkeys(UNDER_WAY, 0)
+    total = dict.fromkeys(IN_PROGRESS, 0)
     for count in counts:
         for status, documents in count.items():
             total[status] += documents

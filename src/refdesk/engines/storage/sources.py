@@ -10,7 +10,7 @@ from pathlib import Path
 from urllib.parse import unquote_to_bytes, urlsplit
 
 from refdesk.documents.model import slug_of
-from refdesk.engines.base import FileSource, ShelfSource, Source, TextSource, UrlSource
+from refdesk.engines.base import ConvertedSource, FileSource, Source, TextSource, UrlSource
 from refdesk.engines.storage.rows import sha256_hex
 from refdesk.errors import CannotFetch
 from refdesk.validation import shortened
@@ -42,7 +42,7 @@ class SourceRow:
                 return cls(name, "file", _encode_path(path), path.name, str(root) if root else "")
             case UrlSource(url):
                 return cls(_derive_name(url), "url", url, url)
-            case ShelfSource(handle, name):
+            case ConvertedSource(handle, name):
                 return cls(name, "shelf", handle, name)
             case TextSource(title, text, name):
                 body = _add_title(title, text).encode("utf-8", "replace")

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     # Type checking only: embedding workers need neither settings nor pydantic.
     from refdesk.config.models import EmbeddingConfig
 
-__all__ = ["Embedder", "Vector", "Vectors", "embed_at_once", "open_embedder"]
+__all__ = ["Embedder", "Vector", "Vectors", "embed_with_priority", "open_embedder"]
 
 
 @asynccontextmanager
@@ -54,7 +54,7 @@ async def open_embedder(settings: EmbeddingConfig) -> AsyncIterator[Embedder | N
                 yield embedder
 
 
-async def embed_at_once(embedder: Embedder, texts: Sequence[str]) -> Vectors:
+async def embed_with_priority(embedder: Embedder, texts: Sequence[str]) -> Vectors:
     """Embed a few texts that a caller waits for, ahead of queued passages where possible."""
 
     def embed() -> Vectors | None:
