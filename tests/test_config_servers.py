@@ -15,7 +15,7 @@ from refdesk.config import Config, McpServerConfig, load, read_servers_again, wi
 from refdesk.config.other_clients import IGNORED, KNOWN
 from refdesk.config.server_entries import KEYS, read_entries
 from refdesk.errors import ConfigError
-from refdesk.telemetry import secrets_of
+from refdesk.telemetry import iter_secrets
 
 SECRET = "hunter2hunter2"
 STDIO = {"command": "npx"}
@@ -327,7 +327,7 @@ def test_secrets_are_shown_nowhere_and_told_to_the_log(entry: dict[str, Any]) ->
     one = config.mcpServers["one"]
     for text in (repr(config), str(config), repr(one), f"{one}", one.where, str(config.describe())):
         assert SECRET not in text
-    assert any(secret in (SECRET, f"key={SECRET}") for secret in secrets_of(config))
+    assert any(secret in (SECRET, f"key={SECRET}") for secret in iter_secrets(config))
 
 
 @pytest.mark.parametrize("entry", CONFIDENTIAL)

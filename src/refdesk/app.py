@@ -22,7 +22,7 @@ from refdesk.policy.keys import FILE_NAME
 from refdesk.policy.observe import Observe, RecordSpan
 from refdesk.policy.rate_limit import RateLimit, has_limits
 from refdesk.resilience.limits import MAX_BUCKETS
-from refdesk.telemetry import Log, Spans, open_reports, open_spans, secrets_of
+from refdesk.telemetry import Log, Spans, iter_secrets, open_reports, open_spans
 from refdesk.tools.gateway import Gateway
 
 
@@ -40,7 +40,7 @@ async def open_desk(
     async with AsyncExitStack() as stack:
         # A program that uses the library shouldn't get a log line per call on its terminal.
         log = log or stack.enter_context(closing(Log("warning", config.logging.format, config.logging.file)))
-        log.mask_secrets(secrets_of(config))
+        log.mask_secrets(iter_secrets(config))
         log.set_reporter(await stack.enter_async_context(open_reports(config.monitoring.sentry)))
         spans = await stack.enter_async_context(open_spans(config.monitoring.opentelemetry))
         audience = config.token_audience

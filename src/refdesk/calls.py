@@ -89,7 +89,7 @@ class Client(Protocol):
         ...
 
     @property
-    def asks_by_ending(self) -> bool:
+    def uses_input_required(self) -> bool:
         """Whether `ask` ends the call with InputRequired, and the client calls again with the answer."""
         ...
 
@@ -118,7 +118,7 @@ class SilentClient:
     """A client without callbacks: plain HTTP, the library and the CLI."""
 
     key: object = None
-    asks_by_ending = False
+    uses_input_required = False
 
     def can(self, method: str) -> bool:
         return False

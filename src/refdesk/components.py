@@ -42,13 +42,13 @@ from refdesk.policy.authenticate import Authenticate
 from refdesk.policy.chain import chain
 from refdesk.policy.key_admin import KeyRing
 from refdesk.policy.keys import FILE_NAME, KeyFile
-from refdesk.policy.permissions import Permissions, may_reach, may_reach_some
+from refdesk.policy.permissions import Permissions, can_reach, can_reach_any
 from refdesk.resilience.breaker_log import BreakerLog, log_redis_state
 from refdesk.resilience.dependency import Dependency
 from refdesk.resilience.limits import MAX_BUCKETS_PER_OWNER, Limits, MemoryLimits
 from refdesk.resilience.redis import RedisLink, open_redis
 from refdesk.resilience.redis_limits import RedisLimits
-from refdesk.telemetry import Log, Metrics, secrets_of
+from refdesk.telemetry import Log, Metrics, iter_secrets
 from refdesk.telemetry.history import History
 from refdesk.tools.announcements import Announcements
 from refdesk.tools.budget import Blocklist
@@ -148,7 +148,7 @@ def _open_fleet(config: Config, registry: Registry, metrics: Metrics, log: Log) 
     breaker_log = BreakerLog(log)
 
     def connect(name: str, settings: McpServerConfig, **more: Any) -> Connection:
-        return Connection(name, settings, on_stderr_line=ServerLog(folder, name, secrets_of(settings)), **more)
+        return Connection(name, settings, on_stderr_line=ServerLog(folder, name, iter_secrets(settings)), **more)
 
     def watch_connection(connection: Connection) -> None:
         connection.dependency.watch(metrics)
@@ -200,10 +200,13 @@ async def register_tools(components: Components, stack: AsyncExitStack) -> None:
     answers = await stack.enter_async_context(open_answers(config.answers, embed))
     components.monitor_dependencies(windows, answers)
     ttl, is_remote = config.cache.ttl, config.r2r.api_url is not None
-    federation = Federation(components.fleet, components.cache, ttl.search, may_reach)
+    federation = Federation(components.fleet, components.cache, ttl.search, can_reach)
     Documentation(engine, components.cache, ttl.search, is_remote=is_remote, federation=federation).register(registry)
     blocklist = Blocklist(config.reader.blocklist_keywords, config.reader.blocklist_action)
-    tools, refused = components.permissions.narrowed(components.catalogue.tools), components.metrics.count_rate_limited
+    tools, refused = (
+        components.permissions.filter_tools(components.catalogue.tools),
+        components.metrics.count_rate_limited,
+    )
     Reader(shelves, windows, local, config.reader, blocklist, tools, components.limits(), refused).register(registry)
     sources = Sources(conversions, config.convert, _create_open_folders(config))
     Conversion(conversions, sources, blocklist).register(registry)
@@ -224,7 +227,7 @@ async def register_servers(components: Components, stack: AsyncExitStack) -> Gat
     schemes = RESOURCE_TOOLSETS
     return await enter(
         open_gateway(
-            components.fleet, components.registry, settings, reach=may_reach, own_schemes=schemes, search=search
+            components.fleet, components.registry, settings, reach=can_reach, own_schemes=schemes, search=search
         )
     )
 
@@ -235,7 +238,7 @@ async def register_console(components: Components, authenticate: Authenticate, s
     keys = KeyRing(KeyFile(config.data_path / FILE_NAME), config.auth.keys, authenticate.keys.check_soon)
     about = partial(_describe_server, components, authenticate)
     history = History(components.metrics, leave_out=CONSOLE)
-    servers = Servers(components.fleet, components.own_servers, rights, may_reach, may_reach_some, history)
+    servers = Servers(components.fleet, components.own_servers, rights, can_reach, can_reach_any, history)
     activity = Activity(history, engine, servers, partial(_is_available, components))
     feed = Feed(engine, servers, activity, rights)
     console = Console(about, rights, Holdings(engine), servers, Administration(keys, engine), activity, feed)
@@ -277,8 +280,8 @@ async def _watch_server_files(config: Config, fleet: Fleet, log: Log, *, servers
         log.events.warning("downstream.settings", detail=warning)
 
     async def apply(servers: Mapping[str, McpServerConfig]) -> None:
-        secrets = [secret for settings in servers.values() for secret in secrets_of(settings)]
-        log.mask_secrets([*secrets_of(config), *secrets])
+        secrets = [secret for settings in servers.values() for secret in iter_secrets(settings)]
+        log.mask_secrets([*iter_secrets(config), *secrets])
         await fleet.apply(servers)
 
     await apply(found.servers)
@@ -299,7 +302,7 @@ async def _ignore_reload() -> None:
 
 def _open_search(components: Components) -> AbstractAsyncContextManager[ToolSearch]:
     embed = partial(embed_with_priority, components.embedder) if components.embedder else None
-    tools = components.permissions.narrowed(components.catalogue.open_tools)
+    tools = components.permissions.filter_tools(components.catalogue.open_tools)
     return open_tool_search(tools, chain([components.permissions], components.catalogue), components.registry, embed)
 
 

@@ -22,7 +22,7 @@ from pydantic import ConfigDict
 from refdesk.app import open_desk
 from refdesk.config import Config
 from refdesk.inbound.mcp import SdkServer
-from refdesk.inbound.notifications import Audience
+from refdesk.inbound.notifications import NotificationHub
 from tests.servers import RunningServer, register_test_tools, running_server
 
 Result = dict[str, Any]
@@ -172,7 +172,7 @@ async def stdio(config: Config, mode: Literal["legacy", "2026-07-28"]) -> AsyncI
 
 @asynccontextmanager
 async def in_memory(config: Config) -> AsyncIterator[Way]:
-    audience = Audience()
+    audience = NotificationHub()
     async with open_desk(config) as desk, audience.open():
         register_test_tools(desk)
         async with Client(SdkServer(desk, audience), mode="legacy") as client:

@@ -23,7 +23,7 @@ from refdesk.errors import (
     Overloaded,
     RefdeskError,
 )
-from refdesk.resilience.partial_results import fell_short
+from refdesk.resilience.partial_results import mark_partial_result
 from tests.cache.helpers import AnswerFactory, Clock, ResultCounter, answer, cache, key, return_answer
 from tests.waiting import PATIENCE_SECONDS
 
@@ -386,7 +386,7 @@ async def test_what_was_made_for_want_of_something_better_is_given_and_not_kept(
         nonlocal counted
         counted += 1
         if counted == 1:
-            fell_short()
+            mark_partial_result()
         return answer(counted)
 
     for number in (1, 2, 2):

@@ -52,7 +52,7 @@ async def test_each_tenant_is_told_of_its_own_documents_alone(serve: Serve) -> N
         assert {each["id"] for each in acme.documents()} == {first}
         assert {each["id"] for each in beta.documents()} == {second}
         assert acme.of("documents")[-1] == acme.of("documents")[-1] | {"queue": 0, "total": 1}
-        server.desk.metrics.breaker_changed("r2r", "open")
+        server.desk.metrics.on_breaker_change("r2r", "open")
         assert not convert.of("documents")
         assert not convert.of("collections")
         assert not convert.of("servers")

@@ -16,7 +16,7 @@ from refdesk.calls import ANONYMOUS, CONSOLE, Call
 from refdesk.console.servers import Servers
 from refdesk.downstream.fleet.fleet import Fleet
 from refdesk.errors import InvalidArguments
-from refdesk.policy.permissions import may_reach, may_reach_some
+from refdesk.policy.permissions import can_reach, can_reach_any
 from refdesk.telemetry.history import History
 from tests.conftest import Serve
 from tests.console.asking import act, bearer, get_refusal
@@ -229,7 +229,7 @@ async def test_a_server_that_somebody_takes_away_meanwhile_is_not_there(serve: S
         assert console is not None
         fleet = console._servers._fleet
         history = History(server.desk.metrics, leave_out=CONSOLE)
-        servers = Servers(fleet, VanishingServers(fleet), console._rights, may_reach, may_reach_some, history)
+        servers = Servers(fleet, VanishingServers(fleet), console._rights, can_reach, can_reach_any, history)
         call = Call(f"{CONSOLE}set_server", {"name": "tools", "enabled": True})
         with pytest.raises(InvalidArguments, match=r"name: there is no server named 'tools'$"):
             await servers.set_server(call)

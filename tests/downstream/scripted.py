@@ -126,14 +126,14 @@ class Watch:
         self.held = 0
         self._moved = asyncio.Event()
 
-    def servers_by_state(self, states: Mapping[str, int]) -> None:
+    def set_servers_by_state(self, states: Mapping[str, int]) -> None:
         self.states = states
         self._moved.set()
 
-    def server_connected(self, server: str) -> None:
+    def count_server_session(self, server: str) -> None:
         self.connected[server] += 1
 
-    def tools_held(self, count: int) -> None:
+    def set_held_tools(self, count: int) -> None:
         self.held = count
         self._moved.set()
 

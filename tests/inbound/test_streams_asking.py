@@ -199,7 +199,7 @@ async def test_a_session_is_not_asked_to_call_again(server: RunningServer, revis
 
 async def test_the_newest_revision_is_asked_by_ending_and_its_state_is_sealed(server: RunningServer) -> None:
     async def resume(call: Call) -> str:
-        assert call.client.asks_by_ending
+        assert call.client.uses_input_required
         state = call.params.get("requestState")
         if state is None:
             raise InputRequired({"name": {"method": "elicitation/create", "params": ELICIT}}, "page 7")

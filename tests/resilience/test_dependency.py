@@ -55,7 +55,7 @@ class World:
         self.dependency = Dependency("r2r", settings, now=lambda: self.time, chance=lambda: 1.0, **given)
         self.dependency.watch(self)
 
-    def breaker_changed(self, name: str, state: State) -> None:
+    def on_breaker_change(self, name: str, state: State) -> None:
         self.changes.append((name, state))
 
     def on_breaker_rejection(self, name: str) -> None:
@@ -428,10 +428,10 @@ async def test_every_refusal_is_an_error_of_its_own_whose_traceback_does_not_gro
 async def test_what_is_known_to_be_back_need_not_be_found_out() -> None:
     world = World()
     await world.open()
-    world.dependency.recovered()
+    world.dependency.mark_recovered()
     assert await world.dependency.run(world.work) == "done"
     assert world.changes[-1] == ("r2r", "closed")
     await world.fail(4)
-    world.dependency.recovered()
+    world.dependency.mark_recovered()
     await world.fail(4)
     assert world.dependency.state == "closed"

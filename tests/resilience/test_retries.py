@@ -12,34 +12,34 @@ from refdesk.resilience.retries import (
     RETRY_RESERVE,
     RETRY_SHARE,
     RetryBudget,
-    pause_before,
-    retry_after_seconds,
+    compute_pause,
+    parse_retry_after,
 )
 
 PATIENCE = 10.0
 
 
 def test_the_longest_pause_doubles_with_each_retry_up_to_the_callers_patience() -> None:
-    longest = [pause_before(retry, None, PATIENCE, 1.0) for retry in range(1, 9)]
+    longest = [compute_pause(retry, None, PATIENCE, 1.0) for retry in range(1, 9)]
     assert longest == [min(PATIENCE, FIRST_PAUSE_SECONDS * 2**retry) for retry in range(8)]
 
 
 @given(st.integers(1, 500), st.floats(0, 1), st.floats(0, 100))
 def test_a_pause_is_anywhere_between_nothing_and_the_longest(retry: int, chance: float, patience: float) -> None:
-    pause = pause_before(retry, None, patience, chance)
+    pause = compute_pause(retry, None, patience, chance)
     assert pause is not None
-    assert pause == pytest.approx(chance * (pause_before(retry, None, patience, 1.0) or 0))
+    assert pause == pytest.approx(chance * (compute_pause(retry, None, patience, 1.0) or 0))
     assert 0 <= pause <= patience
 
 
 def test_what_the_service_asks_for_is_waited_and_some_more_so_that_not_all_come_together() -> None:
-    assert pause_before(1, 7.0, PATIENCE, 0.0) == 7.0
-    assert pause_before(1, 7.0, PATIENCE, 1.0) == 7.0 + FIRST_PAUSE_SECONDS
+    assert compute_pause(1, 7.0, PATIENCE, 0.0) == 7.0
+    assert compute_pause(1, 7.0, PATIENCE, 1.0) == 7.0 + FIRST_PAUSE_SECONDS
 
 
 def test_a_service_that_asks_for_more_than_the_callers_patience_is_not_asked_again() -> None:
-    assert pause_before(1, PATIENCE, PATIENCE, 0.5) is not None
-    assert pause_before(1, PATIENCE + 0.001, PATIENCE, 0.5) is None
+    assert compute_pause(1, PATIENCE, PATIENCE, 0.5) is not None
+    assert compute_pause(1, PATIENCE + 0.001, PATIENCE, 0.5) is None
 
 
 @pytest.mark.parametrize(("header", "seconds"), [
@@ -59,7 +59,7 @@ def test_a_service_that_asks_for_more_than_the_callers_patience_is_not_asked_aga
 def test_the_seconds_of_a_retry_after_header_are_believed_up_to_an_hour(
     header: str | None, seconds: float | None
 ) -> None:
-    assert retry_after_seconds(header) == seconds
+    assert parse_retry_after(header) == seconds
 
 
 def test_a_dependency_that_is_down_gets_a_tenth_more_calls_and_the_reserve() -> None:

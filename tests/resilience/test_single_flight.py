@@ -13,7 +13,7 @@ from anyio import wait_all_tasks_blocked
 from anyio.lowlevel import checkpoint
 
 from refdesk.errors import EngineError
-from refdesk.resilience.single_flight import Flights
+from refdesk.resilience.single_flight import SingleFlight
 
 pytestmark = pytest.mark.anyio
 
@@ -41,14 +41,14 @@ class Work:
         return f"{self.result} {number}"
 
 
-async def waiters(flights: Flights[str, str], work: Work, count: int) -> list[asyncio.Task[str]]:
+async def waiters(flights: SingleFlight[str, str], work: Work, count: int) -> list[asyncio.Task[str]]:
     tasks = [asyncio.create_task(flights.run("key", work)) for _ in range(count)]
     await wait_all_tasks_blocked()
     return tasks
 
 
 async def test_a_thousand_callers_make_one_run() -> None:
-    flights, work = Flights[str, str](), Work()
+    flights, work = SingleFlight[str, str](), Work()
     tasks = await waiters(flights, work, 1000)
     work.go.set()
     assert set(await asyncio.gather(*tasks)) == {"result 1"}
@@ -56,7 +56,7 @@ async def test_a_thousand_callers_make_one_run() -> None:
 
 
 async def test_other_keys_and_later_callers_have_runs_of_their_own() -> None:
-    flights, work = Flights[str, str](), Work()
+    flights, work = SingleFlight[str, str](), Work()
     work.go.set()
     both = await asyncio.gather(flights.run("a", work), flights.run("b", work))
     assert set(both) == {"result 1", "result 2"}
@@ -64,7 +64,7 @@ async def test_other_keys_and_later_callers_have_runs_of_their_own() -> None:
 
 
 async def test_an_error_is_shared_by_all_and_forgotten() -> None:
-    flights, work = Flights[str, str](), Work(EngineError("down"))
+    flights, work = SingleFlight[str, str](), Work(EngineError("down"))
     tasks = await waiters(flights, work, 10)
     work.go.set()
     errors = await asyncio.gather(*tasks, return_exceptions=True)
@@ -76,7 +76,7 @@ async def test_an_error_is_shared_by_all_and_forgotten() -> None:
 async def test_the_traceback_of_a_shared_error_does_not_grow_with_those_who_share_it() -> None:
     lengths = []
     for count in (1, 300):
-        flights, work = Flights[str, str](), Work(error := EngineError("down"))
+        flights, work = SingleFlight[str, str](), Work(error := EngineError("down"))
         tasks = await waiters(flights, work, count)
         work.go.set()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -85,7 +85,7 @@ async def test_the_traceback_of_a_shared_error_does_not_grow_with_those_who_shar
 
 
 async def test_whoever_leaves_even_the_first_leaves_the_others_with_their_result() -> None:
-    flights, work = Flights[str, str](), Work()
+    flights, work = SingleFlight[str, str](), Work()
     first, *others = await waiters(flights, work, 10)
     first.cancel()
     await wait_all_tasks_blocked()
@@ -96,7 +96,7 @@ async def test_whoever_leaves_even_the_first_leaves_the_others_with_their_result
 
 
 async def test_the_last_one_to_leave_stops_the_work() -> None:
-    flights, work = Flights[str, str](), Work()
+    flights, work = SingleFlight[str, str](), Work()
     for task in await waiters(flights, work, 3):
         assert work.called_off == 0
         task.cancel()
@@ -106,7 +106,7 @@ async def test_the_last_one_to_leave_stops_the_work() -> None:
 
 @pytest.mark.parametrize("ticks", range(5))
 async def test_who_joins_while_the_work_is_being_called_off_gets_a_result(ticks: int) -> None:
-    flights, work = Flights[str, str](), Work()
+    flights, work = SingleFlight[str, str](), Work()
     (leaver,) = await waiters(flights, work, 1)
     leaver.cancel()
     for _ in range(ticks):
@@ -120,7 +120,7 @@ async def test_who_joins_while_the_work_is_being_called_off_gets_a_result(ticks:
 
 
 async def test_work_that_takes_its_time_to_leave_does_not_take_the_new_one_with_it() -> None:
-    flights, work = Flights[str, str](), Work()
+    flights, work = SingleFlight[str, str](), Work()
     may_leave = asyncio.Event()
 
     async def reluctant() -> str:
@@ -143,7 +143,7 @@ async def test_work_that_takes_its_time_to_leave_does_not_take_the_new_one_with_
 
 
 async def test_who_comes_in_the_tick_in_which_the_work_ended_has_a_run_of_his_own() -> None:
-    flights, work, ending = Flights[str, str](), Work(), asyncio.Event()
+    flights, work, ending = SingleFlight[str, str](), Work(), asyncio.Event()
 
     async def says_when_it_ends() -> str:
         await checkpoint()
@@ -162,7 +162,7 @@ async def test_who_comes_in_the_tick_in_which_the_work_ended_has_a_run_of_his_ow
 
 
 async def test_the_work_runs_in_the_context_of_who_wanted_it_first() -> None:
-    flights = Flights[str, str]()
+    flights = SingleFlight[str, str]()
     go = asyncio.Event()
 
     async def read_trace() -> str:
@@ -181,7 +181,7 @@ async def test_the_work_runs_in_the_context_of_who_wanted_it_first() -> None:
 
 async def test_an_error_after_everybody_left_disturbs_nobody() -> None:
     loop, complaints = asyncio.get_running_loop(), list[dict[str, Any]]()
-    flights = Flights[str, str]()
+    flights = SingleFlight[str, str]()
 
     async def breaks_when_called_off() -> str:
         try:

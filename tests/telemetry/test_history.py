@@ -27,7 +27,7 @@ def test_a_sample_is_what_has_happened_since_the_one_before(metrics: Metrics, hi
     metrics.count_cache_request("hit")
     metrics.count_cache_request("stale")
     metrics.count_cache_request("miss")
-    metrics.breaker_changed("r2r", "open")
+    metrics.on_breaker_change("r2r", "open")
     metrics.under_way = 3
     first = history.take(100.0, 7)
     assert (first.total.calls, first.total.errors) == (6, 2)

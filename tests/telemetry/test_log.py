@@ -13,7 +13,7 @@ import pytest
 from refdesk.calls import Call, Caller, UserId
 from refdesk.config import load
 from refdesk.errors import EngineError
-from refdesk.telemetry import Log, enter_trace, leave_trace, secrets_of
+from refdesk.telemetry import Log, enter_trace, iter_secrets, leave_trace
 
 HOSTILE = (
     'x"\n{"event":"forged"}\r\nsecond \x1b[31mred \x1b]8;;http://evil\x07 \x9b2J '
@@ -168,7 +168,7 @@ def test_every_secret_of_a_configuration_can_be_kept() -> None:
             "r2r.password": "password-of-r2r",
         },
     )
-    kept = set(secrets_of(config))
+    kept = set(iter_secrets(config))
     assert {"key-of-a-caller", "key-for-answers", "p%40ssword", "p@ssword", "password-of-r2r"} <= kept
     assert "token=in-the-query" in kept
     assert not any("localhost" in secret or "user" in secret for secret in kept)

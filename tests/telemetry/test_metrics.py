@@ -31,8 +31,8 @@ def test_everything_that_the_policies_tell_is_shown() -> None:
     metrics.count_dependency_request("r2r", "search", "ok", 0.02)
     metrics.on_breaker_rejection("r2r")
     metrics.on_retry("r2r")
-    metrics.token_refreshed("r2r", "refreshed")
-    metrics.foreign_chunks(2)
+    metrics.count_token_refresh("r2r", "refreshed")
+    metrics.count_foreign_chunks(2)
     metrics.set_queue_length("queued", 7)
     metrics.set_queue_length("queued", 5)
     assert value(metrics, "refdesk_cache_requests_total", result="hit") == 1
@@ -55,7 +55,7 @@ def test_everything_that_the_policies_tell_is_shown() -> None:
 def test_a_breaker_has_a_state_and_counts_its_changes() -> None:
     metrics = Metrics()
     for state, number in (("closed", 0), ("open", 2), ("half_open", 1), ("open", 2), ("open", 2), ("closed", 0)):
-        metrics.breaker_changed("r2r", state)
+        metrics.on_breaker_change("r2r", state)
         assert value(metrics, "refdesk_breaker_state", dependency="r2r") == number
     assert value(metrics, "refdesk_breaker_transitions_total", dependency="r2r", state="open") == 2
     assert value(metrics, "refdesk_breaker_transitions_total", dependency="r2r", state="half_open") == 1
@@ -102,7 +102,7 @@ from refdesk.telemetry import Metrics
 metrics = Metrics()
 metrics.count_cache_request("hit")
 metrics.set_cache_size(10, int(sys.argv[1]))
-metrics.breaker_changed("r2r", sys.argv[2])
+metrics.on_breaker_change("r2r", sys.argv[2])
 metrics.set_queue_length("queued", 4)
 print("told", flush=True)
 sys.stdin.read()

@@ -19,7 +19,7 @@ from refdesk.downstream.transports.base import Message
 from refdesk.errors import RefdeskError
 from refdesk.policy.chain import chain
 from refdesk.policy.deadline import Deadline
-from refdesk.policy.permissions import Permissions, may_reach
+from refdesk.policy.permissions import Permissions, can_reach
 from refdesk.tools.dispatcher import Catalogue
 from refdesk.tools.gateway import Gateway, open_gateway
 from refdesk.tools.registry import Registry
@@ -71,7 +71,7 @@ class Talker:
     heard: list[tuple[Any, ...]] = field(default_factory=list)
     asked: list[tuple[str, Any]] = field(default_factory=list)
     key: object = "one"
-    asks_by_ending: bool = False
+    uses_input_required: bool = False
     was_told: asyncio.Event = field(default_factory=asyncio.Event)
 
     def can(self, method: str) -> bool:
@@ -85,7 +85,7 @@ class Talker:
         self.heard.append(("log", level, data, logger))
 
     async def ask(self, name: str, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
-        assert not self.asks_by_ending, "a client of the newest revision is asked by ending its call"
+        assert not self.uses_input_required, "a client of the newest revision is asked by ending its call"
         self.asked.append((method, params))
         answer = self.answers[method]
         if isinstance(answer, Exception):
@@ -186,9 +186,11 @@ async def open_test_desk(
         search = None
         if downstream.tool_search:
             inner = chain([permissions], catalogue)
-            search = await opened(open_tool_search(permissions.narrowed(catalogue.open_tools), inner, registry, embed))
+            search = await opened(
+                open_tool_search(permissions.filter_tools(catalogue.open_tools), inner, registry, embed)
+            )
         gateway = await opened(
-            open_gateway(fleet, registry, downstream, reach=may_reach, own_schemes=SCHEMES, search=search)
+            open_gateway(fleet, registry, downstream, reach=can_reach, own_schemes=SCHEMES, search=search)
         )
         policies: list[Policy] = [gateway, permissions, Deadline(PATIENCE_SECONDS, catalogue.seconds)]
         desk = Desk(fleet, gateway, registry, catalogue, chain(policies, catalogue))

@@ -71,7 +71,7 @@ async def test_a_server_that_asks_without_end_is_given_up() -> None:
 @pytest.mark.parametrize("requests", [None, [], {"a": 1}, {"a": {"method": 5}}, {"a": {}}])
 async def test_a_server_that_asks_for_nothing_in_particular_is_not_understood(requests: Any) -> None:
     server = Server(always({"resultType": "input_required", "inputRequests": requests}), "2026-07-28")
-    for client in (Talker(ELICIT), Talker(ELICIT, asks_by_ending=True)):
+    for client in (Talker(ELICIT), Talker(ELICIT, uses_input_required=True)):
         with pytest.raises(ServerTalksNonsense, match="without saying what"):
             await forward_call(Forwarder(), server, client)
 
@@ -79,7 +79,7 @@ async def test_a_server_that_asks_for_nothing_in_particular_is_not_understood(re
 async def test_the_words_of_the_newest_revision_are_for_its_clients_only() -> None:
     server = Server(always({"resultType": "complete", "content": [], "more": 1}), "2026-07-28")
     assert await forward_call(Forwarder(), server) == {"content": [], "more": 1}
-    assert "resultType" in await forward_call(Forwarder(), server, Talker(asks_by_ending=True))
+    assert "resultType" in await forward_call(Forwarder(), server, Talker(uses_input_required=True))
 
 
 @pytest.mark.parametrize("does_ask", [True, False])
@@ -87,7 +87,7 @@ async def test_a_server_that_was_never_greeted_may_turn_out_to_speak_either(does
     async def ask(callbacks: Any) -> dict[str, Any]:
         return {"content": [], "answer": await callbacks.ask("1", "elicitation/create", {})}
 
-    client, forwarder = Talker(ELICIT, asks_by_ending=True), Forwarder()
+    client, forwarder = Talker(ELICIT, uses_input_required=True), Forwarder()
     server = Server(ask if does_ask else always(ASKING), None)
     with pytest.raises(InputRequired) as asked:
         await forward_call(forwarder, server, client)
@@ -105,7 +105,7 @@ async def test_no_task_is_made_for_a_client_that_cannot_be_asked_by_ending_its_c
 
     own = asyncio.current_task()
     older, newest = Server(note), Server(note, "2026-07-28")
-    asked_by_ending, silent_newest = Talker(ELICIT, asks_by_ending=True), Talker(asks_by_ending=True)
+    asked_by_ending, silent_newest = Talker(ELICIT, uses_input_required=True), Talker(uses_input_required=True)
     for server, client in ((older, SILENT), (older, Talker(ELICIT)), (older, silent_newest), (newest, asked_by_ending)):
         await forward_call(Forwarder(), server, client)
     assert tasks == [own] * 4
@@ -126,7 +126,11 @@ async def test_nobody_hears_progress_who_has_been_asked_and_is_away() -> None:
         return {}
 
     was_away = asyncio.Event()
-    first, second, forwarder = Talker(ELICIT, asks_by_ending=True), Talker(ELICIT, asks_by_ending=True), Forwarder()
+    first, second, forwarder = (
+        Talker(ELICIT, uses_input_required=True),
+        Talker(ELICIT, uses_input_required=True),
+        Forwarder(),
+    )
     server = Server(tell_and_ask)
     with pytest.raises(InputRequired) as asked:
         await forward_call(forwarder, server, first)
@@ -166,7 +170,7 @@ async def test_the_end_of_the_desk_ends_calls_whose_clients_are_away() -> None:
 
     forwarder = Forwarder()
     with pytest.raises(InputRequired):
-        await forward_call(forwarder, Server(ask), Talker(ELICIT, asks_by_ending=True))
+        await forward_call(forwarder, Server(ask), Talker(ELICIT, uses_input_required=True))
     await forwarder.close()
     assert ended.is_set()
 

@@ -26,7 +26,7 @@ QUESTIONS = [("elicit", "elicitation/create"), ("sample", "sampling/createMessag
 
 
 def newest(answers: Mapping[str, Any] = ANSWERS) -> Talker:
-    return Talker(answers, asks_by_ending=True)
+    return Talker(answers, uses_input_required=True)
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,7 @@ import pytest
 
 from refdesk.calls import ANONYMOUS, READER, Caller, ListChanged, ResourceUpdated, TenantId, UserId
 from refdesk.errors import Forbidden, InvalidArguments, RefdeskError, UnknownPrompt, UnknownResource, UnknownTool
-from refdesk.policy.permissions import may_reach
+from refdesk.policy.permissions import can_reach
 from refdesk.tools.proxied import ProxiedTool
 from tests.tools.gateways import Desk, open_test_desk, talkative, text_of
 from tests.waiting import eventually
@@ -121,7 +121,7 @@ async def test_a_key_opens_the_servers_and_single_tools_that_it_names(desk: Desk
     ],
 )
 def test_a_pattern_names_a_server_or_something_of_it(patterns: set[str], server: str, name: str, is_open: bool) -> None:
-    assert may_reach(with_servers(*patterns), server, name, ()) is is_open
+    assert can_reach(with_servers(*patterns), server, name, ()) is is_open
 
 
 async def test_a_reader_uses_only_tools_that_claim_to_read_and_is_told_of_no_others(desk: Desk) -> None:
@@ -130,7 +130,7 @@ async def test_a_reader_uses_only_tools_that_claim_to_read_and_is_told_of_no_oth
     assert isinstance(shy, ProxiedTool)
     assert shy.annotations.read_only
     offer = replace(shy.offer, definition={**shy.offer.definition, "annotations": {"title": "Echo"}})
-    desk.registry.tools["open__echo"] = ProxiedTool(offer, dict, shy._forwarder, may_reach, shy._results, 0)
+    desk.registry.tools["open__echo"] = ProxiedTool(offer, dict, shy._forwarder, can_reach, shy._results, 0)
     desk.registry.publish(ListChanged("tools"))
     try:
         assert "open__echo" not in await desk.names(caller=reader)

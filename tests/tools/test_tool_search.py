@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from refdesk.calls import ANONYMOUS, READER, Call, Caller, ListChanged, TenantId
 from refdesk.engines.embedded.analyzer import extract_index_terms
 from refdesk.errors import EngineError, Forbidden, InvalidArguments, ServerRefused, UnknownTool
-from refdesk.policy.permissions import may_reach
+from refdesk.policy.permissions import can_reach
 from refdesk.tools.proxied import ProxiedTool
 from refdesk.tools.tool_index import ToolIndex, ToolVectors, describe_tool
 from tests.tools.gateways import Desk, Talker, open_test_desk, talkative, text_of
@@ -95,7 +95,7 @@ async def test_a_call_is_as_if_the_tool_itself_were_called(desk: Desk) -> None:
 @pytest.mark.parametrize("tool", ["talk__elicit", "acme__elicit"])
 async def test_a_client_of_the_newest_revision_is_asked_through_it_too(desk: Desk, tool: str) -> None:
     answers = {"elicitation/create": {"action": "accept", "content": {"name": "Ada"}}}
-    client = Talker(answers, asks_by_ending=True)
+    client = Talker(answers, uses_input_required=True)
     result, rounds = await desk.call_through("call_tool", client, answers, arguments={"name": tool}, caller=ACME)
     assert result["structuredContent"] == {"answer": answers["elicitation/create"]}
     assert len(rounds) == 1
@@ -108,7 +108,7 @@ async def test_a_reader_calls_through_it_only_what_reads(desk: Desk) -> None:
     echo = desk.registry.tools["talk__echo"]
     assert isinstance(echo, ProxiedTool)
     unclaimed = replace(echo.offer, definition={**echo.offer.definition, "annotations": {}})
-    shy = ProxiedTool(unclaimed, dict, echo._forwarder, may_reach, echo._results, 0, is_listed=False)
+    shy = ProxiedTool(unclaimed, dict, echo._forwarder, can_reach, echo._results, 0, is_listed=False)
     desk.registry.tools["talk__echo"] = shy
     try:
         with pytest.raises(Forbidden, match="talk__echo"):

@@ -24,7 +24,7 @@ from refdesk.config import AnswersConfig
 from refdesk.errors import WriterFailed, WriterMisconfigured
 from refdesk.resilience.dependency import SERVICE, Dependency
 from refdesk.resilience.response_body import iter_body
-from refdesk.resilience.retries import retry_after_seconds
+from refdesk.resilience.retries import parse_retry_after
 from refdesk.telemetry import outgoing_headers
 from refdesk.version import __version__
 
@@ -177,7 +177,7 @@ class Chat:
                 f"Check the model, answers.model and answers.api_url.{message}"
             )
         if status in _TRANSIENT_STATUSES or status >= 500:
-            retry_after = retry_after_seconds(response.headers.get("retry-after"))
+            retry_after = parse_retry_after(response.headers.get("retry-after"))
             when = f"in {retry_after:g} seconds" if retry_after is not None else "later"
             return WriterFailed(
                 f"{self._name} is busy or broken ({status}). Try again {when}.", retry_after=retry_after

@@ -18,9 +18,9 @@ from refdesk.cache.signing import is_answer
 from refdesk.calls import InputRequired, TenantId
 from refdesk.config import CacheConfig
 from refdesk.errors import ClientCannot, DependencyError, MissingCapability, Overloaded, RateLimited, RefdeskError
-from refdesk.resilience.partial_results import noting_shortfalls
+from refdesk.resilience.partial_results import track_shortfalls
 from refdesk.resilience.redis import RedisAway, RedisLink
-from refdesk.resilience.single_flight import Flights
+from refdesk.resilience.single_flight import SingleFlight
 from refdesk.version import __version__
 
 Make = Callable[[], Awaitable[WireAnswer]]
@@ -89,7 +89,7 @@ class Cache:
         self._counted = counted
         self._pause = pause
         self._versions = TenantVersions()
-        self._flights: Flights[MemoryKey, CacheResult] = Flights()
+        self._flights: SingleFlight[MemoryKey, CacheResult] = SingleFlight()
         self._refreshes: dict[MemoryKey, asyncio.Task[None]] = {}
         self._publishing: asyncio.Task[None] | None = None
         self._clear_count = 0
@@ -236,7 +236,7 @@ class Cache:
         lock = redis_cache.hold_lock(request.lookup) if redis_cache else nullcontext()
         try:
             async with lock:
-                with noting_shortfalls() as shortfalls:
+                with track_shortfalls() as shortfalls:
                     answer = await (
                         _run_while_connected(request.make, request.has_left) if request.has_left else request.make()
                     )

@@ -29,7 +29,7 @@ from refdesk.errors import MethodNotFound, RefdeskError
 from refdesk.inbound.envelope import RpcRequest
 from refdesk.inbound.error_mapping import log_unexpected, to_rpc_error
 from refdesk.inbound.interfaces import Services, downstream_hooks
-from refdesk.inbound.notifications import MAX_SUBSCRIPTIONS, MAX_URI_LENGTH, Audience
+from refdesk.inbound.notifications import MAX_SUBSCRIPTIONS, MAX_URI_LENGTH, NotificationHub
 from refdesk.inbound.request_context import CONTEXT_KEY, RequestContext
 from refdesk.inbound.sdk_client import SdkClient, get_connection
 from refdesk.inbound.server_requests import PendingRequests, build_input_error
@@ -76,7 +76,7 @@ METHODS: Mapping[str, type[BaseModel]] = {
 class SdkServer(Server[Any]):
     """The SDK's server with Refdesk's methods."""
 
-    def __init__(self, services: Services, notifications: Audience, state_key: bytes | None = None) -> None:
+    def __init__(self, services: Services, notifications: NotificationHub, state_key: bytes | None = None) -> None:
         """Initialize the server.
 
         `state_key` seals the state that clients carry from one request to the next. Processes that serve the same

@@ -88,7 +88,7 @@ class _Subscriber:
     uris: set[str] = field(default_factory=set)
 
 
-class Audience:
+class NotificationHub:
     """Open connections, their subscriptions and the queue of events."""
 
     def __init__(self) -> None:

@@ -38,11 +38,11 @@ class SdkClient:
         return connection.session_id or connection
 
     @property
-    def asks_by_ending(self) -> bool:
+    def uses_input_required(self) -> bool:
         return self.context.protocol_version in MODERN_PROTOCOL_VERSIONS
 
     def can(self, method: str) -> bool:
-        is_possible = self._can_return_input() if self.asks_by_ending else self.context.session.can_send_request
+        is_possible = self._can_return_input() if self.uses_input_required else self.context.session.can_send_request
         return is_possible and declares(self._get_capabilities(), method)
 
     async def progress(self, done: float, total: float | None = None, message: str | None = None) -> None:
@@ -56,7 +56,7 @@ class SdkClient:
             )
 
     async def ask(self, name: str, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
-        if self.asks_by_ending:
+        if self.uses_input_required:
             return self._ask_by_input_required(name, method, params)
         if not self.context.session.can_send_request:
             raise ClientCannot(f"This needs {method} from the client, over a session; connect with one.")

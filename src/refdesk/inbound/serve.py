@@ -18,7 +18,7 @@ from refdesk.inbound.access import build_access
 from refdesk.inbound.http import HttpApp
 from refdesk.inbound.interfaces import Services
 from refdesk.inbound.mcp import SdkServer
-from refdesk.inbound.notifications import Audience
+from refdesk.inbound.notifications import NotificationHub
 from refdesk.inbound.oauth import ProtectedResource
 from refdesk.inbound.uvicorn_protocol import Clock, ConnectionLimits, create_protocol
 
@@ -51,7 +51,7 @@ async def open_http(
     services: Services, config: Config, port: int, state_key: bytes | None = None
 ) -> AsyncIterator[HttpApp]:
     """Open the application with its background tasks."""
-    notifications = Audience()
+    notifications = NotificationHub()
     server = SdkServer(services, notifications, state_key)
     access = build_access(config.server, port, authenticated=config.auth.required)
     oauth = config.auth.oauth

@@ -76,7 +76,7 @@ class StreamingClient:
 
     __slots__ = ("_is_closed", "_request", "_send", "_stream")
 
-    asks_by_ending = False
+    uses_input_required = False
 
     def __init__(self, request: RpcRequest, send: Send) -> None:
         self._request = request
@@ -207,7 +207,7 @@ class ModernClient(StreamingClient):
 
     __slots__ = ()
 
-    asks_by_ending = True
+    uses_input_required = True
 
     def can(self, method: str) -> bool:
         return self._request.method in INPUT_REQUIRED_METHODS and declares(self._get_capabilities(), method)

@@ -25,14 +25,14 @@ from refdesk.inbound.envelope import MessageId, RpcNotification, RpcRequest, par
 from refdesk.inbound.error_mapping import encode_error
 from refdesk.inbound.interfaces import Services
 from refdesk.inbound.mcp import SdkServer
-from refdesk.inbound.notifications import Audience
+from refdesk.inbound.notifications import NotificationHub
 
 Incoming = SessionMessage | Exception
 
 
 async def serve_stdio(services: Services, settings: ServerConfig) -> None:
     """Serve one client until it closes standard input and all responses are sent."""
-    notifications = Audience()
+    notifications = NotificationHub()
     server = SdkServer(services, notifications)
     to_server, incoming = anyio.create_memory_object_stream[Incoming](0)
     outgoing, from_server = anyio.create_memory_object_stream[SessionMessage](0)

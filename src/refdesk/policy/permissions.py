@@ -120,7 +120,7 @@ def can_only_read(caller: Caller) -> bool:
     return bool(caller.roles) and _WRITE_ROLES.isdisjoint(caller.roles)
 
 
-def may_reach(caller: Caller, server: str, name: str, tenants: Collection[str]) -> bool:
+def can_reach(caller: Caller, server: str, name: str, tenants: Collection[str]) -> bool:
     """Return whether a caller may access an item of a downstream server.
 
     `name` is the server's own name of a tool or prompt, or the URI of a resource. `tenants` are those that the server
@@ -149,7 +149,7 @@ def _matches_item(pattern: str, server: str, name: str) -> bool:
     return False
 
 
-def may_reach_some(caller: Caller, server: str, tenants: Collection[str]) -> bool:
+def can_reach_any(caller: Caller, server: str, tenants: Collection[str]) -> bool:
     """Return whether a caller may access anything of a downstream server."""
     if tenants and caller.tenant not in tenants:
         return False
@@ -199,7 +199,7 @@ class Permissions:
             call = self._restrict_toolsets(call, caller.toolsets)
         return self._filter_answer(call, await proceed(call))
 
-    def narrowed(self, tools: Callable[[Call], list[T]]) -> Callable[[Call], list[T]]:
+    def filter_tools(self, tools: Callable[[Call], list[T]]) -> Callable[[Call], list[T]]:
         """Wrap a tool list to leave out the tools that the caller may not use."""
 
         def list_allowed(call: Call) -> list[T]:

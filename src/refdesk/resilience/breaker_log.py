@@ -15,7 +15,7 @@ class BreakerLog:
         self._log = log
         self._states: dict[str, State] = {}
 
-    def breaker_changed(self, name: str, state: State) -> None:
+    def on_breaker_change(self, name: str, state: State) -> None:
         """Log the state if it has changed."""
         before, self._states[name] = self._states.get(name, "closed"), state
         if before != state:

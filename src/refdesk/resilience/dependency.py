@@ -22,7 +22,7 @@ from refdesk.errors import (
 )
 from refdesk.resilience.breaker import Breaker, Outcome, Permit, State
 from refdesk.resilience.bulkhead import Bulkhead
-from refdesk.resilience.retries import LONGEST_PAUSE_SECONDS, RetryBudget, pause_before
+from refdesk.resilience.retries import LONGEST_PAUSE_SECONDS, RetryBudget, compute_pause
 
 T = TypeVar("T")
 
@@ -30,7 +30,7 @@ T = TypeVar("T")
 class DependencyListener(Protocol):
     """Listener for the calls of a dependency."""
 
-    def breaker_changed(self, name: str, state: State) -> None:
+    def on_breaker_change(self, name: str, state: State) -> None:
         """Handle a new breaker state."""
         ...
 
@@ -86,14 +86,14 @@ class Dependency:
     def watch(self, listener: DependencyListener) -> None:
         """Add a listener, which gets the current state at once."""
         self._listeners.append(listener)
-        listener.breaker_changed(self.name, self.state)
+        listener.on_breaker_change(self.name, self.state)
 
     @property
     def state(self) -> State:
         """The state that the next call meets."""
         return self._breaker.state_at(self._now())
 
-    def recovered(self) -> None:
+    def mark_recovered(self) -> None:
         """Close the breaker because the dependency is known to have recovered."""
         self._breaker.close()
         if self._breaker.state != self._reported_state:
@@ -182,13 +182,13 @@ class Dependency:
     def _notify_listeners(self) -> None:
         self._reported_state = self._breaker.state
         for listener in self._listeners:
-            listener.breaker_changed(self.name, self._reported_state)
+            listener.on_breaker_change(self.name, self._reported_state)
 
     def _pause_before(self, retry: int, error: BaseException, patience: float) -> float | None:
         """Return the seconds until the retry, or None if there is none."""
         if not isinstance(error, RefdeskError) or not error.retryable:
             return None
-        pause = pause_before(retry, error.retry_after, patience, self._chance())
+        pause = compute_pause(retry, error.retry_after, patience, self._chance())
         if pause is None or self._breaker.retry_after(self._now()) > pause:
             return None
         return pause if self._budget.take_retry() else None

@@ -23,7 +23,7 @@ _shortfalls: ContextVar[Shortfalls | None] = ContextVar("refdesk.shortfalls", de
 
 
 @contextmanager
-def noting_shortfalls() -> Iterator[Shortfalls]:
+def track_shortfalls() -> Iterator[Shortfalls]:
     """Track the shortfalls in the block, and in the tasks started in it."""
     shortfalls = Shortfalls()
     token = _shortfalls.set(shortfalls)
@@ -33,7 +33,7 @@ def noting_shortfalls() -> Iterator[Shortfalls]:
         _shortfalls.reset(token)
 
 
-def fell_short() -> None:
+def mark_partial_result() -> None:
     """Mark the current result as incomplete."""
     shortfalls = _shortfalls.get()
     if shortfalls is not None:

@@ -47,7 +47,7 @@ class RetryBudget:
         return True
 
 
-def pause_before(retry: int, retry_after: float | None, patience: float, chance: float) -> float | None:
+def compute_pause(retry: int, retry_after: float | None, patience: float, chance: float) -> float | None:
     """Return the seconds to wait before a retry (the first is 1), or None if that exceeds `patience`.
 
     `chance` is a random number between 0 and 1. Callers that failed together must not retry together, even if they all
@@ -59,7 +59,7 @@ def pause_before(retry: int, retry_after: float | None, patience: float, chance:
     return retry_after + jitter if retry_after <= patience else None
 
 
-def retry_after_seconds(header: str | None) -> float | None:
+def parse_retry_after(header: str | None) -> float | None:
     """Parse a `Retry-After` header in seconds. Dates aren't supported."""
     text = (header or "").strip()
     return min(float(text), LONGEST_RETRY_AFTER_SECONDS) if _SECONDS.fullmatch(text) else None

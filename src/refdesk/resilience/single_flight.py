@@ -22,7 +22,7 @@ class _Flight(Generic[T]):
         return not self.task.done() and not self.task.cancelling()
 
 
-class Flights(Generic[K, T]):
+class SingleFlight(Generic[K, T]):
     """Tasks in progress by key.
 
     The work runs in its own task, in the context of its first caller. Any caller may be cancelled without affecting the

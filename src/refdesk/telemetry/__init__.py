@@ -7,7 +7,7 @@ from refdesk.telemetry.extras import open_reports, open_spans
 from refdesk.telemetry.lines import Lines
 from refdesk.telemetry.log import LEVELS, Log
 from refdesk.telemetry.metrics import ConversionRecord, Metrics
-from refdesk.telemetry.secrets import secrets_of
+from refdesk.telemetry.secrets import iter_secrets
 from refdesk.telemetry.spans import Spans, child_span
 from refdesk.telemetry.traces import (
     Trace,
@@ -30,11 +30,11 @@ __all__ = [
     "child_span",
     "current_trace_id",
     "enter_trace",
+    "iter_secrets",
     "leave_trace",
     "open_reports",
     "open_spans",
     "outgoing_headers",
     "read_trace",
-    "secrets_of",
     "set_current_span",
 ]

@@ -228,7 +228,7 @@ class Metrics:
         finally:
             self.count_dependency_request(name, operation, outcome, perf_counter() - started)
 
-    def breaker_changed(self, name: str, state: str) -> None:
+    def on_breaker_change(self, name: str, state: str) -> None:
         """Set a breaker's state, and count the transition. The first state isn't a transition."""
         before, self._breakers[name] = self._breakers.get(name, "closed"), str(state)
         self._breaker_state[name,].set(BREAKER_STATES[state])
@@ -243,24 +243,24 @@ class Metrics:
         """Count a retry."""
         self._retries[name,].inc()
 
-    def token_refreshed(self, name: str, outcome: str) -> None:
+    def count_token_refresh(self, name: str, outcome: str) -> None:
         """Count an access token fetch: `refreshed`, `login` or `failed`."""
         self._token_refreshes[name, outcome].inc()
 
-    def foreign_chunks(self, count: int) -> None:
+    def count_foreign_chunks(self, count: int) -> None:
         """Count chunks that R2R returned from other collections. They were withheld."""
         self.foreign.inc(count)
 
-    def servers_by_state(self, states: Mapping[str, int]) -> None:
+    def set_servers_by_state(self, states: Mapping[str, int]) -> None:
         """Set the number of downstream servers in each state."""
         for state, count in states.items():
             self.servers.labels(state).set(count)
 
-    def server_connected(self, server: str) -> None:
+    def count_server_session(self, server: str) -> None:
         """Count a session opened with a downstream server."""
         self.server_sessions.labels(server).inc()
 
-    def tools_held(self, count: int) -> None:
+    def set_held_tools(self, count: int) -> None:
         """Set the number of tools that wait for approval."""
         self.held_tools.set(count)
 

@@ -11,7 +11,7 @@ from refdesk.config import McpServerConfig, types
 from refdesk.config.secrets import secrets_in_address
 
 
-def secrets_of(part: BaseModel) -> Iterator[str]:
+def iter_secrets(part: BaseModel) -> Iterator[str]:
     """Yield every secret in a configuration or a part of it: keys, passwords, and secrets in URLs."""
     for _, value in part:
         yield from _iter_value_secrets(value)
@@ -26,7 +26,7 @@ def _iter_value_secrets(value: Any) -> Iterator[str]:
         case SecretStr():
             yield value.get_secret_value()
         case BaseModel():
-            yield from secrets_of(value)
+            yield from iter_secrets(value)
         case Mapping():
             for each in value.values():
                 yield from _iter_value_secrets(each)

@@ -56,7 +56,7 @@ class ClientCallbacks:
         """Forward a server's request and return the client's response."""
         if (fixed := check_capability(self._client, method)) is not None:
             return fixed
-        if self._client.asks_by_ending:
+        if self._client.uses_input_required:
             # The server speaks the newest revision too, and has to ask by ending the call.
             raise NotOffered(method)
         try:

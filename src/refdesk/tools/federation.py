@@ -19,7 +19,7 @@ from refdesk.downstream.connection.connection import Connection
 from refdesk.downstream.fleet.fleet import Fleet
 from refdesk.engines.base import Hit
 from refdesk.errors import RefdeskError, ServerLacks, ServerRefused
-from refdesk.resilience.partial_results import fell_short
+from refdesk.resilience.partial_results import mark_partial_result
 from refdesk.tools.client_callbacks import NO_CALLBACKS
 from refdesk.tools.foreign_hits import ForeignPassage, canonicalize_url, parse_passages
 from refdesk.tools.hits import get_source
@@ -108,7 +108,7 @@ class Federation:
         servers = [(server, docs) for server, docs in self._list_open_servers(call) if only in (None, server.name)]
         results = await asyncio.gather(*(self._query_source(server, docs, query, call) for server, docs in servers))
         if any(result.failure or result.is_stale for result in results):
-            fell_short()
+            mark_partial_result()
         return FederatedResults(results, with_own=only is None)
 
     def _list_open_servers(self, call: Call) -> list[tuple[Connection, DocsSource]]:

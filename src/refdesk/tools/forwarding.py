@@ -72,7 +72,7 @@ class Forwarder:
 
     async def _forward(self, call: Call, server: Connection, method: str, params: dict[str, Any]) -> Result:
         client = call.client
-        if client.asks_by_ending:
+        if client.uses_input_required:
             return await self._forward_for_modern_client(call, server, method, params)
         callbacks: Callbacks = NO_CALLBACKS
         if client is SILENT:

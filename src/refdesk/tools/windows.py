@@ -18,7 +18,7 @@ from refdesk.engines.base import Engine
 from refdesk.errors import DocumentNotFound, EngineError
 from refdesk.resilience.dependency import SERVICE, Dependency
 from refdesk.resilience.response_body import read_body
-from refdesk.resilience.retries import retry_after_seconds
+from refdesk.resilience.retries import parse_retry_after
 from refdesk.telemetry import outgoing_headers
 from refdesk.tools.document_lookup import Shelves
 from refdesk.tools.outline import format_path
@@ -134,7 +134,7 @@ class RemoteWindows:
         try:
             with fail_after(self._seconds):
                 async with self._client.stream("POST", self._url, content=body, headers=headers) as response:
-                    retry_after = retry_after_seconds(response.headers.get("retry-after"))
+                    retry_after = parse_retry_after(response.headers.get("retry-after"))
                     return (
                         response.status_code,
                         retry_after,

@@ -30,7 +30,7 @@ from refdesk.downstream.files.servers_file import (
 from refdesk.downstream.files.watching import MAX_SETTLE_CHECKS, ServerFilesWatcher
 from refdesk.downstream.fleet.fleet import open_fleet
 from refdesk.errors import ConfigError, StorageError
-from refdesk.telemetry import secrets_of
+from refdesk.telemetry import iter_secrets
 from tests.waiting import PATIENCE_SECONDS, eventually
 
 pytestmark = pytest.mark.anyio
@@ -299,7 +299,7 @@ async def test_a_server_that_is_added_while_the_desk_runs_is_there_soon_and_gone
     file, folder = ServersFile(config.servers_path), tmp_path / "data" / "downstream"
 
     def connect(name: str, settings: McpServerConfig, **more: Any) -> Connection:
-        return Connection(name, settings, on_stderr_line=ServerLog(folder, name, secrets_of(settings)), **more)
+        return Connection(name, settings, on_stderr_line=ServerLog(folder, name, iter_secrets(settings)), **more)
 
     def now() -> Mapping[str, McpServerConfig]:
         return load_servers(config, {}).servers

@@ -29,7 +29,7 @@ from refdesk.engines.embedded.embedding.endpoint import (
     open_endpoint,
 )
 from refdesk.errors import BreakerOpen, EngineError
-from refdesk.resilience.partial_results import noting_shortfalls
+from refdesk.resilience.partial_results import track_shortfalls
 from refdesk.telemetry import Metrics
 from tests.connections import closing
 from tests.contracts.engine import ACME
@@ -340,7 +340,7 @@ async def test_a_model_that_changes_its_size_is_refused() -> None:
 
 async def test_a_question_that_gets_no_vector_is_noted_so_that_its_answer_is_not_kept() -> None:
     async with service(*[Answer(500)] * 2) as running, embedder_of(running) as embedder:
-        with noting_shortfalls() as shortfalls:
+        with track_shortfalls() as shortfalls:
             with pytest.raises(EngineError):
                 await embedder.embed_query("x")
             assert shortfalls.count == 1

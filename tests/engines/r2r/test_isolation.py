@@ -24,7 +24,7 @@ pytestmark = pytest.mark.anyio
 SECRET = "# Secret\n\nThe fox of the others is white.\n"
 
 
-def foreign_chunks(metrics: Metrics) -> float:
+def count_foreign_chunks(metrics: Metrics) -> float:
     return metrics.registry.get_sample_value("refdesk_r2r_foreign_chunks_total") or 0.0
 
 
@@ -55,7 +55,7 @@ async def test_a_foreign_chunk_is_dropped_told_and_counted(
         r2r.leaks = True
         hits = await engine.search(ACME, Search("fox white"))
         assert {hit.document.id for hit in hits} == {"animals/foxes"}
-        assert foreign_chunks(metrics) == 1
+        assert count_foreign_chunks(metrics) == 1
     assert "r2r.foreign_chunk" in read_log()
     assert "white" not in read_log()
 

@@ -29,7 +29,7 @@ from refdesk.errors import (
     ServerTalksNonsense,
     UnknownTool,
 )
-from refdesk.resilience.retries import pause_before
+from refdesk.resilience.retries import compute_pause
 
 if TYPE_CHECKING:
     from refdesk.downstream.client.converting import Form, ServerDocument
@@ -315,7 +315,7 @@ class Client:
             except DependencyError as error:
                 if attempt == tries or not error.retryable:
                     raise
-                await asyncio.sleep(pause_before(attempt, None, 30.0, random.random()) or 0.0)
+                await asyncio.sleep(compute_pause(attempt, None, 30.0, random.random()) or 0.0)
             else:
                 return
 

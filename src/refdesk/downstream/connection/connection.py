@@ -282,7 +282,7 @@ class Connection:
 
     def mark_recovered(self) -> None:
         """Tell the breaker that the server is reachable again."""
-        self.dependency.recovered()
+        self.dependency.mark_recovered()
 
     def on_closed(self, task: SessionTask) -> None:
         """Remove a closed session."""

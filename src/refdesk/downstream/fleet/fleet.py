@@ -58,15 +58,15 @@ STATES = ("Starting", "Running", "Error", "Stopped")
 class FleetMetrics(Protocol):
     """Metrics about servers and held tools."""
 
-    def servers_by_state(self, states: Mapping[str, int]) -> None:
+    def set_servers_by_state(self, states: Mapping[str, int]) -> None:
         """Set the number of servers in each state."""
         ...
 
-    def server_connected(self, server: str) -> None:
+    def count_server_session(self, server: str) -> None:
         """Count an opened session."""
         ...
 
-    def tools_held(self, count: int) -> None:
+    def set_held_tools(self, count: int) -> None:
         """Set the number of tools that wait for approval."""
         ...
 
@@ -339,13 +339,13 @@ class Fleet:
         if member is not None and member.connection is connection:
             member.status_changed()
         if self._counts is not None and connection.status.state == "Running":
-            self._counts.server_connected(connection.name)
+            self._counts.count_server_session(connection.name)
         self._count_states()
 
     def _count_states(self) -> None:
         if self._counts is not None:
             states = Counter[str](member.connection.status.state for member in self._members.values())
-            self._counts.servers_by_state({**dict.fromkeys(STATES, 0), **states})
+            self._counts.set_servers_by_state({**dict.fromkeys(STATES, 0), **states})
 
     # Catalogue updates
 
@@ -363,7 +363,7 @@ class Fleet:
         self._is_stale = True
         self.revision += 1
         if self._counts is not None:
-            self._counts.tools_held(len(self.held))
+            self._counts.set_held_tools(len(self.held))
         if self._telling is None:
             self._telling = asyncio.get_running_loop().call_later(COALESCE_SECONDS, self._announce)
 

@@ -23,7 +23,7 @@ from refdesk.downstream.transports.base import Message, NotLetIn, TransportListe
 from refdesk.downstream.transports.events import SseEvent
 from refdesk.downstream.transports.messages import MAX_PARTS, PART_COUNT_THRESHOLD, encode_message
 from refdesk.errors import RefdeskError, ServerAway, ServerGone, ServerRefused, ServerTalksNonsense
-from refdesk.resilience.retries import retry_after_seconds
+from refdesk.resilience.retries import parse_retry_after
 from refdesk.version import __version__
 
 JSON = "application/json"
@@ -170,7 +170,7 @@ class Endpoint:
                 f"set its `url` to the right address"
             )
         if status == 429 or status >= 500:
-            wait = retry_after_seconds(response.headers.get(hdrs.RETRY_AFTER))
+            wait = parse_retry_after(response.headers.get(hdrs.RETRY_AFTER))
             return ServerAway(f"The server {self.name!r} cannot answer at this time (HTTP {status})", retry_after=wait)
         hint = "; a server of the older kind needs the type 'sse'" if status in _OTHER_TRANSPORT else ""
         return ServerRefused(self.name, INVALID_REQUEST, f"HTTP {status} of the server {self.name!r}{hint}")

@@ -20,7 +20,7 @@ from refdesk.downstream.transports.base import Message, NotTaken, TransportListe
 from refdesk.downstream.transports.process import END_TIMEOUTS, EndTimeouts, ServerProcess, build_environment
 from refdesk.downstream.transports.stderr import StderrReader
 from refdesk.errors import InvalidCall, RefdeskError, ServerAway, ServerGone, ServerTalksNonsense
-from refdesk.telemetry.secrets import secrets_of
+from refdesk.telemetry.secrets import iter_secrets
 
 EXIT_GRACE_SECONDS = 1.0
 """Time from the first sign of a server's exit until the connection is reported lost, to collect its last output and
@@ -93,7 +93,7 @@ class StdioTransport:
         command = settings.command or ""
         env = build_environment({name: value.get_secret_value() for name, value in settings.env.items()}, os.environ)
         self._stdin = _Input(self._on_part_closed)
-        self._stderr = StderrReader(name, command, secrets_of(settings), on_stderr_line, self._on_part_closed)
+        self._stderr = StderrReader(name, command, iter_secrets(settings), on_stderr_line, self._on_part_closed)
         max_bytes, sanitize = settings.max_message_bytes, self._stderr.clean
         self._stdout = _Output(listener, max_bytes, sanitize, self._reject_oversized, self._on_part_closed)
         argv = [command, *settings.args]

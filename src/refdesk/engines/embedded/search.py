@@ -24,7 +24,7 @@ from refdesk.engines.embedded.tenant_store import TenantStore
 from refdesk.engines.storage.filters import Condition, compile_filter
 from refdesk.engines.storage.rows import INFO_COLUMNS, build_document_info
 from refdesk.errors import DependencyError, EngineError
-from refdesk.resilience.partial_results import fell_short
+from refdesk.resilience.partial_results import mark_partial_result
 
 LEXICAL_CANDIDATES, SEMANTIC_CANDIDATES = 60, 40
 """Lexical and semantic candidates. Twice as many hardly change the results on the development sets."""
@@ -99,7 +99,7 @@ async def _embed_query(embedder: Embedder, search: Search) -> NDArray[np.float32
     except DependencyError:
         if search.mode == "semantic":
             raise
-        fell_short()
+        mark_partial_result()
         return None  # fall back to lexical search
 
 

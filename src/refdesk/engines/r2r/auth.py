@@ -18,7 +18,7 @@ from typing import Protocol
 import orjson
 
 from refdesk.errors import BreakerOpen, DependencyError, R2RMisconfigured, Refused
-from refdesk.resilience.single_flight import Flights
+from refdesk.resilience.single_flight import SingleFlight
 
 RENEW_EARLY_SECONDS = 300.0
 """Time before expiry when a token is renewed: the longest request should still finish with the old one."""
@@ -106,7 +106,7 @@ class TokenManager:
         self._now = now
         self._on_event = on_event
         self._session: TokenSession | None = None
-        self._single_flight: Flights[str, str] = Flights()
+        self._single_flight: SingleFlight[str, str] = SingleFlight()
         self._failures = 0
         self._unproven = 0
         """Consecutive tokens that were rejected at their first use."""

@@ -336,7 +336,7 @@ def _parse_tokens(reply: R2RReply) -> TokenPair:
 async def open_client(settings: R2RConfig, dependency: Dependency, metrics: Metrics) -> AsyncIterator[R2RClient]:
     """Open a client of the configured server, with its service account or API key."""
     async with open_r2r_transport(settings, dependency, metrics) as transport:
-        on_event = partial(metrics.token_refreshed, dependency.name)
+        on_event = partial(metrics.count_token_refresh, dependency.name)
         yield R2RClient(transport, _make_token_source(transport, settings, on_event), settings)
 
 

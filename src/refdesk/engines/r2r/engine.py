@@ -370,5 +370,5 @@ class _ForeignChunks:
 
     def report(self, local_db: LocalDb, chunk: RemoteChunk) -> None:
         """Count and log one."""
-        self._metrics.foreign_chunks(1)
+        self._metrics.count_foreign_chunks(1)
         self._log.events.error("r2r.foreign_chunk", tenant=local_db.tenant, chunk=chunk.id, document=chunk.document)

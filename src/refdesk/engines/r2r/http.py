@@ -25,7 +25,7 @@ from refdesk.engines.r2r.schemas import make_unusable_error
 from refdesk.errors import R2RUnreachable
 from refdesk.resilience.dependency import Dependency
 from refdesk.resilience.response_body import read_body
-from refdesk.resilience.retries import retry_after_seconds
+from refdesk.resilience.retries import parse_retry_after
 from refdesk.telemetry import Metrics, outgoing_headers
 from refdesk.version import __version__
 
@@ -159,7 +159,7 @@ class R2RTransport:
         raw = await _read_limited(response, MAX_RESPONSE_BYTES if response.is_success else MAX_ERROR_BYTES)
         answer = _parse_json(raw, is_needed=response.is_success)
         if status == 429:
-            retry_after = retry_after_seconds(response.headers.get("retry-after"))
+            retry_after = parse_retry_after(response.headers.get("retry-after"))
             raise make_rate_limit_error(self._backoff.record_refusal(self._now(), retry_after), answer)
         if status >= 500 and not (request.returns_server_errors and is_r2r_error(answer)):
             raise make_server_error(status, answer)

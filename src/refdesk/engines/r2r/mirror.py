@@ -24,7 +24,7 @@ from refdesk.engines.r2r.local_db import LocalDb, LocalDbPool
 from refdesk.engines.r2r.naming import decode_name, encode_description, encode_name
 from refdesk.engines.r2r.schemas import RemoteCollection, RemoteDocument
 from refdesk.errors import EngineError, RefdeskError
-from refdesk.resilience.single_flight import Flights
+from refdesk.resilience.single_flight import SingleFlight
 from refdesk.telemetry import Log
 
 SYNC_SECONDS = 30.0
@@ -52,7 +52,7 @@ class Mirror:
         self._local_dbs = local_dbs
         self._log = log
         self._now = now
-        self._single_flight: Flights[str, None] = Flights()
+        self._single_flight: SingleFlight[str, None] = SingleFlight()
         self._collections_lock = asyncio.Lock()
         self._synced_at: float | None = None
         self._listed: dict[str, float] = {}

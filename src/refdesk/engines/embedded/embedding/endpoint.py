@@ -19,9 +19,9 @@ from refdesk.config import CircuitBreakerConfig
 from refdesk.engines.embedded.embedding.base import Vector, Vectors
 from refdesk.errors import EngineError, Overloaded, RateLimited
 from refdesk.resilience.dependency import Dependency, Pause
-from refdesk.resilience.partial_results import fell_short
+from refdesk.resilience.partial_results import mark_partial_result
 from refdesk.resilience.response_body import read_body
-from refdesk.resilience.retries import LONGEST_PAUSE_SECONDS, retry_after_seconds
+from refdesk.resilience.retries import LONGEST_PAUSE_SECONDS, parse_retry_after
 from refdesk.telemetry import outgoing_headers
 
 BATCH = 64
@@ -99,7 +99,7 @@ class EndpointEmbedder:
         try:
             vectors = await self._embed([text], self._query_seconds, QUERY_PAUSE_SECONDS)
         except EngineError:
-            fell_short()
+            mark_partial_result()
             raise
         vector: Vector = vectors[0]
         return vector
@@ -171,7 +171,7 @@ def _make_refusal(response: httpx2.Response, content: bytes) -> EngineError:
 
 
 def _parse_retry_after(response: httpx2.Response) -> float | None:
-    return retry_after_seconds(response.headers.get("retry-after"))
+    return parse_retry_after(response.headers.get("retry-after"))
 
 
 def _parse_message(content: bytes) -> str:
