@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from refdesk.answers import open_answers
-from refdesk.cache import Cache, open_cache, shared_secret
+from refdesk.cache import Cache, load_cache_secret, open_cache
 from refdesk.calls import CONSOLE, Caller
 from refdesk.config import Config
 from refdesk.config.servers import McpServerConfig
@@ -50,12 +50,12 @@ from refdesk.resilience.redis import RedisLink, open_redis
 from refdesk.resilience.redis_limits import RedisLimits
 from refdesk.telemetry import Log, Metrics, iter_secrets
 from refdesk.telemetry.history import History
-from refdesk.tools.announcements import Announcements
+from refdesk.tools.announcements import ChangePublisher
 from refdesk.tools.budget import Blocklist
-from refdesk.tools.collection_scope import Scopes
+from refdesk.tools.collection_scope import ScopeResolver
 from refdesk.tools.conversion import Conversion
 from refdesk.tools.dispatcher import Catalogue
-from refdesk.tools.document_lookup import Shelves
+from refdesk.tools.document_lookup import DocumentLookup
 from refdesk.tools.documentation import Documentation
 from refdesk.tools.federation import Federation
 from refdesk.tools.gateway import Gateway, open_gateway
@@ -185,7 +185,7 @@ def _open_cache(config: Config, redis: RedisLink | None, metrics: Metrics) -> Ab
         return create()
     sources = config.r2r.api_url or config.data_path, config.embedding, config.answers
     namespace = repr([str(part) for part in sources])
-    secret = shared_secret(config.r2r, config.data_path)
+    secret = load_cache_secret(config.r2r, config.data_path)
     return create(redis, namespace=namespace, secret=secret)
 
 
@@ -193,7 +193,7 @@ async def register_tools(components: Components, stack: AsyncExitStack) -> None:
     """Register Refdesk's own tools, prompts and resources."""
     config, engine = components.config, components.engine
     registry, conversions = components.registry, components.conversions
-    shelves = Shelves(conversions, engine)
+    shelves = DocumentLookup(conversions, engine)
     local = LocalWindows(shelves, engine)
     windows = await stack.enter_async_context(open_windows(config.reader, local))
     embed = partial(embed_with_priority, components.embedder) if components.embedder else None
@@ -211,12 +211,12 @@ async def register_tools(components: Components, stack: AsyncExitStack) -> None:
     sources = Sources(conversions, config.convert, _create_open_folders(config))
     Conversion(conversions, sources, blocklist).register(registry)
     projects = Projects(engine, config.projects, config.data_path, config.project)
-    scopes = Scopes(engine, projects)
+    scopes = ScopeResolver(engine, projects)
     Knowledge(engine, scopes, answers, components.cache, ttl, is_remote=is_remote).register(registry)
     Ingesting(engine, scopes, sources, conversions).register(registry)
     KnowledgePrompts(engine, scopes).register(registry)
     registry.add_resources(KnowledgeResources(engine, projects))
-    engine.listen(Announcements(engine, registry).changed)
+    engine.listen(ChangePublisher(engine, registry).changed)
 
 
 async def register_servers(components: Components, stack: AsyncExitStack) -> Gateway:

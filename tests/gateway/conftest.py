@@ -7,13 +7,13 @@ from collections.abc import Callable
 import pytest
 
 from refdesk.config import Config
-from tests.tools.knowing import settled_desk
+from tests.tools.knowing import open_indexed_desk
 
 
 @pytest.fixture(scope="session", autouse=True)
 async def whole_manual(tmp_path_factory: pytest.TempPathFactory) -> None:
     """The manual is read once, before the first gateway: a desk that is at it has processes that come and go."""
-    async with settled_desk(tmp_path_factory.mktemp("settled")):
+    async with open_indexed_desk(tmp_path_factory.mktemp("settled")):
         pass
 
 

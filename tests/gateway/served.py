@@ -15,7 +15,7 @@ import httpx2
 
 from tests.gateway.desks import ROOT, Gateway, Settings
 from tests.processes import Server, started_server
-from tests.tools.knowing import settled_desk
+from tests.tools.knowing import open_indexed_desk
 from tests.waiting import PATIENCE_SECONDS, eventually
 
 
@@ -76,7 +76,7 @@ async def serve_desk(folder: Path, *ready: str, **servers: Settings) -> AsyncIte
 async def serve_counting_desk(folder: Path, **servers: Settings) -> AsyncIterator[Served]:
     """The same, with the tool `count`. It has the manual read already, and no model to embed it with: all that it does
     is what it is asked to."""
-    async with settled_desk(folder / "data"):
+    async with open_indexed_desk(folder / "data"):
         pass
     config = folder / "refdesk.yaml"
     settings = {"logging": {"level": "error"}, "embedding": {"source": "none"}, "mcpServers": servers}

@@ -18,7 +18,7 @@ from tests.waiting import PATIENCE_SECONDS
 
 
 @asynccontextmanager
-async def settled_desk(data: Path, **settings: Any) -> AsyncIterator[Desk]:
+async def open_indexed_desk(data: Path, **settings: Any) -> AsyncIterator[Desk]:
     """A desk on a folder, whose manual can be searched; keyword arguments are settings with `__` for the dot."""
     # Without a model: what it adds is shown where search itself is tested, and it takes seconds to embed.
     given = {"data_dir": str(data), "embedding.source": "none"}

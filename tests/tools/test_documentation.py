@@ -12,7 +12,7 @@ from refdesk.app import Desk
 from refdesk.calls import Call, Caller, TenantId
 from refdesk.engines.base import IN_PROGRESS, NewDocument, TextSource
 from refdesk.errors import InvalidArguments, UnknownTool
-from tests.tools.knowing import settled_desk, somebody
+from tests.tools.knowing import open_indexed_desk, somebody
 from tests.waiting import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.anyio
@@ -32,7 +32,7 @@ PAGES = {
 
 @pytest.fixture(scope="module")
 async def desk(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Desk]:
-    async with settled_desk(tmp_path_factory.mktemp("data")) as desk:
+    async with open_indexed_desk(tmp_path_factory.mktemp("data")) as desk:
         yield desk
 
 

@@ -18,7 +18,7 @@ from refdesk.app import Desk
 from refdesk.calls import ANONYMOUS, Answer, Caller
 from refdesk.errors import InvalidArguments
 from tests.downstream.servers import ROOT
-from tests.tools.knowing import settled_desk
+from tests.tools.knowing import open_indexed_desk
 from tests.waiting import PATIENCE_SECONDS, eventually
 
 pytestmark = pytest.mark.anyio
@@ -63,7 +63,7 @@ def sources(tmp_path: Path) -> tuple[Source, Source]:
 def open_with_servers(tmp_path: Path) -> Open:
     @asynccontextmanager
     async def open_with_servers(servers: dict[str, Any], **settings: Any) -> AsyncIterator[Desk]:
-        async with settled_desk(tmp_path / "data", mcpServers=servers, **settings) as desk:
+        async with open_indexed_desk(tmp_path / "data", mcpServers=servers, **settings) as desk:
             await wait_for_servers(desk, servers)
             yield desk
 

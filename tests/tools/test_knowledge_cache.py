@@ -21,14 +21,14 @@ from refdesk.config import CacheConfig, CacheTtlConfig, ProjectsConfig
 from refdesk.engines.base import Engine, Hit
 from refdesk.errors import EngineError
 from refdesk.resilience.redis import open_redis
-from refdesk.tools.collection_scope import Scopes
+from refdesk.tools.collection_scope import ScopeResolver
 from refdesk.tools.documentation import Documentation
 from refdesk.tools.projects import Projects
 from refdesk.tools.r2r import Knowledge
 from refdesk.tools.registry import Registry
 from tests.cache.helpers import Clock
 from tests.redis_server import needs_redis, redis_server
-from tests.tools.knowing import settled_desk, somebody
+from tests.tools.knowing import open_indexed_desk, somebody
 from tests.waiting import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.anyio
@@ -96,7 +96,7 @@ class Tools:
         self._registry = Registry()
         self.caller = somebody("ann")
         asked = cast(Engine, engine)
-        scopes = Scopes(asked, Projects(asked, ProjectsConfig(), folder, None))
+        scopes = ScopeResolver(asked, Projects(asked, ProjectsConfig(), folder, None))
         Knowledge(asked, scopes, Scribe(), cache, SECONDS, is_remote=is_remote).register(self._registry)
         Documentation(asked, cache, SECONDS.search, is_remote=is_remote).register(self._registry)
 
@@ -107,7 +107,7 @@ class Tools:
 
 @pytest.fixture(scope="module")
 async def desk(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Desk]:
-    async with settled_desk(tmp_path_factory.mktemp("data")) as desk:
+    async with open_indexed_desk(tmp_path_factory.mktemp("data")) as desk:
         yield desk
 
 

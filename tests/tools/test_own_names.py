@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.downstream.servers import ROOT
-from tests.tools.knowing import settled_desk
+from tests.tools.knowing import open_indexed_desk
 from tests.waiting import eventually
 
 pytestmark = pytest.mark.anyio
@@ -22,7 +22,9 @@ async def test_a_server_cannot_take_the_name_of_one_of_our_own_tools(tmp_path: P
     rename = {"rename": {"search": "search_documentation"}}
     server = {"command": sys.executable, "args": [str(SCRIPT), str(tmp_path / "script.json")], "tools": rename}
     for _ in range(2):  # the second time with its list at hand from the start
-        async with settled_desk(tmp_path / "data", mcpServers={"fake": server}, downstream__prefix="never") as desk:
+        async with open_indexed_desk(
+            tmp_path / "data", mcpServers={"fake": server}, downstream__prefix="never"
+        ) as desk:
             await eventually(partial(desk.registry.tools.__contains__, "fake__search_documentation"))
             assert (await desk.call("fake__search_documentation", {"query": "x"})).text == "of-the-fake"
             assert "of-the-fake" not in (await desk.call("search_documentation", {"query": "keys"})).text

@@ -16,7 +16,7 @@ from refdesk.calls import ANONYMOUS, LOCAL, SILENT, Call, Caller, SilentClient, 
 from refdesk.errors import EngineError, StorageError
 from refdesk.tools.projects import MappingFile, ProjectEntry
 from tests.tools.asking import ask, failure
-from tests.tools.knowing import settled_desk, somebody
+from tests.tools.knowing import open_indexed_desk, somebody
 
 pytestmark = pytest.mark.anyio
 
@@ -33,7 +33,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 async def desk(data: Path) -> AsyncIterator[Desk]:
     """One desk for most tests here: each has a tenant of its own."""
-    async with settled_desk(data) as desk:
+    async with open_indexed_desk(data) as desk:
         yield desk
 
 
@@ -143,7 +143,7 @@ async def test_without_a_root_that_names_a_project_documents_go_to_the_default_c
 
 
 async def test_the_setting_names_the_project_of_clients_that_announce_none(tmp_path: Path) -> None:
-    async with settled_desk(tmp_path, project="Savanna") as desk:
+    async with open_indexed_desk(tmp_path, project="Savanna") as desk:
         assert await ingest_text(desk, ANN, SILENT, "Zebras graze.") == "claude-code-savanna"
         assert await ingest_text(desk, BOB, WorksIn("file:///srv/jungle"), "Apes climb.") == "claude-code-jungle"
         found = await ask(desk, "r2r_search", ANN, query="zebras")
@@ -151,7 +151,7 @@ async def test_the_setting_names_the_project_of_clients_that_announce_none(tmp_p
 
 
 async def test_no_collection_is_made_where_that_is_switched_off(tmp_path: Path) -> None:
-    async with settled_desk(tmp_path, project="savanna", projects__auto_create_collections=False) as desk:
+    async with open_indexed_desk(tmp_path, project="savanna", projects__auto_create_collections=False) as desk:
         assert await ingest_text(desk, ANN, SILENT, "Zebras graze.") == "default"
         told = await failure(desk, "r2r_ingest_document", ANN, text="x", title="x", collection_id="savannah")
         assert "no collection 'savannah'" in told
@@ -162,12 +162,12 @@ async def test_a_project_is_found_again_after_a_restart_by_the_file_that_people_
 ) -> None:
     file = tmp_path / "own" / "map.json"
     settings = {"project": "savanna", "projects__collection_mapping_file": str(file)}
-    async with settled_desk(tmp_path / "data", **settings) as desk:
+    async with open_indexed_desk(tmp_path / "data", **settings) as desk:
         await ingest_text(desk, ANN, SILENT, "Zebras graze.")
         await call(desk, ANN, SILENT, "r2r_ingest_document", text="Lions.", title="Lions", collection_id="cats")
     mapped = json.loads(file.read_text())
     assert mapped["acme"]["savanna"]["collection_id"] == "claude-code-savanna"
-    async with settled_desk(tmp_path / "data", **settings) as desk:
+    async with open_indexed_desk(tmp_path / "data", **settings) as desk:
         assert (await context(desk, ANN))["collection_id"] == "claude-code-savanna"
         mapped["acme"]["savanna"]["collection_id"] = "cats"
         file.write_text(json.dumps(mapped))
@@ -175,7 +175,7 @@ async def test_a_project_is_found_again_after_a_restart_by_the_file_that_people_
 
 
 async def test_a_broken_file_is_told_of_and_never_written_over(tmp_path: Path) -> None:
-    async with settled_desk(tmp_path, project="savanna") as desk:
+    async with open_indexed_desk(tmp_path, project="savanna") as desk:
         file = tmp_path / "projects.json"
         file.write_text('{"acme": {"savanna": ')
         for tool, arguments in (

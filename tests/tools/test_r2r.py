@@ -21,7 +21,7 @@ from refdesk.errors import InvalidArguments
 from refdesk.tools.registry import Tool
 from refdesk.tools.schema import build_schema
 from tests.tools.asking import ask, failure
-from tests.tools.knowing import settled_desk, somebody
+from tests.tools.knowing import open_indexed_desk, somebody
 from tests.waiting import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.anyio
@@ -42,7 +42,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 async def desk(tmp_path_factory: pytest.TempPathFactory, project: Path) -> AsyncIterator[Desk]:
     """One desk for all tests here: each has a tenant of its own."""
-    async with settled_desk(tmp_path_factory.mktemp("data"), convert__roots=[str(project)]) as desk:
+    async with open_indexed_desk(tmp_path_factory.mktemp("data"), convert__roots=[str(project)]) as desk:
         yield desk
 
 
@@ -240,7 +240,7 @@ async def test_the_same_search_is_answered_from_the_cache_until_a_document_chang
 
 
 async def test_no_cache_where_its_time_is_zero(tmp_path: Path, bob: Caller) -> None:
-    async with settled_desk(tmp_path, cache__ttl__search=0, cache__ttl__rag=0) as desk:
+    async with open_indexed_desk(tmp_path, cache__ttl__search=0, cache__ttl__rag=0) as desk:
         for tool, arguments in (("r2r_search", {"query": "server"}), ("r2r_rag_query", {"question": "a server?"})):
             assert not any(answer["cached"] for answer in await twice(desk, bob, tool, **arguments))
 
@@ -534,11 +534,11 @@ async def test_the_version_that_is_given_is_shown_with_every_hit(desk: Desk, bob
 async def test_the_history_has_the_last_ten_searches_of_its_own_user_and_survives_a_restart(
     tmp_path: Path, bob: Caller
 ) -> None:
-    async with settled_desk(tmp_path) as desk:
+    async with open_indexed_desk(tmp_path) as desk:
         for n in range(12):
             await ask(desk, "r2r_search", bob, query=f"ledger {n}")
         await ask(desk, "r2r_search", replace(bob, user=UserId("eve")), query="mine alone")
-    async with settled_desk(tmp_path) as desk:
+    async with open_indexed_desk(tmp_path) as desk:
         history = json.loads(await read(desk, "r2r://search/history", bob))
         assert [entry["query"] for entry in history] == [f"ledger {n}" for n in range(11, 1, -1)]
         assert {entry["collection_id"] for entry in history} == {"all"}

@@ -14,7 +14,7 @@ from refdesk.app import Desk, open_desk
 from refdesk.config import Config
 from refdesk.errors import InvalidArguments, RateLimited
 from tests.tools.asking import OTHER, ask, failure
-from tests.tools.knowing import settled_desk
+from tests.tools.knowing import open_indexed_desk
 
 pytestmark = pytest.mark.anyio
 
@@ -31,7 +31,7 @@ LONG = "\n\n".join(
 @pytest.fixture
 async def desk(tmp_path: Path) -> AsyncIterator[Desk]:
     """A desk whose manual is indexed."""
-    async with settled_desk(tmp_path) as desk:
+    async with open_indexed_desk(tmp_path) as desk:
         yield desk
 
 

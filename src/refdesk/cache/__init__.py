@@ -20,7 +20,7 @@ from __future__ import annotations
 from refdesk.cache.cache import Cache, open_cache
 from refdesk.cache.key import Key, build_pattern
 from refdesk.cache.response_meta import CacheResult, WireAnswer, add_cache_flags
-from refdesk.cache.secret import shared_secret
+from refdesk.cache.secret import load_cache_secret
 
 __all__ = [
     "Cache",
@@ -29,6 +29,6 @@ __all__ = [
     "WireAnswer",
     "add_cache_flags",
     "build_pattern",
+    "load_cache_secret",
     "open_cache",
-    "shared_secret",
 ]

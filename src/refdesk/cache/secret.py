@@ -15,7 +15,7 @@ FILE_NAME = "cache.secret"
 BYTES = 32
 
 
-def shared_secret(r2r: R2RConfig, data: Path) -> bytes:
+def load_cache_secret(r2r: R2RConfig, data: Path) -> bytes:
     """Return the R2R credential, which all desks in front of it share, or else a secret in the data folder."""
     credential = r2r.password or r2r.api_key
     if r2r.api_url is not None and credential is not None:

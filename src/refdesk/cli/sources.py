@@ -17,7 +17,7 @@ from refdesk.documents.file_names import clean_name
 from refdesk.documents.folders import LeftOut
 from refdesk.engines.base import FileSource, NewDocument, Source, TextSource
 from refdesk.errors import CannotFetch
-from refdesk.tools.ingestion import url_source
+from refdesk.tools.ingestion import build_url_source
 from refdesk.validation import nearest_name
 
 STANDARD_INPUT = "-"
@@ -171,7 +171,7 @@ def _resolve_text(text: str, title: str | None, collection: str) -> ResolvedSour
 
 def _resolve_url(url: str, collection: str) -> ResolvedSource:
     try:
-        return SingleDocument(url_source(url), collection)
+        return SingleDocument(build_url_source(url), collection)
     except CannotFetch as failure:
         return SourceFailure(url, failure.detail)
 

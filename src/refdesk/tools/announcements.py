@@ -13,8 +13,8 @@ MAX_TENANTS = 10_000
 """Tenants whose collections are remembered; after eviction, the next change publishes new lists."""
 
 
-class Announcements:
-    """Engine listener: `engine.listen(Announcements(engine, registry).changed)`."""
+class ChangePublisher:
+    """Engine listener: `engine.listen(ChangePublisher(engine, registry).changed)`."""
 
     def __init__(self, engine: Engine, registry: Registry) -> None:
         self._engine = engine

@@ -56,7 +56,7 @@ class CollectionScope:
         return ", ".join(self.collections) or ALL
 
 
-class Scopes:
+class ScopeResolver:
     """Resolves collection names to collections."""
 
     def __init__(self, engine: Engine, projects: Projects) -> None:

@@ -15,7 +15,7 @@ from refdesk.engines.base import Engine
 from refdesk.tools.not_found import build_document_not_found
 
 
-class Shelves:
+class DocumentLookup:
     """Opens packed documents by handle or id."""
 
     def __init__(self, conversions: Conversions, engine: Engine) -> None:

@@ -33,7 +33,7 @@ from refdesk.engines.base import (
     UrlSource,
 )
 from refdesk.errors import CannotFetch, DocumentNotFound, InvalidArguments, Problem, ToolFailure
-from refdesk.tools.collection_scope import CollectionId, Scopes, drop_null_option
+from refdesk.tools.collection_scope import CollectionId, ScopeResolver, drop_null_option
 from refdesk.tools.not_found import build_document_not_found
 from refdesk.tools.outline import MAX_CHARACTERS
 from refdesk.tools.registry import Annotations, Registry, Tool
@@ -180,7 +180,7 @@ class _Batch:
 class Ingesting:
     """Handlers of the ingestion tools."""
 
-    def __init__(self, engine: Engine, scopes: Scopes, sources: Sources, conversions: Conversions) -> None:
+    def __init__(self, engine: Engine, scopes: ScopeResolver, sources: Sources, conversions: Conversions) -> None:
         self._engine = engine
         self._scopes = scopes
         self._sources = sources
@@ -241,7 +241,7 @@ class Ingesting:
     async def _resolve_targets(self, arguments: R2RIngestDocument, call: Call) -> _Targets:
         """Resolve what the call names. In a list, failures are reported and the others continue."""
         if arguments.url is not None:
-            return _Targets([url_source(arguments.url)])
+            return _Targets([build_url_source(arguments.url)])
         if arguments.text is not None:
             return _Targets([TextSource(arguments.title or "", arguments.text)])
         if isinstance(arguments.file_path, str):
@@ -333,7 +333,7 @@ class Ingesting:
             await call.client.progress(round(done, 3), total, f"{int(done)} of {total} documents")
 
 
-def url_source(url: str) -> UrlSource:
+def build_url_source(url: str) -> UrlSource:
     """Return a URL source; raise CannotFetch if the URL can never be fetched."""
     # A percent sign in the host, which a stray bracket is escaped to, is never valid.
     if "%" in parse_url(url).host:

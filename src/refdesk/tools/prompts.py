@@ -7,7 +7,7 @@ from typing import Any
 
 from refdesk.calls import Call, text_content
 from refdesk.engines.base import DocumentStatus, Engine, Listing
-from refdesk.tools.collection_scope import ALL, Scopes
+from refdesk.tools.collection_scope import ALL, ScopeResolver
 from refdesk.tools.outline import MAX_CHARACTERS
 from refdesk.tools.registry import Prompt, PromptArgument, Registry
 from refdesk.validation import shortened
@@ -21,7 +21,7 @@ MAX_SHOWN_DOCUMENTS = 20
 class KnowledgePrompts:
     """Prompts built from the caller's current documents."""
 
-    def __init__(self, engine: Engine, scopes: Scopes) -> None:
+    def __init__(self, engine: Engine, scopes: ScopeResolver) -> None:
         self._engine = engine
         self._scopes = scopes
 

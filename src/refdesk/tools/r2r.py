@@ -33,7 +33,7 @@ from refdesk.engines.base import (
     Status,
 )
 from refdesk.errors import InvalidArguments, Problem
-from refdesk.tools.collection_scope import CollectionId, CollectionIds, CollectionScope, Scopes
+from refdesk.tools.collection_scope import CollectionId, CollectionIds, CollectionScope, ScopeResolver
 from refdesk.tools.hits import build_hit_metadata, get_default_tokens, make_excerpt, search_distinct, trim_hits
 from refdesk.tools.outline import MAX_CHARACTERS, format_path
 from refdesk.tools.paging import MaxTokens
@@ -252,7 +252,7 @@ class Knowledge:
     def __init__(
         self,
         engine: Engine,
-        scopes: Scopes,
+        scopes: ScopeResolver,
         writer: AnswerWriter,
         cache: Cache,
         seconds: CacheTtlConfig,

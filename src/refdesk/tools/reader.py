@@ -18,7 +18,7 @@ from refdesk.documents.tokens import count_tokens
 from refdesk.errors import DocumentNotFound, InvalidArguments, Problem, ToolFailure
 from refdesk.resilience.limits import Limits, MemoryLimits
 from refdesk.tools.budget import Blocklist, DocumentRateLimiter
-from refdesk.tools.document_lookup import Shelves
+from refdesk.tools.document_lookup import DocumentLookup
 from refdesk.tools.interfaces import ToolEntry
 from refdesk.tools.outline import MAX_CHARACTERS, OutlineEntry, format_path, shorten_all, shorten_mapping
 from refdesk.tools.registry import Registry, Tool
@@ -199,7 +199,7 @@ class Reader:
 
     def __init__(
         self,
-        documents: Shelves,
+        documents: DocumentLookup,
         windows: Windows,
         local: LocalWindows,
         settings: ReaderConfig,

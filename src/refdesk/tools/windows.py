@@ -20,7 +20,7 @@ from refdesk.resilience.dependency import SERVICE, Dependency
 from refdesk.resilience.response_body import read_body
 from refdesk.resilience.retries import parse_retry_after
 from refdesk.telemetry import outgoing_headers
-from refdesk.tools.document_lookup import Shelves
+from refdesk.tools.document_lookup import DocumentLookup
 from refdesk.tools.outline import format_path
 from refdesk.validation import shortened
 
@@ -53,7 +53,7 @@ class _Window(BaseModel):
 class LocalWindows:
     """Chunk windows of documents on this desk."""
 
-    def __init__(self, documents: Shelves, engine: Engine) -> None:
+    def __init__(self, documents: DocumentLookup, engine: Engine) -> None:
         self._documents = documents
         self._engine = engine
 
