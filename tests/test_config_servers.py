@@ -11,7 +11,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from refdesk.config import Config, McpServerConfig, load, read_servers_again, without_effect
+from refdesk.config import Config, McpServerConfig, list_ineffective_settings, load, load_servers_again
 from refdesk.config.other_clients import IGNORED, KNOWN
 from refdesk.config.server_entries import KEYS, read_entries
 from refdesk.errors import ConfigError
@@ -217,7 +217,7 @@ def test_credentials_that_are_named_by_their_variables_become_headers() -> None:
 def test_what_means_nothing_here_is_passed_over_and_what_is_in_vain_is_said() -> None:
     assert server({**STDIO, **dict.fromkeys(IGNORED, "whatever")}) == server(STDIO)
     config = load(None, {}, {"mcpServers": {"one": {**STDIO, "timeout": 60, "oauth": {}}}})
-    assert sorted(without_effect(config)) == [
+    assert sorted(list_ineffective_settings(config)) == [
         "command line: mcpServers.one.oauth: has no effect; set headers, with ${NAME} for the token",
         "command line: mcpServers.one.timeout: has no effect, as it is seconds in some clients and milliseconds in "
         "others; set call_timeout_seconds",
@@ -291,13 +291,13 @@ def test_servers_that_were_made_by_a_program_are_taken_as_they_are() -> None:
 def test_reading_again_wants_a_whole_file_that_is_not_empty(tmp_path: Path) -> None:
     path = tmp_path / "refdesk.yaml"
     path.write_text("mcpServers: {a: {command: x}}\nserver: {port: 70000}\n")
-    assert list(read_servers_again(path, {})) == ["a"]
+    assert list(load_servers_again(path, {})) == ["a"]
     for text, words in (("", "is empty"), ("mcpServers: {a: {comand", "not valid YAML"), ("sever: {}", "unknown key")):
         path.write_text(text)
         with pytest.raises(ConfigError, match=words):
-            read_servers_again(path, {})
+            load_servers_again(path, {})
     path.write_text("mcpServers: {}\n")
-    assert read_servers_again(path, {}) == {}
+    assert load_servers_again(path, {}) == {}
 
 
 # Secrets

@@ -22,7 +22,7 @@ from refdesk.config.servers import McpServerConfig
 from refdesk.console.activity import Activity
 from refdesk.console.administration import Administration
 from refdesk.console.console import Console
-from refdesk.console.documents import Holdings
+from refdesk.console.documents import ConsoleDocuments
 from refdesk.console.feed import Feed
 from refdesk.console.servers import Servers
 from refdesk.documents.conversions import MAX_FILE_BYTES, Conversions, open_conversions
@@ -241,7 +241,7 @@ async def register_console(components: Components, authenticate: Authenticate, s
     servers = Servers(components.fleet, components.own_servers, rights, can_reach, can_reach_any, history)
     activity = Activity(history, engine, servers, partial(_is_available, components))
     feed = Feed(engine, servers, activity, rights)
-    console = Console(about, rights, Holdings(engine), servers, Administration(keys, engine), activity, feed)
+    console = Console(about, rights, ConsoleDocuments(engine), servers, Administration(keys, engine), activity, feed)
     console.register(components.registry.add_method)
     await stack.enter_async_context(in_background(activity.run()))
     return console

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from refdesk.cli.reference import PAGES, settings_page
+from refdesk.cli.reference import PAGES, render_settings_page
 from refdesk.config import ENVIRONMENT, SETTINGS
 
 FOLDER = Path(__file__).parents[2] / "docs" / "reference"
@@ -23,14 +23,14 @@ def test_no_page_is_left_over() -> None:
 
 
 def test_every_setting_has_a_row_and_a_sentence() -> None:
-    page = settings_page()
+    page = render_settings_page()
     for setting in SETTINGS.values():
         assert f"| `{setting.key}` |" in page
         assert setting.description.endswith("."), setting.key
 
 
 def test_every_well_known_variable_is_named_and_sets_something() -> None:
-    page = settings_page()
+    page = render_settings_page()
     for variable in ENVIRONMENT:
         assert variable.key in SETTINGS
         assert f"`{variable.name}`" in page

@@ -94,7 +94,7 @@ DOCS_INTRODUCTION = """\
 HEADINGS = "| Key | Default | Kind | Environment | What it sets |\n|---|---|---|---|---|"
 
 
-def settings_page() -> str:
+def render_settings_page() -> str:
     """Render the settings page in Markdown."""
     sections = groupby(SETTINGS.values(), key=lambda setting: setting.key.rpartition(".")[0].partition(".")[0])
     servers = [SERVERS_INTRODUCTION, _render_table(list_settings(McpServerConfig))]
@@ -237,7 +237,7 @@ ABSTRACT_ERRORS = (
 """Base classes that are never raised themselves."""
 
 PAGES = {
-    "settings": settings_page,
+    "settings": render_settings_page,
     "tools": render_tools_page,
     "errors": render_errors_page,
     "metrics": render_metrics_page,

@@ -16,7 +16,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from refdesk.cli.settings import load_settings
-from refdesk.config import Config, require_support, without_effect
+from refdesk.config import Config, list_ineffective_settings, require_support
 from refdesk.errors import ConfigError, RefdeskError
 
 if TYPE_CHECKING:
@@ -125,6 +125,6 @@ def _open_log(config: Config, level: str) -> Log:
 
     log = Log(level, config.logging.format, config.logging.file)
     log.capture_standard_logging()
-    for warning in without_effect(config):
+    for warning in list_ineffective_settings(config):
         log.events.warning(warning)
     return log

@@ -15,7 +15,7 @@ from typing import Any
 from refdesk.cli.parser.arguments import Misuse
 from refdesk.cli.terminal import print_message, print_table
 from refdesk.config import Config
-from refdesk.config.server_entries import ServerEntries, key_within, read_entries
+from refdesk.config.server_entries import ServerEntries, get_server_key, read_entries
 from refdesk.config.variables import map_strings
 from refdesk.downstream.files.client_files import (
     CLIENTS,
@@ -70,13 +70,13 @@ class _Importer:
         if reason := self._find_conflict(own_name, written):
             return ImportResult(own_name, file.client, str(file.path), "skipped", reason)
         self.accepted[own_name] = written
-        notes = [f"{key_within(fault, own_name)} {fault.text}" for fault in read.warnings]
+        notes = [f"{get_server_key(fault, own_name)} {fault.text}" for fault in read.warnings]
         notes += [f"named {name!r} there"] if own_name != name else []
         return ImportResult(own_name, file.client, str(file.path), "imported", "; ".join(notes))
 
     def _find_problem(self, name: str, read: ServerEntries) -> str:
         if read.faults:
-            return "; ".join(f"{key_within(fault, name)}: {fault.text}".lstrip(": ") for fault in read.faults)
+            return "; ".join(f"{get_server_key(fault, name)}: {fault.text}".lstrip(": ") for fault in read.faults)
         return "this is the desk itself" if is_this_desk(read.servers[name], self.config) else ""
 
     def _find_conflict(self, name: str, written: Mapping[str, Any]) -> str:

@@ -4,7 +4,7 @@ All problems are reported together as one `ConfigError`. This package doesn't im
 """
 
 from refdesk.config.environment import ENVIRONMENT, Variable
-from refdesk.config.loading import find_config_file, load, read_servers_again
+from refdesk.config.loading import find_config_file, load, load_servers_again
 from refdesk.config.models import (
     TOOLSETS,
     AnswersConfig,
@@ -33,7 +33,7 @@ from refdesk.config.models import (
 from refdesk.config.servers import DocsSource, McpServerConfig, ToolRules
 from refdesk.config.settings import SETTINGS, Setting, list_settings
 from refdesk.config.types import MASK, Url
-from refdesk.config.unsupported import require_support, without_effect
+from refdesk.config.unsupported import list_ineffective_settings, require_support
 
 __all__ = [
     "ENVIRONMENT",
@@ -69,9 +69,9 @@ __all__ = [
     "Url",
     "Variable",
     "find_config_file",
+    "list_ineffective_settings",
     "list_settings",
     "load",
-    "read_servers_again",
+    "load_servers_again",
     "require_support",
-    "without_effect",
 ]

@@ -85,7 +85,7 @@ def _gather(items: Iterable[SettingValue | Fault]) -> tuple[dict[str, SettingVal
     return values, faults
 
 
-def read_servers_again(path: Path, environ: Mapping[str, str]) -> Mapping[str, McpServerConfig]:
+def load_servers_again(path: Path, environ: Mapping[str, str]) -> Mapping[str, McpServerConfig]:
     """Reload the `mcpServers` of a file that may have changed; raise a ConfigError if any part of it is invalid.
 
     An empty file is an error: an editor may be about to write it.

@@ -62,7 +62,7 @@ def _sync(folder: Path) -> None:
 
 
 @contextmanager
-def while_alone(path: Path) -> Iterator[None]:
+def lock_file(path: Path) -> Iterator[None]:
     """Hold an exclusive inter-process lock on a file. The lock file is a sibling, as the file itself gets replaced."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.with_name(f".{path.name}.lock").open("wb") as lock:

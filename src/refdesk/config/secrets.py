@@ -25,7 +25,7 @@ def find_argument_secrets(args: Sequence[str]) -> Iterator[str]:
     for before, word in zip(("", *args), args, strict=False):
         assigned = _ASSIGNMENT.fullmatch(word)
         if _URL.match(word):
-            yield from secrets_in_address(word)
+            yield from find_url_secrets(word)
         elif assigned and is_secret_name(assigned["name"]):
             yield assigned["value"]
             yield from find_token(assigned["value"])
@@ -35,7 +35,7 @@ def find_argument_secrets(args: Sequence[str]) -> Iterator[str]:
             yield from find_token(word)
 
 
-def secrets_in_address(url: str) -> Iterator[str]:
+def find_url_secrets(url: str) -> Iterator[str]:
     """Yield the secrets in a URL: its query, and its password both raw and percent-decoded."""
     try:
         parts = urlsplit(url)

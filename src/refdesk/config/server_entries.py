@@ -94,7 +94,7 @@ def read_entries(
     return out
 
 
-def key_within(fault: Fault, name: str) -> str:
+def get_server_key(fault: Fault, name: str) -> str:
     """Return a fault's key relative to its server; empty if the fault is about the whole server."""
     return fault.key.removeprefix(f"{SERVERS}.{quoted(name)}").lstrip(".")
 

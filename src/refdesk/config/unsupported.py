@@ -9,7 +9,7 @@ from refdesk.config.models import TOOLSETS, Config
 from refdesk.errors import ConfigError
 
 
-def without_effect(config: Config) -> list[str]:
+def list_ineffective_settings(config: Config) -> list[str]:
     """List a warning for every setting that has no effect."""
     return list(config.warnings)
 

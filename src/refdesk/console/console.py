@@ -10,7 +10,7 @@ from refdesk.calls import CONSOLE, Call, Caller
 from refdesk.console.activity import Activity
 from refdesk.console.administration import Administration
 from refdesk.console.assets import Assets, StaticFile
-from refdesk.console.documents import Holdings
+from refdesk.console.documents import ConsoleDocuments
 from refdesk.console.feed import Feed, FeedSubscription
 from refdesk.console.params import NoParams
 from refdesk.console.rights import Rights
@@ -26,7 +26,7 @@ class Console:
         self,
         about: Callable[[], Mapping[str, Any]],
         rights: Rights,
-        documents: Holdings,
+        documents: ConsoleDocuments,
         servers: Servers,
         administration: Administration,
         activity: Activity,
@@ -81,9 +81,9 @@ class Console:
         """Return a static file by its path below `/console/`."""
         return self._assets.find(path)
 
-    def watched_by(self, caller: Caller) -> AbstractContextManager[FeedSubscription]:
+    def open_feed_subscription(self, caller: Caller) -> AbstractContextManager[FeedSubscription]:
         """Subscribe a caller to change events."""
-        return self._feed.watched_by(caller)
+        return self._feed.open_feed_subscription(caller)
 
     def drain(self) -> None:
         """End all subscriptions."""

@@ -26,7 +26,7 @@ STATUSES: Mapping[str, tuple[Status, ...]] = {
 """Engine statuses by their names in the console."""
 
 
-class Holdings:
+class ConsoleDocuments:
     """Console methods for collections and documents."""
 
     def __init__(self, engine: Engine) -> None:

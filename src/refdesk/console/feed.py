@@ -60,7 +60,7 @@ class Feed:
         activity.count_viewers = lambda: len(self._subscriptions)
 
     @contextmanager
-    def watched_by(self, caller: Caller) -> Iterator[FeedSubscription]:
+    def open_feed_subscription(self, caller: Caller) -> Iterator[FeedSubscription]:
         """Subscribe a caller to change events for the duration of the block."""
         key = caller.tenant, caller.user
         if len(self._subscriptions) >= MAX_STREAMS:

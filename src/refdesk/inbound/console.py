@@ -117,7 +117,7 @@ class ConsoleRoutes:
         context = enter_caller_trace(context, {})
         try:
             await self._services.handle(Call(f"{CONSOLE}events", {}, context.caller, trace_id=context.trace_id))
-            subscribing = self._console.watched_by(context.caller)
+            subscribing = self._console.open_feed_subscription(context.caller)
             with subscribing as subscription, self._monitor.watch(receive):
                 await send({"type": "http.response.start", "status": 200, "headers": list(STREAM_HEADERS)})
                 await _stream_events(subscription, context.caller, identify, send)

@@ -42,7 +42,7 @@ class ConsolePages(Protocol):
         """Return the static file at a path below `/console/`, or the page of a view."""
         ...
 
-    def watched_by(self, caller: Caller) -> AbstractContextManager[ConsoleSubscription]:
+    def open_feed_subscription(self, caller: Caller) -> AbstractContextManager[ConsoleSubscription]:
         """Subscribe a caller to change events. Raises RateLimited or Overloaded if there are too many subscriptions."""
         ...
 

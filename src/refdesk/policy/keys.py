@@ -21,7 +21,7 @@ from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationErro
 
 from refdesk.calls import Caller, TenantId, UserId
 from refdesk.config import ApiKey
-from refdesk.config.plain_files import replace_text, while_alone
+from refdesk.config.plain_files import lock_file, replace_text
 from refdesk.errors import ConfigError, InvalidArguments, Problem, StorageError
 from refdesk.validation import nearest_name
 
@@ -137,7 +137,7 @@ class KeyFile:
     def _lock(self) -> Iterator[None]:
         """Lock the file for writing."""
         try:
-            with while_alone(self.path):
+            with lock_file(self.path):
                 yield
         except OSError as error:
             raise StorageError(f"{self.path} cannot be written: {error.strerror}") from error

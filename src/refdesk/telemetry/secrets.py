@@ -8,7 +8,7 @@ from typing import Any
 from pydantic import BaseModel, SecretStr
 
 from refdesk.config import McpServerConfig, types
-from refdesk.config.secrets import secrets_in_address
+from refdesk.config.secrets import find_url_secrets
 
 
 def iter_secrets(part: BaseModel) -> Iterator[str]:
@@ -22,7 +22,7 @@ def iter_secrets(part: BaseModel) -> Iterator[str]:
 def _iter_value_secrets(value: Any) -> Iterator[str]:
     match value:
         case types.Url():
-            yield from secrets_in_address(value.get_secret_value())
+            yield from find_url_secrets(value.get_secret_value())
         case SecretStr():
             yield value.get_secret_value()
         case BaseModel():

@@ -14,8 +14,8 @@ from pathlib import Path, PurePath
 from typing import Any
 from urllib.parse import urlsplit
 
-from refdesk.config import Config, McpServerConfig, read_servers_again
-from refdesk.config.plain_files import replace_text, while_alone
+from refdesk.config import Config, McpServerConfig, load_servers_again
+from refdesk.config.plain_files import lock_file, replace_text
 from refdesk.config.server_entries import NAME, NAME_RULE, read_entries
 from refdesk.config.wording import Fault
 from refdesk.downstream.files.client_files import CLIENTS, NO_SERVERS, ClientFile, find_servers, list_client_files
@@ -134,7 +134,7 @@ class ServersFile:
     def _edit(self) -> Iterator[dict[str, Any]]:
         """Lock the file, yield its entries and write them back."""
         try:
-            with while_alone(self.path):
+            with lock_file(self.path):
                 entries = self.entries()
                 yield entries
                 replace_text(self.path, json.dumps({SECTION: entries}, indent=2, ensure_ascii=False) + "\n")
@@ -167,7 +167,7 @@ def list_server_files(config: Config) -> tuple[Path, ...]:
 def _load_configured(config: Config, environ: Mapping[str, str]) -> Mapping[str, McpServerConfig]:
     if config.config_file is None or not _has_file_servers(config):
         return config.mcpServers
-    return read_servers_again(config.config_file, environ)
+    return load_servers_again(config.config_file, environ)
 
 
 def _has_file_servers(config: Config) -> bool:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from refdesk.config import Config, McpServerConfig
-from refdesk.config.server_entries import key_within, read_entries
+from refdesk.config.server_entries import get_server_key, read_entries
 from refdesk.downstream.files.servers_file import ServersFile
 from refdesk.errors import InvalidArguments, Problem
 
@@ -35,7 +35,7 @@ def usable(name: str, entry: Any, environ: Mapping[str, str]) -> McpServerConfig
     """Parse a server entry. Raises InvalidArguments with its problems."""
     read = read_entries({name: entry}, environ, source="", folder=Path.cwd())
     if read.faults:
-        raise InvalidArguments([Problem(key_within(fault, name) or "NAME", fault.text) for fault in read.faults])
+        raise InvalidArguments([Problem(get_server_key(fault, name) or "NAME", fault.text) for fault in read.faults])
     return read.servers[name]
 
 

@@ -19,7 +19,7 @@ from typing import Annotated, Any, Literal
 import orjson
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from refdesk.config.plain_files import replace_text, while_alone
+from refdesk.config.plain_files import lock_file, replace_text
 from refdesk.downstream.transports.base import Message
 from refdesk.errors import ConfigError, InvalidArguments, Problem, StorageError
 from refdesk.validation import nearest_name
@@ -194,7 +194,7 @@ class Pins:
     def _lock(self) -> Iterator[None]:
         """Hold the write lock of the file."""
         try:
-            with while_alone(self.path):
+            with lock_file(self.path):
                 yield
         except OSError as error:
             raise StorageError(f"{self.path} cannot be written: {error.strerror}") from error
