@@ -16,7 +16,7 @@ from pathlib import Path
 
 from quality.sources import ROOT, NotToBeHad, unpacked
 from refdesk.documents.convert import convert
-from refdesk.documents.packed_document import SHELF_VERSION, Shelf, pack
+from refdesk.documents.packed_document import PACKED_DOCUMENT_VERSION, PackedDocument, pack
 from refdesk.engines.embedded.document_blobs import compressed
 from refdesk.errors import CannotConvert
 
@@ -92,7 +92,7 @@ def _is_current(path: Path) -> bool:
     if not path.exists():
         return False
     with closing(sqlite3.connect(path)) as database:
-        return bool(database.execute("PRAGMA user_version").fetchone()[0] == SHELF_VERSION)
+        return bool(database.execute("PRAGMA user_version").fetchone()[0] == PACKED_DOCUMENT_VERSION)
 
 
 def _make(path: Path) -> None:
@@ -108,7 +108,7 @@ def _make(path: Path) -> None:
         )
         rows = (astuple(one) for one in _converted(MOST_CHUNKS))
         database.executemany("INSERT OR IGNORE INTO documents VALUES (NULL, ?, ?, ?, ?, ?, ?)", rows)
-        database.execute(f"PRAGMA user_version = {SHELF_VERSION}")
+        database.execute(f"PRAGMA user_version = {PACKED_DOCUMENT_VERSION}")
         database.commit()
     aside.replace(path)
 
@@ -152,6 +152,6 @@ def _pack(page: str) -> Packed | None:
     except CannotConvert:
         return None
     packed = pack(document, "html")
-    with Shelf.of(packed) as shelf:
+    with PackedDocument.of(packed) as shelf:
         chunks = shelf.about.chunks
     return Packed(package, name, document.digest, len(data), chunks, compressed(packed))

@@ -21,7 +21,7 @@ from anyio import CapacityLimiter
 from corpora.documents import CACHE, Packed, packed_documents
 from corpora.vectors import PreparedVectors
 from refdesk.calls import LOCAL
-from refdesk.documents.packed_document import SHELF_VERSION
+from refdesk.documents.packed_document import PACKED_DOCUMENT_VERSION
 from refdesk.engines.base import ConvertedSource, NewDocument
 from refdesk.engines.embedded import document_blobs, embedding_queue
 from refdesk.engines.embedded.embedding.base import Embedder
@@ -72,7 +72,7 @@ async def build(size: int, embedder: Embedder, *, fresh: bool = False) -> Built:
     """A store of about so many chunks; its record is taken from an earlier run where there is one."""
     data = CACHE / f"store-{size}"
     stamp = data / "made-of"
-    made_of = f"{SCHEMA_VERSION} {SHELF_VERSION} {embedder.name}"
+    made_of = f"{SCHEMA_VERSION} {PACKED_DOCUMENT_VERSION} {embedder.name}"
     if fresh or not stamp.exists() or stamp.read_text("utf-8") != made_of:
         shutil.rmtree(data, ignore_errors=True)
         await _make_record(data, packed_documents(size), embedder)

@@ -18,7 +18,7 @@ from refdesk.console.blocks import (
     serialize_blocks,
     split_inlines,
 )
-from refdesk.documents.model import Block, Code, Heading, ListItem, Paragraph, Picture, Span, table_of
+from refdesk.documents.model import Block, Code, Heading, ListItem, Paragraph, Picture, Span, table_from_rows
 from tests.documents.blocks import EVERY_KIND
 
 
@@ -47,16 +47,16 @@ def test_each_kind_of_block_has_its_shape() -> None:
 
 
 def test_a_table_has_its_head_apart_and_no_more_rows_than_can_be_shown() -> None:
-    [small] = wire(table_of([["Bird", "Food"], ["Owl", "Mice"]], caption="Birds"))
+    [small] = wire(table_from_rows([["Bird", "Food"], ["Owl", "Mice"]], caption="Birds"))
     assert small == {
         "type": "table",
         "head": [[{"text": "Bird"}], [{"text": "Food"}]],
         "rows": [[[{"text": "Owl"}], [{"text": "Mice"}]]],
         "caption": "Birds",
     }
-    [long] = wire(table_of([["n"], *([str(n)] for n in range(MAX_ROWS + 7))]))
+    [long] = wire(table_from_rows([["n"], *([str(n)] for n in range(MAX_ROWS + 7))]))
     assert (len(long["rows"]), long["omitted"]) == (MAX_ROWS, 7)
-    [headless] = wire(table_of([["a"], ["b"]], header_rows=0))
+    [headless] = wire(table_from_rows([["a"], ["b"]], header_rows=0))
     assert (headless["head"], len(headless["rows"])) == ([], 2)
 
 

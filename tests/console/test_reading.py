@@ -8,16 +8,16 @@ import pytest
 
 from refdesk.console.params import ReadParams
 from refdesk.console.reading import MAX_BLOCKS, MAX_CHARACTERS, MAX_OUTLINE_ENTRIES, describe_contents, read
-from refdesk.documents.model import Block, Code, Document, Heading, ListItem, Page, Paragraph, Place, table_of
-from refdesk.documents.packed_document import Shelf, pack
+from refdesk.documents.model import Block, Code, Document, Heading, ListItem, Page, Paragraph, Place, table_from_rows
+from refdesk.documents.packed_document import PackedDocument, pack
 from refdesk.errors import DocumentNotFound, InvalidArguments
 
 
-def shelf_of(*blocks: Block, pages: int = 0) -> Shelf:
-    return Shelf.of(pack(Document("Book", blocks, pages=tuple(map(Page, range(1, pages + 1))))))
+def shelf_of(*blocks: Block, pages: int = 0) -> PackedDocument:
+    return PackedDocument.of(pack(Document("Book", blocks, pages=tuple(map(Page, range(1, pages + 1))))))
 
 
-def ask(shelf: Shelf, **params: Any) -> dict[str, Any]:
+def ask(shelf: PackedDocument, **params: Any) -> dict[str, Any]:
     return read(shelf, ReadParams.model_validate({"id": "book.md", **params}))
 
 
@@ -112,7 +112,7 @@ def test_every_chunk_of_every_kind_of_block_is_found_again() -> None:
         Heading("Code", 2),
         Code("\n".join(f"value_{n} = compute({n})  # line {n}" for n in range(200)), "python"),
         Heading("Table", 2),
-        table_of(rows),
+        table_from_rows(rows),
         Heading("List", 2),
         *(ListItem(f"Item {n} of the list, which is not short.") for n in range(60)),
     ]

@@ -19,7 +19,7 @@ from refdesk.documents.model import (
     Span,
     SpanKind,
     Table,
-    table_of,
+    table_from_rows,
 )
 
 EVERY_KIND = Document(
@@ -95,7 +95,7 @@ def blocks(draw: st.DrawFn) -> Block:
         Paragraph(text, marks, role, place),
         ListItem(text, marks, 0, ordered, draw(st.integers(1, 99)) if ordered else 1, place),
         Code(text, draw(st.sampled_from(["", "python", "zig"])), place),
-        table_of(grid, caption=draw(st.sampled_from(["", text])), place=place),
+        table_from_rows(grid, caption=draw(st.sampled_from(["", text])), place=place),
         Picture(draw(st.sampled_from(["", text])), place),
     ]
     return draw(st.sampled_from(made))

@@ -5,7 +5,17 @@ from __future__ import annotations
 from hypothesis import given, settings
 
 from refdesk.documents.chunking import MAX_TOKENS, chunks
-from refdesk.documents.model import Block, Code, Document, Heading, ListItem, Paragraph, Place, list_sections, table_of
+from refdesk.documents.model import (
+    Block,
+    Code,
+    Document,
+    Heading,
+    ListItem,
+    Paragraph,
+    Place,
+    list_sections,
+    table_from_rows,
+)
 from refdesk.documents.tokens import count_tokens
 from tests.documents.blocks import documents
 
@@ -42,7 +52,7 @@ def test_a_section_with_text_of_its_own_does_not_go_on() -> None:
 
 def test_code_and_tables_that_fit_stay_whole() -> None:
     code = Code("\n".join(f"line {n}" for n in range(20)), "text")
-    table = table_of([["Name", "Size"], *([f"n{n}", str(n)] for n in range(15))])
+    table = table_from_rows([["Name", "Size"], *([f"n{n}", str(n)] for n in range(15))])
     texts = [chunk.text for chunk in chunks([Heading("A", 1), words(12), code, words(12), table])]
     assert sum(text.count("```text") for text in texts) == 1
     assert sum(text.count("| --- |") for text in texts) == 1
@@ -51,7 +61,7 @@ def test_code_and_tables_that_fit_stay_whole() -> None:
 
 
 def test_a_long_table_is_cut_between_rows_under_its_header() -> None:
-    table = table_of([["Name", "Size"], *([f"name-{n}", str(n)] for n in range(200))])
+    table = table_from_rows([["Name", "Size"], *([f"name-{n}", str(n)] for n in range(200))])
     made = chunks([Heading("A", 1), table])
     assert len(made) > 3
     assert all(chunk.text.startswith("| Name | Size |\n| --- | --- |\n") for chunk in made)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from refdesk.documents.folders import FoundFile, LeftOut, walk
+from refdesk.documents.folders import FoundFile, SkippedPath, walk
 from refdesk.documents.ignoring import MAX_RULE, parse_rules
 from refdesk.errors import CannotOpen
 from tests.programs import needs
@@ -31,8 +31,8 @@ def find_files(folder: Path, *ignore: str, max_files: int = 1000) -> list[str]:
     return [item.relative for item in items if isinstance(item, FoundFile)]
 
 
-def find_skipped(folder: Path, max_files: int = 1000) -> list[LeftOut]:
-    return [item for item in walk(folder, max_files=max_files) if isinstance(item, LeftOut)]
+def find_skipped(folder: Path, max_files: int = 1000) -> list[SkippedPath]:
+    return [item for item in walk(folder, max_files=max_files) if isinstance(item, SkippedPath)]
 
 
 def test_documents_are_found_in_order_by_how_their_names_end(tmp_path: Path) -> None:
@@ -148,7 +148,7 @@ def test_a_folder_that_may_not_be_read_is_told_and_the_walk_goes_on(tmp_path: Pa
     (tmp_path / "closed").chmod(0)
     try:
         assert find_files(tmp_path) == ["open/b.md"]
-        assert find_skipped(tmp_path) == [LeftOut("closed", "The folder cannot be read: Permission denied.")]
+        assert find_skipped(tmp_path) == [SkippedPath("closed", "The folder cannot be read: Permission denied.")]
     finally:
         (tmp_path / "closed").chmod(0o700)
 
@@ -164,7 +164,7 @@ def test_rules_that_cannot_be_heeded_are_told(tmp_path: Path) -> None:
 def test_a_name_that_cannot_be_stored_is_told(tmp_path: Path) -> None:
     (tmp_path / os.fsdecode(b"caf\xe9.md")).write_text("x")
     (problem,) = walk(tmp_path, max_files=9)
-    assert problem == LeftOut("caf\\udce9.md", "Its name is not valid UTF-8: rename it.")
+    assert problem == SkippedPath("caf\\udce9.md", "Its name is not valid UTF-8: rename it.")
 
 
 def test_no_more_files_than_agreed_are_found_and_it_is_told(tmp_path: Path) -> None:

@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
-from refdesk.documents.model import Block, Cell, Heading, Paragraph, Place, Table, list_sections, slug_of, table_of
+from refdesk.documents.model import (
+    Block,
+    Cell,
+    Heading,
+    Paragraph,
+    Place,
+    Table,
+    list_sections,
+    slug_of,
+    table_from_rows,
+)
 
 
 def heading(text: str, level: int, page: int | None = None) -> Heading:
@@ -63,8 +73,8 @@ def test_a_cell_that_spans_is_read_at_each_of_its_places() -> None:
 
 
 def test_header_rows_are_those_at_the_top() -> None:
-    assert table_of([["h"], ["x"]]).header_rows() == 1
-    assert table_of([["x"], ["y"]], header_rows=0).header_rows() == 0
+    assert table_from_rows([["h"], ["x"]]).header_rows() == 1
+    assert table_from_rows([["x"], ["y"]], header_rows=0).header_rows() == 0
     assert Table((), 0, 0).header_rows() == 0
 
 

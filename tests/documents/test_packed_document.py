@@ -9,7 +9,7 @@ from hypothesis import given, settings
 
 from refdesk.documents.export.markdown import block_to_markdown
 from refdesk.documents.model import Block, Chunk, Document, Heading, Paragraph, list_sections
-from refdesk.documents.packed_document import ESTIMATED_PAGE, NotAShelf, Shelf, pack
+from refdesk.documents.packed_document import ESTIMATED_PAGE, InvalidPackedDocument, PackedDocument, pack
 from tests.documents.blocks import EVERY_KIND, documents
 
 
@@ -24,13 +24,13 @@ BOOK = Document("Book", tuple(block for number in range(1, 9) for block in chapt
 @settings(max_examples=50, deadline=None)
 @given(documents)
 def test_what_is_packed_comes_back(document: Document) -> None:
-    with Shelf.of(pack(document)) as shelf:
+    with PackedDocument.of(pack(document)) as shelf:
         assert shelf.document() == document
         assert [s.id for s in shelf.sections()] == [s.id for s in list_sections(document.blocks)]
 
 
 def test_what_is_known_without_reading() -> None:
-    with Shelf.of(pack(EVERY_KIND)) as shelf:
+    with PackedDocument.of(pack(EVERY_KIND)) as shelf:
         about = shelf.about
         assert (about.title, about.pages, about.page_kind, about.tables) == ("The manual", 2, "page", 1)
         assert about.tags == ("setup",)
@@ -40,7 +40,7 @@ def test_what_is_known_without_reading() -> None:
 
 
 def test_a_document_without_pages_is_dealt_into_some() -> None:
-    with Shelf.of(pack(BOOK)) as shelf:
+    with PackedDocument.of(pack(BOOK)) as shelf:
         assert shelf.about.page_kind == "estimated"
         assert shelf.about.pages > 3
         read: list[Block] = []
@@ -53,7 +53,7 @@ def test_a_document_without_pages_is_dealt_into_some() -> None:
 
 
 def test_a_search_finds_words_and_headings_and_takes_no_syntax() -> None:
-    with Shelf.of(pack(BOOK)) as shelf:
+    with PackedDocument.of(pack(BOOK)) as shelf:
         chunk, around, score = shelf.search("chapter 3 owls", 5)[0]
         assert chunk.section == "chapter-3"
         assert "owls" in around
@@ -65,7 +65,7 @@ def test_a_search_finds_words_and_headings_and_takes_no_syntax() -> None:
 def test_sections_and_chunks_keep_their_anchors() -> None:
     upper: list[Block] = [Heading("A", 1, anchor="top"), Paragraph("Owls. " * 50)]
     lower: list[Block] = [Heading("B", 2, anchor="sub"), Paragraph("Hares.")]
-    with Shelf.of(pack(Document("Book", (*upper, *lower)))) as shelf:
+    with PackedDocument.of(pack(Document("Book", (*upper, *lower)))) as shelf:
         assert [section.anchors for section in shelf.sections()] == [("top",), ("top", "sub")]
         (chunk, _, _), *_ = shelf.search("hares", 1)
         assert (chunk.anchors, chunk.anchor) == (("top", "sub"), "sub")
@@ -74,18 +74,18 @@ def test_sections_and_chunks_keep_their_anchors() -> None:
 def test_a_document_that_was_cut_up_before_keeps_its_pieces() -> None:
     pieces = [Chunk("c1", "The barn owl.", ("Owls", "Barn"), "barn", 1, 2, 4, ("", "#barn")),
               Chunk("c2", "The tawny owl.", (), "start", None, None, 4)]  # fmt: skip
-    with Shelf.of(pack(BOOK, pieces=pieces)) as shelf:
+    with PackedDocument.of(pack(BOOK, pieces=pieces)) as shelf:
         assert shelf.about.chunks == 2
         assert shelf.window("c1", 0, 5) == pieces
         assert [chunk for chunk, _, _ in shelf.search("barn", 5)] == pieces[:1]
         assert shelf.search("sentence", 5) == []
         assert shelf.document().blocks == BOOK.blocks
-    with Shelf.of(pack(BOOK, pieces=[])) as shelf:
+    with PackedDocument.of(pack(BOOK, pieces=[])) as shelf:
         assert shelf.about.chunks == 0
 
 
 def test_a_window_stays_within_the_document() -> None:
-    with Shelf.of(pack(BOOK)) as shelf:
+    with PackedDocument.of(pack(BOOK)) as shelf:
         first = shelf.window("c1", 5, 1)
         assert first is not None
         assert [chunk.id for chunk in first] == ["c1", "c2"]
@@ -97,5 +97,5 @@ def test_a_window_stays_within_the_document() -> None:
 def test_a_file_that_is_no_shelf_is_not_read(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "x.sqlite"
     path.write_bytes(content)
-    with pytest.raises(NotAShelf):
-        Shelf.open(path)
+    with pytest.raises(InvalidPackedDocument):
+        PackedDocument.open(path)

@@ -20,7 +20,7 @@ from refdesk.config import Config
 from refdesk.documents.chunking import chunks
 from refdesk.documents.conversion_store import Bounds, Store
 from refdesk.documents.model import Document, Paragraph
-from refdesk.documents.packed_document import SHELF_VERSION, NotAShelf, Shelf, pack
+from refdesk.documents.packed_document import PACKED_DOCUMENT_VERSION, InvalidPackedDocument, PackedDocument, pack
 from refdesk.tools.budget import Blocklist, TextBlocked
 from tests.tools.asking import ask
 
@@ -163,11 +163,11 @@ def test_a_view_in_a_shelf_is_not_run(tmp_path: Path) -> None:
     database = sqlite3.connect(tmp_path / "x.sqlite")
     database.executescript(
         "CREATE VIEW about AS WITH RECURSIVE c(body) AS (SELECT 1 UNION ALL SELECT body + 1 FROM c LIMIT 50000000) "
-        f"SELECT count(*) AS body FROM c; PRAGMA user_version = {SHELF_VERSION};"
+        f"SELECT count(*) AS body FROM c; PRAGMA user_version = {PACKED_DOCUMENT_VERSION};"
     )
     database.close()
-    with pytest.raises(NotAShelf, match="it holds view"):
-        Shelf.open(tmp_path / "x.sqlite")
+    with pytest.raises(InvalidPackedDocument, match="it holds view"):
+        PackedDocument.open(tmp_path / "x.sqlite")
 
 
 async def test_a_text_may_speak_of_pdf(shared_desk: Desk) -> None:

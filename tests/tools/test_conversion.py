@@ -81,7 +81,7 @@ async def test_the_same_bytes_wanted_twice_at_once_are_converted_once(converting
 
 async def test_an_upload_and_a_file_uri_are_resources(converting: Desk, project: Path) -> None:
     by_uri = await ask(converting, "convert_docx", resource=(project / "office" / "guide.rtf").as_uri())
-    async with converting.conversions.uploading() as file:
+    async with converting.conversions.create_upload() as file:
         file.write((OFFICE / "guide.rtf").read_bytes())
         file.flush()
         uri = await converting.conversions.keep_upload(LOCAL.tenant, file, "guide.rtf")

@@ -452,7 +452,7 @@ async def test_a_converted_document_is_brought_in_by_its_handle(desk: Desk, bob:
 
 
 async def test_an_upload_is_brought_in_by_its_uri(desk: Desk, bob: Caller) -> None:
-    async with desk.conversions.uploading() as file:
+    async with desk.conversions.create_upload() as file:
         size = file.write(b"# Vault\n\nThe vault opens with a green key.\n")
         uri = await desk.conversions.keep_upload(bob.tenant, file, "vault.md")
     taken = await ask(desk, "r2r_ingest_document", bob, file_path=uri, run_async=False)

@@ -19,7 +19,7 @@ from refdesk.cli.progress import ProgressBar
 from refdesk.cli.settings import load_settings
 from refdesk.cli.terminal import print_message
 from refdesk.config import Config
-from refdesk.documents.conversions import Conversions, Export, Wanted, open_conversions
+from refdesk.documents.conversions import ConversionOptions, Conversions, Export, open_conversions
 from refdesk.errors import CannotOpen, ToolFailure
 from refdesk.telemetry import Metrics
 
@@ -42,7 +42,7 @@ def convert(arguments: Namespace) -> int:
     tasks = list(_plan_tasks(arguments, [one for one in found if not isinstance(one, SourceFailure)]))
     if not found:
         raise CannotOpen("There is no document in what was named.")
-    options = Wanted(parse_page_range(arguments.pages))
+    options = ConversionOptions(parse_page_range(arguments.pages))
     results = [_report_failure(failure) for failure in failures]
     results += asyncio.run(_convert_all(config, tasks, arguments.to, options))
     if arguments.json:
@@ -101,7 +101,7 @@ def _iter_targets(path: Path, suffix: str) -> Iterator[Path]:
 
 
 async def _convert_all(
-    config: Config, tasks: Sequence[ConversionTask], to: Export, options: Wanted
+    config: Config, tasks: Sequence[ConversionTask], to: Export, options: ConversionOptions
 ) -> list[dict[str, Any]]:
     bar = ProgressBar(len(tasks))
     slots = asyncio.Semaphore(config.convert.workers)
@@ -126,7 +126,7 @@ async def _convert_all(
 
 
 async def _convert_one(
-    conversions: Conversions, task: ConversionTask, to: Export, options: Wanted, bar: ProgressBar
+    conversions: Conversions, task: ConversionTask, to: Export, options: ConversionOptions, bar: ProgressBar
 ) -> dict[str, Any]:
     async def progress(done: float, total: float | None, activity: str) -> None:
         bar.advance(task.source, done / total if total else 0.0, activity)

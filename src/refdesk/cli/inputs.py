@@ -13,7 +13,7 @@ from refdesk.cli.parser.arguments import Misuse
 from refdesk.documents.conversions import File
 from refdesk.documents.convert.source import PageRange
 from refdesk.documents.file_names import clean_name
-from refdesk.documents.folders import FoundFile, LeftOut, walk
+from refdesk.documents.folders import FoundFile, SkippedPath, walk
 from refdesk.errors import CannotOpen
 
 MAX_FILES = 1_000_000
@@ -33,10 +33,10 @@ def is_url(text: str) -> bool:
     return re.match(r"https?://", text, re.IGNORECASE) is not None
 
 
-def find_documents(folder: Path, ignore: Sequence[str] = ()) -> tuple[list[FoundFile], list[LeftOut]]:
+def find_documents(folder: Path, ignore: Sequence[str] = ()) -> tuple[list[FoundFile], list[SkippedPath]]:
     """Return the documents below a folder, in order, and the files that can't be read."""
     found = list(walk(folder, ignore=ignore, max_files=MAX_FILES))
-    return [one for one in found if isinstance(one, FoundFile)], [one for one in found if isinstance(one, LeftOut)]
+    return [one for one in found if isinstance(one, FoundFile)], [one for one in found if isinstance(one, SkippedPath)]
 
 
 @contextmanager

@@ -13,7 +13,7 @@ from refdesk.cli.ask import print_answer
 from refdesk.cli.inputs import is_url, open_file, parse_page_range
 from refdesk.cli.settings import load_settings
 from refdesk.config import Config
-from refdesk.documents.conversions import Wanted, unheard
+from refdesk.documents.conversions import ConversionOptions, unheard
 
 
 def read(arguments: Namespace) -> int:
@@ -33,11 +33,11 @@ async def _read(config: Config, arguments: Namespace, local_file: Path | None) -
 async def _resolve_document_id(desk: Desk, document: str, local_file: Path | None) -> str:
     """Return the id to read by, converting a file or URL first."""
     if is_url(document):
-        return (await desk.conversions.convert_url(LOCAL.tenant, document, Wanted(), unheard)).handle
+        return (await desk.conversions.convert_url(LOCAL.tenant, document, ConversionOptions(), unheard)).handle
     if local_file is None:
         return document
     with open_file(local_file) as file:
-        return (await desk.conversions.convert(LOCAL.tenant, file, Wanted(), unheard)).handle
+        return (await desk.conversions.convert(LOCAL.tenant, file, ConversionOptions(), unheard)).handle
 
 
 def _choose_tool(arguments: Namespace) -> tuple[str, dict[str, Any]]:

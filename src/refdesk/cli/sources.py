@@ -14,7 +14,7 @@ from refdesk.cli.inputs import SourceFailure, find_documents, is_url
 from refdesk.cli.parser.arguments import Misuse
 from refdesk.cli.terminal import print_message
 from refdesk.documents.file_names import clean_name
-from refdesk.documents.folders import LeftOut
+from refdesk.documents.folders import SkippedPath
 from refdesk.engines.base import FileSource, NewDocument, Source, TextSource
 from refdesk.errors import CannotFetch
 from refdesk.tools.ingestion import build_url_source
@@ -52,7 +52,9 @@ class Folder:
     collection: str
     ignore: tuple[str, ...] = ()
 
-    def list_documents(self, collection: str, defaults: DocumentDefaults) -> tuple[list[NewDocument], list[LeftOut]]:
+    def list_documents(
+        self, collection: str, defaults: DocumentDefaults
+    ) -> tuple[list[NewDocument], list[SkippedPath]]:
         """Return the folder's current documents and the files that can't be read."""
         resolved, left_out = find_documents(self.path, self.ignore)
         return [
@@ -63,7 +65,7 @@ class Folder:
         """Return a source for a file, confined to this folder."""
         return FileSource(path, name, self.path)
 
-    def to_failure(self, left_out: LeftOut) -> SourceFailure:
+    def to_failure(self, left_out: SkippedPath) -> SourceFailure:
         """Return a failure for a file that can't be read."""
         return SourceFailure(str(self.path / left_out.relative), left_out.reason)
 

@@ -16,7 +16,7 @@ from refdesk.console.blocks import BlockSlice, serialize_blocks
 from refdesk.console.params import ReadParams
 from refdesk.documents.export.markdown import block_to_markdown
 from refdesk.documents.model import Block, Chunk, Code, Section, Table
-from refdesk.documents.packed_document import Shelf
+from refdesk.documents.packed_document import PackedDocument
 from refdesk.errors import DocumentNotFound, InvalidArguments, Problem
 from refdesk.validation import nearest_name, shortened
 
@@ -50,7 +50,7 @@ class BlockRange:
     section: str = ""
 
 
-def read(packed: Shelf, params: ReadParams) -> dict[str, Any]:
+def read(packed: PackedDocument, params: ReadParams) -> dict[str, Any]:
     """Handle `console/read`."""
     sections = packed.sections()
     block_range = _resolve_range(packed, params, sections)
@@ -70,7 +70,7 @@ def read(packed: Shelf, params: ReadParams) -> dict[str, Any]:
     return answer
 
 
-def describe_contents(packed: Shelf) -> dict[str, Any]:
+def describe_contents(packed: PackedDocument) -> dict[str, Any]:
     """Return the page count and the table of contents, with the number of entries left out."""
     sections = [section for section in packed.sections() if section.level]
     entries = [
@@ -79,11 +79,11 @@ def describe_contents(packed: Shelf) -> dict[str, Any]:
     ]
     more = len(sections) - len(entries)
     about = packed.about
-    answer = {"pages": about.pages, "page_kind": about.shown_page_kind, "outline": entries}
+    answer = {"pages": about.pages, "page_kind": about.page_unit, "outline": entries}
     return {**answer, **({"outline_omitted": more} if more > 0 else {})}
 
 
-def _resolve_range(packed: Shelf, params: ReadParams, sections: Sequence[Section]) -> BlockRange:
+def _resolve_range(packed: PackedDocument, params: ReadParams, sections: Sequence[Section]) -> BlockRange:
     if params.cursor is not None:
         start, _, end = params.cursor.partition("-")
         return BlockRange(int(start), int(end) if end else None)
@@ -99,14 +99,14 @@ def _resolve_range(packed: Shelf, params: ReadParams, sections: Sequence[Section
     return BlockRange(0, None)
 
 
-def _resolve_page(packed: Shelf, page: int) -> BlockRange:
+def _resolve_page(packed: PackedDocument, page: int) -> BlockRange:
     start = packed.page_start(page)
     if start is None:
         raise InvalidArguments([Problem("page", f"there are {packed.about.pages} pages")])
     return BlockRange(start, packed.page_start(page + 1))
 
 
-def _read_blocks(packed: Shelf, block_range: BlockRange) -> tuple[list[Block], bool]:
+def _read_blocks(packed: PackedDocument, block_range: BlockRange) -> tuple[list[Block], bool]:
     """Return as many blocks as fit in one response, and whether the range is complete."""
     blocks: list[Block] = []
     characters = 0
@@ -122,7 +122,7 @@ def _count_characters(block: Block) -> int:
     return sum(len(cell.text) for cell in block.cells) if isinstance(block, Table) else len(getattr(block, "text", ""))
 
 
-def _has_block(packed: Shelf, position: int) -> bool:
+def _has_block(packed: PackedDocument, position: int) -> bool:
     return any(True for _ in packed.blocks(position, position + 1))
 
 
@@ -134,7 +134,7 @@ def _find_section(sections: Sequence[Section], position: int) -> str | None:
     return sections[index - 1].id if index else None
 
 
-def _find_page(packed: Shelf, position: int) -> int:
+def _find_page(packed: PackedDocument, position: int) -> int:
     """Return the page that a block is on, by binary search over page starts."""
     first, last = 1, max(packed.page_numbers(), default=1)
     while first < last:
@@ -153,7 +153,7 @@ def _describe_missing_section(id: str, sections: Sequence[Section]) -> str:
 # Chunks
 
 
-def _resolve_chunk(packed: Shelf, params: ReadParams, sections: Sequence[Section]) -> BlockRange:
+def _resolve_chunk(packed: PackedDocument, params: ReadParams, sections: Sequence[Section]) -> BlockRange:
     """Return the range of a chunk and its neighbours."""
     assert params.chunk is not None
     document, _, anchor = params.chunk.rpartition("#")
@@ -172,7 +172,7 @@ def _resolve_chunk(packed: Shelf, params: ReadParams, sections: Sequence[Section
     return BlockRange(start, end, frozenset(hits), ids, chunk.section)
 
 
-def _locate_chunk(packed: Shelf, chunk: Chunk, sections: Sequence[Section]) -> range:
+def _locate_chunk(packed: PackedDocument, chunk: Chunk, sections: Sequence[Section]) -> range:
     """Return the positions of a chunk's blocks: the longest run of blocks on its pages whose text it contains."""
     start, end = _get_search_range(packed, chunk, sections)
     matcher = _ChunkMatcher(chunk.text)
@@ -186,7 +186,7 @@ def _locate_chunk(packed: Shelf, chunk: Chunk, sections: Sequence[Section]) -> r
     return best
 
 
-def _get_search_range(packed: Shelf, chunk: Chunk, sections: Sequence[Section]) -> tuple[int, int]:
+def _get_search_range(packed: PackedDocument, chunk: Chunk, sections: Sequence[Section]) -> tuple[int, int]:
     """Return where to look for a chunk's blocks: its pages, else its section."""
     start = None if chunk.first_page is None else packed.page_start(chunk.first_page)
     if start is not None and chunk.last_page is not None:

@@ -26,7 +26,7 @@ from typing import IO
 import orjson
 
 from refdesk.calls import TenantId
-from refdesk.documents.packed_document import SHELF_VERSION, NotAShelf, Shelf
+from refdesk.documents.packed_document import PACKED_DOCUMENT_VERSION, InvalidPackedDocument, PackedDocument
 from refdesk.errors import StorageError
 
 HANDLE = re.compile(r"doc-[a-z2-7]{26}")
@@ -74,19 +74,19 @@ class Store:
 
     def handle(self, tenant: TenantId, digest: str, how: str = "") -> str:
         """Return the handle of a tenant's conversion."""
-        identity = orjson.dumps([SHELF_VERSION, tenant, digest, how])
+        identity = orjson.dumps([PACKED_DOCUMENT_VERSION, tenant, digest, how])
         return "doc-" + base64.b32encode(hashlib.sha256(identity).digest())[:26].decode().lower()
 
-    def open(self, tenant: TenantId, handle: str) -> Shelf | None:
+    def open(self, tenant: TenantId, handle: str) -> PackedDocument | None:
         """Open a document of a tenant, or return None if it is missing or expired."""
         path = self._path(tenant, handle)
         if path is None or not self._is_fresh(path):
             return None
         try:
-            packed = Shelf.open(path)
+            packed = PackedDocument.open(path)
         except FileNotFoundError:
             return None
-        except NotAShelf:
+        except InvalidPackedDocument:
             path.unlink(missing_ok=True)
             return None
         with suppress(FileNotFoundError):

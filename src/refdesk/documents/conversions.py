@@ -25,7 +25,7 @@ from refdesk.documents.convert.formats import describe_wrong_format, is_detectab
 from refdesk.documents.convert.source import PageRange
 from refdesk.documents.fetch import Fetched, Fetcher, FetchRules, open_fetcher
 from refdesk.documents.file_names import clean_name
-from refdesk.documents.packed_document import Shelf
+from refdesk.documents.packed_document import PackedDocument
 from refdesk.documents.sandbox import Limits, Sandbox, open_sandbox
 from refdesk.documents.scratch import in_thread, scratch_file
 from refdesk.documents.ssrf import Resolver, parse_networks, resolve
@@ -70,7 +70,7 @@ class File:
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class ConversionOptions:
     """Conversion options."""
 
     pages: PageRange | None = None
@@ -111,11 +111,11 @@ class Conversions:
         self.seconds_for = seconds_for
         """Time limit of a conversion in seconds, by the size of its file in bytes."""
 
-    async def open(self, tenant: TenantId, handle: str) -> Shelf | None:
+    async def open(self, tenant: TenantId, handle: str) -> PackedDocument | None:
         """Open a converted document of a tenant, or return None."""
         return await to_thread.run_sync(self._store.open, tenant, handle)
 
-    async def convert(self, tenant: TenantId, file: File, wanted: Wanted, progress: Progress) -> Converted:
+    async def convert(self, tenant: TenantId, file: File, wanted: ConversionOptions, progress: Progress) -> Converted:
         """Convert a file and store the result; the same bytes with the same options are converted once."""
         with self._metrics.conversion() as metric:
             try:
@@ -126,7 +126,7 @@ class Conversions:
             metric.outcome = "cached" if converted.cached else "ok"
             return converted
 
-    async def _convert(self, tenant: TenantId, file: File, wanted: Wanted, progress: Progress) -> Converted:
+    async def _convert(self, tenant: TenantId, file: File, wanted: ConversionOptions, progress: Progress) -> Converted:
         _check_size(file)
         digest, head = await to_thread.run_sync(_hash_file, file.fd)
         handle = self._store.handle(tenant, digest, _make_variant_key(file, wanted, head))
@@ -140,7 +140,7 @@ class Conversions:
                 await to_thread.run_sync(self._store.keep, tenant, handle, output)
         return Converted(handle, cached=False)
 
-    async def convert_url(self, tenant: TenantId, url: str, wanted: Wanted, progress: Progress) -> Converted:
+    async def convert_url(self, tenant: TenantId, url: str, wanted: ConversionOptions, progress: Progress) -> Converted:
         """Fetch and convert a URL; an unchanged page is neither sent nor converted again."""
         known = await to_thread.run_sync(self._store.get_url_record, tenant, url)
         if known is not None and await self._find_format(tenant, known.handle) is None:
@@ -150,12 +150,12 @@ class Conversions:
         async with in_thread(lambda: fetched.file):
             if known is not None and fetched.not_modified:
                 return Converted(known.handle, cached=True)
-            converted = await self.convert(tenant, fetched_file(fetched), wanted, progress)
+            converted = await self.convert(tenant, download_to_file(fetched), wanted, progress)
         record = UrlRecord(converted.handle, fetched.etag, fetched.last_modified)
         await to_thread.run_sync(self._store.save_url_record, tenant, url, record)
         return converted
 
-    def uploading(self) -> AbstractAsyncContextManager[IO[bytes]]:
+    def create_upload(self) -> AbstractAsyncContextManager[IO[bytes]]:
         """Open a temporary file for an upload; it is deleted unless `keep_upload` stores it."""
         return in_thread(self._store.writing)
 
@@ -187,7 +187,9 @@ class Conversions:
                 await to_thread.run_sync(self._store.keep, tenant, handle, output, to)
             return await to_thread.run_sync(self._store.open_file, tenant, handle, to)
 
-    async def convert_and_export(self, file: File, to: Export, wanted: Wanted, progress: Progress) -> tuple[bytes, Any]:
+    async def convert_and_export(
+        self, file: File, to: Export, wanted: ConversionOptions, progress: Progress
+    ) -> tuple[bytes, Any]:
         """Convert a file to an export format without storing it; return the bytes and metadata."""
         _check_size(file)
         async with scratch_file() as output:
@@ -201,7 +203,7 @@ class Conversions:
             try:
                 _check_size(file)
                 async with scratch_file() as output:
-                    job = _build_job("convert", file, Wanted())
+                    job = _build_job("convert", file, ConversionOptions())
                     await self._run(job, file, output.fileno(), self.seconds_for(file.size), progress)
                     packed = await to_thread.run_sync(_read_all, output.fileno())
             except CannotConvert:
@@ -219,18 +221,22 @@ class Conversions:
             return await to_thread.run_sync(_read_all, file.fileno())
 
     @asynccontextmanager
-    async def fetched(self, url: str, etag: str, last_modified: str, progress: Progress) -> AsyncIterator[Fetched]:
+    async def open_download(
+        self, url: str, etag: str, last_modified: str, progress: Progress
+    ) -> AsyncIterator[Fetched]:
         """Fetch a URL as an open file, or learn that it hasn't changed."""
         validators = {"etag": etag or None, "last_modified": last_modified or None}
         fetched = await self._fetcher.fetch(url, progress=progress, **validators)
         async with in_thread(lambda: fetched.file):
             yield fetched
 
-    async def fetch_and_export(self, url: str, to: Export, wanted: Wanted, progress: Progress) -> tuple[bytes, Any]:
+    async def fetch_and_export(
+        self, url: str, to: Export, wanted: ConversionOptions, progress: Progress
+    ) -> tuple[bytes, Any]:
         """Fetch a URL and convert it to an export format without storing it."""
         fetched = await self._fetcher.fetch(url, progress=progress)
         async with in_thread(lambda: fetched.file):
-            return await self.convert_and_export(fetched_file(fetched), to, wanted, progress)
+            return await self.convert_and_export(download_to_file(fetched), to, wanted, progress)
 
     def check(self) -> dict[str, Any]:
         """Return the state of the workers and their restrictions, for the health check."""
@@ -299,12 +305,12 @@ def _check_size(file: File) -> None:
         )
 
 
-def _check_format(name: str, found: str, wanted: Wanted) -> None:
+def _check_format(name: str, found: str, wanted: ConversionOptions) -> None:
     if wanted.expected and found not in wanted.expected:
         raise CannotConvert(describe_wrong_format(name, found, wanted.expected, wanted.tools))
 
 
-def _make_variant_key(file: File, wanted: Wanted, head: bytes) -> str:
+def _make_variant_key(file: File, wanted: ConversionOptions, head: bytes) -> str:
     """Return what decides on the result besides the bytes: pages and, for text formats, name and encoding."""
     pages = f"{wanted.pages.first}-{wanted.pages.last}" if wanted.pages else ""
     if is_detectable_by_content(head):
@@ -312,7 +318,7 @@ def _make_variant_key(file: File, wanted: Wanted, head: bytes) -> str:
     return f"{pages} {os.path.splitext(file.name)[1].lower()} {file.media_type} {file.charset} {file.url}"
 
 
-def _build_job(do: str, file: File, wanted: Wanted) -> dict[str, Any]:
+def _build_job(do: str, file: File, wanted: ConversionOptions) -> dict[str, Any]:
     return {
         "do": do,
         "name": file.name,
@@ -325,7 +331,7 @@ def _build_job(do: str, file: File, wanted: Wanted) -> dict[str, Any]:
     }
 
 
-def fetched_file(fetched: Fetched) -> File:
+def download_to_file(fetched: Fetched) -> File:
     """Return a download as conversion input."""
     return File(
         fetched.file.fileno(), fetched.file_name, fetched.size, fetched.content_type, fetched.charset, fetched.url

@@ -53,7 +53,7 @@ class FoundFile:
 
 
 @dataclass(frozen=True, slots=True)
-class LeftOut:
+class SkippedPath:
     """A file or folder that couldn't be read; `.` is the walked folder."""
 
     relative: str
@@ -61,7 +61,7 @@ class LeftOut:
     """A sentence."""
 
 
-def walk(folder: Path, *, ignore: Sequence[str] = (), max_files: int) -> Iterator[FoundFile | LeftOut]:
+def walk(folder: Path, *, ignore: Sequence[str] = (), max_files: int) -> Iterator[FoundFile | SkippedPath]:
     """Yield the documents below a folder in a fixed order, at most `max_files`.
 
     `ignore` has rules that take precedence over all others. Raises `CannotOpen` if there is no such folder.
@@ -71,7 +71,9 @@ def walk(folder: Path, *, ignore: Sequence[str] = (), max_files: int) -> Iterato
         if isinstance(item, FoundFile):
             found += 1
         if found > max_files:
-            yield LeftOut(".", f"It holds more than {max_files:,} documents; the rest was left out: add parts of it.")
+            yield SkippedPath(
+                ".", f"It holds more than {max_files:,} documents; the rest was left out: add parts of it."
+            )
             return
         yield item
 
@@ -84,7 +86,7 @@ class _FolderWalk:
         self._real = os.path.realpath(folder)
         self._pending: list[tuple[tuple[str, ...], tuple[IgnoreRules, ...]]] = [((), (ignore,))]
 
-    def run(self) -> Iterator[FoundFile | LeftOut]:
+    def run(self) -> Iterator[FoundFile | SkippedPath]:
         while self._pending:
             names, rules = self._pending.pop()
             try:
@@ -94,12 +96,12 @@ class _FolderWalk:
             else:
                 yield from self._visit(names, rules, entries)
 
-    def _report_unreadable(self, names: Sequence[str], error: OSError) -> Iterator[LeftOut]:
+    def _report_unreadable(self, names: Sequence[str], error: OSError) -> Iterator[SkippedPath]:
         """Report a folder that can't be listed, unless it was deleted meanwhile."""
         if not names:
             raise CannotOpen(f"{self._folder} is no folder that can be read: {error.strerror or error}.") from error
         if not isinstance(error, FileNotFoundError | NotADirectoryError):
-            yield LeftOut(_format_path(names), f"The folder cannot be read: {error.strerror or error}.")
+            yield SkippedPath(_format_path(names), f"The folder cannot be read: {error.strerror or error}.")
 
     def _list_entries(self, names: Sequence[str]) -> list[os.DirEntry[str]]:
         with os.scandir(os.path.join(self._folder, *names)) as entries:
@@ -107,7 +109,7 @@ class _FolderWalk:
 
     def _visit(
         self, names: tuple[str, ...], rules: tuple[IgnoreRules, ...], entries: Sequence[os.DirEntry[str]]
-    ) -> Iterator[FoundFile | LeftOut]:
+    ) -> Iterator[FoundFile | SkippedPath]:
         """Yield the files of one folder and push its subfolders on the stack."""
         present = frozenset(entry.name for entry in entries)
         if names and present & GENERATED_MARKERS:
@@ -127,17 +129,17 @@ class _FolderWalk:
                 yield from self._check_file(entry, (*names, entry.name))
         self._pending += [((*names, name), rules) for name in reversed(folders)]
 
-    def _check_file(self, entry: os.DirEntry[str], names: Sequence[str]) -> Iterator[FoundFile | LeftOut]:
+    def _check_file(self, entry: os.DirEntry[str], names: Sequence[str]) -> Iterator[FoundFile | SkippedPath]:
         relative = "/".join(names)
         if _format_path(names) != relative:
-            yield LeftOut(_format_path(names), "Its name is not valid UTF-8: rename it.")
+            yield SkippedPath(_format_path(names), "Its name is not valid UTF-8: rename it.")
             return
         try:
             status = entry.stat() if not entry.is_symlink() or self._is_inside(entry) else None
         except FileNotFoundError:
             return  # Deleted meanwhile, or a broken link.
         except OSError as error:
-            yield LeftOut(relative, f"The file cannot be looked at: {error.strerror or error}.")
+            yield SkippedPath(relative, f"The file cannot be looked at: {error.strerror or error}.")
             return
         if status is not None and stat.S_ISREG(status.st_mode):
             yield FoundFile(Path(entry.path), relative, status.st_size, status.st_mtime_ns, status.st_ino)
@@ -159,17 +161,17 @@ def _is_ignored(names: Sequence[str], rules: Iterable[IgnoreRules], beside: froz
     )
 
 
-def _load_rules(names: Sequence[str], entries: Iterable[os.DirEntry[str]]) -> tuple[IgnoreRules, list[LeftOut]]:
+def _load_rules(names: Sequence[str], entries: Iterable[os.DirEntry[str]]) -> tuple[IgnoreRules, list[SkippedPath]]:
     """Load the rules in a folder; also return its ignore files that couldn't be read."""
     lines: list[str] = []
-    problems: list[LeftOut] = []
+    problems: list[SkippedPath] = []
     for entry in entries:
         if entry.name in IGNORE_FILES and entry.is_file(follow_symlinks=False):
             try:
                 lines += _read_lines(entry)
             except OSError as error:
                 reason = f"Its rules were not heeded: {error.strerror or error}."
-                problems.append(LeftOut(_format_path([*names, entry.name]), reason))
+                problems.append(SkippedPath(_format_path([*names, entry.name]), reason))
     return parse_rules(lines, len(names)), problems
 
 

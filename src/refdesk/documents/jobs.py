@@ -13,7 +13,7 @@ from refdesk.documents.convert import PageRange, SourceFile, convert_source, det
 from refdesk.documents.convert.formats import describe_wrong_format
 from refdesk.documents.convert.source import Progress
 from refdesk.documents.model import Document
-from refdesk.documents.packed_document import Shelf, pack
+from refdesk.documents.packed_document import PackedDocument, pack
 from refdesk.errors import CannotConvert
 
 READ_SIZE = 1 << 20
@@ -42,7 +42,7 @@ def _convert_and_export(job: dict[str, Any], source: int, output: int, progress:
 
 def _export(job: dict[str, Any], source: int, output: int, _progress: Progress) -> dict[str, Any]:
     """Export a packed document."""
-    with Shelf.of(_read(source)) as packed:
+    with PackedDocument.of(_read(source)) as packed:
         _write(output, _render_document(packed.document(), job["to"]))
     return {}
 

@@ -214,7 +214,7 @@ class Chunk:
         return self.anchors[-1] if self.anchors else ""
 
 
-def table_of(
+def table_from_rows(
     rows: Sequence[Sequence[str]], *, header_rows: int = 1, caption: str = "", place: Place | None = None
 ) -> Table:
     """Build a table from rows of texts; short rows are padded with empty cells."""

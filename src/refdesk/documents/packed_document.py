@@ -41,7 +41,7 @@ from refdesk.documents.model import (
 )
 from refdesk.documents.query import build_match_expression
 
-SHELF_VERSION = 4
+PACKED_DOCUMENT_VERSION = 4
 """Documents of another version are converted again."""
 
 ESTIMATED_PAGE = 3000
@@ -99,7 +99,7 @@ class About:
     """Size of the source file in bytes, 0 if unknown."""
 
     @property
-    def shown_page_kind(self) -> PageKind:
+    def page_unit(self) -> PageKind:
         """The kind of its pages, with `page` for estimated ones."""
         return "page" if self.page_kind == "estimated" else self.page_kind
 
@@ -121,7 +121,7 @@ def _create_empty_database() -> bytes:
     """Return an empty database; copying it is faster than creating the tables for each document."""
     with closing(sqlite3.connect(":memory:")) as database:
         database.executescript(_SCHEMA)
-        database.execute(f"PRAGMA user_version = {SHELF_VERSION}")
+        database.execute(f"PRAGMA user_version = {PACKED_DOCUMENT_VERSION}")
         return database.serialize()
 
 
@@ -218,11 +218,11 @@ def _to_json(texts: Sequence[str]) -> str:
     return orjson.dumps(texts).decode()
 
 
-class NotAShelf(Exception):
+class InvalidPackedDocument(Exception):
     """The file isn't a packed document of this version."""
 
 
-class Shelf:
+class PackedDocument:
     """A packed document open for reading, by one thread at a time."""
 
     def __init__(self, database: sqlite3.Connection) -> None:
@@ -231,16 +231,16 @@ class Shelf:
         try:
             version = database.execute("PRAGMA user_version").fetchone()[0]
             _check_schema(database)
-            body = database.execute("SELECT body FROM about").fetchone() if version == SHELF_VERSION else None
+            body = database.execute("SELECT body FROM about").fetchone() if version == PACKED_DOCUMENT_VERSION else None
         except sqlite3.DatabaseError as error:
-            raise NotAShelf(str(error)) from error
+            raise InvalidPackedDocument(str(error)) from error
         if body is None:
-            raise NotAShelf(f"version {version}")
+            raise InvalidPackedDocument(f"version {version}")
         self.about = _decode_info(orjson.loads(body[0]))
 
     @classmethod
-    def open(cls, path: Path) -> Shelf:
-        """Open a file. Raises `NotAShelf` or `FileNotFoundError`."""
+    def open(cls, path: Path) -> PackedDocument:
+        """Open a file. Raises `InvalidPackedDocument` or `FileNotFoundError`."""
         try:
             # The file never changes once in place, so SQLite needs no locks and no journal.
             database = sqlite3.connect(f"{path.as_uri()}?mode=ro&immutable=1", uri=True, check_same_thread=False)
@@ -248,11 +248,11 @@ class Shelf:
         except sqlite3.OperationalError as error:
             if not path.exists():
                 raise FileNotFoundError(path) from error
-            raise NotAShelf(str(error)) from error
+            raise InvalidPackedDocument(str(error)) from error
         return cls(database)
 
     @classmethod
-    def of(cls, packed: bytes) -> Shelf:
+    def of(cls, packed: bytes) -> PackedDocument:
         """Open the bytes that `pack` returned."""
         database = sqlite3.connect(":memory:", check_same_thread=False)
         database.deserialize(packed)
@@ -277,7 +277,7 @@ class Shelf:
             title=about.title,
             blocks=tuple(self.blocks()),
             pages=tuple(Page(*size) for size in about.page_sizes),
-            page_kind=about.shown_page_kind,
+            page_kind=about.page_unit,
             total_pages=about.total_pages if about.total_pages != about.pages else 0,
             name=about.name,
             media_type=about.media_type,
@@ -353,7 +353,7 @@ def _check_schema(database: sqlite3.Connection) -> None:
     """Reject views and triggers, which would run code from the file."""
     kinds = {kind for (kind,) in database.execute("SELECT type FROM sqlite_schema")}
     if not kinds <= {"table", "index"}:
-        raise NotAShelf(f"it holds {', '.join(sorted(kinds))}")
+        raise InvalidPackedDocument(f"it holds {', '.join(sorted(kinds))}")
 
 
 def _decode_info(fields: dict[str, Any]) -> About:

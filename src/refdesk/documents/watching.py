@@ -15,7 +15,7 @@ from pathlib import Path
 import anyio
 import anyio.to_thread
 
-from refdesk.documents.folders import FoundFile, LeftOut, walk
+from refdesk.documents.folders import FoundFile, SkippedPath, walk
 from refdesk.errors import CannotOpen
 
 MIN_PAUSE_SECONDS = 1.0
@@ -108,7 +108,7 @@ def _hash_folder(folder: Path, ignore: Sequence[str], max_files: int) -> bytes:
     return digest.digest()
 
 
-def _format_entry(found: FoundFile | LeftOut) -> str:
-    if isinstance(found, LeftOut):
+def _format_entry(found: FoundFile | SkippedPath) -> str:
+    if isinstance(found, SkippedPath):
         return f"{found.relative}\n{found.reason}"
     return f"{found.relative}\n{found.size} {found.mtime_ns} {found.inode}"

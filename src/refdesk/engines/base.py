@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Literal, Protocol, runtime_checkable
 
 from refdesk.calls import TenantId, UserId
-from refdesk.documents.packed_document import Shelf
+from refdesk.documents.packed_document import PackedDocument
 from refdesk.errors import ToolFailure
 
 SHARED = TenantId("")
@@ -265,7 +265,7 @@ class Engine(Protocol):
         """Return a document with its text, or None."""
         ...
 
-    async def open(self, tenant: TenantId, document_id: str) -> Shelf | None:
+    async def open(self, tenant: TenantId, document_id: str) -> PackedDocument | None:
         """Open a document to be read in parts, or return None. The caller closes it."""
         ...
 

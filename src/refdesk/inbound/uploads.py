@@ -42,7 +42,7 @@ class Uploads:
         if declared.isdigit() and int(declared) > MAX_FILE_BYTES:
             raise _build_too_large()
         name = parse_qs(query.decode("latin-1")).get("name", ["document"])[0]
-        async with self._conversions.uploading() as file:
+        async with self._conversions.create_upload() as file:
             try:
                 size = await _receive_into(file, receive)
             except OSError as error:

@@ -14,14 +14,14 @@ from refdesk.calls import UPLOAD_METHOD, Call, TenantId, text_content, tool_answ
 from refdesk.documents.conversions import (
     EXPORT_SECONDS,
     URL_SECONDS,
+    ConversionOptions,
     Conversions,
     Converted,
     Export,
     File,
-    Wanted,
 )
 from refdesk.documents.convert.source import PageRange
-from refdesk.documents.packed_document import Shelf
+from refdesk.documents.packed_document import PackedDocument
 from refdesk.documents.scratch import scratch_file
 from refdesk.errors import DocumentNotFound, InvalidArguments, Problem
 from refdesk.tools.budget import Blocklist
@@ -175,7 +175,7 @@ class Conversion:
 
         async def convert(arguments: ConvertFile, call: Call) -> ConvertedDocument:
             pages = _parse_page_range(arguments.pages) if isinstance(arguments, ConvertPdf) else None
-            options = Wanted(pages, ACCEPTED[tool], TOOL_FOR)
+            options = ConversionOptions(pages, ACCEPTED[tool], TOOL_FOR)
             async with self._sources.open(arguments, call) as file:
                 converted = await self._conversions.convert(call.caller.tenant, file, options, call.client.progress)
             return await self._summarize(converted, call.caller.tenant)
@@ -184,7 +184,9 @@ class Conversion:
 
     async def convert_url(self, arguments: ConvertUrl, call: Call) -> ConvertedDocument:
         tenant = call.caller.tenant
-        converted = await self._conversions.convert_url(tenant, arguments.url, Wanted(), call.client.progress)
+        converted = await self._conversions.convert_url(
+            tenant, arguments.url, ConversionOptions(), call.client.progress
+        )
         return await self._summarize(converted, tenant)
 
     async def export(self, arguments: ExportDocument, form: Export, call: Call) -> dict[str, Any]:
@@ -207,7 +209,7 @@ class Conversion:
             raise InvalidArguments([Problem("handle", "give either handle or document")])
         if arguments.handle is not None:
             return arguments.handle
-        options = Wanted(expected=("docling",))
+        options = ConversionOptions(expected=("docling",))
         async with scratch_file() as file:
             size = await to_thread.run_sync(_write_json, file, arguments.document)
             source = File(file.fileno(), "document.json", size)
@@ -220,7 +222,7 @@ class Conversion:
             raise DocumentNotFound(format_not_converted(converted.handle))
         return await to_thread.run_sync(self._build_summary, packed, converted)
 
-    def _build_summary(self, packed: Shelf, converted: Converted) -> ConvertedDocument:
+    def _build_summary(self, packed: PackedDocument, converted: Converted) -> ConvertedDocument:
         mask = self._blocklist.mask
         with packed:
             about = packed.about
@@ -229,7 +231,7 @@ class Conversion:
                 title=mask(shortened(about.title or about.name, MAX_CHARACTERS)),
                 format=about.format,
                 pages=about.pages,
-                page_kind=about.shown_page_kind,
+                page_kind=about.page_unit,
                 total_pages=about.total_pages if about.total_pages != about.pages else None,
                 sections=about.sections,
                 tables=about.tables,

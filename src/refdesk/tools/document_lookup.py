@@ -10,7 +10,7 @@ from anyio import to_thread
 from refdesk.calls import TenantId
 from refdesk.documents.conversion_store import HANDLE
 from refdesk.documents.conversions import Conversions
-from refdesk.documents.packed_document import Shelf
+from refdesk.documents.packed_document import PackedDocument
 from refdesk.engines.base import Engine
 from refdesk.tools.not_found import build_document_not_found
 
@@ -23,7 +23,7 @@ class DocumentLookup:
         self._engine = engine
 
     @asynccontextmanager
-    async def open_document(self, tenant: TenantId, doc_id: str) -> AsyncIterator[Shelf]:
+    async def open_document(self, tenant: TenantId, doc_id: str) -> AsyncIterator[PackedDocument]:
         """Open a document by handle or id; raise DocumentNotFound, also for another tenant's."""
         packed = await self._find(tenant, doc_id)
         if packed is None:
@@ -35,7 +35,7 @@ class DocumentLookup:
         finally:
             await to_thread.run_sync(packed.close)
 
-    async def _find(self, tenant: TenantId, doc_id: str) -> Shelf | None:
+    async def _find(self, tenant: TenantId, doc_id: str) -> PackedDocument | None:
         if HANDLE.fullmatch(doc_id):
             return await self._conversions.open(tenant, doc_id)
         return await self._engine.open(tenant, doc_id)

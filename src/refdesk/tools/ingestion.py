@@ -16,8 +16,8 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
 from refdesk.calls import Call, TenantId
 from refdesk.documents.conversion_store import HANDLE
-from refdesk.documents.conversions import UPLOAD_SCHEME, Conversions, Wanted
-from refdesk.documents.folders import LeftOut, walk
+from refdesk.documents.conversions import UPLOAD_SCHEME, ConversionOptions, Conversions
+from refdesk.documents.folders import SkippedPath, walk
 from refdesk.documents.ssrf import parse_url
 from refdesk.engines.base import (
     IN_PROGRESS,
@@ -263,7 +263,9 @@ class Ingesting:
             return await self._open_converted(name, call.caller.tenant)
         if name.startswith(UPLOAD_SCHEME):
             async with self._sources.open(ConvertFile(resource=name), call) as file:
-                done = await self._conversions.convert(call.caller.tenant, file, Wanted(), call.client.progress)
+                done = await self._conversions.convert(
+                    call.caller.tenant, file, ConversionOptions(), call.client.progress
+                )
                 return ConvertedSource(done.handle, file.name)
         located = await self._sources.locate(name, call)
         if located.is_folder:
@@ -364,12 +366,12 @@ def _build_document(source: Source, arguments: R2RIngestDocument, collection: Co
     return NewDocument(source, collection.id, metadata, version if isinstance(version, str) else "")
 
 
-def _list_files(folder: LocatedPath, base: Path) -> tuple[list[FileSource], list[LeftOut]]:
+def _list_files(folder: LocatedPath, base: Path) -> tuple[list[FileSource], list[SkippedPath]]:
     """Return the documents of a folder, and the entries that could not be read."""
     files: list[FileSource] = []
-    left_out: list[LeftOut] = []
+    left_out: list[SkippedPath] = []
     for found in walk(folder.path, max_files=MAX_FOLDER_FILES):
-        if isinstance(found, LeftOut):
+        if isinstance(found, SkippedPath):
             left_out.append(found)
         elif folder.can_read(found.path):
             files.append(FileSource(found.path, found.path.relative_to(base).as_posix(), folder.root))

@@ -12,7 +12,7 @@ from anyio import to_thread
 
 from refdesk.calls import Call, TenantId
 from refdesk.documents.export.markdown import markdown_parts
-from refdesk.documents.packed_document import Shelf
+from refdesk.documents.packed_document import PackedDocument
 from refdesk.engines.base import IN_PROGRESS, CollectionInfo, Engine, Listing, Status
 from refdesk.errors import InvalidArguments, Problem
 from refdesk.tools.projects import Projects
@@ -184,12 +184,12 @@ def _build_json(uri: str, content: Any) -> list[dict[str, Any]]:
     return [{"uri": uri, "mimeType": JSON, "text": orjson.dumps(content, option=options).decode()}]
 
 
-def _read_section(packed: Shelf, section_id: str) -> str | None:
+def _read_section(packed: PackedDocument, section_id: str) -> str | None:
     with packed:
         section = packed.section(section_id)
         return "".join(markdown_parts(packed.blocks(section.start, section.end))) if section else None
 
 
-def _list_section_ids(packed: Shelf) -> list[str]:
+def _list_section_ids(packed: PackedDocument) -> list[str]:
     with packed:
         return packed.section_ids(MAX_SECTIONS)

@@ -13,7 +13,7 @@ from refdesk.calls import WINDOW_METHOD, Call
 from refdesk.config import ReaderConfig
 from refdesk.documents.export.markdown import markdown_parts
 from refdesk.documents.model import Block, Section
-from refdesk.documents.packed_document import Shelf
+from refdesk.documents.packed_document import PackedDocument
 from refdesk.documents.tokens import count_tokens
 from refdesk.errors import DocumentNotFound, InvalidArguments, Problem, ToolFailure
 from refdesk.resilience.limits import Limits, MemoryLimits
@@ -273,7 +273,7 @@ class Reader:
         registry.add_method(WINDOW_METHOD, self.read_local_window)
 
     async def read_section(self, arguments: ReadDocSection, call: Call) -> SectionText:
-        def read(packed: Shelf) -> SectionText:
+        def read(packed: PackedDocument) -> SectionText:
             section = packed.section(arguments.section_id)
             if section is None:
                 raise DocumentNotFound(self._blocklist.mask(_format_no_section(packed, arguments)))
@@ -291,7 +291,7 @@ class Reader:
         first, last = arguments.page_start, arguments.page_end
         self._check_page_count(first, last)
 
-        def read(packed: Shelf) -> PagesText:
+        def read(packed: PackedDocument) -> PagesText:
             about = packed.about
             _check_pages(first, last, packed.page_numbers())
             blocks = chain.from_iterable(packed.page_blocks(page) for page in range(first, last + 1))
@@ -306,7 +306,7 @@ class Reader:
         return await self._read(arguments.doc_id, call, read)
 
     async def read_metadata(self, arguments: ReadDocMetadata, call: Call) -> DocumentMetadata:
-        def read(packed: Shelf) -> DocumentMetadata:
+        def read(packed: PackedDocument) -> DocumentMetadata:
             about = packed.about
             screen = self._blocklist.screen
             all_sections = [s for s in _list_sections(packed, arguments) if not self._blocklist.is_blocked(s.id)]
@@ -316,7 +316,7 @@ class Reader:
                 doc_id=arguments.doc_id,
                 title=title,
                 pages=about.pages,
-                page_kind=about.shown_page_kind,
+                page_kind=about.page_unit,
                 sections=entries,
                 sections_omitted=len(all_sections) - len(entries),
                 tables=about.tables,
@@ -331,7 +331,7 @@ class Reader:
         return await self._read(arguments.doc_id, call, read)
 
     async def search(self, arguments: DocLocalSearch, call: Call) -> Snippets:
-        def read(packed: Shelf) -> Snippets:
+        def read(packed: PackedDocument) -> Snippets:
             hits = [
                 Snippet(
                     text=self._blocklist.screen(shortened(snippet, SNIPPET_CHARACTERS)),
@@ -382,7 +382,7 @@ class Reader:
             ]
         )
 
-    async def _read(self, doc_id: str, call: Call, read: Callable[[Shelf], R]) -> R:
+    async def _read(self, doc_id: str, call: Call, read: Callable[[PackedDocument], R]) -> R:
         """Read a document in a thread, within its rate limit."""
         tenant = call.caller.tenant
         async with self._documents.open_document(tenant, doc_id) as packed:
@@ -506,13 +506,13 @@ def _count_tokens(text: str) -> int:
     return max(count_tokens(text), len(text) // 10)
 
 
-def _format_no_section(packed: Shelf, arguments: ReadDocSection) -> str:
+def _format_no_section(packed: PackedDocument, arguments: ReadDocSection) -> str:
     nearest = nearest_name(arguments.section_id, packed.section_ids(MAX_SUGGESTED_SECTIONS))
     hint = f"Did you mean {nearest!r}?" if nearest else "read_doc_metadata lists the sections."
     return f"{shortened(arguments.doc_id)!r} has no section {shortened(arguments.section_id)!r}. {hint}"
 
 
-def _list_sections(packed: Shelf, arguments: ReadDocMetadata) -> list[Section]:
+def _list_sections(packed: PackedDocument, arguments: ReadDocMetadata) -> list[Section]:
     if arguments.under is None:
         return packed.sections()
     parent = packed.section(arguments.under)

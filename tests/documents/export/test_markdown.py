@@ -11,7 +11,7 @@ from markdown_it import MarkdownIt
 from tests.documents.blocks import EVERY_KIND, WORDS
 
 from refdesk.documents.export.markdown import block_to_markdown, blocks_to_markdown, escape_markdown, to_markdown
-from refdesk.documents.model import Code, Heading, ListItem, Paragraph, Picture, Span, table_of
+from refdesk.documents.model import Code, Heading, ListItem, Paragraph, Picture, Span, table_from_rows
 
 READER = MarkdownIt("commonmark").enable(["table", "strikethrough"])
 
@@ -72,7 +72,7 @@ def test_an_item_deeper_than_any_above_it_is_still_an_item() -> None:
 @settings(max_examples=200, deadline=None)
 @given(st.lists(WORDS.map(str.strip).filter(bool), min_size=1, max_size=5))
 def test_table_cells_come_back_as_they_were(row: list[str]) -> None:
-    tokens = READER.parse(block_to_markdown(table_of([["h"] * len(row), row])))
+    tokens = READER.parse(block_to_markdown(table_from_rows([["h"] * len(row), row])))
     cells = [token.children for token in tokens if token.type == "inline"][len(row) :]
     read = ["".join(part.content for part in children or []) for children in cells]
     assert [" ".join(text.split()) for text in read] == [" ".join(text.split()) for text in row]

@@ -17,7 +17,7 @@ import pytest
 from refdesk.app import Desk, open_desk
 from refdesk.calls import Answer, TenantId
 from refdesk.config import Config, load
-from refdesk.documents.conversions import Wanted, open_conversions, unheard
+from refdesk.documents.conversions import ConversionOptions, open_conversions, unheard
 from refdesk.errors import CannotFetch
 from refdesk.telemetry import Metrics
 from tests.documents.hostile.catalogue import (
@@ -283,7 +283,7 @@ async def test_a_name_that_turns_internal_is_not_followed(tmp_path: Path) -> Non
             internal.setblocking(False)
             web.pages["/"] = redirect("/secret").replace(b"\r\n\r\n", b"\r\nconnection: close\r\n\r\n")
             with pytest.raises(CannotFetch, match="no public address"):
-                await conversions.convert_url(LOCAL, web.url("/", "rebind.example"), Wanted(), unheard)
+                await conversions.convert_url(LOCAL, web.url("/", "rebind.example"), ConversionOptions(), unheard)
             assert web.paths == ["/"]
             assert knocks(internal) == 0
 

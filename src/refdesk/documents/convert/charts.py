@@ -9,7 +9,7 @@ from xml.etree.ElementTree import Element
 from refdesk.documents.convert.number_format import compile_format, format_general
 from refdesk.documents.convert.office_xml import RELATIONSHIP_ID, parse_int
 from refdesk.documents.convert.ooxml import Package
-from refdesk.documents.model import Place, Table, table_of
+from refdesk.documents.model import Place, Table, table_from_rows
 
 C: Final = "{c}"
 CHART: Final = f"{C}chart"
@@ -44,7 +44,7 @@ def _build_table(root: Element | None, place: Place | None) -> Table | None:
     rows = [[categories.get(at, str(at + 1)), *(column.get(at, "") for column in columns)] for at in places]
     title = root.find(f"{CHART}/{C}title")
     caption = "".join(node.text or "" for node in title.iter(_TEXT)).strip() if title is not None else ""
-    return table_of([["", *map(_read_name, series)], *rows], caption=caption, place=place)
+    return table_from_rows([["", *map(_read_name, series)], *rows], caption=caption, place=place)
 
 
 def _read_name(series: Element) -> str:

@@ -10,7 +10,7 @@ from pathlib import PurePosixPath
 from statistics import median
 from typing import Literal
 
-from refdesk.documents.model import Block, Document, Heading, table_of
+from refdesk.documents.model import Block, Document, Heading, table_from_rows
 from refdesk.errors import CannotConvert
 
 from .decoding import decode
@@ -40,7 +40,7 @@ def convert(source: SourceFile) -> Document:
     heading: tuple[Block, ...] = (Heading(title, 1),) if title else ()
     return Document(
         title=title,
-        blocks=(*heading, table_of(rows, header_rows=int(_has_header(rows)))),
+        blocks=(*heading, table_from_rows(rows, header_rows=int(_has_header(rows)))),
         name=source.name,
         media_type=MEDIA_TYPE,
         warnings=(*decoded.warnings, *warnings),

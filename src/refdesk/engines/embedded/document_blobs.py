@@ -7,7 +7,7 @@ import zlib
 from typing import Any
 
 from refdesk.documents.model import Chunk
-from refdesk.documents.packed_document import Shelf
+from refdesk.documents.packed_document import PackedDocument
 from refdesk.engines.embedded.embedded_text import hash_text
 from refdesk.engines.embedded.embedding_queue import read_model
 from refdesk.engines.storage.queue import IngestTask, SourceContent
@@ -17,7 +17,9 @@ COMPRESSION = 1
 """Zlib level of packed documents: the fastest one. They shrink to a quarter; higher levels gain little."""
 
 
-def keep(database: sqlite3.Connection, task: IngestTask, content: SourceContent, body: bytes, opened: Shelf) -> None:
+def keep(
+    database: sqlite3.Connection, task: IngestTask, content: SourceContent, body: bytes, opened: PackedDocument
+) -> None:
     """Replace a document's content and chunks in one transaction. Does nothing if it was requested again meanwhile."""
     about = opened.about
     title = about.title or task.title
@@ -60,6 +62,6 @@ def compressed(packed: bytes) -> bytes:
     return zlib.compress(packed, COMPRESSION)
 
 
-def shelf_of(body: bytes) -> Shelf:
+def shelf_of(body: bytes) -> PackedDocument:
     """Open a stored packed document."""
-    return Shelf.of(zlib.decompress(body))
+    return PackedDocument.of(zlib.decompress(body))

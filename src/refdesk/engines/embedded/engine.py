@@ -15,7 +15,7 @@ from anyio import CancelScope
 
 from refdesk.calls import TenantId, UserId
 from refdesk.documents.conversions import Conversions
-from refdesk.documents.packed_document import Shelf
+from refdesk.documents.packed_document import PackedDocument
 from refdesk.engines.background import in_background
 from refdesk.engines.base import (
     IN_PROGRESS,
@@ -84,7 +84,7 @@ class EmbeddedEngine:
                 return found
         return None
 
-    async def open(self, tenant: TenantId, document_id: str) -> Shelf | None:
+    async def open(self, tenant: TenantId, document_id: str) -> PackedDocument | None:
         for store in await self._open_readable(tenant):
             found = await store.run(lambda database: read.open_packed_document(database, document_id))
             if found is not None:

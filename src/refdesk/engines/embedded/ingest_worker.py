@@ -15,7 +15,7 @@ import anyio
 import numpy as np
 from anyio import CancelScope, CapacityLimiter, to_thread
 
-from refdesk.documents.packed_document import Shelf
+from refdesk.documents.packed_document import PackedDocument
 from refdesk.engines.embedded import document_blobs, embedding_queue
 from refdesk.engines.embedded.embedding.base import Embedder
 from refdesk.engines.embedded.indexes import Indexes
@@ -196,7 +196,7 @@ class IngestWorker:
         packed = content.packed
 
         def save(database: sqlite3.Connection) -> None:
-            with Shelf.of(packed) as opened:
+            with PackedDocument.of(packed) as opened:
                 document_blobs.keep(database, task, content, document_blobs.compressed(packed), opened)
 
         await self._run_sql(save)

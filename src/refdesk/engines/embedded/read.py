@@ -9,7 +9,7 @@ from itertools import starmap
 import orjson
 
 from refdesk.documents.export.markdown import to_markdown
-from refdesk.documents.packed_document import Shelf
+from refdesk.documents.packed_document import PackedDocument
 from refdesk.engines.base import Document, DocumentInfo, Passage
 from refdesk.engines.embedded.document_blobs import shelf_of
 from refdesk.engines.storage.rows import INFO_COLUMNS, build_document_info
@@ -40,7 +40,7 @@ def load_info(database: sqlite3.Connection, id: str) -> DocumentInfo | None:
     return next(starmap(build_document_info, rows), None)
 
 
-def open_packed_document(database: sqlite3.Connection, id: str) -> Shelf | None:
+def open_packed_document(database: sqlite3.Connection, id: str) -> PackedDocument | None:
     """Open a document to be read in parts."""
     row = database.execute(
         "SELECT body FROM documents d JOIN contents ON document = d.key WHERE d.id = ?", (id,)

@@ -11,7 +11,7 @@ from anyio import to_thread
 from refdesk.calls import TenantId
 from refdesk.documents.conversions import Conversions
 from refdesk.documents.export.markdown import to_markdown
-from refdesk.documents.packed_document import Shelf
+from refdesk.documents.packed_document import PackedDocument
 from refdesk.engines.base import Document, Passage
 from refdesk.engines.r2r import catalogue, read
 from refdesk.engines.r2r.catalogue import CatalogueEntry
@@ -68,7 +68,7 @@ class DocumentCache:
         with opened:
             return Document(info, await to_thread.run_sync(lambda: to_markdown(opened.document())))
 
-    async def open(self, local_db: LocalDb, entry: CatalogueEntry) -> Shelf | None:
+    async def open(self, local_db: LocalDb, entry: CatalogueEntry) -> PackedDocument | None:
         """Open a document to be read in parts."""
         packed = self._cache.get(entry.uuid)
         if packed is None:
@@ -81,7 +81,7 @@ class DocumentCache:
                 self._cache[entry.uuid] = packed
                 if len(self._cache) > MAX_DOCUMENTS:
                     self._cache.popitem(last=False)
-        return await to_thread.run_sync(Shelf.of, packed)
+        return await to_thread.run_sync(PackedDocument.of, packed)
 
     async def window(
         self, local_db: LocalDb, entry: CatalogueEntry, chunk_id: str, before: int, after: int

@@ -17,7 +17,7 @@ from anyio import CancelScope
 from refdesk.calls import TenantId, UserId
 from refdesk.config import CircuitBreakerConfig, R2RConfig
 from refdesk.documents.conversions import Conversions
-from refdesk.documents.packed_document import Shelf
+from refdesk.documents.packed_document import PackedDocument
 from refdesk.engines.background import in_background
 from refdesk.engines.base import (
     IN_PROGRESS,
@@ -117,7 +117,7 @@ class R2REngine:
         found = await self._document_cache.find_document(tenant, document_id)
         return await self._document_cache.read(*found) if found else None
 
-    async def open(self, tenant: TenantId, document_id: str) -> Shelf | None:
+    async def open(self, tenant: TenantId, document_id: str) -> PackedDocument | None:
         found = await self._document_cache.find_document(tenant, document_id)
         return await self._document_cache.open(*found) if found else None
 

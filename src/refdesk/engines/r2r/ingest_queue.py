@@ -11,7 +11,7 @@ import orjson
 
 from refdesk.calls import TenantId
 from refdesk.documents.model import Chunk
-from refdesk.documents.packed_document import Shelf
+from refdesk.documents.packed_document import PackedDocument
 from refdesk.engines.r2r import catalogue
 from refdesk.engines.r2r.client import OutgoingDocument
 from refdesk.engines.r2r.naming import MAX_TITLE, encode_chunks, make_document_uuid, strip_unsafe, strip_unsafe_values
@@ -78,7 +78,7 @@ def requeue_interrupted(database: sqlite3.Connection) -> None:
 
 def prepare_upload(tenant: TenantId, job: Job, content: SourceContent, packed: bytes) -> tuple[OutgoingDocument, int]:
     """Return the document to send to R2R, and its number of chunks."""
-    with Shelf.of(packed) as opened:
+    with PackedDocument.of(packed) as opened:
         about = opened.about
         chunks = opened.window("c1", 0, about.chunks) or []
     title = strip_unsafe(about.title or job.task.title or job.name)

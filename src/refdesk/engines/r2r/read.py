@@ -16,7 +16,7 @@ from anyio import to_thread
 
 from refdesk.documents.conversions import Conversions, File, unheard
 from refdesk.documents.model import Block, Chunk, Document, Page, Paragraph, Place
-from refdesk.documents.packed_document import Shelf, pack
+from refdesk.documents.packed_document import PackedDocument, pack
 from refdesk.documents.scratch import scratch_file
 from refdesk.documents.tokens import count_tokens
 from refdesk.engines.base import Passage
@@ -131,7 +131,7 @@ def _add_pages(
     packed: bytes, positioned: Sequence[PositionedChunk], marker: str, own: Mapping[str, Any], name: str, title: str
 ) -> bytes:
     """Return the converted document with page numbers, and with R2R's chunks instead of its own."""
-    with Shelf.of(packed) as opened:
+    with PackedDocument.of(packed) as opened:
         document = opened.document()
     kind = own.get("page_kind")
     # Estimated pages are estimated again.

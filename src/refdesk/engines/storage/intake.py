@@ -13,10 +13,10 @@ from typing import IO
 from anyio import to_thread
 
 from refdesk.calls import TenantId
-from refdesk.documents.conversions import Conversions, File, Progress, fetched_file
+from refdesk.documents.conversions import Conversions, File, Progress, download_to_file
 from refdesk.documents.file_names import clean_name
 from refdesk.documents.files import OpenedFile, Roots
-from refdesk.documents.packed_document import Shelf
+from refdesk.documents.packed_document import PackedDocument
 from refdesk.documents.scratch import scratch_file
 from refdesk.engines.storage.queue import IngestTask, SourceContent
 from refdesk.engines.storage.rows import sha256_hex
@@ -85,14 +85,14 @@ class SourceReader:
 
     async def _load_url(self, task: IngestTask, progress: Progress) -> SourceContent:
         etag, _, modified = task.stamp.partition("\n")
-        async with self._conversions.fetched(task.source, etag, modified, progress) as fetched:
+        async with self._conversions.open_download(task.source, etag, modified, progress) as fetched:
             if fetched.not_modified:
                 return SourceContent(None, task.digest, task.stamp, fetched.size)
             stamp = f"{fetched.etag or ''}\n{fetched.last_modified or ''}"
             digest, _ = await to_thread.run_sync(_digest_and_stamp, fetched.file.fileno())
             if digest == task.digest:
                 return SourceContent(None, digest, stamp, fetched.size)
-            packed = await self._conversions.pack(fetched_file(fetched), progress)
+            packed = await self._conversions.pack(download_to_file(fetched), progress)
         return SourceContent(packed, digest, stamp, fetched.size)
 
     async def _load_converted(self, tenant: TenantId, task: IngestTask) -> SourceContent:
@@ -128,7 +128,7 @@ def _translate_os_errors(task: IngestTask) -> Iterator[None]:
 
 def _read_original_size(packed: bytes) -> int:
     """Return the size of the file a document was converted from, or the packed size if that is unknown."""
-    with Shelf.of(packed) as opened:
+    with PackedDocument.of(packed) as opened:
         return opened.about.size or len(packed)
 
 
